@@ -1,0 +1,25 @@
+//! Reading bytes of a frame, wherever it lies.
+
+/// A received frame: bytes that are read by value, with every bound checked.
+pub trait Frame {
+    /// Bytes of the frame that can be read.
+    fn len(&self) -> usize;
+
+    /// Whether nothing can be read.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `N` bytes from `offset`; `None` when any of them is beyond the frame.
+    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+}
+
+impl Frame for [u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.get(offset..)?.first_chunk().copied()
+    }
+}

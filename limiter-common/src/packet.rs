@@ -1,0 +1,338 @@
+//! Reading a frame: Ethernet, VLAN tags, IPv4 and IPv6, up to the transport header.
+//!
+//! Bytes beyond the length that the IP header declares are never read as a header, so padding
+//! cannot pretend to be one. The network header that follows a broken or endless chain is not
+//! guessed: such packets keep their source, and [`Packet::may_open`] counts them as what they could
+//! be.
+
+use network_types::{
+    eth::{EthHdr, EtherType},
+    icmp::Icmpv4Hdr,
+    ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
+    sctp::SctpHdr,
+    tcp::TcpHdr,
+    udp::UdpHdr,
+    vlan::VlanHdr,
+};
+
+use crate::{
+    address::Address,
+    contract::ConnectionKey,
+    extension::{self, Chain},
+    frame::Frame,
+};
+
+/// VLAN tags that are walked.
+pub const TAG_BOUND: usize = 4;
+/// [`Packet::protocol`] when the chain of headers does not tell it; reserved by IANA.
+pub const UNKNOWN_PROTOCOL: u8 = 255;
+
+const IPV4: u16 = EtherType::Ipv4 as u16;
+const IPV6: u16 = EtherType::Ipv6 as u16;
+const TAGS: [u16; 3] =
+    [EtherType::Ieee8021q as u16, EtherType::Ieee8021ad as u16, EtherType::Ieee8021QinQ1 as u16];
+
+const TCP: u8 = IpProto::Tcp as u8;
+const UDP: u8 = IpProto::Udp as u8;
+const SCTP: u8 = IpProto::Sctp as u8;
+const ICMP: u8 = IpProto::Icmp as u8;
+const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
+
+/// Bytes of a TCP header up to and with its flags.
+const TCP_FLAGS_END: usize = 14;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// What a frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// Not IP.
+    NonIp,
+    /// IP or tagged beyond [`TAG_BOUND`], but its source cannot be read.
+    Unreadable,
+    /// An IP packet.
+    Ip(Packet),
+}
+
+/// An IP packet whose source is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The source address, whole.
+    pub source: Address,
+    /// The destination address, of the same family, in network order as it lies in memory.
+    pub destination: [u32; 4],
+    /// The transport protocol, or [`UNKNOWN_PROTOCOL`].
+    pub protocol: u8,
+    /// The ports, both zero unless they are really there.
+    pub ports: Ports,
+    /// The flags of TCP.
+    pub tcp_flags: TcpFlags,
+    /// Whether it is a fragment.
+    pub fragment: Fragment,
+    /// What is wrong with it.
+    pub anomaly: Anomaly,
+}
+
+/// The ports of TCP, UDP and SCTP, in host order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+}
+
+impl Ports {
+    /// The first four bytes of a transport header.
+    #[inline(always)]
+    const fn new([a, b, c, d]: [u8; 4]) -> Self {
+        Self { source: u16::from_be_bytes([a, b]), destination: u16::from_be_bytes([c, d]) }
+    }
+}
+
+/// The flags byte of a TCP header, or that it was out of reach.
+///
+/// Not an `Option`: its bits are zero when unknown, because the verifier refuses to see a register
+/// used that holds something else by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpFlags {
+    known: bool,
+    bits: u8,
+}
+
+impl TcpFlags {
+    /// The flags byte, if it is really there.
+    #[inline(always)]
+    pub const fn get(self) -> Option<u8> {
+        if self.known { Some(self.bits) } else { None }
+    }
+
+    /// Whether they are those of a SYN without ACK, or out of reach.
+    #[inline(always)]
+    const fn may_open(self) -> bool {
+        !self.known || self.bits & (SYN | ACK) == SYN
+    }
+}
+
+/// Whether and where a packet is part of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The whole datagram; an IPv6 atomic fragment (RFC 6946) too.
+    Whole,
+    /// The first part, with the transport header.
+    First,
+    /// A later part, at this offset in units of 8 bytes; it has no transport header.
+    Later(u16),
+}
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anomaly {
+    /// Nothing.
+    None,
+    /// A header is cut short, or a length contradicts the frame.
+    Malformed,
+    /// More than [`EXTENSION_BOUND`](extension::EXTENSION_BOUND) extension headers.
+    ExtensionBound,
+}
+
+impl Packet {
+    /// Whether the packet opens a TCP connection, or that cannot be ruled out: SYN without ACK; TCP
+    /// whose flags are out of reach; a second fragment that could overwrite the flags of the first
+    /// (RFC 3128); a chain of headers whose end is unknown.
+    #[inline(always)]
+    pub const fn may_open(&self) -> bool {
+        match (self.protocol, self.fragment) {
+            (UNKNOWN_PROTOCOL, _) => true,
+            (TCP, Fragment::Later(offset)) => offset == 1,
+            (TCP, Fragment::Whole | Fragment::First) => self.tcp_flags.may_open(),
+            _ => false,
+        }
+    }
+
+    /// The connection that the packet belongs to; later fragments, which have no ports, share one
+    /// per pair of addresses and protocol.
+    #[inline(always)]
+    pub const fn connection(&self) -> ConnectionKey {
+        let Ports { source, destination } = self.ports;
+        ConnectionKey {
+            source: self.source,
+            destination: self.destination,
+            ports: (source as u32) << 16 | destination as u32,
+            protocol: self.protocol as u32,
+        }
+    }
+}
+
+/// Reads a frame.
+#[inline(always)]
+pub fn parse<F: Frame + ?Sized>(frame: &F) -> Parsed {
+    const ETHER_TYPE: usize = EthHdr::LEN - 2;
+    let Some(mut ether_type) = frame.read(ETHER_TYPE).map(u16::from_ne_bytes) else {
+        return Parsed::Unreadable;
+    };
+    let mut network = EthHdr::LEN;
+    for _ in 0..TAG_BOUND {
+        if !is_tag(ether_type) {
+            break;
+        }
+        let Some(inner) = frame.read(network + VlanHdr::LEN - 2) else {
+            return Parsed::Unreadable;
+        };
+        ether_type = u16::from_ne_bytes(inner);
+        network += VlanHdr::LEN;
+    }
+    let packet = match ether_type {
+        IPV4 => ipv4(frame, network),
+        IPV6 => ipv6(frame, network),
+        tag if is_tag(tag) => None,
+        _ => return Parsed::NonIp,
+    };
+    packet.map_or(Parsed::Unreadable, Parsed::Ip)
+}
+
+#[inline(always)]
+const fn is_tag(ether_type: u16) -> bool {
+    let [q, ad, qinq] = TAGS;
+    ether_type == q || ether_type == ad || ether_type == qinq
+}
+
+#[inline(always)]
+fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
+    let header: [u8; Ipv4Hdr::LEN] = frame.read(network)?;
+    if header[0] >> 4 != 4 {
+        return None;
+    }
+    let field = u16::from_be_bytes([header[6], header[7]]);
+    let [more, offset] = [field & 0x2000, field & 0x1fff];
+    let mut packet = Packet {
+        source: Address::v4([header[12], header[13], header[14], header[15]]),
+        destination: Address::v4([header[16], header[17], header[18], header[19]]).words,
+        protocol: header[9],
+        ports: Ports::default(),
+        tcp_flags: TcpFlags::default(),
+        fragment: fragment(offset, more != 0),
+        anomaly: Anomaly::None,
+    };
+    let length = usize::from(header[0] & 0x0f) * 4;
+    let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let datagram = Datagram::new(&mut packet, frame.len(), network, declared);
+    if length < Ipv4Hdr::LEN || network + length > datagram.end {
+        packet.anomaly = Anomaly::Malformed;
+    } else {
+        datagram.transport(frame, &mut packet, network + length);
+    }
+    Some(packet)
+}
+
+#[inline(always)]
+fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
+    let header: [u8; Ipv6Hdr::LEN] = frame.read(network)?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let mut packet = Packet {
+        source: Address::v6(address::<8>(&header)),
+        destination: address::<24>(&header),
+        protocol: header[6],
+        ports: Ports::default(),
+        tcp_flags: TcpFlags::default(),
+        fragment: Fragment::Whole,
+        anomaly: Anomaly::None,
+    };
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
+    let jumbogram = payload == 0 && packet.protocol == extension::HOP_BY_HOP;
+    let declared = if jumbogram { frame.len() - network } else { Ipv6Hdr::LEN + payload };
+    let datagram = Datagram::new(&mut packet, frame.len(), network, declared);
+    let mut transport = network + Ipv6Hdr::LEN;
+    if extension::is(packet.protocol) {
+        let mut chain = Chain::new(packet.protocol);
+        transport = chain.walk(frame, &datagram, transport);
+        packet = chain.conclude(packet);
+        if transport == 0 {
+            return Some(packet);
+        }
+    }
+    datagram.transport(frame, &mut packet, transport);
+    Some(packet)
+}
+
+/// What the fragment field of a header says: the offset, and whether more follows.
+#[inline(always)]
+const fn fragment(offset: u16, more: bool) -> Fragment {
+    match (offset, more) {
+        (0, false) => Fragment::Whole,
+        (0, true) => Fragment::First,
+        (offset, _) => Fragment::Later(offset),
+    }
+}
+
+/// The address at offset `AT` of an IPv6 header.
+#[inline(always)]
+const fn address<const AT: usize>(header: &[u8; Ipv6Hdr::LEN]) -> [u32; 4] {
+    let mut words = [0; 4];
+    let mut word = 0;
+    while word < words.len() {
+        let at = AT + word * 4;
+        words[word] =
+            u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        word += 1;
+    }
+    words
+}
+
+/// The part of a frame that its IP header declares.
+pub(crate) struct Datagram {
+    /// Where it ends in the frame.
+    pub(crate) end: usize,
+}
+
+impl Datagram {
+    /// The datagram of `declared` bytes from the network header on; more than the frame has is an
+    /// anomaly.
+    #[inline(always)]
+    const fn new(packet: &mut Packet, frame: usize, network: usize, declared: usize) -> Self {
+        let end = network + declared;
+        if end > frame {
+            packet.anomaly = Anomaly::Malformed;
+            Self { end: frame }
+        } else {
+            Self { end }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read<const N: usize, F: Frame + ?Sized>(
+        &self,
+        frame: &F,
+        offset: usize,
+    ) -> Option<[u8; N]> {
+        if offset + N > self.end { None } else { frame.read(offset) }
+    }
+
+    #[inline(always)]
+    fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &mut Packet, offset: usize) {
+        if let Fragment::Later(_) = packet.fragment {
+            return;
+        }
+        let (length, ports) = match packet.protocol {
+            TCP => (TcpHdr::LEN, true),
+            UDP => (UdpHdr::LEN, true),
+            SCTP => (SctpHdr::LEN, true),
+            ICMP | ICMPV6 => (Icmpv4Hdr::LEN, false),
+            _ => return,
+        };
+        if offset + length > self.end {
+            packet.anomaly = Anomaly::Malformed;
+        }
+        if packet.protocol == TCP
+            && let Some(header) = self.read::<TCP_FLAGS_END, F>(frame, offset)
+        {
+            packet.ports = Ports::new([header[0], header[1], header[2], header[3]]);
+            packet.tcp_flags = TcpFlags { known: true, bits: header[TCP_FLAGS_END - 1] };
+        } else if ports && let Some(header) = self.read(frame, offset) {
+            packet.ports = Ports::new(header);
+        }
+    }
+}

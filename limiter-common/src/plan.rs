@@ -1,0 +1,143 @@
+//! The limits of a source, asked together.
+//!
+//! Every limit that applies is looked at, narrow before wide, and then all are charged or none: a
+//! packet that any of them refuses costs the others nothing.
+
+use crate::{
+    gcra::{Gcra, Look, Refusal},
+    limit::{LIMITS, Limit},
+    reason::Reason,
+    word::Word,
+};
+
+/// The limits that apply to a source, compiled.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The buckets, at [`Limit::index`]; all zero where there is none.
+    pub limits: [Gcra; LIMITS],
+    /// The limits that are set, as [`Limit::bit`]s.
+    pub active: u64,
+}
+
+/// Where the words of a packet's buckets are.
+pub trait State {
+    /// The words.
+    type Word: Word;
+
+    /// The word of a bucket that exists; `None` when a packet that conforms is to create it.
+    fn find(&mut self, limit: Limit) -> Option<Self::Word>;
+
+    /// The word of a bucket that [`find`](State::find) did not have, created full; `None` when no
+    /// state can be had for it.
+    fn create(&mut self, limit: Limit) -> Option<Self::Word>;
+}
+
+/// A bucket that a packet is charged to.
+struct Account<W> {
+    limit: Limit,
+    word: Option<W>,
+    look: Look,
+}
+
+impl Plan {
+    /// Decides about one packet at `now` (nanoseconds) under the limits in `applies`, and charges
+    /// them all if it conforms.
+    ///
+    /// # Errors
+    /// The reason to drop the packet; then no bucket is charged.
+    #[inline(always)]
+    pub fn decide<S: State>(&self, applies: u64, state: &mut S, now: u64) -> Result<(), Reason> {
+        let mut connection = Account::new(Limit::Connection);
+        let mut syn = Account::new(Limit::Syn);
+        let mut source = Account::new(Limit::Source);
+        self.look(&mut connection, applies, state, now)?;
+        self.look(&mut syn, applies, state, now)?;
+        self.look(&mut source, applies, state, now)?;
+
+        self.charge(&mut connection, applies, state, now)?;
+        if let Err(reason) = self.charge(&mut syn, applies, state, now) {
+            self.refund(&connection);
+            return Err(reason);
+        }
+        if let Err(reason) = self.charge(&mut source, applies, state, now) {
+            self.refund(&connection);
+            self.refund(&syn);
+            return Err(reason);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    const fn gcra(&self, limit: Limit) -> &Gcra {
+        &self.limits[limit.index()]
+    }
+
+    #[inline(always)]
+    fn look<S: State>(
+        &self,
+        account: &mut Account<S::Word>,
+        applies: u64,
+        state: &mut S,
+        now: u64,
+    ) -> Result<(), Reason> {
+        let limit = account.limit;
+        if applies & limit.bit() == 0 {
+            return Ok(());
+        }
+        account.word = state.find(limit);
+        account.look = match &account.word {
+            Some(word) => {
+                self.gcra(limit).look(word, now).map_err(|refusal| reason(limit, refusal))?
+            }
+            None => self.gcra(limit).look_full(now),
+        };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn charge<S: State>(
+        &self,
+        account: &mut Account<S::Word>,
+        applies: u64,
+        state: &mut S,
+        now: u64,
+    ) -> Result<(), Reason> {
+        let limit = account.limit;
+        if applies & limit.bit() == 0 {
+            return Ok(());
+        }
+        if account.word.is_none() {
+            account.word = state.create(limit);
+        }
+        match &account.word {
+            Some(word) => self
+                .gcra(limit)
+                .charge(word, account.look, now)
+                .map_err(|refusal| reason(limit, refusal)),
+            None => Err(Reason::Contended),
+        }
+    }
+
+    #[inline(always)]
+    fn refund<W: Word>(&self, account: &Account<W>) {
+        if let Some(word) = &account.word {
+            self.gcra(account.limit).refund(word);
+        }
+    }
+}
+
+impl<W> Account<W> {
+    #[inline(always)]
+    const fn new(limit: Limit) -> Self {
+        Self { limit, word: None, look: Look::NONE }
+    }
+}
+
+#[inline(always)]
+const fn reason(limit: Limit, refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::Exceed => Reason::exceed(limit),
+        Refusal::Contended => Reason::Contended,
+    }
+}

@@ -1,0 +1,23 @@
+//! One `u64` of shared state.
+
+/// A word that several CPUs move at once.
+///
+/// The kernel half implements it with BPF's atomic instructions on a map value, the tests with the
+/// atomics of the host and of the model checker.
+pub trait Word {
+    /// The word as it is now.
+    fn load(&self) -> u64;
+
+    /// Stores `new` if the word is `current`; returns what the word was, which is `current` exactly
+    /// when `new` was stored.
+    fn compare_exchange(&self, current: u64, new: u64) -> u64;
+
+    /// Whether the word is still measured in what it was found under.
+    ///
+    /// Asked after each load: a change of policy marks the entry first and re-scales its words
+    /// then, so a word that was loaded before the mark can only be exchanged if it was not
+    /// re-scaled since.
+    fn bound(&self) -> bool {
+        true
+    }
+}
