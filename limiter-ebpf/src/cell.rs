@@ -1,0 +1,55 @@
+//! Words of map values, moved by BPF's atomic instructions.
+
+use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
+
+use limiter_common::{binding::Binding, word::Word};
+
+/// A word of a map value, and the binding that it is used under.
+#[derive(Clone, Copy)]
+pub(crate) struct Cell {
+    word: *mut u64,
+    /// The binding of the entry, which must stay `bound`.
+    binding: *const u64,
+    bound: Binding,
+}
+
+impl Cell {
+    /// # Safety
+    /// Both point into a map value that was looked up in this run of the program, and are aligned.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(word: *mut u64, binding: *const u64, bound: Binding) -> Self {
+        Self { word, binding, bound }
+    }
+}
+
+impl Word for Cell {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { self.word.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.word, current, new).0 }
+    }
+
+    #[inline(always)]
+    fn bound(&self) -> bool {
+        // SAFETY: see `new`.
+        unsafe { self.binding.read_volatile() == self.bound.0 }
+    }
+}
+
+/// Adds to a counter that other CPUs add to.
+///
+/// # Safety
+/// `counter` points into a map value that was looked up in this run of the program, and is aligned.
+#[inline(always)]
+pub(crate) unsafe fn add(counter: *mut u64, delta: u64) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        atomic_xadd::<u64, u64, { SeqCst }>(counter, delta);
+    }
+}

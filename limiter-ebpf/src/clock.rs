@@ -1,0 +1,19 @@
+//! The time.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+
+use crate::maps::{TEST_CLOCK, TEST_CLOCK_ENABLED};
+
+/// Nanoseconds of the monotonic clock, or of the test's clock in an object loaded for tests.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    // The constant is frozen at load time, so the verifier removes the branch not taken.
+    if TEST_CLOCK_ENABLED.load() != 0
+        && let Some(clock) = TEST_CLOCK.get_ptr(0)
+    {
+        // SAFETY: an aligned word of an array map; the test that writes it writes whole words.
+        return unsafe { clock.read_volatile() };
+    }
+    // SAFETY: the helper has no precondition.
+    unsafe { bpf_ktime_get_ns() }
+}

@@ -1,0 +1,29 @@
+//! The XDP datapath of limiter.
+//!
+//! It only adapts: packet bytes, maps, clock and atomics are here, every decision is made by
+//! `limiter-common`. For the host this library is empty; it is a build dependency of the
+//! controller, so that a change here rebuilds the object.
+
+#![no_std]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(internal_features, reason = "BPF has no stable atomics beyond load and store")
+)]
+
+#[cfg(target_arch = "bpf")]
+mod barrier;
+#[cfg(target_arch = "bpf")]
+mod cell;
+#[cfg(target_arch = "bpf")]
+mod clock;
+#[cfg(target_arch = "bpf")]
+pub mod datapath;
+#[cfg(target_arch = "bpf")]
+mod entry;
+#[cfg(target_arch = "bpf")]
+mod frame;
+#[cfg(target_arch = "bpf")]
+mod maps;
+#[cfg(target_arch = "bpf")]
+mod verdict;

@@ -1,0 +1,29 @@
+//! The programs that `limiter attach` loads.
+
+#![no_std]
+#![no_main]
+
+use aya_ebpf::{macros::xdp, programs::XdpContext};
+use limiter_ebpf::datapath;
+
+/// For drivers that hand over packets in one piece.
+#[xdp]
+fn limiter(ctx: XdpContext) -> u32 {
+    datapath::run::<false>(&ctx)
+}
+
+/// For interfaces whose packets may lie in several pieces; headers are in the first.
+#[xdp(frags)]
+fn limiter_frags(ctx: XdpContext) -> u32 {
+    datapath::run::<true>(&ctx)
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The kernel reads the licence from here; some helpers ask for one that is compatible with the GPL.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,53 @@
+//! The maps; their names and layouts are the contract in `limiter_common::contract`.
+//!
+//! Sizes given here are those of the smallest instance. The loader sets the real ones.
+
+use aya_ebpf::{
+    Global,
+    btf_maps::{ArrayOfMaps, LpmTrie},
+    macros::{btf_map, map},
+    maps::{Array, LruHashMap, PerCpuArray},
+};
+use limiter_common::{
+    address::Address,
+    contract::{Connection, ConnectionKey, Counters, INTERFACES, Settings, Source, shared},
+    plan::Plan,
+};
+
+#[map]
+pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static SETTINGS: Array<Settings> = Array::with_max_entries(2, 0);
+
+#[map]
+pub(crate) static PLANS: Array<Plan> = Array::with_max_entries(2, 0);
+
+/// A policy comes with a trie of its own, so none is ever emptied or half filled while in use.
+#[btf_map]
+pub(crate) static OVERRIDES: ArrayOfMaps<LpmTrie<Address, u32, 1>, 2> = ArrayOfMaps::new();
+
+/// LRU, because sources come and go without telling.
+#[map]
+pub(crate) static SOURCES: LruHashMap<Address, Source> = LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static CONNECTIONS: LruHashMap<ConnectionKey, Connection> =
+    LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
+
+#[map]
+pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
+
+/// See `limiter_common::contract::global::SLOT`.
+#[unsafe(no_mangle)]
+pub(crate) static SLOT: Global<u32> = Global::new(0);
+
+/// See `limiter_common::contract::global::TEST_CLOCK_ENABLED`.
+#[unsafe(no_mangle)]
+pub(crate) static TEST_CLOCK_ENABLED: Global<u32> = Global::new(0);
