@@ -1,0 +1,88 @@
+//! Builds the BPF programs of `limiter-ebpf` into `OUT_DIR`, one object per binary.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{self, Command},
+};
+
+use anyhow::{Context as _, Result, bail};
+use aya_build::{Package, Toolchain};
+
+/// The rustup toolchain to take; `cargo xtask` reads it too.
+const VARIABLE: &str = "LIMITER_BPF_TOOLCHAIN";
+
+/// Debian's compiler, as `cargo xtask setup` links it into rustup.
+const DISTRO: &str = "distro-bpf";
+
+fn main() {
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    if let Err(error) = build() {
+        println!("cargo::error={error:#}");
+        process::exit(1);
+    }
+}
+
+fn build() -> Result<()> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("limiter-userspace is not in a workspace")?;
+    let toolchain = match env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => name,
+        _ if sysroot(DISTRO).is_some() => DISTRO.to_owned(),
+        _ => "nightly".to_owned(),
+    };
+    let rustlib = sysroot(&toolchain).unwrap_or_default().join("lib/rustlib");
+    if !["bpfel-unknown-none", "src/rust/library/core"]
+        .iter()
+        .any(|core| rustlib.join(core).is_dir())
+    {
+        bail!("toolchain {toolchain} has no `core` for BPF: run `cargo xtask setup`");
+    }
+    let path = search_path(&toolchain, &workspace.join("target/tools/bin"))?;
+    let Some(linker) =
+        env::split_paths(&path).map(|folder| folder.join("bpf-linker")).find(|file| file.is_file())
+    else {
+        bail!("bpf-linker is not there: run `cargo xtask setup`");
+    };
+    println!("cargo::rerun-if-changed={}", linker.display());
+    // SAFETY: this program has a single thread.
+    unsafe {
+        env::set_var("PATH", path);
+        // aya-build makes a warning of every line that cargo prints; those of the compiler remain.
+        env::set_var("CARGO_TERM_QUIET", "true");
+    }
+
+    let root_dir = workspace.join("limiter-ebpf");
+    let root_dir = root_dir
+        .to_str()
+        .with_context(|| format!("the path {} is not UTF-8", root_dir.display()))?;
+    aya_build::build_ebpf(
+        [Package { name: "limiter-ebpf", root_dir, ..Package::default() }],
+        Toolchain::Custom(&toolchain),
+    )?;
+    // Through `links` in Cargo.toml the crates that depend on this one find the objects as
+    // `DEP_LIMITER_BPF_OBJECTS`.
+    println!("cargo::metadata=OBJECTS={}", env::var("OUT_DIR").context("OUT_DIR is not set")?);
+    Ok(())
+}
+
+/// `PATH` with the bpf-linker of `cargo xtask setup`: before all others for the compiler that it was
+/// built for, after them for any other.
+fn search_path(toolchain: &str, tools: &Path) -> Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let position = if toolchain == DISTRO { 0 } else { folders.len() };
+    folders.insert(position, tools.to_path_buf());
+    env::join_paths(folders).context("the folder of the workspace cannot be put on the PATH")
+}
+
+fn sysroot(toolchain: &str) -> Option<PathBuf> {
+    let output = Command::new("rustup")
+        .args(["run", toolchain, "rustc", "--print", "sysroot"])
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
+}

@@ -1,0 +1,73 @@
+//! `limiter detach`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{maps, no_instance};
+use crate::{
+    datapath::{
+        bpffs::Pins,
+        instance::{Attached, Instance, attached},
+    },
+    error::{Error, Result},
+    output::stream::Output,
+    policy::units::printable,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Detach {
+    /// Interfaces to detach from
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "IFACE")]
+    interfaces: Vec<String>,
+    /// Detach from all interfaces, and remove whatever is pinned, also by another version
+    #[arg(long)]
+    all: bool,
+}
+
+impl Detach {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let (detached, left) = if self.all { remove(pins)? } else { self.detach(pins)? };
+        if output.is_json() {
+            let entries: Vec<_> = detached.iter().map(|name| json!({ "name": name })).collect();
+            return Ok(output.json(&entries)?);
+        }
+        for name in &detached {
+            writeln!(output, "{name}: detached")?;
+        }
+        if left == 0 {
+            writeln!(output, "Nothing of this instance is left; its policy and state are gone.")?;
+        }
+        Ok(())
+    }
+
+    /// Detaches from the interfaces that were named, all of which must be attached.
+    fn detach(&self, pins: &Pins) -> Result<(Vec<String>, usize)> {
+        let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+        let all = instance.attached()?;
+        let mut found: Vec<&Attached> = Vec::new();
+        for name in &self.interfaces {
+            let attached = all.iter().find(|attached| attached.name == *name);
+            let attached = attached.ok_or_else(|| Error::NotAttached {
+                name: printable(name, 32),
+                attached: all.iter().map(|attached| attached.name.clone()).collect(),
+            })?;
+            if !found.contains(&attached) {
+                found.push(attached);
+            }
+        }
+        for attached in &found {
+            instance.detach(attached.slot)?;
+        }
+        instance.close()?;
+        let names = found.iter().map(|attached| attached.name.clone()).collect();
+        Ok((names, all.len() - found.len()))
+    }
+}
+
+/// Removes the instance, whatever is in it.
+fn remove(pins: &Pins) -> Result<(Vec<String>, usize)> {
+    // Names are told if they can be: what another version pinned has none that we could read.
+    let names = maps(pins).and_then(|maps| attached(pins, &maps)).unwrap_or_default();
+    Instance::remove(pins)?;
+    Ok((names.into_iter().map(|attached| attached.name).collect(), 0))
+}

@@ -1,0 +1,44 @@
+//! `limiter status` and `limiter top`.
+
+use clap::Args;
+
+use super::{limit::rows, maps};
+use crate::{
+    datapath::{bpffs::Pins, instance::attached, maps::Maps},
+    error::Result,
+    output::{
+        status::{Status, Tables},
+        stream::Output,
+        top,
+    },
+    watch::view::Scan,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    /// Sources to list
+    #[arg(short, value_name = "N", default_value_t = 20)]
+    n: usize,
+}
+
+impl Top {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let (talkers, _) = maps(pins)?.talkers(self.n)?;
+        Ok(top::print(output, &talkers)?)
+    }
+}
+
+pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
+    let maps = maps(pins)?;
+    let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
+    let scan = scan(&maps, 0)?;
+    let limits = rows(&maps.policy()?);
+    Ok(Status::new(&snapshot, scan.tables).print(output, &limits)?)
+}
+
+/// Looks at all sources and connections.
+pub(super) fn scan(maps: &Maps, most: usize) -> Result<Scan> {
+    let (talkers, sources) = maps.talkers(most)?;
+    let tables = Tables { sources, connections: maps.connections()?, memory_bytes: maps.memory()? };
+    Ok(Scan { talkers, tables })
+}

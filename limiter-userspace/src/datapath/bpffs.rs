@@ -1,0 +1,145 @@
+//! Where an instance is in the BPF file system.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs,
+    io::{self, ErrorKind},
+    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
+    path::{Path, PathBuf},
+};
+
+use super::sys;
+use crate::error::{Error, Result};
+
+/// The directory of the instance that commands are about unless told otherwise.
+pub const DEFAULT: &str = "/sys/fs/bpf/limiter";
+
+const MAGIC: u64 = 0xcafe_4a11;
+
+/// The pins of an instance: maps by name, links by the slot of their interface.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    directory: PathBuf,
+}
+
+impl Pins {
+    /// The pins below `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// The directory of the instance.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The pin of a map.
+    pub fn map(&self, name: &str) -> PathBuf {
+        self.directory.join("maps").join(name)
+    }
+
+    /// The pin of the link of a slot.
+    pub fn link(&self, slot: u32) -> PathBuf {
+        self.directory.join("links").join(slot.to_string())
+    }
+
+    /// Whether there is anything of an instance.
+    pub fn exist(&self) -> bool {
+        self.directory.join("maps").is_dir()
+    }
+
+    /// Makes the directories, for root alone: who can write to a map decides what passes.
+    ///
+    /// # Errors
+    /// [`Error::NotBpffs`], or what the system says.
+    pub fn make(&self) -> Result<()> {
+        self.check()?;
+        for directory in
+            [self.directory.clone(), self.directory.join("maps"), self.directory.join("links")]
+        {
+            match fs::DirBuilder::new().mode(0o700).create(&directory) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(Error::system(format!("make {}", directory.display()), error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes every pin and the directories; a directory that is a mount point or holds something
+    /// else stays.
+    ///
+    /// # Errors
+    /// What the system says when a pin cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        for directory in [self.directory.join("links"), self.directory.join("maps")] {
+            let entries = match fs::read_dir(&directory) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                entries => entries.map_err(|error| {
+                    Error::system(format!("read {}", directory.display()), error)
+                })?,
+            };
+            for entry in entries.flatten() {
+                unpin(&entry.path())?;
+            }
+            let _: io::Result<()> = fs::remove_dir(&directory);
+        }
+        let _: io::Result<()> = fs::remove_dir(&self.directory);
+        Ok(())
+    }
+
+    /// Whether the directory is, or would be, on a BPF file system.
+    ///
+    /// # Errors
+    /// [`Error::NotBpffs`], or what the system says.
+    pub fn check(&self) -> Result<()> {
+        let existing = self.directory.ancestors().find(|path| path.exists());
+        let path = existing.unwrap_or_else(|| Path::new("/"));
+        let magic = sys::file_system(&c_path(path.as_os_str())?)
+            .map_err(|error| Error::system(format!("look at {}", path.display()), error))?;
+        if magic == MAGIC { Ok(()) } else { Err(self.not_bpffs()) }
+    }
+
+    fn not_bpffs(&self) -> Error {
+        let standard = Path::new("/sys/fs/bpf");
+        let mount = if self.directory.starts_with(standard) {
+            standard
+        } else {
+            &self.directory
+        };
+        Error::NotBpffs { directory: self.directory.clone(), mount: mount.to_path_buf() }
+    }
+
+    /// Mounts a BPF file system where the directory needs one, and says where.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn mount(&self) -> Result<Option<PathBuf>> {
+        let Err(Error::NotBpffs { mount, .. }) = self.check() else { return Ok(None) };
+        fs::create_dir_all(&mount)
+            .map_err(|error| Error::system(format!("make {}", mount.display()), error))?;
+        sys::mount_bpf(&c_path(mount.as_os_str())?).map_err(|error| {
+            Error::system(format!("mount a BPF file system on {}", mount.display()), error)
+        })?;
+        Ok(Some(mount))
+    }
+}
+
+/// Removes a pin; the object goes when nothing else refers to it.
+pub(crate) fn unpin(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::system(format!("remove the pin {}", path.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A path for the kernel.
+pub(crate) fn c_path(path: &OsStr) -> Result<CString> {
+    CString::new(path.as_bytes()).map_err(|_nul| {
+        let error = io::Error::from(ErrorKind::InvalidInput);
+        Error::system(format!("use the path {}", path.display()), error)
+    })
+}

@@ -1,0 +1,167 @@
+//! Network interfaces and what XDP programs are on them.
+
+use std::{
+    ffi::CString,
+    fs, io,
+    mem::{size_of, zeroed},
+    os::unix::fs::MetadataExt as _,
+};
+
+use super::sys;
+use crate::{
+    error::{Error, Result},
+    policy::units::printable,
+};
+
+/// An interface of this network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+}
+
+impl Interface {
+    /// The interface of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownInterface`].
+    pub fn find(name: &str) -> Result<Self> {
+        let index = CString::new(name).ok().and_then(|name| sys::interface_index(&name));
+        match index {
+            Some(index) => Ok(Self { name: name.to_owned(), index }),
+            None => Err(Error::UnknownInterface {
+                name: printable(name, 32),
+                existing: list()?.into_iter().map(|interface| interface.name).collect(),
+            }),
+        }
+    }
+
+    /// The id of the XDP program on it, whoever put it there.
+    pub fn program(&self) -> Option<u32> {
+        xdp_program(self.index).ok().flatten()
+    }
+}
+
+/// The interfaces of this network namespace.
+///
+/// # Errors
+/// What the system says.
+pub fn list() -> Result<Vec<Interface>> {
+    let interfaces =
+        sys::interfaces().map_err(|error| Error::system("list the network interfaces", error))?;
+    Ok(interfaces.into_iter().map(|(index, name)| Interface { name, index }).collect())
+}
+
+/// What tells this network namespace from others.
+///
+/// # Errors
+/// What the system says.
+pub fn namespace() -> Result<u64> {
+    fs::metadata("/proc/thread-self/ns/net")
+        .map(|namespace| namespace.ino())
+        .map_err(|error| Error::system("look at the network namespace", error))
+}
+
+#[repr(C)]
+struct Request {
+    header: libc::nlmsghdr,
+    link: Link,
+}
+
+/// `struct ifinfomsg` of rtnetlink(7).
+#[repr(C)]
+struct Link {
+    family: u8,
+    pad: u8,
+    kind: u16,
+    index: i32,
+    flags: u32,
+    change: u32,
+}
+
+/// Asks rtnetlink for the attribute IFLA_XDP of an interface.
+fn xdp_program(index: u32) -> io::Result<Option<u32>> {
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_PROG_ID: u16 = 4;
+    // SAFETY: plain system calls on a socket of our own, with buffers that outlive them.
+    let reply = unsafe {
+        let socket = libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::NETLINK_ROUTE,
+        );
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut request: Request = zeroed();
+        request.header.nlmsg_len = size_of::<Request>() as u32;
+        request.header.nlmsg_type = libc::RTM_GETLINK;
+        request.header.nlmsg_flags = libc::NLM_F_REQUEST as u16;
+        request.link.index = index as i32;
+        let mut reply = vec![0_u8; 32 * 1024];
+        let sent = libc::send(socket, (&raw const request).cast(), size_of::<Request>(), 0);
+        let received = if sent < 0 {
+            -1
+        } else {
+            libc::recv(socket, reply.as_mut_ptr().cast(), reply.len(), 0)
+        };
+        let error = io::Error::last_os_error();
+        libc::close(socket);
+        if received < 0 {
+            return Err(error);
+        }
+        reply.truncate(received as usize);
+        reply
+    };
+    let attributes = reply.get(size_of::<Request>()..).unwrap_or_default();
+    Ok(attribute(attributes, IFLA_XDP)
+        .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
+        .and_then(|id| id.first_chunk().copied())
+        .map(u32::from_ne_bytes))
+}
+
+/// The payload of the first attribute of a type.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    const HEADER: usize = 4;
+    const NESTED: u16 = 1 << 15;
+    while let Some(&[a, b, c, d]) = attributes.first_chunk() {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let kind = u16::from_ne_bytes([c, d]) & !NESTED;
+        let payload = attributes.get(HEADER..length)?;
+        if kind == wanted {
+            return Some(payload);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_and_broken_ones_are_not_followed() {
+        let attributes = [5, 0, 1, 0, 7, 0, 0, 0, 8, 0, 43, 128, 1, 2, 3, 4];
+        assert_eq!(attribute(&attributes, 1), Some(&[7][..]));
+        assert_eq!(attribute(&attributes, 43), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(attribute(&attributes, 2), None);
+        for length in 0..attributes.len() {
+            assert_eq!(attribute(&attributes[..length], 43), None, "{length}");
+        }
+        assert_eq!(attribute(&[0; 64], 9), None);
+    }
+
+    #[test]
+    fn the_loopback_interface_is_found() {
+        let lo = Interface::find("lo").unwrap();
+        assert!(list().unwrap().contains(&lo));
+        assert_eq!(lo.program(), None);
+        assert!(matches!(
+            Interface::find("no such\n"),
+            Err(Error::UnknownInterface { existing, .. }) if existing.contains(&"lo".to_owned())
+        ));
+    }
+}

@@ -1,0 +1,75 @@
+//! What pinned maps must look like to be used.
+//!
+//! A map that another version, or another program, pinned would be read and written with the wrong
+//! sizes; the library that opens pins does not look. So every pin is compared first, and all
+//! differences are told at once.
+
+use std::mem::size_of;
+
+use aya::maps::{MapData, MapType};
+use limiter_common::{
+    address::Address,
+    contract::{
+        CHUNK, Connection, ConnectionKey, Counters, INTERFACES, Interface, Settings, Source, map,
+        shared,
+    },
+    plan::Plan,
+};
+
+/// The shape of a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    kind: MapType,
+    key: usize,
+    value: usize,
+    /// Entries; `None` when they are the operator's choice.
+    entries: Option<u32>,
+}
+
+const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) -> Shape {
+    Shape { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries }
+}
+
+/// Every map of an instance.
+pub(crate) const SHAPES: [Shape; 11] = [
+    shape::<u32, u64>(map::EPOCH, MapType::Array, Some(1)),
+    shape::<u32, Settings>(map::SETTINGS, MapType::Array, Some(2)),
+    shape::<u32, Plan>(map::PLANS, MapType::Array, None),
+    shape::<u32, u32>(map::OVERRIDES, MapType::ArrayOfMaps, Some(2)),
+    shape::<Address, Source>(map::SOURCES, MapType::LruHash, None),
+    shape::<ConnectionKey, Connection>(map::CONNECTIONS, MapType::LruHash, None),
+    shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
+    shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
+    shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
+    shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),
+    shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),
+];
+
+impl Shape {
+    /// How a map differs from this shape, in words.
+    pub(crate) fn differences(&self, map: &MapData) -> Vec<String> {
+        let info = match map.info() {
+            Ok(info) => info,
+            Err(error) => return vec![format!("{} tells nothing of itself: {error}", self.name)],
+        };
+        let kind = info.map_type().ok();
+        let mut differences = Vec::new();
+        let mut differ = |what: &str, is: String, expected: String| {
+            if is != expected {
+                differences.push(format!("{} has {what} {is} instead of {expected}", self.name));
+            }
+        };
+        differ(
+            "type",
+            kind.map_or_else(|| "unknown".to_owned(), |kind| format!("{kind:?}")),
+            format!("{:?}", self.kind),
+        );
+        differ("key size", info.key_size().to_string(), self.key.to_string());
+        differ("value size", info.value_size().to_string(), self.value.to_string());
+        if let Some(entries) = self.entries {
+            differ("entries", info.max_entries().to_string(), entries.to_string());
+        }
+        differences
+    }
+}

@@ -1,0 +1,137 @@
+//! The maps of an instance, opened from their pins.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
+
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
+use limiter_common::contract::{CHUNK, Counters, Interface, LAYOUT_VERSION, Settings, map};
+
+use super::{bpffs::Pins, layout::SHAPES};
+use crate::error::{Error, Result};
+
+/// The maps of an instance.
+pub struct Maps {
+    pub(crate) epoch: Array<MapData, u64>,
+    pub(crate) settings: Array<MapData, Settings>,
+    pub(crate) overrides: ArrayOfMaps<MapData, MapData>,
+    pub(crate) counters: PerCpuArray<MapData, Counters>,
+    pub(crate) interfaces: Array<MapData, Interface>,
+    pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
+    /// Every map again, by name, for what is done with any map.
+    raw: BTreeMap<&'static str, MapData>,
+}
+
+impl Maps {
+    /// Opens the maps of an instance, all of which must have the layout of this version.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] with every difference, or what the system says.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        let mut differences = Vec::new();
+        let mut raw = BTreeMap::new();
+        for shape in SHAPES {
+            match pinned(pins, shape.name)? {
+                Some(data) => {
+                    differences.extend(shape.differences(&data));
+                    raw.insert(shape.name, data);
+                }
+                None => differences.push(format!("{} is missing", shape.name)),
+            }
+        }
+        let layout =
+            |differences| Error::Layout { directory: pins.directory().to_path_buf(), differences };
+        if !differences.is_empty() {
+            return Err(layout(differences));
+        }
+        let maps = Self {
+            epoch: typed(pins, map::EPOCH)?,
+            settings: typed(pins, map::SETTINGS)?,
+            overrides: typed(pins, map::OVERRIDES)?,
+            counters: typed(pins, map::COUNTERS)?,
+            interfaces: typed(pins, map::INTERFACES)?,
+            document: typed(pins, map::DOCUMENT)?,
+            raw,
+        };
+        let version = (maps.read_epoch()? >> 32) as u32;
+        if version != LAYOUT_VERSION && version != 0 {
+            return Err(layout(vec![format!(
+                "they are of layout {version}, and this is limiter for layout {LAYOUT_VERSION}"
+            )]));
+        }
+        Ok(maps)
+    }
+
+    /// The word of the epoch: the version of the layout and the epoch; 0 before the first policy.
+    pub(crate) fn read_epoch(&self) -> Result<u64> {
+        self.epoch.get(&0, 0).map_err(|error| object("read the epoch", &error))
+    }
+
+    /// A map by its name.
+    pub(crate) fn raw(&self, name: &'static str) -> Result<&MapData> {
+        self.raw.get(name).ok_or_else(|| Error::Object {
+            action: format!("use the map {name}"),
+            reason: "it was not opened".to_owned(),
+        })
+    }
+
+    /// Entries that a map has room for.
+    pub(crate) fn capacity(&self, name: &'static str) -> Result<u32> {
+        let info = self.raw(name)?.info();
+        Ok(info.map_err(|error| object(format!("look at the map {name}"), &error))?.max_entries())
+    }
+
+    /// Bytes of kernel memory that the maps take, as the kernel counts them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn memory(&self) -> Result<u64> {
+        let mut total = 0;
+        for data in self.raw.values() {
+            let path = format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd());
+            let info = fs::read_to_string(&path)
+                .map_err(|error| Error::system(format!("read {path}"), error))?;
+            total += info
+                .lines()
+                .find_map(|line| line.strip_prefix("memlock:"))
+                .and_then(|bytes| bytes.trim().parse::<u64>().ok())
+                .unwrap_or(0);
+        }
+        Ok(total)
+    }
+}
+
+/// An error of the library as one of ours.
+pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -> Error {
+    let action = action.into();
+    let mut reason = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && let Some(code) = error.raw_os_error()
+        {
+            return Error::system(action, std::io::Error::from_raw_os_error(code));
+        }
+        reason = format!("{reason}: {error}");
+        source = error.source();
+    }
+    Error::Object { action, reason }
+}
+
+fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
+    let path = pins.map(name);
+    if !path.exists() {
+        return Ok(None);
+    }
+    MapData::from_pin(&path)
+        .map(Some)
+        .map_err(|error| object(format!("open {}", path.display()), &error))
+}
+
+fn typed<T: TryFrom<Map, Error = aya::maps::MapError>>(pins: &Pins, name: &str) -> Result<T> {
+    let failed = |error| object(format!("open the map {name}"), &error);
+    let data = MapData::from_pin(pins.map(name)).map_err(failed)?;
+    Map::from_map_data(data).and_then(T::try_from).map_err(failed)
+}

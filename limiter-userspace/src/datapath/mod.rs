@@ -1,0 +1,17 @@
+//! The kernel side of an instance: programs, links and maps.
+
+pub mod bpffs;
+pub mod instance;
+pub mod interface;
+mod layout;
+mod link;
+mod lock;
+pub mod maps;
+pub mod mode;
+mod policy;
+pub mod program;
+pub mod sizes;
+pub mod snapshot;
+pub mod statistics;
+#[expect(unsafe_code, reason = "system calls that no library wraps")]
+mod sys;

@@ -1,0 +1,173 @@
+//! Loading the programs.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData},
+    programs::{ProgramError, Xdp},
+    util::KernelVersion,
+};
+use limiter_common::contract::{CHUNK, INTERFACES, Interface, global, map, program};
+
+use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes};
+use crate::error::{Error, Result};
+
+/// The object with the programs, compiled for this build.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/datapath"));
+
+const BPF_F_NO_PREALLOC: u32 = 1;
+/// 64 MiB of policy document.
+const DOCUMENT_CHUNKS: u32 = 16_384;
+
+/// A loaded program of an instance.
+pub struct Program {
+    ebpf: Ebpf,
+    name: &'static str,
+}
+
+/// What time a program goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's monotonic clock.
+    Monotonic,
+    /// The word in the map [`map::TEST_CLOCK`], for tests in virtual time.
+    Test,
+}
+
+impl Program {
+    /// Loads the program for the interface of a slot, with the maps that are pinned. `frags` is the
+    /// one for packets in several pieces.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
+        let name = if frags { program::FRAGS } else { program::LINEAR };
+        let mut ebpf = open(pins, slot, clock, |_| {})?;
+        xdp(&mut ebpf, name)?.load().map_err(|error| match error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                refused(name, io_error, &verifier_log.to_string())
+            }
+            error => object(format!("load the program {name}"), &error),
+        })?;
+        Ok(Self { ebpf, name })
+    }
+
+    /// The program, to be run by `BPF_PROG_TEST_RUN` or looked at.
+    ///
+    /// # Errors
+    /// Never for a program that was loaded.
+    pub fn xdp(&mut self) -> Result<&mut Xdp> {
+        xdp(&mut self.ebpf, self.name)
+    }
+
+    /// Calls `with` with the descriptor of the program.
+    pub(crate) fn with_fd<T>(&mut self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
+        let name = self.name;
+        let xdp = self.xdp()?;
+        let fd = xdp.fd().map_err(|error| object(format!("use the program {name}"), &error))?;
+        Ok(with(fd.as_fd()))
+    }
+}
+
+/// Creates and pins the maps of a new instance.
+///
+/// # Errors
+/// What the kernel lacks or says.
+pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
+    let plans = sizes.overrides.saturating_mul(2);
+    drop(open(pins, 0, Clock::Monotonic, |loader| {
+        loader
+            .map_max_entries(map::SOURCES, sizes.sources)
+            .map_max_entries(map::CONNECTIONS, sizes.connections)
+            .map_max_entries(map::PLANS, plans);
+    })?);
+    let failed = |name: &str| format!("make the map {name}");
+    Array::<MapData, Interface>::create(INTERFACES, 0)
+        .map_err(|error| object(failed(map::INTERFACES), &error))?
+        .pin(pins.map(map::INTERFACES))
+        .map_err(|error| object(failed(map::INTERFACES), &error))?;
+    HashMap::<MapData, [u32; 2], [u8; CHUNK]>::create(DOCUMENT_CHUNKS, BPF_F_NO_PREALLOC)
+        .map_err(|error| object(failed(map::DOCUMENT), &error))?
+        .pin(pins.map(map::DOCUMENT))
+        .map_err(|error| object(failed(map::DOCUMENT), &error))
+}
+
+fn open(
+    pins: &Pins,
+    slot: u32,
+    clock: Clock,
+    size: impl FnOnce(&mut EbpfLoader<'_>),
+) -> Result<Ebpf> {
+    let clock = u32::from(clock == Clock::Test);
+    let mut loader = EbpfLoader::new();
+    loader.override_global(global::SLOT, &slot, true).override_global(
+        global::TEST_CLOCK_ENABLED,
+        &clock,
+        true,
+    );
+    for shape in SHAPES {
+        if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
+            loader.map_pin_path(shape.name, pins.map(shape.name));
+        }
+    }
+    size(&mut loader);
+    loader.load(OBJECT).map_err(|error| object("make the maps", &error))
+}
+
+fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
+    let program = ebpf.program_mut(name).ok_or_else(|| Error::Object {
+        action: format!("load the program {name}"),
+        reason: "the object does not have it".to_owned(),
+    })?;
+    program
+        .try_into()
+        .map_err(|error: ProgramError| object(format!("load the program {name}"), &error))
+}
+
+/// Why the kernel does not take a program.
+fn refused(name: &str, error: std::io::Error, log: &str) -> Error {
+    if matches!(error.raw_os_error(), Some(libc::EPERM)) {
+        return Error::system(format!("load the program {name}"), error);
+    }
+    if let Some(feature) = missing(KernelVersion::current().ok()) {
+        return Error::Kernel { kernel: kernel(), feature };
+    }
+    // The end of the log has the instruction and why it was refused.
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n");
+    Error::Object { action: format!("load the program {name}"), reason: format!("{error}\n{tail}") }
+}
+
+/// The newest feature that the programs need and a kernel of this version lacks.
+fn missing(version: Option<KernelVersion>) -> Option<String> {
+    const FEATURES: [(u8, u8, &str); 3] = [
+        (5, 18, "XDP for packets in several pieces"),
+        (5, 12, "atomic compare-and-exchange in BPF"),
+        (5, 9, "links for XDP"),
+    ];
+    let version = version?;
+    FEATURES
+        .iter()
+        .rfind(|(major, minor, _)| version < KernelVersion::new(*major, *minor, 0))
+        .map(|(major, minor, what)| format!("{what} (since {major}.{minor})"))
+}
+
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_is_told_what_it_lacks_and_since_when() {
+        let missing = |major, minor| missing(Some(KernelVersion::new(major, minor, 0)));
+        assert_eq!(missing(5, 8).unwrap(), "links for XDP (since 5.9)");
+        assert_eq!(missing(5, 10).unwrap(), "atomic compare-and-exchange in BPF (since 5.12)");
+        assert_eq!(missing(5, 15).unwrap(), "XDP for packets in several pieces (since 5.18)");
+        assert_eq!(missing(6, 1), None);
+    }
+}

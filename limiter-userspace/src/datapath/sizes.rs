@@ -1,0 +1,49 @@
+//! How much an instance has room for.
+
+use aya::util::nr_cpus;
+
+use crate::error::{Error, Result};
+
+/// Entries of the maps whose size is the operator's choice, made when the first interface is
+/// attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Sources that are tracked at once.
+    pub sources: u32,
+    /// Connections that are tracked at once.
+    pub connections: u32,
+    /// Plans of a policy: distinct combinations of limits, at most one for each override and one
+    /// for everybody else.
+    pub overrides: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { sources: 1 << 20, connections: 1 << 18, overrides: 1 << 17 }
+    }
+}
+
+impl Sizes {
+    /// The most entries of a map here.
+    pub const MOST: u32 = 1 << 26;
+
+    /// Checks the sizes against what the kernel's LRU needs to work: it keeps up to 128 free
+    /// entries to each CPU, and a map that is hardly larger throws out what was just used.
+    ///
+    /// # Errors
+    /// [`Error::SizeRange`].
+    pub fn check(&self) -> Result<()> {
+        let cpus = nr_cpus().map_or(1, |cpus| cpus as u32);
+        let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
+        for (option, asked, least) in [
+            ("--sources", self.sources, tracked),
+            ("--connections", self.connections, tracked),
+            ("--overrides", self.overrides, 1),
+        ] {
+            if !(least..=Self::MOST).contains(&asked) {
+                return Err(Error::SizeRange { option, asked, least, most: Self::MOST });
+            }
+        }
+        Ok(())
+    }
+}

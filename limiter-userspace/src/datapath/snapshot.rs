@@ -1,0 +1,54 @@
+//! What the datapath did so far, as plain values.
+
+use std::{net::IpAddr, time::Instant};
+
+use limiter_common::{
+    contract::{LimitTally, Tally},
+    limit::LIMITS,
+    reason::REASONS,
+};
+
+use super::mode::Mode;
+
+/// The statistics of an instance at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub taken: Instant,
+    /// The attached interfaces, in the order of their slots.
+    pub interfaces: Vec<InterfaceStatistics>,
+    /// Frames of all interfaces by [`Reason::index`](limiter_common::reason::Reason::index); their
+    /// sum is all that was received.
+    pub reasons: [Tally; REASONS],
+    /// What each limit admitted and refused, by
+    /// [`Limit::index`](limiter_common::limit::Limit::index).
+    pub limits: [LimitTally; LIMITS],
+}
+
+/// The statistics of one interface.
+#[derive(Clone, Debug)]
+pub struct InterfaceStatistics {
+    /// Its name; the one it had when it was attached, if it is gone or elsewhere.
+    pub name: String,
+    /// How the program runs.
+    pub mode: Mode,
+    /// Whether the interface is there, in this network namespace.
+    pub present: bool,
+    /// What passed.
+    pub passed: Tally,
+    /// What was dropped.
+    pub dropped: Tally,
+}
+
+/// A source and what it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Talker {
+    /// The address of the source, or of its prefix.
+    pub address: IpAddr,
+    /// The prefix length that makes a source of its family.
+    pub prefix: u8,
+    /// What passed.
+    pub passed: Tally,
+    /// What was dropped.
+    pub dropped: Tally,
+}

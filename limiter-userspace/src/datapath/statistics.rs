@@ -1,0 +1,125 @@
+//! Reading what the datapath did.
+
+use std::{cmp::Reverse, collections::BinaryHeap, net::IpAddr, os::fd::AsFd as _, time::Instant};
+
+use limiter_common::{
+    address::Address,
+    contract::{Connection, ConnectionKey, Counters, Source, Tally, map},
+    reason::Reason,
+};
+
+use super::{
+    instance::Attached,
+    maps::{Maps, object},
+    snapshot::{InterfaceStatistics, Snapshot, Talker},
+    sys,
+};
+use crate::{
+    error::{Error, Result},
+    output::status::Occupancy,
+};
+
+impl Maps {
+    /// The statistics of these interfaces.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn snapshot(&self, attached: &[Attached]) -> Result<Snapshot> {
+        let mut total = Counters::default();
+        let mut interfaces = Vec::with_capacity(attached.len());
+        for interface in attached {
+            let counters = self.counters(interface.slot)?;
+            let (mut passed, mut dropped) = (Tally::default(), Tally::default());
+            for reason in Reason::ALL {
+                let tally = counters.reasons[reason.index()];
+                add(if reason.drops() { &mut dropped } else { &mut passed }, tally);
+            }
+            accumulate(&mut total, &counters);
+            interfaces.push(InterfaceStatistics {
+                name: interface.name.clone(),
+                mode: interface.mode,
+                present: interface.present,
+                passed,
+                dropped,
+            });
+        }
+        Ok(Snapshot {
+            taken: Instant::now(),
+            interfaces,
+            reasons: total.reasons,
+            limits: total.limits,
+        })
+    }
+
+    /// The counters of a slot, over all CPUs.
+    fn counters(&self, slot: u32) -> Result<Counters> {
+        let per_cpu =
+            self.counters.get(&slot, 0).map_err(|error| object("read the counters", &error))?;
+        let mut sum = Counters::default();
+        for counters in per_cpu.iter() {
+            accumulate(&mut sum, counters);
+        }
+        Ok(sum)
+    }
+
+    /// The `most` sources that had most dropped, or passed among those with none, and how many
+    /// sources there are.
+    ///
+    /// # Errors
+    /// What the system says, or why the policy cannot be read.
+    pub fn talkers(&self, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
+        let prefix = self.policy()?.key_prefix;
+        let mut tracked = 0;
+        // The least of the best so far is on top.
+        let mut best = BinaryHeap::with_capacity(most.min(1 << 16) + 1);
+        let sources = self.raw(map::SOURCES)?;
+        sys::for_each::<Address, Source>(sources.fd().as_fd(), |address, source| {
+            tracked += 1;
+            let rank = (source.dropped.packets, source.passed.packets, Reverse(*address));
+            if best.len() < most || best.peek().is_some_and(|Reverse((least, _, _))| *least < rank)
+            {
+                best.push(Reverse((rank, source.passed, source.dropped)));
+                if best.len() > most {
+                    best.pop();
+                }
+            }
+        })
+        .map_err(|error| Error::system("read the sources", error))?;
+        let talkers =
+            best.into_sorted_vec().into_iter().filter_map(|Reverse((rank, passed, dropped))| {
+                let (_, _, Reverse(address)) = rank;
+                let address = IpAddr::try_from(address).ok()?;
+                let prefix = if address.is_ipv4() { prefix.ipv4 } else { prefix.ipv6 };
+                Some(Talker { address, prefix, passed, dropped })
+            });
+        let capacity = u64::from(self.capacity(map::SOURCES)?);
+        Ok((talkers.collect(), Occupancy { tracked, capacity }))
+    }
+
+    /// How many connections there are.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn connections(&self) -> Result<Occupancy> {
+        let mut tracked = 0;
+        let connections = self.raw(map::CONNECTIONS)?;
+        sys::for_each::<ConnectionKey, Connection>(connections.fd().as_fd(), |_, _| tracked += 1)
+            .map_err(|error| Error::system("read the connections", error))?;
+        Ok(Occupancy { tracked, capacity: u64::from(self.capacity(map::CONNECTIONS)?) })
+    }
+}
+
+fn accumulate(sum: &mut Counters, counters: &Counters) {
+    for (sum, tally) in sum.reasons.iter_mut().zip(counters.reasons) {
+        add(sum, tally);
+    }
+    for (sum, tally) in sum.limits.iter_mut().zip(counters.limits) {
+        add(&mut sum.conform, tally.conform);
+        add(&mut sum.exceed, tally.exceed);
+    }
+}
+
+fn add(sum: &mut Tally, tally: Tally) {
+    sum.packets = sum.packets.wrapping_add(tally.packets);
+    sum.bytes = sum.bytes.wrapping_add(tally.bytes);
+}

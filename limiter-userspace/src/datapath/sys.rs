@@ -1,0 +1,273 @@
+//! System calls that no library here wraps.
+
+use std::{
+    ffi::CStr,
+    fs::File,
+    io,
+    mem::{size_of, zeroed},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+use aya::Pod;
+use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info};
+
+/// A `bpf(2)` call.
+fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<libc::c_long> {
+    // SAFETY: the attributes are a whole union, zeroed beyond what the command reads, and the
+    // pointers that callers put into it are valid for the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_mut(attributes),
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Zeroed attributes.
+fn attributes() -> bpf_attr {
+    // SAFETY: a union of plain old data, for which zeros are valid.
+    unsafe { zeroed() }
+}
+
+/// The descriptor that a call returned.
+fn descriptor(result: libc::c_long) -> OwnedFd {
+    // SAFETY: the call succeeded and gave a new descriptor to us alone.
+    unsafe { OwnedFd::from_raw_fd(result as RawFd) }
+}
+
+/// Attaches an XDP program to an interface by a link; `flags` are `XDP_FLAGS_*`.
+pub(crate) fn create_xdp_link(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    let link = unsafe { &mut attributes.link_create };
+    link.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
+    link.__bindgen_anon_2.target_ifindex = interface;
+    link.attach_type = bpf_attach_type::BPF_XDP as u32;
+    link.flags = flags;
+    bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(descriptor)
+}
+
+/// Puts another program behind a link, between two packets, if the link still has program `old`.
+pub(crate) fn update_link(
+    link: BorrowedFd<'_>,
+    new: BorrowedFd<'_>,
+    old: BorrowedFd<'_>,
+) -> io::Result<()> {
+    const REPLACE: u32 = 1 << 2;
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    let update = unsafe { &mut attributes.link_update };
+    update.link_fd = link.as_raw_fd() as u32;
+    update.__bindgen_anon_1.new_prog_fd = new.as_raw_fd() as u32;
+    update.__bindgen_anon_2.old_prog_fd = old.as_raw_fd() as u32;
+    update.flags = REPLACE;
+    bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attributes).map(drop)
+}
+
+/// Detaches the program of a link at once, whoever else holds the link.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attributes = attributes();
+    attributes.link_detach.link_fd = link.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_LINK_DETACH, &mut attributes).map(drop)
+}
+
+/// The program with this id.
+pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
+    let mut attributes = attributes();
+    attributes.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
+    bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attributes).map(descriptor)
+}
+
+/// Pins an object.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    let pin = unsafe { &mut attributes.__bindgen_anon_4 };
+    pin.pathname = path.as_ptr() as u64;
+    pin.bpf_fd = object.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_OBJ_PIN, &mut attributes).map(drop)
+}
+
+/// Opens a pinned object.
+pub(crate) fn open(path: &CStr) -> io::Result<OwnedFd> {
+    let mut attributes = attributes();
+    attributes.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+    bpf(bpf_cmd::BPF_OBJ_GET, &mut attributes).map(descriptor)
+}
+
+/// What the kernel tells of an XDP link: the program's id, and the interface's index, which is 0
+/// once the interface is gone.
+pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let mut attributes = attributes();
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut info: bpf_link_info = unsafe { zeroed() };
+    attributes.info.bpf_fd = link.as_raw_fd() as u32;
+    attributes.info.info_len = size_of::<bpf_link_info>() as u32;
+    attributes.info.info = &raw mut info as u64;
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    // SAFETY: for a link of this type the kernel filled in this member; all of them are integers.
+    Ok((info.prog_id, unsafe { info.__bindgen_anon_1.xdp.ifindex }))
+}
+
+/// Reads the entries of a hash map in batches, which takes a fraction of the time of reading them
+/// one by one, and gives each to `visit`.
+///
+/// Entries that come and go meanwhile may be missed or seen twice.
+pub(crate) fn for_each<K: Pod + Default, V: Pod + Default>(
+    map: BorrowedFd<'_>,
+    mut visit: impl FnMut(&K, &V),
+) -> io::Result<()> {
+    const BATCH: usize = 16_384;
+    let mut keys = vec![K::default(); BATCH];
+    let mut values = vec![V::default(); BATCH];
+    // The kernel's cursor; a hash map needs four bytes of it, no map more than a key.
+    let mut cursor = [0_u8; 64];
+    let mut first = true;
+    loop {
+        let mut attributes = attributes();
+        // SAFETY: writing to a member of a union of integers.
+        let batch = unsafe { &mut attributes.batch };
+        let at = &raw mut cursor as u64;
+        batch.in_batch = if first { 0 } else { at };
+        batch.out_batch = at;
+        batch.keys = keys.as_mut_ptr() as u64;
+        batch.values = values.as_mut_ptr() as u64;
+        batch.count = BATCH as u32;
+        batch.map_fd = map.as_raw_fd() as u32;
+        let result = bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attributes);
+        // SAFETY: the kernel writes the count back, also with ENOENT, which means the end.
+        let count = unsafe { attributes.batch.count } as usize;
+        let end = match result {
+            Ok(_) => false,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+            Err(error) => return Err(error),
+        };
+        for (key, value) in keys.iter().zip(&values).take(count) {
+            visit(key, value);
+        }
+        if end {
+            return Ok(());
+        }
+        first = false;
+    }
+}
+
+/// Writes many entries of an array or a trie at once.
+pub(crate) fn update<K: Pod, V: Pod>(
+    map: BorrowedFd<'_>,
+    keys: &[K],
+    values: &[V],
+) -> io::Result<()> {
+    const BATCH: usize = 16_384;
+    for (keys, values) in keys.chunks(BATCH).zip(values.chunks(BATCH)) {
+        let mut attributes = attributes();
+        // SAFETY: writing to a member of a union of integers.
+        let batch = unsafe { &mut attributes.batch };
+        batch.keys = keys.as_ptr() as u64;
+        batch.values = values.as_ptr() as u64;
+        batch.count = keys.len().min(values.len()) as u32;
+        batch.map_fd = map.as_raw_fd() as u32;
+        bpf(bpf_cmd::BPF_MAP_UPDATE_BATCH, &mut attributes)?;
+    }
+    Ok(())
+}
+
+/// Empties a slot of an array of maps.
+pub(crate) fn remove(map: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+    let mut attributes = attributes();
+    // SAFETY: writing to a member of a union of integers.
+    let element = unsafe { &mut attributes.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd() as u32;
+    element.key = &raw const slot as u64;
+    match bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attributes) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until no packet is under way that began before.
+///
+/// Programs run in read-side critical sections of RCU, and this call waits for a grace period.
+pub(crate) fn wait_for_packets() -> io::Result<()> {
+    const GLOBAL: libc::c_long = 1;
+    // SAFETY: the call has no pointers.
+    if unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } == 0 {
+        return Ok(());
+    }
+    // Kernels with adaptive ticks refuse that. Creating a map of maps and changing it waits too,
+    // but so does time: a packet takes microseconds.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    Ok(())
+}
+
+/// Takes the lock of an open file or directory; `false` when another process has it.
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// The magic number of the file system that holds `path`.
+pub(crate) fn file_system(path: &CStr) -> io::Result<u64> {
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut status: libc::statfs = unsafe { zeroed() };
+    // SAFETY: a C string, and memory for the result.
+    if unsafe { libc::statfs(path.as_ptr(), &raw mut status) } == 0 {
+        Ok(status.f_type as u64)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Mounts a BPF file system.
+pub(crate) fn mount_bpf(path: &CStr) -> io::Result<()> {
+    let bpf = c"bpf".as_ptr();
+    // SAFETY: C strings, and no data.
+    if unsafe { libc::mount(bpf, path.as_ptr(), bpf, 0, std::ptr::null()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The index of an interface of this network namespace.
+pub(crate) fn interface_index(name: &CStr) -> Option<u32> {
+    // SAFETY: a C string.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => None,
+        index => Some(index),
+    }
+}
+
+/// The names and indices of the interfaces of this network namespace.
+pub(crate) fn interfaces() -> io::Result<Vec<(u32, String)>> {
+    // SAFETY: no precondition; the result is freed below.
+    let first = unsafe { libc::if_nameindex() };
+    if first.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut interfaces = Vec::new();
+    let mut at = first;
+    // SAFETY: the array ends with an index of 0, and names are C strings until then.
+    unsafe {
+        while (*at).if_index != 0 {
+            let name = CStr::from_ptr((*at).if_name).to_string_lossy().into_owned();
+            interfaces.push(((*at).if_index, name));
+            at = at.add(1);
+        }
+        libc::if_freenameindex(first);
+    }
+    Ok(interfaces)
+}

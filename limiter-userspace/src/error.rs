@@ -1,0 +1,251 @@
+//! What can go wrong, how a command ends then, and what to do about it.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use crate::{
+    output::stream::OutputError,
+    policy::{PolicyError, PolicyErrorKind},
+    watch::session::WatchError,
+};
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No such interface.
+    #[error("no interface named {name}")]
+    UnknownInterface {
+        /// The name that was asked for, fit for a terminal.
+        name: String,
+        /// The interfaces that exist.
+        existing: Vec<String>,
+    },
+    /// The interface is not attached.
+    #[error("limiter is not attached to {name}")]
+    NotAttached {
+        /// The interface.
+        name: String,
+        /// The interfaces that are.
+        attached: Vec<String>,
+    },
+    /// There is no instance.
+    #[error("limiter is not attached to any interface (nothing in {})", .directory.display())]
+    NoInstance {
+        /// Where an instance would be.
+        directory: PathBuf,
+    },
+    /// Another program is on the interface.
+    #[error("{interface} has an XDP program already{}, which is not limiter's", id(.program))]
+    ForeignProgram {
+        /// The interface.
+        interface: String,
+        /// The id of the program, if the kernel tells.
+        program: Option<u32>,
+    },
+    /// Missing privilege.
+    #[error("no permission to {action}: {source}")]
+    Permission {
+        /// What was tried.
+        action: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The kernel lacks something.
+    #[error("this kernel ({kernel}) lacks {feature}, which limiter needs")]
+    Kernel {
+        /// Its version.
+        kernel: String,
+        /// What is missing, and since when kernels have it.
+        feature: String,
+    },
+    /// The driver refuses the mode that was asked for.
+    #[error("{interface} does not take XDP in {mode} mode: {source}")]
+    Mode {
+        /// The interface.
+        interface: String,
+        /// The mode.
+        mode: &'static str,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The directory is not on a BPF file system.
+    #[error("{} is not on a BPF file system", .directory.display())]
+    NotBpffs {
+        /// Where the pins would be.
+        directory: PathBuf,
+        /// What to mount one on.
+        mount: PathBuf,
+    },
+    /// What is pinned was made by another version, or by something else.
+    #[error("{} holds maps of another layout: {}", .directory.display(), .differences.join("; "))]
+    Layout {
+        /// The directory of the instance.
+        directory: PathBuf,
+        /// Each difference.
+        differences: Vec<String>,
+    },
+    /// Sizes given for an instance that exists with others.
+    #[error("{option} is {running} in the running instance and cannot become {asked}")]
+    Size {
+        /// The option.
+        option: &'static str,
+        /// What it is.
+        running: u32,
+        /// What it should become.
+        asked: u32,
+    },
+    /// A size out of range.
+    #[error("{option} {asked} is out of range: {least} to {most} on this machine")]
+    SizeRange {
+        /// The option.
+        option: &'static str,
+        /// What was asked.
+        asked: u32,
+        /// The smallest value.
+        least: u32,
+        /// The largest.
+        most: u32,
+    },
+    /// More overrides than the instance has room for.
+    #[error("the policy needs {needed} plans, but the instance was made for {capacity}")]
+    Capacity {
+        /// Plans of the policy: distinct combinations of limits.
+        needed: usize,
+        /// Plans of the instance.
+        capacity: u32,
+    },
+    /// No slot is left.
+    #[error(
+        "limiter is attached to {} interfaces, which is the most",
+        limiter_common::contract::INTERFACES
+    )]
+    NoSlot,
+    /// Another command holds the lock.
+    #[error("another limiter command is changing {}", .directory.display())]
+    Busy {
+        /// The directory of the instance.
+        directory: PathBuf,
+    },
+    /// Not enough memory for maps.
+    #[error("the kernel has no memory for {object}: {source}")]
+    Memory {
+        /// The map or program.
+        object: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// A value or a policy is wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Writing the result failed.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Watching failed.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried, on what.
+        action: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The BPF object or a map of it is not as it should be.
+    #[error("cannot {action}: {reason}")]
+    Object {
+        /// What was tried, on what.
+        action: String,
+        /// What the library or the verifier says.
+        reason: String,
+    },
+}
+
+fn id(program: &Option<u32>) -> String {
+    program.map_or_else(String::new, |id| format!(" (id {id})"))
+}
+
+/// The result of a command.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A failed system call; lack of permission and of memory are told apart.
+    pub fn system(action: impl Into<String>, source: io::Error) -> Self {
+        let action = action.into();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
+            Some(libc::ENOMEM | libc::E2BIG) => Self::Memory { object: action, source },
+            _ => Self::System { action, source },
+        }
+    }
+
+    /// The exit code: 1 failed, 2 usage, 3 policy invalid, 4 not found, 5 no permission, 6 busy.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Policy(error) => match error.kind() {
+                PolicyErrorKind::Usage => 2,
+                PolicyErrorKind::Invalid => 3,
+                PolicyErrorKind::NotFound => 4,
+            },
+            Self::Watch(WatchError::Interval(_)) | Self::SizeRange { .. } => 2,
+            Self::Size { .. } | Self::Capacity { .. } => 3,
+            Self::UnknownInterface { .. } | Self::NotAttached { .. } | Self::NoInstance { .. } => 4,
+            Self::Permission { .. } => 5,
+            Self::ForeignProgram { .. } | Self::Busy { .. } => 6,
+            _ => 1,
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::UnknownInterface { existing, .. } => {
+                format!("this network namespace has {}", existing.join(", "))
+            }
+            Self::NotAttached { attached, .. } => {
+                format!("it is attached to {}", attached.join(", "))
+            }
+            Self::NoInstance { .. } => "attach first: `limiter attach IFACE`".to_owned(),
+            Self::ForeignProgram { interface, program } => {
+                let what = program.map_or_else(String::new, |id| {
+                    format!("see what it is with `bpftool prog show id {id}`, ")
+                });
+                format!(
+                    "{what}then remove it with its own tool or `ip link set dev {interface} xdp off`"
+                )
+            }
+            Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
+                                        CAP_NET_ADMIN and CAP_PERFMON and write access to the \
+                                        BPF file system"
+                .to_owned(),
+            Self::Kernel { .. } => "boot a newer kernel; Debian 12 and later have it".to_owned(),
+            Self::Mode { .. } => "use `--mode auto`, which takes the best that there is".to_owned(),
+            Self::NotBpffs { mount, .. } => format!(
+                "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",
+                mount.display()
+            ),
+            Self::Layout { .. } => {
+                "what is attached goes on as it is; to use this version, remove \
+                                    it with the one that made it, or with `limiter detach --all`, \
+                                    and attach again"
+                    .to_owned()
+            }
+            Self::Size { .. } => "sizes are fixed when the first interface is attached: `limiter \
+                                  detach --all`, then attach with the new size"
+                .to_owned(),
+            Self::Capacity { needed, .. } => format!(
+                "`limiter detach --all`, then attach with `--overrides {}` or more",
+                needed.next_power_of_two()
+            ),
+            Self::NoSlot => "detach one first".to_owned(),
+            Self::Busy { .. } => "try again in a moment".to_owned(),
+            Self::Memory { .. } => {
+                "give smaller --sources, --connections or --overrides, or free some memory"
+                    .to_owned()
+            }
+            Self::Policy(error) => return error.remedy(),
+            _ => return None,
+        })
+    }
+}

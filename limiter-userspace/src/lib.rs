@@ -1,0 +1,12 @@
+//! The controller of limiter: what the `limiter` command is made of.
+//!
+//! [`policy`] turns the operator's words into tables, [`datapath`] puts them and the programs into
+//! the kernel and reads back what they did, [`output`] and [`watch`] show it. Nothing here has to
+//! run for enforcement to go on.
+
+pub mod cli;
+pub mod datapath;
+pub mod error;
+pub mod output;
+pub mod policy;
+pub mod watch;

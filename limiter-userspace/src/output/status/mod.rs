@@ -1,0 +1,159 @@
+//! What the limiter did so far: `limiter.status/1`, and the same as text.
+
+mod text;
+
+use limiter_common::{
+    contract::{LimitTally, Tally},
+    limit::{LIMITS, Limit},
+    reason::{REASONS, Reason},
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::datapath::snapshot::{InterfaceStatistics, Snapshot};
+
+/// The name of this shape.
+pub const SCHEMA: &str = "limiter.status/1";
+
+/// The statistics of an instance as `status -j` prints them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The attached interfaces.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Every frame, under the one reason that it was counted for.
+    pub reasons: Reasons,
+    /// Every limit, narrow before wide.
+    pub limits: [LimitStatus; LIMITS],
+    /// How full the state is.
+    #[serde(flatten)]
+    pub tables: Tables,
+}
+
+/// An attached interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// How the program runs: `native`, `generic` or `hardware`.
+    pub mode: &'static str,
+    /// Whether the interface is there, in this network namespace.
+    pub present: bool,
+    /// Packets by verdict.
+    pub packets: Verdicts,
+    /// Bytes by verdict.
+    pub bytes: Verdicts,
+}
+
+/// A quantity by verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdicts {
+    /// Of what passed.
+    pub passed: u64,
+    /// Of what was dropped.
+    pub dropped: u64,
+}
+
+/// Frames by [`Reason::index`]; in JSON the packets by [`Reason::name`].
+#[derive(Clone, Copy, Debug)]
+pub struct Reasons(pub [Tally; REASONS]);
+
+/// What a limit admitted and refused.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LimitStatus {
+    /// Its name.
+    pub name: &'static str,
+    /// Packets that were charged to it.
+    pub conform: u64,
+    /// Packets that were dropped because of it.
+    pub exceed: u64,
+    /// Bytes that were charged to it.
+    pub conform_bytes: u64,
+    /// Bytes that were dropped because of it.
+    pub exceed_bytes: u64,
+}
+
+/// How full the state of an instance is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tables {
+    /// Sources.
+    pub sources: Occupancy,
+    /// Connections.
+    pub connections: Occupancy,
+    /// Kernel memory of all maps, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// How full a table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Occupancy {
+    /// Entries in it.
+    pub tracked: u64,
+    /// Entries that it has room for.
+    pub capacity: u64,
+}
+
+impl Status {
+    /// The statistics in a snapshot.
+    pub fn new(snapshot: &Snapshot, tables: Tables) -> Self {
+        Self {
+            schema: SCHEMA,
+            interfaces: snapshot.interfaces.iter().map(InterfaceStatus::new).collect(),
+            reasons: Reasons(snapshot.reasons),
+            limits: Limit::ALL.map(|limit| LimitStatus::new(limit, snapshot.limits[limit.index()])),
+            tables,
+        }
+    }
+}
+
+impl InterfaceStatus {
+    fn new(interface: &InterfaceStatistics) -> Self {
+        let InterfaceStatistics { passed, dropped, .. } = *interface;
+        Self {
+            name: interface.name.clone(),
+            mode: interface.mode.name(),
+            present: interface.present,
+            packets: Verdicts { passed: passed.packets, dropped: dropped.packets },
+            bytes: Verdicts { passed: passed.bytes, dropped: dropped.bytes },
+        }
+    }
+}
+
+impl LimitStatus {
+    const fn new(limit: Limit, tally: LimitTally) -> Self {
+        let LimitTally { conform, exceed } = tally;
+        Self {
+            name: limit.name(),
+            conform: conform.packets,
+            exceed: exceed.packets,
+            conform_bytes: conform.bytes,
+            exceed_bytes: exceed.bytes,
+        }
+    }
+}
+
+impl Serialize for Reasons {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        by_reason(serializer, |reason| self.0[reason.index()].packets)
+    }
+}
+
+/// Serialises a value of every reason, by its name, in the order of [`Reason::ALL`].
+///
+/// # Errors
+/// Those of the serialiser.
+pub fn by_reason<S: Serializer, V: Serialize>(
+    serializer: S,
+    value: impl Fn(Reason) -> V,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(REASONS))?;
+    for reason in Reason::ALL {
+        map.serialize_entry(reason.name(), &value(reason))?;
+    }
+    map.end()
+}
+
+/// What happens to frames of a reason, in a word.
+pub const fn verdict(reason: Reason) -> &'static str {
+    if reason.drops() { "dropped" } else { "passed" }
+}

@@ -1,0 +1,271 @@
+//! The statistics as text.
+
+use std::io::Write;
+
+use limiter_common::{contract::Tally, reason::Reason};
+
+use super::{InterfaceStatus, LimitStatus, Occupancy, Reasons, Status, Tables, verdict};
+use crate::output::{
+    limits::{self, LimitRow},
+    number::{grouped, memory, traffic},
+    stream::{Output, OutputError},
+    table::{Cell, Column, Table},
+    tone::Tone,
+};
+
+impl Status {
+    /// Prints it: as JSON if that was asked for, otherwise as text beside the settings of the
+    /// limits. Reasons that no frame had are left out of the text.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn print<W: Write>(
+        &self,
+        output: &mut Output<W>,
+        limits: &[LimitRow],
+    ) -> Result<(), OutputError> {
+        if output.is_json() {
+            return output.json(self);
+        }
+        self.print_interfaces(output)?;
+        writeln!(output)?;
+        self.print_limits(output, limits)?;
+        if let Some(reasons) = self.reasons.table() {
+            writeln!(output)?;
+            output.table(&reasons)?;
+        }
+        writeln!(output)?;
+        output.table(&self.tables.table())
+    }
+
+    fn print_interfaces<W: Write>(&self, output: &mut Output<W>) -> Result<(), OutputError> {
+        if self.interfaces.is_empty() {
+            return writeln!(output, "No interface is attached: limiter attach IFACE");
+        }
+        let mut table = Table::new([
+            Column::left("INTERFACE"),
+            Column::left("MODE"),
+            Column::right("PASSED"),
+            Column::right("BYTES"),
+            Column::right("DROPPED"),
+            Column::right("BYTES"),
+            Column::left(""),
+        ]);
+        for interface in &self.interfaces {
+            let InterfaceStatus { packets, bytes, .. } = interface;
+            let tone = Tone::of_drops(packets.dropped);
+            table.row([
+                Cell::new(interface.name.as_str(), Tone::Strong),
+                interface.mode.into(),
+                grouped(packets.passed).into(),
+                traffic(bytes.passed).into(),
+                Cell::new(grouped(packets.dropped), tone),
+                Cell::new(traffic(bytes.dropped), tone),
+                if interface.present { "" } else { "not here" }.into(),
+            ]);
+        }
+        output.table(&table)
+    }
+
+    fn print_limits<W: Write>(
+        &self,
+        output: &mut Output<W>,
+        limits: &[LimitRow],
+    ) -> Result<(), OutputError> {
+        let mut table = Table::new([
+            Column::left("LIMIT"),
+            Column::right("RATE"),
+            Column::right("BURST"),
+            Column::right("OVERRIDES"),
+            Column::right("CONFORM"),
+            Column::right("EXCEED"),
+        ]);
+        for row in limits {
+            let LimitStatus { name, conform, exceed, .. } = self.limits[row.limit.index()];
+            table.row([
+                Cell::new(name, Tone::Strong),
+                row.rate_cell(),
+                row.burst_cell(),
+                row.overrides_cell(),
+                grouped(conform).into(),
+                Cell::new(grouped(exceed), Tone::of_drops(exceed)),
+            ]);
+        }
+        output.table(&table)?;
+        if limits::none_set(limits) {
+            writeln!(output, "{}", limits::HOW_TO_SET.join("\n"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Reasons {
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new([
+            Column::left("REASON"),
+            Column::left("VERDICT"),
+            Column::right("PACKETS"),
+            Column::right("BYTES"),
+        ]);
+        let mut any = false;
+        for reason in Reason::ALL {
+            let Tally { packets, bytes } = self.0[reason.index()];
+            if packets == 0 {
+                continue;
+            }
+            any = true;
+            let tone = if reason.drops() { Tone::Dropped } else { Tone::Plain };
+            table.row([
+                Cell::new(reason.name(), Tone::Strong),
+                verdict(reason).into(),
+                Cell::new(grouped(packets), tone),
+                Cell::new(traffic(bytes), tone),
+            ]);
+        }
+        any.then_some(table)
+    }
+}
+
+impl Tables {
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            Column::left("TABLE"),
+            Column::right("TRACKED"),
+            Column::right("CAPACITY"),
+            Column::right("MEMORY"),
+        ]);
+        for (name, Occupancy { tracked, capacity }) in
+            [("sources", self.sources), ("connections", self.connections)]
+        {
+            let cells = [grouped(tracked), grouped(capacity)].map(Cell::from);
+            let [tracked, capacity] = cells;
+            table.row([Cell::new(name, Tone::Strong), tracked, capacity]);
+        }
+        let memory = memory(self.memory_bytes);
+        table.row([Cell::new("all", Tone::Strong), "".into(), "".into(), memory.into()]);
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use limiter_common::{
+        contract::LimitTally,
+        limit::{LIMITS, Limit},
+        reason::REASONS,
+    };
+
+    use super::*;
+    use crate::datapath::{
+        mode::Mode,
+        snapshot::{InterfaceStatistics, Snapshot},
+    };
+
+    fn status() -> Status {
+        let tally = |packets, bytes| Tally { packets, bytes };
+        let mut snapshot = Snapshot {
+            taken: Instant::now(),
+            interfaces: vec![
+                InterfaceStatistics {
+                    name: "eth0".into(),
+                    mode: Mode::Native,
+                    present: true,
+                    passed: tally(12_345_678, 987_654_321),
+                    dropped: tally(1_000, 60_000),
+                },
+                InterfaceStatistics {
+                    name: "eth1".into(),
+                    mode: Mode::Generic,
+                    present: false,
+                    passed: tally(0, 0),
+                    dropped: tally(0, 0),
+                },
+            ],
+            reasons: [Tally::default(); REASONS],
+            limits: [LimitTally::default(); LIMITS],
+        };
+        snapshot.reasons[Reason::Conform.index()] = tally(12_345_678, 987_654_321);
+        snapshot.reasons[Reason::SourceExceed.index()] = tally(1_000, 60_000);
+        snapshot.limits[Limit::Source.index()] =
+            LimitTally { conform: tally(12_345_678, 987_654_321), exceed: tally(1_000, 60_000) };
+        Status::new(
+            &snapshot,
+            Tables {
+                sources: Occupancy { tracked: 42, capacity: 1_048_576 },
+                connections: Occupancy { tracked: 7, capacity: 262_144 },
+                memory_bytes: 171_966_464,
+            },
+        )
+    }
+
+    fn text(json: bool, limits: &[LimitRow]) -> String {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, json, false);
+        status().print(&mut output, limits).unwrap();
+        output.flush().unwrap();
+        drop(output);
+        String::from_utf8(written).unwrap()
+    }
+
+    #[test]
+    fn json_is_the_shape_that_scripts_rely_on() {
+        assert_eq!(
+            text(true, &[]),
+            concat!(
+                r#"{"schema":"limiter.status/1","interfaces":["#,
+                r#"{"name":"eth0","mode":"native","present":true,"#,
+                r#""packets":{"passed":12345678,"dropped":1000},"#,
+                r#""bytes":{"passed":987654321,"dropped":60000}},"#,
+                r#"{"name":"eth1","mode":"generic","present":false,"#,
+                r#""packets":{"passed":0,"dropped":0},"bytes":{"passed":0,"dropped":0}}],"#,
+                r#""reasons":{"conform":12345678,"fragment":0,"extension_bound":0,"malformed":0,"#,
+                r#""unreadable":0,"non_ip":0,"connection_exceed":0,"syn_exceed":0,"#,
+                r#""source_exceed":1000,"contended":0},"limits":["#,
+                r#"{"name":"connection","conform":0,"exceed":0,"conform_bytes":0,"exceed_bytes":0},"#,
+                r#"{"name":"syn","conform":0,"exceed":0,"conform_bytes":0,"exceed_bytes":0},"#,
+                r#"{"name":"source","conform":12345678,"exceed":1000,"#,
+                r#""conform_bytes":987654321,"exceed_bytes":60000}],"#,
+                r#""sources":{"tracked":42,"capacity":1048576},"#,
+                r#""connections":{"tracked":7,"capacity":262144},"memory_bytes":171966464}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn text_is_aligned_and_leaves_out_what_did_not_happen() {
+        let mut limits = Limit::ALL.map(LimitRow::off);
+        limits[Limit::Source.index()].rate = Some("1kpps".into());
+        limits[Limit::Source.index()].burst = Some("2k".into());
+        assert_eq!(
+            text(false, &limits),
+            "\
+INTERFACE  MODE         PASSED  BYTES  DROPPED   BYTES
+eth0       native   12,345,678  988MB    1,000  60.0kB
+eth1       generic           0     0B        0      0B  not here
+
+LIMIT        RATE  BURST  OVERRIDES     CONFORM  EXCEED
+connection    off                             0       0
+syn           off                             0       0
+source      1kpps     2k             12,345,678   1,000
+
+REASON         VERDICT     PACKETS   BYTES
+conform        passed   12,345,678   988MB
+source_exceed  dropped       1,000  60.0kB
+
+TABLE        TRACKED   CAPACITY  MEMORY
+sources           42  1,048,576
+connections        7    262,144
+all                              164MiB
+"
+        );
+    }
+
+    #[test]
+    fn without_limits_it_says_how_to_set_one() {
+        let text = text(false, &Limit::ALL.map(LimitRow::off));
+        assert!(text.contains("limiter limit set source --rate"), "{text}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The way to standard output.
+
+use std::{
+    env, fmt,
+    io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write},
+};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::{
+    table::{GAP, Table},
+    tone::{RESET, Tone},
+};
+
+/// Standard output did not take what was to be printed.
+#[derive(Debug, Error)]
+pub enum OutputError {
+    /// It could not be written.
+    #[error("cannot write to stdout: {0}; check where it is redirected to")]
+    Write(io::Error),
+    /// It could not be put in JSON.
+    #[error("cannot print this as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// A buffered writer to standard output that loses no error. What is still in it is written by
+/// [`flush`](Self::flush), which every command ends with.
+///
+/// A reader that has gone away, as in `limiter top | head -1`, is no error: the rest is thrown away,
+/// and [`is_closed`](Self::is_closed) says so.
+#[derive(Debug)]
+pub struct Output<W: Write = Stdout> {
+    writer: BufWriter<W>,
+    json: bool,
+    terminal: bool,
+    colour: bool,
+    closed: bool,
+}
+
+impl Output {
+    /// Standard output, for JSON or for text. Text is coloured on a terminal, unless `NO_COLOR` is
+    /// set or the terminal is a dumb one.
+    pub fn stdout(json: bool) -> Self {
+        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let terminal = io::stdout().is_terminal() && !dumb;
+        Self { terminal, ..Self::new(io::stdout(), json, terminal && !plain) }
+    }
+}
+
+impl<W: Write> Output<W> {
+    /// Any writer that is not a terminal.
+    pub fn new(writer: W, json: bool, colour: bool) -> Self {
+        let writer = BufWriter::new(writer);
+        Self { writer, json, terminal: false, colour, closed: false }
+    }
+
+    /// Whether JSON was asked for.
+    pub const fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether it is a terminal on which a screen can be drawn.
+    pub const fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Whether text is coloured.
+    pub const fn has_colour(&self) -> bool {
+        self.colour
+    }
+
+    /// Whether the reader has gone away.
+    pub const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Prints a value as one line of JSON.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), OutputError> {
+        let mut line = serde_json::to_string(value)?;
+        line.push('\n');
+        self.write(line.as_bytes())
+    }
+
+    /// Prints a table in full width.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn table(&mut self, table: &Table) -> Result<(), OutputError> {
+        for line in table.layout(usize::MAX) {
+            for (place, cell) in line.iter().enumerate() {
+                if place > 0 {
+                    self.write(GAP.as_bytes())?;
+                }
+                self.toned(cell.tone, &cell.text)?;
+            }
+            self.write(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Prints a text in a tone; the tone begins and ends where the text is not blank.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn toned(&mut self, tone: Tone, text: &str) -> Result<(), OutputError> {
+        let body = text.trim();
+        if !self.colour || tone == Tone::Plain || body.is_empty() {
+            return self.write(text.as_bytes());
+        }
+        let start = text.len() - text.trim_start().len();
+        let (before, after) = (&text[..start], &text[start + body.len()..]);
+        self.write_fmt(format_args!("{before}{}{body}{RESET}{after}", tone.escape()))
+    }
+
+    /// Prints formatted text: what `write!` and `writeln!` call.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), OutputError> {
+        let result = if self.closed { Ok(()) } else { self.writer.write_fmt(text) };
+        self.outcome(result)
+    }
+
+    /// Hands over what is buffered.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn flush(&mut self) -> Result<(), OutputError> {
+        let result = if self.closed { Ok(()) } else { self.writer.flush() };
+        self.outcome(result)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
+        let result = if self.closed { Ok(()) } else { self.writer.write_all(bytes) };
+        self.outcome(result)
+    }
+
+    fn outcome(&mut self, result: io::Result<()>) -> Result<(), OutputError> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            result => result.map_err(OutputError::Write),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+
+    use super::*;
+    use crate::output::table::{Cell, Column};
+
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn a_full_device_is_an_error_that_names_stdout() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut output = Output::new(full, false, false);
+        writeln!(output, "buffered").unwrap();
+        let error = output.flush().unwrap_err().to_string();
+        assert!(error.contains("stdout") && error.contains("No space left"), "{error}");
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_ends_the_output_quietly() {
+        let mut output = Output::new(Gone, false, false);
+        writeln!(output, "nobody reads this").unwrap();
+        assert!(!output.is_closed());
+        output.flush().unwrap();
+        assert!(output.is_closed());
+        output.json(&1).unwrap();
+    }
+
+    #[test]
+    fn only_a_coloured_output_has_escapes() {
+        let mut table = Table::new([Column::left("A"), Column::right("LONG")]);
+        table.row([Cell::from("x"), Cell::new("7", Tone::Dropped)]);
+        for (colour, text) in [
+            (false, "A  LONG\nx     7\n"),
+            (true, "\x1b[2mA\x1b[0m  \x1b[2mLONG\x1b[0m\nx     \x1b[31m7\x1b[0m\n"),
+        ] {
+            let mut written = Vec::new();
+            let mut output = Output::new(&mut written, false, colour);
+            output.table(&table).unwrap();
+            output.flush().unwrap();
+            drop(output);
+            assert_eq!(String::from_utf8(written).unwrap(), text);
+        }
+    }
+}

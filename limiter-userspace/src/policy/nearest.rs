@@ -1,0 +1,72 @@
+//! Guessing what a misspelt word was meant to be.
+
+/// Words longer than this are no misspelling of anything here.
+const LONGEST: usize = 32;
+
+/// The one of `names` that `word` abbreviates or misspells, the nearest first; `None` when more
+/// than half of it would have to change.
+pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.as_bytes();
+    if word.is_empty() || word.len() > LONGEST {
+        return None;
+    }
+    names
+        .into_iter()
+        .map(|name| {
+            let abbreviated = word.len() > 1 && name.as_bytes().starts_with(word);
+            (if abbreviated { 0 } else { distance(word, name.as_bytes()) }, name)
+        })
+        .filter(|&(distance, name)| distance * 2 <= word.len().max(name.len()))
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name)
+}
+
+/// Bytes to insert, delete or replace to make `b` of `a`, letter case apart.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (y, cell) in b.iter().zip(&mut row[1..]) {
+            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(y));
+            diagonal = *cell;
+            left = replaced.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+        row[0] = i + 1;
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_levenshtein() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "syn", 3),
+            ("syn", "", 3),
+            ("kitten", "sitting", 3),
+            ("source", "Source", 0),
+            ("sorce", "source", 1),
+            ("suorce", "source", 2),
+            ("flaw", "lawn", 2),
+        ] {
+            assert_eq!(distance(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn an_abbreviation_is_nearest_and_a_stranger_is_nothing() {
+        let names = ["connection", "syn", "source"];
+        assert_eq!(nearest("conn", names), Some("connection"));
+        assert_eq!(nearest("sources", names), Some("source"));
+        assert_eq!(nearest("sny", names), None);
+        assert_eq!(nearest("sin", names), Some("syn"));
+        assert_eq!(nearest("bandwidth", names), None);
+        assert_eq!(nearest("", names), None);
+        assert_eq!(nearest(&"s".repeat(1 << 20), names), None);
+    }
+}

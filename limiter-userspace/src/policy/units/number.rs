@@ -1,0 +1,179 @@
+//! Decimal numbers, exact.
+
+use super::error::Fault;
+
+/// Digits that a number may have; every `u64` can be written.
+const DIGITS: usize = 20;
+
+/// A number that is not negative, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decimal {
+    digits: u128,
+    /// The power of ten that the digits are to be divided by.
+    divisor: u128,
+}
+
+impl Decimal {
+    /// Splits a text into its number and what follows it, without the spaces between and around.
+    pub(super) fn split(text: &str) -> Result<(Self, &str), Fault> {
+        let text = text.trim_ascii();
+        if text.is_empty() {
+            return Err(Fault::Empty);
+        }
+        if text.starts_with('-') {
+            return Err(Fault::Negative);
+        }
+        let (whole, rest) = digits(text);
+        let (fraction, rest) = match rest.strip_prefix('.') {
+            Some(rest) => digits(rest),
+            None => ("0", rest),
+        };
+        if whole.is_empty() || fraction.is_empty() {
+            return Err(Fault::NotANumber);
+        }
+        let whole = whole.trim_start_matches('0');
+        let fraction = fraction.trim_end_matches('0');
+        if whole.len() > DIGITS {
+            return Err(Fault::TooLarge);
+        }
+        if whole.len() + fraction.len() > DIGITS {
+            return Err(Fault::TooPrecise);
+        }
+        let (mut digits, mut divisor) = (0, 1);
+        for digit in whole.bytes().chain(fraction.bytes()) {
+            digits = digits * 10 + u128::from(digit - b'0');
+        }
+        for _ in fraction.bytes() {
+            divisor *= 10;
+        }
+        Ok((Self { digits, divisor }, rest.trim_ascii_start()))
+    }
+
+    /// The number times `factor`, as the smallest fraction with a power of ten, or a divisor of
+    /// one, below the line.
+    pub(super) fn times(self, factor: u64) -> (u128, u128) {
+        // 10^20 * 2^64 is below 2^128.
+        let digits = self.digits * u128::from(factor);
+        let common = gcd(digits, self.divisor);
+        (digits / common, self.divisor / common)
+    }
+
+    /// The number times `factor`, which has to be whole.
+    pub(super) fn whole(self, factor: u64) -> Result<u64, Fault> {
+        let (value, divisor) = self.times(factor);
+        if divisor > 1 {
+            return Err(Fault::NotWhole);
+        }
+        u64::try_from(value).map_err(|_| Fault::TooLarge)
+    }
+}
+
+/// Splits off the decimal multiplier that a unit begins with.
+pub(super) fn multiplier(unit: &str) -> (u64, &str) {
+    let factor = match unit.bytes().next() {
+        Some(b'k' | b'K') => 1_000,
+        Some(b'M') => 1_000_000,
+        Some(b'G') => 1_000_000_000,
+        _ => return (1, unit),
+    };
+    (factor, unit[1..].trim_ascii_start())
+}
+
+/// `value` with the largest multiplier that leaves at most three decimals; nothing is rounded.
+pub(super) fn with_multiplier(value: u64) -> (String, &'static str) {
+    let scales = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+    for (scale, letter) in scales {
+        if value >= scale && value.is_multiple_of(scale / 1_000) {
+            let thousandths = value % scale / (scale / 1_000);
+            let number = format!("{}.{thousandths:03}", value / scale);
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            return (number.to_owned(), letter);
+        }
+    }
+    (value.to_string(), "")
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
+/// The greatest common divisor; `b` is not zero.
+const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while a != 0 {
+        (a, b) = (b % a, a);
+    }
+    b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(text: &str) -> Result<u64, Fault> {
+        let (number, rest) = Decimal::split(text)?;
+        let (factor, rest) = multiplier(rest);
+        assert_eq!(rest, "");
+        number.whole(factor)
+    }
+
+    #[test]
+    fn numbers_are_exact() {
+        for (text, value) in [
+            ("0", 0),
+            ("000", 0),
+            ("0.000", 0),
+            ("7", 7),
+            (" 7 ", 7),
+            ("007", 7),
+            ("1.5k", 1_500),
+            ("1.50 K", 1_500),
+            ("0.001k", 1),
+            ("2M", 2_000_000),
+            ("1.000000001G", 1_000_000_001),
+            ("18446744073709551615", u64::MAX),
+            ("18446744073.709551615G", u64::MAX),
+        ] {
+            assert_eq!(whole(text), Ok(value), "{text}");
+        }
+        for (text, fault) in [
+            ("", Fault::Empty),
+            ("  ", Fault::Empty),
+            ("-1", Fault::Negative),
+            ("k", Fault::NotANumber),
+            (".5", Fault::NotANumber),
+            ("5.", Fault::NotANumber),
+            ("+5", Fault::NotANumber),
+            ("NaN", Fault::NotANumber),
+            ("inf", Fault::NotANumber),
+            ("１０", Fault::NotANumber),
+            ("٣", Fault::NotANumber),
+            ("1.5", Fault::NotWhole),
+            ("1.0001k", Fault::NotWhole),
+            ("18446744073709551616", Fault::TooLarge),
+            ("99999999999999999999G", Fault::TooLarge),
+            ("100000000000000000000", Fault::TooLarge),
+            ("0.000000000000000000001", Fault::TooPrecise),
+        ] {
+            assert_eq!(whole(text), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_multiplier_never_rounds() {
+        for (value, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1k"),
+            (1_500, "1.5k"),
+            (1_234_567, "1234.567k"),
+            (1_234_000, "1.234M"),
+            (1_000_000_000, "1G"),
+            (1_000_000_001, "1000000.001k"),
+            (1_250_000_000, "1.25G"),
+        ] {
+            let (number, letter) = with_multiplier(value);
+            assert_eq!(format!("{number}{letter}"), expected);
+            assert_eq!(whole(expected), Ok(value));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Rates.
+
+use limiter_common::rate::{Rate, RateError, SECOND};
+use serde_json::Number;
+
+use super::{
+    data::DataUnit,
+    error::{Fault, Quantity, ValueError},
+    number::{Decimal, multiplier, with_multiplier},
+    time,
+};
+use crate::policy::nearest::nearest;
+
+/// Reads a rate of packets: `10kpps`, `1.5 Mpps`, `50 packets/s`, `5/min`, `100/10s`; a bare number
+/// is per second. The rate is kept as stated, exactly.
+///
+/// # Errors
+/// What is wrong with it; see [`Rate::check`] for its bounds.
+pub fn parse_rate(text: &str) -> Result<Rate, ValueError> {
+    read(text).map_err(|fault| ValueError {
+        quantity: Quantity::Rate,
+        value: text.to_owned(),
+        fault,
+    })
+}
+
+fn read(text: &str) -> Result<Rate, Fault> {
+    let (number, unit) = Decimal::split(text).map_err(|fault| match fault {
+        Fault::TooLarge => Fault::TooFast,
+        fault => fault,
+    })?;
+    let (factor, name) = multiplier(unit);
+    let period = match period(name)? {
+        Some(period) => period,
+        None => return Err(not_packets(text, unit)),
+    };
+    let (packets, divisor) = number.times(factor);
+    let period = divisor.checked_mul(u128::from(period)).ok_or(Fault::TooPrecise)?;
+    let rate = match (u64::try_from(packets), u64::try_from(period)) {
+        (Ok(packets), Ok(period)) => Rate { packets, period },
+        _ if packets > period => return Err(Fault::TooFast),
+        _ if period / u128::from(Rate::MIN.period) >= packets => return Err(Fault::TooSlow),
+        _ => return Err(Fault::TooPrecise),
+    };
+    match rate.check() {
+        Ok(()) => Ok(rate),
+        Err(RateError::TooFast) => Err(Fault::TooFast),
+        Err(RateError::TooSlow) => Err(Fault::TooSlow),
+        Err(RateError::Zero | RateError::NoBurst | RateError::BurstTooLong) => Err(Fault::Zero),
+    }
+}
+
+/// The period in nanoseconds of a unit of rates without its multiplier; `None` if it is none.
+fn period(unit: &str) -> Result<Option<u64>, Fault> {
+    if unit.is_empty() || unit.eq_ignore_ascii_case("pps") {
+        return Ok(Some(SECOND));
+    }
+    let Some((noun, period)) = unit.split_once('/') else { return Ok(None) };
+    let noun = noun.trim_ascii_end();
+    if !noun.is_empty() && !is_packets(noun) {
+        return Ok(None);
+    }
+    let period = period.trim_ascii_start();
+    if let Some(unit) = time::unit(period) {
+        return Ok(Some(unit));
+    }
+    let Ok((number, name)) = Decimal::split(period) else { return Ok(None) };
+    let Some(unit) = time::unit(name) else { return Ok(None) };
+    match number.whole(unit) {
+        Ok(0) => Ok(None),
+        Ok(period) => Ok(Some(period)),
+        Err(Fault::TooLarge) => Err(Fault::TooSlow),
+        Err(_) => Err(Fault::TooPrecise),
+    }
+}
+
+/// Whether `noun` is a name of what the limits count.
+pub(super) fn is_packets(noun: &str) -> bool {
+    ["packets", "packet", "pkts", "pkt", "SYNs", "SYN"]
+        .iter()
+        .any(|name| noun.eq_ignore_ascii_case(name))
+}
+
+/// What is wrong with a rate whose unit, given with its multiplier, is none of packets.
+fn not_packets(text: &str, unit: &str) -> Fault {
+    const LONGEST_NUMBER: usize = 24;
+    let number = text.trim_ascii().strip_suffix(unit).unwrap_or_default().trim_ascii_end();
+    let number = (number.len() <= LONGEST_NUMBER).then_some(number);
+    match DataUnit::recognise(unit) {
+        Some(DataUnit { scale, letter, ambiguous: true }) => Fault::Ambiguous {
+            unit: unit.to_owned(),
+            scale,
+            bits: format!("{}{letter}bit/s", number.unwrap_or("1")),
+            bytes: format!("{}{letter}B/s", number.unwrap_or("1")),
+        },
+        Some(_) => Fault::Data,
+        None => Fault::UnknownUnit {
+            unit: unit.to_owned(),
+            meant: number.and_then(|number| meant(number, unit)),
+        },
+    }
+}
+
+/// The rate that was probably meant.
+fn meant(number: &str, unit: &str) -> Option<String> {
+    const NAMES: [&str; 7] = ["pps", "packets/s", "/s", "/sec", "/min", "/hour", "/day"];
+    // A multiplier in the wrong case.
+    let (upper, rest) = (unit.get(..1)?.to_ascii_uppercase(), unit.get(1..)?);
+    if let ("M" | "G", Ok(Some(_))) = (upper.as_str(), period(rest)) {
+        return Some(format!("{number}{upper}{rest}"));
+    }
+    let (factor, name) = multiplier(unit);
+    let letter = if factor > 1 { &unit[..1] } else { "" };
+    nearest(name, NAMES).map(|name| format!("{number}{letter}{name}"))
+}
+
+/// A rate as operators write it, exact: `10 kpps`, `5/min`, `1.5 kpps`, `1/2s`.
+pub fn format_rate(rate: Rate) -> String {
+    let (number, letter) = with_multiplier(rate.packets);
+    if rate.period == SECOND {
+        return format!("{number} {letter}pps");
+    }
+    match time::largest_unit(rate.period) {
+        (1, unit) => format!("{number}{letter}/{unit}"),
+        (count, unit) => format!("{number}{letter}/{count}{unit}"),
+    }
+}
+
+/// A rate per second as a JSON number: an integer when it is one, else the nearest `f64`.
+pub fn rate_per_second(rate: Rate) -> Number {
+    let per_second = u128::from(rate.packets) * u128::from(SECOND);
+    let period = u128::from(rate.period).max(1);
+    let whole = || Number::from(u64::try_from(per_second / period).unwrap_or(u64::MAX));
+    if per_second.is_multiple_of(period) {
+        whole()
+    } else {
+        Number::from_f64(per_second as f64 / period as f64).unwrap_or_else(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Lengths of time.
+
+use std::time::Duration;
+
+use limiter_common::rate::{Rate, SECOND};
+
+use super::{
+    error::{Fault, Quantity, ValueError},
+    number::Decimal,
+};
+
+/// The longest duration, in nanoseconds: 366 days.
+pub const LONGEST: u64 = Rate::MIN.period;
+
+/// Units by the names that are read; of each, the first name is the one that is printed. Long
+/// before short.
+const UNITS: [(u64, &[&str]); 7] = [
+    (24 * 3600 * SECOND, &["day", "d", "days"]),
+    (3600 * SECOND, &["h", "hour", "hours"]),
+    (60 * SECOND, &["min", "m", "minute", "minutes"]),
+    (SECOND, &["s", "sec", "second", "seconds"]),
+    (1_000_000, &["ms"]),
+    (1_000, &["us", "µs"]),
+    (1, &["ns"]),
+];
+
+/// Reads a duration, such as `500ms`, `10s`, `1.5h`; the unit is needed.
+///
+/// # Errors
+/// What is wrong with it; it has to be above zero and at most [`LONGEST`].
+pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
+    let read = || {
+        let (number, name) = Decimal::split(text)?;
+        let unit = match unit(name) {
+            Some(unit) => unit,
+            None if name.is_empty() => return Err(Fault::NoUnit),
+            None => return Err(Fault::UnknownUnit { unit: name.to_owned(), meant: None }),
+        };
+        nanoseconds(number, unit).map(Duration::from_nanos)
+    };
+    read().map_err(|fault| ValueError {
+        quantity: Quantity::Duration,
+        value: text.to_owned(),
+        fault,
+    })
+}
+
+/// Nanoseconds of `number` units of time.
+pub(super) fn nanoseconds(number: Decimal, unit: u64) -> Result<u64, Fault> {
+    match number.whole(unit) {
+        Ok(0) => Err(Fault::Zero),
+        Ok(time) if time <= LONGEST => Ok(time),
+        Ok(_) | Err(Fault::TooLarge) => Err(Fault::TooLong),
+        Err(_) => Err(Fault::TooPrecise),
+    }
+}
+
+/// Nanoseconds of the unit of time of this name.
+pub(super) fn unit(name: &str) -> Option<u64> {
+    UNITS.into_iter().find(|(_, names)| names.contains(&name)).map(|(unit, _)| unit)
+}
+
+/// A length of time above zero, exact, in its largest unit: the number of them and the name.
+pub(super) fn largest_unit(nanoseconds: u64) -> (u64, &'static str) {
+    let fits = |&(unit, _): &(u64, _)| nanoseconds.is_multiple_of(unit);
+    UNITS
+        .into_iter()
+        .find(fits)
+        .map_or((nanoseconds, "ns"), |(unit, names)| (nanoseconds / unit, names[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact() {
+        for (text, nanoseconds) in [
+            ("10s", 10 * SECOND),
+            ("10 s", 10 * SECOND),
+            ("5m", 300 * SECOND),
+            ("5min", 300 * SECOND),
+            ("500ms", SECOND / 2),
+            ("0.5s", SECOND / 2),
+            ("1h", 3600 * SECOND),
+            ("1.5 hours", 5400 * SECOND),
+            ("366d", LONGEST),
+            ("1ns", 1),
+            ("10µs", 10_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_durations_are_refused() {
+        let table = [
+            ("", "duration \"\" is empty"),
+            ("0s", "duration \"0s\" is zero"),
+            ("-1s", "duration \"-1s\" is negative"),
+            ("10", "duration \"10\" has no unit"),
+            ("s", "duration \"s\" does not start with a number"),
+            ("1h30m", "duration \"1h30m\" has the unknown unit \"h30m\""),
+            ("5M", "duration \"5M\" has the unknown unit \"M\""),
+            ("367d", "duration \"367d\" is longer than 366 days"),
+            ("99999999999999999999d", "duration \"99999999999999999999d\" is longer than 366 days"),
+            ("0.1ns", "duration \"0.1ns\" has more digits than can be kept exactly"),
+        ];
+        for (text, message) in table {
+            let error = parse_duration(text).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert_eq!(
+                error.remedy(),
+                "give a number and a unit of time, such as 500ms, 10s, 5m or 1h"
+            );
+        }
+    }
+}

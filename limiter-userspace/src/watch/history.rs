@@ -1,0 +1,269 @@
+//! Rates, from what counters did between two readings.
+
+use std::{collections::VecDeque, time::Duration};
+
+use limiter_common::{
+    contract::{LimitTally, Tally},
+    limit::LIMITS,
+    reason::REASONS,
+};
+
+use crate::datapath::snapshot::{InterfaceStatistics, Snapshot};
+
+/// Two readings closer together than this give no rate.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Packets and bytes per second, to be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flow {
+    /// Packets per second.
+    pub packets: f64,
+    /// Bytes per second.
+    pub bytes: f64,
+}
+
+impl Flow {
+    /// The rate at which a tally grew in so many seconds. One that went back, because its interface
+    /// was attached again or detached, counts as still: it is known again at the next reading.
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    pub fn between(before: Tally, now: Tally, seconds: f64) -> Self {
+        let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+        Self { packets: rate(before.packets, now.packets), bytes: rate(before.bytes, now.bytes) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// What passed and what was dropped per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Split {
+    /// What passed.
+    pub passed: Flow,
+    /// What was dropped.
+    pub dropped: Flow,
+}
+
+impl Split {
+    fn plus(self, other: Self) -> Self {
+        Self { passed: self.passed.plus(other.passed), dropped: self.dropped.plus(other.dropped) }
+    }
+}
+
+/// What a limit admitted and refused per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LimitRate {
+    /// What was charged to it.
+    pub conform: Flow,
+    /// What was dropped because of it.
+    pub exceed: Flow,
+}
+
+/// What happened per second between two readings.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// The time between them.
+    pub elapsed: Duration,
+    /// All interfaces together.
+    pub total: Split,
+    /// Each interface of the later reading, in its order; nothing for one that is new.
+    pub interfaces: Vec<Option<Split>>,
+    /// Frames by [`Reason::index`](limiter_common::reason::Reason::index).
+    pub reasons: [Flow; REASONS],
+    /// Limits by [`Limit::index`](limiter_common::limit::Limit::index).
+    pub limits: [LimitRate; LIMITS],
+}
+
+impl Rates {
+    fn between(before: &Snapshot, now: &Snapshot, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        let interfaces: Vec<_> = now
+            .interfaces
+            .iter()
+            .map(|interface| {
+                let before = before.interfaces.iter().find(|before| same(before, interface))?;
+                Some(Split {
+                    passed: Flow::between(before.passed, interface.passed, seconds),
+                    dropped: Flow::between(before.dropped, interface.dropped, seconds),
+                })
+            })
+            .collect();
+        Self {
+            elapsed,
+            total: interfaces.iter().flatten().fold(Split::default(), |sum, next| sum.plus(*next)),
+            interfaces,
+            reasons: std::array::from_fn(|place| {
+                Flow::between(before.reasons[place], now.reasons[place], seconds)
+            }),
+            limits: std::array::from_fn(|place| {
+                limit(before.limits[place], now.limits[place], seconds)
+            }),
+        }
+    }
+}
+
+fn limit(before: LimitTally, now: LimitTally, seconds: f64) -> LimitRate {
+    LimitRate {
+        conform: Flow::between(before.conform, now.conform, seconds),
+        exceed: Flow::between(before.exceed, now.exceed, seconds),
+    }
+}
+
+/// Whether two readings are of the same interface. One that is gone may have a successor of the
+/// same name beside it.
+fn same(before: &InterfaceStatistics, now: &InterfaceStatistics) -> bool {
+    before.name == now.name && before.present == now.present
+}
+
+/// The latest reading, the rates up to it, and those of the readings before.
+#[derive(Clone, Debug)]
+pub struct History {
+    latest: Snapshot,
+    rates: Option<Rates>,
+    samples: VecDeque<Split>,
+}
+
+impl History {
+    /// So many samples are kept, more than a terminal has columns.
+    pub const SAMPLES: usize = 1024;
+
+    /// The history that begins with this reading.
+    pub fn new(first: Snapshot) -> Self {
+        Self { latest: first, rates: None, samples: VecDeque::with_capacity(Self::SAMPLES) }
+    }
+
+    /// Adds a reading. One that is not later than the latest is left out.
+    pub fn record(&mut self, snapshot: Snapshot) {
+        let elapsed = snapshot.taken.saturating_duration_since(self.latest.taken);
+        if elapsed < SHORTEST {
+            return;
+        }
+        let rates = Rates::between(&self.latest, &snapshot, elapsed);
+        if self.samples.len() == Self::SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(rates.total);
+        self.rates = Some(rates);
+        self.latest = snapshot;
+    }
+
+    /// The latest reading.
+    pub const fn latest(&self) -> &Snapshot {
+        &self.latest
+    }
+
+    /// The rates up to the latest reading; nothing before the second.
+    pub const fn rates(&self) -> Option<&Rates> {
+        self.rates.as_ref()
+    }
+
+    /// The rates of all interfaces together, one per reading after the first, the latest first.
+    pub fn samples(&self) -> impl Iterator<Item = Split> {
+        self.samples.iter().rev().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use limiter_common::reason::Reason;
+
+    use super::*;
+    use crate::datapath::mode::Mode;
+
+    fn tally(packets: u64) -> Tally {
+        Tally { packets, bytes: packets * 100 }
+    }
+
+    fn interface(name: &str, passed: u64, dropped: u64) -> InterfaceStatistics {
+        let (passed, dropped) = (tally(passed), tally(dropped));
+        InterfaceStatistics {
+            name: name.into(),
+            mode: Mode::Native,
+            present: true,
+            passed,
+            dropped,
+        }
+    }
+
+    fn snapshot(taken: Instant, interfaces: &[InterfaceStatistics]) -> Snapshot {
+        let mut reasons = [Tally::default(); REASONS];
+        for interface in interfaces {
+            reasons[Reason::Conform.index()].packets += interface.passed.packets;
+            reasons[Reason::SourceExceed.index()].packets += interface.dropped.packets;
+        }
+        let limits = [LimitTally::default(); LIMITS];
+        Snapshot { taken, interfaces: interfaces.to_vec(), reasons, limits }
+    }
+
+    fn pps(history: &History) -> (f64, f64) {
+        let total = history.rates().unwrap().total;
+        (total.passed.packets, total.dropped.packets)
+    }
+
+    #[test]
+    fn rates_are_per_second_of_the_time_that_passed() {
+        let start = Instant::now();
+        let mut history = History::new(snapshot(start, &[interface("a", 1_000, 0)]));
+        assert!(history.rates().is_none());
+        let at = |ms| start + Duration::from_millis(ms);
+        history.record(snapshot(at(500), &[interface("a", 1_500, 10)]));
+        assert_eq!(pps(&history), (1_000.0, 20.0));
+        assert_eq!(history.rates().unwrap().total.passed.bytes, 100_000.0);
+        history.record(snapshot(at(4_500), &[interface("a", 9_500, 10)]));
+        assert_eq!(pps(&history), (2_000.0, 0.0));
+        assert_eq!(history.rates().unwrap().reasons[Reason::Conform.index()].packets, 2_000.0);
+        let passed: Vec<_> = history.samples().map(|sample| sample.passed.packets).collect();
+        assert_eq!(passed, [2_000.0, 1_000.0]);
+    }
+
+    #[test]
+    fn a_reading_at_the_same_moment_changes_nothing() {
+        let start = Instant::now();
+        let mut history = History::new(snapshot(start, &[interface("a", 0, 0)]));
+        history.record(snapshot(start, &[interface("a", 1_000_000, 0)]));
+        assert!(history.rates().is_none());
+        history.record(snapshot(start + Duration::from_secs(1), &[interface("a", 10, 0)]));
+        assert_eq!(pps(&history), (10.0, 0.0));
+    }
+
+    #[test]
+    fn counters_that_go_back_make_no_spike() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut history = History::new(snapshot(start, &[interface("a", 5_000_000, 7_000_000)]));
+        history.record(snapshot(at(1), &[interface("a", 30, 5)]));
+        assert_eq!(pps(&history), (0.0, 0.0));
+        assert_eq!(history.rates().unwrap().reasons, [Flow::default(); REASONS]);
+        history.record(snapshot(at(2), &[interface("a", 130, 15)]));
+        assert_eq!(pps(&history), (100.0, 10.0));
+    }
+
+    #[test]
+    fn interfaces_that_come_and_go_leave_the_others_alone() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut history = History::new(snapshot(start, &[interface("a", 100, 0)]));
+        history.record(snapshot(at(1), &[interface("b", 9_000_000, 0), interface("a", 200, 0)]));
+        assert_eq!(pps(&history), (100.0, 0.0));
+        assert_eq!(history.rates().unwrap().interfaces[0], None);
+        history.record(snapshot(at(2), &[interface("b", 9_000_050, 3), interface("a", 300, 0)]));
+        assert_eq!(pps(&history), (150.0, 3.0));
+        history.record(snapshot(at(3), &[interface("a", 400, 0)]));
+        assert_eq!(pps(&history), (100.0, 0.0));
+        history.record(snapshot(at(4), &[]));
+        assert_eq!(pps(&history), (0.0, 0.0));
+    }
+
+    #[test]
+    fn old_samples_make_room() {
+        let start = Instant::now();
+        let mut history = History::new(snapshot(start, &[]));
+        for second in 1..=History::SAMPLES as u64 + 10 {
+            history.record(snapshot(start + Duration::from_secs(second), &[]));
+        }
+        assert_eq!(history.samples().count(), History::SAMPLES);
+    }
+}

@@ -1,0 +1,210 @@
+//! A line per reading, for pipes: columns of text, or JSON.
+
+use std::{
+    io::Write,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use limiter_common::{
+    limit::Limit,
+    reason::{REASONS, Reason},
+};
+use serde::{Serialize, Serializer};
+
+use super::{
+    history::{Flow, Rates, Split},
+    talkers::Ranked,
+    view::View,
+};
+use crate::output::{
+    number::{bit_rate, scaled},
+    status::{Status, by_reason},
+    stream::{Output, OutputError},
+    table::{Cell, Column, GAP, Table},
+    timestamp::utc,
+    top::{self, TopEntry},
+};
+
+/// Sources in a line of JSON.
+const TOP: usize = 10;
+
+/// Prints readings.
+#[derive(Debug, Default)]
+pub struct Lines {
+    titled: bool,
+}
+
+impl Lines {
+    /// Prints the latest reading, as of `now`, and hands it over. The first line of text is preceded
+    /// by titles.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn print<W: Write>(
+        &mut self,
+        output: &mut Output<W>,
+        view: &View,
+        now: SystemTime,
+    ) -> Result<(), OutputError> {
+        if output.is_json() {
+            output.json(&Record::new(view, now))?;
+        } else {
+            let lines = table(view, now).layout(usize::MAX);
+            for line in lines.iter().skip(usize::from(self.titled)) {
+                let texts: Vec<_> = line.iter().map(|cell| cell.text.as_str()).collect();
+                writeln!(output, "{}", texts.join(GAP))?;
+            }
+            self.titled = true;
+        }
+        output.flush()
+    }
+}
+
+fn table(view: &View, now: SystemTime) -> Table {
+    let mut columns = vec![Column::left("TIME").width(20)];
+    columns.extend(["PASSED/S", "DROPPED/S"].map(|title| Column::right(title).width(9)));
+    columns.extend(["PASSED", "DROPPED"].map(|title| Column::right(title).width(11)));
+    columns.extend(
+        Limit::ALL
+            .map(|limit| Column::right(Reason::exceed(limit).name().to_uppercase()).width(10)),
+    );
+    columns.push(Column::left("TOP DROPPED SOURCE"));
+    let mut table = Table::new(columns);
+    let mut row: Vec<Cell> = vec![utc(now).into()];
+    if let Some(Rates { total: Split { passed, dropped }, limits, .. }) = view.history.rates() {
+        row.extend([passed, dropped].map(|flow| scaled(flow.packets).into()));
+        row.extend([passed, dropped].map(|flow| bit_rate(flow.bytes).into()));
+        row.extend(limits.iter().map(|limit| Cell::from(scaled(limit.exceed.packets))));
+        row.push(worst(view).into());
+    }
+    table.row(row);
+    table
+}
+
+fn worst(view: &View) -> String {
+    let first = view.talkers.rows().first().filter(|row| row.drop_rate() > 0.0);
+    first.map_or_else(
+        || "-".to_owned(),
+        |row| format!("{} {}/s", top::source(&row.talker), scaled(row.drop_rate())),
+    )
+}
+
+/// A reading as a line of JSON: the shape of `status`, with rates beside the counts.
+#[derive(Serialize)]
+struct Record {
+    #[serde(flatten)]
+    status: Status,
+    /// Seconds since 1970.
+    time: f64,
+    rates: Option<RatesRecord>,
+    top: Vec<TopRecord>,
+    /// How many seconds before this reading the sources were scanned.
+    top_age: f64,
+}
+
+/// Everything per second.
+#[derive(Serialize)]
+struct RatesRecord {
+    /// The time over which they are meant.
+    seconds: f64,
+    passed: FlowRecord,
+    dropped: FlowRecord,
+    interfaces: Vec<InterfaceRecord>,
+    reasons: ReasonRecord,
+    limits: Vec<LimitRecord>,
+}
+
+#[derive(Serialize)]
+struct InterfaceRecord {
+    name: String,
+    passed: Option<FlowRecord>,
+    dropped: Option<FlowRecord>,
+}
+
+#[derive(Serialize)]
+struct FlowRecord {
+    packets: f64,
+    bytes: f64,
+}
+
+#[derive(Serialize)]
+struct LimitRecord {
+    name: &'static str,
+    conform: f64,
+    exceed: f64,
+}
+
+/// Packets per second by the name of their reason.
+struct ReasonRecord([Flow; REASONS]);
+
+#[derive(Serialize)]
+struct TopRecord {
+    #[serde(flatten)]
+    entry: TopEntry,
+    passed_per_second: Option<f64>,
+    dropped_per_second: Option<f64>,
+}
+
+impl Record {
+    fn new(view: &View, now: SystemTime) -> Self {
+        let snapshot = view.history.latest();
+        let names = || snapshot.interfaces.iter().map(|interface| interface.name.clone());
+        Self {
+            status: Status::new(snapshot, view.tables),
+            time: rounded(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
+            rates: view.history.rates().map(|rates| RatesRecord::new(rates, names())),
+            top: view.talkers.rows().iter().take(TOP).map(TopRecord::from).collect(),
+            top_age: rounded(view.scan_age().as_secs_f64()),
+        }
+    }
+}
+
+impl RatesRecord {
+    fn new(rates: &Rates, names: impl Iterator<Item = String>) -> Self {
+        let interface = |(name, split): (String, &Option<Split>)| InterfaceRecord {
+            name,
+            passed: split.map(|split| split.passed.into()),
+            dropped: split.map(|split| split.dropped.into()),
+        };
+        let limit = |limit: Limit| LimitRecord {
+            name: limit.name(),
+            conform: rounded(rates.limits[limit.index()].conform.packets),
+            exceed: rounded(rates.limits[limit.index()].exceed.packets),
+        };
+        Self {
+            seconds: rounded(rates.elapsed.as_secs_f64()),
+            passed: rates.total.passed.into(),
+            dropped: rates.total.dropped.into(),
+            interfaces: names.zip(&rates.interfaces).map(interface).collect(),
+            reasons: ReasonRecord(rates.reasons),
+            limits: Limit::ALL.map(limit).into(),
+        }
+    }
+}
+
+impl From<Flow> for FlowRecord {
+    fn from(flow: Flow) -> Self {
+        Self { packets: rounded(flow.packets), bytes: rounded(flow.bytes) }
+    }
+}
+
+impl From<&Ranked> for TopRecord {
+    fn from(row: &Ranked) -> Self {
+        Self {
+            entry: TopEntry::from(&row.talker),
+            passed_per_second: row.rate.map(|rate| rounded(rate.passed.packets)),
+            dropped_per_second: row.rate.map(|rate| rounded(rate.dropped.packets)),
+        }
+    }
+}
+
+impl Serialize for ReasonRecord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        by_reason(serializer, |reason| rounded(self.0[reason.index()].packets))
+    }
+}
+
+/// Three decimals are more than a rate is good for.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

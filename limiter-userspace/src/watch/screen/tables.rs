@@ -1,0 +1,194 @@
+//! The tables of the screen. Their columns stand below each other: a name, and then a rate and a
+//! count, twice.
+
+use limiter_common::{contract::Tally, reason::Reason};
+
+use crate::{
+    datapath::snapshot::InterfaceStatistics,
+    output::{
+        limits::LimitRow,
+        number::{bit_rate, duration, grouped, scaled, share},
+        status::verdict,
+        table::{Cell, Column, GAP, Table},
+        tone::Tone,
+        top,
+    },
+    watch::{
+        history::{Flow, LimitRate},
+        view::View,
+    },
+};
+
+/// Widths of the name, of a rate and of a count.
+const NAME: usize = 28;
+const RATE: usize = 9;
+const COUNT: usize = 12;
+/// Width of a whole table.
+pub(super) const WIDTH: usize = NAME + 2 * (RATE + COUNT) + 4 * GAP.len();
+/// Width of the bar that shows a share, at least and at most.
+const BAR: [usize; 2] = [5, 20];
+
+const OVERRIDES: &str = "OVERRIDES";
+
+/// Interfaces, each with its rates.
+pub(super) fn interfaces(view: &View) -> Table {
+    let mut table = Table::new([
+        Column::left("INTERFACE").width(18),
+        Column::left("MODE").width(8),
+        Column::right("DROPPED/S").width(RATE),
+        Column::right("DROPPED").width(COUNT).rank(1),
+        Column::right("PASSED/S").width(RATE),
+        Column::right("PASSED").width(COUNT).rank(2),
+    ]);
+    let rates = view.history.rates().map(|rates| rates.interfaces.as_slice()).unwrap_or_default();
+    for (place, interface) in view.history.latest().interfaces.iter().enumerate() {
+        let rate = rates.get(place).copied().flatten();
+        table.row([
+            Cell::new(interface.name.as_str(), Tone::Strong),
+            state(interface).into(),
+            drops(rate.map(|rate| rate.dropped)),
+            grouped(interface.dropped.packets).into(),
+            rate_cell(rate.map(|rate| rate.passed)),
+            grouped(interface.passed.packets).into(),
+        ]);
+    }
+    table
+}
+
+/// How an interface is attached, or that it is gone or elsewhere.
+pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
+    if interface.present { interface.mode.name() } else { "not here" }
+}
+
+/// Limits, with the share of what each refuses.
+pub(super) fn limits(view: &View, width: u16) -> Table {
+    let [least, most] = BAR;
+    let spare = usize::from(width).saturating_sub(WIDTH + OVERRIDES.len() + GAP.len());
+    let bar = (spare + least).min(most);
+    let mut table = Table::new([
+        Column::left("LIMIT").width(10),
+        Column::right("RATE").width(8).rank(1),
+        Column::right("BURST").width(6).rank(3),
+        Column::right("EXCEED/S").width(RATE),
+        Column::right("EXCEED").width(COUNT).rank(4),
+        Column::right("CONFORM/S").width(RATE).rank(2),
+        Column::left("EXCEED SHARE").rank(5),
+        Column::right(OVERRIDES).rank(6),
+    ]);
+    for row in &view.limits {
+        let tally = view.history.latest().limits[row.limit.index()];
+        let rate = view.history.rates().map(|rates| rates.limits[row.limit.index()]);
+        let mut cells =
+            vec![Cell::new(row.limit.name(), Tone::Strong), row.rate_cell(), row.burst_cell()];
+        if is_set(row) {
+            cells.extend([
+                drops(rate.map(|rate| rate.exceed)),
+                grouped(tally.exceed.packets).into(),
+                rate_cell(rate.map(|rate| rate.conform)),
+                exceed_share(rate.unwrap_or_default(), bar),
+                row.overrides_cell(),
+            ]);
+        }
+        table.row(cells);
+    }
+    table
+}
+
+fn is_set(row: &LimitRow) -> bool {
+    row.rate.is_some() || row.overrides > 0
+}
+
+fn exceed_share(rate: LimitRate, width: usize) -> Cell {
+    let LimitRate { conform, exceed } = rate;
+    let all = conform.packets + exceed.packets;
+    if all <= 0.0 {
+        return Cell::new(format!("{:width$} {:>6}", "", "-"), Tone::Plain);
+    }
+    let text = share(exceed.packets, all);
+    Cell::new(
+        format!("{} {text:>6}", bar(exceed.packets / all, width)),
+        if exceed.packets > 0.0 { Tone::Dropped } else { Tone::Plain },
+    )
+}
+
+/// A bar of `width` columns, drawn to an eighth of a column.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a width in columns"
+)]
+fn bar(share: f64, width: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
+    format!("{:·<width$}", "█".repeat(eighths / 8) + PARTS[eighths % 8])
+}
+
+/// Reasons that a frame was counted for, at most so many: those with the most frames.
+pub(super) fn reasons(view: &View, most: usize) -> Table {
+    let mut table = Table::new([
+        Column::left("REASON").width(NAME),
+        Column::right("PACKETS/S").width(RATE),
+        Column::right("PACKETS").width(COUNT).rank(1),
+        Column::right("BIT/S").width(RATE).rank(2),
+        Column::right("VERDICT").width(COUNT).rank(3),
+    ]);
+    let latest = view.history.latest();
+    let count = |reason: Reason| latest.reasons[reason.index()].packets;
+    let mut happened: Vec<_> =
+        Reason::ALL.into_iter().filter(|&reason| count(reason) > 0).collect();
+    happened.sort_by_key(|&reason| std::cmp::Reverse(count(reason)));
+    happened.truncate(most);
+    happened.sort();
+    for reason in happened {
+        let rate = view.history.rates().map(|rates| rates.reasons[reason.index()]);
+        let bits = rate.map_or("-".into(), |rate| bit_rate(rate.bytes));
+        table.row([
+            Cell::new(reason.name(), Tone::Strong),
+            if reason.drops() { drops(rate) } else { rate_cell(rate) },
+            grouped(count(reason)).into(),
+            bits.trim_end_matches("bit/s").into(),
+            verdict(reason).into(),
+        ]);
+    }
+    table
+}
+
+/// The sources that are dropped most, at most so many.
+pub(super) fn sources(view: &View, most: usize) -> Table {
+    let age = view.scan_age();
+    let title = if age > view.interval.mul_f64(1.5) {
+        format!("SOURCE ({} ago)", duration(age))
+    } else {
+        "SOURCE".into()
+    };
+    let mut table = Table::new([
+        Column::left(title).width(NAME),
+        Column::right("DROPPED/S").width(RATE),
+        Column::right("DROPPED").width(COUNT).rank(1),
+        Column::right("PASSED/S").width(RATE).rank(2),
+        Column::right("PASSED").width(COUNT).rank(3),
+    ]);
+    for row in view.talkers.rows().iter().take(most) {
+        let Tally { packets: dropped, .. } = row.talker.dropped;
+        let Tally { packets: passed, .. } = row.talker.passed;
+        table.row([
+            Cell::new(top::source(&row.talker), Tone::Strong),
+            drops(row.rate.map(|rate| rate.dropped)),
+            grouped(dropped).into(),
+            rate_cell(row.rate.map(|rate| rate.passed)),
+            grouped(passed).into(),
+        ]);
+    }
+    table
+}
+
+fn rate_cell(rate: Option<Flow>) -> Cell {
+    rate.map_or("-".into(), |rate| scaled(rate.packets)).into()
+}
+
+fn drops(rate: Option<Flow>) -> Cell {
+    let tone =
+        if rate.is_some_and(|rate| rate.packets > 0.0) { Tone::Dropped } else { Tone::Plain };
+    Cell { tone, ..rate_cell(rate) }
+}

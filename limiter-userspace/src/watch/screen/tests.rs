@@ -1,0 +1,143 @@
+use std::time::{Duration, Instant};
+
+use ratatui::{Terminal, backend::TestBackend, buffer::Cell, style::Color};
+
+use super::{example, render};
+use crate::watch::view::View;
+
+/// The example after 30 s of readings, one per second.
+fn view(colour: bool) -> View {
+    let start = Instant::now();
+    let first = example::reading(start, Duration::ZERO, true);
+    let mut view = View::new(first, Duration::from_secs(1), colour);
+    for second in (1..=30).map(Duration::from_secs) {
+        view.update(example::reading(start + second, second, true));
+    }
+    view
+}
+
+fn terminal(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| render(view, frame.area(), frame.buffer_mut())).unwrap();
+    terminal
+}
+
+fn drawn(view: &View, width: u16, height: u16) -> Vec<String> {
+    let terminal = terminal(view, width, height);
+    let cells: Vec<_> = terminal.backend().buffer().content().iter().map(Cell::symbol).collect();
+    cells.chunks(width.into()).map(|line| line.concat().trim_end().to_owned()).collect()
+}
+
+#[test]
+fn an_ordinary_terminal_shows_everything() {
+    assert_eq!(
+        drawn(&view(false), 80, 24),
+        [
+            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            "",
+            " passed   48.0kpps   161Mbit/s  ███████████████████████       3,441,234 packets",
+            " dropped  2.48Mpps  1.19Gbit/s  ▇████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██     337,524,360 packets",
+            "",
+            " LIMIT           RATE   BURST   EXCEED/S        EXCEED  CONFORM/S  EXCEED SHARE",
+            " connection       off",
+            " syn             50/s      50        812        24,360         50  ████▊  94.1%",
+            " source         1kpps     200      2.48M   337,500,000      48.0k  ████▉  98.1%",
+            "",
+            " REASON                        PACKETS/S       PACKETS      BIT/S       VERDICT",
+            " conform                           48.0k     3,440,000       161M        passed",
+            " non_ip                                0         1,234          0        passed",
+            " syn_exceed                          812        24,360       390k       dropped",
+            " source_exceed                     2.48M   337,500,000      1.19G       dropped",
+            "",
+            " SOURCE                        DROPPED/S       DROPPED   PASSED/S        PASSED",
+            " 203.0.113.1                        620k    84,375,000        800        57,333",
+            " 203.0.113.2                        310k    42,187,500        800        57,333",
+            " 2001:db8:1003:feed::/64            207k    28,125,000        800        57,333",
+            " 203.0.113.4                        155k    21,093,750        800        57,333",
+            " 203.0.113.5                        124k    16,875,000        800        57,333",
+            "",
+            " q leave  p pause     12,345 of 1,048,576 sources  9,876 of 262,144 connections",
+        ]
+    );
+}
+
+#[test]
+fn a_large_terminal_has_the_sources_beside_the_rest() {
+    let lines = drawn(&view(false), 200, 60);
+    let limits = lines.iter().find(|line| line.contains("CONFORM/S")).unwrap();
+    assert!(limits.contains("OVERRIDES") && limits.contains("203.0.113."), "{limits}");
+    assert!(lines.iter().any(|line| line.contains("INTERFACE") && line.contains("SOURCE")));
+    let sources = lines.iter().filter(|line| line.contains("203.0.113.") || line.contains("2001:"));
+    assert!(sources.count() > 40, "{lines:#?}");
+    let curves = lines.iter().filter(|line| line.ends_with('█') || line.ends_with('▁'));
+    assert!(curves.count() > 6, "{lines:#?}");
+    assert!(lines[59].ends_with("164MiB"), "{}", lines[59]);
+}
+
+#[test]
+fn a_small_terminal_keeps_what_matters() {
+    assert_eq!(
+        drawn(&view(false), 40, 10),
+        [
+            "limiter  veth0 native  and 1 more",
+            "passed   48.0kpps ██████████████████████",
+            "dropped  2.48Mpps ████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██",
+            "LIMIT           RATE   EXCEED/S",
+            "connection       off",
+            "syn             50/s        812",
+            "source         1kpps      2.48M",
+            "SOURCE                        DROPPED/S",
+            "203.0.113.1                        620k",
+            "q leave  p pause",
+        ]
+    );
+}
+
+#[test]
+fn without_colour_the_same_text_has_none() {
+    assert_eq!(drawn(&view(true), 120, 40), drawn(&view(false), 120, 40));
+    let coloured = |colour| {
+        let terminal = terminal(&view(colour), 120, 40);
+        terminal.backend().buffer().content().iter().any(|cell| cell.fg != Color::Reset)
+    };
+    assert!(coloured(true) && !coloured(false));
+}
+
+#[test]
+fn without_a_limit_it_says_how_to_set_one() {
+    let view = View::new(example::unlimited(Instant::now()), Duration::from_secs(1), false);
+    let text = drawn(&view, 80, 24).join("\n");
+    assert!(text.contains("Set one: limiter limit set source --rate 1kpps --burst 2k"), "{text}");
+    assert!(!text.contains("CONFORM/S"), "{text}");
+}
+
+#[test]
+fn without_an_interface_it_says_how_to_attach() {
+    let mut reading = example::unlimited(Instant::now());
+    reading.snapshot.interfaces.clear();
+    let view = View::new(reading, Duration::from_secs(1), false);
+    assert!(drawn(&view, 80, 24)[0].contains("limiter attach IFACE"));
+}
+
+#[test]
+fn sources_that_were_not_scanned_just_now_say_so() {
+    let mut view = view(false);
+    let start = view.started;
+    for second in (31..=36).map(Duration::from_secs) {
+        view.update(example::reading(start + second, second, false));
+    }
+    view.paused = true;
+    let text = drawn(&view, 80, 24).join("\n");
+    assert!(text.contains("SOURCE (6s ago)"), "{text}");
+    assert!(text.contains("paused  watching 36s"), "{text}");
+}
+
+#[test]
+fn no_size_is_too_small() {
+    let view = view(true);
+    for width in (0..30).chain([49, 50, 59, 60, 61, 80, 159, 160, 161, 500]) {
+        for height in (0..16).chain([19, 20, 21, 30, 45, 200]) {
+            drop(terminal(&view, width, height));
+        }
+    }
+}

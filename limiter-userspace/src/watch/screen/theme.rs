@@ -1,0 +1,54 @@
+//! Tones on the screen.
+
+use ratatui::{
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+};
+
+use crate::output::{
+    table::{Cell, GAP, Table},
+    tone::Tone,
+};
+
+/// How tones look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Theme {
+    /// Whether colours may be used.
+    pub(super) colour: bool,
+}
+
+impl Theme {
+    /// The style of a tone.
+    pub(super) fn style(self, tone: Tone) -> Style {
+        let plain = Style::new();
+        match tone {
+            Tone::Plain => plain,
+            Tone::Strong => plain.add_modifier(Modifier::BOLD),
+            Tone::Faint => plain.add_modifier(Modifier::DIM),
+            Tone::Passed if self.colour => plain.fg(Color::Green),
+            Tone::Dropped if self.colour => plain.fg(Color::Red),
+            Tone::Passed | Tone::Dropped => plain,
+        }
+    }
+
+    /// A text in a tone.
+    pub(super) fn span(self, tone: Tone, text: impl Into<String>) -> Span<'static> {
+        Span::styled(text.into(), self.style(tone))
+    }
+
+    /// A table in at most `width` columns.
+    pub(super) fn table(self, table: &Table, width: u16) -> Vec<Line<'static>> {
+        table.layout(width.into()).into_iter().map(|cells| self.line(cells)).collect()
+    }
+
+    fn line(self, cells: Vec<Cell>) -> Line<'static> {
+        let mut line = Line::default();
+        for cell in cells {
+            if !line.spans.is_empty() {
+                line.push_span(GAP);
+            }
+            line.push_span(self.span(cell.tone, cell.text));
+        }
+        line
+    }
+}

@@ -1,0 +1,132 @@
+//! What passes and what is dropped, in numbers and as a curve.
+
+use limiter_common::{
+    contract::Tally,
+    reason::{REASONS, Reason},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::Line,
+    widgets::{RenderDirection, Sparkline, Widget},
+};
+
+use super::theme::Theme;
+use crate::{
+    output::{
+        number::{bit_rate, duration, grouped, scaled},
+        tone::Tone,
+    },
+    watch::{
+        history::{Flow, Split},
+        view::View,
+    },
+};
+
+/// Columns of the numbers before a curve: name and packets, and then bits.
+const NUMBERS: [u16; 2] = [18, 31];
+/// Columns of the total behind a curve.
+const TOTAL: u16 = 24;
+
+/// One of the two curves.
+struct Curve {
+    name: &'static str,
+    tone: Tone,
+    rate: Option<Flow>,
+    total: u64,
+    samples: Vec<f64>,
+}
+
+/// Draws both, one above the other, each in half of the area.
+pub(super) fn render(view: &View, theme: Theme, area: Rect, buffer: &mut Buffer) {
+    let rows = area.height / 2;
+    let passed = Rect { height: rows, ..area };
+    let dropped = Rect { y: area.y + rows, height: rows, ..area };
+    Curve::new(view, "passed", Tone::Passed, |split| split.passed, false)
+        .render(view, theme, passed, buffer);
+    Curve::new(view, "dropped", Tone::Dropped, |split| split.dropped, true)
+        .render(view, theme, dropped, buffer);
+}
+
+impl Curve {
+    fn new(
+        view: &View,
+        name: &'static str,
+        tone: Tone,
+        side: impl Fn(Split) -> Flow,
+        drops: bool,
+    ) -> Self {
+        Self {
+            name,
+            tone,
+            rate: view.history.rates().map(|rates| side(rates.total)),
+            total: total(&view.history.latest().reasons, drops),
+            samples: view.history.samples().map(|split| side(split).packets).collect(),
+        }
+    }
+
+    fn render(&self, view: &View, theme: Theme, area: Rect, buffer: &mut Buffer) {
+        let [short, long] = NUMBERS;
+        let numbers = if area.width < 50 { short } else { long };
+        let behind = if area.height == 1 && area.width >= 76 { TOTAL } else { 0 };
+        let curve = Rect {
+            x: area.x + numbers.min(area.width),
+            width: area.width.saturating_sub(numbers + behind),
+            // The curves of two areas do not touch.
+            height: area.height - u16::from(area.height > 2),
+            y: area.y + u16::from(area.height > 2),
+        };
+        let lines = self.numbers(view, theme, curve.width);
+        for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
+            buffer.set_line(area.x, y, line, numbers);
+        }
+        if behind > 0 {
+            let text = format!("{:>width$}", self.total_text(), width = usize::from(behind));
+            buffer.set_string(area.right() - behind, area.y, text, theme.style(Tone::Faint));
+        }
+        self.sparkline(curve).style(theme.style(self.tone)).render(curve, buffer);
+    }
+
+    fn numbers(&self, view: &View, theme: Theme, columns: u16) -> [Line<'static>; 3] {
+        let packets = self.rate.map_or("-".into(), |rate| format!("{}pps", scaled(rate.packets)));
+        let bits = self.rate.map_or("-".into(), |rate| bit_rate(rate.bytes));
+        let shown = self.samples.len().min(columns.into());
+        let peak = self.samples[..shown].iter().copied().fold(0.0, f64::max);
+        let time = view.interval.saturating_mul(u32::try_from(shown).unwrap_or(u32::MAX));
+        let peak = format!("         peak {}pps in {}", scaled(peak), duration(time));
+        [
+            Line::from(vec![
+                theme.span(Tone::Strong, format!("{:<8}", self.name)),
+                theme.span(self.tone, format!("{packets:>9} ")),
+                theme.span(Tone::Plain, format!("{bits:>11}")),
+            ]),
+            theme.span(Tone::Faint, format!("         {}", self.total_text())).into(),
+            theme.span(Tone::Faint, peak).into(),
+        ]
+    }
+
+    fn total_text(&self) -> String {
+        format!("{} packets", grouped(self.total))
+    }
+
+    fn sparkline(&self, area: Rect) -> Sparkline<'static> {
+        let levels = f64::from(area.height.max(1)) * 8.0;
+        let shown = &self.samples[..self.samples.len().min(area.width.into())];
+        let peak = shown.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        Sparkline::default()
+            .direction(RenderDirection::RightToLeft)
+            .data(shown.iter().map(|value| level(value / peak * levels)).collect::<Vec<_>>())
+            .max(level(levels))
+    }
+}
+
+/// The height of a bar in eighths of a row. What is not zero is seen.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8 per row")]
+fn level(value: f64) -> u64 {
+    value.ceil() as u64
+}
+
+fn total(reasons: &[Tally; REASONS], drops: bool) -> u64 {
+    let of_this_side = Reason::ALL.into_iter().filter(|reason| reason.drops() == drops);
+    of_this_side.map(|reason| reasons[reason.index()].packets).sum()
+}

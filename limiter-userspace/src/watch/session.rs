@@ -1,0 +1,284 @@
+//! A watch from its first reading to its last.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, Instant, SystemTime},
+};
+
+use thiserror::Error;
+use tokio::runtime;
+
+use super::{
+    lines::Lines,
+    pace::Pace,
+    terminal::{Request, Screen},
+    view::{Reading, View},
+    wake::{Wake, Waker},
+};
+use crate::output::{
+    number::duration,
+    stream::{Output, OutputError},
+};
+
+/// How to watch.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The time between two readings, from [`Options::SHORTEST`] to [`Options::LONGEST`].
+    pub interval: Duration,
+    /// How many readings to show.
+    pub count: Option<u64>,
+    /// How long to watch after the first reading.
+    pub length: Option<Duration>,
+    /// Whether lines are wanted on a terminal too.
+    pub lines: bool,
+}
+
+/// Why a watch failed, apart from its reader.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// The interval is out of range.
+    #[error(
+        "the interval {} is out of range: give {} to {}",
+        duration(*.0), duration(Options::SHORTEST), duration(Options::LONGEST)
+    )]
+    Interval(Duration),
+    /// Standard output did not take a line.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The terminal failed.
+    #[error("cannot draw on the terminal: {0}; pipe the output to get lines")]
+    Terminal(io::Error),
+    /// The system did not let it wait.
+    #[error("cannot wait for the next reading: {0}")]
+    Wait(io::Error),
+}
+
+impl Options {
+    /// The shortest interval.
+    pub const SHORTEST: Duration = Duration::from_millis(50);
+    /// The longest interval.
+    pub const LONGEST: Duration = Duration::from_hours(24);
+
+    /// One line over one interval.
+    pub const fn once(interval: Duration) -> Self {
+        Self { interval, count: Some(1), length: None, lines: true }
+    }
+
+    fn check(&self) -> Result<(), WatchError> {
+        if (Self::SHORTEST..=Self::LONGEST).contains(&self.interval) {
+            Ok(())
+        } else {
+            Err(WatchError::Interval(self.interval))
+        }
+    }
+}
+
+/// Watches until the options or the user end it: on a terminal with a screen, unless lines or JSON
+/// are asked for, otherwise with a line per interval, the first one after an interval.
+///
+/// `read` makes a reading, and scans the sources for it if its argument is true, as it is the first
+/// time. Later scans are made so seldom that they take less than a tenth of the time.
+///
+/// # Errors
+/// What `read` fails with, or a [`WatchError`].
+pub fn run<W, R, E>(options: &Options, output: &mut Output<W>, read: R) -> Result<(), E>
+where
+    W: Write,
+    R: FnMut(bool) -> Result<Reading, E>,
+    E: From<WatchError>,
+{
+    options.check()?;
+    let runtime =
+        runtime::Builder::new_current_thread().enable_all().build().map_err(WatchError::Wait)?;
+    let result = runtime.block_on(watch(options, output, read));
+    // The thread that waits for a key never comes back from a terminal that is gone.
+    runtime.shutdown_background();
+    result
+}
+
+async fn watch<W, R, E>(options: &Options, output: &mut Output<W>, read: R) -> Result<(), E>
+where
+    W: Write,
+    R: FnMut(bool) -> Result<Reading, E>,
+    E: From<WatchError>,
+{
+    // A watch that is shorter than the interval still shows what happened in its time.
+    let interval = options.length.map_or(options.interval, |length| {
+        length.clamp(Duration::from_millis(1), options.interval)
+    });
+    let mut reader = Reader { read, pace: Pace::default() };
+    let mut view = View::new(reader.next()?, interval, output.has_colour());
+    let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
+    let mut display = if on_screen {
+        Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
+    } else {
+        Display::Lines(Lines::default(), output)
+    };
+    display.begin(&view)?;
+    let mut waker = Waker::new(interval, options.length, on_screen).map_err(WatchError::Wait)?;
+    let mut left = options.count;
+    while left != Some(0) && !display.is_closed() {
+        match waker.next().await.map_err(WatchError::Terminal)? {
+            Wake::Tick if view.paused => {}
+            Wake::Tick => {
+                view.update(reader.next()?);
+                display.show(&view)?;
+                left = left.map(|left| left - 1);
+            }
+            Wake::Key(event) => match Request::of(&event) {
+                Some(Request::Leave) => break,
+                Some(Request::Pause) => {
+                    view.paused = !view.paused;
+                    display.show(&view)?;
+                }
+                Some(Request::Draw) => display.show(&view)?,
+                None => {}
+            },
+            Wake::End => break,
+        }
+    }
+    drop(display);
+    if on_screen {
+        say_goodbye(&view);
+    }
+    Ok(())
+}
+
+/// Says on standard error that the limiter goes on, which is no reason to fail.
+fn say_goodbye(view: &View) {
+    let attached = view.history.latest().interfaces.iter().filter(|interface| interface.present);
+    let names: Vec<_> = attached.map(|interface| interface.name.as_str()).collect();
+    if !names.is_empty() {
+        let _ = writeln!(
+            io::stderr(),
+            "limiter is still attached to {}; detach with `limiter detach {}`",
+            names.join(", "),
+            names.join(" ")
+        );
+    }
+}
+
+/// Makes readings, with a scan when one is due.
+struct Reader<R> {
+    read: R,
+    pace: Pace,
+}
+
+impl<R> Reader<R> {
+    fn next<E>(&mut self) -> Result<Reading, E>
+    where
+        R: FnMut(bool) -> Result<Reading, E>,
+    {
+        let start = Instant::now();
+        let scan = self.pace.is_due(start);
+        let reading = (self.read)(scan)?;
+        if scan {
+            self.pace.scanned(Instant::now(), start.elapsed());
+        }
+        Ok(reading)
+    }
+}
+
+/// Where a watch is shown.
+enum Display<'a, W: Write> {
+    Screen(Screen),
+    Lines(Lines, &'a mut Output<W>),
+}
+
+impl<W: Write> Display<'_, W> {
+    /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
+    fn begin(&mut self, view: &View) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(_) => self.show(view),
+            Self::Lines(..) => Ok(()),
+        }
+    }
+
+    fn show(&mut self, view: &View) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => screen.draw(view).map_err(WatchError::Terminal),
+            Self::Lines(lines, output) => Ok(lines.print(output, view, SystemTime::now())?),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Screen(_) => false,
+            Self::Lines(_, output) => output.is_closed(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::screen::example;
+
+    fn run_lines(options: &Options, json: bool) -> Result<String, WatchError> {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, json, false);
+        let start = Instant::now();
+        run(options, &mut output, |scan| {
+            let time = Duration::from_secs(5) + start.elapsed();
+            Ok::<_, WatchError>(example::reading(Instant::now(), time, scan))
+        })?;
+        drop(output);
+        Ok(String::from_utf8(written).unwrap())
+    }
+
+    const FAST: Options =
+        Options { interval: Options::SHORTEST, count: None, length: None, lines: true };
+
+    #[test]
+    fn a_watch_ends_by_count_and_by_time() {
+        let text = run_lines(&Options { count: Some(3), ..FAST }, false).unwrap();
+        assert_eq!(text.lines().count(), 1 + 3, "{text}");
+        let length = Some(FAST.interval * 4);
+        let text = run_lines(&Options { length, ..FAST }, true).unwrap();
+        // A busy machine may miss readings, and makes none up for them.
+        assert!((1..=4).contains(&text.lines().count()), "{text}");
+        let length = Some(Duration::ZERO);
+        assert!(run_lines(&Options { length, ..FAST }, true).unwrap().lines().count() <= 1);
+        let length = Some(Duration::from_millis(60));
+        let interval = Duration::from_secs(60);
+        let text = run_lines(&Options { length, interval, ..FAST }, true).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn every_line_of_json_has_counts_rates_and_sources() {
+        let text = run_lines(&Options::once(FAST.interval), true).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["schema"], "limiter.status/1");
+        assert!(line["interfaces"][0]["packets"]["passed"].is_u64());
+        assert!(line["reasons"]["source_exceed"].is_u64());
+        assert!(line["sources"]["capacity"].is_u64());
+        assert!(line["rates"]["dropped"]["packets"].as_f64().unwrap() > 0.0, "{text}");
+        assert!(line["rates"]["reasons"]["source_exceed"].as_f64().unwrap() > 0.0);
+        assert_eq!(line["rates"]["limits"][2]["name"], "source");
+        assert!(line["top"][0]["source"].is_string());
+        assert!(line["top"][0]["dropped_per_second"].as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn intervals_that_make_no_sense_are_refused() {
+        for interval in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
+            let error = run_lines(&Options { interval, ..FAST }, false).unwrap_err();
+            assert!(error.to_string().contains("50ms to 1d 00h"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reading_that_fails_ends_the_watch_with_its_error() {
+        let mut output = Output::new(io::sink(), false, false);
+        let mut readings = 0;
+        let result = run(&FAST, &mut output, |scan| {
+            readings += 1;
+            if readings > 2 {
+                return Err(WatchError::Wait(io::ErrorKind::NotFound.into()));
+            }
+            Ok(example::reading(Instant::now(), Duration::ZERO, scan))
+        });
+        assert!(matches!(result, Err(WatchError::Wait(_))));
+    }
+}
