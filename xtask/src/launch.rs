@@ -1,0 +1,49 @@
+//! Building the binaries, and running the demo and the benchmark.
+
+use std::{ffi::OsString, os::unix::process::CommandExt as _};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    capability, child,
+    privilege::Privilege,
+    setup::{self, Extent, Use},
+    step, workspace,
+};
+
+/// The variable that tells tests, demo and benchmark where the built `limiter` is.
+pub(crate) const BINARY: &str = "LIMITER_BIN";
+
+/// Builds `limiter` and says where it is.
+pub(crate) fn build(release: bool) -> Result<()> {
+    let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
+    step::heading("build");
+    let mut cargo = toolchain.cargo();
+    cargo.args(["build", "--package", "limiter-userspace", "--bin", "limiter"]);
+    if release {
+        cargo.arg("--release");
+    }
+    child::run(&mut cargo)?;
+    println!("{}", workspace::binary("limiter", release)?.display());
+    Ok(())
+}
+
+/// Builds everything in release form, then becomes this binary of `limiter-tests`: its exit code is
+/// ours, and a signal sent to us reaches it.
+pub(crate) fn launch(binary: &str, arguments: &[OsString]) -> Result<()> {
+    let toolchain = setup::setup(&[Use::Build, Use::Traffic], Extent::Install)?;
+    let privilege = Privilege::get("BPF programs are loaded and network namespaces made")?;
+    capability::require(privilege)?;
+    step::heading("build");
+    let mut cargo = toolchain.cargo();
+    cargo.args(["build", "--release", "--package", "limiter-userspace", "--bin", "limiter"]);
+    cargo.args(["--package", "limiter-tests", "--bin", binary]);
+    child::run(&mut cargo)?;
+    let limiter = workspace::binary("limiter", true)?;
+    let limiter =
+        limiter.to_str().with_context(|| format!("the path {} is not UTF-8", limiter.display()))?;
+    let mut command = privilege.command(workspace::binary(binary, true)?, &[(BINARY, limiter)]);
+    command.args(arguments);
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run `{}`", child::show(&command)))
+}

@@ -1,0 +1,74 @@
+//! The counts that Rust's test harness prints.
+
+use std::ops::AddAssign;
+
+/// How many tests ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// Marked `#[ignore]` in the source.
+    pub(crate) ignored: usize,
+}
+
+impl Counts {
+    /// Reads a line like `test result: ok. 5 passed; 1 failed; 0 ignored; 0 measured; 2 filtered out`;
+    /// `None` for any other line.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (_, figures) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let mut counts = Self::default();
+        for figure in figures.split(';') {
+            let Some((number, name)) = figure.trim().split_once(' ') else { continue };
+            let slot = match name {
+                "passed" => &mut counts.passed,
+                "failed" => &mut counts.failed,
+                "ignored" => &mut counts.ignored,
+                _ => continue,
+            };
+            *slot = number.parse().ok()?;
+        }
+        Some(counts)
+    }
+
+    /// All tests there are.
+    pub(crate) fn tests(self) -> usize {
+        self.passed + self.failed + self.ignored
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_read() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; \
+                    finished in 0.53s";
+        assert_eq!(Counts::parse(line), Some(Counts { passed: 12, failed: 3, ignored: 1 }));
+    }
+
+    #[test]
+    fn other_lines_are_not_summaries() {
+        for line in ["", "running 3 tests", "test a::b ... ok", "test result: ok", "test result: "]
+        {
+            assert_eq!(Counts::parse(line), None, "{line}");
+        }
+        assert_eq!(Counts::parse("test result: ok. many passed; 0 failed"), None);
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let mut sum = Counts { passed: 1, failed: 2, ignored: 3 };
+        sum += Counts { passed: 10, failed: 20, ignored: 30 };
+        assert_eq!(sum, Counts { passed: 11, failed: 22, ignored: 33 });
+        assert_eq!(sum.tests(), 66);
+    }
+}

@@ -1,0 +1,64 @@
+//! bpf-linker, which turns the compiler's bitcode into a BPF object.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Result, bail};
+
+use crate::{child, setup::Extent, step::Step, toolchain::Toolchain, workspace};
+
+const VERSION: &str = "0.13.0";
+
+/// Where Debian's `llvm-22-dev` is. Without it bpf-linker's build looks in `/usr/lib` alone.
+const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
+
+/// The bpf-linker that the user has.
+pub(crate) fn on_path() -> Option<PathBuf> {
+    workspace::find_program("bpf-linker")
+}
+
+/// Sees to a bpf-linker that fits the toolchain; gives the number of things still missing.
+pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
+    let step = Step::new(
+        format!("bpf-linker {VERSION}"),
+        "links the BPF half into one object with BTF, on the compiler's own LLVM",
+    );
+    let ours = workspace::tools().join("bin/bpf-linker");
+    let there = match toolchain {
+        // One on the PATH may be built on another LLVM.
+        Toolchain::Distro => is_current(&ours),
+        Toolchain::Rustup(_) => on_path().is_some() || is_current(&ours),
+    };
+    if there {
+        step.there();
+        return Ok(0);
+    }
+    if extent == Extent::Report {
+        step.missing();
+        return Ok(1);
+    }
+    if *toolchain != Toolchain::Distro {
+        step.missing();
+        bail!(
+            "bpf-linker is not on the PATH: install it on the LLVM of toolchain {} \
+             (`cargo binstall bpf-linker`)",
+            toolchain.name()
+        );
+    }
+    let mut install = child::cargo();
+    install
+        .args(["install", "bpf-linker", "--locked", "--version", VERSION, "--force"])
+        .args(["--no-default-features", "--features", "llvm-22", "--root"])
+        .arg(workspace::tools())
+        .env("LLVM_PREFIX", LLVM_PREFIX);
+    step.run(&mut install, "check the network, and that llvm-22-dev is wholly installed")?;
+    Ok(0)
+}
+
+/// Runs it, so that one whose LLVM library is gone does not count.
+fn is_current(linker: &Path) -> bool {
+    child::query(Command::new(linker).arg("--version"))
+        .is_some_and(|version| version == format!("bpf-linker {VERSION}"))
+}

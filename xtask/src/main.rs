@@ -1,0 +1,103 @@
+//! `cargo xtask`: set-up, build, checks, tests, demo and benchmark of limiter.
+//!
+//! It depends on `anyhow`, `clap` and `libc` alone, so that it builds before anything that it installs
+//! is there.
+
+mod capability;
+mod child;
+mod launch;
+mod libtest;
+mod linker;
+mod lint;
+mod packages;
+mod privilege;
+mod setup;
+mod step;
+mod suite;
+mod toolchain;
+mod workspace;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{
+    setup::{Extent, Use},
+    suite::Selection,
+};
+
+/// Everything a developer of limiter runs: each command does its own set-up first.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what the build, the tests, the demo and the benchmark need
+    Setup {
+        /// Only report; exit with 1 when something is missing
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build the `limiter` binary and say where it is
+    Build {
+        /// Optimised
+        #[arg(long)]
+        release: bool,
+    },
+    /// Check formatting, clippy (host and BPF target) and documentation, warnings denied
+    Lint,
+    /// Lint, then run the unit, property, program-run and namespace tests
+    Test {
+        /// Only this part
+        #[arg(value_enum, default_value_t = Selection::All)]
+        suite: Selection,
+    },
+    /// Limit real traffic between two network namespaces and show it
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// Passed on to `limiter-demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Measure nanoseconds per packet and packets per second beside nftables
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on to `limiter-bench`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Check that this process may load and run BPF programs and make namespaces
+    #[command(hide = true)]
+    Capability,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Setup { check } => {
+            let extent = if check { Extent::Report } else { Extent::Install };
+            setup::setup(&[Use::Build, Use::Lint, Use::Traffic], extent)?;
+        }
+        Task::Build { release } => launch::build(release)?,
+        Task::Lint => return suite::run(Selection::Lint),
+        Task::Test { suite } => return suite::run(suite),
+        Task::Demo { arguments } => launch::launch("limiter-demo", &arguments)?,
+        Task::Bench { arguments } => launch::launch("limiter-bench", &arguments)?,
+        Task::Capability => capability::check()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

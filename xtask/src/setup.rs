@@ -1,0 +1,95 @@
+//! What has to be there before a task: packages, toolchain, bpf-linker, components.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::{
+    child, linker, packages,
+    step::{self, Step},
+    toolchain::{self, Toolchain},
+};
+
+/// What a thing is needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Building the binaries and the BPF object.
+    Build,
+    /// Format and clippy.
+    Lint,
+    /// Real packets: tests, demo and benchmark.
+    Traffic,
+}
+
+/// How far the set-up goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Install what is missing.
+    Install,
+    /// Say what is missing.
+    Report,
+}
+
+/// Sees to everything that these uses need and gives the toolchain of the BPF half. With
+/// [`Extent::Report`] nothing is changed, and a missing thing is an error.
+pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
+    toolchain::require_rustup()?;
+    step::heading("set-up");
+    let (toolchain, why) = toolchain::choose();
+    println!("  BPF toolchain: {why}");
+    let mut missing = packages::provide(uses, &toolchain, extent)?;
+    if uses.contains(&Use::Lint) {
+        missing += provide_components(&toolchain, extent)?;
+    }
+    if uses.contains(&Use::Build) {
+        missing += toolchain::provide(&toolchain, extent)?;
+        missing += linker::provide(&toolchain, extent)?;
+    }
+    match missing {
+        0 => Ok(toolchain),
+        1 => bail!("1 thing is missing: run `cargo xtask setup`"),
+        _ => bail!("{missing} things are missing: run `cargo xtask setup`"),
+    }
+}
+
+/// The components that rustup's minimal profile leaves out.
+fn provide_components(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
+    let mut missing = provide_component("rustfmt", "fmt", "checks the formatting", None, extent)?;
+    missing += provide_component("clippy", "clippy", "checks the host crates", None, extent)?;
+    if let Toolchain::Rustup(name) = toolchain {
+        let why = "checks the BPF half";
+        missing += provide_component("clippy", "clippy", why, Some(name), extent)?;
+    }
+    Ok(missing)
+}
+
+fn provide_component(
+    component: &str,
+    subcommand: &str,
+    why: &'static str,
+    toolchain: Option<&str>,
+    extent: Extent,
+) -> Result<usize> {
+    let (name, mut cargo) = match toolchain {
+        Some(toolchain) => {
+            (format!("{component} of {toolchain}"), child::rustup_run(toolchain, "cargo"))
+        }
+        None => (component.to_owned(), child::cargo()),
+    };
+    let step = Step::new(name, why);
+    if child::query(cargo.args([subcommand, "--version"])).is_some() {
+        step.there();
+        return Ok(0);
+    }
+    if extent == Extent::Report {
+        step.missing();
+        return Ok(1);
+    }
+    let mut add = Command::new("rustup");
+    add.args(["component", "add", component]);
+    if let Some(toolchain) = toolchain {
+        add.args(["--toolchain", toolchain]);
+    }
+    step.run(&mut add, "check the network")?;
+    Ok(0)
+}

@@ -1,0 +1,109 @@
+//! One row of the set-up: what it is, how it stands, how long it took and why it is needed.
+
+use std::{
+    collections::VecDeque,
+    env,
+    io::{IsTerminal as _, Write as _, stdout},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+
+use crate::child;
+
+/// How many lines of a failed command's output are shown.
+const TAIL: usize = 40;
+
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "31";
+const CYAN: &str = "36";
+
+/// Something that has to be there or be done.
+pub(crate) struct Step {
+    /// What it is.
+    pub(crate) name: String,
+    /// What it is needed for.
+    pub(crate) why: &'static str,
+}
+
+impl Step {
+    pub(crate) fn new(name: impl Into<String>, why: &'static str) -> Self {
+        Self { name: name.into(), why }
+    }
+
+    /// Says that it is there already.
+    pub(crate) fn there(&self) {
+        println!("{}", self.row(GREEN, "already there", "", self.why));
+    }
+
+    /// Says that it is missing.
+    pub(crate) fn missing(&self) {
+        println!("{}", self.row(YELLOW, "missing", "", self.why));
+    }
+
+    /// Runs the command that brings it about. On a terminal the row follows the command's output; when the
+    /// command fails the end of its output is shown, and the error says what to do.
+    pub(crate) fn run(&self, command: &mut Command, remedy: &str) -> Result<()> {
+        let start = Instant::now();
+        let live = stdout().is_terminal();
+        if !live {
+            println!("{}", self.row(CYAN, "in progress", "", self.why));
+        }
+        let mut tail = VecDeque::with_capacity(TAIL);
+        let mut latest = self.why.to_owned();
+        let status = child::watch(command, |line| {
+            if let Some(line) = line {
+                line.trim().clone_into(&mut latest);
+                if tail.len() == TAIL {
+                    tail.pop_front();
+                }
+                tail.push_back(line);
+            }
+            if live {
+                let row = self.row(CYAN, "in progress", &seconds(start.elapsed()), &latest);
+                // Without wrapping, the terminal cuts a long line to its own width.
+                print!("\r\x1b[2K\x1b[?7l{row}\x1b[?7h");
+                let _ = stdout().flush();
+            }
+        })?;
+        if live {
+            print!("\r\x1b[2K");
+        }
+        let took = seconds(start.elapsed());
+        if !status.success() {
+            println!("{}", self.row(RED, "failed", &took, self.why));
+            for line in tail {
+                println!("    {line}");
+            }
+            bail!("{}: `{}` failed ({status}); {remedy}", self.name, child::show(command));
+        }
+        println!("{}", self.row(GREEN, "done", &took, self.why));
+        Ok(())
+    }
+
+    fn row(&self, colour: &str, state: &str, took: &str, note: &str) -> String {
+        let state = paint(colour, &format!("{state:<13}"));
+        format!("  {:<25}  {state}  {took:>7}  {note}", self.name)
+    }
+}
+
+/// A duration as the tables show it.
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+/// A heading above the output of a part.
+pub(crate) fn heading(text: &str) {
+    println!("\n{}", paint("1", &format!("== {text}")));
+}
+
+/// The text in a colour, when a person is looking.
+pub(crate) fn paint(colour: &str, text: &str) -> String {
+    if stdout().is_terminal() && env::var_os("NO_COLOR").is_none() {
+        format!("\x1b[{colour}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
