@@ -1,9 +1,14 @@
 //! The token bucket, as the generic cell rate algorithm.
 //!
 //! A bucket of `burst` tokens, refilled at a constant rate, is one point in time: the theoretical
-//! arrival time (TAT), at which the bucket is full again. A packet moves it by one `interval`, and
-//! conforms while it stays within `depth` = burst * interval of now (ITU-T I.371, virtual
-//! scheduling). So the whole state is one word, and a refused packet need not write it.
+//! arrival time (TAT), at which the bucket is full again (ITU-T I.371, virtual scheduling). A packet
+//! conforms while that is less than `depth` = burst * interval ahead of now, and moves it by one
+//! `interval`. So the whole state is one word, and a refused packet need not write it.
+//!
+//! At one instant a full bucket admits exactly `burst` packets, and over any time `t` fewer than
+//! burst + rate * t + 1. A packet for which part of a token is there passes and owes the rest: a
+//! bucket that waited for the whole token would, with a burst of 1, waste what comes in while it is
+//! full, and admit half the rate of a load just above it.
 //!
 //! Times are in units of 2^-shift nanoseconds and wrap: differences are taken modulo 2^64 and read
 //! as signed, and every legitimate difference is far below 2^63.
@@ -14,7 +19,7 @@ use crate::word::Word;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gcra {
-    /// Units between two packets at the rate.
+    /// Units between two packets at the rate, at most [`Gcra::MAX_DEPTH`].
     pub interval: u64,
     /// Units that a full bucket takes to refill: burst * interval, at most [`Gcra::MAX_DEPTH`].
     /// 0 means no bucket.
@@ -81,9 +86,9 @@ impl Gcra {
         let ahead = word.wrapping_sub(now);
         // A TAT that has passed is a full bucket.
         let ahead = if ahead as i64 > 0 { ahead } else { 0 };
-        if ahead + self.interval <= self.depth {
+        if ahead < self.depth {
             Decision::Conform(now.wrapping_add(ahead + self.interval))
-        } else if ahead > self.depth + (Self::TOLERANCE << self.shift) {
+        } else if ahead > self.depth + self.interval + (Self::TOLERANCE << self.shift) {
             Decision::Lost(now.wrapping_add(self.depth))
         } else {
             Decision::Exceed
@@ -130,16 +135,21 @@ impl Gcra {
     /// # Errors
     /// Why it is refused after all; nothing is charged then.
     #[inline(always)]
-    pub fn charge(&self, word: &impl Word, look: Look, now: u64) -> Result<(), Refusal> {
+    pub fn charge(&self, word: impl Word + Copy, look: Look, now: u64) -> Result<(), Refusal> {
         let found = word.compare_exchange(look.seen, look.next);
         if found == look.seen { Ok(()) } else { self.charge_again(word, found, now) }
     }
 
     /// Charges a packet whose bucket other CPUs move at the same time.
     #[inline(never)]
-    fn charge_again(&self, word: &impl Word, mut found: u64, now: u64) -> Result<(), Refusal> {
+    fn charge_again(
+        &self,
+        word: impl Word + Copy,
+        mut found: u64,
+        now: u64,
+    ) -> Result<(), Refusal> {
         for _ in 1..Self::TRIES {
-            let look = self.judge(word, found, now)?;
+            let look = self.judge(&word, found, now)?;
             found = word.compare_exchange(look.seen, look.next);
             if found == look.seen {
                 return Ok(());
@@ -149,8 +159,10 @@ impl Gcra {
     }
 
     /// Takes back a charge whose packet is refused by another limit after all.
+    ///
+    /// Should the bucket have become full since the charge, one packet too many is given back.
     #[inline(never)]
-    pub fn refund(&self, word: &impl Word) {
+    pub fn refund(&self, word: impl Word + Copy) {
         let mut seen = word.load();
         for _ in 0..Self::TRIES {
             if !word.bound() {
@@ -190,8 +202,8 @@ impl Gcra {
         }
         // The share of the bucket that is spent, in 2^-20, rounded up; 43 bits keep it in a word.
         let bits = 64 - depth.leading_zeros();
-        let drop = if bits > 43 { bits - 43 } else { 0 };
-        let spent = match ((ahead >> drop) << 20).checked_div(depth >> drop) {
+        let drop = bits.saturating_sub(43);
+        let spent = match (((ahead + ((1 << drop) - 1)) >> drop) << 20).checked_div(depth >> drop) {
             Some(share) => share + 1,
             None => 1 << 20,
         };

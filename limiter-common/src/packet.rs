@@ -43,21 +43,10 @@ const TCP_FLAGS_END: usize = 14;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// What a frame turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed {
-    /// Not IP.
-    NonIp,
-    /// IP or tagged beyond [`TAG_BOUND`], but its source cannot be read.
-    Unreadable,
-    /// An IP packet.
-    Ip(Packet),
-}
-
-/// An IP packet whose source is known.
+/// An IP packet, or what could be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The source address, whole.
+    /// The source address, whole; [`Address::NONE`] when it cannot be read.
     pub source: Address,
     /// The destination address, of the same family, in network order as it lies in memory.
     pub destination: [u32; 4],
@@ -130,6 +119,9 @@ pub enum Fragment {
 pub enum Anomaly {
     /// Nothing.
     None,
+    /// The source cannot be read: too short, not of the version that it is said to be, or tagged
+    /// beyond [`TAG_BOUND`].
+    Unreadable,
     /// A header is cut short, or a length contradicts the frame.
     Malformed,
     /// More than [`EXTENSION_BOUND`](extension::EXTENSION_BOUND) extension headers.
@@ -137,6 +129,17 @@ pub enum Anomaly {
 }
 
 impl Packet {
+    /// A frame whose source cannot be read.
+    const UNREADABLE: Self = Self {
+        source: Address::NONE,
+        destination: [0; 4],
+        protocol: UNKNOWN_PROTOCOL,
+        ports: Ports { source: 0, destination: 0 },
+        tcp_flags: TcpFlags { known: false, bits: 0 },
+        fragment: Fragment::Whole,
+        anomaly: Anomaly::Unreadable,
+    };
+
     /// Whether the packet opens a TCP connection, or that cannot be ruled out: SYN without ACK; TCP
     /// whose flags are out of reach; a second fragment that could overwrite the flags of the first
     /// (RFC 3128); a chain of headers whose end is unknown.
@@ -164,12 +167,12 @@ impl Packet {
     }
 }
 
-/// Reads a frame.
+/// Reads a frame; `None` when it is not IP.
 #[inline(always)]
-pub fn parse<F: Frame + ?Sized>(frame: &F) -> Parsed {
+pub fn parse<F: Frame + ?Sized>(frame: &F) -> Option<Packet> {
     const ETHER_TYPE: usize = EthHdr::LEN - 2;
     let Some(mut ether_type) = frame.read(ETHER_TYPE).map(u16::from_ne_bytes) else {
-        return Parsed::Unreadable;
+        return Some(Packet::UNREADABLE);
     };
     let mut network = EthHdr::LEN;
     for _ in 0..TAG_BOUND {
@@ -177,7 +180,7 @@ pub fn parse<F: Frame + ?Sized>(frame: &F) -> Parsed {
             break;
         }
         let Some(inner) = frame.read(network + VlanHdr::LEN - 2) else {
-            return Parsed::Unreadable;
+            return Some(Packet::UNREADABLE);
         };
         ether_type = u16::from_ne_bytes(inner);
         network += VlanHdr::LEN;
@@ -186,9 +189,9 @@ pub fn parse<F: Frame + ?Sized>(frame: &F) -> Parsed {
         IPV4 => ipv4(frame, network),
         IPV6 => ipv6(frame, network),
         tag if is_tag(tag) => None,
-        _ => return Parsed::NonIp,
+        _ => return None,
     };
-    packet.map_or(Parsed::Unreadable, Parsed::Ip)
+    Some(packet.unwrap_or(Packet::UNREADABLE))
 }
 
 #[inline(always)]

@@ -6,6 +6,7 @@
 use crate::{
     gcra::{Gcra, Look, Refusal},
     limit::{LIMITS, Limit},
+    packet::Packet,
     reason::Reason,
     word::Word,
 };
@@ -20,10 +21,20 @@ pub struct Plan {
     pub active: u64,
 }
 
+impl Plan {
+    /// The limits of this plan that are about a packet. What cannot be read of it counts as what it
+    /// could be.
+    #[inline(always)]
+    pub const fn applicable(packet: &Packet) -> u64 {
+        let always = Limit::Connection.bit() | Limit::Source.bit();
+        if packet.may_open() { always | Limit::Syn.bit() } else { always }
+    }
+}
+
 /// Where the words of a packet's buckets are.
 pub trait State {
-    /// The words.
-    type Word: Word;
+    /// The words: handles, cheap to copy.
+    type Word: Word + Copy;
 
     /// The word of a bucket that exists; `None` when a packet that conforms is to create it.
     fn find(&mut self, limit: Limit) -> Option<Self::Word>;
@@ -110,7 +121,7 @@ impl Plan {
         if account.word.is_none() {
             account.word = state.create(limit);
         }
-        match &account.word {
+        match account.word {
             Some(word) => self
                 .gcra(limit)
                 .charge(word, account.look, now)
@@ -120,8 +131,8 @@ impl Plan {
     }
 
     #[inline(always)]
-    fn refund<W: Word>(&self, account: &Account<W>) {
-        if let Some(word) = &account.word {
+    fn refund<W: Word + Copy>(&self, account: &Account<W>) {
+        if let Some(word) = account.word {
             self.gcra(account.limit).refund(word);
         }
     }

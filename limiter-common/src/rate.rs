@@ -25,7 +25,8 @@ pub enum RateError {
     TooSlow,
     /// The burst is zero.
     NoBurst,
-    /// Such a burst takes longer to refill than [`Gcra::MAX_DEPTH`] nanoseconds, 18 years.
+    /// Such a burst takes longer to refill than [`Gcra::MAX_DEPTH`] units: 18 years up to 244,000/s,
+    /// 6 days at 1 G/s.
     BurstTooLong,
 }
 
@@ -60,7 +61,7 @@ impl Rate {
     /// The bucket that admits this rate after a burst of `burst` packets.
     ///
     /// The interval is kept in units of 2^-shift ns, with the smallest shift that gives it 12
-    /// significant bits, so that it is within 0.012 % of the rate up to 250 M/s and within 0.05 %
+    /// significant bits, so that it is within 0.0123 % of the rate up to 250 M/s and within 0.05 %
     /// up to 1 G/s, while a word of state still spans months to centuries.
     ///
     /// # Errors

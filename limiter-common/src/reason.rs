@@ -87,6 +87,7 @@ impl Reason {
     #[inline(always)]
     pub const fn conform(packet: &Packet) -> Self {
         match (packet.anomaly, packet.fragment) {
+            (Anomaly::Unreadable, _) => Self::Unreadable,
             (Anomaly::Malformed, _) => Self::Malformed,
             (Anomaly::ExtensionBound, _) => Self::ExtensionBound,
             (Anomaly::None, Fragment::First | Fragment::Later(_)) => Self::Fragment,

@@ -21,3 +21,17 @@ pub trait Word {
         true
     }
 }
+
+impl<T: Word + ?Sized> Word for &T {
+    fn load(&self) -> u64 {
+        (**self).load()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        (**self).compare_exchange(current, new)
+    }
+
+    fn bound(&self) -> bool {
+        (**self).bound()
+    }
+}

@@ -1,23 +1,22 @@
 //! The way of a packet: parse, source, plan, verdict.
 
-use core::hint::black_box;
-
 use aya_ebpf::programs::XdpContext;
 use limiter_common::{
     address::Address,
     contract::ConnectionKey,
     limit::Limit,
-    packet::{Packet, Parsed, parse},
-    plan::State,
+    packet::{Packet, parse},
+    plan::{Plan, State},
     reason::Reason,
 };
 
 use crate::{
+    barrier::opaque,
     cell::Cell,
     clock,
     entry::{self, SourceEntry},
     frame::XdpFrame,
-    maps::{EPOCH, SETTINGS},
+    maps::{DIGEST, EPOCH, SETTINGS},
     verdict::Verdict,
 };
 
@@ -26,73 +25,84 @@ use crate::{
 pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let frame = XdpFrame::new(ctx);
     let bytes = frame.length::<FRAGS>(ctx);
-    let packet = match parse(&frame) {
-        Parsed::NonIp => return Verdict { reason: Reason::NonIp, charged: 0 }.settle(bytes),
-        Parsed::Unreadable => None,
-        Parsed::Ip(packet) => Some(packet),
+    let verdict = match parse(&frame) {
+        Some(packet) => match Digest::of(&packet) {
+            Some(digest) => limit(digest, bytes),
+            None => Verdict::Drop(Reason::Contended),
+        },
+        None => Verdict::Pass { reason: Reason::NonIp.index(), charged: 0 },
     };
-    limit(bytes, packet.as_ref()).settle(bytes)
+    verdict.settle(bytes)
 }
 
-/// Asks the limits of the source of a packet; `None` is a frame whose source cannot be read.
+/// What the limits need to know of a packet.
+///
+/// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
+/// would follow each of the thousand ways through the parser to the end of the program.
+#[repr(C)]
+pub(crate) struct Digest {
+    connection: ConnectionKey,
+    /// The key of the source.
+    source: Address,
+    /// See [`Plan::applicable`].
+    applicable: u64,
+    /// The place of the reason to pass it.
+    conform: u64,
+}
+
+impl Digest {
+    #[inline(always)]
+    fn of(packet: &Packet) -> Option<&'static mut Self> {
+        let digest = DIGEST.get_ptr_mut(0)?;
+        // SAFETY: a map value of this CPU, on which no other program runs before this one ends. The
+        // second pointer is the first, but the compiler has to read what was written.
+        unsafe {
+            (*digest).connection = packet.connection();
+            (*digest).applicable = Plan::applicable(packet);
+            (*digest).conform = Reason::conform(packet).index() as u64;
+            Some(&mut *(opaque(digest as usize) as *mut Self))
+        }
+    }
+}
+
+/// Asks the limits of the source of a packet.
 #[inline(always)]
-fn limit(bytes: u64, packet: Option<&Packet>) -> Verdict {
-    // Settled here, so that the verifier need not follow each way through the parser to the end.
-    let applicable = u64::from(black_box(applicable(packet) as u8));
-    let conform = black_box(packet.map_or(Reason::Unreadable, Reason::conform));
-    let Some(entry) = source(packet) else {
-        return Verdict { reason: Reason::Contended, charged: 0 };
+fn limit(digest: &mut Digest, bytes: u64) -> Verdict {
+    let Some(entry) = source(digest) else {
+        return Verdict::Drop(Reason::Contended);
     };
-    let plan = entry.plan;
-    let applies = plan.active & applicable;
-    let connection = match packet {
-        Some(packet) if applies & Limit::Connection.bit() != 0 => packet.connection(),
-        _ => ConnectionKey::default(),
-    };
+    let applies = entry.plan.active & digest.applicable;
     let decision = if applies == 0 {
         Ok(())
     } else {
-        plan.decide(applies, &mut Buckets { entry: &entry, connection: &connection }, clock::now())
+        let now = clock::now();
+        let mut buckets = Buckets { entry: &entry, connection: &digest.connection, now };
+        entry.plan.decide(applies, &mut buckets, now)
     };
-    let verdict = match decision {
-        Ok(()) => Verdict { reason: conform, charged: applies },
-        Err(reason) => Verdict { reason, charged: 0 },
-    };
-    entry.account(verdict.reason.drops(), bytes);
-    verdict
+    entry.account(decision.is_err(), bytes);
+    match decision {
+        Ok(()) => Verdict::Pass { reason: digest.conform as usize, charged: applies },
+        Err(reason) => Verdict::Drop(reason),
+    }
 }
 
 /// The entry of the source of a packet, under the policy in force.
 #[inline(always)]
-fn source(packet: Option<&Packet>) -> Option<SourceEntry> {
+fn source(digest: &mut Digest) -> Option<SourceEntry> {
     let epoch = EPOCH.get_ptr(0)?;
     // SAFETY: an aligned word of an array map; the controller writes it whole. It is read once, so
     // that the packet sees one policy.
     let epoch = unsafe { epoch.read_volatile() } as u32;
     let settings = SETTINGS.get(epoch & 1)?;
-    let address = match packet {
-        Some(packet) => packet.source.masked(&settings.mask),
-        None => Address::NONE,
-    };
-    SourceEntry::find(&address, epoch, settings)
-}
-
-/// The limits that are about such a packet. What cannot be read counts as what it could be.
-#[inline(always)]
-const fn applicable(packet: Option<&Packet>) -> u64 {
-    match packet {
-        Some(packet) if packet.may_open() => {
-            Limit::Source.bit() | Limit::Connection.bit() | Limit::Syn.bit()
-        }
-        Some(_) => Limit::Source.bit() | Limit::Connection.bit(),
-        None => Limit::Source.bit() | Limit::Syn.bit(),
-    }
+    digest.source = digest.connection.source.masked(&settings.mask);
+    SourceEntry::find(&digest.source, epoch, settings)
 }
 
 /// Where the words of a packet's buckets are.
 struct Buckets<'a> {
     entry: &'a SourceEntry,
     connection: &'a ConnectionKey,
+    now: u64,
 }
 
 impl State for Buckets<'_> {
@@ -102,7 +112,7 @@ impl State for Buckets<'_> {
     fn find(&mut self, limit: Limit) -> Option<Cell> {
         match limit {
             Limit::Syn | Limit::Source => Some(self.entry.cell(limit)),
-            Limit::Connection => entry::connection(self.connection, self.entry),
+            Limit::Connection => entry::connection(self.connection, self.entry, self.now),
         }
     }
 
@@ -110,7 +120,7 @@ impl State for Buckets<'_> {
     fn create(&mut self, limit: Limit) -> Option<Cell> {
         match limit {
             Limit::Syn | Limit::Source => None,
-            Limit::Connection => entry::create_connection(self.connection, self.entry),
+            Limit::Connection => entry::create_connection(self.connection, self.entry, self.now),
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::{
     maps::{CONNECTIONS, OVERRIDES, PLANS, SHARED_SOURCES, SOURCES},
 };
 
+/// Whose the shared entries are: no override is for them.
+static NOBODY: Address = Address::NONE;
 static NEW_SOURCE: Source = Source::NEW;
 static NEW_CONNECTION: Connection = Connection::NEW;
 
@@ -34,13 +36,12 @@ impl SourceEntry {
     /// the sources for which the kernel has no entry to give.
     #[inline(always)]
     pub(crate) fn find(address: &Address, epoch: u32, settings: &Settings) -> Option<Self> {
-        let source = if address.family == Address::NONE.family {
-            SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?
+        let (source, address) = if address.family == Address::NONE.family {
+            (SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?, &NOBODY)
+        } else if let Some(source) = SOURCES.get_ptr_mut(address).or_else(|| create(address)) {
+            (source, address)
         } else {
-            match SOURCES.get_ptr_mut(address) {
-                Some(source) => source,
-                None => create(address)?,
-            }
+            (SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?, &NOBODY)
         };
         // SAFETY: an aligned word of a map value.
         let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
@@ -89,7 +90,7 @@ fn create(address: &Address) -> Option<*mut Source> {
     // Another CPU may have made it first, which is as good. An update of a key that exists would
     // push out another source.
     let _: Result<(), i32> = SOURCES.insert(address, &NEW_SOURCE, u64::from(BPF_NOEXIST));
-    SOURCES.get_ptr_mut(address).or_else(|| SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW))
+    SOURCES.get_ptr_mut(address)
 }
 
 /// Brings the entry of a source up to date.
@@ -128,37 +129,41 @@ fn refresh(
     bind(&entry, target, &buckets, plan, clock::now())
 }
 
-/// The word of a connection that has an entry.
+/// The word of a connection that has an entry, at `now`.
 #[inline(always)]
-pub(crate) fn connection(key: &ConnectionKey, source: &SourceEntry) -> Option<Cell> {
+pub(crate) fn connection(key: &ConnectionKey, source: &SourceEntry, now: u64) -> Option<Cell> {
     let connection = CONNECTIONS.get_ptr_mut(key)?;
     // SAFETY: a map value that was just looked up; its fields are aligned words.
     unsafe {
         let entry = &raw const (*connection).binding;
         if entry.read_volatile() != source.binding.0 {
-            refresh_connection(connection, source);
+            refresh_connection(connection, source, now);
         }
         // If it is not bound now, the cell itself finds out.
         Some(Cell::new(&raw mut (*connection).word, entry, source.binding))
     }
 }
 
-/// Brings the entry of a connection up to date with its source.
+/// Brings the entry of a connection up to date with its source, at the time that its packet is
+/// decided for: a later one would charge the packet for what passed since.
 #[inline(never)]
-fn refresh_connection(connection: *mut Connection, source: &SourceEntry) {
+fn refresh_connection(connection: *mut Connection, source: &SourceEntry, now: u64) {
     // SAFETY: as in `refresh`.
     let [entry, word, scale] = unsafe {
         [&raw mut (*connection).binding, &raw mut (*connection).word, &raw mut (*connection).scale]
             .map(|word| Cell::new(word, word, source.binding))
     };
     let gcra = &source.plan.limits[Limit::Connection.index()];
-    let _: Option<Binding> =
-        bind(&entry, source.binding, &[Bucket { word, scale }], [gcra], clock::now());
+    let _: Option<Binding> = bind(&entry, source.binding, &[Bucket { word, scale }], [gcra], now);
 }
 
-/// The word of a connection that had no entry.
+/// The word of a connection that had no entry, at `now`.
 #[inline(always)]
-pub(crate) fn create_connection(key: &ConnectionKey, source: &SourceEntry) -> Option<Cell> {
+pub(crate) fn create_connection(
+    key: &ConnectionKey,
+    source: &SourceEntry,
+    now: u64,
+) -> Option<Cell> {
     let _: Result<(), i32> = CONNECTIONS.insert(key, &NEW_CONNECTION, u64::from(BPF_NOEXIST));
-    connection(key, source)
+    connection(key, source, now)
 }

@@ -14,6 +14,8 @@ use limiter_common::{
     plan::Plan,
 };
 
+use crate::datapath::Digest;
+
 #[map]
 pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
 
@@ -40,6 +42,9 @@ pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared
 
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static DIGEST: PerCpuArray<Digest> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);

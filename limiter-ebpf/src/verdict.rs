@@ -10,10 +10,16 @@ use crate::{
 
 /// What was decided about a frame.
 #[must_use]
-pub(crate) struct Verdict {
-    pub(crate) reason: Reason,
-    /// The limits that it was charged to, as [`Limit::bit`]s.
-    pub(crate) charged: u64,
+pub(crate) enum Verdict {
+    /// It passes.
+    Pass {
+        /// The place of the reason, see [`Reason::index`].
+        reason: usize,
+        /// The limits that it was charged to, as [`Limit::bit`]s.
+        charged: u64,
+    },
+    /// It is dropped.
+    Drop(Reason),
 }
 
 impl Verdict {
@@ -28,19 +34,27 @@ impl Verdict {
         // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
         // end on a CPU before the next packet.
         let counters = unsafe { &mut *counters };
-        // The compiler knows that a reason is within the array, the verifier wants to see it.
-        if let Some(tally) = counters.reasons.get_mut(opaque(self.reason.index())) {
+        let (reason, action) = match *self {
+            Self::Pass { reason, charged } => {
+                for (tally, limit) in counters.limits.iter_mut().zip(Limit::ALL) {
+                    if charged & limit.bit() != 0 {
+                        count(&mut tally.conform, bytes);
+                    }
+                }
+                (reason, XDP_PASS)
+            }
+            Self::Drop(reason) => {
+                if let Some(limit) = reason.exceeded() {
+                    count(&mut counters.limits[limit.index()].exceed, bytes);
+                }
+                (reason.index(), XDP_DROP)
+            }
+        };
+        // The compiler may know that a reason is within the array, the verifier wants to see it.
+        if let Some(tally) = counters.reasons.get_mut(opaque(reason)) {
             count(tally, bytes);
         }
-        let exceeded = self.reason.exceeded();
-        for (tally, limit) in counters.limits.iter_mut().zip(Limit::ALL) {
-            if self.charged & limit.bit() != 0 {
-                count(&mut tally.conform, bytes);
-            } else if exceeded == Some(limit) {
-                count(&mut tally.exceed, bytes);
-            }
-        }
-        if self.reason.drops() { XDP_DROP } else { XDP_PASS }
+        action
     }
 }
 

@@ -167,7 +167,10 @@ impl Attach {
         let limits_asked = self.pps.is_some() || self.syn.is_some();
         if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
             if limits_asked {
-                writeln!(output, "The limits are as they were; change them with `limiter limit set`.")?;
+                writeln!(
+                    output,
+                    "The limits are as they were; change them with `limiter limit set`."
+                )?;
             }
         } else if Limit::ALL.iter().all(|limit| policy.limit(*limit).is_off()) {
             writeln!(
@@ -225,9 +228,7 @@ impl Attach {
 pub(super) fn bucket(rate: &str, burst: Option<&str>) -> Result<Bucket> {
     let rate = parse_rate(rate).map_err(crate::policy::PolicyError::from)?;
     let burst = match burst {
-        Some(burst) => {
-            parse_burst(burst).map_err(crate::policy::PolicyError::from)?.packets(rate)
-        }
+        Some(burst) => parse_burst(burst).map_err(crate::policy::PolicyError::from)?.packets(rate),
         None => default_burst(rate),
     };
     Ok(Bucket::new(rate, burst)?)

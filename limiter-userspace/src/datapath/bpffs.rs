@@ -67,13 +67,12 @@ impl Pins {
         Ok(())
     }
 
-    /// Removes every pin and the directories; a directory that is a mount point or holds something
-    /// else stays.
+    /// Removes every pin.
     ///
     /// # Errors
-    /// What the system says when a pin cannot be removed.
-    pub fn remove(&self) -> Result<()> {
-        for directory in [self.directory.join("links"), self.directory.join("maps")] {
+    /// What the system says when one cannot be removed.
+    pub fn clear(&self) -> Result<()> {
+        for directory in self.directories() {
             let entries = match fs::read_dir(&directory) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 entries => entries.map_err(|error| {
@@ -83,10 +82,26 @@ impl Pins {
             for entry in entries.flatten() {
                 unpin(&entry.path())?;
             }
-            let _: io::Result<()> = fs::remove_dir(&directory);
         }
-        let _: io::Result<()> = fs::remove_dir(&self.directory);
         Ok(())
+    }
+
+    /// Removes every pin and the directories; a directory that is a mount point or holds something
+    /// else stays.
+    ///
+    /// # Errors
+    /// What the system says when a pin cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        self.clear()?;
+        for directory in self.directories().iter().chain([&self.directory]) {
+            let _: io::Result<()> = fs::remove_dir(directory);
+        }
+        Ok(())
+    }
+
+    /// Links go before the maps that their programs use.
+    fn directories(&self) -> [PathBuf; 2] {
+        [self.directory.join("links"), self.directory.join("maps")]
     }
 
     /// Whether the directory is, or would be, on a BPF file system.
@@ -103,11 +118,7 @@ impl Pins {
 
     fn not_bpffs(&self) -> Error {
         let standard = Path::new("/sys/fs/bpf");
-        let mount = if self.directory.starts_with(standard) {
-            standard
-        } else {
-            &self.directory
-        };
+        let mount = if self.directory.starts_with(standard) { standard } else { &self.directory };
         Error::NotBpffs { directory: self.directory.clone(), mount: mount.to_path_buf() }
     }
 

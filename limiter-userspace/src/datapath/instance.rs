@@ -80,18 +80,19 @@ impl Instance {
     /// As [`open`](Self::open), or why no maps can be made.
     pub fn open_or_create(pins: &Pins, sizes: &Sizes, policy: &Policy) -> Result<Self> {
         sizes.check()?;
+        // A command that detaches the last interface takes the directory away, and its lock.
+        let lock = loop {
+            pins.make()?;
+            if let Some(lock) = Lock::take(pins)? {
+                break lock;
+            }
+        };
         pins.make()?;
-        let lock = Lock::take(pins)?
-            .ok_or_else(|| Error::Busy { directory: pins.directory().to_path_buf() })?;
-        pins.make()?;
-        if links(pins)? > 0 {
+        if links(pins) > 0 {
             let maps = Maps::open(pins)?;
             return Ok(Self { pins: pins.clone(), maps, fresh: false, _lock: lock });
         }
-        pins.remove()?;
-        pins.make()?;
-        // Removing it took the lock's directory away, unless it is a mount point.
-        let lock = Lock::take(pins)?.unwrap_or(lock);
+        pins.clear()?;
         let made = create_maps(pins, sizes).and_then(|()| Maps::open(pins)).and_then(|mut maps| {
             maps.apply(policy)?;
             Ok(maps)
@@ -235,7 +236,7 @@ impl Instance {
     /// # Errors
     /// What the system says.
     pub fn close(self) -> Result<()> {
-        if links(&self.pins)? == 0 { self.pins.remove() } else { Ok(()) }
+        if links(&self.pins) == 0 { self.pins.remove() } else { Ok(()) }
     }
 
     /// Detaches every interface and removes all that the instance had, whatever its layout.
@@ -321,9 +322,8 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
 }
 
 /// How many links are pinned.
-fn links(pins: &Pins) -> Result<usize> {
-    let count = (0..INTERFACES).filter(|slot| pins.link(*slot).exists()).count();
-    Ok(count)
+fn links(pins: &Pins) -> usize {
+    (0..INTERFACES).filter(|slot| pins.link(*slot).exists()).count()
 }
 
 /// The name in a record, fit for a terminal.
