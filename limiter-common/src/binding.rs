@@ -60,6 +60,18 @@ impl Binding {
         }
     }
 
+    /// How it stands to a binding that it should have. Connections of a source that had no entry for
+    /// a while may have the plan of another.
+    #[inline(always)]
+    const fn standing_to(self, target: Self) -> Standing {
+        match self.standing(target.epoch()) {
+            Standing::Current if self.epoch() == target.epoch() && self.0 != target.0 => {
+                Standing::Behind
+            }
+            standing => standing,
+        }
+    }
+
     #[inline(always)]
     const fn locked(self) -> Self {
         Self(self.0 | Self::LOCK)
@@ -75,7 +87,7 @@ pub struct Bucket<W> {
 }
 
 /// How often a packet looks whether another CPU is done with an entry that it needs.
-pub const PATIENCE: u32 = 32;
+pub const PATIENCE: u32 = 128;
 
 /// Brings an entry that is behind to `target`, carrying the words of its buckets over to the
 /// buckets in `plan`.
@@ -91,7 +103,7 @@ pub fn bind<W: Word, const N: usize>(
     now: u64,
 ) -> Option<Binding> {
     let seen = Binding(entry.load());
-    if let Standing::Behind = seen.standing(target.epoch())
+    if let Standing::Behind = seen.standing_to(target)
         && entry.compare_exchange(seen.0, target.locked().0) == seen.0
     {
         for (bucket, gcra) in buckets.iter().zip(plan) {
@@ -103,7 +115,7 @@ pub fn bind<W: Word, const N: usize>(
     }
     for _ in 0..PATIENCE {
         let seen = Binding(entry.load());
-        match seen.standing(target.epoch()) {
+        match seen.standing_to(target) {
             Standing::Current => return Some(seen),
             Standing::Behind => return None,
             Standing::Locked => {}

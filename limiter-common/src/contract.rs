@@ -86,6 +86,8 @@ pub struct Settings {
     pub mask: Mask,
     /// Whether there are overrides, 0 or 1.
     pub overrides: u32,
+    /// Whether any source has a limit, 0 or 1.
+    pub limits: u32,
 }
 
 /// Packets and bytes.
@@ -184,7 +186,7 @@ pub struct Interface {
     pub namespace: u64,
     /// Its index when it was attached.
     pub index: u32,
-    /// How it is attached: 0 generic, 1 native, 2 hardware.
+    /// How it is attached: 0 generic, 1 native.
     pub mode: u32,
     /// Its name when it was attached, padded with zeros.
     pub name: [u8; 16],
@@ -192,7 +194,7 @@ pub struct Interface {
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 24);
+    assert!(size_of::<Settings>() == 28);
     assert!(size_of::<crate::gcra::Gcra>() == 24);
     assert!(size_of::<crate::plan::Plan>() == 80);
     assert!(size_of::<Source>() == 72);

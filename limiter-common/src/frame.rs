@@ -5,6 +5,11 @@ pub trait Frame {
     /// Bytes of the frame that can be read.
     fn len(&self) -> usize;
 
+    /// Bytes of the whole frame, of which those beyond [`len`](Self::len) lie in other pieces.
+    fn total(&self) -> usize {
+        self.len()
+    }
+
     /// Whether nothing can be read.
     fn is_empty(&self) -> bool {
         self.len() == 0

@@ -69,7 +69,8 @@ impl Gcra {
     pub const MAX_DEPTH: u64 = 1 << 59;
     /// How often a charge is tried.
     pub const TRIES: u32 = 8;
-    /// How far ahead of the fullest debt a word may lie before it counts as lost, in nanoseconds.
+    /// How far beyond any debt a word may lie before it counts as lost, in nanoseconds. No debt takes
+    /// longer than the bucket itself, not even one made before the rate was changed.
     /// CPUs whose clocks or packets are apart by less than this are one sequence to a bucket.
     pub const TOLERANCE: u64 = 1_000_000_000;
 
@@ -88,7 +89,7 @@ impl Gcra {
         let ahead = if ahead as i64 > 0 { ahead } else { 0 };
         if ahead < self.depth {
             Decision::Conform(now.wrapping_add(ahead + self.interval))
-        } else if ahead > self.depth + self.interval + (Self::TOLERANCE << self.shift) {
+        } else if ahead > 2 * self.depth + (Self::TOLERANCE << self.shift) {
             Decision::Lost(now.wrapping_add(self.depth))
         } else {
             Decision::Exceed
@@ -184,9 +185,9 @@ impl Gcra {
 
     /// The word that carries the state of a bucket over to this one.
     ///
-    /// The fill is kept as a share of the burst, rounded down by at most 2^-20: an empty bucket
-    /// stays empty and a full one full, whatever the new rate and burst. State of no bucket gives a
-    /// full one.
+    /// The fill is kept as a share of the burst, rounded down by at most 2^-20, and a debt as the
+    /// time that it takes, up to one interval: an empty bucket stays empty and a full one full,
+    /// whatever the new rate and burst. State of no bucket gives a full one.
     #[inline(never)]
     pub const fn carry(&self, word: u64, from: Scale, now: u64) -> u64 {
         if from.0 == self.scale().0 {
@@ -198,7 +199,10 @@ impl Gcra {
             return self.full(now);
         }
         if ahead >= depth {
-            return self.full(now).wrapping_add(self.depth);
+            let debt = ((ahead - depth) >> from.shift()) + 1;
+            let most = self.interval >> self.shift;
+            let debt = if debt < most { debt } else { most };
+            return self.full(now).wrapping_add(self.depth + (debt << self.shift));
         }
         // The share of the bucket that is spent, in 2^-20, rounded up; 43 bits keep it in a word.
         let bits = 64 - depth.leading_zeros();

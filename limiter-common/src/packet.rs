@@ -219,7 +219,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let datagram = Datagram::new(&mut packet, frame.len(), network, declared);
+    let datagram = Datagram::new(&mut packet, frame, network, declared);
     if length < Ipv4Hdr::LEN || network + length > datagram.end {
         packet.anomaly = Anomaly::Malformed;
     } else {
@@ -246,8 +246,8 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
     let jumbogram = payload == 0 && packet.protocol == extension::HOP_BY_HOP;
-    let declared = if jumbogram { frame.len() - network } else { Ipv6Hdr::LEN + payload };
-    let datagram = Datagram::new(&mut packet, frame.len(), network, declared);
+    let declared = if jumbogram { frame.total() - network } else { Ipv6Hdr::LEN + payload };
+    let datagram = Datagram::new(&mut packet, frame, network, declared);
     let mut transport = network + Ipv6Hdr::LEN;
     if extension::is(packet.protocol) {
         let mut chain = Chain::new(packet.protocol);
@@ -295,14 +295,17 @@ impl Datagram {
     /// The datagram of `declared` bytes from the network header on; more than the frame has is an
     /// anomaly.
     #[inline(always)]
-    const fn new(packet: &mut Packet, frame: usize, network: usize, declared: usize) -> Self {
+    fn new<F: Frame + ?Sized>(
+        packet: &mut Packet,
+        frame: &F,
+        network: usize,
+        declared: usize,
+    ) -> Self {
         let end = network + declared;
-        if end > frame {
+        if end > frame.total() {
             packet.anomaly = Anomaly::Malformed;
-            Self { end: frame }
-        } else {
-            Self { end }
         }
+        Self { end: if end < frame.len() { end } else { frame.len() } }
     }
 
     #[inline(always)]

@@ -16,7 +16,7 @@ pub trait Word {
     ///
     /// Asked after each load: a change of policy marks the entry first and re-scales its words
     /// then, so a word that was loaded before the mark can only be exchanged if it was not
-    /// re-scaled since.
+    /// re-scaled since. That relies on loads that are not reordered, as on x86-64.
     fn bound(&self) -> bool {
         true
     }

@@ -3,7 +3,8 @@
 use aya_ebpf::programs::XdpContext;
 use limiter_common::{
     address::Address,
-    contract::ConnectionKey,
+    contract::{ConnectionKey, Settings},
+    frame::Frame as _,
     limit::Limit,
     packet::{Packet, parse},
     plan::{Plan, State},
@@ -23,8 +24,8 @@ use crate::{
 /// Runs the limiter on one frame; `FRAGS` says that it may lie in several pieces.
 #[inline(always)]
 pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
-    let frame = XdpFrame::new(ctx);
-    let bytes = frame.length::<FRAGS>(ctx);
+    let frame = XdpFrame::new::<FRAGS>(ctx);
+    let bytes = frame.total() as u64;
     let verdict = match parse(&frame) {
         Some(packet) => match Digest::of(&packet) {
             Some(digest) => limit(digest, bytes),
@@ -54,8 +55,9 @@ impl Digest {
     #[inline(always)]
     fn of(packet: &Packet) -> Option<&'static mut Self> {
         let digest = DIGEST.get_ptr_mut(0)?;
-        // SAFETY: a map value of this CPU, on which no other program runs before this one ends. The
-        // second pointer is the first, but the compiler has to read what was written.
+        // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
+        // runs with bottom halves disabled. The second pointer is the first, but the compiler has
+        // to read what was written.
         unsafe {
             (*digest).connection = packet.connection();
             (*digest).applicable = Plan::applicable(packet);
@@ -68,8 +70,17 @@ impl Digest {
 /// Asks the limits of the source of a packet.
 #[inline(always)]
 fn limit(digest: &mut Digest, bytes: u64) -> Verdict {
-    let Some(entry) = source(digest) else {
+    let Some(InForce { epoch, settings }) = InForce::get() else {
         return Verdict::Drop(Reason::Contended);
+    };
+    digest.source = digest.connection.source.masked(&settings.mask);
+    let Some(entry) = SourceEntry::find(&digest.source, epoch, settings) else {
+        // Nothing that is only observed is dropped.
+        return if settings.limits == 0 {
+            Verdict::Pass { reason: digest.conform as usize, charged: 0 }
+        } else {
+            Verdict::Drop(Reason::Contended)
+        };
     };
     let applies = entry.plan.active & digest.applicable;
     let decision = if applies == 0 {
@@ -86,16 +97,22 @@ fn limit(digest: &mut Digest, bytes: u64) -> Verdict {
     }
 }
 
-/// The entry of the source of a packet, under the policy in force.
-#[inline(always)]
-fn source(digest: &mut Digest) -> Option<SourceEntry> {
-    let epoch = EPOCH.get_ptr(0)?;
-    // SAFETY: an aligned word of an array map; the controller writes it whole. It is read once, so
-    // that the packet sees one policy.
-    let epoch = unsafe { epoch.read_volatile() } as u32;
-    let settings = SETTINGS.get(epoch & 1)?;
-    digest.source = digest.connection.source.masked(&settings.mask);
-    SourceEntry::find(&digest.source, epoch, settings)
+/// The policy in force, as one packet sees it.
+#[derive(Clone, Copy)]
+struct InForce {
+    epoch: u32,
+    settings: &'static Settings,
+}
+
+impl InForce {
+    #[inline(always)]
+    fn get() -> Option<Self> {
+        let epoch = EPOCH.get_ptr(0)?;
+        // SAFETY: an aligned word of an array map, which the controller writes by one store. It is
+        // read once, so that the packet sees one policy.
+        let epoch = unsafe { epoch.read_volatile() } as u32;
+        Some(Self { epoch, settings: SETTINGS.get(epoch & 1)? })
+    }
 }
 
 /// Where the words of a packet's buckets are.

@@ -87,8 +87,7 @@ const SOURCE: usize = 1;
 /// behind.
 #[inline(never)]
 fn create(address: &Address) -> Option<*mut Source> {
-    // Another CPU may have made it first, which is as good. An update of a key that exists would
-    // push out another source.
+    // Another CPU may have made it first, which is as good.
     let _: Result<(), i32> = SOURCES.insert(address, &NEW_SOURCE, u64::from(BPF_NOEXIST));
     SOURCES.get_ptr_mut(address)
 }

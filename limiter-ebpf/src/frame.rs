@@ -9,26 +9,24 @@ use crate::barrier::opaque;
 pub(crate) struct XdpFrame {
     start: usize,
     end: usize,
+    total: usize,
 }
 
 impl XdpFrame {
     /// Offsets that are read; headers end long before. The verifier wants a constant bound.
     const REACH: usize = 0x7fff;
 
+    /// The frame of a run; `FRAGS` says that it may lie in several pieces.
     #[inline(always)]
-    pub(crate) fn new(ctx: &XdpContext) -> Self {
-        Self { start: ctx.data(), end: ctx.data_end() }
-    }
-
-    /// Bytes of the whole packet.
-    #[inline(always)]
-    pub(crate) fn length<const FRAGS: bool>(&self, ctx: &XdpContext) -> u64 {
-        if FRAGS {
+    pub(crate) fn new<const FRAGS: bool>(ctx: &XdpContext) -> Self {
+        let (start, end) = (ctx.data(), ctx.data_end());
+        let total = if FRAGS {
             // SAFETY: the context is the one that the program was called with.
-            unsafe { bpf_xdp_get_buff_len(ctx.ctx) }
+            unsafe { bpf_xdp_get_buff_len(ctx.ctx) as usize }
         } else {
-            (self.end - self.start) as u64
-        }
+            end - start
+        };
+        Self { start, end, total }
     }
 }
 
@@ -36,6 +34,11 @@ impl Frame for XdpFrame {
     #[inline(always)]
     fn len(&self) -> usize {
         self.end - self.start
+    }
+
+    #[inline(always)]
+    fn total(&self) -> usize {
+        self.total
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 
 use aya_ebpf::{
     Global,
+    bindings::BPF_F_MMAPABLE,
     btf_maps::{ArrayOfMaps, LpmTrie},
     macros::{btf_map, map},
     maps::{Array, LruHashMap, PerCpuArray},
@@ -16,8 +17,9 @@ use limiter_common::{
 
 use crate::datapath::Digest;
 
+/// Mapped by the controller, which changes it by one store.
 #[map]
-pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
+pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static SETTINGS: Array<Settings> = Array::with_max_entries(2, 0);

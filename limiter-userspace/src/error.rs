@@ -36,12 +36,12 @@ pub enum Error {
         directory: PathBuf,
     },
     /// Another program is on the interface.
-    #[error("{interface} has an XDP program already{}, which is not limiter's", id(.program))]
+    #[error("{interface} has an XDP program already (id {program}), which is not of this instance")]
     ForeignProgram {
         /// The interface.
         interface: String,
-        /// The id of the program, if the kernel tells.
-        program: Option<u32>,
+        /// The id of the program.
+        program: u32,
     },
     /// Missing privilege.
     #[error("no permission to {action}: {source}")]
@@ -121,6 +121,22 @@ pub enum Error {
         limiter_common::contract::INTERFACES
     )]
     NoSlot,
+    /// The interface has no Ethernet header.
+    #[error(
+        "{interface} is not an Ethernet interface (link layer type {kind}); its packets begin with another header"
+    )]
+    NotEthernet {
+        /// The interface.
+        interface: String,
+        /// Its type, `ARPHRD_*`.
+        kind: u16,
+    },
+    /// The pins would be in the hands of others.
+    #[error("{} belongs to another user, or others may write to it", .directory.display())]
+    Unsafe {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// Another command holds the lock.
     #[error("another limiter command is changing {}", .directory.display())]
     Busy {
@@ -160,10 +176,6 @@ pub enum Error {
         /// What the library or the verifier says.
         reason: String,
     },
-}
-
-fn id(program: &Option<u32>) -> String {
-    program.map_or_else(String::new, |id| format!(" (id {id})"))
 }
 
 /// The result of a command.
@@ -207,14 +219,19 @@ impl Error {
                 format!("it is attached to {}", attached.join(", "))
             }
             Self::NoInstance { .. } => "attach first: `limiter attach IFACE`".to_owned(),
-            Self::ForeignProgram { interface, program } => {
-                let what = program.map_or_else(String::new, |id| {
-                    format!("see what it is with `bpftool prog show id {id}`, ")
-                });
-                format!(
-                    "{what}then remove it with its own tool or `ip link set dev {interface} xdp off`"
-                )
+            Self::ForeignProgram { interface, program } => format!(
+                "see whose it is with `bpftool prog show id {program}`; remove it with its own \
+                 tool, with `ip link set dev {interface} xdp off`, or, if `bpftool link` has it, \
+                 with `bpftool link detach`; another limiter instance needs its `--bpffs DIR`"
+            ),
+            Self::NotEthernet { .. } => {
+                "attach to the Ethernet interface below it, whose packets carry it".to_owned()
             }
+            Self::Unsafe { directory } => format!(
+                "remove it if it is not yours (`rm -r {}`), and mount the BPF file system with \
+                 mode=0700",
+                directory.display()
+            ),
             Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
                                         CAP_NET_ADMIN and CAP_PERFMON and write access to the \
                                         BPF file system"
@@ -245,6 +262,9 @@ impl Error {
                     .to_owned()
             }
             Self::Policy(error) => return error.remedy(),
+            Self::Output(OutputError::Write(_)) => {
+                "check where it is redirected to; what was asked for was done".to_owned()
+            }
             _ => return None,
         })
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     datapath::{
-        bpffs::Pins,
+        bpffs::{Pins, unmount},
         instance::{Attached, Choice, Instance, Outcome},
         interface::Interface,
         mode::Mode,
@@ -65,7 +65,6 @@ enum ModeName {
     Auto,
     Native,
     Skb,
-    Hw,
 }
 
 /// What was done with an interface.
@@ -82,25 +81,45 @@ impl Attach {
         let mut interfaces: Vec<Interface> = Vec::new();
         for name in &self.interfaces {
             let interface = Interface::find(name)?;
+            interface.check_ethernet()?;
             if !interfaces.contains(&interface) {
                 interfaces.push(interface);
             }
         }
-        if self.mount_bpffs
-            && let Some(mount) = pins.mount()?
-            && !output.is_json()
-        {
-            writeln!(output, "mounted a BPF file system on {}", mount.display())?;
+        self.sizes().check()?;
+        let mounted = if self.mount_bpffs { pins.mount()? } else { None };
+        match self.attach_to(pins, &asked, &interfaces) {
+            Ok((done, policy)) => {
+                if let Some(mount) = mounted
+                    && !output.is_json()
+                {
+                    writeln!(output, "mounted a BPF file system on {}", mount.display())?;
+                }
+                self.report(&interfaces, &done, &policy, output)
+            }
+            Err(error) => {
+                if let Some(mount) = mounted {
+                    unmount(&mount);
+                }
+                Err(error)
+            }
         }
-        let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked)?;
-        let result = self.attach_all(&mut instance, &interfaces);
-        let policy = instance.maps().policy();
-        instance.close()?;
-        let done = result?;
-        self.report(&interfaces, &done, &policy?, output)
     }
 
-    /// Attaches all interfaces or none.
+    fn attach_to(
+        &self,
+        pins: &Pins,
+        asked: &Policy,
+        interfaces: &[Interface],
+    ) -> Result<(Vec<Done>, Policy)> {
+        let mut instance = Instance::open_or_create(pins, &self.sizes(), asked)?;
+        let result = self.attach_all(&mut instance, interfaces);
+        let policy = instance.maps().policy();
+        instance.close()?;
+        Ok((result?, policy?))
+    }
+
+    /// Attaches all interfaces that are not attached yet, or none of them.
     fn attach_all(&self, instance: &mut Instance, interfaces: &[Interface]) -> Result<Vec<Done>> {
         let before = instance.attached()?;
         let running = |interface: &Interface| {
@@ -121,11 +140,11 @@ impl Attach {
                 self.edit(&mut policy)?;
                 instance.maps_mut().apply(&policy)?;
             }
-            Ok(())
+            instance.reclaim()
         });
         if let Err(error) = result {
             for attached in instance.attached()? {
-                if !before.contains(&attached) {
+                if before.iter().all(|before| before.slot != attached.slot) {
                     instance.detach(attached.slot)?;
                 }
             }
@@ -164,13 +183,13 @@ impl Attach {
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name))?;
         }
-        let limits_asked = self.pps.is_some() || self.syn.is_some();
+        let asked = self.pps.is_some()
+            || self.syn.is_some()
+            || self.ipv4_prefix.is_some()
+            || self.ipv6_prefix.is_some();
         if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
-            if limits_asked {
-                writeln!(
-                    output,
-                    "The limits are as they were; change them with `limiter limit set`."
-                )?;
+            if asked {
+                writeln!(output, "The policy is as it was; change it with `limiter limit set`.")?;
             }
         } else if Limit::ALL.iter().all(|limit| policy.limit(*limit).is_off()) {
             writeln!(
@@ -240,7 +259,6 @@ impl ModeName {
             Self::Auto => Choice::Auto,
             Self::Native => Choice::Only(Mode::Native),
             Self::Skb => Choice::Only(Mode::Generic),
-            Self::Hw => Choice::Only(Mode::Hardware),
         }
     }
 }
@@ -248,13 +266,16 @@ impl ModeName {
 impl Done {
     fn text(&self, name: &str) -> String {
         match self {
-            Self::Attached(Outcome { mode, fallback: None }) => {
-                format!("{name}: attached in {mode} mode")
+            Self::Attached(Outcome { mode, fallback }) => {
+                let cost = match mode {
+                    Mode::Native => "",
+                    Mode::Generic => ", which is slower and counts packets after they were merged",
+                };
+                let reason = fallback.as_ref().map_or_else(String::new, |reason| {
+                    format!("; the driver refused native mode: {reason}")
+                });
+                format!("{name}: attached in {mode} mode{cost}{reason}")
             }
-            Self::Attached(Outcome { mode, fallback: Some(reason) }) => format!(
-                "{name}: attached in {mode} mode, which is slower and sees packets after they were \
-                 merged (GRO), because the driver refused native mode: {reason}"
-            ),
             Self::Replaced(mode) => {
                 format!("{name}: replaced the program, still in {mode} mode; all state was kept")
             }

@@ -8,6 +8,7 @@ use crate::{
     datapath::{
         bpffs::Pins,
         instance::{Attached, Instance, attached},
+        interface::Interface,
     },
     error::{Error, Result},
     output::stream::Output,
@@ -15,6 +16,9 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "limiter detach [OPTIONS] <IFACE>...\n       limiter detach [OPTIONS] --all"
+)]
 pub(super) struct Detach {
     /// Interfaces to detach from
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "IFACE")]
@@ -46,7 +50,15 @@ impl Detach {
         let all = instance.attached()?;
         let mut found: Vec<&Attached> = Vec::new();
         for name in &self.interfaces {
-            let attached = all.iter().find(|attached| attached.name == *name);
+            // One that is here, by whatever name, before one that is gone or elsewhere.
+            let here = Interface::find(name).ok();
+            let attached = all
+                .iter()
+                .find(|attached| {
+                    attached.present
+                        && here.as_ref().is_some_and(|here| here.index == attached.index)
+                })
+                .or_else(|| all.iter().find(|gone| !gone.present && gone.name == *name));
             let attached = attached.ok_or_else(|| Error::NotAttached {
                 name: printable(name, 32),
                 attached: all.iter().map(|attached| attached.name.clone()).collect(),
@@ -58,9 +70,9 @@ impl Detach {
         for attached in &found {
             instance.detach(attached.slot)?;
         }
-        instance.close()?;
-        let names = found.iter().map(|attached| attached.name.clone()).collect();
-        Ok((names, all.len() - found.len()))
+        let left = instance.attached()?.iter().filter(|attached| attached.exists).count();
+        instance.close_detached()?;
+        Ok((found.iter().map(|attached| attached.name.clone()).collect(), left))
     }
 }
 

@@ -108,7 +108,7 @@ fn no_instance(pins: &Pins) -> Error {
 
 /// Opens the maps for reading.
 fn maps(pins: &Pins) -> Result<crate::datapath::maps::Maps> {
-    if !pins.exist() {
+    if !pins.exist()? {
         return Err(no_instance(pins));
     }
     crate::datapath::maps::Maps::open(pins)

@@ -1,5 +1,7 @@
 //! `limiter status` and `limiter top`.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
 
 use super::{limit::rows, maps};
@@ -17,13 +19,13 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Top {
     /// Sources to list
-    #[arg(short, value_name = "N", default_value_t = 20)]
-    n: usize,
+    #[arg(short, value_name = "N", default_value = "20")]
+    n: NonZeroUsize,
 }
 
 impl Top {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let (talkers, _) = maps(pins)?.talkers(self.n)?;
+        let (talkers, _) = maps(pins)?.talkers(self.n.get())?;
         Ok(top::print(output, &talkers)?)
     }
 }

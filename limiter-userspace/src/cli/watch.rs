@@ -46,8 +46,12 @@ impl Watch {
         } else {
             Options { interval, count: self.count, length, lines: self.lines }
         };
-        let maps = maps(pins)?;
+        let mut maps = maps(pins)?;
         session::run(&options, output, |sources| {
+            // The instance may have been removed, and made anew.
+            if !maps.are_pinned(pins)? {
+                maps = super::maps(pins)?;
+            }
             let attached = attached(pins, &maps)?;
             if attached.is_empty() {
                 return Err(no_instance(pins));

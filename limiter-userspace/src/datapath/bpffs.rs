@@ -4,8 +4,11 @@ use std::{
     ffi::{CString, OsStr},
     fs,
     io::{self, ErrorKind},
-    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
-    path::{Path, PathBuf},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    },
+    path::{self, Path, PathBuf},
 };
 
 use super::sys;
@@ -23,9 +26,10 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// The pins below `directory`.
+    /// The pins below `directory`, which may be relative to the working directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
+        let directory = directory.into();
+        Self { directory: path::absolute(&directory).unwrap_or(directory) }
     }
 
     /// The directory of the instance.
@@ -43,15 +47,28 @@ impl Pins {
         self.directory.join("links").join(slot.to_string())
     }
 
-    /// Whether there is anything of an instance.
-    pub fn exist(&self) -> bool {
-        self.directory.join("maps").is_dir()
+    /// Where the lock is taken: a directory that nobody else can open.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.directory.join("maps")
     }
 
-    /// Makes the directories, for root alone: who can write to a map decides what passes.
+    /// Whether there is anything of an instance.
     ///
     /// # Errors
-    /// [`Error::NotBpffs`], or what the system says.
+    /// What the system says when that cannot be told.
+    pub fn exist(&self) -> Result<bool> {
+        for directory in self.directories() {
+            if exists(&directory)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes the directories, for this user alone: who can write to a map decides what passes.
+    ///
+    /// # Errors
+    /// [`Error::NotBpffs`], [`Error::Unsafe`], or what the system says.
     pub fn make(&self) -> Result<()> {
         self.check()?;
         for directory in
@@ -64,7 +81,7 @@ impl Pins {
                 _ => {}
             }
         }
-        Ok(())
+        self.directories().iter().try_for_each(|directory| own(directory))
     }
 
     /// Removes every pin.
@@ -122,7 +139,7 @@ impl Pins {
         Error::NotBpffs { directory: self.directory.clone(), mount: mount.to_path_buf() }
     }
 
-    /// Mounts a BPF file system where the directory needs one, and says where.
+    /// Mounts a BPF file system where the directory needs one, for this user alone, and says where.
     ///
     /// # Errors
     /// What the system says.
@@ -134,6 +151,32 @@ impl Pins {
             Error::system(format!("mount a BPF file system on {}", mount.display()), error)
         })?;
         Ok(Some(mount))
+    }
+}
+
+/// Unmounts what [`Pins::mount`] mounted.
+pub(crate) fn unmount(mount: &Path) {
+    if let Ok(path) = c_path(mount.as_os_str()) {
+        let _: io::Result<()> = sys::unmount(&path);
+    }
+    // One that was there before holds something else, or is the standard one.
+    let _: io::Result<()> = fs::remove_dir(mount);
+}
+
+/// Whether there is something at a path; not being allowed to know is an error.
+pub(crate) fn exists(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|error| Error::system(format!("look at {}", path.display()), error))
+}
+
+/// Refuses a directory that others made or may write to.
+fn own(directory: &Path) -> Result<()> {
+    let metadata = fs::symlink_metadata(directory)
+        .map_err(|error| Error::system(format!("look at {}", directory.display()), error))?;
+    let others = metadata.permissions().mode() & 0o022 != 0;
+    if metadata.is_dir() && metadata.uid() == sys::user() && !others {
+        Ok(())
+    } else {
+        Err(Error::Unsafe { directory: directory.to_path_buf() })
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Attached {
     pub mode: Mode,
     /// Whether it exists, in this network namespace.
     pub present: bool,
+    /// Whether it exists, in any.
+    pub exists: bool,
 }
 
 /// Which modes to try.
@@ -66,9 +68,6 @@ impl Instance {
     /// [`Error::Busy`], [`Error::Layout`], or what the system says.
     pub fn open(pins: &Pins) -> Result<Option<Self>> {
         let Some(lock) = Lock::take(pins)? else { return Ok(None) };
-        if !pins.exist() {
-            return Ok(None);
-        }
         let maps = Maps::open(pins)?;
         Ok(Some(Self { pins: pins.clone(), maps, fresh: false, _lock: lock }))
     }
@@ -88,7 +87,7 @@ impl Instance {
             }
         };
         pins.make()?;
-        if links(pins) > 0 {
+        if pinned_links(pins)?.next().is_some() {
             let maps = Maps::open(pins)?;
             return Ok(Self { pins: pins.clone(), maps, fresh: false, _lock: lock });
         }
@@ -140,53 +139,56 @@ impl Instance {
     pub fn attach(&mut self, interface: &Interface, choice: Choice) -> Result<Outcome> {
         let slot = self.free_slot()?;
         self.reset_counters(slot)?;
-        let mut program = Program::load(&self.pins, slot, false, Clock::Monotonic)?;
         let (link, outcome) = match choice {
             Choice::Only(mode) => {
-                let link = create(&mut program, interface, mode)?.map_err(|error| Error::Mode {
+                let link = self.try_mode(slot, interface, mode)?.map_err(|error| Error::Mode {
                     interface: interface.name.clone(),
                     mode: mode.name(),
                     source: error,
                 })?;
                 (link, Outcome { mode, fallback: None })
             }
-            Choice::Auto => self.attach_best(&mut program, slot, interface)?,
+            Choice::Auto => match self.try_mode(slot, interface, Mode::Native)? {
+                Ok(link) => (link, Outcome { mode: Mode::Native, fallback: None }),
+                Err(reason) => {
+                    let only = self.try_mode(slot, interface, Mode::Generic)?;
+                    let link = only.map_err(|error| Error::Mode {
+                        interface: interface.name.clone(),
+                        mode: Mode::Generic.name(),
+                        source: error,
+                    })?;
+                    (link, Outcome { mode: Mode::Generic, fallback: Some(reason) })
+                }
+            },
         };
+        // In this order: a record without a link is a free slot, a link without a record would be
+        // one that nobody knows.
+        self.record(slot, interface, outcome.mode)?;
         link.pin(&self.pins.link(slot))?;
-        if let Err(error) = self.record(slot, interface, outcome.mode) {
-            unpin(&self.pins.link(slot))?;
-            return Err(error);
-        }
         Ok(outcome)
     }
 
-    /// Native with packets in one piece, native with packets in several, generic.
-    fn attach_best(
+    /// Attaches in one mode, or says why the interface does not take it. A driver may refuse the
+    /// plain program because of the MTU and take the one for packets in several pieces.
+    fn try_mode(
         &self,
-        program: &mut Program,
         slot: u32,
         interface: &Interface,
-    ) -> Result<(Link, Outcome)> {
-        let native = |link| (link, Outcome { mode: Mode::Native, fallback: None });
-        let reason = match create(program, interface, Mode::Native)? {
-            Ok(link) => return Ok(native(link)),
+        mode: Mode,
+    ) -> Result<Result<Link, std::io::Error>> {
+        let mut program = Program::load(&self.pins, slot, false, Clock::Monotonic)?;
+        let reason = match create(&mut program, interface, mode)? {
+            Ok(link) => return Ok(Ok(link)),
             Err(reason) => reason,
         };
-        // A driver without XDP says that it is not supported; others may mind the MTU.
-        if reason.raw_os_error() != Some(libc::EOPNOTSUPP) {
-            let mut frags = Program::load(&self.pins, slot, true, Clock::Monotonic)?;
-            if let Ok(link) = create(&mut frags, interface, Mode::Native)? {
-                return Ok(native(link));
-            }
+        // A kernel that cannot load it is a refusal too.
+        if let (Mode::Native, Ok(mut frags)) =
+            (mode, Program::load(&self.pins, slot, true, Clock::Monotonic))
+            && let Ok(link) = create(&mut frags, interface, mode)?
+        {
+            return Ok(Ok(link));
         }
-        match create(program, interface, Mode::Generic)? {
-            Ok(link) => Ok((link, Outcome { mode: Mode::Generic, fallback: Some(reason) })),
-            Err(source) => Err(Error::Mode {
-                interface: interface.name.clone(),
-                mode: Mode::Generic.name(),
-                source,
-            }),
-        }
+        Ok(Err(reason))
     }
 
     /// Puts the program of this version in the place of the one that runs on an interface; no
@@ -195,15 +197,18 @@ impl Instance {
     /// # Errors
     /// Why it cannot be; the one that runs stays then.
     pub fn replace(&self, attached: &Attached) -> Result<()> {
-        let link = Link::open(&self.pins.link(attached.slot))?;
+        let Some(link) = Link::open(&self.pins.link(attached.slot))? else {
+            return Err(Error::NotAttached {
+                name: attached.name.clone(),
+                attached: self.attached()?.into_iter().map(|attached| attached.name).collect(),
+            });
+        };
         let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;
-        match program.with_fd(|fd| link.replace(fd))? {
-            Ok(()) => Ok(()),
-            // The one that runs may be the one for packets in several pieces.
-            Err(first) => {
-                let mut frags = Program::load(&self.pins, attached.slot, true, Clock::Monotonic)?;
-                frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| first)
-            }
+        let Err(reason) = program.with_fd(|fd| link.replace(fd))? else { return Ok(()) };
+        // The one that runs may be the one for packets in several pieces.
+        match Program::load(&self.pins, attached.slot, true, Clock::Monotonic) {
+            Ok(mut frags) => frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason),
+            Err(_) => Err(reason),
         }
     }
 
@@ -213,8 +218,8 @@ impl Instance {
     /// What the system says.
     pub fn detach(&mut self, slot: u32) -> Result<()> {
         let path = self.pins.link(slot);
-        if path.exists() {
-            Link::open(&path)?.detach()?;
+        if let Some(link) = Link::open(&path)? {
+            link.detach()?;
             unpin(&path)?;
         }
         self.maps
@@ -231,12 +236,27 @@ impl Instance {
         attached(&self.pins, &self.maps)
     }
 
-    /// Gives the lock back; an instance without an interface is removed with all that it had.
+    /// Gives the lock back after an attempt to attach: a new instance that got no interface is
+    /// removed.
     ///
     /// # Errors
     /// What the system says.
     pub fn close(self) -> Result<()> {
-        if links(&self.pins) == 0 { self.pins.remove() } else { Ok(()) }
+        if self.fresh { self.close_detached() } else { Ok(()) }
+    }
+
+    /// Gives the lock back after interfaces were detached: an instance that is left without one that
+    /// exists is removed with all that it had.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn close_detached(self) -> Result<()> {
+        for (_, link) in pinned_links(&self.pins)? {
+            if link.interface()?.is_some() {
+                return Ok(());
+            }
+        }
+        self.pins.remove()
     }
 
     /// Detaches every interface and removes all that the instance had, whatever its layout.
@@ -245,22 +265,41 @@ impl Instance {
     /// [`Error::NoInstance`], [`Error::Busy`], or what the system says.
     pub fn remove(pins: &Pins) -> Result<()> {
         let missing = || Error::NoInstance { directory: pins.directory().to_path_buf() };
-        let _lock = Lock::take(pins)?.ok_or_else(missing)?;
-        if !pins.exist() {
+        if !pins.exist()? {
             return Err(missing());
         }
-        for slot in 0..INTERFACES {
-            let path = pins.link(slot);
-            if path.exists() {
-                Link::open(&path)?.detach()?;
-            }
+        // Without the directory of the lock there is nothing that a command could change.
+        let _lock = Lock::take(pins)?;
+        for (_, link) in pinned_links(pins)? {
+            link.detach()?;
         }
         pins.remove()
     }
 
-    fn free_slot(&self) -> Result<u32> {
-        let taken: Vec<u32> = self.attached()?.iter().map(|attached| attached.slot).collect();
-        (0..INTERFACES).find(|slot| !taken.contains(slot)).ok_or(Error::NoSlot)
+    /// Frees the slots of interfaces that are gone.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn reclaim(&mut self) -> Result<()> {
+        for (slot, link) in pinned_links(&self.pins)? {
+            if link.interface()?.is_none() {
+                self.detach(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn free_slot(&mut self) -> Result<u32> {
+        if let Some(slot) = self.first_free_slot()? {
+            return Ok(slot);
+        }
+        self.reclaim()?;
+        self.first_free_slot()?.ok_or(Error::NoSlot)
+    }
+
+    fn first_free_slot(&self) -> Result<Option<u32>> {
+        let taken: Vec<u32> = pinned_links(&self.pins)?.map(|(slot, _)| slot).collect();
+        Ok((0..INTERFACES).find(|slot| !taken.contains(slot)))
     }
 
     fn reset_counters(&mut self, slot: u32) -> Result<()> {
@@ -297,33 +336,36 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
     let namespace = interface::namespace()?;
     let here = interface::list()?;
     let mut attached = Vec::new();
-    for slot in 0..INTERFACES {
-        let path = pins.link(slot);
-        if !path.exists() {
-            continue;
-        }
+    for (slot, link) in pinned_links(pins)? {
         let record = maps
             .interfaces
             .get(&slot, 0)
             .map_err(|error| object("read the slot of an interface", &error))?;
-        let index = Link::open(&path)?.interface()?;
-        let name = here
+        let index = link.interface()?;
+        let found = here
             .iter()
             .find(|interface| Some(interface.index) == index && record.namespace == namespace);
         attached.push(Attached {
             slot,
-            name: name.map_or_else(|| recorded(&record.name), |found| found.name.clone()),
+            name: found.map_or_else(|| recorded(&record.name), |found| found.name.clone()),
             index: record.index,
             mode: Mode::from_code(record.mode).unwrap_or(Mode::Generic),
-            present: name.is_some(),
+            present: found.is_some(),
+            exists: index.is_some(),
         });
     }
     Ok(attached)
 }
 
-/// How many links are pinned.
-fn links(pins: &Pins) -> usize {
-    (0..INTERFACES).filter(|slot| pins.link(*slot).exists()).count()
+/// The links that are pinned, with their slots.
+fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>> {
+    let mut links = Vec::new();
+    for slot in 0..INTERFACES {
+        if let Some(link) = Link::open(&pins.link(slot))? {
+            links.push((slot, link));
+        }
+    }
+    Ok(links.into_iter())
 }
 
 /// The name in a record, fit for a terminal.

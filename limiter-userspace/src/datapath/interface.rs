@@ -28,13 +28,29 @@ impl Interface {
     /// # Errors
     /// [`Error::UnknownInterface`].
     pub fn find(name: &str) -> Result<Self> {
+        let interfaces = list()?;
         let index = CString::new(name).ok().and_then(|name| sys::interface_index(&name));
-        match index {
-            Some(index) => Ok(Self { name: name.to_owned(), index }),
+        // By its index, because the name that was given may be an alternative one.
+        match interfaces.iter().find(|interface| Some(interface.index) == index) {
+            Some(interface) => Ok(interface.clone()),
             None => Err(Error::UnknownInterface {
                 name: printable(name, 32),
-                existing: list()?.into_iter().map(|interface| interface.name).collect(),
+                existing: interfaces.into_iter().map(|interface| interface.name).collect(),
             }),
+        }
+    }
+
+    /// Whether frames of this interface begin with an Ethernet header, as those of the loopback
+    /// interface do too.
+    ///
+    /// # Errors
+    /// [`Error::NotEthernet`], or what the system says.
+    pub fn check_ethernet(&self) -> Result<()> {
+        let failed = |error| Error::system(format!("look at the interface {}", self.name), error);
+        let name = CString::new(self.name.as_str()).map_err(|error| failed(error.into()))?;
+        match sys::link_layer(&name).map_err(failed)? {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
+            kind => Err(Error::NotEthernet { interface: self.name.clone(), kind }),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -25,7 +25,6 @@ impl Mode {
         match self {
             Self::Generic => 1 << 1,
             Self::Native => 1 << 2,
-            Self::Hardware => 1 << 3,
         }
     }
 }
@@ -33,16 +32,20 @@ impl Mode {
 impl Link {
     /// Attaches a program.
     pub(crate) fn create(
-        program: std::os::fd::BorrowedFd<'_>,
+        program: BorrowedFd<'_>,
         interface: &Interface,
         mode: Mode,
     ) -> Result<Self, Refusal> {
         sys::create_xdp_link(program, interface.index, mode.flags()).map(Self).map_err(|error| {
             match error.raw_os_error() {
-                Some(libc::EBUSY | libc::EEXIST) => Refusal::Final(Error::ForeignProgram {
-                    interface: interface.name.clone(),
-                    program: interface.program(),
-                }),
+                Some(libc::EBUSY | libc::EEXIST) => match interface.program() {
+                    Some(program) => Refusal::Final(Error::ForeignProgram {
+                        interface: interface.name.clone(),
+                        program,
+                    }),
+                    // The driver is busy with something else.
+                    None => Refusal::Mode(error),
+                },
                 Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::ENOMEM) => {
                     Refusal::Final(Error::system(format!("attach to {}", interface.name), error))
                 }
@@ -51,11 +54,14 @@ impl Link {
         })
     }
 
-    /// Opens a pinned link.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        sys::open(&c_path(path.as_os_str())?)
-            .map(Self)
-            .map_err(|error| Error::system(format!("open the link {}", path.display()), error))
+    /// Opens a pinned link; `None` when there is none.
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
+        match sys::open(&c_path(path.as_os_str())?) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            link => link
+                .map(|link| Some(Self(link)))
+                .map_err(|error| Error::system(format!("open the link {}", path.display()), error)),
+        }
     }
 
     pub(crate) fn pin(&self, path: &Path) -> Result<()> {
@@ -65,16 +71,15 @@ impl Link {
 
     /// The index of the interface; `None` once it is gone.
     pub(crate) fn interface(&self) -> Result<Option<u32>> {
-        let (_, index) = self.info()?;
+        let index = sys::xdp_link(self.0.as_fd())
+            .map_err(|error| Error::system("look at a link", error))?;
         Ok((index != 0).then_some(index))
     }
 
     /// Puts another program in the place of the one that runs, between two packets.
-    pub(crate) fn replace(&self, program: std::os::fd::BorrowedFd<'_>) -> Result<()> {
-        let failed = |error| Error::system("replace the program of a link", error);
-        let (old, _) = self.info()?;
-        let old = sys::program(old).map_err(failed)?;
-        sys::update_link(self.0.as_fd(), program, old.as_fd()).map_err(failed)
+    pub(crate) fn replace(&self, program: BorrowedFd<'_>) -> Result<()> {
+        sys::update_link(self.0.as_fd(), program)
+            .map_err(|error| Error::system("replace the program of a link", error))
     }
 
     /// Detaches the program at once. An interface that is gone has none.
@@ -85,9 +90,5 @@ impl Link {
             }
             _ => Ok(()),
         }
-    }
-
-    fn info(&self) -> Result<(u32, u32)> {
-        sys::xdp_link(self.0.as_fd()).map_err(|error| Error::system("look at a link", error))
     }
 }

@@ -13,19 +13,20 @@ use crate::error::{Error, Result};
 /// How long a command waits for another.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The right to change an instance, held until it is dropped or the process ends.
+/// The right to change an instance, held until it is dropped or the process ends. It is a lock on a
+/// directory of the instance that is open to nobody else.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _directory: File,
 }
 
 impl Lock {
-    /// Takes the lock of the instance, which is on its directory; `None` when there is no directory.
+    /// Takes the lock; `None` when there is no instance.
     ///
     /// # Errors
     /// [`Error::Busy`] when another command has it for long, or what the system says.
     pub(crate) fn take(pins: &Pins) -> Result<Option<Self>> {
-        let path = pins.directory();
+        let path = &pins.lock();
         let failed = |error| Error::system(format!("lock {}", path.display()), error);
         let start = Instant::now();
         loop {
@@ -35,7 +36,7 @@ impl Lock {
             };
             while !sys::try_lock(&directory).map_err(failed)? {
                 if start.elapsed() > PATIENCE {
-                    return Err(Error::Busy { directory: path.to_path_buf() });
+                    return Err(Error::Busy { directory: pins.directory().to_path_buf() });
                 }
                 thread::sleep(Duration::from_millis(5));
             }

@@ -9,7 +9,10 @@ use std::{
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::contract::{CHUNK, Counters, Interface, LAYOUT_VERSION, Settings, map};
 
-use super::{bpffs::Pins, layout::SHAPES};
+use super::{
+    bpffs::{Pins, exists},
+    layout::SHAPES,
+};
 use crate::error::{Error, Result};
 
 /// The maps of an instance.
@@ -83,7 +86,18 @@ impl Maps {
         Ok(info.map_err(|error| object(format!("look at the map {name}"), &error))?.max_entries())
     }
 
-    /// Bytes of kernel memory that the maps take, as the kernel counts them.
+    /// Whether these are the maps that are pinned now, and not those of an instance that was removed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn are_pinned(&self, pins: &Pins) -> Result<bool> {
+        let id = |data: &MapData| data.info().map(|info| info.id());
+        let Some(now) = pinned(pins, map::EPOCH)? else { return Ok(false) };
+        let failed = |error| object("look at the epoch", &error);
+        Ok(id(&now).map_err(failed)? == id(self.raw(map::EPOCH)?).map_err(failed)?)
+    }
+
+    /// Bytes of kernel memory that the pinned maps take, as the kernel counts them.
     ///
     /// # Errors
     /// What the system says.
@@ -122,7 +136,7 @@ pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -
 
 fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
     let path = pins.map(name);
-    if !path.exists() {
+    if !exists(&path)? {
         return Ok(None);
     }
     MapData::from_pin(&path)

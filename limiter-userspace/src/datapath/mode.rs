@@ -9,8 +9,6 @@ pub enum Mode {
     Generic = 0,
     /// In the driver, before a socket buffer is made.
     Native = 1,
-    /// In the network device.
-    Hardware = 2,
 }
 
 impl Mode {
@@ -19,7 +17,6 @@ impl Mode {
         match self {
             Self::Native => "native",
             Self::Generic => "generic",
-            Self::Hardware => "hardware",
         }
     }
 
@@ -33,7 +30,6 @@ impl Mode {
         match code {
             0 => Some(Self::Generic),
             1 => Some(Self::Native),
-            2 => Some(Self::Hardware),
             _ => None,
         }
     }

@@ -56,7 +56,8 @@ impl Maps {
         self.write_tables(&compiled, next)?;
         self.write_document(&document, next & 1)?;
         let word = u64::from(LAYOUT_VERSION) << 32 | u64::from(next);
-        self.epoch.set(0, word, 0).map_err(|error| object("set the epoch", &error))
+        sys::store(self.raw(map::EPOCH)?.fd().as_fd(), word)
+            .map_err(|error| Error::system("set the epoch", error))
     }
 
     fn write_tables(&mut self, compiled: &Compiled, epoch: u32) -> Result<()> {

@@ -46,7 +46,7 @@ impl Program {
         let mut ebpf = open(pins, slot, clock, |_| {})?;
         xdp(&mut ebpf, name)?.load().map_err(|error| match error {
             ProgramError::LoadError { io_error, verifier_log } => {
-                refused(name, io_error, &verifier_log.to_string())
+                refused(name, frags, io_error, &verifier_log.to_string())
             }
             error => object(format!("load the program {name}"), &error),
         })?;
@@ -126,11 +126,11 @@ fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
 }
 
 /// Why the kernel does not take a program.
-fn refused(name: &str, error: std::io::Error, log: &str) -> Error {
+fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Error::system(format!("load the program {name}"), error);
     }
-    if let Some(feature) = missing(KernelVersion::current().ok()) {
+    if let Some(feature) = missing(KernelVersion::current().ok(), frags) {
         return Error::Kernel { kernel: kernel(), feature };
     }
     // The end of the log has the instruction and why it was refused.
@@ -139,17 +139,18 @@ fn refused(name: &str, error: std::io::Error, log: &str) -> Error {
     Error::Object { action: format!("load the program {name}"), reason: format!("{error}\n{tail}") }
 }
 
-/// The newest feature that the programs need and a kernel of this version lacks.
-fn missing(version: Option<KernelVersion>) -> Option<String> {
+/// The oldest feature that a program needs and a kernel of this version lacks.
+fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
     const FEATURES: [(u8, u8, &str); 3] = [
-        (5, 18, "XDP for packets in several pieces"),
-        (5, 12, "atomic compare-and-exchange in BPF"),
         (5, 9, "links for XDP"),
+        (5, 12, "atomic compare-and-exchange in BPF"),
+        (5, 18, "XDP for packets in several pieces"),
     ];
     let version = version?;
-    FEATURES
+    let needed = if frags { FEATURES.len() } else { FEATURES.len() - 1 };
+    FEATURES[..needed]
         .iter()
-        .rfind(|(major, minor, _)| version < KernelVersion::new(*major, *minor, 0))
+        .find(|(major, minor, _)| version < KernelVersion::new(*major, *minor, 0))
         .map(|(major, minor, what)| format!("{what} (since {major}.{minor})"))
 }
 
@@ -164,10 +165,15 @@ mod tests {
 
     #[test]
     fn an_old_kernel_is_told_what_it_lacks_and_since_when() {
-        let missing = |major, minor| missing(Some(KernelVersion::new(major, minor, 0)));
-        assert_eq!(missing(5, 8).unwrap(), "links for XDP (since 5.9)");
-        assert_eq!(missing(5, 10).unwrap(), "atomic compare-and-exchange in BPF (since 5.12)");
-        assert_eq!(missing(5, 15).unwrap(), "XDP for packets in several pieces (since 5.18)");
-        assert_eq!(missing(6, 1), None);
+        let missing =
+            |major, minor, frags| missing(Some(KernelVersion::new(major, minor, 0)), frags);
+        assert_eq!(missing(5, 8, false).unwrap(), "links for XDP (since 5.9)");
+        assert_eq!(
+            missing(5, 10, true).unwrap(),
+            "atomic compare-and-exchange in BPF (since 5.12)"
+        );
+        assert_eq!(missing(5, 15, true).unwrap(), "XDP for packets in several pieces (since 5.18)");
+        assert_eq!(missing(5, 15, false), None);
+        assert_eq!(missing(6, 1, true), None);
     }
 }

@@ -6,6 +6,7 @@ use std::{
     io,
     mem::{size_of, zeroed},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya::Pod;
@@ -54,20 +55,13 @@ pub(crate) fn create_xdp_link(
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(descriptor)
 }
 
-/// Puts another program behind a link, between two packets, if the link still has program `old`.
-pub(crate) fn update_link(
-    link: BorrowedFd<'_>,
-    new: BorrowedFd<'_>,
-    old: BorrowedFd<'_>,
-) -> io::Result<()> {
-    const REPLACE: u32 = 1 << 2;
+/// Puts another program behind a link, between two packets.
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = attributes();
     // SAFETY: writing to members of unions of integers.
     let update = unsafe { &mut attributes.link_update };
     update.link_fd = link.as_raw_fd() as u32;
-    update.__bindgen_anon_1.new_prog_fd = new.as_raw_fd() as u32;
-    update.__bindgen_anon_2.old_prog_fd = old.as_raw_fd() as u32;
-    update.flags = REPLACE;
+    update.__bindgen_anon_1.new_prog_fd = program.as_raw_fd() as u32;
     bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attributes).map(drop)
 }
 
@@ -76,13 +70,6 @@ pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = attributes();
     attributes.link_detach.link_fd = link.as_raw_fd() as u32;
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut attributes).map(drop)
-}
-
-/// The program with this id.
-pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
-    let mut attributes = attributes();
-    attributes.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
-    bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attributes).map(descriptor)
 }
 
 /// Pins an object.
@@ -102,9 +89,8 @@ pub(crate) fn open(path: &CStr) -> io::Result<OwnedFd> {
     bpf(bpf_cmd::BPF_OBJ_GET, &mut attributes).map(descriptor)
 }
 
-/// What the kernel tells of an XDP link: the program's id, and the interface's index, which is 0
-/// once the interface is gone.
-pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+/// The index of the interface of an XDP link, which is 0 once the interface is gone.
+pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     let mut attributes = attributes();
     // SAFETY: plain old data, for which zeros are valid.
     let mut info: bpf_link_info = unsafe { zeroed() };
@@ -113,7 +99,7 @@ pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     attributes.info.info = &raw mut info as u64;
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
     // SAFETY: for a link of this type the kernel filled in this member; all of them are integers.
-    Ok((info.prog_id, unsafe { info.__bindgen_anon_1.xdp.ifindex }))
+    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
 }
 
 /// Reads the entries of a hash map in batches, which takes a fraction of the time of reading them
@@ -231,15 +217,76 @@ pub(crate) fn file_system(path: &CStr) -> io::Result<u64> {
     }
 }
 
-/// Mounts a BPF file system.
+/// Mounts a BPF file system that is open to its owner alone.
 pub(crate) fn mount_bpf(path: &CStr) -> io::Result<()> {
     let bpf = c"bpf".as_ptr();
-    // SAFETY: C strings, and no data.
-    if unsafe { libc::mount(bpf, path.as_ptr(), bpf, 0, std::ptr::null()) } == 0 {
+    // SAFETY: C strings.
+    if unsafe { libc::mount(bpf, path.as_ptr(), bpf, 0, c"mode=0700".as_ptr().cast()) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Unmounts a file system.
+pub(crate) fn unmount(path: &CStr) -> io::Result<()> {
+    // SAFETY: a C string.
+    if unsafe { libc::umount2(path.as_ptr(), libc::UMOUNT_NOFOLLOW) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: no precondition.
+    unsafe { libc::geteuid() }
+}
+
+/// Writes the word of a map that can be mapped into memory, by one store.
+pub(crate) fn store(map: BorrowedFd<'_>, word: u64) -> io::Result<()> {
+    let length = size_of::<u64>();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let mapping = unsafe {
+        libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, map.as_raw_fd(), 0)
+    };
+    if mapping == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is page-aligned and as long as the word, and is unmapped after its use;
+    // the programs of the kernel read it as one word.
+    unsafe {
+        AtomicU64::from_ptr(mapping.cast()).store(word, Ordering::Release);
+        libc::munmap(mapping, length);
+    }
+    Ok(())
+}
+
+/// The type of the link layer of an interface, `ARPHRD_*`.
+pub(crate) fn link_layer(name: &CStr) -> io::Result<u16> {
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(libc::IFNAMSIZ - 1) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: a socket of our own, and a request that outlives the call.
+    let (result, error) = unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let result = libc::ioctl(socket, libc::SIOCGIFHWADDR, &raw mut request);
+        let error = io::Error::last_os_error();
+        libc::close(socket);
+        (result, error)
+    };
+    if result < 0 {
+        return Err(error);
+    }
+    // SAFETY: the call succeeded and filled in this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
 /// The index of an interface of this network namespace.

@@ -17,7 +17,7 @@ use super::{
 #[derive(Debug, Error)]
 pub enum OutputError {
     /// It could not be written.
-    #[error("cannot write to stdout: {0}; check where it is redirected to")]
+    #[error("cannot write to stdout: {0}")]
     Write(io::Error),
     /// It could not be put in JSON.
     #[error("cannot print this as JSON: {0}")]

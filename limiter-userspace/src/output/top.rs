@@ -1,6 +1,6 @@
 //! The sources that are limited most.
 
-use std::{cmp::Reverse, io::Write, net::IpAddr};
+use std::{io::Write, net::IpAddr};
 
 use serde::Serialize;
 
@@ -49,13 +49,6 @@ pub fn source(talker: &Talker) -> String {
     if *prefix >= bits { address.to_string() } else { format!("{address}/{prefix}") }
 }
 
-/// Puts the sources with the most packets dropped first, then those with the most passed.
-pub fn sort(talkers: &mut [Talker]) {
-    talkers.sort_unstable_by_key(|talker| {
-        (Reverse((talker.dropped.packets, talker.passed.packets)), talker.address)
-    });
-}
-
 /// Prints sources in the order that they have: as JSON if that was asked for, otherwise as a table.
 ///
 /// # Errors
@@ -90,6 +83,8 @@ pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
     use limiter_common::contract::Tally;
 
     use super::*;
@@ -108,7 +103,9 @@ mod tests {
             talker("198.51.100.1", 32, 6, 7),
             talker("2001:db8::1", 128, 1, 1),
         ];
-        sort(&mut talkers);
+        talkers.sort_unstable_by_key(|talker| {
+            Reverse((talker.dropped.packets, talker.passed.packets))
+        });
         let mut written = Vec::new();
         let mut output = Output::new(&mut written, json, false);
         print(&mut output, &talkers).unwrap();

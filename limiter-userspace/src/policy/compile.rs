@@ -63,7 +63,9 @@ pub fn compile(policy: &Policy) -> Result<Compiled, PolicyError> {
         around.push((prefix, limits));
     }
     let mask = Mask::new(policy.key_prefix.ipv4, policy.key_prefix.ipv6);
-    let settings = Settings { mask, overrides: u32::from(!overrides.is_empty()) };
+    let limited = plans.plans.iter().any(|plan| plan.active != 0);
+    let settings =
+        Settings { mask, overrides: u32::from(!overrides.is_empty()), limits: u32::from(limited) };
     Ok(Compiled { settings, plans: plans.plans, overrides })
 }
 

@@ -45,7 +45,7 @@ fn an_empty_policy_is_one_empty_plan() {
     let compiled = compile(&Policy::default()).unwrap();
     assert_eq!(compiled.plans, [Plan::default()]);
     assert_eq!(compiled.overrides, []);
-    assert_eq!(compiled.settings, Settings { mask: Mask::new(32, 64), overrides: 0 });
+    assert_eq!(compiled.settings, Settings { mask: Mask::new(32, 64), overrides: 0, limits: 0 });
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
             (64, address("2001:db8::"), 1)
         ]
     );
-    assert_eq!(compiled.settings, Settings { mask: Mask::new(30, 60), overrides: 1 });
+    assert_eq!(compiled.settings, Settings { mask: Mask::new(30, 60), overrides: 1, limits: 1 });
 }
 
 #[test]

@@ -1,0 +1,43 @@
+//! How entries stand to epochs.
+
+use limiter_common::binding::{Binding, Standing};
+use proptest::prelude::*;
+
+use super::cases;
+
+/// An epoch that is `ahead` of another, modulo the wrap.
+fn moved(epoch: u32, ahead: i32) -> u32 {
+    epoch.wrapping_add_signed(ahead)
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn a_binding_tells_epoch_and_plan(epoch: u32, plan in 0..Binding::PLANS) {
+        let binding = Binding::new(epoch, plan);
+        prop_assert_eq!((binding.epoch(), binding.plan()), (epoch, plan));
+        prop_assert_eq!(binding.standing(epoch), Standing::Current);
+    }
+
+    #[test]
+    fn older_is_behind_and_newer_is_current_across_the_wrap(
+        epoch: u32, plan in 0..Binding::PLANS, ahead: i32,
+    ) {
+        let standing = Binding::new(moved(epoch, ahead), plan).standing(epoch);
+        let expected = if ahead < 0 { Standing::Behind } else { Standing::Current };
+        prop_assert_eq!(standing, expected);
+    }
+
+    #[test]
+    fn a_locked_entry_is_neither(epoch: u32, bound: u32, plan in 0..Binding::PLANS) {
+        let locked = Binding(Binding::new(bound, plan).0 | 1);
+        prop_assert_eq!(locked.standing(epoch), Standing::Locked);
+        prop_assert_eq!((locked.epoch(), locked.plan()), (bound, plan));
+    }
+
+    #[test]
+    fn a_new_entry_is_behind_every_epoch_of_the_first_half(epoch in 1..=1_u32 << 31) {
+        prop_assert_eq!(Binding(0).standing(epoch), Standing::Behind);
+    }
+}

@@ -1,0 +1,105 @@
+//! The command line: what it prints, what it says, how it ends, and what it leaves alone.
+
+mod commands;
+mod environment;
+mod json;
+mod mistakes;
+
+use std::collections::BTreeMap;
+
+use limiter_tests::{
+    command::{Limiter, LimiterCommand, Outcome},
+    leak::Footprint,
+    sandbox::{BPFFS, Sandbox},
+    topology::Topology,
+};
+use serde_json::Value;
+
+/// Options that make small maps, which are made faster.
+const SMALL: &str = "--sources 4096 --connections 4096 --overrides 64";
+
+/// A router with `eth0` and `lo`, and limiter on it.
+struct Bench {
+    hosts: Topology,
+    limiter: Limiter,
+}
+
+impl Bench {
+    /// Nothing is attached.
+    fn new() -> Self {
+        Self::within(&Sandbox::new().unwrap())
+    }
+
+    fn within(sandbox: &Sandbox) -> Self {
+        let hosts = Topology::new(sandbox).unwrap();
+        let limiter = Limiter::new(&hosts.router).unwrap();
+        Self { hosts, limiter }
+    }
+
+    /// Attached to `eth0`, with every limit set and an override.
+    fn attached() -> Self {
+        let bench = Self::new();
+        bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --burst 200 --syn 50/s"));
+        bench.done("limit set connection --rate 500/s");
+        bench.done("limit set source --src 203.0.113.0/24 --rate 5/min");
+        bench
+    }
+
+    fn run(&self, arguments: &str) -> LimiterCommand {
+        self.limiter.run(arguments)
+    }
+
+    /// Runs a command that has to end well.
+    #[track_caller]
+    fn done(&self, arguments: &str) -> Outcome {
+        self.run(arguments).done().unwrap()
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &str) -> Value {
+        self.run(arguments).json().unwrap()
+    }
+
+    /// Runs a command that has to fail: with this exit code, with all these words in its messages,
+    /// without a word on standard output, and without changing anything.
+    #[track_caller]
+    fn refused(&self, arguments: &str, code: i32, words: &[&str]) -> Outcome {
+        self.refused_as(self.run(arguments), code, words)
+    }
+
+    #[track_caller]
+    fn refused_as(&self, command: LimiterCommand, code: i32, words: &[&str]) -> Outcome {
+        let before = self.state();
+        let outcome = command.outcome().unwrap();
+        outcome.assert_exit_code(code).assert_says(words).assert_says(&["error: "]);
+        assert_eq!(outcome.stdout, "", "{outcome}");
+        assert_eq!(self.state(), before, "something changed: {outcome}");
+        outcome
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter")).unwrap()
+    }
+
+    /// All that a command could change: pins, programs on interfaces, limits.
+    fn state(&self) -> String {
+        let mut find = self.hosts.router.command("find");
+        let pins = find.arg(BPFFS).output().unwrap().stdout;
+        let mut pins: Vec<_> = std::str::from_utf8(&pins).unwrap().lines().collect();
+        pins.sort_unstable();
+        let limits = self.run("limit list -j").outcome().unwrap();
+        format!("{pins:?} {:?} {}", self.programs(), limits.stdout)
+    }
+
+    /// The interfaces of the router, each with the id of the XDP program on it.
+    fn programs(&self) -> BTreeMap<String, Option<u64>> {
+        let links = self.hosts.router.ip_json(&["link", "show"]).unwrap();
+        let links = links.as_array().unwrap().iter();
+        links
+            .map(|link| {
+                let name = link["ifname"].as_str().unwrap().to_owned();
+                (name, link["xdp"]["prog"]["id"].as_u64())
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,198 @@
+//! The JSON that scripts rely on.
+
+use std::time::Duration;
+
+use limiter_common::{limit::Limit, reason::Reason};
+use limiter_tests::{packet::Frame, traffic::Sender};
+use serde_json::{Value, json};
+
+use super::{Bench, SMALL};
+
+/// Asserts that `value` has all that `shape` has, where a string in the shape names a type.
+/// Members may be added, never removed.
+#[track_caller]
+fn assert_shape(value: &Value, shape: &Value, place: &str) {
+    match shape {
+        Value::Object(members) => {
+            for (name, shape) in members {
+                let member = value.get(name);
+                assert!(member.is_some(), "{place} has no {name}: {value}");
+                assert_shape(member.unwrap(), shape, &format!("{place}.{name}"));
+            }
+        }
+        Value::Array(shapes) => {
+            let values = value.as_array().into_iter().flatten();
+            assert!(value.is_array(), "{place} is no array: {value}");
+            for (number, value) in values.enumerate() {
+                assert_shape(value, &shapes[0], &format!("{place}[{number}]"));
+            }
+        }
+        _ => {
+            let right = match shape.as_str() {
+                Some("count") => value.is_u64(),
+                Some("number") => value.is_number(),
+                Some("number or null") => value.is_number() || value.is_null(),
+                Some("count or null") => value.is_u64() || value.is_null(),
+                Some("text") => value.is_string(),
+                _ => false,
+            };
+            assert!(right, "{place} is {value}, not {shape}");
+        }
+    }
+}
+
+fn status_shape() -> Value {
+    let verdicts = json!({ "passed": "count", "dropped": "count" });
+    json!({
+        "schema": "text",
+        "interfaces": [{ "name": "text", "mode": "text", "packets": verdicts, "bytes": verdicts }],
+        "limits": [{ "name": "text", "conform": "count", "exceed": "count" }],
+        "sources": { "tracked": "count", "capacity": "count" },
+    })
+}
+
+fn limit_shape() -> Value {
+    let of_override =
+        json!({ "src": "text", "rate_per_second": "number or null", "burst": "count or null" });
+    json!({
+        "name": "text",
+        "key": "text",
+        "rate_per_second": "number or null",
+        "burst": "count or null",
+        "overrides": [of_override],
+    })
+}
+
+/// Sends so many datagrams from a source to the router, quickly.
+fn send(bench: &Bench, source: [u8; 4], packets: u64) {
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = Frame::udp(source, to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
+    let rate = 10_000;
+    let length = Duration::from_micros(packets * 1_000_000 / rate);
+    let mut sender = Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap();
+    assert_eq!(sender.send(length, &Default::default()).unwrap().packets, packets);
+}
+
+#[test]
+fn status_accounts_for_every_frame() {
+    let bench = Bench::attached();
+    send(&bench, [192, 0, 2, 1], 900);
+    send(&bench, [192, 0, 2, 2], 50);
+    let status = bench.json("status -j");
+    assert_shape(&status, &status_shape(), "status");
+    assert_eq!(status["schema"], "limiter.status/1");
+    assert_eq!(status["interfaces"].as_array().unwrap().len(), 1);
+    assert_eq!(status["interfaces"][0]["name"], "eth0");
+    assert_eq!(status["interfaces"][0]["mode"], "native");
+    assert_eq!(status["sources"]["capacity"], 4096);
+    assert!(status["sources"]["tracked"].as_u64().unwrap() >= 2);
+
+    let reasons = status["reasons"].as_object().unwrap();
+    let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+    assert_eq!(
+        reasons.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(),
+        names.into_iter().collect()
+    );
+    let count = |reason: Reason| reasons[reason.name()].as_u64().unwrap();
+    let sum = |drops| {
+        Reason::ALL.into_iter().filter(|reason| reason.drops() == drops).map(count).sum::<u64>()
+    };
+    let packets = &status["interfaces"][0]["packets"];
+    assert_eq!(packets["passed"], sum(false));
+    assert_eq!(packets["dropped"], sum(true));
+    assert!(sum(false) + sum(true) >= 950);
+
+    let limits = status["limits"].as_array().unwrap();
+    let names: Vec<_> = limits.iter().map(|limit| limit["name"].as_str().unwrap()).collect();
+    assert_eq!(names, Limit::ALL.map(Limit::name));
+    for (limit, exceeded) in limits.iter().zip(Limit::ALL.map(Reason::exceed)) {
+        assert_eq!(limit["exceed"], count(exceeded), "{limit}");
+    }
+}
+
+#[test]
+fn the_list_of_limits_says_what_was_set() {
+    let bench = Bench::attached();
+    let list = bench.json("limit list -j");
+    assert_shape(&list, &json!([limit_shape()]), "list");
+    let limits = list.as_array().unwrap();
+    let find = |name: &str| limits.iter().find(|limit| limit["name"] == name).unwrap();
+    assert_eq!(limits.len(), Limit::ALL.len());
+    let source = find("source");
+    assert_eq!((&source["rate_per_second"], &source["burst"]), (&json!(1_000), &json!(200)));
+    assert_eq!(source["key"], "source");
+    assert_eq!(source["overrides"].as_array().unwrap().len(), 1);
+    let of_override = &source["overrides"][0];
+    assert_eq!(of_override["src"], "203.0.113.0/24");
+    let rate = of_override["rate_per_second"].as_f64().unwrap();
+    assert!((rate - 5.0 / 60.0).abs() < 1e-9, "{rate}");
+    assert_eq!(find("syn")["rate_per_second"], 50);
+    assert_eq!(find("connection")["rate_per_second"], 500);
+    assert_eq!(&bench.json("limit show source -j"), source);
+
+    bench.done("limit del syn");
+    let syn = bench.json("limit show syn -j");
+    assert_eq!((&syn["rate_per_second"], &syn["burst"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn top_is_in_the_order_of_drops() {
+    let bench = Bench::attached();
+    assert_eq!(bench.json("top -j"), json!([]));
+    for (number, packets) in [(1, 600), (2, 900), (3, 20)] {
+        send(&bench, [192, 0, 2, number], packets);
+    }
+    let top = bench.json("top -j");
+    assert_shape(
+        &top,
+        &json!([{ "source": "text", "passed": "count", "dropped": "count" }]),
+        "top",
+    );
+    let entries = top.as_array().unwrap();
+    let drops: Vec<_> = entries.iter().map(|entry| entry["dropped"].as_u64().unwrap()).collect();
+    assert!(drops.is_sorted_by(|a, b| a >= b), "{top}");
+    assert_eq!(
+        (&entries[0]["source"], &entries[1]["source"]),
+        (&json!("192.0.2.2"), &json!("192.0.2.1"))
+    );
+    let sent =
+        |entry: &Value| entry["passed"].as_u64().unwrap() + entry["dropped"].as_u64().unwrap();
+    assert_eq!((sent(&entries[0]), sent(&entries[1])), (900, 600));
+    assert_eq!(bench.json("top -j -n 1").as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_watch_prints_one_object_per_line() {
+    let bench = Bench::attached();
+    let outcome = bench.done("watch -j --interval 50ms --count 3");
+    assert_eq!(outcome.stdout.lines().count(), 3, "{outcome}");
+    for line in outcome.stdout.lines() {
+        let value: Value = serde_json::from_str(line).unwrap();
+        assert_shape(&value, &status_shape(), "watch");
+        assert_eq!(value["schema"], "limiter.status/1");
+    }
+    let once = bench.json("watch -j --once --interval 50ms");
+    assert_shape(&once, &status_shape(), "watch");
+}
+
+#[test]
+fn commands_that_change_something_answer_in_json_too() {
+    let bench = Bench::new();
+    let attached = bench.json(&format!("attach eth0 lo {SMALL} -j"));
+    assert_shape(&attached, &json!([{ "name": "text", "mode": "text" }]), "attach");
+    assert_eq!(attached.as_array().unwrap().len(), 2);
+    bench.json("limit set source --rate 1kpps -j");
+    bench.json("limit del source -j");
+    let detached = bench.json("detach --all -j");
+    assert_eq!(detached.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn errors_are_json_when_that_is_asked_for() {
+    let bench = Bench::new();
+    let outcome = bench.run("-j status").outcome().unwrap();
+    outcome.assert_exit_code(4);
+    assert_eq!(outcome.stdout, "");
+    let error: Value = serde_json::from_str(&outcome.stderr).unwrap();
+    assert_shape(&error["error"], &json!({ "message": "text", "hint": "text" }), "error");
+}

@@ -1,0 +1,4 @@
+//! The scenarios that need no kernel: the decision core beside independent models of it.
+
+mod bucket;
+mod parser;

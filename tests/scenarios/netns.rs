@@ -1,0 +1,141 @@
+//! Real traffic between network namespaces.
+
+mod instances;
+mod lifetime;
+mod limits;
+mod neighbour;
+mod wire;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    thread,
+    time::Duration,
+};
+
+use limiter_tests::{
+    command::{Limiter, Outcome},
+    leak::Footprint,
+    packet::Frame,
+    sandbox::{BPFFS, Sandbox},
+    topology::{Port, Topology},
+    traffic::{Arrivals, Receiver, Sender, Sent, Stop, send_together},
+};
+use serde_json::Value;
+
+/// Options that make small maps, which are made faster.
+const SMALL: &str = "--sources 4096 --connections 4096 --overrides 64";
+
+/// Two hosts, with limiter on the router.
+struct Net {
+    hosts: Topology,
+    limiter: Limiter,
+}
+
+impl Net {
+    /// Nothing is attached.
+    fn new() -> Self {
+        let hosts = Topology::new(&Sandbox::new().unwrap()).unwrap();
+        let limiter = Limiter::new(&hosts.router).unwrap();
+        Self { hosts, limiter }
+    }
+
+    /// Attached to the router's `eth0` with these further options.
+    fn attached(options: &str) -> Self {
+        let net = Self::new();
+        net.run(&format!("attach eth0 {SMALL} {options}"));
+        net
+    }
+
+    /// Runs a command that has to end well.
+    #[track_caller]
+    fn run(&self, arguments: &str) -> Outcome {
+        self.limiter.run(arguments).done().unwrap()
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &str) -> Value {
+        self.limiter.run(arguments).json().unwrap()
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter")).unwrap()
+    }
+
+    /// Sends a frame from the client to the router at a pace, with their MAC addresses.
+    fn sender(&self, per_second: u64, frame: Frame) -> Sender {
+        let (from, to) = (&self.hosts.client_port, &self.hosts.router_port);
+        let frame = frame.macs(from.mac, to.mac).build();
+        Sender::new(&self.hosts.client.namespace, from, per_second, frame).unwrap()
+    }
+
+    /// UDP datagrams to the router.
+    fn udp(&self, source: impl Into<IpAddr>) -> Frame {
+        let source = source.into();
+        let to = self.hosts.router_port.address_like(source);
+        Frame::udp(source, to, 40_000, 9).payload(18)
+    }
+
+    /// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them; what
+    /// they sent and what arrived.
+    fn flood(
+        &self,
+        senders: &mut [Sender],
+        length: Duration,
+        meanwhile: impl FnOnce(&Stop),
+    ) -> (Vec<Sent>, Arrivals) {
+        let Topology { router, router_port, .. } = &self.hosts;
+        let receiver = Receiver::start(&router.namespace, router_port).unwrap();
+        let sent = send(senders, length, meanwhile);
+        (sent, receiver.finish().unwrap())
+    }
+
+    /// What limiter counted of a source: passed and dropped.
+    fn counted(&self, source: &str) -> (u64, u64) {
+        let top = self.json("top -j -n 100000");
+        let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source);
+        let count = |name| entry.map_or(0, |entry| entry[name].as_u64().unwrap());
+        (count("passed"), count("dropped"))
+    }
+}
+
+/// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them.
+fn send(senders: &mut [Sender], length: Duration, meanwhile: impl FnOnce(&Stop)) -> Vec<Sent> {
+    let stop = Stop::default();
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| send_together(senders, length, &stop).unwrap());
+        meanwhile(&stop);
+        sending.join().unwrap()
+    })
+}
+
+/// Asserts that a limit of this rate and burst admitted `passed` of what was sent from one source:
+/// never more than it may, and not noticeably less.
+#[track_caller]
+fn assert_admitted(what: &str, passed: u64, sent: &Sent, per_second: f64, burst: u64) {
+    let most = burst as f64 + per_second * sent.time.as_secs_f64();
+    // Part of a token is enough for a packet, and frames are not as evenly apart as they were sent.
+    assert!(
+        passed as f64 <= most + 2.0,
+        "{what}: {passed} passed, at most {most:.1} may; {sent:?}"
+    );
+    let least = most.min(sent.packets as f64) * 0.99 - 2.0;
+    assert!(
+        passed as f64 >= least,
+        "{what}: {passed} passed, at least {least:.1} should; {sent:?}"
+    );
+}
+
+/// Source number so and so of IPv4.
+const fn v4(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, 0, number)
+}
+
+/// An address in the IPv6 /64 of this number.
+const fn v6(network: u16, host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0xf00, network, 0, 0, 0, host)
+}
+
+/// A frame with the MAC addresses of the ends of another wire.
+fn port_frame(frame: Frame, from: &Port, to: &Port) -> Vec<u8> {
+    frame.macs(from.mac, to.mac).build()
+}

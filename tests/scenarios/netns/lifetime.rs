@@ -1,0 +1,170 @@
+//! Enforcement goes on whatever happens to processes, policies, programs and interfaces.
+
+use std::{
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::topology::{Port, lay_wire};
+
+use super::{Net, assert_admitted, v4};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn killing_every_process_changes_nothing() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let watches: Vec<_> = ["watch --lines", "watch -j", "watch -i 50ms"]
+        .map(|watch| net.limiter.run(watch).to(Stdio::null()).start().unwrap())
+        .into();
+    let mut senders = [net.sender(20_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, 2 * SECOND, |_| {
+        thread::sleep(SECOND / 2);
+        watches.into_iter().for_each(kill);
+        assert!(net.hosts.router.sandbox.processes().unwrap().is_empty());
+    });
+    assert_admitted("after kill", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    let passed = arrivals.from(v4(10)).packets;
+    assert_eq!(net.counted("198.18.0.10"), (passed, sent[0].packets - passed));
+}
+
+#[test]
+fn commands_that_are_killed_leave_the_old_policy_or_the_new_one() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let mut before = net.json("limit list -j");
+    let mut senders = [net.sender(20_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        for number in 0..25_u64 {
+            let set = format!("limit set source --src 203.0.113.{number}/32 --rate 7/s");
+            let child = net.limiter.run(&set).to(Stdio::null()).start().unwrap();
+            thread::sleep(Duration::from_millis(number));
+            kill(child);
+            let after = net.json("limit list -j");
+            let overrides = |limits: &serde_json::Value| {
+                let source = limits.as_array().unwrap().iter().find(|l| l["name"] == "source");
+                let source = source.unwrap();
+                assert_eq!(
+                    (&source["rate_per_second"], &source["burst"]),
+                    (&1_000.into(), &200.into())
+                );
+                source["overrides"].as_array().unwrap().len()
+            };
+            assert!([0, 1].contains(&(overrides(&after) - overrides(&before))), "{after}");
+            before = after;
+        }
+        stop.stop();
+    });
+    assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    // Neither the lock nor half a policy stands in the way of the next command.
+    net.run("limit set source --rate 2kpps --burst 100");
+    let mut senders = [net.sender(20_000, net.udp(v4(11)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
+    assert_admitted("afterwards", arrivals.from(v4(11)).packets, &sent[0], 2e3, 100);
+}
+
+#[test]
+fn replacing_the_program_lets_no_packet_through_unlimited() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let mut senders = [net.sender(30_000, net.udp(v4(10)))];
+    let mut programs = Vec::new();
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        for _ in 0..20 {
+            let outcome = net.run("attach eth0 --replace");
+            assert!(outcome.stdout.contains("replaced"), "{outcome}");
+            programs.push(program(&net));
+        }
+        stop.stop();
+    });
+    programs.dedup();
+    assert_eq!(programs.len(), 20, "each time another program: {programs:?}");
+    let passed = arrivals.from(v4(10)).packets;
+    assert_admitted("20 replacements", passed, &sent[0], 1e3, 200);
+    assert_eq!(net.counted("198.18.0.10"), (passed, sent[0].packets - passed));
+}
+
+/// The id of the XDP program on the router's `eth0`.
+fn program(net: &Net) -> Option<u64> {
+    let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
+    link[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+#[test]
+fn a_change_of_policy_gives_no_source_a_fresh_burst() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let mut senders = [net.sender(20_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        for number in 0..20 {
+            net.run(&format!("limit set source --src 203.0.113.{number}/32 --rate 9/s"));
+            net.run(&format!("limit set syn --rate {}/s", number + 1));
+        }
+        stop.stop();
+    });
+    assert_admitted("40 changes", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+}
+
+#[test]
+fn a_new_rate_holds_from_when_it_is_set() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let mut senders = [net.sender(30_000, net.udp(v4(10)))];
+    let mut set = (Duration::ZERO, Duration::ZERO);
+    let (sent, arrivals) = net.flood(&mut senders, 3 * SECOND, |_| {
+        let start = Instant::now();
+        thread::sleep(SECOND);
+        set.0 = start.elapsed();
+        net.run("limit set source --rate 4kpps --burst 200");
+        set.1 = start.elapsed();
+    });
+    // The rate changed at some moment while the command ran.
+    let admitted = |moment: Duration| {
+        let after = sent[0].time.saturating_sub(moment);
+        200.0 + 1e3 * moment.as_secs_f64() + 4e3 * after.as_secs_f64()
+    };
+    let (most, least) = (admitted(set.0) + 1.0, admitted(set.1) * 0.99);
+    let passed = arrivals.from(v4(10)).packets as f64;
+    assert!((least..=most).contains(&passed), "{passed} of {least:.1} to {most:.1}");
+}
+
+#[test]
+fn detaching_leaves_nothing() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let footprint = net.footprint();
+    let mut senders = [net.sender(5_000, net.udp(v4(10)))];
+    net.flood(&mut senders, SECOND / 5, |_| {});
+    assert!(program(&net).is_some());
+    net.run("detach eth0");
+    assert_eq!(program(&net), None);
+    footprint.assert_gone().unwrap();
+    let (sent, arrivals) = net.flood(&mut senders, SECOND / 5, |_| {});
+    assert_eq!(arrivals.from(v4(10)).packets, sent[0].packets, "all passes afterwards");
+}
+
+#[test]
+fn an_interface_that_is_deleted_while_attached_can_be_forgotten() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let footprint = net.footprint();
+    net.hosts.router.ip("link delete dev eth0\n").unwrap();
+    let status = net.json("status -j");
+    assert_eq!(status["interfaces"][0]["name"], "eth0");
+    assert_eq!(status["interfaces"][0]["present"], false);
+    net.run("limit set source --rate 2kpps --burst 100");
+
+    // One of the same name is another interface.
+    let (client, router) = (&net.hosts.client, &net.hosts.router);
+    let (from, to): (Port, Port) = lay_wire(1, (client, "eth1"), (router, "eth0")).unwrap();
+    net.run("attach eth0");
+    let frame = super::port_frame(net.udp(v4(10)), &from, &to);
+    let sender = limiter_tests::traffic::Sender::new(&client.namespace, &from, 10_000, frame);
+    let receiver = limiter_tests::traffic::Receiver::start(&router.namespace, &to).unwrap();
+    let sent = super::send(&mut [sender.unwrap()], SECOND, |_| {});
+    let arrivals = receiver.finish().unwrap();
+    assert_admitted("the new interface", arrivals.from(v4(10)).packets, &sent[0], 2e3, 100);
+
+    net.run("detach --all");
+    footprint.assert_gone().unwrap();
+}

@@ -1,0 +1,144 @@
+//! The parser of the decision core against the reference, which was written apart from it: on every
+//! truncation of every kind of frame, on mutated frames, and on the cases that get past parsers.
+
+mod directed;
+mod mutation;
+
+use std::{collections::BTreeMap, fmt, thread};
+
+use limiter_common::{
+    address::Address,
+    packet::{Anomaly, Fragment, Packet, parse},
+    reason::Reason,
+};
+use limiter_tests::{
+    packet::kinds,
+    reference::{Reference, ReferenceAnomaly, ReferenceFragment, reference},
+};
+
+use self::mutation::{Random, mutate};
+
+/// Mutated frames that are compared.
+const STEPS: u64 = 1_200_000;
+/// Where they start, unless the environment variable says otherwise.
+const SEED: u64 = 0x6c69_6d69_7465_7231;
+const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
+
+/// One frame to compare on; names itself when anything in the comparison fails.
+struct Case<'a> {
+    name: &'a dyn fmt::Display,
+    frame: &'a [u8],
+}
+
+impl Drop for Case<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let bytes: Vec<_> = self.frame.iter().map(|byte| format!("{byte:02x}")).collect();
+            eprintln!("{}: {} bytes: {}", self.name, self.frame.len(), bytes.join(" "));
+        }
+    }
+}
+
+/// Asserts that parser and reference agree on `frame` and returns what they say.
+fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
+    let _case = Case { name, frame };
+    let expected = reference(frame);
+    let (observed, reason) = match parse(frame) {
+        None => (Some(Reference::NonIp), Reason::NonIp),
+        Some(packet) => (as_reference(&packet), Reason::conform(&packet)),
+    };
+    assert_eq!(observed.as_ref(), Some(&expected));
+    assert_eq!(reason.name(), expected.reason());
+    expected
+}
+
+/// What the parser says in the words of the reference; `None` if it gives no key of a connection or
+/// one without addresses.
+fn as_reference(packet: &Packet) -> Option<Reference> {
+    if packet.anomaly == Anomaly::Unreadable {
+        assert_eq!(packet.source, Address::NONE);
+        return Some(Reference::Unreadable);
+    }
+    let key = packet.connection();
+    let ports = packet.ports;
+    assert_eq!(key.source, packet.source);
+    assert_eq!(key.protocol, u32::from(packet.protocol));
+    assert_eq!(key.ports, (u32::from(ports.source) << 16) | u32::from(ports.destination));
+    let destination = Address { words: key.destination, ..key.source };
+    Some(Reference::Ip {
+        source: packet.source.try_into().ok()?,
+        destination: destination.try_into().ok()?,
+        protocol: packet.protocol,
+        ports: (ports.source, ports.destination),
+        tcp_flags: packet.tcp_flags.get(),
+        fragment: match packet.fragment {
+            Fragment::Whole => ReferenceFragment::Whole,
+            Fragment::First => ReferenceFragment::First,
+            Fragment::Later(offset) => ReferenceFragment::Later(offset),
+        },
+        anomaly: match packet.anomaly {
+            Anomaly::None => ReferenceAnomaly::None,
+            Anomaly::Unreadable => return None,
+            Anomaly::Malformed => ReferenceAnomaly::Malformed,
+            Anomaly::ExtensionBound => ReferenceAnomaly::ExtensionBound,
+        },
+        may_open: packet.may_open(),
+    })
+}
+
+#[test]
+fn every_truncation_of_every_kind() {
+    for (name, frame) in kinds() {
+        let whole = check(&name, &frame);
+        for length in 0..=frame.len() {
+            let part = check(&format_args!("{name} cut to {length}"), &frame[..length]);
+            // A cut may hide everything, but it never makes another source or destination.
+            if let (
+                Reference::Ip { source, destination, .. },
+                Reference::Ip { source: whole_source, destination: whole_destination, .. },
+            ) = (part, &whole)
+            {
+                assert_eq!((source, destination), (*whole_source, *whole_destination), "{name}");
+            }
+        }
+    }
+}
+
+/// The frame at `step` depends on nothing but the seed and the step.
+#[test]
+fn mutated_frames() {
+    let seed = std::env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap());
+    let kinds = kinds();
+    let mut seen = BTreeMap::new();
+    let mut frame = Vec::new();
+    for step in 0..STEPS {
+        let mut random = Random::new(seed, step);
+        let (name, kind) = random.pick(&kinds);
+        frame.clone_from(kind);
+        for _ in 0..=random.below(4) {
+            mutate(&mut random, &mut frame, &kinds);
+        }
+        let name = format_args!("{SEED_VARIABLE}={seed}, step {step}, made of {name}");
+        *seen.entry(class(&check(&name, &frame))).or_insert(0_u32) += 1;
+    }
+    // If mutations stopped reaching a case, their number would prove nothing.
+    for class in [
+        "non_ip",
+        "unreadable",
+        "conform",
+        "conform, may open",
+        "fragment",
+        "fragment, may open",
+        "malformed",
+        "malformed, may open",
+        "extension_bound, may open",
+    ] {
+        let count = seen.get(class).copied().unwrap_or_default();
+        assert!(count >= 3_000, "only {count} frames were {class}, of {seen:?}");
+    }
+}
+
+fn class(frame: &Reference) -> String {
+    let may_open = matches!(frame, Reference::Ip { may_open: true, .. });
+    format!("{}{}", frame.reason(), if may_open { ", may open" } else { "" })
+}

@@ -1,0 +1,389 @@
+//! Frames made to get past a parser, with what must come of each spelled out.
+
+use std::net::IpAddr;
+
+use limiter_tests::{
+    packet::{ACK, Extension, FIN, Frame, IPV4, IPV6, SYN, TAGS},
+    reference::{Reference, ReferenceAnomaly, ReferenceFragment, UNKNOWN_PROTOCOL},
+};
+
+use super::check;
+
+const A4: [u8; 4] = [192, 0, 2, 1];
+const B4: [u8; 4] = [198, 51, 100, 1];
+const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
+const B6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 2];
+const PORTS: (u16, u16) = (40_000, 443);
+/// Bytes before the IP header of a frame without tags.
+const ETHERNET: usize = 14;
+
+const WHOLE: ReferenceFragment = ReferenceFragment::Whole;
+const FIRST: ReferenceFragment = ReferenceFragment::First;
+const NONE: ReferenceAnomaly = ReferenceAnomaly::None;
+const MALFORMED: ReferenceAnomaly = ReferenceAnomaly::Malformed;
+const EXTENSION_BOUND: ReferenceAnomaly = ReferenceAnomaly::ExtensionBound;
+
+fn tcp4(flags: u8) -> Frame {
+    Frame::tcp(A4, B4, PORTS.0, PORTS.1, flags)
+}
+
+fn tcp6(flags: u8) -> Frame {
+    Frame::tcp(A6, B6, PORTS.0, PORTS.1, flags)
+}
+
+/// What is expected of a packet; what is not said is as in a plain TCP SYN.
+#[derive(Clone, Copy)]
+struct Expected {
+    protocol: u8,
+    ports: (u16, u16),
+    tcp_flags: Option<u8>,
+    fragment: ReferenceFragment,
+    anomaly: ReferenceAnomaly,
+    may_open: bool,
+}
+
+const TCP_SYN: Expected = Expected {
+    protocol: 6,
+    ports: PORTS,
+    tcp_flags: Some(SYN),
+    fragment: WHOLE,
+    anomaly: NONE,
+    may_open: true,
+};
+/// TCP of which nothing could be read.
+const HIDDEN_TCP: Expected =
+    Expected { ports: (0, 0), tcp_flags: None, anomaly: MALFORMED, ..TCP_SYN };
+/// A chain of headers that leads nowhere.
+const LOST: Expected = Expected { protocol: UNKNOWN_PROTOCOL, ..HIDDEN_TCP };
+
+/// Asserts that parser, reference and `expected` agree on a packet between the addresses of this file.
+fn expect(name: &str, frame: &[u8], expected: Expected) {
+    let observed = check(&name, frame);
+    let (source, destination): (IpAddr, IpAddr) = match observed {
+        Reference::Ip { source: IpAddr::V6(_), .. } => (A6.into(), B6.into()),
+        _ => (A4.into(), B4.into()),
+    };
+    let Expected { protocol, ports, tcp_flags, fragment, anomaly, may_open } = expected;
+    let expected = Reference::Ip {
+        source,
+        destination,
+        protocol,
+        ports,
+        tcp_flags,
+        fragment,
+        anomaly,
+        may_open,
+    };
+    assert_eq!(observed, expected, "{name}");
+}
+
+#[test]
+fn four_tags_are_read_and_more_hide_the_source() {
+    for tag in TAGS {
+        for count in 0..=6 {
+            let mix = |frame| {
+                // Any mix of tags: the one under test outside, all in turn inside.
+                (0..count).fold(frame, |frame: Frame, i| {
+                    frame.tag(if i == 0 { tag } else { TAGS[i % 3] }, 7)
+                })
+            };
+            let name = format!("{count} tags, the first {tag:#x}");
+            for frame in [mix(tcp4(SYN)).build(), mix(tcp6(SYN)).build()] {
+                if count <= 4 {
+                    expect(&name, &frame, TCP_SYN);
+                } else {
+                    assert_eq!(check(&name, &frame), Reference::Unreadable, "{name}");
+                }
+            }
+            let arp = mix(Frame::other(0x0806, [0; 28])).build();
+            let verdict = if count <= 4 { Reference::NonIp } else { Reference::Unreadable };
+            assert_eq!(check(&name, &arp), verdict, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_header_of_the_other_version_hides_the_source() {
+    for version in 0..16 {
+        for (own, frame) in [(4, tcp4(SYN).build()), (6, tcp6(SYN).build())] {
+            let mut frame = frame;
+            frame[ETHERNET] = (version << 4) | (frame[ETHERNET] & 0x0f);
+            let name = format!("version {version} where {own} should be");
+            if version == own {
+                expect(&name, &frame, TCP_SYN);
+            } else {
+                assert_eq!(check(&name, &frame), Reference::Unreadable, "{name}");
+            }
+        }
+    }
+    let swapped = |ether_type: u16, mut frame: Vec<u8>| {
+        frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
+        check(&"ethertype of the other version", &frame)
+    };
+    assert_eq!(swapped(IPV6, tcp4(SYN).payload(40).build()), Reference::Unreadable);
+    assert_eq!(swapped(IPV4, tcp6(SYN).build()), Reference::Unreadable);
+}
+
+#[test]
+fn options_move_the_transport_header() {
+    for words in 0..=10_u8 {
+        let frame = tcp4(SYN).options(&vec![1; 4 * usize::from(words)]).build();
+        expect(&format!("{words} words of options"), &frame, TCP_SYN);
+        // Any other header length is a lie, which must not reach beyond the datagram.
+        for ihl in 0..16 {
+            let mut frame = frame.clone();
+            frame[ETHERNET] = 0x40 | ihl;
+            let name = format!("{words} words of options, {ihl} words declared");
+            let beyond = usize::from(ihl) * 4 > frame.len() - ETHERNET;
+            if ihl < 5 || beyond {
+                expect(&name, &frame, HIDDEN_TCP);
+            } else {
+                check(&name, &frame);
+            }
+        }
+    }
+    // As long as declared, but longer than the datagram is declared.
+    let options = tcp4(SYN).options(&[1; 40]);
+    expect("options cut", &options.clone().declared_length(59).build(), HIDDEN_TCP);
+    expect("options alone", &options.declared_length(60).build(), HIDDEN_TCP);
+}
+
+#[test]
+fn a_lying_length_hides_nothing_but_headers_beyond_it() {
+    for declared in 0..=120_u16 {
+        let tcp = |header: u16| match declared.checked_sub(header) {
+            Some(20) => TCP_SYN,
+            Some(14..20) => Expected { anomaly: MALFORMED, ..TCP_SYN },
+            Some(4..14) => Expected { ports: PORTS, ..HIDDEN_TCP },
+            Some(21..) => Expected { anomaly: MALFORMED, ..TCP_SYN },
+            _ => HIDDEN_TCP,
+        };
+        let name = format!("declared length {declared}");
+        expect(&name, &tcp4(SYN).declared_length(declared).build(), tcp(20));
+        expect(&name, &tcp6(SYN).declared_length(declared).build(), tcp(0));
+        expect(&name, &tcp4(SYN).tag(0x8100, 1).declared_length(declared).build(), tcp(20));
+    }
+    for declared in [1_000, 0x7fff, 0xffff] {
+        let malformed = Expected { anomaly: MALFORMED, ..TCP_SYN };
+        expect("declared far beyond", &tcp4(SYN).declared_length(declared).build(), malformed);
+        expect("declared far beyond", &tcp6(SYN).declared_length(declared).build(), malformed);
+    }
+}
+
+#[test]
+fn padding_is_never_a_header() {
+    // An innocent segment, such as a trailer pretends to be.
+    let innocent = tcp4(ACK | FIN).build().split_off(ETHERNET + 20);
+    let bare4 = Frame::ip(A4, B4, 6).trailer(&innocent).build();
+    expect("IPv4 header alone", &bare4, HIDDEN_TCP);
+    let bare6 = Frame::ip(A6, B6, 6).trailer(&innocent).build();
+    expect("IPv6 header alone", &bare6, HIDDEN_TCP);
+    for (name, extension) in [
+        ("options", Extension::destination_options(0)),
+        ("atomic fragment", Extension::fragment(1, 0, false)),
+        ("authentication", Extension::authentication(4)),
+    ] {
+        let frame = Frame::ip(A6, B6, 6).extension(extension.clone()).trailer(&innocent);
+        expect(&format!("{name} alone"), &frame.build(), HIDDEN_TCP);
+        let hidden = extension.bytes(6);
+        let frame = Frame::ip(A6, B6, extension.number()).trailer(&hidden).trailer(&innocent);
+        expect(&format!("{name} in the padding"), &frame.build(), LOST);
+    }
+    // A segment that is all there is not changed by what comes behind it.
+    for frame in [tcp4(SYN), tcp6(SYN)] {
+        expect("padded", &frame.clone().padded().build(), TCP_SYN);
+        expect("trailer", &frame.trailer(&innocent).build(), TCP_SYN);
+    }
+}
+
+#[test]
+fn a_tiny_first_fragment_may_open() {
+    let segment = tcp4(ACK).build().split_off(ETHERNET + 20);
+    for length in 0..=20 {
+        for source in [Frame::ip(A4, B4, 6), Frame::ip(A6, B6, 6)] {
+            let frame = source.bytes(&segment[..length]).fragment(1, 0, true).build();
+            let tcp_flags = (length > 13).then_some(ACK);
+            let expected = Expected {
+                ports: if length < 4 { (0, 0) } else { PORTS },
+                tcp_flags,
+                fragment: FIRST,
+                anomaly: if length < 20 { MALFORMED } else { NONE },
+                may_open: tcp_flags.is_none(),
+                ..TCP_SYN
+            };
+            expect(&format!("first fragment with {length} bytes of TCP"), &frame, expected);
+        }
+    }
+}
+
+#[test]
+fn a_later_fragment_has_no_ports_and_may_open_where_flags_are() {
+    let segment = tcp4(ACK).build().split_off(ETHERNET + 20);
+    for offset in [1, 2, 3, 185, 0x1000, 0x1fff] {
+        for more in [false, true] {
+            for protocol in [6, 17, 132, 1, 58, 50, 253] {
+                for source in [Frame::ip(A4, B4, protocol), Frame::ip(A6, B6, protocol)] {
+                    let frame = source.bytes(&segment).fragment(1, offset, more).build();
+                    let expected = Expected {
+                        protocol,
+                        anomaly: NONE,
+                        fragment: ReferenceFragment::Later(offset),
+                        may_open: protocol == 6 && offset == 1,
+                        ..HIDDEN_TCP
+                    };
+                    let name = format!("protocol {protocol}, offset {offset}, more {more}");
+                    expect(&name, &frame, expected);
+                }
+            }
+        }
+    }
+    // An overlap is no less of a fragment when the datagram is cut inside it.
+    for length in 0..20 {
+        let frame = Frame::ip(A4, B4, 6).bytes(&segment[..length]).fragment(1, 1, false).build();
+        let fragment = ReferenceFragment::Later(1);
+        expect("short overlap", &frame, Expected { fragment, anomaly: NONE, ..HIDDEN_TCP });
+    }
+}
+
+#[test]
+fn eight_extension_headers_are_walked() {
+    let extensions = [
+        Extension::hop_by_hop(0),
+        Extension::destination_options(1),
+        Extension::routing(2),
+        Extension::fragment(1, 0, false),
+        Extension::authentication(3),
+        Extension::mobility(0),
+        Extension::host_identity(0),
+        Extension::shim6(5),
+    ];
+    for count in 0..=12 {
+        let expected = |fragment| match count {
+            0..=8 => Expected { fragment, ..TCP_SYN },
+            _ => Expected { anomaly: EXTENSION_BOUND, fragment, ..LOST },
+        };
+        for extension in &extensions {
+            let frame = (0..count).fold(tcp6(SYN), |f, _| f.extension(extension.clone()));
+            let name = format!("{count} headers {}", extension.number());
+            expect(&name, &frame.build(), expected(WHOLE));
+        }
+        let all = extensions.iter().cycle().take(count).cloned();
+        let mixed = all.fold(tcp6(SYN), Frame::extension);
+        expect(&format!("{count} headers"), &mixed.build(), expected(WHOLE));
+        let mixed = extensions.iter().skip(4).cycle().take(count.saturating_sub(1)).cloned();
+        let first = mixed.fold(tcp6(SYN).fragment(1, 0, true), Frame::extension);
+        if count > 0 {
+            expect(&format!("first fragment, {count} headers"), &first.build(), expected(FIRST));
+        }
+    }
+    // A lying length is the graver of two faults.
+    let nine = (0..9).fold(tcp6(SYN), |f, _| f.extension(Extension::destination_options(0)));
+    expect("nine headers, cut short", &nine.declared_length(1_000).build(), LOST);
+}
+
+#[test]
+fn a_long_extension_header_ends_inside_the_datagram_or_hides_the_protocol() {
+    for extension in [
+        Extension::hop_by_hop(255),
+        Extension::routing(255),
+        Extension::destination_options(255),
+        Extension::mobility(255),
+        Extension::authentication(255),
+    ] {
+        let name = format!("header {} of the greatest length", extension.number());
+        let length = extension.bytes(6).len() as u16;
+        let frame = tcp6(SYN).extension(extension);
+        expect(&name, &frame.build(), TCP_SYN);
+        expect(&name, &frame.clone().declared_length(length).build(), HIDDEN_TCP);
+        expect(&name, &frame.clone().declared_length(length - 1).build(), LOST);
+        expect(&name, &frame.declared_length(1).build(), LOST);
+    }
+    // All eight at once, as far as a frame can go.
+    let frame = (0..8).fold(tcp6(SYN), |f, _| f.extension(Extension::destination_options(255)));
+    expect("eight headers of the greatest length", &frame.build(), TCP_SYN);
+}
+
+#[test]
+fn authentication_is_walked_in_ipv6_and_final_in_ipv4() {
+    for words in 0..=12 {
+        let frame = tcp6(SYN).extension(Extension::authentication(words)).build();
+        expect(&format!("authentication of {words} words"), &frame, TCP_SYN);
+    }
+    let quiet = Expected { anomaly: NONE, may_open: false, ..HIDDEN_TCP };
+    let header = Extension::authentication(4).bytes(6);
+    let frame = Frame::ip(A4, B4, 51).bytes(&header).bytes(&[0; 20]).build();
+    expect("authentication in IPv4", &frame, Expected { protocol: 51, ..quiet });
+    for protocol in [50, 59] {
+        for frame in [Frame::ip(A4, B4, protocol), Frame::ip(A6, B6, protocol)] {
+            let frame = frame.payload(40).build();
+            expect("ESP or nothing", &frame, Expected { protocol, ..quiet });
+        }
+    }
+}
+
+#[test]
+fn a_jumbogram_is_all_that_there_is() {
+    let jumbo = tcp6(SYN).extension(Extension::jumbo(28)).declared_length(0);
+    expect("jumbogram", &jumbo.build(), TCP_SYN);
+    expect("jumbogram with a trailer", &jumbo.clone().trailer(&[0xff; 9]).build(), TCP_SYN);
+    let empty = Frame::ip(A6, B6, 0).declared_length(0).build();
+    expect("jumbogram of nothing", &empty, LOST);
+    // Without hop-by-hop options, a length of zero is one.
+    expect("nothing declared", &tcp6(SYN).declared_length(0).build(), HIDDEN_TCP);
+    let options = tcp6(SYN).extension(Extension::destination_options(0)).declared_length(0);
+    expect("nothing declared", &options.build(), LOST);
+}
+
+#[test]
+fn a_fragment_header_decides_wherever_it_is() {
+    let cases = [
+        ("atomic", &[(0, false)][..], WHOLE),
+        ("first", &[(0, true)], FIRST),
+        ("atomic, then first", &[(0, false), (0, true)], FIRST),
+        ("first, then atomic", &[(0, true), (0, false)], FIRST),
+        ("first twice", &[(0, true), (0, true)], FIRST),
+    ];
+    for (name, headers, fragment) in cases {
+        let frame =
+            headers.iter().fold(tcp6(SYN), |f, &(offset, more)| f.fragment(1, offset, more));
+        expect(name, &frame.build(), Expected { fragment, ..TCP_SYN });
+    }
+    for headers in [&[(0, false), (1, false)], &[(0, true), (1, true)]] {
+        let frame =
+            headers.iter().fold(tcp6(SYN), |f, &(offset, more)| f.fragment(1, offset, more));
+        let fragment = ReferenceFragment::Later(1);
+        let expected = Expected { fragment, anomaly: NONE, ..HIDDEN_TCP };
+        expect("later at last", &frame.build(), expected);
+    }
+    let options = Extension::destination_options(0);
+    let frame = tcp6(SYN).fragment(1, 3, true).extension(options).build();
+    let (fragment, protocol) = (ReferenceFragment::Later(3), 60);
+    let expected = Expected { fragment, protocol, anomaly: NONE, may_open: false, ..HIDDEN_TCP };
+    expect("later fragment of options", &frame, expected);
+    for length in 0..8 {
+        let frame = tcp6(SYN).fragment(1, 1, true).declared_length(length).build();
+        expect("fragment header cut", &frame, LOST);
+    }
+}
+
+#[test]
+fn only_a_syn_without_ack_opens() {
+    for flags in 0..=255_u8 {
+        let may_open = flags & SYN != 0 && flags & ACK == 0;
+        let expected = Expected { tcp_flags: Some(flags), may_open, ..TCP_SYN };
+        expect(&format!("flags {flags:#x}"), &tcp4(flags).build(), expected);
+        expect(&format!("flags {flags:#x}"), &tcp6(flags).build(), expected);
+    }
+}
+
+#[test]
+fn every_protocol_at_every_length() {
+    for protocol in 0..=255 {
+        for length in 0..=24 {
+            let name = format!("protocol {protocol} with {length} bytes");
+            check(&name, &Frame::ip(A4, B4, protocol).payload(length).build());
+            check(&name, &Frame::ip(A6, B6, protocol).payload(length).build());
+            check(&name, &Frame::ip(A6, B6, protocol).bytes(&vec![0; length]).build());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The BPF program in the kernel, run on frames that a test makes, mostly in virtual time.
+
+mod accuracy;
+mod change;
+mod clock;
+mod cpus;
+mod differential;
+mod frames;
+mod key;
+mod lifecycle;
+mod limits;
+#[path = "parser/mutation.rs"]
+mod mutation;
+mod naive;
+mod object;
+mod overrides;
+mod table;
+
+use std::{env, fmt, net::IpAddr, thread};
+
+use limiter_common::{
+    limit::{LIMITS, Limit},
+    rate::{Rate, SECOND},
+    reason::Reason,
+};
+use limiter_tests::{
+    packet::{Frame, SYN},
+    program::{Clock, SMALL, TestProgram},
+};
+use limiter_userspace::policy::{Bucket, Policy, units::prefix::parse_prefix};
+
+/// Where random runs start, unless the environment variable says otherwise.
+const SEED: u64 = 0x7072_6f67_7261_6d31;
+const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
+
+/// Where virtual time starts: some days after the machine did.
+const NOW: u64 = 1_000_000 * SECOND;
+/// A rate that adds nothing while virtual time stands still.
+const NEVER: Rate = Rate { packets: 1, period: 60 * SECOND };
+
+fn seed() -> u64 {
+    env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap())
+}
+
+/// Says what a test was at when anything in it fails.
+struct Case<'a>(&'a dyn fmt::Debug);
+
+impl Drop for Case<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{:?}", self.0);
+        }
+    }
+}
+
+/// One random run; says how to repeat it when anything in it fails.
+struct Run<'a> {
+    seed: u64,
+    run: u64,
+    of: &'a dyn fmt::Debug,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{SEED_VARIABLE}={}, run {}: {:?}", self.seed, self.run, self.of);
+        }
+    }
+}
+
+fn bucket(rate: Rate, burst: u64) -> Bucket {
+    Bucket::new(rate, burst).unwrap()
+}
+
+fn per_second(packets: u64, burst: u64) -> Bucket {
+    bucket(Rate::per_second(packets), burst)
+}
+
+/// A bucket that is not refilled while virtual time stands still.
+fn tokens(burst: u64) -> Bucket {
+    bucket(NEVER, burst)
+}
+
+/// A policy with these limits for every source.
+fn policy(limits: &[(Limit, Bucket)]) -> Policy {
+    let mut policy = Policy::default();
+    for (limit, bucket) in limits {
+        policy.set_default(*limit, *bucket).unwrap();
+    }
+    policy
+}
+
+fn set_override(policy: &mut Policy, limit: Limit, prefix: &str, bucket: Bucket) {
+    policy.set_override(limit, parse_prefix(prefix).unwrap(), bucket).unwrap();
+}
+
+/// A small instance at [`NOW`].
+fn program(policy: &Policy) -> TestProgram {
+    let mut program = TestProgram::new(SMALL, policy, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program
+}
+
+fn destination(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => [198, 51, 100, 1].into(),
+        IpAddr::V6(_) => [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1].into(),
+    }
+}
+
+/// A datagram from this address; all of one address are of one connection.
+fn udp(source: impl Into<IpAddr>) -> Vec<u8> {
+    let source = source.into();
+    Frame::udp(source, destination(source), 5_000, 53).payload(18).build()
+}
+
+/// A SYN from this address; all of one address are of one connection.
+fn syn(source: impl Into<IpAddr>) -> Vec<u8> {
+    let source = source.into();
+    Frame::tcp(source, destination(source), 40_000, 443, SYN).build()
+}
+
+/// How many frames were counted under a reason.
+fn counted(program: &TestProgram, reason: Reason) -> u64 {
+    program.counters().unwrap().reasons[reason.index()].packets
+}
+
+/// How many packets each limit was charged and how many it refused.
+fn tallies(program: &TestProgram) -> [(u64, u64); LIMITS] {
+    let limits = program.counters().unwrap().limits;
+    limits.map(|tally| (tally.conform.packets, tally.exceed.packets))
+}

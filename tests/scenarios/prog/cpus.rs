@@ -1,0 +1,201 @@
+//! Two CPUs at one bucket: what it holds is given out once.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Barrier,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use limiter_common::{
+    address::Address,
+    contract::ConnectionKey,
+    limit::{LIMITS, Limit},
+    rate::SECOND,
+    reason::Reason,
+};
+use limiter_tests::program::{
+    Clock, Runner, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
+};
+
+use super::{NOW, counted, destination, per_second, policy, program, syn, tallies, tokens};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+
+/// Runs `work` on two CPUs at once.
+fn on_two_cpus(program: &mut TestProgram, work: impl Fn(&Runner<'_>) + Sync) {
+    let runner = program.runner().unwrap();
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        for cpu in two_cpus().unwrap() {
+            let (runner, start, work) = (&runner, &start, &work);
+            scope.spawn(move || {
+                pin_to_cpu(cpu).unwrap();
+                start.wait();
+                work(runner);
+            });
+        }
+    });
+}
+
+fn received(program: &TestProgram) -> u64 {
+    program.counters().unwrap().reasons.iter().map(|tally| tally.packets).sum()
+}
+
+/// Tokens for most of what two CPUs [`offer`].
+const BURST: u64 = 1_500_000;
+
+/// Offers 900,000 packets: many in a row, which may have to wait for the other CPU's, and then many
+/// one by one, which never do.
+fn offer(runner: &Runner<'_>, frame: &[u8]) {
+    for _ in 0..6 {
+        runner.run_many(frame, 100_000).unwrap();
+    }
+    for _ in 0..300_000 {
+        runner.run(frame).unwrap();
+    }
+}
+
+/// Both CPUs were at it.
+fn check_shares(program: &TestProgram) {
+    let by_cpu = program.passed_by_cpu().unwrap();
+    let total: u64 = by_cpu.iter().sum();
+    println!("passed by CPU: {by_cpu:?}");
+    assert_eq!(by_cpu.iter().filter(|passed| **passed * 20 > total).count(), 2, "{by_cpu:?}");
+}
+
+/// Few packets may be dropped because others moved their bucket again and again.
+fn check_contended(program: &TestProgram) {
+    let (contended, received) = (counted(program, Reason::Contended), received(program));
+    println!("{contended} of {received} packets dropped undecided");
+    assert!(contended * 1_000 <= received, "{contended} of {received}");
+}
+
+#[test]
+fn a_burst_is_admitted_exactly_once() {
+    for limit in Limit::ALL {
+        let mut program = program(&policy(&[(limit, tokens(BURST))]));
+        on_two_cpus(&mut program, |runner| offer(runner, &syn(A)));
+        check_shares(&program);
+        check_contended(&program);
+        // What was left by packets that were dropped undecided is still there.
+        let late = program.run_many(&syn(A), 1_000).unwrap();
+        assert_eq!(program.passed().unwrap(), BURST, "{limit:?}, {late} of them late");
+        assert_eq!(tallies(&program)[limit.index()].0, BURST);
+        program.check_accounts().unwrap();
+        let source = program.source(&Address::v4(A)).unwrap().unwrap();
+        let dropped = received(&program) - BURST;
+        assert_eq!((source.passed.packets, source.dropped.packets), (BURST, dropped));
+    }
+}
+
+/// Asserts that every bucket of a source and of its one connection was charged so many packets.
+fn check_charged(program: &TestProgram, source: IpAddr, packets: u64, bursts: [u64; LIMITS]) {
+    const PORTS: u32 = (40_000 << 16) | 443;
+    let Address { words: destination, .. } = destination(source).into();
+    let key = ConnectionKey { source: source.into(), destination, ports: PORTS, protocol: 6 };
+    let entry = program.source(&key.source).unwrap().unwrap();
+    let connection = program.connection(&key).unwrap().unwrap();
+    let words = [connection.word, entry.words[0], entry.words[1]];
+    for ((limit, word), burst) in Limit::ALL.into_iter().zip(words).zip(bursts) {
+        let gcra = tokens(burst).rate.bucket(burst).unwrap();
+        assert_eq!(word, gcra.full(NOW) + packets * gcra.interval, "{source} {limit:?}");
+    }
+}
+
+/// What the others were charged for packets that the narrowest refused in the end is given back.
+#[test]
+fn all_limits_at_once_admit_the_least_of_their_bursts() {
+    for narrowest in Limit::ALL {
+        let bursts = Limit::ALL.map(|limit| BURST + u64::from(limit != narrowest));
+        let limits: Vec<_> = Limit::ALL.into_iter().zip(bursts.map(tokens)).collect();
+        let mut program = program(&policy(&limits));
+        on_two_cpus(&mut program, |runner| offer(runner, &syn(A)));
+        check_shares(&program);
+        check_contended(&program);
+        let late = program.run_many(&syn(A), 1_000).unwrap();
+        assert_eq!(program.passed().unwrap(), BURST, "{narrowest:?}, {late} of them late");
+        assert_eq!(tallies(&program).map(|(conform, _)| conform), [BURST; LIMITS]);
+        check_charged(&program, A.into(), BURST, bursts);
+        program.check_accounts().unwrap();
+    }
+}
+
+/// Two CPUs meet at source after source, make its entries at the same moment, and there is a token
+/// for one of their packets.
+#[test]
+fn of_two_packets_one_gets_the_only_token() {
+    const SOURCES: u32 = 10_000;
+    let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+    let mut program = program(&policy(&Limit::ALL.map(|limit| (limit, tokens(1)))));
+    let arrived = AtomicU32::new(0);
+    on_two_cpus(&mut program, |runner| {
+        for number in 0..SOURCES {
+            let frame = syn(source(number));
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < 2 * (number + 1) {
+                thread::yield_now();
+            }
+            runner.run(&frame).unwrap();
+        }
+    });
+    check_shares(&program);
+    let contended = counted(&program, Reason::Contended);
+    let late: u64 =
+        (0..SOURCES).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
+    assert_eq!(program.passed().unwrap(), u64::from(SOURCES), "{late} of them late");
+    // Most of these are the packet for which there was no token anyway.
+    println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * SOURCES);
+    assert!(contended * 20 <= 2 * u64::from(SOURCES), "{contended}");
+    for number in 0..SOURCES {
+        check_charged(&program, source(number), 1, [1; LIMITS]);
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Offers packets until one is refused, and tells between which times that was, at most `apart`
+/// nanoseconds.
+fn spend(runner: &Runner<'_>, frame: &[u8], apart: u64) -> (u64, u64) {
+    loop {
+        let before = monotonic();
+        let verdict = runner.run(frame).unwrap();
+        let after = monotonic();
+        if verdict == Verdict::Drop && after - before <= apart {
+            return (before, after);
+        }
+    }
+}
+
+#[test]
+fn a_rate_is_kept_on_two_cpus_in_real_time() {
+    const TIME: u64 = 2 * SECOND;
+    const RATE: u64 = 100_000;
+    // The machine may do something else for a second.
+    const BURST: u64 = RATE;
+    let frame = syn(A);
+    for limits in [&[Limit::Source][..], &Limit::ALL[..]] {
+        let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(RATE, BURST))).collect();
+        let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
+        let begin = monotonic();
+        program.run(&frame).unwrap();
+        let begun = monotonic();
+        // The full bucket: what comes while it is full is lost.
+        spend(&program.runner().unwrap(), &frame, SECOND);
+        on_two_cpus(&mut program, |runner| {
+            while monotonic() < begin + TIME {
+                runner.run_many(&frame, 100_000).unwrap();
+            }
+        });
+        let (ending, end) = spend(&program.runner().unwrap(), &frame, 100_000);
+        let passed = program.passed().unwrap();
+        let promised = |time: u64| BURST + time * RATE / SECOND;
+        let (least, most) = (promised(ending - begun), promised(end - begin));
+        println!("{passed} passed, {least} to {most} promised");
+        assert!(passed >= least - least / 1_000, "{passed} of {least}");
+        assert!(passed <= most + most / 1_000, "{passed} of {most}");
+        program.check_accounts().unwrap();
+        check_contended(&program);
+    }
+}

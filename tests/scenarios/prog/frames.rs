@@ -1,0 +1,189 @@
+//! Every frame is counted under the reason that a parser written apart gives it, and none gets past
+//! the limits of its source.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::{self, Debug},
+    hash::Hash,
+    net::{IpAddr, Ipv6Addr},
+    thread,
+};
+
+use limiter_common::{limit::Limit, reason::Reason};
+use limiter_tests::{
+    packet::{Extension, Frame, kinds},
+    program::{Clock, LONGEST, SHORTEST, SMALL, Sizes, TestProgram, Verdict},
+    reference::{Reference, reference},
+};
+use limiter_userspace::policy::Policy;
+
+use super::{
+    NOW, SEED_VARIABLE,
+    mutation::{Random, mutate},
+    policy, seed, tokens,
+};
+
+/// One frame; names itself when anything about it fails.
+struct Case<'a> {
+    name: &'a dyn fmt::Display,
+    frame: &'a [u8],
+}
+
+impl Drop for Case<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let bytes: Vec<_> = self.frame.iter().map(|byte| format!("{byte:02x}")).collect();
+            eprintln!("{}: {} bytes: {}", self.name, self.frame.len(), bytes.join(" "));
+        }
+    }
+}
+
+/// Calls `with` with every frame that the program can be run on: each kind of frame cut to every
+/// length, and `mutations` changed ones.
+fn for_each(mutations: u64, mut with: impl FnMut(&[u8])) {
+    let kinds = kinds();
+    for (name, frame) in &kinds {
+        for length in SHORTEST..=frame.len() {
+            let name = format_args!("{name} cut to {length}");
+            let case = Case { name: &name, frame: &frame[..length] };
+            with(case.frame);
+        }
+    }
+    let seed = seed();
+    let mut frame = Vec::new();
+    for step in 0..mutations {
+        let mut random = Random::new(seed, step);
+        let (name, kind) = random.pick(&kinds);
+        frame.clone_from(kind);
+        for _ in 0..=random.below(4) {
+            mutate(&mut random, &mut frame, &kinds);
+        }
+        if (SHORTEST..=LONGEST).contains(&frame.len()) {
+            let name = format_args!("{SEED_VARIABLE}={seed}, step {step}, made of {name}");
+            let case = Case { name: &name, frame: &frame };
+            with(case.frame);
+        }
+    }
+}
+
+/// Holds the program to the reasons of the reference.
+fn count_like_the_reference(mut program: TestProgram, mutations: u64) {
+    program.at(NOW).unwrap();
+    let mut expected = program.counters().unwrap().reasons;
+    for_each(mutations, |frame| {
+        assert_eq!(program.run(frame).unwrap(), Verdict::Pass);
+        let name = reference(frame).reason();
+        let reason = Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
+        let tally = &mut expected[reason.index()];
+        tally.packets += 1;
+        tally.bytes += frame.len() as u64;
+        assert_eq!(program.counters().unwrap().reasons, expected, "expected {name}");
+    });
+    program.check_accounts().unwrap();
+    // If mutations stopped reaching a case, their number would prove nothing.
+    for reason in Reason::ALL.into_iter().filter(|reason| !reason.drops()) {
+        let packets = expected[reason.index()].packets;
+        assert!(packets >= mutations / 500, "{packets} of {reason:?}");
+    }
+}
+
+#[test]
+fn reasons_are_those_of_the_reference() {
+    let program = TestProgram::new(SMALL, &Policy::default(), Clock::Test).unwrap();
+    count_like_the_reference(program, 200_000);
+}
+
+#[test]
+fn reasons_are_those_of_the_reference_for_packets_in_several_pieces() {
+    let program = TestProgram::with_frags(SMALL, &Policy::default(), Clock::Test).unwrap();
+    count_like_the_reference(program, 50_000);
+}
+
+/// What is beyond the first piece is payload; a packet is not malformed because it is long.
+#[test]
+fn a_packet_in_several_pieces_is_a_packet() {
+    const A: [u8; 4] = [10, 0, 0, 1];
+    const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
+    let mut program = TestProgram::with_frags(SMALL, &Policy::default(), Clock::Test).unwrap();
+    let mut expected = program.counters().unwrap().reasons;
+    for payload in [LONGEST - 42, LONGEST - 41, LONGEST, 5_000, 8_958, 60_000] {
+        for (frame, reason) in [
+            (Frame::udp(A, A, 1, 2), Reason::Conform),
+            (Frame::udp(A, A, 1, 2).fragment(1, 3, true), Reason::Fragment),
+            (Frame::udp(A6, A6, 1, 2).tag(0x8100, 5), Reason::Conform),
+            (Frame::udp(A6, A6, 1, 2).extension(Extension::routing(2)), Reason::Conform),
+            (Frame::udp(A, A, 1, 2).declared_length(65_535), Reason::Malformed),
+        ] {
+            let frame = frame.payload(payload).build();
+            assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
+            expected[reason.index()].packets += 1;
+            expected[reason.index()].bytes += frame.len() as u64;
+            let counted = program.counters().unwrap().reasons;
+            assert_eq!(counted, expected, "{payload} bytes, expected {reason:?}");
+        }
+    }
+    program.check_accounts().unwrap();
+}
+
+/// The bucket of a source under the default prefix lengths; `None` for sources that cannot be read.
+fn source(frame: &Reference) -> Option<IpAddr> {
+    match *frame {
+        Reference::Ip { source: IpAddr::V6(source), .. } => {
+            Some(Ipv6Addr::from_bits(source.to_bits() >> 64 << 64).into())
+        }
+        Reference::Ip { source, .. } => Some(source),
+        _ => None,
+    }
+}
+
+/// Runs all frames under one limit; `key` tells which bucket of that limit a frame is charged to.
+fn hold<K: Eq + Hash + Debug>(limit: Limit, key: impl Fn(&Reference) -> Option<K>) {
+    const BURST: u32 = 4;
+    let sizes = Sizes { sources: 1 << 18, connections: 1 << 18, overrides: 1 };
+    let limits = policy(&[(limit, tokens(BURST.into()))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let mut spent: HashMap<K, u32> = HashMap::new();
+    let mut verdicts: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
+    for_each(60_000, |frame| {
+        let what = reference(frame);
+        let expected = match key(&what) {
+            None => Verdict::Pass,
+            Some(key) => {
+                let spent = spent.entry(key).or_default();
+                *spent += 1;
+                if *spent > BURST { Verdict::Drop } else { Verdict::Pass }
+            }
+        };
+        assert_eq!(program.run(frame).unwrap(), expected, "{what:?}");
+        verdicts.entry(what.reason()).or_default()[expected as usize] += 1;
+    });
+    program.check_accounts().unwrap();
+    assert!(verdicts["malformed"][Verdict::Drop as usize] > 1_000, "{verdicts:?}");
+    assert_eq!(verdicts["non_ip"][Verdict::Drop as usize], 0, "{verdicts:?}");
+}
+
+#[test]
+fn no_frame_gets_past_the_limit_of_its_source() {
+    hold(Limit::Source, |frame| (*frame != Reference::NonIp).then(|| source(frame)));
+}
+
+#[test]
+fn no_frame_that_may_open_a_connection_gets_past_the_limit_of_syns() {
+    hold(Limit::Syn, |frame| match frame {
+        Reference::Unreadable | Reference::Ip { may_open: true, .. } => Some(source(frame)),
+        _ => None,
+    });
+}
+
+#[test]
+fn no_frame_gets_past_the_limit_of_its_connection() {
+    hold(Limit::Connection, |frame| match *frame {
+        Reference::NonIp => None,
+        // All of them are one connection, as they are of one source.
+        Reference::Unreadable => Some(None),
+        Reference::Ip { source, destination, ports, protocol, .. } => {
+            Some(Some((source, destination, ports, protocol)))
+        }
+    });
+}

@@ -1,0 +1,204 @@
+//! What each limit is about, how they are asked together, and what is counted.
+
+use std::net::IpAddr;
+
+use limiter_common::{
+    address::Address,
+    contract::{ConnectionKey, Tally},
+    limit::Limit,
+    reason::Reason,
+};
+use limiter_tests::{
+    packet::{ACK, Extension, FIN, Frame, PSH, RST, SYN, kinds},
+    program::{TestProgram, Verdict},
+};
+use limiter_userspace::policy::Policy;
+
+use super::{counted, destination, policy, program, syn, tallies, tokens, udp};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [198, 51, 100, 1];
+const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
+const B6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
+
+#[test]
+fn a_syn_is_what_opens_a_connection_or_might() {
+    const ECN: u8 = 0xc0;
+    let tcp = |flags| Frame::tcp(A, B, 1, 2, flags);
+    let tcp6 = |flags| Frame::tcp(A6, B6, 1, 2, flags);
+    let options = |frame: Frame| frame.extension(Extension::destination_options(0));
+    let opening = [
+        tcp(SYN),
+        tcp(SYN | ECN),
+        tcp(SYN | PSH).payload(100),
+        tcp(SYN | FIN),
+        tcp(SYN).options(&[1; 40]),
+        tcp(SYN).tag(0x88a8, 1).tag(0x8100, 2),
+        tcp(SYN).payload(8).fragment(1, 0, true),
+        // The flags are in another fragment, or can be overwritten by this one.
+        Frame::ip(A, B, 6).payload(8).fragment(1, 0, true),
+        tcp(ACK).fragment(1, 1, false),
+        tcp(ACK).declared_length(33),
+        tcp6(SYN),
+        options(tcp6(SYN)),
+        // Nobody knows what is behind these.
+        (0..9).fold(tcp6(ACK), |frame, _| options(frame)),
+    ];
+    let other = [
+        tcp(SYN | ACK),
+        tcp(ACK),
+        tcp(RST),
+        tcp(FIN | ACK),
+        tcp(0),
+        tcp(ACK).fragment(1, 2, false),
+        Frame::udp(A, B, 1, 2),
+        Frame::echo(A, B, 1, 2),
+        Frame::ip(A, B, 50).payload(40),
+        tcp6(SYN | ACK),
+        options(tcp6(RST)),
+        Frame::udp(A6, B6, 1, 2),
+    ];
+    let mut program = program(&policy(&[(Limit::Syn, tokens(3))]));
+    for (frames, passed) in [(&opening[..], 3), (&other[..], 10)] {
+        for frame in frames {
+            program.forget().unwrap();
+            assert_eq!(program.run_many(&frame.build(), 10).unwrap(), passed, "{frame:?}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_a_source_a_destination_two_ports_and_a_protocol() {
+    let mut program = program(&policy(&[(Limit::Connection, tokens(4))]));
+    let other = [198, 51, 100, 2];
+    let connections = [
+        Frame::udp(A, B, 1, 2),
+        Frame::udp([10, 0, 0, 2], B, 1, 2),
+        Frame::udp(A, other, 1, 2),
+        Frame::udp(A, B, 3, 2),
+        Frame::udp(A, B, 1, 3),
+        Frame::udp(A, B, 2, 1),
+        Frame::tcp(A, B, 1, 2, ACK),
+        Frame::sctp(A, B, 1, 2),
+        Frame::udp(A6, B6, 1, 2),
+        Frame::udp(A6, [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 2], 1, 2),
+        // A source is a /64, a connection is not.
+        Frame::udp([0x2001, 0xdb8, 0, 0, 0, 0, 0, 2], B6, 1, 2),
+    ];
+    for frame in &connections {
+        assert_eq!(program.run_many(&frame.build(), 9).unwrap(), 4, "{frame:?}");
+    }
+    // These are of the connections above.
+    for frame in [
+        Frame::udp(A, B, 1, 2).payload(300).tag(0x8100, 1),
+        Frame::udp(A, B, 1, 2).options(&[1; 8]),
+        Frame::udp(A, B, 1, 2).payload(8).fragment(1, 0, true),
+        Frame::tcp(A, B, 1, 2, SYN),
+        Frame::udp(A6, B6, 1, 2).extension(Extension::routing(1)),
+    ] {
+        assert_eq!(program.run_many(&frame.build(), 9).unwrap(), 0, "{frame:?}");
+    }
+    // Without ports, all of two addresses and a protocol are one.
+    let fragment = |offset| Frame::udp(A, B, 1, 2).payload(8).fragment(1, offset, true).build();
+    let echo = |number| Frame::echo(A, B, number, number).build();
+    for frames in [[fragment(2), fragment(3)], [echo(1), echo(2)]] {
+        assert_eq!(program.run_many(&frames[0], 3).unwrap(), 3);
+        assert_eq!(program.run_many(&frames[1], 9).unwrap(), 1);
+    }
+}
+
+#[test]
+fn the_narrow_limit_is_asked_before_the_wide() {
+    let limits = [(Limit::Connection, 2), (Limit::Syn, 3), (Limit::Source, 5)];
+    let mut program = program(&policy(&limits.map(|(limit, burst)| (limit, tokens(burst)))));
+    let port = |port| Frame::tcp(A, B, port, 2, SYN).build();
+    assert_eq!(program.run_many(&port(1), 4).unwrap(), 2);
+    assert_eq!(tallies(&program), [(2, 2), (2, 0), (2, 0)]);
+    assert_eq!(program.run_many(&port(2), 4).unwrap(), 1);
+    assert_eq!(tallies(&program), [(3, 2), (3, 3), (3, 0)]);
+    assert_eq!(program.run_many(&udp(A), 4).unwrap(), 2);
+    assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 0)]);
+    assert_eq!(program.run_many(&Frame::udp(A, B, 9, 9).build(), 4).unwrap(), 0);
+    assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 4)]);
+    // Everything is over its limit now, and the narrowest says so.
+    assert_eq!(program.run_many(&port(1), 1).unwrap(), 0);
+    assert_eq!(program.run_many(&port(3), 1).unwrap(), 0);
+    assert_eq!(tallies(&program), [(5, 5), (3, 4), (5, 4)]);
+    let reasons = [Reason::Conform, Reason::ConnectionExceed, Reason::SynExceed];
+    assert_eq!(reasons.map(|reason| counted(&program, reason)), [5, 5, 4]);
+    assert_eq!(counted(&program, Reason::SourceExceed), 4);
+    program.check_accounts().unwrap();
+}
+
+/// The words of the buckets of a source and of one of its connections.
+fn words(program: &TestProgram, connection: &ConnectionKey) -> ([u64; 2], Option<u64>) {
+    let source = program.source(&connection.source).unwrap().unwrap();
+    let connection = program.connection(connection).unwrap();
+    (source.words, connection.map(|connection| connection.word))
+}
+
+#[test]
+fn a_refused_packet_is_charged_nowhere() {
+    const PORTS: u32 = (40_000 << 16) | 443;
+    let source = IpAddr::from(A);
+    let Address { words: destination, .. } = destination(source).into();
+    let key = ConnectionKey { source: source.into(), destination, ports: PORTS, protocol: 6 };
+    for small in Limit::ALL {
+        let bursts = Limit::ALL.map(|limit| (limit, tokens(if limit == small { 4 } else { 40 })));
+        let mut program = program(&policy(&bursts));
+        assert_eq!(program.run_many(&syn(A), 4).unwrap(), 4);
+        let before = words(&program, &key);
+        assert_eq!(program.run_many(&syn(A), 1_000).unwrap(), 0);
+        assert_eq!(words(&program, &key), before, "{small:?}");
+        let mut expected = [(4, 0); 3];
+        expected[small.index()].1 = 1_000;
+        assert_eq!(tallies(&program), expected);
+
+        // A connection that is never admitted does not take a place in the table.
+        if small != Limit::Connection {
+            let frame = Frame::tcp(A, B, 7, 7, SYN).build();
+            assert_eq!(program.run_many(&frame, 10).unwrap(), 0);
+            let refused = ConnectionKey { ports: (7 << 16) | 7, ..key };
+            assert_eq!(program.connection(&refused).unwrap(), None);
+            assert_eq!(words(&program, &key), before);
+        }
+    }
+}
+
+#[test]
+fn sources_are_told_apart_and_ranked_by_what_was_dropped() {
+    let mut program = program(&policy(&[(Limit::Source, tokens(5))]));
+    let address = |number: u8| IpAddr::from([10, 9, 0, number]);
+    for number in 0..200 {
+        for times in 0..u32::from(number) {
+            let expected = if times < 5 { Verdict::Pass } else { Verdict::Drop };
+            let frame = Frame::udp(address(number), B, 1, 2).payload(usize::from(number)).build();
+            assert_eq!(program.run(&frame).unwrap(), expected);
+        }
+    }
+    let (talkers, occupancy) = program.maps().talkers(50).unwrap();
+    assert_eq!(occupancy.tracked, 199);
+    assert_eq!(talkers.len(), 50);
+    for (talker, number) in talkers.iter().zip((0..200_u8).rev()) {
+        let tally = |packets| Tally { packets, bytes: packets * (42 + u64::from(number)) };
+        assert_eq!(talker.address, address(number));
+        assert_eq!(talker.prefix, 32);
+        assert_eq!(talker.passed, tally(5));
+        assert_eq!(talker.dropped, tally(u64::from(number) - 5));
+    }
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn without_limits_everything_passes() {
+    let mut program = program(&Policy::default());
+    for (name, frame) in kinds() {
+        assert_eq!(program.run_many(&frame, 1_000).unwrap(), 1_000, "{name}");
+    }
+    assert_eq!(tallies(&program), [(0, 0); 3]);
+    assert!(Reason::ALL.iter().filter(|reason| reason.drops()).all(|r| counted(&program, *r) == 0));
+    assert_eq!(program.maps().connections().unwrap().tracked, 0);
+    // Sources are seen nevertheless.
+    assert_eq!(program.maps().talkers(9).unwrap().0.len(), 3);
+    program.check_accounts().unwrap();
+}

@@ -1,0 +1,96 @@
+//! Tables that are full.
+
+use std::net::IpAddr;
+
+use limiter_common::{limit::Limit, rate::SECOND, reason::Reason};
+use limiter_tests::{
+    packet::{ACK, Frame, set_source},
+    program::{Clock, Sizes, TestProgram, Verdict},
+};
+
+use super::{NOW, counted, per_second, policy, udp};
+
+const POLITE: [u8; 4] = [192, 0, 2, 1];
+
+/// As small as an instance can be.
+fn smallest() -> Sizes {
+    let mut sizes = Sizes { sources: 1, connections: 1, overrides: 1 };
+    while sizes.check().is_err() {
+        sizes.sources *= 2;
+        sizes.connections *= 2;
+    }
+    sizes
+}
+
+#[test]
+fn a_flood_of_sources_costs_an_honest_one_nothing() {
+    let sizes = smallest();
+    let limits = policy(&[(Limit::Source, per_second(100, 20))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    let [mut four, mut six] = [udp([10, 0, 0, 0]), udp([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])];
+    let polite = udp(POLITE);
+    for number in 0..40 * sizes.sources {
+        program.at(NOW + u64::from(number) * 100_000).unwrap();
+        let [a, b, c, d] = number.to_be_bytes();
+        assert!(set_source(&mut four, IpAddr::from([10 | a, b, c, d])));
+        let [high, low] = [(number >> 16) as u16, number as u16];
+        assert!(set_source(&mut six, [0x2001, 0xdb8, high, low, 0, 0, 0, 1].into()));
+        // The first packet of each is within its burst.
+        assert_eq!(program.run(&four).unwrap(), Verdict::Pass, "source {number}");
+        assert_eq!(program.run(&six).unwrap(), Verdict::Pass, "source {number}");
+        // As fast as its rate allows, and no faster.
+        if number % 100 == 0 {
+            assert_eq!(program.run(&polite).unwrap(), Verdict::Pass, "beside source {number}");
+        }
+    }
+    let tracked = program.maps().talkers(1).unwrap().1.tracked;
+    assert!(
+        (u64::from(sizes.sources) / 2..=u64::from(sizes.sources)).contains(&tracked),
+        "{tracked}"
+    );
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn a_busy_source_keeps_its_entry_among_others() {
+    let sizes = smallest();
+    let limits = policy(&[(Limit::Source, per_second(100, 20))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    let mut other = udp([10, 0, 0, 0]);
+    let flooder = udp(POLITE);
+    let mut passed = 0;
+    let packets = 40 * sizes.sources;
+    for number in 0..packets {
+        program.at(NOW + u64::from(number) * 100_000).unwrap();
+        let [a, b, c, d] = number.to_be_bytes();
+        assert!(set_source(&mut other, IpAddr::from([10 | a, b, c, d])));
+        program.run(&other).unwrap();
+        passed += u64::from(program.run(&flooder).unwrap() == Verdict::Pass);
+    }
+    // Thrown out, it would have a burst again.
+    let promised = 20 + u64::from(packets - 1) * 100_000 * 100 / SECOND;
+    assert!(passed.abs_diff(promised) <= 1, "{passed} instead of {promised}");
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn a_flood_of_connections_is_held_at_the_limit_of_its_source() {
+    let sizes = smallest();
+    let limits =
+        [(Limit::Connection, per_second(10, 5)), (Limit::Source, per_second(1_000, 50_000))];
+    let mut program = TestProgram::new(sizes, &policy(&limits), Clock::Test).unwrap();
+    let frame = |source: u16, destination: u16| {
+        Frame::tcp(POLITE, [198, 51, 100, 1], source, destination, ACK).build()
+    };
+    program.at(NOW).unwrap();
+    let mut passed = 0;
+    for number in 0..60_000 {
+        passed += u64::from(program.run(&frame(number, 1)).unwrap() == Verdict::Pass);
+    }
+    assert_eq!(passed, 50_000);
+    assert_eq!(counted(&program, Reason::SourceExceed), 10_000);
+    assert_eq!(counted(&program, Reason::Contended), 0);
+    let occupancy = program.maps().connections().unwrap();
+    assert!(occupancy.tracked <= occupancy.capacity, "{occupancy:?}");
+    program.check_accounts().unwrap();
+}

@@ -1,0 +1,341 @@
+//! Frames per second over a wire between two hosts: the whole way of a frame, made, sent and taken
+//! in on one CPU.
+//!
+//! The kernel does all of that in one system call, the receiving in the software interrupts at the
+//! end of each batch. The time is the one that it states for the call, which leaves out what other
+//! processes took meanwhile.
+
+use std::{
+    io::Write as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use aya::{
+    TestRunAttrs,
+    programs::{TestRun as _, TestRunOptions, Xdp, XdpMode},
+};
+use limiter_common::{limit::Limit, rate::Rate, reason::Reason};
+use limiter_tests::{
+    packet::Frame,
+    sandbox::{BPFFS, Sandbox},
+    topology::{Host, Port, Topology},
+};
+use limiter_userspace::{
+    datapath::{
+        bpffs::Pins,
+        instance::{Choice, Instance},
+        interface::Interface,
+        mode::Mode,
+        sizes::Sizes,
+    },
+    policy::{Bucket, Policy},
+};
+use serde_json::Value;
+
+use super::{
+    load::{DROP, Load, NOP, SEND},
+    sample::Figure,
+};
+
+/// What one source may send in the contests in which it sends far more.
+const SCANT: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
+/// What it cannot exceed.
+const AMPLE: Bucket = Bucket { rate: Rate::per_second(1_000_000_000), burst: 1_000_000 };
+
+/// The same limit as [`SCANT`]; what is within it is counted.
+const NFTABLES: &str = r#"table netdev bench {
+    counter passed { }
+    set sources { type ipv4_addr; size 65536; flags dynamic; }
+    chain ingress {
+        type filter hook ingress device "eth0" priority 0; policy accept;
+        update @sources { ip saddr limit rate over 1000/second burst 200 packets } drop
+        counter name passed
+    }
+}
+"#;
+
+/// Frames that the generator hands over at once, well below what the wire holds.
+const BATCH: u32 = 64;
+
+/// What receives the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contest {
+    /// A program that drops them.
+    Drop,
+    /// The limiter, over its limit.
+    Over,
+    /// A dynamic set with a limit per source at the ingress hook, over it.
+    Nftables,
+    /// A program that passes them to the stack, which drops them.
+    Pass,
+    /// The limiter, within its limit, and the stack.
+    Within,
+}
+
+impl Contest {
+    /// Each of them, in the order of the report.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Drop, Self::Over, Self::Nftables, Self::Pass, Self::Within];
+
+    /// Its name for scripts.
+    pub(crate) const fn id(self) -> &'static str {
+        match self {
+            Self::Drop => "xdp_drop",
+            Self::Over => "limiter_over_limit",
+            Self::Nftables => "nftables_over_limit",
+            Self::Pass => "xdp_pass",
+            Self::Within => "limiter_within_limit",
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "bare XDP_DROP",
+            Self::Over => "limiter, over its limit: dropped",
+            Self::Nftables => "nftables at ingress, over its limit: dropped",
+            Self::Pass => "bare XDP_PASS: the stack drops it",
+            Self::Within => "limiter, within its limit: the stack drops it",
+        }
+    }
+
+    const fn bucket(self) -> Option<Bucket> {
+        match self {
+            Self::Over => Some(SCANT),
+            Self::Within => Some(AMPLE),
+            _ => None,
+        }
+    }
+}
+
+/// How many frames a contest took.
+#[derive(Clone, Debug)]
+pub(crate) struct Throughput {
+    /// The contest.
+    pub(crate) contest: Contest,
+    /// Frames per second that were received, dropped or not.
+    pub(crate) rate: Figure,
+    /// Frames of all rounds that were sent.
+    pub(crate) sent: u64,
+    /// Those of them that were received.
+    pub(crate) received: u64,
+    /// Those of the received that were not dropped, where somebody counts them.
+    pub(crate) passed: Option<u64>,
+}
+
+/// Measures every contest in this many rounds of about `length`. The thread stays on one CPU.
+pub(crate) fn measure(
+    sandbox: &Sandbox,
+    rounds: usize,
+    length: Duration,
+) -> Result<Vec<Throughput>> {
+    let mut rings = Contest::ALL
+        .into_iter()
+        .map(|contest| Ring::new(sandbox, contest))
+        .collect::<Result<Vec<_>>>()?;
+    for ring in &mut rings {
+        ring.calibrate(length)?;
+    }
+    for _ in 0..rounds {
+        for ring in &mut rings {
+            ring.round()?;
+        }
+    }
+    rings.into_iter().map(Ring::throughput).collect()
+}
+
+/// A contest on a wire of its own.
+struct Ring {
+    contest: Contest,
+    topology: Topology,
+    instance: Instance,
+    load: Load,
+    frame: Vec<u8>,
+    frames: u32,
+    start: Instant,
+    /// Frames that were received before the start.
+    early: u64,
+    sent: u64,
+    samples: Vec<f64>,
+}
+
+impl Ring {
+    fn new(sandbox: &Sandbox, contest: Contest) -> Result<Self> {
+        let topology = Topology::new(sandbox)?;
+        let Topology { client, router, client_port, router_port } = &topology;
+        let pins = Pins::new(format!("{BPFFS}/{contest:?}"));
+        let mut policy = Policy::default();
+        if let Some(bucket) = contest.bucket() {
+            policy.set_default(Limit::Source, bucket)?;
+        }
+        let sizes = Sizes { sources: 1 << 16, connections: 1 << 12, overrides: 1 };
+        // What attaches has to do it in the namespace of the interface.
+        let receive = || -> Result<(Instance, Load)> {
+            let mut instance = Instance::open_or_create(&pins, &sizes, &policy)?;
+            let mut load = Load::new(&pins, 1, &[NOP, DROP, SEND])?;
+            match contest {
+                Contest::Drop => attach(load.program_mut(DROP)?, router_port)?,
+                Contest::Pass | Contest::Nftables => attach(load.program_mut(NOP)?, router_port)?,
+                Contest::Over | Contest::Within => {
+                    let interface = Interface::find(&router_port.interface)?;
+                    instance.attach(&interface, Choice::Only(Mode::Native))?;
+                }
+            }
+            Ok((instance, load))
+        };
+        let (instance, mut load) = sandbox.inside(&router.namespace, receive)??;
+        if contest == Contest::Nftables {
+            nftables(router)?;
+        }
+        // Without a program of its own, an interface does not take frames from another's.
+        let send = || attach(load.program_mut(NOP)?, client_port);
+        sandbox.inside(&client.namespace, send)??;
+        // For another host, so that the stack drops what comes to it, and soon.
+        let frame = Frame::udp(client_port.v4, router_port.v4, 40_000, 53)
+            .macs(client_port.mac, [2, 0, 0, 0, 0xff, 0xff])
+            .padded()
+            .build();
+        let early = received(router, router_port)?;
+        Ok(Self {
+            contest,
+            topology,
+            instance,
+            load,
+            frame,
+            frames: 100_000,
+            start: Instant::now(),
+            early,
+            sent: 0,
+            samples: Vec::new(),
+        })
+    }
+
+    /// Sends frames and gives how many were received per second.
+    fn send(&mut self, frames: u32) -> Result<f64> {
+        let before = self.received()?;
+        let send =
+            || transmit(self.load.program(SEND)?, &self.topology.client_port, &self.frame, frames);
+        let nanoseconds = self.topology.client.namespace.inside(send)??;
+        let received = self.received()? - before;
+        self.sent += u64::from(frames);
+        ensure!(received > 0, "{}: no frame arrived", self.contest.name());
+        Ok(received as f64 * 1e9 / (f64::from(frames) * nanoseconds))
+    }
+
+    /// Frames that came out of the wire since the start.
+    fn received(&self) -> Result<u64> {
+        Ok(received(&self.topology.router, &self.topology.router_port)? - self.early)
+    }
+
+    /// Finds how many frames take about this long, which warms everything up.
+    fn calibrate(&mut self, length: Duration) -> Result<()> {
+        let rate = self.send(self.frames)?;
+        self.frames = (rate * length.as_secs_f64()) as u32;
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<()> {
+        let rate = self.send(self.frames)?;
+        self.samples.push(rate);
+        Ok(())
+    }
+
+    /// The frames that were let through, where somebody counts them.
+    fn passed(&self) -> Result<Option<u64>> {
+        match self.contest {
+            Contest::Drop | Contest::Pass => Ok(None),
+            Contest::Nftables => {
+                let mut nft = self.topology.router.command("nft");
+                nft.args(["-j", "list", "counter", "netdev", "bench", "passed"]);
+                let output = nft.output().context("cannot run nft")?;
+                let listing: Value =
+                    serde_json::from_slice(&output.stdout).context("nft printed no JSON")?;
+                let counter = listing["nftables"]
+                    .as_array()
+                    .and_then(|objects| objects.iter().find_map(|object| object.get("counter")))
+                    .and_then(|counter| counter["packets"].as_u64());
+                counter.map(Some).context("nft shows no counter")
+            }
+            Contest::Over | Contest::Within => {
+                let attached = || self.instance.attached();
+                let namespace = &self.topology.router.namespace;
+                let attached = self.topology.router.sandbox.inside(namespace, attached)??;
+                let snapshot = self.instance.maps().snapshot(&attached)?;
+                let packets = |reason: Reason| snapshot.reasons[reason.index()].packets;
+                let passing = Reason::ALL.into_iter().filter(|reason| !reason.drops());
+                Ok(Some(passing.map(packets).sum()))
+            }
+        }
+    }
+
+    /// The result, after checking that the frames met what the contest is about.
+    fn throughput(self) -> Result<Throughput> {
+        let (received, passed) = (self.received()?, self.passed()?);
+        let name = self.contest.name();
+        if let Some(passed) = passed {
+            let seconds = self.start.elapsed().as_secs_f64();
+            let most = seconds * SCANT.rate.packets as f64 + SCANT.burst as f64;
+            match self.contest {
+                Contest::Within => {
+                    ensure!(passed == received, "{name}: {passed} of {received} frames passed");
+                }
+                _ => ensure!(
+                    passed >= SCANT.burst && (passed as f64) <= most * 1.01,
+                    "{name}: {passed} frames passed, where at most {most:.0} may"
+                ),
+            }
+        }
+        let rate = Figure::of(&self.samples);
+        Ok(Throughput { contest: self.contest, rate, sent: self.sent, received, passed })
+    }
+}
+
+/// Frames that came in by a port.
+fn received(host: &Host, port: &Port) -> Result<u64> {
+    let link = host.ip_json(&["link", "show", "dev", &port.interface])?;
+    link[0]["stats64"]["rx"]["packets"]
+        .as_u64()
+        .with_context(|| format!("ip shows no statistics of {}", port.interface))
+}
+
+/// Attaches a program to an interface of the namespace of this thread, until the program goes.
+fn attach(program: &mut Xdp, port: &Port) -> Result<()> {
+    program
+        .attach_to_if_index(port.index, XdpMode::Driver)
+        .with_context(|| format!("cannot attach to {}", port.interface))?;
+    Ok(())
+}
+
+/// Has the kernel make frames and give them to a program, as if they came in by `port`. Gives the
+/// nanoseconds that it took for each.
+fn transmit(program: &Xdp, port: &Port, frame: &[u8], frames: u32) -> Result<f64> {
+    // `struct xdp_md`: the ends of the data, of what is before it, the interface and its queues.
+    let context = [0, frame.len() as u32, 0, port.index, 0, 0].map(u32::to_ne_bytes);
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        ctx_in: Some(context.as_flattened()),
+        repeat: frames,
+        attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
+        ..Default::default()
+    };
+    let result =
+        program.test_run(options).context("the kernel does not send frames (it can since 5.18)")?;
+    // It states whole nanoseconds, rounded down.
+    Ok(result.duration.as_nanos() as f64 + 0.5)
+}
+
+fn nftables(router: &Host) -> Result<()> {
+    let mut nft = router.command("nft");
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut nft = nft.spawn().context("cannot run nft (Debian package nftables)")?;
+    if let Some(mut stdin) = nft.stdin.take() {
+        stdin.write_all(NFTABLES.as_bytes()).context("cannot write to nft")?;
+    }
+    let output = nft.wait_with_output().context("cannot wait for nft")?;
+    if !output.status.success() {
+        bail!("nft failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

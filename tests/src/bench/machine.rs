@@ -1,0 +1,105 @@
+//! What the figures were measured on.
+
+use std::{fs, path::Path, process::Command, time::SystemTime};
+
+use limiter_userspace::output::timestamp::utc;
+use serde_json::{Value, json};
+
+/// Above this many processes that want to run, figures are those of a busy machine.
+const BUSY: f64 = 0.5;
+
+/// The machine, as far as it tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    facts: Vec<(&'static str, String)>,
+    load: Option<f64>,
+}
+
+impl Machine {
+    /// Looks at this machine; `cpu` is the one that is measured on.
+    pub(crate) fn look(cpu: usize) -> Self {
+        let kernel = text("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let model = text("/proc/cpuinfo").and_then(|info| {
+            let line = info.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+        let cpus = text("/sys/devices/system/cpu/online");
+        let average = text("/proc/loadavg");
+        let load = average.as_ref().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let clock = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let facts = [
+            ("date", Some(utc(SystemTime::now()))),
+            ("cpu", model),
+            ("cpus", cpus.map(|cpus| format!("{cpus} online, measured on {cpu}"))),
+            ("tick", ticks(&kernel)),
+            ("kernel", Some(kernel)),
+            ("clock", clock),
+            ("mitigations", mitigations()),
+            ("load", average),
+        ];
+        let facts = facts.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect();
+        Self { facts, load }
+    }
+
+    /// What is known, by name.
+    pub(crate) fn facts(&self) -> &[(&'static str, String)] {
+        &self.facts
+    }
+
+    /// The same for a script.
+    pub(crate) fn json(&self) -> Value {
+        let facts = self.facts.iter().map(|(name, fact)| ((*name).to_owned(), json!(fact)));
+        Value::Object(facts.collect())
+    }
+
+    /// What about the machine makes figures worth less.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(load) = self.load.filter(|load| *load > BUSY) {
+            warnings.push(format!(
+                "the load average was {load} at the start: other work made these figures worse"
+            ));
+        }
+        if text("/proc/sys/kernel/bpf_stats_enabled").is_some_and(|value| value != "0") {
+            warnings.push(
+                "kernel.bpf_stats_enabled is on, which makes every run of a program slower"
+                    .to_owned(),
+            );
+        }
+        if text("/proc/sys/net/core/bpf_jit_enable").is_some_and(|value| value == "0") {
+            warnings.push(
+                "net.core.bpf_jit_enable is 0: these are figures of the interpreter".to_owned(),
+            );
+        }
+        warnings
+    }
+}
+
+/// The frequency of the kernel's tick, from its configuration.
+fn ticks(kernel: &str) -> Option<String> {
+    let configuration = text(format!("/boot/config-{kernel}")).or_else(|| {
+        let output = Command::new("zcat").arg("/proc/config.gz").output().ok()?;
+        String::from_utf8(output.stdout).ok()
+    })?;
+    let hz = configuration.lines().find_map(|line| line.strip_prefix("CONFIG_HZ="))?;
+    Some(format!("{hz} Hz"))
+}
+
+/// The mitigations in force, and what there is none for.
+fn mitigations() -> Option<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?.flatten() {
+        let Some(state) = text(entry.path()).filter(|state| state != "Not affected") else {
+            continue;
+        };
+        let state = state.strip_prefix("Mitigation: ").unwrap_or(&state).to_owned();
+        found.push(format!("{}: {state}", entry.file_name().display()));
+    }
+    found.sort();
+    Some(found.join(" | "))
+}
+
+/// The text of a file, without the blanks around it.
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}

@@ -1,0 +1,92 @@
+//! `limiter-bench`: what the limiter costs per packet, and how many packets it takes beside others.
+//!
+//! Everything is made in namespaces that vanish with the process, however it ends.
+
+mod case;
+mod cost;
+mod cpu;
+mod live;
+mod load;
+mod machine;
+mod report;
+mod sample;
+mod target;
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use limiter_tests::sandbox::Sandbox;
+
+use crate::{machine::Machine, report::Report, target::Target};
+
+/// Measures the limiter: nanoseconds per packet over a program that does nothing, and packets per
+/// second over a wire beside bare XDP and nftables.
+#[derive(Parser)]
+#[command(name = "limiter-bench", version)]
+struct Arguments {
+    /// Take about a third of the time, for less certain figures
+    #[arg(long)]
+    quick: bool,
+    /// Also write all figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Exit with 1 when a target is missed
+    #[arg(long)]
+    check: bool,
+}
+
+/// How much is measured.
+struct Extent {
+    cost_turns: usize,
+    cost_samples: usize,
+    live_rounds: usize,
+    live_length: Duration,
+}
+
+const FULL: Extent = Extent {
+    cost_turns: 10,
+    cost_samples: 10,
+    live_rounds: 11,
+    live_length: Duration::from_millis(800),
+};
+const QUICK: Extent = Extent {
+    cost_turns: 4,
+    cost_samples: 8,
+    live_rounds: 5,
+    live_length: Duration::from_millis(300),
+};
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let extent = if arguments.quick { QUICK } else { FULL };
+    let machine = Machine::look(cpu::pin()?);
+    let sandbox = Sandbox::new()?;
+    eprintln!("measuring the cost of a packet ...");
+    let (costs, loading) = cost::measure(&sandbox, extent.cost_turns, extent.cost_samples)?;
+    eprintln!("measuring frames over a wire ...");
+    let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
+    let report = Report { machine, quick: arguments.quick, costs, loading, live };
+    if let Some(path) = &arguments.json {
+        let json = format!("{:#}\n", report.json());
+        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    io::stdout().write_all(report.text().as_bytes()).context("cannot print the report")?;
+    let met = report.targets().iter().all(Target::is_met);
+    Ok(if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

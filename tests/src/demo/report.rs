@@ -1,0 +1,167 @@
+//! What came of it.
+
+use anyhow::{Context as _, Result};
+use limiter_tests::traffic::{Sender, Sent};
+use limiter_userspace::output::{
+    number::grouped,
+    stream::{Output, OutputError},
+    table::{Cell, Column, Table},
+    tone::Tone,
+};
+use serde_json::Value;
+
+use crate::{
+    senders::Actor,
+    stage::{Run, Stage},
+};
+
+/// All senders, and whether each got what it should.
+pub(crate) struct Report {
+    lines: Vec<Line>,
+    /// Frames that never reached limiter.
+    lost: u64,
+}
+
+/// One sender.
+struct Line {
+    name: &'static str,
+    place: String,
+    limit: &'static str,
+    offered: u64,
+    passed: u64,
+    expected: u64,
+    dropped: u64,
+    /// What limiter counted as passed and as dropped.
+    counted: (u64, u64),
+}
+
+impl Report {
+    /// Compares what arrived with the limits in force and with what limiter counted.
+    pub(crate) fn new(stage: &Stage, senders: &[(Actor, Sender)], run: &Run) -> Result<Self> {
+        let limits = stage.limiter.run("limit list -j").json()?;
+        let top = stage.limiter.run("top -j -n 1000").json()?;
+        let lines = senders.iter().zip(&run.sent).map(|((actor, _), sent)| {
+            let offered = sent.packets;
+            let expected = match actor.limit {
+                Some(limit) => expected(&limits, limit.name(), sent)?,
+                None => offered,
+            };
+            let passed = run.arrivals.sum(|flow| actor.sent(flow)).packets;
+            Ok(Line {
+                name: actor.name,
+                place: actor.place.clone(),
+                limit: actor.limit.map_or("source", |limit| limit.name()),
+                offered,
+                passed,
+                expected,
+                dropped: offered.saturating_sub(passed),
+                counted: counted(&top, &actor.source)?,
+            })
+        });
+        Ok(Self { lines: lines.collect::<Result<_>>()?, lost: run.lost })
+    }
+
+    /// Whether every sender got what it should.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.lost == 0 && self.lines.iter().all(Line::is_exact)
+    }
+
+    /// Prints it as a table with a sentence below.
+    pub(crate) fn print(&self, output: &mut Output) -> Result<(), OutputError> {
+        let mut table = Table::new([
+            Column::left("SENDER"),
+            Column::left("FROM"),
+            Column::left("LIMIT"),
+            Column::right("OFFERED"),
+            Column::right("PASSED"),
+            Column::right("EXPECTED"),
+            Column::right("DROPPED"),
+            Column::left("VERDICT"),
+        ]);
+        for line in &self.lines {
+            table.row(line.cells());
+        }
+        writeln!(output)?;
+        output.table(&table)?;
+        writeln!(output)?;
+        if self.lost > 0 {
+            writeln!(
+                output,
+                "The wire itself lost {} frames: this machine is too slow for this load.",
+                grouped(self.lost)
+            )
+        } else if self.is_exact() {
+            writeln!(
+                output,
+                "Each sender got what its limit admits, to within 1 %. PASSED was counted on the \
+                 wire behind limiter,\nwhose own counters say the same to the packet."
+            )
+        } else {
+            writeln!(output, "Not every sender got what its limit admits.")
+        }
+    }
+}
+
+impl Line {
+    /// How much `passed` may differ from `expected`, in packets.
+    fn tolerance(&self) -> u64 {
+        (self.expected / 100).max(2)
+    }
+
+    fn is_expected(&self) -> bool {
+        self.passed.abs_diff(self.expected) <= self.tolerance()
+    }
+
+    fn is_counted(&self) -> bool {
+        self.counted == (self.passed, self.dropped)
+    }
+
+    fn is_exact(&self) -> bool {
+        self.is_expected() && self.is_counted()
+    }
+
+    fn verdict(&self) -> String {
+        if !self.is_expected() {
+            let word = if self.passed > self.expected { "over" } else { "under" };
+            format!("{} {word}", grouped(self.passed.abs_diff(self.expected)))
+        } else if !self.is_counted() {
+            let (passed, dropped) = self.counted;
+            format!("limiter counted {} passed, {} dropped", grouped(passed), grouped(dropped))
+        } else if self.dropped == 0 {
+            "untouched".to_owned()
+        } else {
+            "held".to_owned()
+        }
+    }
+
+    fn cells(&self) -> [Cell; 8] {
+        let tone = if self.is_exact() { Tone::Passed } else { Tone::Dropped };
+        [
+            Cell::new(self.name, Tone::Strong),
+            self.place.as_str().into(),
+            self.limit.into(),
+            grouped(self.offered).into(),
+            Cell::new(grouped(self.passed), Tone::Passed),
+            grouped(self.expected).into(),
+            Cell::new(grouped(self.dropped), Tone::of_drops(self.dropped)),
+            Cell::new(self.verdict(), tone),
+        ]
+    }
+}
+
+/// What the limit in force admits of what was sent.
+fn expected(limits: &Value, name: &str, sent: &Sent) -> Result<u64> {
+    let limit = limits.as_array().into_iter().flatten().find(|limit| limit["name"] == name);
+    let rate = limit.and_then(|limit| limit["rate_per_second"].as_f64());
+    let burst = limit.and_then(|limit| limit["burst"].as_u64());
+    let (rate, burst) = rate.zip(burst).with_context(|| format!("limit {name} is not listed"))?;
+    Ok(sent.admitted(rate, burst))
+}
+
+/// What limiter counted of a source.
+fn counted(top: &Value, source: &str) -> Result<(u64, u64)> {
+    let entry = top.as_array().into_iter().flatten().find(|entry| entry["source"] == source);
+    let passed = entry.and_then(|entry| entry["passed"].as_u64());
+    let dropped = entry.and_then(|entry| entry["dropped"].as_u64());
+    passed.zip(dropped).with_context(|| format!("limiter does not list the source {source}"))
+}

@@ -1,0 +1,143 @@
+//! The hosts, and what is run on them.
+
+use std::{
+    fs,
+    io::Read as _,
+    panic::resume_unwind,
+    process::Child,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use limiter_tests::{
+    command::Limiter,
+    leak::Footprint,
+    sandbox::{BPFFS, Sandbox},
+    topology::Topology,
+    traffic::{Arrivals, Receiver, Sender, Sent, Stop},
+};
+use limiter_userspace::output::{stream::Output, tone::Tone};
+
+use crate::{interrupt, senders::Actor};
+
+/// How often it is looked whether the user asked to end.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Two hosts, and limiter on one of them.
+pub(crate) struct Stage {
+    /// The hosts.
+    pub(crate) hosts: Topology,
+    /// Its commands.
+    pub(crate) limiter: Limiter,
+}
+
+/// What was sent and what arrived.
+pub(crate) struct Run {
+    /// By sender.
+    pub(crate) sent: Vec<Sent>,
+    /// By flow.
+    pub(crate) arrivals: Arrivals,
+    /// Frames that the wire lost.
+    pub(crate) lost: u64,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Result<Self> {
+        let hosts = Topology::new(&Sandbox::new()?)?;
+        let limiter = Limiter::new(&hosts.router)?;
+        Ok(Self { hosts, limiter })
+    }
+
+    /// Runs a command, and shows it with what it prints.
+    pub(crate) fn limiter(&self, arguments: &str, output: &mut Output) -> Result<()> {
+        show(arguments, output)?;
+        let outcome = self.limiter.run(arguments).done()?;
+        for line in outcome.stderr.lines().chain(outcome.stdout.lines()) {
+            writeln!(output, "  {line}")?;
+        }
+        Ok(())
+    }
+
+    /// What the kernel holds of limiter.
+    pub(crate) fn footprint(&self) -> Result<Footprint> {
+        Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter"))
+    }
+
+    /// Lets all senders send for so long while `limiter watch` shows what happens; nothing comes of
+    /// it when the user asks to end.
+    pub(crate) fn run(
+        &self,
+        senders: &mut [(Actor, Sender)],
+        length: Duration,
+        output: &mut Output,
+    ) -> Result<Option<Run>> {
+        let Topology { client, router, client_port, router_port } = &self.hosts;
+        let receiver = Receiver::start(&router.namespace, router_port)?;
+        let lost_before = client.lost(&client_port.interface)?;
+        let arguments = format!("watch --for {}s", length.as_secs());
+        show(&arguments, output)?;
+        output.flush()?;
+        let mut watch = self.limiter.run(&arguments).start()?;
+        let (stop, start) = (Stop::default(), Instant::now());
+        let (sent, left) = thread::scope(|scope| {
+            let threads: Vec<_> = senders
+                .iter_mut()
+                .map(|(_, sender)| scope.spawn(|| sender.send(length, &stop)))
+                .collect();
+            let mut left = false;
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                // On the screen, Ctrl-C is a key like any other, with which the user leaves.
+                let ended = watch.try_wait().is_ok_and(|status| status.is_some());
+                if interrupt::is_asked() || (ended && start.elapsed() < length) {
+                    left = true;
+                    stop.stop();
+                }
+                thread::sleep(GLANCE);
+            }
+            let sent: Result<Vec<Sent>> = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect();
+            (sent, left)
+        });
+        finish(watch, left)?;
+        let arrivals = receiver.finish()?;
+        let sent = sent?;
+        let refused: u64 = sent.iter().map(|sent| sent.refused).sum();
+        let lost = client.lost(&client_port.interface)? - lost_before;
+        Ok((!left).then_some(Run { sent, arrivals, lost: lost.saturating_sub(refused) }))
+    }
+}
+
+/// Waits for the watch, which ends by itself unless it is asked to.
+fn finish(mut watch: Child, ask: bool) -> Result<()> {
+    if ask && watch.try_wait()?.is_none() {
+        // SAFETY: the call has no pointers, and the child was not waited for, so its id is its own.
+        unsafe { libc::kill(watch.id() as libc::pid_t, libc::SIGTERM) };
+    }
+    let status = watch.wait().context("cannot wait for limiter watch")?;
+    let mut said = String::new();
+    if let Some(mut stderr) = watch.stderr.take() {
+        stderr.read_to_string(&mut said).context("cannot read what limiter watch said")?;
+    }
+    ensure!(status.success(), "limiter watch failed ({status}):\n{}", said.trim_end());
+    Ok(())
+}
+
+fn show(arguments: &str, output: &mut Output) -> Result<()> {
+    writeln!(output)?;
+    output.toned(Tone::Strong, &format!("$ limiter {arguments}"))?;
+    Ok(writeln!(output)?)
+}
+
+/// The interface that leads out of this machine.
+pub(crate) fn default_interface() -> String {
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let default = routes.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let interface = fields.next()?;
+        (fields.next()? == "00000000").then(|| interface.to_owned())
+    });
+    default.unwrap_or_else(|| "eth0".to_owned())
+}

@@ -1,0 +1,162 @@
+//! Whether anything is left of an instance.
+
+use std::{
+    collections::BTreeSet,
+    ffi::CString,
+    fs, io,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use aya::{
+    maps::loaded_maps,
+    programs::{loaded_links, loaded_programs},
+};
+
+use crate::topology::Host;
+
+/// How long the kernel may take to free what nothing refers to any more.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The kernel objects of an instance.
+#[derive(Clone, Debug)]
+pub struct Footprint {
+    host: Host,
+    directory: PathBuf,
+    objects: BTreeSet<Object>,
+}
+
+/// A kernel object by its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Object {
+    Program(u32),
+    Map(u32),
+    Link(u32),
+}
+
+impl Footprint {
+    /// What the pins in `directory` of a host's BPF file system refer to, themselves or through a
+    /// link or a program.
+    ///
+    /// # Errors
+    /// What the system says, or that nothing is pinned there.
+    pub fn of(host: &Host, directory: impl Into<PathBuf>) -> Result<Self> {
+        let directory = directory.into();
+        let collect = || {
+            let mut objects = BTreeSet::new();
+            collect(&directory, &mut objects)?;
+            for info in loaded_programs().flatten() {
+                if objects.contains(&Object::Program(info.id())) {
+                    let maps = info.map_ids()?.unwrap_or_default();
+                    objects.extend(maps.into_iter().map(Object::Map));
+                }
+            }
+            Ok(objects)
+        };
+        let objects: Result<_> = host.sandbox.inside(&host.namespace, collect)?;
+        let objects = objects.with_context(|| format!("cannot read {}", directory.display()))?;
+        ensure!(!objects.is_empty(), "nothing is pinned in {}", directory.display());
+        Ok(Self { host: host.clone(), directory, objects })
+    }
+
+    /// Waits until nothing of it is left, no process and no directory either.
+    ///
+    /// # Errors
+    /// What is left.
+    pub fn assert_gone(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let left = self.left()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < PATIENCE, "left over: {}", left.join(", "));
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn left(&self) -> Result<Vec<String>> {
+        let programs = loaded_programs().flatten().map(|info| Object::Program(info.id()));
+        let maps = loaded_maps().flatten().map(|info| Object::Map(info.id()));
+        let links = loaded_links().flatten().map(|info| Object::Link(info.id()));
+        let existing: BTreeSet<_> = programs.chain(maps).chain(links).collect();
+        let mut left: Vec<_> =
+            self.objects.intersection(&existing).map(|object| format!("{object:?}")).collect();
+        let sandbox = &self.host.sandbox;
+        left.extend(sandbox.processes()?.iter().map(|process| format!("process {process}")));
+        if sandbox.inside(&self.host.namespace, || self.directory.exists())? {
+            left.push(self.directory.display().to_string());
+        }
+        Ok(left)
+    }
+}
+
+fn collect(directory: &Path, objects: &mut BTreeSet<Object>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), objects)?;
+        } else {
+            let pin = open(&entry.path())?;
+            // The kernel tells there what the descriptor is.
+            let path = format!("/proc/thread-self/fdinfo/{}", pin.as_raw_fd());
+            objects.extend(fs::read_to_string(path)?.lines().filter_map(object));
+        }
+    }
+    Ok(())
+}
+
+/// The object in a line of the description of a descriptor.
+fn object(line: &str) -> Option<Object> {
+    let (field, id) = line.split_once(':')?;
+    let id = id.trim().parse();
+    match field {
+        "prog_id" => id.ok().map(Object::Program),
+        "map_id" => id.ok().map(Object::Map),
+        "link_id" => id.ok().map(Object::Link),
+        _ => None,
+    }
+}
+
+/// Opens what is pinned at a path.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    const BPF_OBJ_GET: libc::c_int = 7;
+    /// The head of `union bpf_attr` for this command; the kernel takes the rest as zero.
+    #[repr(C)]
+    struct Attributes {
+        path: u64,
+        descriptor: u32,
+        flags: u32,
+    }
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attributes = Attributes { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
+    let size = size_of::<Attributes>();
+    // SAFETY: the kernel reads attributes of that size and a C string that outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw mut attributes, size) };
+    match i32::try_from(result) {
+        // SAFETY: the call gave a new descriptor to us alone.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_found_in_descriptions() {
+        let text = "pos:\t0\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tab12\nprog_id:\t40\n";
+        let objects: Vec<_> = text.lines().filter_map(object).collect();
+        assert_eq!(objects, [Object::Link(7), Object::Program(40)]);
+        assert_eq!(object("map_id:\t5"), Some(Object::Map(5)));
+        assert_eq!(object("map_type:\t5"), None);
+        assert_eq!(object("map_id:\tx"), None);
+    }
+}

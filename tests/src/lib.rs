@@ -1,0 +1,11 @@
+//! The harness that the scenarios, the demonstration and the benchmarks of limiter share.
+
+pub mod command;
+pub mod leak;
+pub mod model;
+pub mod packet;
+pub mod program;
+pub mod reference;
+pub mod sandbox;
+pub mod topology;
+pub mod traffic;

@@ -1,0 +1,114 @@
+//! IPv6 extension headers.
+
+/// One IPv6 extension header; which header follows it is known when the frame is built.
+#[derive(Clone, Debug)]
+pub struct Extension {
+    number: u8,
+    /// All but the first byte.
+    body: Vec<u8>,
+}
+
+impl Extension {
+    /// Hop-by-hop options of `8 + 8 * units` bytes, none of which mean anything.
+    #[must_use]
+    pub fn hop_by_hop(units: u8) -> Self {
+        Self::options(0, units)
+    }
+
+    /// Destination options of `8 + 8 * units` bytes, none of which mean anything.
+    #[must_use]
+    pub fn destination_options(units: u8) -> Self {
+        Self::options(60, units)
+    }
+
+    /// A routing header of `8 + 8 * units` bytes: experimental, and no segments left.
+    #[must_use]
+    pub fn routing(units: u8) -> Self {
+        Self::sized(43, units, |body| body[0] = 253)
+    }
+
+    /// A mobility header of `8 + 8 * units` bytes: a binding refresh request.
+    #[must_use]
+    pub fn mobility(units: u8) -> Self {
+        Self::sized(135, units, |_| {})
+    }
+
+    /// A Host Identity Protocol header of `8 + 8 * units` bytes.
+    #[must_use]
+    pub fn host_identity(units: u8) -> Self {
+        Self::sized(139, units, |_| {})
+    }
+
+    /// A shim6 header of `8 + 8 * units` bytes.
+    #[must_use]
+    pub fn shim6(units: u8) -> Self {
+        Self::sized(140, units, |_| {})
+    }
+
+    /// An authentication header of `8 + 4 * words` bytes.
+    #[must_use]
+    pub fn authentication(words: u8) -> Self {
+        let mut body = vec![words];
+        body.resize(7 + 4 * usize::from(words), 0);
+        Self { number: 51, body }
+    }
+
+    /// A fragment header; `offset` in units of 8 bytes.
+    #[must_use]
+    pub fn fragment(identification: u32, offset: u16, more: bool) -> Self {
+        let mut body = vec![0];
+        body.extend(((offset << 3) | u16::from(more)).to_be_bytes());
+        body.extend(identification.to_be_bytes());
+        Self { number: 44, body }
+    }
+
+    /// Hop-by-hop options with the jumbo payload option: `length` bytes follow the IPv6 header.
+    #[must_use]
+    pub fn jumbo(length: u32) -> Self {
+        let mut body = vec![0, 0xc2, 4];
+        body.extend(length.to_be_bytes());
+        Self { number: 0, body }
+    }
+
+    /// The protocol number of this header.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Its bytes before a header with the number `next`.
+    #[must_use]
+    pub fn bytes(&self, next: u8) -> Vec<u8> {
+        [&[next], self.body.as_slice()].concat()
+    }
+
+    /// Whether the transport header is in another fragment.
+    pub(super) fn is_later(&self) -> bool {
+        self.number == 44 && (self.body[1] != 0 || self.body[2] >= 8)
+    }
+
+    fn options(number: u8, units: u8) -> Self {
+        Self::sized(number, units, |body| {
+            // Options with an experimental number that receivers skip: Linux drops a packet with
+            // more than seven bytes of padding in a row.
+            let mut rest = body;
+            while let Some((kind, behind)) = rest.split_first_mut() {
+                let Some((length, data)) = behind.split_first_mut() else {
+                    *kind = 0;
+                    return;
+                };
+                let size = data.len().min(255);
+                (*kind, *length) = (0x1e, size as u8);
+                rest = &mut data[size..];
+            }
+        })
+    }
+
+    /// `fill` writes what follows the length byte.
+    fn sized(number: u8, units: u8, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut body = vec![units];
+        body.resize(7 + 8 * usize::from(units), 0);
+        fill(&mut body[1..]);
+        Self { number, body }
+    }
+}

@@ -1,0 +1,416 @@
+//! The BPF program, run on frames by the kernel: without an interface, and in virtual time if asked.
+
+use std::{
+    io,
+    mem::zeroed,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use aya::{
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
+    programs::{ProgramInfo, TestRun as _, TestRunOptions, Xdp, loaded_programs},
+};
+use limiter_common::{
+    address::Address,
+    contract::{Connection, ConnectionKey, Counters, Source, Tally, map, shared},
+    reason::Reason,
+};
+pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
+use limiter_userspace::{
+    datapath::{
+        bpffs::Pins,
+        instance::{Attached, Instance},
+        maps::Maps,
+        mode::Mode,
+        program::Program,
+    },
+    policy::Policy,
+};
+
+use crate::{
+    leak::Footprint,
+    sandbox::{BPFFS, Namespace, Sandbox},
+    topology::Host,
+};
+
+/// The shortest frame that the kernel runs a program on: an Ethernet header.
+pub const SHORTEST: usize = 14;
+
+/// The longest frame that lies in one piece. A longer one lies in several, which only the program
+/// for such packets is given.
+pub const LONGEST: usize = 3_520;
+
+/// Room for some thousand sources and connections.
+pub const SMALL: Sizes = Sizes { sources: 1 << 14, connections: 1 << 14, overrides: 64 };
+
+/// How long the kernel may take to free a program that nothing refers to any more.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The slot that the program is loaded for, as if an interface were in it.
+const SLOT: Attached = Attached {
+    slot: 0,
+    name: String::new(),
+    index: 0,
+    mode: Mode::Native,
+    present: true,
+    exists: true,
+};
+
+/// What the program says of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// `XDP_PASS`
+    Pass,
+    /// `XDP_DROP`
+    Drop,
+}
+
+/// An instance without an interface, with a program loaded for its first slot.
+pub struct TestProgram {
+    // In this order: what is open, before the place that it is pinned in.
+    program: Program,
+    longest: usize,
+    instance: Instance,
+    clock: Array<MapData, u64>,
+    sources: HashMap<MapData, Address, Source>,
+    connections: HashMap<MapData, ConnectionKey, Connection>,
+    shared: Array<MapData, Source>,
+    counters: PerCpuArray<MapData, Counters>,
+    offered: Offered,
+    pins: Pins,
+    host: Host,
+}
+
+/// The frames that the program was run on.
+#[derive(Default)]
+struct Offered {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// The program, for any thread to run.
+pub struct Runner<'a> {
+    xdp: &'a Xdp,
+    /// The longest frame that it takes.
+    longest: usize,
+    offered: &'a Offered,
+}
+
+impl TestProgram {
+    /// Makes an instance in a BPF file system of its own and loads the program for packets in one
+    /// piece.
+    ///
+    /// # Errors
+    /// What the system says; it takes root.
+    pub fn new(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
+        Self::load(sizes, policy, clock, false)
+    }
+
+    /// Does the same with the program for packets that may lie in several pieces.
+    ///
+    /// # Errors
+    /// What the system says; it takes root.
+    pub fn with_frags(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
+        Self::load(sizes, policy, clock, true)
+    }
+
+    fn load(sizes: Sizes, policy: &Policy, clock: Clock, frags: bool) -> Result<Self> {
+        let (sandbox, namespace) = (Sandbox::new()?, Namespace::new()?);
+        let host = Host { name: "program", namespace, sandbox };
+        let pins = Pins::new(format!("{BPFFS}/limiter"));
+        let open = || {
+            let instance = Instance::open_or_create(&pins, &sizes, policy)?;
+            let program = Program::load(&pins, SLOT.slot, frags, clock)?;
+            Ok(Self {
+                program,
+                longest: if frags { usize::MAX } else { LONGEST },
+                instance,
+                clock: typed(&pins, map::TEST_CLOCK)?,
+                sources: typed(&pins, map::SOURCES)?,
+                connections: typed(&pins, map::CONNECTIONS)?,
+                shared: typed(&pins, map::SHARED_SOURCES)?,
+                counters: typed(&pins, map::COUNTERS)?,
+                offered: Offered::default(),
+                pins: pins.clone(),
+                host: host.clone(),
+            })
+        };
+        host.sandbox.inside(&host.namespace, open)?
+    }
+
+    /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn at(&mut self, now: u64) -> Result<()> {
+        self.clock.set(0, now, 0).context("cannot set the clock")
+    }
+
+    /// Runs the program on a frame of at least [`SHORTEST`] bytes.
+    ///
+    /// # Errors
+    /// What the system says, or an answer that is no verdict.
+    pub fn run(&mut self, frame: &[u8]) -> Result<Verdict> {
+        self.runner()?.run(frame)
+    }
+
+    /// Runs the program on the same frame many times in a row, and tells how often it passed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_many(&mut self, frame: &[u8], times: u32) -> Result<u64> {
+        let before = self.passed()?;
+        self.runner()?.run_many(frame, times)?;
+        Ok(self.passed()? - before)
+    }
+
+    /// The program, to be run by several threads.
+    ///
+    /// # Errors
+    /// Never for a program that was loaded.
+    pub fn runner(&mut self) -> Result<Runner<'_>> {
+        Ok(self.split()?.0)
+    }
+
+    /// The program, to be run by several threads, and the maps, to be changed meanwhile.
+    ///
+    /// # Errors
+    /// Never for a program that was loaded.
+    pub fn split(&mut self) -> Result<(Runner<'_>, &mut Maps)> {
+        let Self { longest, ref offered, .. } = *self;
+        let runner = Runner { xdp: self.program.xdp()?, longest, offered };
+        Ok((runner, self.instance.maps_mut()))
+    }
+
+    /// Puts a policy in force.
+    ///
+    /// # Errors
+    /// Why it is not possible.
+    pub fn apply(&mut self, policy: &Policy) -> Result<()> {
+        Ok(self.instance.maps_mut().apply(policy)?)
+    }
+
+    /// The maps.
+    #[must_use]
+    pub fn maps(&self) -> &Maps {
+        self.instance.maps()
+    }
+
+    /// What the kernel tells of the program.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn info(&mut self) -> Result<ProgramInfo> {
+        Ok(self.program.xdp()?.info()?)
+    }
+
+    /// The counters, over all CPUs.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn counters(&self) -> Result<Counters> {
+        let snapshot = self.maps().snapshot(&[SLOT])?;
+        Ok(Counters { reasons: snapshot.reasons, limits: snapshot.limits })
+    }
+
+    /// Frames that passed, on each CPU.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn passed_by_cpu(&self) -> Result<Vec<u64>> {
+        let passed = |counters: &Counters| {
+            let reasons = Reason::ALL.into_iter().filter(|reason| !reason.drops());
+            reasons.map(|reason| counters.reasons[reason.index()].packets).sum()
+        };
+        Ok(self.counters.get(&SLOT.slot, 0)?.iter().map(passed).collect())
+    }
+
+    /// Frames that passed, by the counters.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn passed(&self) -> Result<u64> {
+        let snapshot = self.maps().snapshot(&[SLOT])?;
+        Ok(snapshot.interfaces.iter().map(|interface| interface.passed.packets).sum())
+    }
+
+    /// Checks that every frame the program was run on is counted under exactly one reason, with all
+    /// its bytes, and that the verdicts of the limits add up to those.
+    ///
+    /// # Errors
+    /// What does not add up, or what the system says.
+    pub fn check_accounts(&self) -> Result<()> {
+        let snapshot = self.maps().snapshot(&[SLOT])?;
+        let sum = |tallies: &mut dyn Iterator<Item = Tally>| {
+            tallies.fold(Tally::default(), |sum, tally| Tally {
+                packets: sum.packets + tally.packets,
+                bytes: sum.bytes + tally.bytes,
+            })
+        };
+        let offered = Tally {
+            packets: self.offered.packets.load(Ordering::Relaxed),
+            bytes: self.offered.bytes.load(Ordering::Relaxed),
+        };
+        let received = sum(&mut snapshot.reasons.into_iter());
+        ensure!(received == offered, "offered {offered:?}, counted {received:?}");
+        let verdicts = sum(&mut snapshot.interfaces.iter().flat_map(|at| [at.passed, at.dropped]));
+        ensure!(verdicts == offered, "offered {offered:?}, decided {verdicts:?}");
+        Ok(())
+    }
+
+    /// The entry of a source, by its key; `None` when there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn source(&self, key: &Address) -> Result<Option<Source>> {
+        found(self.sources.get(key, 0))
+    }
+
+    /// The entry of a connection; `None` when there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn connection(&self, key: &ConnectionKey) -> Result<Option<Connection>> {
+        found(self.connections.get(key, 0))
+    }
+
+    /// The entry that frames without a readable source share.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unreadable(&self) -> Result<Source> {
+        Ok(self.shared.get(&shared::UNREADABLE, 0)?)
+    }
+
+    /// Forgets every source and every connection, as if none had ever sent anything.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget(&mut self) -> Result<()> {
+        let sources: Vec<_> = self.sources.keys().collect::<Result<_, _>>()?;
+        sources.iter().try_for_each(|source| self.sources.remove(source))?;
+        let connections: Vec<_> = self.connections.keys().collect::<Result<_, _>>()?;
+        connections.iter().try_for_each(|connection| self.connections.remove(connection))?;
+        (0..shared::LEN).try_for_each(|entry| self.shared.set(entry, Source::NEW, 0))?;
+        Ok(())
+    }
+
+    /// Unmakes it all, and waits until the kernel has nothing of it any more.
+    ///
+    /// # Errors
+    /// What is left, or what the system says.
+    pub fn close(mut self) -> Result<()> {
+        let id = self.info()?.id();
+        let footprint = Footprint::of(&self.host, self.pins.directory())?;
+        let Self { program, instance, clock, sources, connections, shared, counters, host, .. } =
+            self;
+        drop((program, clock, sources, connections, shared, counters));
+        host.sandbox.inside(&host.namespace, || instance.close())??;
+        let start = Instant::now();
+        while loaded_programs().flatten().any(|info| info.id() == id) {
+            ensure!(start.elapsed() < PATIENCE, "program {id} is left over");
+            thread::sleep(Duration::from_millis(10));
+        }
+        footprint.assert_gone()
+    }
+}
+
+impl Runner<'_> {
+    /// Runs the program on a frame of at least [`SHORTEST`] bytes.
+    ///
+    /// # Errors
+    /// What the system says, or an answer that is no verdict.
+    pub fn run(&self, frame: &[u8]) -> Result<Verdict> {
+        self.repeat(frame, 1)
+    }
+
+    /// Runs the program on the same frame many times in a row.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_many(&self, frame: &[u8], times: u32) -> Result<()> {
+        // The kernel can repeat by itself, but begins with waiting for a grace period of RCU.
+        const WORTH_WAITING: u32 = 20_000;
+        if times >= WORTH_WAITING {
+            self.repeat(frame, times).map(drop)
+        } else {
+            (0..times).try_for_each(|_| self.repeat(frame, 1).map(drop))
+        }
+    }
+
+    fn repeat(&self, frame: &[u8], times: u32) -> Result<Verdict> {
+        const XDP_DROP: u32 = 1;
+        const XDP_PASS: u32 = 2;
+        // The kernel would cut it.
+        ensure!(frame.len() <= self.longest, "a frame of {} bytes is too long", frame.len());
+        let mut options = TestRunOptions::new();
+        (options.data_in, options.repeat) = (Some(frame), times);
+        let result = self.xdp.test_run(options).context("cannot run the program")?;
+        self.offered.packets.fetch_add(times.into(), Ordering::Relaxed);
+        self.offered.bytes.fetch_add(u64::from(times) * frame.len() as u64, Ordering::Relaxed);
+        match result.return_value {
+            XDP_DROP => Ok(Verdict::Drop),
+            XDP_PASS => Ok(Verdict::Pass),
+            other => bail!("the program returned {other}, which is no verdict"),
+        }
+    }
+}
+
+/// Two CPUs that this process may run on.
+///
+/// # Errors
+/// What the system says, or that there is only one.
+pub fn two_cpus() -> Result<[usize; 2]> {
+    // SAFETY: a set of CPUs is plain bits, for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    // SAFETY: memory for the result, of the size that is told.
+    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    ensure!(result == 0, "cannot tell the CPUs: {}", io::Error::last_os_error());
+    let mut cpus = (0..libc::CPU_SETSIZE as usize).filter(|cpu| {
+        // SAFETY: the number is below the size of the set.
+        unsafe { libc::CPU_ISSET(*cpu, &set) }
+    });
+    match (cpus.next(), cpus.next()) {
+        (Some(one), Some(other)) => Ok([one, other]),
+        _ => bail!("there is one CPU, and this takes two"),
+    }
+}
+
+/// Confines the calling thread to one CPU.
+///
+/// # Errors
+/// What the system says, for example of a CPU that is not there.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    // SAFETY: a set of CPUs is plain bits, for which zeros are valid; `CPU_SET` checks its bounds.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The time that [`Clock::Monotonic`] tells, in nanoseconds.
+#[must_use]
+pub fn monotonic() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: memory for the result; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
+    let open = || T::try_from(Map::from_map_data(MapData::from_pin(pins.map(name))?)?);
+    open().with_context(|| format!("cannot open the map {name}"))
+}
+
+fn found<T>(entry: Result<T, MapError>) -> Result<Option<T>> {
+    match entry {
+        Ok(entry) => Ok(Some(entry)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(error) => Err(error).context("cannot read an entry"),
+    }
+}

@@ -1,0 +1,321 @@
+//! A second parser, written apart from the one in `limiter-common`, to compare it with.
+//!
+//! It shares nothing with that parser, neither code nor types nor structure: it first cuts the frame
+//! into slices (etherparse does the fixed headers), walks extension headers by recursion, and only
+//! then says what the pieces mean. It may be slow and it may allocate; it may not be clever.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use etherparse::{
+    EtherType, Ethernet2HeaderSlice, IpNumber, Ipv4HeaderSlice, Ipv6FragmentHeaderSlice,
+    Ipv6HeaderSlice, Ipv6RawExtHeaderSlice, SingleVlanHeaderSlice, UdpHeaderSlice,
+};
+
+/// What one frame is, by the reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// Neither IPv4 nor IPv6.
+    NonIp,
+    /// The source address cannot be read.
+    Unreadable,
+    /// A packet with a source address.
+    Ip {
+        /// Source address.
+        source: IpAddr,
+        /// Destination address.
+        destination: IpAddr,
+        /// Upper-layer protocol, [`UNKNOWN_PROTOCOL`] when the chain of headers hides it.
+        protocol: u8,
+        /// Source and destination port in host order, 0 when not present.
+        ports: (u16, u16),
+        /// Byte 13 of the TCP header.
+        tcp_flags: Option<u8>,
+        /// Which part of a datagram it is.
+        fragment: ReferenceFragment,
+        /// What is wrong with it.
+        anomaly: ReferenceAnomaly,
+        /// Whether it opens a TCP connection, or might.
+        may_open: bool,
+    },
+}
+
+/// Which part of a datagram a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferenceFragment {
+    /// All of it.
+    Whole,
+    /// Its beginning.
+    First,
+    /// What starts at this offset, in units of 8 bytes.
+    Later(u16),
+}
+
+/// What is wrong with a packet whose source can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferenceAnomaly {
+    /// Nothing.
+    None,
+    /// A header is cut short or a length lies.
+    Malformed,
+    /// More extension headers than are walked.
+    ExtensionBound,
+}
+
+/// The protocol of a packet whose extension headers do not lead to one.
+pub const UNKNOWN_PROTOCOL: u8 = 255;
+
+const MOST_TAGS: usize = 4;
+const MOST_EXTENSIONS: usize = 8;
+
+impl Reference {
+    /// The counter that a frame admitted by every limit is accounted under.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        let Self::Ip { fragment, anomaly, .. } = self else {
+            return if *self == Self::NonIp { "non_ip" } else { "unreadable" };
+        };
+        match (anomaly, fragment) {
+            (ReferenceAnomaly::Malformed, _) => "malformed",
+            (ReferenceAnomaly::ExtensionBound, _) => "extension_bound",
+            (_, ReferenceFragment::First | ReferenceFragment::Later(_)) => "fragment",
+            (_, ReferenceFragment::Whole) => "conform",
+        }
+    }
+}
+
+/// Reads `frame` (from the destination MAC address on).
+#[must_use]
+pub fn reference(frame: &[u8]) -> Reference {
+    match strip_link(frame) {
+        None => Reference::Unreadable,
+        Some((EtherType::IPV4, rest)) => ipv4(rest).unwrap_or(Reference::Unreadable),
+        Some((EtherType::IPV6, rest)) => ipv6(rest).unwrap_or(Reference::Unreadable),
+        Some(_) => Reference::NonIp,
+    }
+}
+
+/// The ethertype behind all tags, and what follows it.
+fn strip_link(frame: &[u8]) -> Option<(EtherType, &[u8])> {
+    let ethernet = Ethernet2HeaderSlice::from_slice(frame).ok()?;
+    let mut ether_type = ethernet.ether_type();
+    let mut rest = &frame[ethernet.slice().len()..];
+    let mut tags = 0;
+    while is_tag(ether_type) {
+        tags += 1;
+        if tags > MOST_TAGS {
+            return None;
+        }
+        let tag = SingleVlanHeaderSlice::from_slice(rest).ok()?;
+        ether_type = tag.ether_type();
+        rest = &rest[tag.slice().len()..];
+    }
+    Some((ether_type, rest))
+}
+
+fn is_tag(ether_type: EtherType) -> bool {
+    [
+        EtherType::VLAN_TAGGED_FRAME,
+        EtherType::PROVIDER_BRIDGING,
+        EtherType::VLAN_DOUBLE_TAGGED_FRAME,
+    ]
+    .contains(&ether_type)
+}
+
+/// The bytes of the datagram alone, and whether the frame holds all that it declares.
+fn cut(rest: &[u8], declared: usize) -> (&[u8], bool) {
+    match rest.get(..declared) {
+        Some(datagram) => (datagram, true),
+        None => (rest, false),
+    }
+}
+
+fn ipv4(rest: &[u8]) -> Option<Reference> {
+    let fixed: &[u8; 20] = rest.first_chunk()?;
+    if fixed[0] >> 4 != 4 {
+        return None;
+    }
+    let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+    let address =
+        |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]).into();
+    let (datagram, complete) = cut(rest, usize::from(word(2)));
+    let fragment = fragment_kind(word(6) & 0x1fff, word(6) & 0x2000 != 0);
+
+    let mut upper = Upper::nothing(fixed[9], fragment);
+    match Ipv4HeaderSlice::from_slice(datagram) {
+        Ok(header) => upper.transport(&datagram[header.slice().len()..]),
+        Err(_) => upper.anomaly = ReferenceAnomaly::Malformed,
+    }
+    Some(upper.finish(address(12), address(16), complete))
+}
+
+fn ipv6(rest: &[u8]) -> Option<Reference> {
+    let header = Ipv6HeaderSlice::from_slice(rest).ok()?;
+    let jumbogram = header.payload_length() == 0 && header.next_header() == IpNumber(0);
+    let payload = &rest[header.slice().len()..];
+    let declared = if jumbogram { payload.len() } else { usize::from(header.payload_length()) };
+    let (payload, complete) = cut(payload, declared);
+
+    let upper = walk(header.next_header(), payload, MOST_EXTENSIONS, ReferenceFragment::Whole);
+    let source: Ipv6Addr = header.source_addr();
+    Some(upper.finish(source.into(), header.destination_addr().into(), complete))
+}
+
+/// Follows a chain of which at most `left` more extension headers are looked into.
+fn walk(next: IpNumber, rest: &[u8], left: usize, fragment: ReferenceFragment) -> Upper {
+    let stuck = |anomaly| Upper { anomaly, ..Upper::nothing(UNKNOWN_PROTOCOL, fragment) };
+    let Some(extension) = Extension::of(next) else {
+        let mut upper = Upper::nothing(next.0, fragment);
+        upper.transport(rest);
+        return upper;
+    };
+    if left == 0 {
+        return stuck(ReferenceAnomaly::ExtensionBound);
+    }
+    let Some((next, length)) = extension.measure(rest) else {
+        return stuck(ReferenceAnomaly::Malformed);
+    };
+    let mut fragment = fragment;
+    if extension == Extension::Fragment
+        && let Ok(header) = Ipv6FragmentHeaderSlice::from_slice(rest)
+    {
+        let here = fragment_kind(header.fragment_offset().value(), header.more_fragments());
+        match here {
+            ReferenceFragment::Later(_) => return Upper::nothing(next.0, here),
+            ReferenceFragment::First => fragment = here,
+            // An atomic fragment inside a fragment does not make that one whole.
+            ReferenceFragment::Whole => {}
+        }
+    }
+    walk(next, &rest[length..], left - 1, fragment)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    Options,
+    Authentication,
+    Fragment,
+}
+
+impl Extension {
+    fn of(number: IpNumber) -> Option<Self> {
+        match number {
+            // Hop-by-hop options have number 0.
+            IpNumber(0)
+            | IpNumber::IPV6_ROUTE_HEADER
+            | IpNumber::IPV6_DESTINATION_OPTIONS
+            | IpNumber::MOBILITY_HEADER
+            | IpNumber::HIP
+            | IpNumber::SHIM6 => Some(Self::Options),
+            IpNumber::AUTHENTICATION_HEADER => Some(Self::Authentication),
+            IpNumber::IPV6_FRAGMENTATION_HEADER => Some(Self::Fragment),
+            _ => None,
+        }
+    }
+
+    /// The number of the header that follows and the length of this one, if `rest` holds all of it.
+    fn measure(self, rest: &[u8]) -> Option<(IpNumber, usize)> {
+        let (next, length) = match self {
+            Self::Options => {
+                let header = Ipv6RawExtHeaderSlice::from_slice(rest).ok()?;
+                (header.next_header(), header.slice().len())
+            }
+            Self::Fragment => {
+                let header = Ipv6FragmentHeaderSlice::from_slice(rest).ok()?;
+                (header.next_header(), header.slice().len())
+            }
+            // etherparse refuses a length field of 0, which is short but has a definite length.
+            Self::Authentication => {
+                let &[next, words] = rest.first_chunk()?;
+                (IpNumber(next), (usize::from(words) + 2) * 4)
+            }
+        };
+        (length <= rest.len()).then_some((next, length))
+    }
+}
+
+fn fragment_kind(offset: u16, more: bool) -> ReferenceFragment {
+    match (offset, more) {
+        (0, false) => ReferenceFragment::Whole,
+        (0, true) => ReferenceFragment::First,
+        (offset, _) => ReferenceFragment::Later(offset),
+    }
+}
+
+/// What is above the IP headers.
+struct Upper {
+    protocol: u8,
+    ports: (u16, u16),
+    tcp_flags: Option<u8>,
+    fragment: ReferenceFragment,
+    anomaly: ReferenceAnomaly,
+}
+
+impl Upper {
+    fn nothing(protocol: u8, fragment: ReferenceFragment) -> Self {
+        Self { protocol, ports: (0, 0), tcp_flags: None, fragment, anomaly: ReferenceAnomaly::None }
+    }
+
+    /// Reads the transport header at the start of `body`, unless `body` is from the middle of one.
+    fn transport(&mut self, body: &[u8]) {
+        if matches!(self.fragment, ReferenceFragment::Later(_)) {
+            return;
+        }
+        let port = |at: usize| {
+            body.get(at..at + 2).and_then(|b| b.first_chunk().copied()).map(u16::from_be_bytes)
+        };
+        let pair = || port(0).zip(port(2)).unwrap_or_default();
+        let complete = match IpNumber(self.protocol) {
+            IpNumber::TCP => {
+                self.ports = pair();
+                self.tcp_flags = body.get(13).copied();
+                body.len() >= 20
+            }
+            IpNumber::UDP => match UdpHeaderSlice::from_slice(body) {
+                Ok(header) => {
+                    self.ports = (header.source_port(), header.destination_port());
+                    true
+                }
+                Err(_) => {
+                    self.ports = pair();
+                    false
+                }
+            },
+            IpNumber::SCTP => {
+                self.ports = pair();
+                body.len() >= 12
+            }
+            IpNumber::ICMP | IpNumber::IPV6_ICMP => body.len() >= 8,
+            _ => true,
+        };
+        if !complete {
+            self.anomaly = ReferenceAnomaly::Malformed;
+        }
+    }
+
+    fn may_open(&self) -> bool {
+        const SYN: u8 = 0x02;
+        const ACK: u8 = 0x10;
+        match (self.protocol, self.fragment, self.tcp_flags) {
+            (UNKNOWN_PROTOCOL, _, _) => true,
+            // The flags are in the second unit of 8 bytes: only a fragment from there can set them.
+            (6, ReferenceFragment::Later(offset), _) => offset == 1,
+            (6, _, Some(flags)) => flags & SYN != 0 && flags & ACK == 0,
+            (6, _, None) => true,
+            _ => false,
+        }
+    }
+
+    fn finish(self, source: IpAddr, destination: IpAddr, complete: bool) -> Reference {
+        let may_open = self.may_open();
+        Reference::Ip {
+            source,
+            destination,
+            protocol: self.protocol,
+            ports: self.ports,
+            tcp_flags: self.tcp_flags,
+            fragment: self.fragment,
+            anomaly: if complete { self.anomaly } else { ReferenceAnomaly::Malformed },
+            may_open,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A pace kept by absolute deadlines, so that no delay adds up.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Says to senders that they shall stop. Clones say it together.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Says it.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was said.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// So many packets per second for so long.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    start: Instant,
+    per_second: u64,
+    total: u64,
+    given: u64,
+}
+
+impl Pace {
+    /// The least time to sleep: waking more often takes more time than it is worth.
+    const NAP: Duration = Duration::from_micros(200);
+    /// The longest time to sleep, after which it is seen that all shall stop.
+    const DOZE: Duration = Duration::from_millis(20);
+
+    /// Begins now.
+    #[must_use]
+    pub fn new(per_second: u64, length: Duration) -> Self {
+        let total = u128::from(per_second) * length.as_nanos() / 1_000_000_000;
+        Self { start: Instant::now(), per_second, total: total as u64, given: 0 }
+    }
+
+    /// Waits until packets are due and gives how many, at most `most`; 0 at the end.
+    pub fn wait(&mut self, most: usize, stop: &Stop) -> usize {
+        while self.given < self.total && !stop.is_stopped() {
+            let elapsed = self.start.elapsed();
+            let due = elapsed.as_nanos() * u128::from(self.per_second) / 1_000_000_000 + 1;
+            let due = (due as u64).min(self.total);
+            if due > self.given {
+                let count = (due - self.given).min(most as u64);
+                self.given += count;
+                return count as usize;
+            }
+            let next = u128::from(self.given) * 1_000_000_000 / u128::from(self.per_second);
+            let next = Duration::from_nanos(next as u64).saturating_sub(elapsed);
+            thread::sleep(next.clamp(Self::NAP, Self::DOZE));
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_gives_all_its_packets_and_not_before_their_time() {
+        for (per_second, milliseconds, total) in [(100_000, 50, 5_000), (100, 55, 5), (7, 0, 0)] {
+            let start = Instant::now();
+            let mut pace = Pace::new(per_second, Duration::from_millis(milliseconds));
+            let mut given = 0;
+            loop {
+                let count = pace.wait(64, &Stop::default());
+                let due = start.elapsed().as_secs_f64() * per_second as f64 + 1.0;
+                given += count;
+                assert!(given as f64 <= due, "{given} of {due} at {per_second}/s");
+                if count == 0 {
+                    break;
+                }
+            }
+            assert_eq!(given, total);
+        }
+    }
+
+    #[test]
+    fn a_pace_that_is_stopped_ends() {
+        let stop = Stop::default();
+        let mut pace = Pace::new(1, Duration::from_secs(3600));
+        assert_eq!(pace.wait(64, &stop), 1);
+        stop.clone().stop();
+        assert_eq!(pace.wait(64, &stop), 0);
+    }
+}

@@ -1,0 +1,169 @@
+//! Traffic of ordinary sockets.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    panic::resume_unwind,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    pace::{Pace, Stop},
+    sender::Sent,
+};
+use crate::sandbox::Namespace;
+
+/// Lets `client` send to `to`, which is an address of `server`, over one TCP connection, at a pace of
+/// so many bytes per second if it can; the bytes per second that arrived.
+///
+/// # Errors
+/// What the system says.
+pub fn transfer(
+    client: &Namespace,
+    server: &Namespace,
+    to: IpAddr,
+    bytes_per_second: u64,
+    length: Duration,
+) -> Result<f64> {
+    let listener = server.inside(|| TcpListener::bind((to, 0)))?.context("cannot listen")?;
+    let address = listener.local_addr()?;
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| count_bytes(&listener));
+        let sent = client.inside(|| push_bytes(address, bytes_per_second, length))?;
+        if sent.is_err() {
+            // Wakes the listener, which nobody would connect to any more.
+            server.inside(|| TcpStream::connect(address))?.context("cannot end the listener")?;
+        }
+        let received = receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
+        sent.with_context(|| format!("cannot send to {address}"))?;
+        Ok(received?)
+    })
+}
+
+/// Accepts one connection; the bytes per second that it brings.
+fn count_bytes(listener: &TcpListener) -> io::Result<f64> {
+    let (mut stream, _) = listener.accept()?;
+    let start = Instant::now();
+    let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(bytes as f64 / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)),
+            count => bytes += count,
+        }
+    }
+}
+
+fn push_bytes(address: SocketAddr, bytes_per_second: u64, length: Duration) -> io::Result<()> {
+    const CHUNK: usize = 16 << 10;
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut pace = Pace::new(bytes_per_second / CHUNK as u64, length);
+    let chunk = [0x5a; CHUNK];
+    while pace.wait(1, &Stop::default()) > 0 {
+        stream.write_all(&chunk)?;
+    }
+    Ok(())
+}
+
+/// Lets `client` begin connections to `to` at a pace, without waiting for any, and drops them all
+/// at the end. Each sends one SYN if `length` is below the second after which it is sent again.
+///
+/// # Errors
+/// What the system says.
+pub fn storm(
+    client: &Namespace,
+    to: SocketAddr,
+    per_second: u64,
+    length: Duration,
+) -> Result<Sent> {
+    let begin = || {
+        let mut pace = Pace::new(per_second, length);
+        let start = Instant::now();
+        let mut connections = Vec::new();
+        while pace.wait(1, &Stop::default()) > 0 {
+            connections.push(begin_connection(to)?);
+        }
+        Ok(Sent { packets: connections.len() as u64, refused: 0, time: start.elapsed() })
+    };
+    let result: io::Result<Sent> = client.inside(begin)?;
+    result.with_context(|| format!("cannot begin connections to {to}"))
+}
+
+/// Sends the first SYN of a connection.
+fn begin_connection(to: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the call has no pointers.
+    let socket = unsafe { libc::socket(family, kind, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call gave a new descriptor to us alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let result = match to {
+        SocketAddr::V4(to) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: to.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            connect(&socket, &address)
+        }
+        SocketAddr::V6(to) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: to.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
+                sin6_scope_id: 0,
+            };
+            connect(&socket, &address)
+        }
+    };
+    match result {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+fn connect<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: an address of that length.
+    match unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(address).cast(), length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets `client` send UDP datagrams of 18 bytes to `to` at a pace.
+///
+/// # Errors
+/// What the system says; that nobody listens is no error.
+pub fn datagrams(
+    client: &Namespace,
+    to: SocketAddr,
+    per_second: u64,
+    length: Duration,
+) -> Result<Sent> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let send = || {
+        // Not connected, so that no answer to a datagram keeps the next one from being sent.
+        let socket = UdpSocket::bind((any, 0))?;
+        let mut pace = Pace::new(per_second, length);
+        let start = Instant::now();
+        let mut packets = 0;
+        while pace.wait(1, &Stop::default()) > 0 {
+            socket.send_to(&[0x5a; 18], to)?;
+            packets += 1;
+        }
+        Ok(Sent { packets, refused: 0, time: start.elapsed() })
+    };
+    let result: io::Result<Sent> = client.inside(send)?;
+    result.with_context(|| format!("cannot send datagrams to {to}"))
+}
