@@ -1,17 +1,17 @@
 //! The BPF program, run on frames by the kernel: without an interface, and in virtual time if asked.
 
+mod cpu;
+mod runner;
+
 use std::{
-    io,
-    mem::zeroed,
-    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
-    programs::{ProgramInfo, TestRun as _, TestRunOptions, Xdp, loaded_programs},
+    programs::{ProgramInfo, loaded_programs},
 };
 use limiter_common::{
     address::Address,
@@ -30,18 +30,16 @@ use limiter_userspace::{
     policy::Policy,
 };
 
+use self::runner::Offered;
+pub use self::{
+    cpu::{monotonic, pin_to_cpu, two_cpus},
+    runner::{LONGEST, Runner, SHORTEST, Verdict},
+};
 use crate::{
     leak::Footprint,
     sandbox::{BPFFS, Namespace, Sandbox},
     topology::Host,
 };
-
-/// The shortest frame that the kernel runs a program on: an Ethernet header.
-pub const SHORTEST: usize = 14;
-
-/// The longest frame that lies in one piece. A longer one lies in several, which only the program
-/// for such packets is given.
-pub const LONGEST: usize = 3_520;
 
 /// Room for some thousand sources and connections.
 pub const SMALL: Sizes = Sizes { sources: 1 << 14, connections: 1 << 14, overrides: 64 };
@@ -59,15 +57,6 @@ const SLOT: Attached = Attached {
     exists: true,
 };
 
-/// What the program says of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// `XDP_PASS`
-    Pass,
-    /// `XDP_DROP`
-    Drop,
-}
-
 /// An instance without an interface, with a program loaded for its first slot.
 pub struct TestProgram {
     // In this order: what is open, before the place that it is pinned in.
@@ -82,21 +71,6 @@ pub struct TestProgram {
     offered: Offered,
     pins: Pins,
     host: Host,
-}
-
-/// The frames that the program was run on.
-#[derive(Default)]
-struct Offered {
-    packets: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// The program, for any thread to run.
-pub struct Runner<'a> {
-    xdp: &'a Xdp,
-    /// The longest frame that it takes.
-    longest: usize,
-    offered: &'a Offered,
 }
 
 impl TestProgram {
@@ -180,8 +154,7 @@ impl TestProgram {
     /// # Errors
     /// Never for a program that was loaded.
     pub fn split(&mut self) -> Result<(Runner<'_>, &mut Maps)> {
-        let Self { longest, ref offered, .. } = *self;
-        let runner = Runner { xdp: self.program.xdp()?, longest, offered };
+        let runner = Runner::new(self.program.xdp()?, self.longest, &self.offered);
         Ok((runner, self.instance.maps_mut()))
     }
 
@@ -250,10 +223,7 @@ impl TestProgram {
                 bytes: sum.bytes + tally.bytes,
             })
         };
-        let offered = Tally {
-            packets: self.offered.packets.load(Ordering::Relaxed),
-            bytes: self.offered.bytes.load(Ordering::Relaxed),
-        };
+        let offered = self.offered.tally();
         let received = sum(&mut snapshot.reasons.into_iter());
         ensure!(received == offered, "offered {offered:?}, counted {received:?}");
         let verdicts = sum(&mut snapshot.interfaces.iter().flat_map(|at| [at.passed, at.dropped]));
@@ -316,90 +286,6 @@ impl TestProgram {
         }
         footprint.assert_gone()
     }
-}
-
-impl Runner<'_> {
-    /// Runs the program on a frame of at least [`SHORTEST`] bytes.
-    ///
-    /// # Errors
-    /// What the system says, or an answer that is no verdict.
-    pub fn run(&self, frame: &[u8]) -> Result<Verdict> {
-        self.repeat(frame, 1)
-    }
-
-    /// Runs the program on the same frame many times in a row.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn run_many(&self, frame: &[u8], times: u32) -> Result<()> {
-        // The kernel can repeat by itself, but begins with waiting for a grace period of RCU.
-        const WORTH_WAITING: u32 = 20_000;
-        if times >= WORTH_WAITING {
-            self.repeat(frame, times).map(drop)
-        } else {
-            (0..times).try_for_each(|_| self.repeat(frame, 1).map(drop))
-        }
-    }
-
-    fn repeat(&self, frame: &[u8], times: u32) -> Result<Verdict> {
-        const XDP_DROP: u32 = 1;
-        const XDP_PASS: u32 = 2;
-        // The kernel would cut it.
-        ensure!(frame.len() <= self.longest, "a frame of {} bytes is too long", frame.len());
-        let mut options = TestRunOptions::new();
-        (options.data_in, options.repeat) = (Some(frame), times);
-        let result = self.xdp.test_run(options).context("cannot run the program")?;
-        self.offered.packets.fetch_add(times.into(), Ordering::Relaxed);
-        self.offered.bytes.fetch_add(u64::from(times) * frame.len() as u64, Ordering::Relaxed);
-        match result.return_value {
-            XDP_DROP => Ok(Verdict::Drop),
-            XDP_PASS => Ok(Verdict::Pass),
-            other => bail!("the program returned {other}, which is no verdict"),
-        }
-    }
-}
-
-/// Two CPUs that this process may run on.
-///
-/// # Errors
-/// What the system says, or that there is only one.
-pub fn two_cpus() -> Result<[usize; 2]> {
-    // SAFETY: a set of CPUs is plain bits, for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { zeroed() };
-    // SAFETY: memory for the result, of the size that is told.
-    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    ensure!(result == 0, "cannot tell the CPUs: {}", io::Error::last_os_error());
-    let mut cpus = (0..libc::CPU_SETSIZE as usize).filter(|cpu| {
-        // SAFETY: the number is below the size of the set.
-        unsafe { libc::CPU_ISSET(*cpu, &set) }
-    });
-    match (cpus.next(), cpus.next()) {
-        (Some(one), Some(other)) => Ok([one, other]),
-        _ => bail!("there is one CPU, and this takes two"),
-    }
-}
-
-/// Confines the calling thread to one CPU.
-///
-/// # Errors
-/// What the system says, for example of a CPU that is not there.
-pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    // SAFETY: a set of CPUs is plain bits, for which zeros are valid; `CPU_SET` checks its bounds.
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// The time that [`Clock::Monotonic`] tells, in nanoseconds.
-#[must_use]
-pub fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: memory for the result; this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {

@@ -9,11 +9,12 @@ use crate::{
     error::Result,
     output::{
         limits::{self, LimitEntry, LimitRow, OverrideEntry},
+        number::grouped,
         stream::Output,
     },
     policy::{
         Bucket, Policy, PolicyError, limit_by_name,
-        units::{Notation, format_rate, parse_prefix, rate_per_second},
+        units::{format_rate, parse_prefix, rate_per_second},
     },
 };
 
@@ -149,7 +150,7 @@ fn change(
 }
 
 fn describe(limit: Limit, bucket: &Bucket) -> String {
-    let burst = Notation::Human.count(bucket.burst);
+    let burst = grouped(bucket.burst);
     format!("{} after a burst of {burst} {}", format_rate(bucket.rate), limit.unit())
 }
 
@@ -187,7 +188,7 @@ pub(super) fn rows(policy: &Policy) -> Vec<LimitRow> {
             LimitRow {
                 limit,
                 rate: set.default.map(|bucket| format_rate(bucket.rate)),
-                burst: set.default.map(|bucket| Notation::Human.count(bucket.burst)),
+                burst: set.default.map(|bucket| grouped(bucket.burst)),
                 overrides: set.overrides.len(),
             }
         })

@@ -246,7 +246,7 @@ fn every_verdict_is_the_exact_one() {
         let mut model = Model::new(policy.clone(), program.counters().unwrap());
         for number in 0..STEPS {
             if number == STEPS / 2 && run.is_multiple_of(4) {
-                // A change elsewhere, which gives every plan another number.
+                // A change elsewhere, which gives some plans other numbers.
                 let mut policy = policy.clone();
                 let elsewhere = "203.0.113.0".parse().unwrap();
                 if policy.key_prefix.ipv4 >= 24 {

@@ -3,10 +3,9 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::{self, Debug},
+    fmt::Debug,
     hash::Hash,
     net::{IpAddr, Ipv6Addr},
-    thread,
 };
 
 use limiter_common::{limit::Limit, reason::Reason};
@@ -18,25 +17,10 @@ use limiter_tests::{
 use limiter_userspace::policy::Policy;
 
 use super::{
-    NOW, SEED_VARIABLE,
+    Case, NOW, Run,
     mutation::{Random, mutate},
     policy, seed, tokens,
 };
-
-/// One frame; names itself when anything about it fails.
-struct Case<'a> {
-    name: &'a dyn fmt::Display,
-    frame: &'a [u8],
-}
-
-impl Drop for Case<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let bytes: Vec<_> = self.frame.iter().map(|byte| format!("{byte:02x}")).collect();
-            eprintln!("{}: {} bytes: {}", self.name, self.frame.len(), bytes.join(" "));
-        }
-    }
-}
 
 /// Calls `with` with every frame that the program can be run on: each kind of frame cut to every
 /// length, and `mutations` changed ones.
@@ -44,9 +28,10 @@ fn for_each(mutations: u64, mut with: impl FnMut(&[u8])) {
     let kinds = kinds();
     for (name, frame) in &kinds {
         for length in SHORTEST..=frame.len() {
-            let name = format_args!("{name} cut to {length}");
-            let case = Case { name: &name, frame: &frame[..length] };
-            with(case.frame);
+            let frame = &frame[..length];
+            let case = format_args!("{name} cut to {length}: {frame:02x?}");
+            let _case = Case(&case);
+            with(frame);
         }
     }
     let seed = seed();
@@ -59,9 +44,9 @@ fn for_each(mutations: u64, mut with: impl FnMut(&[u8])) {
             mutate(&mut random, &mut frame, &kinds);
         }
         if (SHORTEST..=LONGEST).contains(&frame.len()) {
-            let name = format_args!("{SEED_VARIABLE}={seed}, step {step}, made of {name}");
-            let case = Case { name: &name, frame: &frame };
-            with(case.frame);
+            let case = format_args!("made of {name}: {frame:02x?}");
+            let _run = Run { seed, run: step, of: &case };
+            with(&frame);
         }
     }
 }

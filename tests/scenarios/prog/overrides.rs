@@ -1,7 +1,7 @@
 //! Overrides: the longest prefix holds, limit by limit.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr},
     time::Instant,
 };
 

@@ -5,18 +5,14 @@
 //! end of each batch. The time is the one that it states for the call, which leaves out what other
 //! processes took meanwhile.
 
-use std::{
-    io::Write as _,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use aya::{
     TestRunAttrs,
     programs::{TestRun as _, TestRunOptions, Xdp, XdpMode},
 };
-use limiter_common::{limit::Limit, rate::Rate, reason::Reason};
+use limiter_common::{limit::Limit, reason::Reason};
 use limiter_tests::{
     packet::Frame,
     sandbox::{BPFFS, Sandbox},
@@ -30,85 +26,18 @@ use limiter_userspace::{
         mode::Mode,
         sizes::Sizes,
     },
-    policy::{Bucket, Policy},
+    policy::Policy,
 };
-use serde_json::Value;
 
 use super::{
+    contest::{Contest, SCANT},
     load::{DROP, Load, NOP, SEND},
+    nftables,
     sample::Figure,
 };
 
-/// What one source may send in the contests in which it sends far more.
-const SCANT: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
-/// What it cannot exceed.
-const AMPLE: Bucket = Bucket { rate: Rate::per_second(1_000_000_000), burst: 1_000_000 };
-
-/// The same limit as [`SCANT`]; what is within it is counted.
-const NFTABLES: &str = r#"table netdev bench {
-    counter passed { }
-    set sources { type ipv4_addr; size 65536; flags dynamic; }
-    chain ingress {
-        type filter hook ingress device "eth0" priority 0; policy accept;
-        update @sources { ip saddr limit rate over 1000/second burst 200 packets } drop
-        counter name passed
-    }
-}
-"#;
-
 /// Frames that the generator hands over at once, well below what the wire holds.
 const BATCH: u32 = 64;
-
-/// What receives the frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contest {
-    /// A program that drops them.
-    Drop,
-    /// The limiter, over its limit.
-    Over,
-    /// A dynamic set with a limit per source at the ingress hook, over it.
-    Nftables,
-    /// A program that passes them to the stack, which drops them.
-    Pass,
-    /// The limiter, within its limit, and the stack.
-    Within,
-}
-
-impl Contest {
-    /// Each of them, in the order of the report.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Drop, Self::Over, Self::Nftables, Self::Pass, Self::Within];
-
-    /// Its name for scripts.
-    pub(crate) const fn id(self) -> &'static str {
-        match self {
-            Self::Drop => "xdp_drop",
-            Self::Over => "limiter_over_limit",
-            Self::Nftables => "nftables_over_limit",
-            Self::Pass => "xdp_pass",
-            Self::Within => "limiter_within_limit",
-        }
-    }
-
-    /// Its name for people.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "bare XDP_DROP",
-            Self::Over => "limiter, over its limit: dropped",
-            Self::Nftables => "nftables at ingress, over its limit: dropped",
-            Self::Pass => "bare XDP_PASS: the stack drops it",
-            Self::Within => "limiter, within its limit: the stack drops it",
-        }
-    }
-
-    const fn bucket(self) -> Option<Bucket> {
-        match self {
-            Self::Over => Some(SCANT),
-            Self::Within => Some(AMPLE),
-            _ => None,
-        }
-    }
-}
 
 /// How many frames a contest took.
 #[derive(Clone, Debug)]
@@ -187,7 +116,7 @@ impl Ring {
         };
         let (instance, mut load) = sandbox.inside(&router.namespace, receive)??;
         if contest == Contest::Nftables {
-            nftables(router)?;
+            nftables::limit(router)?;
         }
         // Without a program of its own, an interface does not take frames from another's.
         let send = || attach(load.program_mut(NOP)?, client_port);
@@ -246,18 +175,7 @@ impl Ring {
     fn passed(&self) -> Result<Option<u64>> {
         match self.contest {
             Contest::Drop | Contest::Pass => Ok(None),
-            Contest::Nftables => {
-                let mut nft = self.topology.router.command("nft");
-                nft.args(["-j", "list", "counter", "netdev", "bench", "passed"]);
-                let output = nft.output().context("cannot run nft")?;
-                let listing: Value =
-                    serde_json::from_slice(&output.stdout).context("nft printed no JSON")?;
-                let counter = listing["nftables"]
-                    .as_array()
-                    .and_then(|objects| objects.iter().find_map(|object| object.get("counter")))
-                    .and_then(|counter| counter["packets"].as_u64());
-                counter.map(Some).context("nft shows no counter")
-            }
+            Contest::Nftables => nftables::passed(&self.topology.router).map(Some),
             Contest::Over | Contest::Within => {
                 let attached = || self.instance.attached();
                 let namespace = &self.topology.router.namespace;
@@ -324,18 +242,4 @@ fn transmit(program: &Xdp, port: &Port, frame: &[u8], frames: u32) -> Result<f64
         program.test_run(options).context("the kernel does not send frames (it can since 5.18)")?;
     // It states whole nanoseconds, rounded down.
     Ok(result.duration.as_nanos() as f64 + 0.5)
-}
-
-fn nftables(router: &Host) -> Result<()> {
-    let mut nft = router.command("nft");
-    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut nft = nft.spawn().context("cannot run nft (Debian package nftables)")?;
-    if let Some(mut stdin) = nft.stdin.take() {
-        stdin.write_all(NFTABLES.as_bytes()).context("cannot write to nft")?;
-    }
-    let output = nft.wait_with_output().context("cannot wait for nft")?;
-    if !output.status.success() {
-        bail!("nft failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
 }

@@ -3,13 +3,16 @@
 //! Everything is made in namespaces that vanish with the process, however it ends.
 
 mod case;
+mod contest;
 mod cost;
 mod cpu;
 mod live;
 mod load;
 mod machine;
+mod nftables;
 mod report;
 mod sample;
+mod subject;
 mod target;
 
 use std::{

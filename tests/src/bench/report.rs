@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::{
     case::REFERENCE,
+    contest::Contest,
     cost::{Cost, Loading},
-    live::{Contest, Throughput},
+    live::Throughput,
     machine::Machine,
     sample::Figure,
     target::{Target, over, rate, targets},

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     case::{MANY_OVERRIDES, ONE_OVERRIDE, REFERENCE},
+    contest::Contest,
     cost::Cost,
-    live::{Contest, Throughput},
+    live::Throughput,
 };
 
 /// A figure that has to be on one side of a bound.

@@ -3,7 +3,6 @@
 pub mod burst;
 mod data;
 mod error;
-pub mod notation;
 mod number;
 pub mod prefix;
 pub mod rate;
@@ -11,7 +10,6 @@ pub mod time;
 
 pub use burst::{Burst, default_burst, parse_burst};
 pub use error::{Fault, Quantity, ValueError, printable, quoted};
-pub use notation::Notation;
 pub use prefix::parse_prefix;
 pub use rate::{format_rate, parse_rate, rate_per_second};
 pub use time::parse_duration;
