@@ -5,7 +5,7 @@
 
 use crate::{
     frame::Frame,
-    packet::{Anomaly, Datagram, Fragment, Packet, UNKNOWN_PROTOCOL},
+    packet::{Anomaly, Datagram, FragmentField, Packet, UNKNOWN_PROTOCOL},
 };
 
 /// Extension headers that are walked.
@@ -116,18 +116,13 @@ impl Chain {
         0
     }
 
-    /// What the chain tells of its packet.
+    /// Writes what the chain tells of its packet.
     #[inline(always)]
-    pub(crate) const fn conclude(self, packet: Packet) -> Packet {
-        let anomaly = match packet.anomaly {
-            Anomaly::None => self.anomaly,
-            anomaly => anomaly,
-        };
-        let fragment = match self.field {
-            0 => Fragment::Whole,
-            1 => Fragment::First,
-            field => Fragment::Later(field >> 3),
-        };
-        Packet { protocol: self.protocol, fragment, anomaly, ..packet }
+    pub(crate) const fn conclude(&self, packet: &mut Packet) {
+        if let Anomaly::None = packet.anomaly {
+            packet.anomaly = self.anomaly;
+        }
+        packet.protocol = self.protocol;
+        packet.fragment = FragmentField(self.field);
     }
 }

@@ -57,7 +57,7 @@ pub struct Packet {
     /// The flags of TCP.
     pub tcp_flags: TcpFlags,
     /// Whether it is a fragment.
-    pub fragment: Fragment,
+    pub fragment: FragmentField,
     /// What is wrong with it.
     pub anomaly: Anomaly,
 }
@@ -114,6 +114,23 @@ pub enum Fragment {
     Later(u16),
 }
 
+/// A [`Fragment`], as IPv6 writes it: the offset in the high 13 bits, and in the lowest whether more
+/// follows. An enum with a value in it would have bits that nobody wrote, which the verifier minds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FragmentField(pub u16);
+
+impl FragmentField {
+    /// What it says.
+    #[inline(always)]
+    pub const fn get(self) -> Fragment {
+        match (self.0 >> 3, self.0 & 1) {
+            (0, 0) => Fragment::Whole,
+            (0, _) => Fragment::First,
+            (offset, _) => Fragment::Later(offset),
+        }
+    }
+}
+
 /// What is wrong with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anomaly {
@@ -129,14 +146,14 @@ pub enum Anomaly {
 }
 
 impl Packet {
-    /// A frame whose source cannot be read.
-    const UNREADABLE: Self = Self {
+    /// What is known of a frame whose source cannot be read.
+    pub const UNREADABLE: Self = Self {
         source: Address::NONE,
         destination: [0; 4],
         protocol: UNKNOWN_PROTOCOL,
         ports: Ports { source: 0, destination: 0 },
         tcp_flags: TcpFlags { known: false, bits: 0 },
-        fragment: Fragment::Whole,
+        fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
     };
 
@@ -145,7 +162,7 @@ impl Packet {
     /// (RFC 3128); a chain of headers whose end is unknown.
     #[inline(always)]
     pub const fn may_open(&self) -> bool {
-        match (self.protocol, self.fragment) {
+        match (self.protocol, self.fragment.get()) {
             (UNKNOWN_PROTOCOL, _) => true,
             (TCP, Fragment::Later(offset)) => offset == 1,
             (TCP, Fragment::Whole | Fragment::First) => self.tcp_flags.may_open(),
@@ -167,12 +184,16 @@ impl Packet {
     }
 }
 
-/// Reads a frame; `None` when it is not IP.
+/// Reads a frame into `packet`, and says whether it is IP; `packet` is as it was if it is not.
+///
+/// It is written in place because the kernel half keeps it in a map: as a value, its fields would be
+/// moved to and fro between registers and stack wherever two ways through the parser meet.
 #[inline(always)]
-pub fn parse<F: Frame + ?Sized>(frame: &F) -> Option<Packet> {
+pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
     const ETHER_TYPE: usize = EthHdr::LEN - 2;
     let Some(mut ether_type) = frame.read(ETHER_TYPE).map(u16::from_ne_bytes) else {
-        return Some(Packet::UNREADABLE);
+        *packet = Packet::UNREADABLE;
+        return true;
     };
     let mut network = EthHdr::LEN;
     for _ in 0..TAG_BOUND {
@@ -180,18 +201,22 @@ pub fn parse<F: Frame + ?Sized>(frame: &F) -> Option<Packet> {
             break;
         }
         let Some(inner) = frame.read(network + VlanHdr::LEN - 2) else {
-            return Some(Packet::UNREADABLE);
+            *packet = Packet::UNREADABLE;
+            return true;
         };
         ether_type = u16::from_ne_bytes(inner);
         network += VlanHdr::LEN;
     }
-    let packet = match ether_type {
-        IPV4 => ipv4(frame, network),
-        IPV6 => ipv6(frame, network),
+    let readable = match ether_type {
+        IPV4 => ipv4(frame, network, packet),
+        IPV6 => ipv6(frame, network, packet),
         tag if is_tag(tag) => None,
-        _ => return None,
+        _ => return false,
     };
-    Some(packet.unwrap_or(Packet::UNREADABLE))
+    if readable.is_none() {
+        *packet = Packet::UNREADABLE;
+    }
+    true
 }
 
 #[inline(always)]
@@ -200,75 +225,67 @@ const fn is_tag(ether_type: u16) -> bool {
     ether_type == q || ether_type == ad || ether_type == qinq
 }
 
+/// Reads an IPv4 packet; `None` if not even its source can be read.
 #[inline(always)]
-fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
+fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Option<()> {
     let header: [u8; Ipv4Hdr::LEN] = frame.read(network)?;
     if header[0] >> 4 != 4 {
         return None;
     }
     let field = u16::from_be_bytes([header[6], header[7]]);
-    let [more, offset] = [field & 0x2000, field & 0x1fff];
-    let mut packet = Packet {
+    *packet = Packet {
         source: Address::v4([header[12], header[13], header[14], header[15]]),
         destination: Address::v4([header[16], header[17], header[18], header[19]]).words,
         protocol: header[9],
         ports: Ports::default(),
         tcp_flags: TcpFlags::default(),
-        fragment: fragment(offset, more != 0),
+        fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let datagram = Datagram::new(&mut packet, frame, network, declared);
+    let datagram = Datagram::new(packet, frame, network, declared);
     if length < Ipv4Hdr::LEN || network + length > datagram.end {
         packet.anomaly = Anomaly::Malformed;
     } else {
-        datagram.transport(frame, &mut packet, network + length);
+        datagram.transport(frame, packet, network + length);
     }
-    Some(packet)
+    Some(())
 }
 
+/// Reads an IPv6 packet; `None` if not even its source can be read.
 #[inline(always)]
-fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize) -> Option<Packet> {
+fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Option<()> {
     let header: [u8; Ipv6Hdr::LEN] = frame.read(network)?;
     if header[0] >> 4 != 6 {
         return None;
     }
-    let mut packet = Packet {
+    let protocol = header[6];
+    *packet = Packet {
         source: Address::v6(address::<8>(&header)),
         destination: address::<24>(&header),
-        protocol: header[6],
+        protocol,
         ports: Ports::default(),
         tcp_flags: TcpFlags::default(),
-        fragment: Fragment::Whole,
+        fragment: FragmentField(0),
         anomaly: Anomaly::None,
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
-    let jumbogram = payload == 0 && packet.protocol == extension::HOP_BY_HOP;
+    let jumbogram = payload == 0 && protocol == extension::HOP_BY_HOP;
     let declared = if jumbogram { frame.total() - network } else { Ipv6Hdr::LEN + payload };
-    let datagram = Datagram::new(&mut packet, frame, network, declared);
+    let datagram = Datagram::new(packet, frame, network, declared);
     let mut transport = network + Ipv6Hdr::LEN;
-    if extension::is(packet.protocol) {
-        let mut chain = Chain::new(packet.protocol);
+    if extension::is(protocol) {
+        let mut chain = Chain::new(protocol);
         transport = chain.walk(frame, &datagram, transport);
-        packet = chain.conclude(packet);
+        chain.conclude(packet);
         if transport == 0 {
-            return Some(packet);
+            return Some(());
         }
     }
-    datagram.transport(frame, &mut packet, transport);
-    Some(packet)
-}
-
-/// What the fragment field of a header says: the offset, and whether more follows.
-#[inline(always)]
-const fn fragment(offset: u16, more: bool) -> Fragment {
-    match (offset, more) {
-        (0, false) => Fragment::Whole,
-        (0, true) => Fragment::First,
-        (offset, _) => Fragment::Later(offset),
-    }
+    datagram.transport(frame, packet, transport);
+    Some(())
 }
 
 /// The address at offset `AT` of an IPv6 header.
@@ -319,7 +336,7 @@ impl Datagram {
 
     #[inline(always)]
     fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &mut Packet, offset: usize) {
-        if let Fragment::Later(_) = packet.fragment {
+        if let Fragment::Later(_) = packet.fragment.get() {
             return;
         }
         let (length, ports) = match packet.protocol {

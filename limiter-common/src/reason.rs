@@ -86,7 +86,7 @@ impl Reason {
     /// The reason to pass a packet that is within its limits.
     #[inline(always)]
     pub const fn conform(packet: &Packet) -> Self {
-        match (packet.anomaly, packet.fragment) {
+        match (packet.anomaly, packet.fragment.get()) {
             (Anomaly::Unreadable, _) => Self::Unreadable,
             (Anomaly::Malformed, _) => Self::Malformed,
             (Anomaly::ExtensionBound, _) => Self::ExtensionBound,

@@ -17,7 +17,7 @@ use crate::{
     clock,
     entry::{self, SourceEntry},
     frame::XdpFrame,
-    maps::{DIGEST, EPOCH, SETTINGS},
+    maps::{EPOCH, SETTINGS, SUBJECT},
     verdict::Verdict,
 };
 
@@ -26,73 +26,76 @@ use crate::{
 pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let frame = XdpFrame::new::<FRAGS>(ctx);
     let bytes = frame.total() as u64;
-    let verdict = match parse(&frame) {
-        Some(packet) => match Digest::of(&packet) {
-            Some(digest) => limit(digest, bytes),
-            None => Verdict::Drop(Reason::Contended),
-        },
-        None => Verdict::Pass { reason: Reason::NonIp.index(), charged: 0 },
+    let Some(subject) = Subject::get() else {
+        return Verdict::Drop(Reason::Contended).settle(bytes);
     };
-    verdict.settle(bytes)
+    if parse(&frame, &mut subject.packet) {
+        limit(subject.reread(), bytes).settle(bytes)
+    } else {
+        Verdict::Pass { reason: Reason::NonIp.index(), charged: 0 }.settle(bytes)
+    }
 }
 
-/// What the limits need to know of a packet.
+/// What is decided about.
 ///
 /// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
 /// would follow each of the thousand ways through the parser to the end of the program.
-#[repr(C)]
-pub(crate) struct Digest {
-    connection: ConnectionKey,
-    /// The key of the source.
+pub(crate) struct Subject {
+    packet: Packet,
+    /// The key of its source.
     source: Address,
-    /// See [`Plan::applicable`].
-    applicable: u64,
-    /// The place of the reason to pass it.
-    conform: u64,
+    /// The key of its connection.
+    connection: ConnectionKey,
 }
 
-impl Digest {
+impl Subject {
     #[inline(always)]
-    fn of(packet: &Packet) -> Option<&'static mut Self> {
-        let digest = DIGEST.get_ptr_mut(0)?;
+    fn get() -> Option<&'static mut Self> {
+        let subject = SUBJECT.get_ptr_mut(0)?;
         // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
-        // runs with bottom halves disabled. The second pointer is the first, but the compiler has
-        // to read what was written.
-        unsafe {
-            (*digest).connection = packet.connection();
-            (*digest).applicable = Plan::applicable(packet);
-            (*digest).conform = Reason::conform(packet).index() as u64;
-            Some(&mut *(opaque(digest as usize) as *mut Self))
-        }
+        // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
+        Some(unsafe { &mut *subject })
+    }
+
+    /// The same, but the compiler has to read what was written.
+    #[inline(always)]
+    fn reread(&mut self) -> &mut Self {
+        // SAFETY: the pointer is that of `self`, which is given up for it.
+        unsafe { &mut *(opaque(&raw mut *self as usize) as *mut Self) }
     }
 }
 
 /// Asks the limits of the source of a packet.
 #[inline(always)]
-fn limit(digest: &mut Digest, bytes: u64) -> Verdict {
+fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
     let Some(InForce { epoch, settings }) = InForce::get() else {
         return Verdict::Drop(Reason::Contended);
     };
-    digest.source = digest.connection.source.masked(&settings.mask);
-    let Some(entry) = SourceEntry::find(&digest.source, epoch, settings) else {
+    let packet = &subject.packet;
+    let conform = Reason::conform(packet).index();
+    subject.source = packet.source.masked(&settings.mask);
+    let Some(entry) = SourceEntry::find(&subject.source, epoch, settings) else {
         // Nothing that is only observed is dropped.
         return if settings.limits == 0 {
-            Verdict::Pass { reason: digest.conform as usize, charged: 0 }
+            Verdict::Pass { reason: conform, charged: 0 }
         } else {
             Verdict::Drop(Reason::Contended)
         };
     };
-    let applies = entry.plan.active & digest.applicable;
+    let applies = entry.plan.active & Plan::applicable(packet);
     let decision = if applies == 0 {
         Ok(())
     } else {
+        if applies & Limit::Connection.bit() != 0 {
+            subject.connection = packet.connection();
+        }
         let now = clock::now();
-        let mut buckets = Buckets { entry: &entry, connection: &digest.connection, now };
+        let mut buckets = Buckets { entry: &entry, connection: &subject.connection, now };
         entry.plan.decide(applies, &mut buckets, now)
     };
     entry.account(decision.is_err(), bytes);
     match decision {
-        Ok(()) => Verdict::Pass { reason: digest.conform as usize, charged: applies },
+        Ok(()) => Verdict::Pass { reason: conform, charged: applies },
         Err(reason) => Verdict::Drop(reason),
     }
 }

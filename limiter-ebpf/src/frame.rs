@@ -1,5 +1,7 @@
 //! The bytes of a packet.
 
+use core::arch::asm;
+
 use aya_ebpf::{helpers::bpf_xdp_get_buff_len, programs::XdpContext};
 use limiter_common::frame::Frame;
 
@@ -51,8 +53,39 @@ impl Frame for XdpFrame {
         if opaque(start + N) > self.end {
             return None;
         }
-        // SAFETY: `start..start + N` lies within the packet, as just checked, and an array of bytes
-        // has no alignment.
-        Some(unsafe { *(start as *const [u8; N]) })
+        let mut bytes = [0; N];
+        let (words, rest) = bytes.as_chunks_mut::<4>();
+        let mut at = start;
+        for word in words {
+            // SAFETY: `start..start + N` lies within the packet, as just checked.
+            *word = unsafe { load_word(at) }.to_ne_bytes();
+            at += 4;
+        }
+        for byte in rest {
+            // SAFETY: as above.
+            *byte = unsafe { *(at as *const u8) };
+            at += 1;
+        }
+        Some(bytes)
     }
+}
+
+/// Four bytes of a packet by one instruction. The compiler would load them one by one, because it
+/// does not know that BPF machines take words that are not aligned.
+///
+/// # Safety
+/// `at..at + 4` lies within the packet.
+#[inline(always)]
+unsafe fn load_word(at: usize) -> u32 {
+    let word: u64;
+    // SAFETY: as the caller promises, and as the verifier checks.
+    unsafe {
+        asm!(
+            "{0} = *(u32 *)({1} + 0)",
+            out(reg) word,
+            in(reg) at,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    word as u32
 }

@@ -15,7 +15,7 @@ use limiter_common::{
     plan::Plan,
 };
 
-use crate::datapath::Digest;
+use crate::datapath::Subject;
 
 /// Mapped by the controller, which changes it by one store.
 #[map]
@@ -46,7 +46,7 @@ pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
 
 #[map]
-pub(crate) static DIGEST: PerCpuArray<Digest> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static SUBJECT: PerCpuArray<Subject> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);

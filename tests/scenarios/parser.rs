@@ -43,9 +43,12 @@ impl Drop for Case<'_> {
 fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     let _case = Case { name, frame };
     let expected = reference(frame);
-    let (observed, reason) = match parse(frame) {
-        None => (Some(Reference::NonIp), Reason::NonIp),
-        Some(packet) => (as_reference(&packet), Reason::conform(&packet)),
+    let mut packet = Packet::UNREADABLE;
+    let (observed, reason) = if parse(frame, &mut packet) {
+        (as_reference(&packet), Reason::conform(&packet))
+    } else {
+        assert_eq!(packet, Packet::UNREADABLE);
+        (Some(Reference::NonIp), Reason::NonIp)
     };
     assert_eq!(observed.as_ref(), Some(&expected));
     assert_eq!(reason.name(), expected.reason());
@@ -55,8 +58,7 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
 /// What the parser says in the words of the reference; `None` if it gives no key of a connection or
 /// one without addresses.
 fn as_reference(packet: &Packet) -> Option<Reference> {
-    if packet.anomaly == Anomaly::Unreadable {
-        assert_eq!(packet.source, Address::NONE);
+    if *packet == Packet::UNREADABLE {
         return Some(Reference::Unreadable);
     }
     let key = packet.connection();
@@ -71,7 +73,7 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
         protocol: packet.protocol,
         ports: (ports.source, ports.destination),
         tcp_flags: packet.tcp_flags.get(),
-        fragment: match packet.fragment {
+        fragment: match packet.fragment.get() {
             Fragment::Whole => ReferenceFragment::Whole,
             Fragment::First => ReferenceFragment::First,
             Fragment::Later(offset) => ReferenceFragment::Later(offset),

@@ -120,11 +120,24 @@ impl Host {
         const SETTINGS: [u32; 4] = [0x17, 0x19, 0x1f, 0x24];
         let disable = || {
             let mut query = Query::new(interface)?;
-            SETTINGS.iter().try_for_each(|setting| query.disable(*setting))
+            SETTINGS.iter().try_for_each(|setting| query.set(*setting, false))
         };
         self.namespace
             .inside(disable)?
             .with_context(|| format!("cannot switch off the offloads of {interface}"))
+    }
+
+    /// Makes an interface merge what it receives, as the interfaces of network cards do unless told
+    /// otherwise. One that does takes frames from another's program without having one of its own.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn merge_received(&self, interface: &str) -> Result<()> {
+        // Generic receive offload.
+        const SETTING: u32 = 0x2c;
+        self.namespace
+            .inside(|| Query::new(interface)?.set(SETTING, true))?
+            .with_context(|| format!("cannot switch on the receive offload of {interface}"))
     }
 }
 
@@ -279,8 +292,8 @@ impl Query {
         Ok((index as u32, unsafe { self.request.ifr_ifru.ifru_flags }))
     }
 
-    /// Switches off what this command of `SIOCETHTOOL` sets.
-    fn disable(&mut self, command: u32) -> io::Result<()> {
+    /// Switches what this command of `SIOCETHTOOL` sets.
+    fn set(&mut self, command: u32, on: bool) -> io::Result<()> {
         const SIOCETHTOOL: libc::c_ulong = 0x8946;
         /// `struct ethtool_value`.
         #[repr(C)]
@@ -288,7 +301,7 @@ impl Query {
             command: u32,
             value: u32,
         }
-        let mut setting = Setting { command, value: 0 };
+        let mut setting = Setting { command, value: u32::from(on) };
         self.request.ifr_ifru.ifru_data = (&raw mut setting).cast();
         self.ask(SIOCETHTOOL)
     }

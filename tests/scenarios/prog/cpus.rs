@@ -51,7 +51,11 @@ const BURSTS: [u64; 2] = [200_000, 1_400_000];
 /// Offers 800,000 packets: some one by one, which never wait for the other CPU, many in a row, which
 /// may have to, and some one by one again.
 fn offer(runner: &Runner<'_>, frame: &[u8]) {
-    let singly = || (0..150_000).for_each(|_| drop(runner.run(frame).unwrap()));
+    let singly = || {
+        for _ in 0..150_000 {
+            runner.run(frame).unwrap();
+        }
+    };
     singly();
     for _ in 0..5 {
         runner.run_many(frame, 100_000).unwrap();

@@ -80,9 +80,10 @@ fn words_are_moved_by_compare_and_exchange() {
             }
         }
     }
-    // Each program looks at and charges three buckets; both bind and re-scale entries.
+    // Each program looks at and charges three buckets, binds and re-scales entries, and counts the
+    // packets and bytes of sources.
     assert!(exchanges >= 12, "{exchanges} exchanges");
-    assert!(additions >= 8, "{additions} additions");
+    assert!(additions >= 4, "{additions} additions");
     // A compiler without the instruction calls a function, or makes one of loads and stores.
     for name in bytes(".strtab").split(|byte| *byte == 0) {
         let name = String::from_utf8_lossy(name);

@@ -106,7 +106,8 @@ impl Ring {
             let mut load = Load::new(&pins, 1, &[NOP, DROP, SEND])?;
             match contest {
                 Contest::Drop => attach(load.program_mut(DROP)?, router_port)?,
-                Contest::Pass | Contest::Nftables => attach(load.program_mut(NOP)?, router_port)?,
+                Contest::Pass => attach(load.program_mut(NOP)?, router_port)?,
+                Contest::Nftables => {}
                 Contest::Over | Contest::Within => {
                     let interface = Interface::find(&router_port.interface)?;
                     instance.attach(&interface, Choice::Only(Mode::Native))?;
@@ -116,6 +117,7 @@ impl Ring {
         };
         let (instance, mut load) = sandbox.inside(&router.namespace, receive)??;
         if contest == Contest::Nftables {
+            router.merge_received(&router_port.interface)?;
             nftables::limit(router)?;
         }
         // Without a program of its own, an interface does not take frames from another's.

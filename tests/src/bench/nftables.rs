@@ -1,0 +1,48 @@
+//! A limit per source in nftables, at the earliest hook that it has.
+
+use std::{io::Write as _, process::Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use limiter_tests::topology::Host;
+use serde_json::Value;
+
+/// The limit of [`SCANT`](super::contest::SCANT); what is within it is counted. As anyone would
+/// deploy it: without a timeout, the first sources would fill the set for ever.
+const RULES: &str = r#"table netdev bench {
+    counter passed { }
+    set sources { type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }
+    chain ingress {
+        type filter hook ingress device "eth0" priority 0; policy accept;
+        update @sources { ip saddr limit rate over 1000/second burst 200 packets } drop
+        counter name passed
+    }
+}
+"#;
+
+/// Limits what comes in by `eth0` of a host.
+pub(crate) fn limit(host: &Host) -> Result<()> {
+    let mut nft = host.command("nft");
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut nft = nft.spawn().context("cannot run nft (Debian package nftables)")?;
+    if let Some(mut stdin) = nft.stdin.take() {
+        stdin.write_all(RULES.as_bytes()).context("cannot write to nft")?;
+    }
+    let output = nft.wait_with_output().context("cannot wait for nft")?;
+    if !output.status.success() {
+        bail!("nft failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// The frames that were within the limit.
+pub(crate) fn passed(host: &Host) -> Result<u64> {
+    let mut nft = host.command("nft");
+    nft.args(["-j", "list", "counter", "netdev", "bench", "passed"]);
+    let output = nft.output().context("cannot run nft")?;
+    let listing: Value = serde_json::from_slice(&output.stdout).context("nft printed no JSON")?;
+    listing["nftables"]
+        .as_array()
+        .and_then(|objects| objects.iter().find_map(|object| object.get("counter")))
+        .and_then(|counter| counter["packets"].as_u64())
+        .context("nft shows no counter")
+}

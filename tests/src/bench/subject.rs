@@ -1,0 +1,245 @@
+//! A case while it is measured.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use limiter_common::limit::Limit;
+use limiter_userspace::datapath::{
+    bpffs::Pins,
+    instance::{Attached, Instance},
+    mode::Mode,
+    program::{Clock, Program},
+    snapshot::Snapshot,
+};
+
+use super::{
+    case::Case,
+    cost::{Cost, Loading, Place},
+    cpu::thread_time,
+    load::{LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
+    sample::{Figure, median},
+};
+
+/// How long a batch takes: the call itself is less than a thousandth of it.
+const BATCH: Duration = Duration::from_millis(10);
+/// Pairs of batches, one twice the other, that are compared in a check of proportion.
+const PAIRS: usize = 5;
+/// Frames that a source over 1/min may pass during the measurement.
+const STRAYS: u64 = 8;
+
+/// A case with its programs.
+pub(crate) struct Subject<'a> {
+    case: Case,
+    slot: u32,
+    instance: &'a Instance,
+    programs: Programs,
+    runs: u32,
+    baseline_runs: u32,
+    over: Vec<f64>,
+    baselines: Vec<f64>,
+    kernel: Vec<f64>,
+    proportion: f64,
+    /// Frames since the start.
+    offered: u64,
+}
+
+/// The limiter and its baseline.
+enum Programs {
+    Plain(Program, Load),
+    /// Both are in the object that makes the sources.
+    Spoofed(Load),
+}
+
+impl Programs {
+    fn limiter(&mut self) -> Result<&mut Xdp> {
+        match self {
+            Self::Plain(program, _) => Ok(program.xdp()?),
+            Self::Spoofed(load) => load.program_mut(LIMITER_SPOOFED),
+        }
+    }
+
+    fn baseline(&mut self) -> Result<&mut Xdp> {
+        match self {
+            Self::Plain(_, load) => load.program_mut(NOP),
+            Self::Spoofed(load) => load.program_mut(NOP_SPOOFED),
+        }
+    }
+}
+
+/// How long a batch took, by the thread's clock, and each run of it, by the kernel's.
+#[derive(Clone, Copy)]
+struct Batch {
+    time: Duration,
+    kernel: Duration,
+}
+
+impl<'a> Subject<'a> {
+    /// A case, with its programs loaded for a slot of its instance.
+    pub(crate) fn new(
+        case: Case,
+        slot: u32,
+        pins: &Pins,
+        instance: &'a Instance,
+        loading: &mut Vec<Loading>,
+    ) -> Result<Self> {
+        let programs = if case.spoofed {
+            Programs::Spoofed(Load::new(pins, slot, &[NOP_SPOOFED, LIMITER_SPOOFED])?)
+        } else {
+            let start = Instant::now();
+            let mut program = Program::load(pins, slot, false, Clock::Monotonic)?;
+            let time = start.elapsed();
+            let instructions = program.xdp()?.info()?.verified_instruction_count();
+            loading.push(Loading { instructions, time });
+            Programs::Plain(program, Load::new(pins, slot, &[NOP])?)
+        };
+        Ok(Self {
+            case,
+            slot,
+            instance,
+            programs,
+            runs: 1_000,
+            baseline_runs: 1_000,
+            over: Vec::new(),
+            baselines: Vec::new(),
+            kernel: Vec::new(),
+            proportion: 0.0,
+            offered: 0,
+        })
+    }
+
+    /// Does some work with both programs attached.
+    pub(crate) fn turn(
+        &mut self,
+        places: &mut [Place; 2],
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let [case, baseline] = places;
+        let held = case.take(self.programs.limiter()?)?;
+        let held_baseline = baseline.take(self.programs.baseline()?)?;
+        work(self)?;
+        case.leave(self.programs.limiter()?, held)?;
+        baseline.leave(self.programs.baseline()?, held_baseline)
+    }
+
+    fn run(&mut self, runs: u32) -> Result<Batch> {
+        self.offered += u64::from(runs);
+        batch(self.programs.limiter()?, &self.case.frame, runs)
+    }
+
+    fn run_baseline(&mut self, runs: u32) -> Result<Batch> {
+        batch(self.programs.baseline()?, &self.case.frame, runs)
+    }
+
+    /// Finds the size of a batch, which warms everything up, and checks the proportion.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.runs = calibrate(|runs| self.run(runs))?;
+        self.baseline_runs = calibrate(|runs| self.run_baseline(runs))?;
+        if self.case.spoofed {
+            // Full, so that every new source takes the place of another.
+            for _ in 0..2 {
+                self.run(self.case.setting.sizes().sources)?;
+            }
+        }
+        let mut proportions = Vec::new();
+        for _ in 0..PAIRS {
+            let one = self.run(self.runs)?.time.as_secs_f64();
+            let two = self.run(2 * self.runs)?.time.as_secs_f64();
+            proportions.push(two / one);
+        }
+        self.proportion = median(&proportions);
+        self.offered = 0;
+        Ok(())
+    }
+
+    /// Takes one sample: the case between two of the baseline.
+    pub(crate) fn sample(&mut self) -> Result<()> {
+        let per_run = |batch: Batch, runs: u32| batch.time.as_secs_f64() * 1e9 / f64::from(runs);
+        let before = per_run(self.run_baseline(self.baseline_runs)?, self.baseline_runs);
+        let batch = self.run(self.runs)?;
+        let after = per_run(self.run_baseline(self.baseline_runs)?, self.baseline_runs);
+        let baseline = f64::midpoint(before, after);
+        self.over.push(per_run(batch, self.runs) - baseline);
+        self.baselines.push(baseline);
+        self.kernel.push(batch.kernel.as_secs_f64() * 1e9);
+        Ok(())
+    }
+
+    /// The counters of the slot.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        let slot = Attached {
+            slot: self.slot,
+            name: String::new(),
+            index: 0,
+            mode: Mode::Native,
+            present: true,
+            exists: true,
+        };
+        Ok(self.instance.maps().snapshot(&[slot])?)
+    }
+
+    /// Checks by the counters that every frame went the way that the case is about.
+    pub(crate) fn check(&self, before: &Snapshot) -> Result<()> {
+        let after = self.snapshot()?;
+        let Case { name, reason, charged, .. } = &self.case;
+        let counted =
+            |place: usize| after.reasons[place].packets.wrapping_sub(before.reasons[place].packets);
+        let received: u64 = (0..after.reasons.len()).map(counted).sum();
+        ensure!(
+            received == self.offered,
+            "{name}: the limiter counted {received} of {} frames",
+            self.offered
+        );
+        let expected = counted(reason.index());
+        ensure!(
+            received - expected <= if reason.drops() { STRAYS } else { 0 },
+            "{name}: of {received} frames only {expected} were counted as {}",
+            reason.name()
+        );
+        for limit in Limit::ALL {
+            let [after, before] = [&after, before].map(|all| all.limits[limit.index()]);
+            let conform = after.conform.packets.wrapping_sub(before.conform.packets);
+            let due = if charged.contains(&limit) { received } else { 0 };
+            ensure!(
+                conform.abs_diff(due) <= received - expected,
+                "{name}: limit {} was charged {conform} times instead of {due}",
+                limit.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// What was found.
+    pub(crate) fn cost(self) -> Cost {
+        Cost {
+            over: Figure::of(&self.over),
+            baseline: median(&self.baselines),
+            kernel: median(&self.kernel),
+            runs: self.runs,
+            proportion: self.proportion,
+            case: self.case,
+        }
+    }
+}
+
+/// The number of runs that takes about as long as [`BATCH`].
+fn calibrate(mut run: impl FnMut(u32) -> Result<Batch>) -> Result<u32> {
+    let mut runs = 1_000_u32;
+    loop {
+        let time = run(runs)?.time;
+        if time >= BATCH / 2 {
+            let scale = BATCH.as_secs_f64() / time.as_secs_f64();
+            return Ok((f64::from(runs) * scale) as u32);
+        }
+        runs = runs.checked_mul(2).context("programs take no time here")?;
+    }
+}
+
+/// Has the kernel run a program on a frame.
+fn batch(program: &Xdp, frame: &[u8], runs: u32) -> Result<Batch> {
+    let options = TestRunOptions { data_in: Some(frame), repeat: runs, ..Default::default() };
+    let start = thread_time()?;
+    let result = program.test_run(options).context("the kernel does not run the program")?;
+    let time = thread_time()?.saturating_sub(start);
+    Ok(Batch { time, kernel: result.duration })
+}
