@@ -15,10 +15,8 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
 pub mod map {
-    /// Array of one `u64`: the epoch in force, from 1 on, in its low 32 bits.
-    pub const EPOCH: &str = "EPOCH";
-    /// Array of [`Settings`](super::Settings), at `epoch & 1`.
-    pub const SETTINGS: &str = "SETTINGS";
+    /// Array of one [`Head`](super::Head), which can be mapped into memory.
+    pub const HEAD: &str = "HEAD";
     /// Array of [`Plan`](crate::plan::Plan), at [`plan_slot`](super::plan_slot).
     pub const PLANS: &str = "PLANS";
     /// Array of LPM tries of overrides, at `epoch & 1`: [`Address`](super::Address) to plan.
@@ -76,6 +74,17 @@ pub const CHUNK: usize = 4096;
 #[inline(always)]
 pub const fn plan_slot(epoch: u32, plan: u32) -> u32 {
     plan * 2 + (epoch & 1)
+}
+
+/// What every packet reads first: which policy is in force.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The epoch in force, from 1 on, in the low 32 bits, and [`LAYOUT_VERSION`] in the high ones; 0
+    /// before the first policy. Changed by one store.
+    pub epoch: u64,
+    /// What holds under it, at `epoch & 1`.
+    pub settings: [Settings; 2],
 }
 
 /// What holds for every packet under a policy.
@@ -195,6 +204,7 @@ pub struct Interface {
 const _: () = {
     assert!(size_of::<Address>() == 20);
     assert!(size_of::<Settings>() == 28);
+    assert!(size_of::<Head>() == 64);
     assert!(size_of::<crate::gcra::Gcra>() == 24);
     assert!(size_of::<crate::plan::Plan>() == 80);
     assert!(size_of::<Source>() == 72);

@@ -2,7 +2,7 @@
 
 use crate::{
     address::{Address, Mask},
-    contract::{Connection, ConnectionKey, Counters, Interface, Settings, Source, Tally},
+    contract::{Connection, ConnectionKey, Counters, Head, Interface, Settings, Source, Tally},
     plan::Plan,
 };
 
@@ -14,4 +14,16 @@ macro_rules! pod {
     };
 }
 
-pod!(Address, Connection, ConnectionKey, Counters, Interface, Mask, Plan, Settings, Source, Tally);
+pod!(
+    Address,
+    Connection,
+    ConnectionKey,
+    Counters,
+    Head,
+    Interface,
+    Mask,
+    Plan,
+    Settings,
+    Source,
+    Tally
+);

@@ -17,7 +17,7 @@ use crate::{
     clock,
     entry::{self, SourceEntry},
     frame::XdpFrame,
-    maps::{EPOCH, SETTINGS, SUBJECT},
+    maps::{HEAD, SUBJECT},
     verdict::Verdict,
 };
 
@@ -110,11 +110,14 @@ struct InForce {
 impl InForce {
     #[inline(always)]
     fn get() -> Option<Self> {
-        let epoch = EPOCH.get_ptr(0)?;
-        // SAFETY: an aligned word of an array map, which the controller writes by one store. It is
-        // read once, so that the packet sees one policy.
-        let epoch = unsafe { epoch.read_volatile() } as u32;
-        Some(Self { epoch, settings: SETTINGS.get(epoch & 1)? })
+        let head = HEAD.get_ptr(0)?;
+        // SAFETY: an aligned word of a map value, which the controller writes by one store, after
+        // the half of the settings that it says. It is read once, so that the packet sees one
+        // policy.
+        unsafe {
+            let epoch = (&raw const (*head).epoch).read_volatile() as u32;
+            Some(Self { epoch, settings: &(&(*head).settings)[epoch as usize & 1] })
+        }
     }
 }
 

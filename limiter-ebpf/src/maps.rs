@@ -11,18 +11,15 @@ use aya_ebpf::{
 };
 use limiter_common::{
     address::Address,
-    contract::{Connection, ConnectionKey, Counters, INTERFACES, Settings, Source, shared},
+    contract::{Connection, ConnectionKey, Counters, Head, INTERFACES, Source, shared},
     plan::Plan,
 };
 
 use crate::datapath::Subject;
 
-/// Mapped by the controller, which changes it by one store.
+/// Mapped by the controller, which changes the epoch by one store.
 #[map]
-pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
-
-#[map]
-pub(crate) static SETTINGS: Array<Settings> = Array::with_max_entries(2, 0);
+pub(crate) static HEAD: Array<Head> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static PLANS: Array<Plan> = Array::with_max_entries(2, 0);

@@ -10,7 +10,7 @@ use aya::maps::{MapData, MapType};
 use limiter_common::{
     address::Address,
     contract::{
-        CHUNK, Connection, ConnectionKey, Counters, INTERFACES, Interface, Settings, Source, map,
+        CHUNK, Connection, ConnectionKey, Counters, Head, INTERFACES, Interface, Source, map,
         shared,
     },
     plan::Plan,
@@ -32,9 +32,8 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 11] = [
-    shape::<u32, u64>(map::EPOCH, MapType::Array, Some(1)),
-    shape::<u32, Settings>(map::SETTINGS, MapType::Array, Some(2)),
+pub(crate) const SHAPES: [Shape; 10] = [
+    shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Plan>(map::PLANS, MapType::Array, None),
     shape::<u32, u32>(map::OVERRIDES, MapType::ArrayOfMaps, Some(2)),
     shape::<Address, Source>(map::SOURCES, MapType::LruHash, None),

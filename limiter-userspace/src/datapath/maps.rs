@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
-use limiter_common::contract::{CHUNK, Counters, Interface, LAYOUT_VERSION, Settings, map};
+use limiter_common::contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, map};
 
 use super::{
     bpffs::{Pins, exists},
@@ -17,8 +17,7 @@ use crate::error::{Error, Result};
 
 /// The maps of an instance.
 pub struct Maps {
-    pub(crate) epoch: Array<MapData, u64>,
-    pub(crate) settings: Array<MapData, Settings>,
+    pub(crate) head: Array<MapData, Head>,
     pub(crate) overrides: ArrayOfMaps<MapData, MapData>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) interfaces: Array<MapData, Interface>,
@@ -50,8 +49,7 @@ impl Maps {
             return Err(layout(differences));
         }
         let maps = Self {
-            epoch: typed(pins, map::EPOCH)?,
-            settings: typed(pins, map::SETTINGS)?,
+            head: typed(pins, map::HEAD)?,
             overrides: typed(pins, map::OVERRIDES)?,
             counters: typed(pins, map::COUNTERS)?,
             interfaces: typed(pins, map::INTERFACES)?,
@@ -69,7 +67,8 @@ impl Maps {
 
     /// The word of the epoch: the version of the layout and the epoch; 0 before the first policy.
     pub(crate) fn read_epoch(&self) -> Result<u64> {
-        self.epoch.get(&0, 0).map_err(|error| object("read the epoch", &error))
+        let head = self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))?;
+        Ok(head.epoch)
     }
 
     /// A map by its name.
@@ -92,9 +91,9 @@ impl Maps {
     /// What the system says.
     pub fn are_pinned(&self, pins: &Pins) -> Result<bool> {
         let id = |data: &MapData| data.info().map(|info| info.id());
-        let Some(now) = pinned(pins, map::EPOCH)? else { return Ok(false) };
+        let Some(now) = pinned(pins, map::HEAD)? else { return Ok(false) };
         let failed = |error| object("look at the epoch", &error);
-        Ok(id(&now).map_err(failed)? == id(self.raw(map::EPOCH)?).map_err(failed)?)
+        Ok(id(&now).map_err(failed)? == id(self.raw(map::HEAD)?).map_err(failed)?)
     }
 
     /// Bytes of kernel memory that the pinned maps take, as the kernel counts them.

@@ -56,7 +56,7 @@ impl Maps {
         self.write_tables(&compiled, next)?;
         self.write_document(&document, next & 1)?;
         let word = u64::from(LAYOUT_VERSION) << 32 | u64::from(next);
-        sys::store(self.raw(map::EPOCH)?.fd().as_fd(), word)
+        sys::publish(self.raw(map::HEAD)?.fd().as_fd(), word, compiled.settings)
             .map_err(|error| Error::system("set the epoch", error))
     }
 
@@ -76,9 +76,7 @@ impl Maps {
                 .set(half, &overrides, 0)
                 .map_err(|error| object("write the overrides", &error))?;
         }
-        self.settings
-            .set(half, compiled.settings, 0)
-            .map_err(|error| object("write the settings", &error))
+        Ok(())
     }
 
     fn document(&self, half: u32) -> Result<Vec<u8>> {

@@ -11,6 +11,7 @@ use std::{
 
 use aya::Pod;
 use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info};
+use limiter_common::contract::{Head, Settings};
 
 /// A `bpf(2)` call.
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<libc::c_long> {
@@ -244,9 +245,10 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Writes the word of a map that can be mapped into memory, by one store.
-pub(crate) fn store(map: BorrowedFd<'_>, word: u64) -> io::Result<()> {
-    let length = size_of::<u64>();
+/// Writes the settings of an epoch into the map of the [`Head`], and then by one store the epoch,
+/// which makes them those that packets go by.
+pub(crate) fn publish(map: BorrowedFd<'_>, epoch: u64, settings: Settings) -> io::Result<()> {
+    let length = size_of::<Head>();
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
     let mapping = unsafe {
@@ -255,10 +257,13 @@ pub(crate) fn store(map: BorrowedFd<'_>, word: u64) -> io::Result<()> {
     if mapping == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping is page-aligned and as long as the word, and is unmapped after its use;
-    // the programs of the kernel read it as one word.
+    let head: *mut Head = mapping.cast();
+    // SAFETY: the mapping is page-aligned, as long as the value and unmapped after its use. No
+    // packet reads this half of the settings until the epoch says so, and the epoch is only
+    // accessed as a whole, here and by the programs.
     unsafe {
-        AtomicU64::from_ptr(mapping.cast()).store(word, Ordering::Release);
+        (&raw mut (*head).settings[epoch as usize & 1]).write(settings);
+        AtomicU64::from_ptr(&raw mut (*head).epoch).store(epoch, Ordering::Release);
         libc::munmap(mapping, length);
     }
     Ok(())

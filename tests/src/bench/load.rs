@@ -19,9 +19,8 @@ pub(crate) const DROP: &str = "drop";
 pub(crate) const SEND: &str = "send";
 
 /// The maps that the limiter in the object shares with an instance.
-const MAPS: [&str; 9] = [
-    map::EPOCH,
-    map::SETTINGS,
+const MAPS: [&str; 8] = [
+    map::HEAD,
     map::PLANS,
     map::OVERRIDES,
     map::SOURCES,
