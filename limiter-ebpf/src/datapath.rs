@@ -30,6 +30,8 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
         return Verdict::Drop(Reason::Contended).settle(bytes);
     };
     if parse(&frame, &mut subject.packet) {
+        subject.applicable = Plan::applicable(&subject.packet);
+        subject.conform = Reason::conform(&subject.packet).index() as u64;
         limit(subject.reread(), bytes).settle(bytes)
     } else {
         Verdict::Pass { reason: Reason::NonIp.index(), charged: 0 }.settle(bytes)
@@ -42,6 +44,10 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
 /// would follow each of the thousand ways through the parser to the end of the program.
 pub(crate) struct Subject {
     packet: Packet,
+    /// See [`Plan::applicable`].
+    applicable: u64,
+    /// The place of the reason to pass it.
+    conform: u64,
     /// The key of its source.
     source: Address,
     /// The key of its connection.
@@ -72,7 +78,7 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
         return Verdict::Drop(Reason::Contended);
     };
     let packet = &subject.packet;
-    let conform = Reason::conform(packet).index();
+    let conform = subject.conform as usize;
     subject.source = packet.source.masked(&settings.mask);
     let Some(entry) = SourceEntry::find(&subject.source, epoch, settings) else {
         // Nothing that is only observed is dropped.
@@ -82,7 +88,7 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
             Verdict::Drop(Reason::Contended)
         };
     };
-    let applies = entry.plan.active & Plan::applicable(packet);
+    let applies = entry.plan.active & subject.applicable;
     let decision = if applies == 0 {
         Ok(())
     } else {

@@ -8,7 +8,7 @@ use limiter_userspace::policy::Policy;
 
 /// Instructions that the kernel may look at to be sure of a program, of the million that it looks at
 /// at most: what other versions of the kernel may need more is left.
-const BUDGET: u32 = 400_000;
+const BUDGET: u32 = 200_000;
 
 /// A section of the object.
 struct Section<'a> {
