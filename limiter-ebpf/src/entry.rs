@@ -86,6 +86,10 @@ const SOURCE: usize = 1;
 /// Makes an entry for a source that has none. It is zeroed, so it will be bound as one that is
 /// behind.
 #[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
 fn create(address: &Address) -> Option<*mut Source> {
     // Another CPU may have made it first, which is as good.
     let _: Result<(), i32> = SOURCES.insert(address, &NEW_SOURCE, u64::from(BPF_NOEXIST));
@@ -158,6 +162,10 @@ fn refresh_connection(connection: *mut Connection, source: &SourceEntry, now: u6
 
 /// The word of a connection that had no entry, at `now`.
 #[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
 pub(crate) fn create_connection(
     key: &ConnectionKey,
     source: &SourceEntry,

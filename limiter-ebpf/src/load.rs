@@ -2,6 +2,7 @@
 
 #![no_std]
 #![no_main]
+#![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},

@@ -2,6 +2,7 @@
 
 #![no_std]
 #![no_main]
+#![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{macros::xdp, programs::XdpContext};
 use limiter_ebpf::datapath;

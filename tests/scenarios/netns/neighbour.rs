@@ -57,7 +57,9 @@ fn a_polite_source_loses_nothing_beside_floods() {
     let lost = net.hosts.client.lost("eth0").unwrap();
     let (sent, arrivals) = net.flood(&mut senders, Duration::from_secs(2), |_| {});
     let refused: u64 = sent.iter().map(|sent| sent.refused).sum();
-    assert_eq!(net.hosts.client.lost("eth0").unwrap() - lost, refused, "the wire lost frames");
+    // The full ring refuses what the kernel sends of its own accord, too.
+    let lost = net.hosts.client.lost("eth0").unwrap() - lost;
+    assert!(lost >= refused, "the sender counted {refused} refused frames, the wire {lost}");
     assert_eq!(arrivals.from(v4(81)).packets, sent[0].packets);
     assert_eq!(arrivals.from(v6(81, 1)).packets, sent[1].packets);
     assert_admitted("IPv4", arrivals.from(v4(82)).packets, &sent[2], 1e3, 200);

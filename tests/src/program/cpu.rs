@@ -38,7 +38,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The time that [`Clock::Monotonic`] tells, in nanoseconds.
+/// The time that the programs read, in nanoseconds.
 #[must_use]
 pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
