@@ -16,7 +16,11 @@ use clap::{Parser, Subcommand};
 use serde_json::json;
 
 use crate::{
-    datapath::bpffs::{self, Pins},
+    datapath::{
+        bpffs::{self, Pins},
+        instance,
+        maps::Maps,
+    },
     error::{Error, Result},
     output::stream::Output,
 };
@@ -107,9 +111,9 @@ fn no_instance(pins: &Pins) -> Error {
 }
 
 /// Opens the maps for reading.
-fn maps(pins: &Pins) -> Result<crate::datapath::maps::Maps> {
-    if !pins.exist()? {
+fn maps(pins: &Pins) -> Result<Maps> {
+    if !instance::exists(pins)? {
         return Err(no_instance(pins));
     }
-    crate::datapath::maps::Maps::open(pins)
+    Maps::open(pins)
 }

@@ -9,6 +9,8 @@ use std::{
         fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     },
     path::{self, Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use super::sys;
@@ -71,10 +73,25 @@ impl Pins {
     /// [`Error::NotBpffs`], [`Error::Unsafe`], or what the system says.
     pub fn make(&self) -> Result<()> {
         self.check()?;
-        for directory in
-            [self.directory.clone(), self.directory.join("maps"), self.directory.join("links")]
-        {
-            match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        // A command that detaches the last interface may take away what was just made.
+        let mut tries = 100;
+        loop {
+            match self.try_make() {
+                Err(Error::System { source, .. })
+                    if source.kind() == ErrorKind::NotFound && tries > 0 =>
+                {
+                    tries -= 1;
+                    thread::sleep(Duration::from_millis(1));
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn try_make(&self) -> Result<()> {
+        let [links, maps] = self.directories();
+        for directory in [&self.directory, &maps, &links] {
+            match fs::DirBuilder::new().mode(0o700).create(directory) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(Error::system(format!("make {}", directory.display()), error));
                 }

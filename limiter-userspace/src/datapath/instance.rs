@@ -68,6 +68,9 @@ impl Instance {
     /// [`Error::Busy`], [`Error::Layout`], or what the system says.
     pub fn open(pins: &Pins) -> Result<Option<Self>> {
         let Some(lock) = Lock::take(pins)? else { return Ok(None) };
+        if !exists(pins)? {
+            return Ok(None);
+        }
         let maps = Maps::open(pins)?;
         Ok(Some(Self { pins: pins.clone(), maps, fresh: false, _lock: lock }))
     }
@@ -87,7 +90,7 @@ impl Instance {
             }
         };
         pins.make()?;
-        if pinned_links(pins)?.next().is_some() {
+        if exists(pins)? {
             let maps = Maps::open(pins)?;
             return Ok(Self { pins: pins.clone(), maps, fresh: false, _lock: lock });
         }
@@ -265,11 +268,16 @@ impl Instance {
     /// [`Error::NoInstance`], [`Error::Busy`], or what the system says.
     pub fn remove(pins: &Pins) -> Result<()> {
         let missing = || Error::NoInstance { directory: pins.directory().to_path_buf() };
-        if !pins.exist()? {
-            return Err(missing());
-        }
-        // Without the directory of the lock there is nothing that a command could change.
-        let _lock = Lock::take(pins)?;
+        let _lock = loop {
+            if !pins.exist()? {
+                return Err(missing());
+            }
+            if let Some(lock) = Lock::take(pins)? {
+                break lock;
+            }
+            // Links without the directory of the lock, which nobody could lock out.
+            pins.make()?;
+        };
         for (_, link) in pinned_links(pins)? {
             link.detach()?;
         }
@@ -355,6 +363,15 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
         });
     }
     Ok(attached)
+}
+
+/// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps
+/// alone are what an attach has made so far, or left.
+///
+/// # Errors
+/// What the system says.
+pub fn exists(pins: &Pins) -> Result<bool> {
+    Ok(pinned_links(pins)?.next().is_some())
 }
 
 /// The links that are pinned, with their slots.
