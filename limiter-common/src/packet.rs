@@ -44,22 +44,26 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
 /// An IP packet, or what could be one.
+///
+/// The order of the fields is that of the layout, and parts what is zero for plain packets: of 16
+/// zero bytes in a row, the BPF back end makes a call that clears them one by one.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The source address, whole; [`Address::NONE`] when it cannot be read.
     pub source: Address,
-    /// The destination address, of the same family, in network order as it lies in memory.
-    pub destination: [u32; 4],
     /// The transport protocol, or [`UNKNOWN_PROTOCOL`].
     pub protocol: u8,
-    /// The ports, both zero unless they are really there.
-    pub ports: Ports,
-    /// The flags of TCP.
-    pub tcp_flags: TcpFlags,
-    /// Whether it is a fragment.
-    pub fragment: FragmentField,
     /// What is wrong with it.
     pub anomaly: Anomaly,
+    /// The flags of TCP.
+    pub tcp_flags: TcpFlags,
+    /// The destination address, of the same family, in network order as it lies in memory.
+    pub destination: [u32; 4],
+    /// Whether it is a fragment.
+    pub fragment: FragmentField,
+    /// The ports, both zero unless they are really there.
+    pub ports: Ports,
 }
 
 /// The ports of TCP, UDP and SCTP, in host order.
