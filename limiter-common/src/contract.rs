@@ -10,7 +10,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -27,6 +27,9 @@ pub mod map {
     pub const CONNECTIONS: &str = "CONNECTIONS";
     /// Array of [`Source`](super::Source), at the constants of [`shared`](super::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
+    /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
+    /// [`slot`](crate::refused::Refused::slot).
+    pub const REFUSED: &str = "REFUSED";
     /// Per-CPU array of [`Counters`](super::Counters), at the slot of the interface.
     pub const COUNTERS: &str = "COUNTERS";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
@@ -207,6 +210,7 @@ const _: () = {
     assert!(size_of::<Head>() == 64);
     assert!(size_of::<crate::gcra::Gcra>() == 24);
     assert!(size_of::<crate::plan::Plan>() == 80);
+    assert!(size_of::<crate::refused::Refused>() == 64);
     assert!(size_of::<Source>() == 72);
     assert!(offset_of!(Source, words) == 8);
     assert!(offset_of!(Source, passed) == 40);

@@ -96,6 +96,18 @@ impl Gcra {
         }
     }
 
+    /// Nanoseconds from `now` until a packet conforms, unless others are charged meanwhile; 0 when
+    /// it does at once.
+    #[inline(always)]
+    pub const fn wait(&self, word: u64, now: u64) -> u64 {
+        let ahead = word.wrapping_sub(now << self.shift);
+        if ahead as i64 <= 0 || ahead < self.depth {
+            0
+        } else {
+            ((ahead - self.depth) >> self.shift) + 1
+        }
+    }
+
     /// Looks whether a packet conforms, and charges nothing.
     ///
     /// # Errors

@@ -26,4 +26,5 @@ pub mod plan;
 mod pod;
 pub mod rate;
 pub mod reason;
+pub mod refused;
 pub mod word;

@@ -4,6 +4,7 @@ use crate::{
     address::{Address, Mask},
     contract::{Connection, ConnectionKey, Counters, Head, Interface, Settings, Source, Tally},
     plan::Plan,
+    refused::Refused,
 };
 
 macro_rules! pod {
@@ -23,6 +24,7 @@ pod!(
     Interface,
     Mask,
     Plan,
+    Refused,
     Settings,
     Source,
     Tally

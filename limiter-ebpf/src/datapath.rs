@@ -18,6 +18,7 @@ use crate::{
     entry::{self, SourceEntry},
     frame::XdpFrame,
     maps::{HEAD, SUBJECT},
+    refused::{self, Place},
     verdict::Verdict,
 };
 
@@ -80,6 +81,12 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
     let packet = &subject.packet;
     let conform = subject.conform as usize;
     subject.source = packet.source.masked(&settings.mask);
+    let Some(mut place) = Place::of(&subject.source) else {
+        return Verdict::Drop(Reason::Contended);
+    };
+    if place.refuses(&subject.source, epoch, subject.applicable, bytes) {
+        return Verdict::Drop(Reason::SourceExceed);
+    }
     let Some(entry) = SourceEntry::find(&subject.source, epoch, settings) else {
         // Nothing that is only observed is dropped.
         return if settings.limits == 0 {
@@ -97,7 +104,11 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
         }
         let now = clock::now();
         let mut buckets = Buckets { entry: &entry, connection: &subject.connection, now };
-        entry.plan.decide(applies, &mut buckets, now)
+        let decision = entry.plan.decide(applies, &mut buckets, now);
+        if decision == Err(Reason::SourceExceed) && refused::memorable(applies) {
+            place.remember(&subject.source, &entry, now);
+        }
+        decision
     };
     entry.account(decision.is_err(), bytes);
     match decision {

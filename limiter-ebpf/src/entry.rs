@@ -4,9 +4,10 @@ use aya_ebpf::{bindings::BPF_NOEXIST, maps::lpm_trie::Key};
 use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, Standing, bind},
-    contract::{Connection, ConnectionKey, Settings, Source, plan_slot, shared},
+    contract::{Connection, ConnectionKey, Settings, Source, Tally, plan_slot, shared},
     limit::Limit,
     plan::Plan,
+    word::Word as _,
 };
 
 use crate::{
@@ -67,16 +68,47 @@ impl SourceEntry {
     /// Adds a packet to the totals of the source.
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
-        // SAFETY: as in `cell`; the totals are aligned words.
+        // SAFETY: as in `cell`.
         unsafe {
             let tally = if dropped {
                 &raw mut (*self.source).dropped
             } else {
                 &raw mut (*self.source).passed
             };
-            cell::add(&raw mut (*tally).packets, 1);
-            cell::add(&raw mut (*tally).bytes, bytes);
+            add(tally, 1, bytes);
         }
+    }
+
+    /// Nanoseconds from `now` until the `source` bucket admits a packet.
+    #[inline(always)]
+    pub(crate) fn wait(&self, now: u64) -> u64 {
+        let word = self.cell(Limit::Source).load();
+        self.plan.limits[Limit::Source.index()].wait(word, now)
+    }
+}
+
+/// Adds packets that were dropped to the totals of a source, or of those that have no entry.
+#[inline(never)]
+pub(crate) fn account_dropped(address: &Address, packets: u64, bytes: u64) {
+    let source = if address.family == Address::NONE.family {
+        SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)
+    } else {
+        SOURCES.get_ptr_mut(address).or_else(|| SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW))
+    };
+    if let Some(source) = source {
+        // SAFETY: a map value that was just looked up.
+        unsafe { add(&raw mut (*source).dropped, packets, bytes) };
+    }
+}
+
+/// # Safety
+/// `tally` is in a map value that was looked up in this run of the program.
+#[inline(always)]
+unsafe fn add(tally: *mut Tally, packets: u64, bytes: u64) {
+    // SAFETY: as the caller promises; both are aligned words.
+    unsafe {
+        cell::add(&raw mut (*tally).packets, packets);
+        cell::add(&raw mut (*tally).bytes, bytes);
     }
 }
 

@@ -26,4 +26,6 @@ mod frame;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod refused;
+#[cfg(target_arch = "bpf")]
 mod verdict;

@@ -13,6 +13,7 @@ use limiter_common::{
     address::Address,
     contract::{Connection, ConnectionKey, Counters, Head, INTERFACES, Source, shared},
     plan::Plan,
+    refused::Refused,
 };
 
 use crate::datapath::Subject;
@@ -38,6 +39,10 @@ pub(crate) static CONNECTIONS: LruHashMap<ConnectionKey, Connection> =
 
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
+
+/// Of each CPU its own, so that an over-limit source is refused without a word that CPUs share.
+#[map]
+pub(crate) static REFUSED: PerCpuArray<Refused> = PerCpuArray::with_max_entries(Refused::SLOTS, 0);
 
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);

@@ -14,6 +14,7 @@ mod mutation;
 mod naive;
 mod object;
 mod overrides;
+mod refused;
 mod table;
 
 use std::{env, fmt, net::IpAddr, thread};

@@ -12,11 +12,13 @@ use anyhow::{Context as _, Result, ensure};
 use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
     programs::{ProgramInfo, loaded_programs},
+    util::nr_cpus,
 };
 use limiter_common::{
     address::Address,
     contract::{Connection, ConnectionKey, Counters, Source, Tally, map, shared},
     reason::Reason,
+    refused::Refused,
 };
 pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
@@ -67,6 +69,7 @@ pub struct TestProgram {
     sources: HashMap<MapData, Address, Source>,
     connections: HashMap<MapData, ConnectionKey, Connection>,
     shared: Array<MapData, Source>,
+    refused: PerCpuArray<MapData, Refused>,
     counters: PerCpuArray<MapData, Counters>,
     offered: Offered,
     pins: Pins,
@@ -106,6 +109,7 @@ impl TestProgram {
                 sources: typed(&pins, map::SOURCES)?,
                 connections: typed(&pins, map::CONNECTIONS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
+                refused: typed(&pins, map::REFUSED)?,
                 counters: typed(&pins, map::COUNTERS)?,
                 offered: Offered::default(),
                 pins: pins.clone(),
@@ -236,7 +240,8 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn source(&self, key: &Address) -> Result<Option<Source>> {
-        found(self.sources.get(key, 0))
+        let Some(source) = found(self.sources.get(key, 0))? else { return Ok(None) };
+        self.with_outstanding(key, source).map(Some)
     }
 
     /// The entry of a connection; `None` when there is none.
@@ -252,7 +257,16 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn unreadable(&self) -> Result<Source> {
-        Ok(self.shared.get(&shared::UNREADABLE, 0)?)
+        self.with_outstanding(&Address::NONE, self.shared.get(&shared::UNREADABLE, 0)?)
+    }
+
+    /// The entry of a source, its totals up to date.
+    fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
+        if let Some(dropped) = self.maps().outstanding()?.get(key) {
+            source.dropped.packets += dropped.packets;
+            source.dropped.bytes += dropped.bytes;
+        }
+        Ok(source)
     }
 
     /// Forgets every source and every connection, as if none had ever sent anything.
@@ -265,6 +279,10 @@ impl TestProgram {
         let connections: Vec<_> = self.connections.keys().collect::<Result<_, _>>()?;
         connections.iter().try_for_each(|connection| self.connections.remove(connection))?;
         (0..shared::LEN).try_for_each(|entry| self.shared.set(entry, Source::NEW, 0))?;
+        let nobody = vec![Refused::default(); nr_cpus().map_err(|(_, error)| error)?];
+        for slot in 0..Refused::SLOTS {
+            self.refused.set(slot, nobody.clone().try_into()?, 0)?;
+        }
         Ok(())
     }
 
@@ -275,9 +293,19 @@ impl TestProgram {
     pub fn close(mut self) -> Result<()> {
         let id = self.info()?.id();
         let footprint = Footprint::of(&self.host, self.pins.directory())?;
-        let Self { program, instance, clock, sources, connections, shared, counters, host, .. } =
-            self;
-        drop((program, clock, sources, connections, shared, counters));
+        let Self {
+            program,
+            instance,
+            clock,
+            sources,
+            connections,
+            shared,
+            refused,
+            counters,
+            host,
+            ..
+        } = self;
+        drop((program, clock, sources, connections, shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -77,4 +77,18 @@ proptest! {
         prop_assert!(matches!(gcra.decide(word, now + wait), Decision::Conform(_)));
         prop_assert_eq!(gcra.decide(word, now + wait - 1), Decision::Exceed);
     }
+
+    /// The wait that is told is the shortest after which a packet conforms.
+    #[test]
+    fn the_wait_ends_when_a_packet_conforms(
+        gcra in bucket(), now in magnitude(64), kind in 1..5_u8, any: u64,
+    ) {
+        let word = word_at(&gcra, now, kind, any);
+        let wait = gcra.wait(word, now);
+        prop_assume!(now <= u64::MAX - wait);
+        prop_assert!(matches!(gcra.decide(word, now + wait), Decision::Conform(_)));
+        if wait > 0 {
+            prop_assert!(!matches!(gcra.decide(word, now + wait - 1), Decision::Conform(_)));
+        }
+    }
 }

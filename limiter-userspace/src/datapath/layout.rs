@@ -14,6 +14,7 @@ use limiter_common::{
         shared,
     },
     plan::Plan,
+    refused::Refused,
 };
 
 /// The shape of a map.
@@ -32,13 +33,14 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 10] = [
+pub(crate) const SHAPES: [Shape; 11] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Plan>(map::PLANS, MapType::Array, None),
     shape::<u32, u32>(map::OVERRIDES, MapType::ArrayOfMaps, Some(2)),
     shape::<Address, Source>(map::SOURCES, MapType::LruHash, None),
     shape::<ConnectionKey, Connection>(map::CONNECTIONS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
+    shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
     shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),

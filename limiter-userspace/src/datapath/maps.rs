@@ -7,7 +7,10 @@ use std::{
 };
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
-use limiter_common::contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, map};
+use limiter_common::{
+    contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, map},
+    refused::Refused,
+};
 
 use super::{
     bpffs::{Pins, exists},
@@ -19,6 +22,7 @@ use crate::error::{Error, Result};
 pub struct Maps {
     pub(crate) head: Array<MapData, Head>,
     pub(crate) overrides: ArrayOfMaps<MapData, MapData>,
+    pub(crate) refused: PerCpuArray<MapData, Refused>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) interfaces: Array<MapData, Interface>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
@@ -51,6 +55,7 @@ impl Maps {
         let maps = Self {
             head: typed(pins, map::HEAD)?,
             overrides: typed(pins, map::OVERRIDES)?,
+            refused: typed(pins, map::REFUSED)?,
             counters: typed(pins, map::COUNTERS)?,
             interfaces: typed(pins, map::INTERFACES)?,
             document: typed(pins, map::DOCUMENT)?,

@@ -1,6 +1,12 @@
 //! Reading what the datapath did.
 
-use std::{cmp::Reverse, collections::BinaryHeap, net::IpAddr, os::fd::AsFd as _, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    net::IpAddr,
+    os::fd::AsFd as _,
+    time::Instant,
+};
 
 use limiter_common::{
     address::Address,
@@ -69,12 +75,17 @@ impl Maps {
     /// What the system says, or why the policy cannot be read.
     pub fn talkers(&self, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
         let prefix = self.policy()?.key_prefix;
+        let outstanding = self.outstanding()?;
         let mut tracked = 0;
         // The least of the best so far is on top.
         let mut best = BinaryHeap::with_capacity(most.min(1 << 16) + 1);
         let sources = self.raw(map::SOURCES)?;
         sys::for_each::<Address, Source>(sources.fd().as_fd(), |address, source| {
             tracked += 1;
+            let mut source = *source;
+            if let Some(dropped) = outstanding.get(address) {
+                add(&mut source.dropped, *dropped);
+            }
             let rank = (source.dropped.packets, source.passed.packets, Reverse(*address));
             if best.len() < most || best.peek().is_some_and(|Reverse((least, _, _))| *least < rank)
             {
@@ -94,6 +105,24 @@ impl Maps {
             });
         let capacity = u64::from(self.capacity(map::SOURCES)?);
         Ok((talkers.collect(), Occupancy { tracked, capacity }))
+    }
+
+    /// What was dropped of sources and is not in the totals of their entries yet, because CPUs still
+    /// refuse them without looking for those.
+    ///
+    /// Read before the entries, it may be in both; after them, in neither, for the moment in between.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn outstanding(&self) -> Result<HashMap<Address, Tally>> {
+        let mut outstanding = HashMap::new();
+        for slot in self.refused.iter() {
+            let per_cpu = slot.map_err(|error| object("read the refused sources", &error))?;
+            for refused in per_cpu.iter().filter(|refused| refused.dropped.packets != 0) {
+                add(outstanding.entry(refused.source).or_default(), refused.dropped);
+            }
+        }
+        Ok(outstanding)
     }
 
     /// How many connections there are.

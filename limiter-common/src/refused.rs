@@ -1,0 +1,130 @@
+//! Sources that are over their limit, as a CPU remembers them for a moment.
+//!
+//! An over-limit source conforms again at a time that its bucket tells. Until then, every CPU that
+//! saw it refused can drop its packets without looking for its entry: nothing that happens to the
+//! bucket meanwhile makes it conform earlier.
+
+use crate::{address::Address, contract::Tally, limit::Limit};
+
+/// A source that the `source` limit refuses for a while.
+///
+/// It says nothing of packets that a narrower limit is about as well, so that a drop is always
+/// counted under the limit that is asked first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The key of the source.
+    pub source: Address,
+    /// The epoch under which it was refused.
+    pub epoch: u32,
+    /// The limits of its plan, as [`Limit::bit`]s.
+    pub limits: u64,
+    /// When it was refused, in nanoseconds.
+    pub since: u64,
+    /// Until when it will be, in nanoseconds.
+    pub until: u64,
+    /// What was dropped on this account and is not in the totals of the source yet.
+    pub dropped: Tally,
+}
+
+impl Refused {
+    /// Sources that a CPU remembers.
+    pub const SLOTS: u32 = 1 << Self::SLOT_BITS;
+    const SLOT_BITS: u32 = 10;
+
+    /// The longest time, in nanoseconds, for which a source is remembered. So long its entry may look
+    /// idle to the kernel, which throws out what was not used for longest.
+    pub const LONGEST: u64 = 1_000_000;
+
+    /// Where a source is remembered. Sources that share a place take turns in it.
+    #[inline(always)]
+    pub const fn slot(source: &Address) -> u32 {
+        // Multiplicative hashing; the constants are odd and otherwise arbitrary (2^64 divided by the
+        // golden ratio, and by the square root of 2).
+        let [a, b, c, d] = source.words;
+        let high = (a as u64 | (b as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let low = (c as u64 | (d as u64) << 32).wrapping_mul(0xb504_f333_f9de_6485);
+        ((high ^ low) >> (u64::BITS - Self::SLOT_BITS)) as u32
+    }
+
+    /// A source as it is refused at `now` (nanoseconds), for `wait` more nanoseconds.
+    #[inline(always)]
+    pub const fn new(source: Address, epoch: u32, limits: u64, now: u64, wait: u64) -> Self {
+        let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
+        let until = now.saturating_add(wait);
+        let dropped = Tally { packets: 0, bytes: 0 };
+        Self { source, epoch, limits, since: now, until, dropped }
+    }
+
+    /// Whether it is about a packet of this source, decided under this epoch, that these limits are
+    /// applicable to.
+    #[inline(always)]
+    pub const fn concerns(&self, source: &Address, epoch: u32, applicable: u64) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.source.words, source.words);
+        a == e
+            && b == f
+            && c == g
+            && d == h
+            && self.source.family == source.family
+            && self.epoch == epoch
+            && self.limits & applicable == Limit::Source.bit()
+    }
+
+    /// Whether it says that packets are refused at `now` (nanoseconds).
+    #[inline(always)]
+    pub const fn holds(&self, now: u64) -> bool {
+        // A clock that went back may find that the state of the source was lost meanwhile.
+        self.since <= now && now < self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Address = Address::v4([203, 0, 113, 9]);
+    const SOURCE: u64 = Limit::Source.bit();
+    const SYN: u64 = Limit::Syn.bit();
+
+    #[test]
+    fn sources_have_a_place_and_neighbours_have_another() {
+        let slots: [u32; 256] =
+            core::array::from_fn(|last| Refused::slot(&Address::v4([203, 0, 113, last as u8])));
+        assert!(slots.iter().all(|slot| *slot < Refused::SLOTS));
+        let shared = (1..slots.len()).filter(|at| slots[..*at].contains(&slots[*at])).count();
+        assert!(shared < 40, "{shared} of 256 neighbours share a place");
+        let words: [u32; 4] = [0x2001_0db8, 0, 0, 0];
+        for word in 0..4 {
+            let mut other = words;
+            other[word] ^= 1 << 31;
+            let [one, other] = [words, other].map(|words| Refused::slot(&Address::v6(words)));
+            assert_ne!(one, other, "word {word} decides nothing");
+        }
+    }
+
+    #[test]
+    fn it_holds_from_the_refusal_until_the_bucket_admits_or_for_so_long_at_most() {
+        let holds = |wait, after| {
+            let now = 5_000_000;
+            Refused::new(A, 1, SOURCE, now, wait).holds(now.wrapping_add_signed(after))
+        };
+        assert!(holds(700, 0) && holds(700, 699));
+        assert!(!holds(700, 700) && !holds(700, -1) && !holds(0, 0));
+        let longest = Refused::LONGEST as i64;
+        assert!(holds(u64::MAX, longest - 1) && !holds(u64::MAX, longest));
+        assert!(!Refused::default().holds(0), "nobody is refused at first");
+    }
+
+    #[test]
+    fn it_concerns_packets_that_only_the_source_limit_is_about() {
+        let other = Address::v4([203, 0, 113, 8]);
+        let refused = Refused::new(A, 7, SOURCE | SYN, 0, 9);
+        assert!(refused.concerns(&A, 7, SOURCE | Limit::Connection.bit()));
+        assert!(!refused.concerns(&A, 7, SOURCE | SYN), "syn is asked first");
+        assert!(!refused.concerns(&A, 8, SOURCE), "another policy");
+        assert!(!refused.concerns(&other, 7, SOURCE));
+        let mapped = Address { family: Address::IPV6, ..A };
+        assert!(!refused.concerns(&mapped, 7, SOURCE));
+        assert!(!Refused::default().concerns(&Address::NONE, 0, SOURCE));
+    }
+}

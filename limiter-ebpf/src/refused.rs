@@ -1,0 +1,66 @@
+//! The sources that this CPU refuses for a moment, without looking for their entries.
+
+use limiter_common::{address::Address, limit::Limit, refused::Refused};
+
+use crate::{
+    clock,
+    entry::{self, SourceEntry},
+    maps::REFUSED,
+};
+
+/// The place of a source among those that this CPU refuses.
+pub(crate) struct Place(&'static mut Refused);
+
+impl Place {
+    #[inline(always)]
+    pub(crate) fn of(source: &Address) -> Option<Self> {
+        let refused = REFUSED.get_ptr_mut(Refused::slot(source))?;
+        // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
+        // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
+        Some(Self(unsafe { &mut *refused }))
+    }
+
+    /// Whether a packet is dropped because its source is refused; it is counted then.
+    #[inline(always)]
+    pub(crate) fn refuses(
+        &mut self,
+        source: &Address,
+        epoch: u32,
+        applicable: u64,
+        bytes: u64,
+    ) -> bool {
+        let refused = &mut *self.0;
+        if !refused.concerns(source, epoch, applicable) {
+            return false;
+        }
+        if !refused.holds(clock::now()) {
+            refused.until = 0;
+            return false;
+        }
+        refused.dropped.packets += 1;
+        refused.dropped.bytes += bytes;
+        true
+    }
+
+    /// Remembers that the `source` limit refused a packet at `now`.
+    #[inline(never)]
+    pub(crate) fn remember(&mut self, source: &Address, entry: &SourceEntry, now: u64) {
+        let refused = &mut *self.0;
+        // Sources that share a place would fight for it at each packet.
+        if refused.holds(now) {
+            return;
+        }
+        let dropped = refused.dropped;
+        if dropped.packets != 0 {
+            entry::account_dropped(&refused.source, dropped.packets, dropped.bytes);
+        }
+        let (epoch, limits) = (entry.binding.epoch(), entry.plan.active);
+        *refused = Refused::new(*source, epoch, limits, now, entry.wait(now));
+    }
+}
+
+/// Whether these are the limits of a packet whose refusal can be remembered.
+#[inline(always)]
+pub(crate) const fn memorable(applies: u64) -> bool {
+    applies == Limit::Source.bit()
+}

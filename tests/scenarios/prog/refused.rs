@@ -1,0 +1,138 @@
+//! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
+
+use limiter_common::{
+    address::Address, contract::Tally, limit::Limit, rate::SECOND, reason::Reason, refused::Refused,
+};
+use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
+use limiter_userspace::policy::Bucket;
+
+use super::{NOW, counted, per_second, policy, program, syn, tokens, udp};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const MILLISECOND: u64 = SECOND / 1_000;
+
+/// Another address whose source is remembered in the place of that of `A`.
+fn rival() -> [u8; 4] {
+    let slot = Refused::slot(&Address::v4(A));
+    let addresses = (0..=u8::MAX).flat_map(|c| (1..=u8::MAX).map(move |d| [10, 9, c, d]));
+    addresses.into_iter().find(|address| Refused::slot(&Address::v4(*address)) == slot).unwrap()
+}
+
+/// What was dropped of `address` in all, and how much of it its entry does not know yet.
+fn dropped(program: &TestProgram, address: [u8; 4]) -> (u64, u64) {
+    let key = Address::v4(address);
+    let outstanding = program.maps().outstanding().unwrap();
+    let outstanding = outstanding.get(&key).map_or(0, |tally| tally.packets);
+    (program.source(&key).unwrap().unwrap().dropped.packets, outstanding)
+}
+
+/// A program on one CPU, which keeps what is refused to itself.
+fn here(limits: &[(Limit, Bucket)]) -> TestProgram {
+    pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
+    program(&policy(limits))
+}
+
+/// Takes all that a bucket of 5 tokens has, and the one that it lends a moment later. Gives the time.
+fn exhaust(program: &mut TestProgram, frame: &[u8]) -> u64 {
+    program.at(NOW).unwrap();
+    assert_eq!(program.run_many(frame, 5).unwrap(), 5);
+    program.at(NOW + 1).unwrap();
+    assert_eq!(program.run(frame).unwrap(), Verdict::Pass);
+    NOW + 1
+}
+
+#[test]
+fn a_refusal_is_remembered_for_a_millisecond_and_every_drop_is_counted() {
+    let mut program = here(&[(Limit::Source, tokens(5))]);
+    let now = exhaust(&mut program, &udp(A));
+    assert_eq!(program.run_many(&udp(A), 100).unwrap(), 0);
+    assert_eq!(dropped(&program, A), (100, 99), "all but the first look for no entry");
+    let bytes = udp(A).len() as u64;
+    let total = program.source(&Address::v4(A)).unwrap().unwrap().dropped;
+    assert_eq!(total, Tally { packets: 100, bytes: 100 * bytes });
+
+    program.at(now + Refused::LONGEST - 1).unwrap();
+    program.run(&udp(A)).unwrap();
+    assert_eq!(dropped(&program, A), (101, 100));
+    program.at(now + Refused::LONGEST).unwrap();
+    program.run(&udp(A)).unwrap();
+    assert_eq!(dropped(&program, A), (102, 0), "the entry is looked for and told");
+    program.run(&udp(A)).unwrap();
+    assert_eq!(dropped(&program, A), (103, 1));
+    assert_eq!(program.maps().talkers(1).unwrap().0[0].dropped.packets, 103);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+#[test]
+fn it_ends_when_the_bucket_admits() {
+    // A token comes every 100 us; part of one is enough.
+    let mut program = here(&[(Limit::Source, per_second(10_000, 1))]);
+    assert_eq!(program.run_many(&udp(A), 10).unwrap(), 1);
+    let times = [(1, 1), (100_000, 0), (100_001, 1), (200_000, 0), (200_001, 1)];
+    for (after, passed) in times {
+        program.at(NOW + after).unwrap();
+        assert_eq!(program.run_many(&udp(A), 10).unwrap(), passed, "{after} ns");
+    }
+    program.close().unwrap();
+}
+
+#[test]
+fn sources_in_one_place_are_refused_and_counted_apart() {
+    let rival = rival();
+    let mut program = here(&[(Limit::Source, tokens(5))]);
+    for address in [A, rival] {
+        exhaust(&mut program, &udp(address));
+    }
+    for turn in 0..10 {
+        program.at(NOW + 2 + turn * MILLISECOND / 4).unwrap();
+        for address in [A, rival] {
+            assert_eq!(program.run_many(&udp(address), 10).unwrap(), 0);
+        }
+    }
+    assert_eq!([A, rival].map(|address| dropped(&program, address).0), [100, 100]);
+    assert_eq!(counted(&program, Reason::SourceExceed), 200);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+#[test]
+fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
+    let mut program = here(&[(Limit::Syn, tokens(2)), (Limit::Source, tokens(5))]);
+    assert_eq!(program.run_many(&syn(A), 3).unwrap(), 2);
+    assert_eq!(program.run_many(&udp(A), 10).unwrap(), 3);
+    let remembered = dropped(&program, A);
+    assert_eq!(remembered, (8, 6), "UDP is refused by the source limit alone");
+    program.run_many(&syn(A), 4).unwrap();
+    assert_eq!(counted(&program, Reason::SynExceed), 5);
+    assert_eq!(counted(&program, Reason::SourceExceed), 7);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+#[test]
+fn a_change_of_policy_ends_it() {
+    let mut program = here(&[(Limit::Source, tokens(5))]);
+    assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
+    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+    program.apply(&policy(&[])).unwrap();
+    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
+    assert_eq!(dropped(&program, A).0, 16);
+    program.close().unwrap();
+}
+
+#[test]
+fn frames_without_a_source_are_counted_in_the_end_too() {
+    let mut program = here(&[(Limit::Source, tokens(5))]);
+    // A version of IP that does not exist.
+    let mut frame = udp(A);
+    frame[14] = 0x55;
+    let now = exhaust(&mut program, &frame);
+    assert_eq!(program.run_many(&frame, 25).unwrap(), 0);
+    assert_eq!(program.unreadable().unwrap().dropped.packets, 25);
+    program.at(now + Refused::LONGEST).unwrap();
+    program.run(&frame).unwrap();
+    assert_eq!(program.unreadable().unwrap().dropped.packets, 26);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
