@@ -32,6 +32,7 @@ pub(crate) enum Setting {
     Observe,
     Source,
     Over,
+    OverConnection,
     SynSource,
     ConnectionSource,
     All,
@@ -43,10 +44,11 @@ pub(crate) enum Setting {
 
 impl Setting {
     /// Each of them.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Observe,
         Self::Source,
         Self::Over,
+        Self::OverConnection,
         Self::SynSource,
         Self::ConnectionSource,
         Self::All,
@@ -69,6 +71,7 @@ impl Setting {
         let limits: &[(Limit, Bucket)] = match self {
             Self::Observe => &[],
             Self::Over => &[(Limit::Source, SCANT)],
+            Self::OverConnection => &[(Limit::Connection, AMPLE), (Limit::Source, SCANT)],
             Self::SynSource => &[(Limit::Syn, AMPLE), (Limit::Source, AMPLE)],
             Self::ConnectionSource => &[(Limit::Connection, AMPLE), (Limit::Source, AMPLE)],
             Self::All => &Limit::ALL.map(|limit| (limit, AMPLE)),
@@ -117,13 +120,16 @@ pub(crate) struct Case {
 impl Case {
     fn new(id: &'static str, name: &'static str, setting: Setting, frame: &Frame) -> Self {
         let charged: &[Limit] = match setting {
-            Setting::Observe | Setting::Over => &[],
+            Setting::Observe | Setting::Over | Setting::OverConnection => &[],
             Setting::SynSource => &[Limit::Syn, Limit::Source],
             Setting::ConnectionSource => &[Limit::Connection, Limit::Source],
             Setting::All => &Limit::ALL,
             _ => &[Limit::Source],
         };
-        let reason = if setting == Setting::Over { Reason::SourceExceed } else { Reason::Conform };
+        let reason = match setting {
+            Setting::Over | Setting::OverConnection => Reason::SourceExceed,
+            _ => Reason::Conform,
+        };
         let frame = frame.clone().padded().build();
         Self { id, name, setting, frame, spoofed: false, reason, charged }
     }
@@ -157,6 +163,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case("observe", "known source, no limit", Setting::Observe, &udp),
         case(REFERENCE, "known source, one limit", Setting::Source, &udp),
         case("over_limit", "known source, over its limit", Setting::Over, &udp),
+        case(
+            "over_limit_connection",
+            "over its limit, within that of the connection",
+            Setting::OverConnection,
+            &udp,
+        ),
         case("ipv6", "known source, one limit, IPv6", Setting::Source, &udp6),
         case("qinq", "known source, one limit, two VLAN tags", Setting::Source, &tagged),
         case("syn_source", "known source, SYN: syn + source", Setting::SynSource, &syn),
