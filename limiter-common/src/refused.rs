@@ -32,9 +32,10 @@ impl Refused {
     pub const SLOTS: u32 = 1 << Self::SLOT_BITS;
     const SLOT_BITS: u32 = 10;
 
-    /// The longest time, in nanoseconds, for which a source is remembered. So long its entry may look
-    /// idle to the kernel, which throws out what was not used for longest.
-    pub const LONGEST: u64 = 1_000_000;
+    /// The longest time, in nanoseconds, for which a source is remembered. So long its entry looks
+    /// idle to the kernel, which throws out what was not used for longest: a flood of new sources
+    /// must not turn over the smallest table meanwhile.
+    pub const LONGEST: u64 = 100_000;
 
     /// Where a source is remembered. Sources that share a place take turns in it.
     #[inline(always)]
@@ -47,13 +48,12 @@ impl Refused {
         ((high ^ low) >> (u64::BITS - Self::SLOT_BITS)) as u32
     }
 
-    /// A source as it is refused at `now` (nanoseconds), for `wait` more nanoseconds.
+    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds.
     #[inline(always)]
-    pub const fn new(source: Address, epoch: u32, limits: u64, now: u64, wait: u64) -> Self {
+    pub const fn hold(&mut self, now: u64, wait: u64) {
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
-        let until = now.saturating_add(wait);
-        let dropped = Tally { packets: 0, bytes: 0 };
-        Self { source, epoch, limits, since: now, until, dropped }
+        self.since = now;
+        self.until = now.saturating_add(wait);
     }
 
     /// Whether it is about a packet of this source, decided under this epoch, that these limits are
@@ -105,8 +105,9 @@ mod tests {
     #[test]
     fn it_holds_from_the_refusal_until_the_bucket_admits_or_for_so_long_at_most() {
         let holds = |wait, after| {
-            let now = 5_000_000;
-            Refused::new(A, 1, SOURCE, now, wait).holds(now.wrapping_add_signed(after))
+            let (now, mut refused) = (5_000_000, Refused::default());
+            refused.hold(now, wait);
+            refused.holds(now.wrapping_add_signed(after))
         };
         assert!(holds(700, 0) && holds(700, 699));
         assert!(!holds(700, 700) && !holds(700, -1) && !holds(0, 0));
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn it_concerns_packets_that_only_the_source_limit_is_about() {
         let other = Address::v4([203, 0, 113, 8]);
-        let refused = Refused::new(A, 7, SOURCE | SYN, 0, 9);
+        let refused = Refused { source: A, epoch: 7, limits: SOURCE | SYN, ..Refused::default() };
         assert!(refused.concerns(&A, 7, SOURCE | Limit::Connection.bit()));
         assert!(!refused.concerns(&A, 7, SOURCE | SYN), "syn is asked first");
         assert!(!refused.concerns(&A, 8, SOURCE), "another policy");

@@ -105,7 +105,7 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
         let now = clock::now();
         let mut buckets = Buckets { entry: &entry, connection: &subject.connection, now };
         let decision = entry.plan.decide(applies, &mut buckets, now);
-        if decision == Err(Reason::SourceExceed) && refused::memorable(applies) {
+        if decision == Err(Reason::SourceExceed) && refused::memorable(applies) && !entry.overflow {
             place.remember(&subject.source, &entry, now);
         }
         decision

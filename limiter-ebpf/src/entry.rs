@@ -30,6 +30,8 @@ pub(crate) struct SourceEntry {
     pub(crate) source: *mut Source,
     pub(crate) binding: Binding,
     pub(crate) plan: &'static Plan,
+    /// Whether the entry is shared by sources that could not get one of their own.
+    pub(crate) overflow: bool,
 }
 
 impl SourceEntry {
@@ -37,12 +39,12 @@ impl SourceEntry {
     /// the sources for which the kernel has no entry to give.
     #[inline(always)]
     pub(crate) fn find(address: &Address, epoch: u32, settings: &Settings) -> Option<Self> {
-        let (source, address) = if address.family == Address::NONE.family {
-            (SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?, &NOBODY)
+        let (source, address, overflow) = if address.family == Address::NONE.family {
+            (SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?, &NOBODY, false)
         } else if let Some(source) = SOURCES.get_ptr_mut(address).or_else(|| create(address)) {
-            (source, address)
+            (source, address, false)
         } else {
-            (SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?, &NOBODY)
+            (SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?, &NOBODY, true)
         };
         // SAFETY: an aligned word of a map value.
         let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
@@ -51,7 +53,7 @@ impl SourceEntry {
             Standing::Behind | Standing::Locked => refresh(source, address, epoch, settings)?,
         };
         let plan = PLANS.get(plan_slot(binding.epoch(), binding.plan()))?;
-        Some(Self { source, binding, plan })
+        Some(Self { source, binding, plan, overflow })
     }
 
     /// The word of the `syn` or of the `source` bucket.

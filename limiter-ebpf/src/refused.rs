@@ -30,7 +30,8 @@ impl Place {
         bytes: u64,
     ) -> bool {
         let refused = &mut *self.0;
-        if !refused.concerns(source, epoch, applicable) {
+        // What has ended costs no reading of the clock.
+        if refused.until == 0 || !refused.concerns(source, epoch, applicable) {
             return false;
         }
         if !refused.holds(clock::now()) {
@@ -50,12 +51,20 @@ impl Place {
         if refused.holds(now) {
             return;
         }
-        let dropped = refused.dropped;
-        if dropped.packets != 0 {
+        if refused.dropped.packets != 0 {
+            let dropped = refused.dropped;
             entry::account_dropped(&refused.source, dropped.packets, dropped.bytes);
+            // Who reads meanwhile must not find the tally of one source under another.
+            // SAFETY: fields of a value that is borrowed here.
+            unsafe {
+                (&raw mut refused.dropped.packets).write_volatile(0);
+                (&raw mut refused.dropped.bytes).write_volatile(0);
+            }
         }
-        let (epoch, limits) = (entry.binding.epoch(), entry.plan.active);
-        *refused = Refused::new(*source, epoch, limits, now, entry.wait(now));
+        refused.source = *source;
+        refused.epoch = entry.binding.epoch();
+        refused.limits = entry.plan.active;
+        refused.hold(now, entry.wait(now));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
         instance::{Attached, Choice, Instance, Outcome},
         interface::Interface,
         mode::Mode,
+        privilege,
         sizes::Sizes,
     },
     error::{Error, Result},
@@ -87,6 +88,7 @@ impl Attach {
             }
         }
         self.sizes().check()?;
+        privilege::check()?;
         let mounted = if self.mount_bpffs { pins.mount()? } else { None };
         match self.attach_to(pins, &asked, &interfaces) {
             Ok((done, policy)) => {
@@ -144,7 +146,8 @@ impl Attach {
         });
         if let Err(error) = result {
             for attached in instance.attached()? {
-                if before.iter().all(|before| before.slot != attached.slot) {
+                // The slot of one that is gone may have been given to another.
+                if before.iter().all(|before| !before.exists || before.slot != attached.slot) {
                     instance.detach(attached.slot)?;
                 }
             }

@@ -9,6 +9,7 @@ mod lock;
 pub mod maps;
 pub mod mode;
 mod policy;
+pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;
 pub mod snapshot;

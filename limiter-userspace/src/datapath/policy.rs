@@ -15,6 +15,7 @@ use limiter_common::{
 
 use super::{
     maps::{Maps, object},
+    program::lacking,
     sys,
 };
 use crate::{
@@ -23,6 +24,8 @@ use crate::{
 };
 
 const BPF_F_NO_PREALLOC: u32 = 1;
+/// What the kernel says of an operation that a map does not have; libc does not know it.
+const ENOTSUPP: i32 = 524;
 
 impl Maps {
     /// The policy in force.
@@ -127,7 +130,12 @@ fn trie(compiled: &Compiled) -> Result<MapData> {
         .iter()
         .map(|(bits, address, plan)| (Key::new(*bits, *address), *plan))
         .unzip();
-    sys::update(overrides.fd().as_fd(), &keys, &plans)
-        .map_err(|error| Error::system("write the overrides", error))?;
+    sys::update(overrides.fd().as_fd(), &keys, &plans).map_err(|error| {
+        if error.raw_os_error() == Some(ENOTSUPP) {
+            lacking("batch updates of LPM tries (since 5.13)")
+        } else {
+            Error::system("write the overrides", error)
+        }
+    })?;
     Ok(overrides)
 }

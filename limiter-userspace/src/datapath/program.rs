@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/datapath"));
 
 const BPF_F_NO_PREALLOC: u32 = 1;
-/// 64 MiB of policy document.
+/// 64 MiB of policy documents: the one in force and the next.
 const DOCUMENT_CHUNKS: u32 = 16_384;
 
 /// A loaded program of an instance.
@@ -131,7 +131,7 @@ fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
         return Error::system(format!("load the program {name}"), error);
     }
     if let Some(feature) = missing(KernelVersion::current().ok(), frags) {
-        return Error::Kernel { kernel: kernel(), feature };
+        return lacking(feature);
     }
     // The end of the log has the instruction and why it was refused.
     let lines: Vec<&str> = log.lines().collect();
@@ -154,9 +154,11 @@ fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
         .map(|(major, minor, what)| format!("{what} (since {major}.{minor})"))
 }
 
-fn kernel() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())
+/// The error for a feature that the kernel does not have.
+pub(crate) fn lacking(feature: impl Into<String>) -> Error {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned());
+    Error::Kernel { kernel, feature: feature.into() }
 }
 
 #[cfg(test)]

@@ -186,3 +186,30 @@ fn a_watch_ends_when_it_is_asked_to_and_leaves_the_limiter_attached() {
     }
     assert_eq!(bench.json("status -j")["interfaces"][0]["name"], "eth0");
 }
+
+#[test]
+fn an_attach_that_fails_attaches_nothing_even_where_an_interface_was_that_is_gone() {
+    let bench = Bench::new();
+    let ip = |arguments: &str| {
+        let mut ip = bench.hosts.router.command("ip");
+        assert!(ip.args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+    };
+    let pairs = |numbers: std::ops::Range<u32>| -> String {
+        numbers.map(|number| format!("x{number} y{number} ")).collect()
+    };
+    for number in 0..33 {
+        ip(&format!("link add x{number} type veth peer name y{number}"));
+    }
+    // Every slot is taken, and then some are of interfaces that are gone.
+    bench.done(&format!("attach {} {SMALL}", pairs(0..32).trim_end()));
+    ip("link delete x1");
+    let other = format!("--bpffs {BPFFS}/other");
+    bench.done(&format!("{other} attach y32 {SMALL}"));
+    let before = bench.programs();
+    let outcome = bench.run("attach x32 y32").outcome().unwrap();
+    outcome.assert_exit_code(6).assert_says(&["y32", "id "]);
+    assert_eq!(bench.programs(), before, "{outcome}");
+    bench.done("attach x32");
+    bench.done("detach --all");
+    bench.done(&format!("{other} detach --all"));
+}

@@ -1,7 +1,7 @@
 //! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
 
 use limiter_common::{
-    address::Address, contract::Tally, limit::Limit, rate::SECOND, reason::Reason, refused::Refused,
+    address::Address, contract::Tally, limit::Limit, reason::Reason, refused::Refused,
 };
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::Bucket;
@@ -9,7 +9,6 @@ use limiter_userspace::policy::Bucket;
 use super::{NOW, counted, per_second, policy, program, syn, tokens, udp};
 
 const A: [u8; 4] = [10, 0, 0, 1];
-const MILLISECOND: u64 = SECOND / 1_000;
 
 /// Another address whose source is remembered in the place of that of `A`.
 fn rival() -> [u8; 4] {
@@ -42,7 +41,7 @@ fn exhaust(program: &mut TestProgram, frame: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_refusal_is_remembered_for_a_millisecond_and_every_drop_is_counted() {
+fn a_refusal_is_remembered_for_a_moment_and_every_drop_is_counted() {
     let mut program = here(&[(Limit::Source, tokens(5))]);
     let now = exhaust(&mut program, &udp(A));
     assert_eq!(program.run_many(&udp(A), 100).unwrap(), 0);
@@ -66,10 +65,10 @@ fn a_refusal_is_remembered_for_a_millisecond_and_every_drop_is_counted() {
 
 #[test]
 fn it_ends_when_the_bucket_admits() {
-    // A token comes every 100 us; part of one is enough.
-    let mut program = here(&[(Limit::Source, per_second(10_000, 1))]);
+    // A token comes every 50 us; part of one is enough.
+    let mut program = here(&[(Limit::Source, per_second(20_000, 1))]);
     assert_eq!(program.run_many(&udp(A), 10).unwrap(), 1);
-    let times = [(1, 1), (100_000, 0), (100_001, 1), (200_000, 0), (200_001, 1)];
+    let times = [(1, 1), (50_000, 0), (50_001, 1), (100_000, 0), (100_001, 1)];
     for (after, passed) in times {
         program.at(NOW + after).unwrap();
         assert_eq!(program.run_many(&udp(A), 10).unwrap(), passed, "{after} ns");
@@ -85,7 +84,7 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
         exhaust(&mut program, &udp(address));
     }
     for turn in 0..10 {
-        program.at(NOW + 2 + turn * MILLISECOND / 4).unwrap();
+        program.at(NOW + 2 + turn * Refused::LONGEST / 4).unwrap();
         for address in [A, rival] {
             assert_eq!(program.run_many(&udp(address), 10).unwrap(), 0);
         }
