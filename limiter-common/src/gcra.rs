@@ -69,6 +69,9 @@ impl Gcra {
     pub const MAX_DEPTH: u64 = 1 << 59;
     /// How often a charge is tried.
     pub const TRIES: u32 = 8;
+    /// How often taking back a charge is tried: far more, as a charge that stays is a token that
+    /// nobody had.
+    pub const REFUND_TRIES: u32 = 64;
     /// How far beyond any debt a word may lie before it counts as lost, in nanoseconds. No debt takes
     /// longer than the bucket itself, not even one made before the rate was changed.
     /// CPUs whose clocks or packets are apart by less than this are one sequence to a bucket.
@@ -177,7 +180,7 @@ impl Gcra {
     #[inline(never)]
     pub fn refund(&self, word: impl Word + Copy) {
         let mut seen = word.load();
-        for _ in 0..Self::TRIES {
+        for _ in 0..Self::REFUND_TRIES {
             if !word.bound() {
                 return;
             }

@@ -36,6 +36,13 @@ pub trait State {
     /// The words: handles, cheap to copy.
     type Word: Word + Copy;
 
+    /// The limits that are asked, of those in `applies`: this one's bit, or 0. Each is asked for once,
+    /// and what is given is looked at again and again.
+    #[inline(always)]
+    fn applies(&self, applies: u64, limit: Limit) -> u64 {
+        applies & limit.bit()
+    }
+
     /// The word of a bucket that exists; `None` when a packet that conforms is to create it.
     fn find(&mut self, limit: Limit) -> Option<Self::Word>;
 
@@ -47,6 +54,8 @@ pub trait State {
 /// A bucket that a packet is charged to.
 struct Account<W> {
     limit: Limit,
+    /// Not 0 when the limit applies.
+    applies: u64,
     word: Option<W>,
     look: Look,
 }
@@ -59,19 +68,20 @@ impl Plan {
     /// The reason to drop the packet; then no bucket is charged.
     #[inline(always)]
     pub fn decide<S: State>(&self, applies: u64, state: &mut S, now: u64) -> Result<(), Reason> {
-        let mut connection = Account::new(Limit::Connection);
-        let mut syn = Account::new(Limit::Syn);
-        let mut source = Account::new(Limit::Source);
-        self.look(&mut connection, applies, state, now)?;
-        self.look(&mut syn, applies, state, now)?;
-        self.look(&mut source, applies, state, now)?;
+        let account = |limit| Account::new(limit, state.applies(applies, limit));
+        let mut connection = account(Limit::Connection);
+        let mut syn = account(Limit::Syn);
+        let mut source = account(Limit::Source);
+        self.look(&mut connection, state, now)?;
+        self.look(&mut syn, state, now)?;
+        self.look(&mut source, state, now)?;
 
-        self.charge(&mut connection, applies, state, now)?;
-        if let Err(reason) = self.charge(&mut syn, applies, state, now) {
+        self.charge(&mut connection, state, now)?;
+        if let Err(reason) = self.charge(&mut syn, state, now) {
             self.refund(&connection);
             return Err(reason);
         }
-        if let Err(reason) = self.charge(&mut source, applies, state, now) {
+        if let Err(reason) = self.charge(&mut source, state, now) {
             self.refund(&connection);
             self.refund(&syn);
             return Err(reason);
@@ -88,12 +98,11 @@ impl Plan {
     fn look<S: State>(
         &self,
         account: &mut Account<S::Word>,
-        applies: u64,
         state: &mut S,
         now: u64,
     ) -> Result<(), Reason> {
         let limit = account.limit;
-        if applies & limit.bit() == 0 {
+        if account.applies == 0 {
             return Ok(());
         }
         account.word = state.find(limit);
@@ -110,12 +119,11 @@ impl Plan {
     fn charge<S: State>(
         &self,
         account: &mut Account<S::Word>,
-        applies: u64,
         state: &mut S,
         now: u64,
     ) -> Result<(), Reason> {
         let limit = account.limit;
-        if applies & limit.bit() == 0 {
+        if account.applies == 0 {
             return Ok(());
         }
         if account.word.is_none() {
@@ -140,8 +148,8 @@ impl Plan {
 
 impl<W> Account<W> {
     #[inline(always)]
-    const fn new(limit: Limit) -> Self {
-        Self { limit, word: None, look: Look::NONE }
+    const fn new(limit: Limit, applies: u64) -> Self {
+        Self { limit, applies, word: None, look: Look::NONE }
     }
 }
 

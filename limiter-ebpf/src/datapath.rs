@@ -87,7 +87,7 @@ fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
     if place.refuses(&subject.source, epoch, subject.applicable, bytes) {
         return Verdict::Drop(Reason::SourceExceed);
     }
-    let Some(entry) = SourceEntry::find(&subject.source, epoch, settings) else {
+    let Some(entry) = SourceEntry::find(&subject.source, epoch, settings, bytes) else {
         // Nothing that is only observed is dropped.
         return if settings.limits == 0 {
             Verdict::Pass { reason: conform, charged: 0 }
@@ -147,6 +147,14 @@ struct Buckets<'a> {
 
 impl State for Buckets<'_> {
     type Word = Cell;
+
+    /// Of a register that is moved, even to itself, every kernel remembers that all copies of it are
+    /// one value: that what was looked up under a limit that applies is there when that is asked
+    /// again. Of a masked one that was put on the stack, kernels before 6.8 do not.
+    #[inline(always)]
+    fn applies(&self, applies: u64, limit: Limit) -> u64 {
+        opaque((applies & limit.bit()) as usize) as u64
+    }
 
     #[inline(always)]
     fn find(&mut self, limit: Limit) -> Option<Cell> {

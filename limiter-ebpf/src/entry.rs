@@ -36,9 +36,15 @@ pub(crate) struct SourceEntry {
 
 impl SourceEntry {
     /// The entry of `address`, the key of a source; [`Address::NONE`] has a shared one, and so have
-    /// the sources for which the kernel has no entry to give.
+    /// the sources for which the kernel has no entry to give. One that another CPU keeps from being
+    /// bound is told of a packet of `bytes` here, as nobody else can.
     #[inline(always)]
-    pub(crate) fn find(address: &Address, epoch: u32, settings: &Settings) -> Option<Self> {
+    pub(crate) fn find(
+        address: &Address,
+        epoch: u32,
+        settings: &Settings,
+        bytes: u64,
+    ) -> Option<Self> {
         let (source, address, overflow) = if address.family == Address::NONE.family {
             (SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?, &NOBODY, false)
         } else if let Some(source) = SOURCES.get_ptr_mut(address).or_else(|| create(address)) {
@@ -50,7 +56,15 @@ impl SourceEntry {
         let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
         let binding = match seen.standing(epoch) {
             Standing::Current => seen,
-            Standing::Behind | Standing::Locked => refresh(source, address, epoch, settings)?,
+            Standing::Behind | Standing::Locked => {
+                let Some(binding) = refresh(source, address, epoch, settings) else {
+                    // Without limits it passes.
+                    // SAFETY: it was looked up above.
+                    unsafe { account(source, settings.limits != 0, bytes) };
+                    return None;
+                };
+                binding
+            }
         };
         let plan = PLANS.get(plan_slot(binding.epoch(), binding.plan()))?;
         Some(Self { source, binding, plan, overflow })
@@ -71,14 +85,7 @@ impl SourceEntry {
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
         // SAFETY: as in `cell`.
-        unsafe {
-            let tally = if dropped {
-                &raw mut (*self.source).dropped
-            } else {
-                &raw mut (*self.source).passed
-            };
-            add(tally, 1, bytes);
-        }
+        unsafe { account(self.source, dropped, bytes) };
     }
 
     /// Nanoseconds from `now` until the `source` bucket admits a packet.
@@ -86,6 +93,19 @@ impl SourceEntry {
     pub(crate) fn wait(&self, now: u64) -> u64 {
         let word = self.cell(Limit::Source).load();
         self.plan.limits[Limit::Source.index()].wait(word, now)
+    }
+}
+
+/// Adds a packet to the totals of a source.
+///
+/// # Safety
+/// `source` is a map value that was looked up in this run of the program.
+#[inline(always)]
+unsafe fn account(source: *mut Source, dropped: bool, bytes: u64) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let tally = if dropped { &raw mut (*source).dropped } else { &raw mut (*source).passed };
+        add(tally, 1, bytes);
     }
 }
 
