@@ -34,6 +34,10 @@ use limiter_userspace::policy::{Bucket, Policy, units::prefix::parse_prefix};
 const SEED: u64 = 0x7072_6f67_7261_6d31;
 const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
 
+/// By what the number of random runs and repeated cases is divided: 1 unless the environment
+/// variable says otherwise, as it does for kernels in an emulator.
+const DIVISOR_VARIABLE: &str = "LIMITER_TEST_DIVISOR";
+
 /// Where virtual time starts: some days after the machine did.
 const NOW: u64 = 1_000_000 * SECOND;
 /// A rate that adds nothing while virtual time stands still.
@@ -41,6 +45,26 @@ const NEVER: Rate = Rate { packets: 1, period: 60 * SECOND };
 
 fn seed() -> u64 {
     env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap())
+}
+
+fn divisor() -> u64 {
+    env::var(DIVISOR_VARIABLE).map_or(1, |text| text.parse().unwrap())
+}
+
+/// The part of so many runs that is done.
+fn part(runs: u64) -> u64 {
+    (runs / divisor()).max(1)
+}
+
+/// Whether the case of this number is among those that are run.
+fn is_run(case: u64) -> bool {
+    case.is_multiple_of(divisor())
+}
+
+/// Whether the CPUs run all the time: one that an emulator stops lets the others wait for what it
+/// was at.
+fn keeps_time() -> bool {
+    divisor() == 1
 }
 
 /// Says what a test was at when anything in it fails.

@@ -83,7 +83,8 @@ pub(crate) fn show(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn forward_lines(stream: impl Read + Send + 'static, sender: Sender<String>) {
+/// Sends every line of a stream, on a thread of its own, until it ends or nobody listens.
+pub(crate) fn forward_lines(stream: impl Read + Send + 'static, sender: Sender<String>) {
     thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {

@@ -15,6 +15,7 @@ mod setup;
 mod step;
 mod suite;
 mod toolchain;
+mod vm;
 mod workspace;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -25,6 +26,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     setup::{Extent, Use},
     suite::Selection,
+    vm::kernel::Kernel,
 };
 
 /// Everything a developer of limiter runs: each command does its own set-up first.
@@ -51,11 +53,18 @@ enum Task {
     },
     /// Check formatting, clippy (host and BPF target) and documentation, warnings denied
     Lint,
-    /// Lint, then run the unit, property, program-run and namespace tests
+    /// Lint, then run the unit, property, program-run, namespace and command-line tests, and the
+    /// program-run tests on other kernels
     Test {
         /// Only this part
         #[arg(value_enum, default_value_t = Selection::All)]
         suite: Selection,
+    },
+    /// Run the program-run tests on other kernels, in an emulator
+    Vm {
+        /// Boot this one, and others by further options; without any, all but 5.10
+        #[arg(long = "kernel", value_enum, value_name = "VERSION")]
+        kernels: Vec<Kernel>,
     },
     /// Limit real traffic between two network namespaces and show it
     #[command(disable_help_flag = true)]
@@ -90,11 +99,12 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Setup { check } => {
             let extent = if check { Extent::Report } else { Extent::Install };
-            setup::setup(&[Use::Build, Use::Lint, Use::Traffic], extent)?;
+            setup::setup(&[Use::Build, Use::Lint, Use::Traffic, Use::Kernels], extent)?;
         }
         Task::Build { release } => launch::build(release)?,
         Task::Lint => return suite::run(Selection::Lint),
         Task::Test { suite } => return suite::run(suite),
+        Task::Vm { kernels } => return vm::run(&kernels),
         Task::Demo { arguments } => launch::launch("limiter-demo", &arguments)?,
         Task::Bench { arguments } => launch::launch("limiter-bench", &arguments)?,
         Task::Capability => capability::check()?,

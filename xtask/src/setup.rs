@@ -8,6 +8,7 @@ use crate::{
     child, linker, packages,
     step::{self, Step},
     toolchain::{self, Toolchain},
+    vm::{archive, kernel::Kernel},
 };
 
 /// What a thing is needed for.
@@ -19,6 +20,8 @@ pub(crate) enum Use {
     Lint,
     /// Real packets: tests, demo and benchmark.
     Traffic,
+    /// Other kernels, and the emulator that they run in.
+    Kernels,
 }
 
 /// How far the set-up goes.
@@ -44,6 +47,9 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     if uses.contains(&Use::Build) {
         missing += toolchain::provide(&toolchain, extent)?;
         missing += linker::provide(&toolchain, extent)?;
+    }
+    if uses.contains(&Use::Kernels) {
+        missing += archive::provide(&Kernel::DEFAULT, extent)?;
     }
     match missing {
         0 => Ok(toolchain),

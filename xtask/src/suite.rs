@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
@@ -19,6 +20,7 @@ use crate::{
     setup::{self, Extent, Use},
     step,
     toolchain::Toolchain,
+    vm::{self, kernel::Kernel},
     workspace::{self, HOST_CRATES},
 };
 
@@ -37,6 +39,8 @@ pub(crate) enum Selection {
     Netns,
     /// The command line
     Cli,
+    /// The BPF program on other kernels, in an emulator
+    Vm,
 }
 
 /// The suites of the test target `integration` of `limiter-tests`: a selection, the module that its
@@ -48,10 +52,23 @@ const PRIVILEGED: [(Selection, &str, bool); 3] = [
 ];
 
 /// What came of a suite.
-struct Outcome {
-    suite: &'static str,
-    counts: Counts,
-    took: Duration,
+pub(crate) struct Outcome {
+    pub(crate) suite: &'static str,
+    pub(crate) counts: Counts,
+    pub(crate) took: Duration,
+    /// What is to be said of it in the end, line by line.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Outcome {
+    fn new(suite: &'static str, counts: Counts, start: Instant) -> Self {
+        Self { suite, counts, took: start.elapsed(), notes: Vec::new() }
+    }
+
+    /// Of one that did not come to its tests.
+    fn failure(suite: &'static str, start: Instant) -> Self {
+        Self::new(suite, Counts { failed: 1, ..Counts::default() }, start)
+    }
 }
 
 /// Sets up, runs the selected suites, prints what ran, and fails when anything failed or nothing ran.
@@ -64,6 +81,9 @@ pub(crate) fn run(selection: Selection) -> Result<ExitCode> {
     }
     if !privileged.is_empty() {
         uses.push(Use::Traffic);
+    }
+    if selected(Selection::Vm) {
+        uses.push(Use::Kernels);
     }
     let toolchain = setup::setup(&uses, Extent::Install)?;
     let privilege = if privileged.is_empty() {
@@ -87,8 +107,17 @@ pub(crate) fn run(selection: Selection) -> Result<ExitCode> {
             Ok(suites) => outcomes.extend(suites),
             Err(error) => {
                 println!("error: {error:#}");
-                let counts = Counts { failed: 1, ..Counts::default() };
-                outcomes.push(Outcome { suite: "build", counts, took: start.elapsed() });
+                outcomes.push(Outcome::failure("build", start));
+            }
+        }
+    }
+    if selected(Selection::Vm) {
+        let start = Instant::now();
+        match vm::run_kernels(&Kernel::DEFAULT, &toolchain) {
+            Ok(kernels) => outcomes.extend(kernels),
+            Err(error) => {
+                println!("error: {error:#}");
+                outcomes.push(Outcome::failure("vm", start));
             }
         }
     }
@@ -99,7 +128,7 @@ fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
     let start = Instant::now();
     let (checks, failed) = lint::run(toolchain)?;
     let counts = Counts { passed: checks - failed, failed, ignored: 0 };
-    Ok(Outcome { suite: "lint", counts, took: start.elapsed() })
+    Ok(Outcome::new("lint", counts, start))
 }
 
 fn run_unit(toolchain: &Toolchain) -> Result<Outcome> {
@@ -116,7 +145,7 @@ fn run_unit(toolchain: &Toolchain) -> Result<Outcome> {
         cargo.args(["test", "--no-fail-fast"]).args(HOST_CRATES).args(selection);
         counts += run_tests(&mut cargo)?;
     }
-    Ok(Outcome { suite: "unit", counts, took: start.elapsed() })
+    Ok(Outcome::new("unit", counts, start))
 }
 
 /// The test targets that need no privilege: what is in the `tests` folders of the crates, a file or
@@ -152,6 +181,15 @@ fn run_privileged(
     suites.iter().map(|(_, module, serial)| integration.run(module, &tests, *serial)).collect()
 }
 
+/// Builds the tests of the target `integration` and the `limiter` that they run, which is given.
+pub(crate) fn build_integration(toolchain: &Toolchain) -> Result<PathBuf> {
+    step::heading("build the tests of the BPF program");
+    let mut cargo = toolchain.cargo();
+    cargo.arg("build").args(HOST_CRATES);
+    child::run(cargo.args(["--bin", "limiter", "--test", "integration"]))?;
+    workspace::binary("limiter", false)
+}
+
 /// The test target that needs root's rights.
 struct Integration<'a> {
     privilege: Privilege,
@@ -162,11 +200,7 @@ struct Integration<'a> {
 impl<'a> Integration<'a> {
     /// Builds the tests and the `limiter` that they run, without root's rights.
     fn build(privilege: Privilege, toolchain: &'a Toolchain) -> Result<Self> {
-        step::heading("build the privileged tests");
-        let mut cargo = toolchain.cargo();
-        cargo.arg("build").args(HOST_CRATES);
-        child::run(cargo.args(["--bin", "limiter", "--test", "integration"]))?;
-        let limiter = workspace::binary("limiter", false)?;
+        let limiter = build_integration(toolchain)?;
         let limiter = limiter
             .to_str()
             .with_context(|| format!("the path {} is not UTF-8", limiter.display()))?
@@ -210,16 +244,16 @@ impl<'a> Integration<'a> {
             }
             run_tests(&mut cargo)?
         };
-        Ok(Outcome { suite: module, counts, took: start.elapsed() })
+        Ok(Outcome::new(module, counts, start))
     }
 }
 
 /// The names in a listing of the test harness.
-fn tests_in(listing: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn tests_in(listing: &str) -> impl Iterator<Item = &str> {
     listing.lines().filter_map(|line| line.strip_suffix(": test"))
 }
 
-fn is_in(test: &str, module: &str) -> bool {
+pub(crate) fn is_in(test: &str, module: &str) -> bool {
     test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"))
 }
 
@@ -252,13 +286,13 @@ fn run_tests(cargo: &mut Command) -> Result<Counts> {
 }
 
 /// Prints what ran, and gives the exit code that it deserves.
-fn report(outcomes: &[Outcome]) -> ExitCode {
+pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
     step::heading("what ran");
     println!("  {:<8}{:>8}{:>8}{:>8}{:>12}", "suite", "tests", "passed", "failed", "time");
     let mut total = Counts::default();
     let mut took = Duration::ZERO;
     let mut empty = Vec::new();
-    for Outcome { suite, counts, took: suite_took } in outcomes {
+    for Outcome { suite, counts, took: suite_took, .. } in outcomes {
         print_row(suite, *counts, *suite_took);
         total += *counts;
         took += *suite_took;
@@ -268,6 +302,9 @@ fn report(outcomes: &[Outcome]) -> ExitCode {
     }
     print_row("total", total, took);
     println!();
+    for note in outcomes.iter().flat_map(|outcome| &outcome.notes) {
+        println!("{note}");
+    }
     if total.ignored > 0 {
         println!("{} tests are marked #[ignore] and did not run", total.ignored);
     }

@@ -13,8 +13,8 @@ use limiter_tests::{
 use limiter_userspace::policy::Policy;
 
 use super::{
-    NEVER, NOW, Run, bucket, counted, mutation::Random, per_second, policy, program, seed,
-    set_override, syn, tokens, udp,
+    NEVER, NOW, Run, bucket, counted, keeps_time, mutation::Random, part, per_second, policy,
+    program, seed, set_override, syn, tokens, udp,
 };
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -61,7 +61,7 @@ fn limits_that_a_change_does_not_touch_keep_their_state() {
 fn a_changed_bucket_keeps_the_share_that_is_left() {
     let seed = seed();
     let mut program = program(&Policy::default());
-    for run in 0..40 {
+    for run in 0..part(40) {
         let mut random = Random::new(seed, run);
         let mut any = || {
             let slow = Rate { packets: 1, period: NEVER.period << random.below(4) };
@@ -197,5 +197,5 @@ fn changes_under_load_give_nothing_away() {
     let received =
         program.counters().unwrap().reasons.iter().map(|tally| tally.packets).sum::<u64>();
     println!("{CHANGES} changes: {contended} of {received} packets dropped undecided");
-    assert!(contended * 1_000 <= received, "{contended} of {received}");
+    assert!(contended * 1_000 <= received || !keeps_time(), "{contended} of {received}");
 }

@@ -20,7 +20,9 @@ use limiter_tests::program::{
     Clock, Runner, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
 };
 
-use super::{NOW, counted, destination, per_second, policy, program, syn, tallies, tokens};
+use super::{
+    NOW, counted, destination, keeps_time, part, per_second, policy, program, syn, tallies, tokens,
+};
 
 const A: [u8; 4] = [10, 0, 0, 1];
 
@@ -46,19 +48,21 @@ fn received(program: &TestProgram) -> u64 {
 
 /// Tokens for what two CPUs [`offer`] before they spend time on waiting for each other, and for most
 /// of what they offer at all.
-const BURSTS: [u64; 2] = [200_000, 1_400_000];
+fn bursts() -> [u64; 2] {
+    [200_000, 1_400_000].map(part)
+}
 
 /// Offers 800,000 packets: some one by one, which never wait for the other CPU, many in a row, which
 /// may have to, and some one by one again.
 fn offer(runner: &Runner<'_>, frame: &[u8]) {
     let singly = || {
-        for _ in 0..150_000 {
+        for _ in 0..part(150_000) {
             runner.run(frame).unwrap();
         }
     };
     singly();
     for _ in 0..5 {
-        runner.run_many(frame, 100_000).unwrap();
+        runner.run_many(frame, part(100_000) as u32).unwrap();
     }
     singly();
 }
@@ -68,20 +72,21 @@ fn check_shares(program: &TestProgram) {
     let by_cpu = program.passed_by_cpu().unwrap();
     let total: u64 = by_cpu.iter().sum();
     println!("passed by CPU: {by_cpu:?}");
-    assert_eq!(by_cpu.iter().filter(|passed| **passed * 200 > total).count(), 2, "{by_cpu:?}");
+    let at_it = by_cpu.iter().filter(|passed| **passed * 200 > total).count();
+    assert!(at_it == 2 || !keeps_time(), "{by_cpu:?}");
 }
 
 /// Few packets may be dropped because others moved their bucket again and again.
 fn check_contended(program: &TestProgram) {
     let (contended, received) = (counted(program, Reason::Contended), received(program));
     println!("{contended} of {received} packets dropped undecided");
-    assert!(contended * 1_000 <= received, "{contended} of {received}");
+    assert!(contended * 1_000 <= received || !keeps_time(), "{contended} of {received}");
 }
 
 #[test]
 fn a_burst_is_admitted_exactly_once() {
     for (limit, burst) in
-        Limit::ALL.into_iter().flat_map(|limit| BURSTS.map(|burst| (limit, burst)))
+        Limit::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
     {
         let mut program = program(&policy(&[(limit, tokens(burst))]));
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
@@ -116,7 +121,7 @@ fn check_charged(program: &TestProgram, source: IpAddr, packets: u64, bursts: [u
 #[test]
 fn all_limits_at_once_admit_the_least_of_their_bursts() {
     for (narrowest, least) in
-        Limit::ALL.into_iter().flat_map(|limit| BURSTS.map(|burst| (limit, burst)))
+        Limit::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
     {
         let bursts = Limit::ALL.map(|limit| least + u64::from(limit != narrowest));
         let limits: Vec<_> = Limit::ALL.into_iter().zip(bursts.map(tokens)).collect();
@@ -136,12 +141,12 @@ fn all_limits_at_once_admit_the_least_of_their_bursts() {
 /// for one of their packets.
 #[test]
 fn of_two_packets_one_gets_the_only_token() {
-    const SOURCES: u32 = 10_000;
+    let sources = part(10_000) as u32;
     let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
     let mut program = program(&policy(&Limit::ALL.map(|limit| (limit, tokens(1)))));
     let arrived = AtomicU32::new(0);
     on_two_cpus(&mut program, |runner, _| {
-        for number in 0..SOURCES {
+        for number in 0..sources {
             let frame = syn(source(number));
             arrived.fetch_add(1, Ordering::SeqCst);
             while arrived.load(Ordering::SeqCst) < 2 * (number + 1) {
@@ -153,12 +158,12 @@ fn of_two_packets_one_gets_the_only_token() {
     check_shares(&program);
     let contended = counted(&program, Reason::Contended);
     let late: u64 =
-        (0..SOURCES).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
-    assert_eq!(program.passed().unwrap(), u64::from(SOURCES), "{late} of them late");
+        (0..sources).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
+    assert_eq!(program.passed().unwrap(), u64::from(sources), "{late} of them late");
     // Most of these are the packet for which there was no token anyway.
-    println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * SOURCES);
-    assert!(contended * 20 <= 2 * u64::from(SOURCES), "{contended}");
-    for number in 0..SOURCES {
+    println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * sources);
+    assert!(contended * 20 <= 2 * u64::from(sources) || !keeps_time(), "{contended}");
+    for number in 0..sources {
         check_charged(&program, source(number), 1, [1; LIMITS]);
     }
     program.check_accounts().unwrap();

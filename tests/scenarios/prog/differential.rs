@@ -18,7 +18,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{Bucket, KeyPrefix, Policy};
 
-use super::{Run, bucket, mutation::Random, naive::Naive, program, seed};
+use super::{Run, bucket, mutation::Random, naive::Naive, part, program, seed};
 
 const RUNS: u64 = 300;
 const STEPS: u32 = 3_600;
@@ -232,7 +232,7 @@ fn every_verdict_is_the_exact_one() {
     let kinds = kinds();
     let mut program = program(&Policy::default());
     let mut reasons = [0; Reason::ALL.len()];
-    for run in 0..RUNS {
+    for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
         let policy = any_policy(&mut random);
         let samples = any_samples(&mut random, &kinds);
@@ -275,11 +275,11 @@ fn every_verdict_is_the_exact_one() {
     program.check_accounts().unwrap();
     println!("{reasons:?}");
     // If the runs stopped reaching a case, their number would prove nothing.
-    assert!(reasons.iter().sum::<u64>() >= 1_000_000);
+    assert!(reasons.iter().sum::<u64>() >= part(1_000_000));
     for reason in Reason::ALL {
         let packets = reasons[reason.index()];
         assert!(
-            if reason == Reason::Contended { packets == 0 } else { packets > 5_000 },
+            if reason == Reason::Contended { packets == 0 } else { packets > part(5_000) },
             "{reason:?}"
         );
     }

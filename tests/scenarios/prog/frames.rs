@@ -19,7 +19,7 @@ use limiter_userspace::policy::Policy;
 use super::{
     Case, NOW, Run,
     mutation::{Random, mutate},
-    policy, seed, tokens,
+    part, policy, seed, tokens,
 };
 
 /// Calls `with` with every frame that the program can be run on: each kind of frame cut to every
@@ -75,13 +75,13 @@ fn count_like_the_reference(mut program: TestProgram, mutations: u64) {
 #[test]
 fn reasons_are_those_of_the_reference() {
     let program = TestProgram::new(SMALL, &Policy::default(), Clock::Test).unwrap();
-    count_like_the_reference(program, 200_000);
+    count_like_the_reference(program, part(200_000));
 }
 
 #[test]
 fn reasons_are_those_of_the_reference_for_packets_in_several_pieces() {
     let program = TestProgram::with_frags(SMALL, &Policy::default(), Clock::Test).unwrap();
-    count_like_the_reference(program, 50_000);
+    count_like_the_reference(program, part(50_000));
 }
 
 /// What is beyond the first piece is payload; a packet is not malformed because it is long.
@@ -130,7 +130,7 @@ fn hold<K: Eq + Hash + Debug>(limit: Limit, key: impl Fn(&Reference) -> Option<K
     program.at(NOW).unwrap();
     let mut spent: HashMap<K, u32> = HashMap::new();
     let mut verdicts: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
-    for_each(60_000, |frame| {
+    for_each(part(60_000), |frame| {
         let what = reference(frame);
         let expected = match key(&what) {
             None => Verdict::Pass,
@@ -144,7 +144,7 @@ fn hold<K: Eq + Hash + Debug>(limit: Limit, key: impl Fn(&Reference) -> Option<K
         verdicts.entry(what.reason()).or_default()[expected as usize] += 1;
     });
     program.check_accounts().unwrap();
-    assert!(verdicts["malformed"][Verdict::Drop as usize] > 1_000, "{verdicts:?}");
+    assert!(u64::from(verdicts["malformed"][Verdict::Drop as usize]) > part(1_000), "{verdicts:?}");
     assert_eq!(verdicts["non_ip"][Verdict::Drop as usize], 0, "{verdicts:?}");
 }
 

@@ -8,7 +8,7 @@ use limiter_tests::{
     program::{Clock, Sizes, TestProgram, Verdict},
 };
 
-use super::{NOW, counted, cpus::on_two_cpus, per_second, policy, udp};
+use super::{NOW, counted, cpus::on_two_cpus, part, per_second, policy, udp};
 
 const POLITE: [u8; 4] = [192, 0, 2, 1];
 
@@ -58,16 +58,17 @@ fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
     let limits = policy(&[(Limit::Source, per_second(100, 20))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
+    let packets = part(200_000);
     on_two_cpus(&mut program, |runner, cpu| {
         let mut frame = udp([10, 0, 0, 0]);
-        for number in 0..200_000_u32 {
+        for number in 0..packets as u32 {
             let [_, b, c, d] = number.to_be_bytes();
             assert!(set_source(&mut frame, IpAddr::from([10 + cpu, b, c, d])));
             runner.run(&frame).unwrap();
         }
     });
     program.check_accounts().unwrap();
-    assert_eq!(program.passed().unwrap(), 400_000);
+    assert_eq!(program.passed().unwrap(), 2 * packets);
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! apt with a configuration, lists and a cache of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    archive::{folder, unpacked},
+    kernel::Kernel,
+};
+use crate::{child, step::Step};
+
+/// What Debian signs its archive with, as the package `debian-archive-keyring` has it.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// apt, which changes nothing outside a folder that is gone with it.
+pub(super) struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    /// With the sources of this machine.
+    pub(super) fn new(name: &str) -> Result<Self> {
+        let apt = Self { folder: folder().join("apt").join(name) };
+        apt.configure("")?;
+        apt.update()?;
+        Ok(apt)
+    }
+
+    /// With those of another release of Debian, from where this machine has its own.
+    pub(super) fn of_release(release: &str, here: &Self) -> Result<Self> {
+        let targets =
+            ["indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(REPO_URI) $(RELEASE)"];
+        let targets = child::query(&mut here.get(&targets))
+            .context("`apt-get indextargets` does not tell where this machine has Debian from")?;
+        let apt = Self { folder: folder().join("apt").join(release) };
+        let sources = apt.folder.join("sources.list");
+        apt.configure(&format!(
+            "Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"/dev/null\";\n",
+            sources.display()
+        ))?;
+        fs::write(&sources, sources_of(release, &targets))
+            .with_context(|| format!("cannot write {}", sources.display()))?;
+        apt.update()?;
+        Ok(apt)
+    }
+
+    /// A command of apt-get.
+    pub(super) fn get(&self, arguments: &[&str]) -> Command {
+        self.command("apt-get", arguments)
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.arg("--config-file").arg(self.folder.join("apt.conf")).args(arguments);
+        // Where `download` puts what it fetches.
+        command.current_dir(self.archives());
+        command
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.folder.join("archives")
+    }
+
+    fn configure(&self, more: &str) -> Result<()> {
+        for part in ["lists/partial", "archives/partial"] {
+            make(&self.folder.join(part))?;
+        }
+        let folder = self.folder.display();
+        // Without the system's locks, as nothing of it is changed; without a user of apt's own, who
+        // may not write here; and without what other programs do after an update of the system's
+        // lists.
+        let text = format!(
+            "Dir::State::Lists \"{folder}/lists\";\nDir::Cache \"{folder}\";\n\
+             Dir::Cache::Archives \"{folder}/archives\";\nDebug::NoLocking \"true\";\n\
+             APT::Sandbox::User \"root\";\n#clear APT::Update::Post-Invoke;\n\
+             #clear APT::Update::Post-Invoke-Success;\n{more}"
+        );
+        let file = self.folder.join("apt.conf");
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    fn update(&self) -> Result<()> {
+        Step::new("apt-get update", "package lists below the target folder; those here stay")
+            .run(&mut self.get(&["update"]), "check the network and apt's sources")
+    }
+
+    /// Fetches and unpacks the newest package of a kernel.
+    pub(super) fn unpack_kernel(&self, kernel: Kernel) -> Result<()> {
+        let prefix = format!("{}.", kernel.prefix());
+        let names = child::query(&mut self.command("apt-cache", &["pkgnames", &prefix]))
+            .context("`apt-cache pkgnames` does not tell the names of packages")?;
+        let newest = kernel.newest(names.lines()).with_context(|| {
+            format!(
+                "apt's sources have no package {prefix}*-cloud-amd64: it is in {} and its security \
+                 updates",
+                kernel.release().unwrap_or("Debian 12")
+            )
+        })?;
+        self.unpack(&mut self.get(&["download", newest]), &kernel.prefix(), kernel.why())
+    }
+
+    /// Runs `fetch`, which puts packages into our folder, and unpacks them under a name.
+    pub(super) fn unpack(&self, fetch: &mut Command, name: &str, why: &'static str) -> Result<()> {
+        Step::new(name, why).run(fetch, "check the network and the room on the disk")?;
+        let (partial, whole) = (unpacked(&format!("{name}.partial")), unpacked(name));
+        remove(&partial)?;
+        make(&partial)?;
+        let list = || format!("cannot list {}", self.archives().display());
+        for file in fs::read_dir(self.archives()).with_context(list)? {
+            let file = file.with_context(list)?.path();
+            if file.extension().is_some_and(|extension| extension == "deb") {
+                let mut unpack = Command::new("dpkg-deb");
+                child::run(unpack.arg("--extract").arg(&file).arg(&partial))?;
+                fs::remove_file(&file)
+                    .with_context(|| format!("cannot remove {}", file.display()))?;
+            }
+        }
+        fs::rename(&partial, &whole)
+            .with_context(|| format!("cannot name what was unpacked {}", whole.display()))
+    }
+}
+
+impl Drop for Apt {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The sources of a release of Debian, from the places that these index targets have theirs from.
+fn sources_of(release: &str, targets: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for target in targets.lines() {
+        let fields: Vec<&str> = target.split_whitespace().collect();
+        let ["Debian", "Packages", place, suite] = fields[..] else { continue };
+        let suite = match suite.split_once('-') {
+            None => release.to_owned(),
+            Some((_, "security")) => format!("{release}-security"),
+            Some(_) => continue,
+        };
+        lines.push(format!("deb [signed-by={KEYRING}] {place} {suite} main\n"));
+    }
+    lines.sort();
+    lines.dedup();
+    lines.concat()
+}
+
+fn make(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_release_is_looked_for_where_this_one_came_from() {
+        let targets = "Debian Packages http://a.example/debian/ bookworm\n\
+                       Debian Packages http://a.example/debian/ bookworm\n\
+                       Debian Translations http://a.example/debian/ bookworm\n\
+                       Debian Packages http://a.example/debian/ bookworm-updates\n\
+                       Debian Packages http://b.example/security/ bookworm-security\n\
+                       Other Packages http://c.example/ bookworm\n";
+        assert_eq!(
+            sources_of("old", targets),
+            format!(
+                "deb [signed-by={KEYRING}] http://a.example/debian/ old main\n\
+                 deb [signed-by={KEYRING}] http://b.example/security/ old-security main\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Debian packages that are unpacked below the target folder, and not installed.
+//!
+//! An emulator and other kernels are nobody's wish to have on their system, and what is installed
+//! there may stand against them. apt finds, checks and fetches them with lists of its own, so that
+//! this takes no root's rights either.
+
+use std::{env, fs, path::PathBuf, process::Command};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{apt::Apt, kernel::Kernel};
+use crate::{setup::Extent, step::Step, workspace};
+
+const EMULATOR: &str = "qemu-system-x86";
+const PROGRAM: &str = "qemu-system-x86_64";
+const BUSYBOX: &str = "busybox-static";
+
+/// The folder of what is unpacked, and kept from run to run.
+pub(super) fn folder() -> PathBuf {
+    workspace::root().join("target/vm")
+}
+
+/// Where a package, or a kernel, is unpacked.
+pub(super) fn unpacked(name: &str) -> PathBuf {
+    folder().join(name)
+}
+
+pub(super) fn busybox() -> PathBuf {
+    unpacked(BUSYBOX).join("bin/busybox")
+}
+
+/// The emulator: the one that is installed, or ours with the libraries that came with it.
+pub(super) fn emulator() -> Command {
+    if let Some(installed) = workspace::find_program(PROGRAM) {
+        return Command::new(installed);
+    }
+    let root = unpacked(EMULATOR);
+    let mut command = Command::new(root.join("usr/bin").join(PROGRAM));
+    let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+    if let Ok(path) = env::join_paths(libraries.map(|folder| root.join(folder))) {
+        command.env("LD_LIBRARY_PATH", path);
+    }
+    for data in ["qemu", "seabios"] {
+        command.arg("-L").arg(root.join("usr/share").join(data));
+    }
+    command
+}
+
+/// The image of a kernel that is unpacked.
+pub(super) fn image(kernel: Kernel) -> Result<PathBuf> {
+    let boot = unpacked(&kernel.prefix()).join("boot");
+    let files = fs::read_dir(&boot).with_context(|| format!("cannot list {}", boot.display()))?;
+    files
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+        })
+        .with_context(|| format!("{} has no kernel: remove {0}", boot.display()))
+}
+
+/// Sees to the emulator and the kernels; gives the number of those still missing.
+pub(crate) fn provide(kernels: &[Kernel], extent: Extent) -> Result<usize> {
+    let emulator = Step::new(EMULATOR, "boots other kernels, on a machine without KVM too");
+    let busybox = Step::new(BUSYBOX, "starts the tests there, and makes the archive they come in");
+    let mut rows = vec![
+        (emulator, EMULATOR.to_owned(), Wanted::Emulator),
+        (busybox, BUSYBOX.to_owned(), Wanted::Package(BUSYBOX)),
+    ];
+    rows.extend(kernels.iter().map(|kernel| {
+        let step = Step::new(format!("{}.*-cloud", kernel.prefix()), kernel.why());
+        (step, kernel.prefix(), Wanted::Kernel(*kernel))
+    }));
+    let mut missing = Vec::new();
+    for (step, name, wanted) in rows {
+        let installed =
+            matches!(wanted, Wanted::Emulator) && workspace::find_program(PROGRAM).is_some();
+        if installed || unpacked(&name).is_dir() {
+            step.there();
+        } else {
+            step.missing();
+            missing.push(wanted);
+        }
+    }
+    if extent == Extent::Install && !missing.is_empty() {
+        fetch(&missing)?;
+        return Ok(0);
+    }
+    Ok(missing.len())
+}
+
+/// What is to be fetched.
+enum Wanted {
+    /// The emulator with all that it needs and that is not installed.
+    Emulator,
+    /// A package that needs no other.
+    Package(&'static str),
+    /// The newest package of a kernel, alone.
+    Kernel(Kernel),
+}
+
+fn fetch(missing: &[Wanted]) -> Result<()> {
+    for program in ["apt-get", "dpkg-deb"] {
+        if workspace::find_program(program).is_none() {
+            bail!("other kernels come in Debian packages, and there is no {program} here");
+        }
+    }
+    let apt = Apt::new("here")?;
+    for wanted in missing {
+        match wanted {
+            Wanted::Emulator => {
+                let mut install = apt.get(&["install", "--download-only", "--yes"]);
+                install.args(["--no-install-recommends", EMULATOR]);
+                apt.unpack(&mut install, EMULATOR, "the emulator and its libraries")?;
+            }
+            Wanted::Package(name) => {
+                apt.unpack(&mut apt.get(&["download", name]), name, "one static program")?;
+            }
+            Wanted::Kernel(kernel) => match kernel.release() {
+                None => apt.unpack_kernel(*kernel)?,
+                Some(release) => Apt::of_release(release, &apt)?.unpack_kernel(*kernel)?,
+            },
+        }
+    }
+    Ok(())
+}

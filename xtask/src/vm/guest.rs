@@ -1,0 +1,120 @@
+//! A guest: a kernel in the emulator, of which only its console is heard.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    path::Path,
+    process::{self, Child, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::archive;
+use crate::child;
+
+/// Two, as some tests need.
+const CPUS: &str = "2";
+/// Megabytes: the tests are in memory too.
+const MEMORY: &str = "2048";
+/// The console is all that there is to see; a kernel that cannot go on ends the emulator; and one
+/// that finds its timer late, because much else runs on this machine, goes on.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
+
+/// How long a kernel may take until the first process runs: some seconds where much else is done.
+const BOOT: Duration = Duration::from_secs(180);
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// What was to be run there did, with this exit status.
+    Ran { kernel: String, status: i32 },
+    /// It did not come so far; in words.
+    Broke(String),
+}
+
+/// Boots a kernel with an initramfs, hands over what it says line by line, and ends it after `limit`.
+pub(super) fn boot(
+    kernel: &Path,
+    initramfs: &File,
+    limit: Duration,
+    mut line: impl FnMut(&str),
+) -> Result<End> {
+    let begin = Instant::now();
+    let (mut emulator, lines) = start(kernel, initramfs)?;
+    let mut release = None;
+    let mut status = None;
+    loop {
+        let limit = if release.is_none() { BOOT } else { limit };
+        match lines.recv_timeout(limit.saturating_sub(begin.elapsed())) {
+            Ok(text) => {
+                // The console ends lines as terminals do.
+                let text = text.trim_end_matches('\r');
+                if let Some(kernel) = text.strip_prefix("guest kernel: ") {
+                    release = Some(kernel.to_owned());
+                } else if let Some(code) = text.strip_prefix("guest exit status: ") {
+                    status = code.parse().ok();
+                } else {
+                    line(text);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let what = if release.is_none() { "boot" } else { "come to an end" };
+                return Ok(End::Broke(format!("did not {what} within {} s", limit.as_secs())));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let emulator = emulator.0.wait().context("cannot wait for the emulator")?;
+    Ok(match (release, status) {
+        (Some(kernel), Some(status)) => End::Ran { kernel, status },
+        (Some(kernel), None) => {
+            End::Broke(format!("{kernel} ended before the tests did ({emulator})"))
+        }
+        (None, _) => End::Broke(format!("did not boot ({emulator})")),
+    })
+}
+
+/// The emulator's process, which does not outlive this.
+struct Emulator(Child);
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // By its id, and only while it has one.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(kernel: &Path, initramfs: &File) -> Result<(Emulator, Receiver<String>)> {
+    let mut command = archive::emulator();
+    // The translator of qemu: slow, and the same on every machine.
+    command.args(["-accel", "tcg", "-cpu", "max", "-smp", CPUS, "-m", MEMORY]);
+    command.args(["-nodefaults", "-no-user-config", "-nic", "none", "-display", "none"]);
+    command.args(["-no-reboot", "-serial", "stdio", "-append", COMMAND_LINE]);
+    // The file has no name but this one.
+    let initramfs = format!("/proc/{}/fd/{}", process::id(), initramfs.as_raw_fd());
+    command.arg("-kernel").arg(kernel).args(["-initrd", &initramfs]);
+    let die_with_us = || {
+        // SAFETY: the call has no pointers.
+        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec it makes a system call and nothing else.
+    unsafe { command.pre_exec(die_with_us) };
+    let shown = child::show(&command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run `{shown}`"))?;
+    let stdout = child.stdout.take();
+    let emulator = Emulator(child);
+    let (sender, lines) = mpsc::channel();
+    if let Some(stdout) = stdout {
+        child::forward_lines(stdout, sender);
+    }
+    Ok((emulator, lines))
+}

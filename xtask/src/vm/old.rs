@@ -1,0 +1,65 @@
+//! A kernel that is too old: `limiter attach` says what it lacks, and leaves nothing behind.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
+use crate::libtest::Counts;
+
+const COMMANDS: &str = "\
+limiter attach lo
+echo \"attach ended with $?\"
+echo \"pinned: $(ls -A /sys/fs/bpf)\"
+echo \"on lo: $(ip link show lo | grep -o prog/xdp)\"
+";
+
+/// What has to be said, at its beginning or anywhere in it.
+const EXPECTED: [&str; 5] = [
+    "lacks atomic compare-and-exchange in BPF (since 5.12), which limiter needs",
+    "hint: boot a newer kernel",
+    "attach ended with 1",
+    "pinned: ",
+    "on lo: ",
+];
+
+/// Boots it and attaches.
+pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Shown> {
+    let initramfs = initramfs(kernel, COMMANDS)?;
+    initramfs.add_program(limiter, "limiter")?;
+    let mut said = Vec::new();
+    let end = boot(kernel, initramfs, |line| said.push(line.to_owned()))?;
+    let release = match end {
+        End::Ran { kernel, status: 0 } => kernel,
+        End::Ran { kernel, status } => bail!("{kernel}: the commands ended with {status}"),
+        End::Broke(how) => bail!("the guest {how}"),
+    };
+    let mut counts = Counts::default();
+    for expected in EXPECTED {
+        if said.iter().any(|line| fits(line, expected)) {
+            counts.passed += 1;
+        } else {
+            println!("nothing said `{expected}`");
+            counts.failed += 1;
+        }
+    }
+    let message = said.into_iter().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    Ok((counts, vec![format!("{release}, limiter attach: {message}")]))
+}
+
+/// What ends with a space is to have nothing after it.
+fn fits(line: &str, expected: &str) -> bool {
+    if expected.ends_with(' ') { line == expected } else { line.contains(expected) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_to_be_empty_must_be() {
+        assert!(fits("pinned: ", "pinned: "));
+        assert!(!fits("pinned: limiter", "pinned: "));
+        assert!(fits("error: it lacks x", "lacks x"));
+    }
+}
