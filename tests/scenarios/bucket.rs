@@ -5,17 +5,17 @@
 
 mod plan;
 
-use std::{env, fmt, thread};
-
 use limiter_common::{
     gcra::{Decision, Gcra},
     rate::{Rate, SECOND},
 };
-use limiter_tests::model::{Bucket, LOST};
+use limiter_tests::{
+    model::{Bucket, LOST},
+    random::{self, Run},
+};
 
 /// Where random runs start, unless the environment variable says otherwise.
 const SEED: u64 = 0x6275_636b_6574_7331;
-const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
 
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
@@ -56,23 +56,8 @@ impl Random {
     }
 }
 
-/// One random run; says how to repeat it when anything in it fails.
-struct Run<'a> {
-    seed: u64,
-    run: u64,
-    of: &'a dyn fmt::Debug,
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{SEED_VARIABLE}={}, run {}: {:?}", self.seed, self.run, self.of);
-        }
-    }
-}
-
 fn seed() -> u64 {
-    env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap())
+    random::seed(SEED).unwrap()
 }
 
 /// The bucket under test with its word.

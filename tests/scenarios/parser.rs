@@ -13,6 +13,7 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::kinds,
+    random::{self, SEED_VARIABLE},
     reference::{Reference, ReferenceAnomaly, ReferenceFragment, reference},
 };
 
@@ -22,7 +23,6 @@ use self::mutation::{Random, mutate};
 const STEPS: u64 = 1_200_000;
 /// Where they start, unless the environment variable says otherwise.
 const SEED: u64 = 0x6c69_6d69_7465_7231;
-const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
 
 /// One frame to compare on; names itself when anything in the comparison fails.
 struct Case<'a> {
@@ -109,7 +109,7 @@ fn every_truncation_of_every_kind() {
 /// The frame at `step` depends on nothing but the seed and the step.
 #[test]
 fn mutated_frames() {
-    let seed = std::env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap());
+    let seed = random::seed(SEED).unwrap();
     let kinds = kinds();
     let mut seen = BTreeMap::new();
     let mut frame = Vec::new();

@@ -27,12 +27,12 @@ use limiter_common::{
 use limiter_tests::{
     packet::{Frame, SYN},
     program::{Clock, SMALL, TestProgram},
+    random::{self, Run},
 };
 use limiter_userspace::policy::{Bucket, Policy, units::prefix::parse_prefix};
 
 /// Where random runs start, unless the environment variable says otherwise.
 const SEED: u64 = 0x7072_6f67_7261_6d31;
-const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
 
 /// By what the number of random runs and repeated cases is divided: 1 unless the environment
 /// variable says otherwise, as it does for kernels in an emulator.
@@ -44,7 +44,7 @@ const NOW: u64 = 1_000_000 * SECOND;
 const NEVER: Rate = Rate { packets: 1, period: 60 * SECOND };
 
 fn seed() -> u64 {
-    env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().unwrap())
+    random::seed(SEED).unwrap()
 }
 
 fn divisor() -> u64 {
@@ -74,21 +74,6 @@ impl Drop for Case<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("{:?}", self.0);
-        }
-    }
-}
-
-/// One random run; says how to repeat it when anything in it fails.
-struct Run<'a> {
-    seed: u64,
-    run: u64,
-    of: &'a dyn fmt::Debug,
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{SEED_VARIABLE}={}, run {}: {:?}", self.seed, self.run, self.of);
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod leak;
 pub mod model;
 pub mod packet;
 pub mod program;
+pub mod random;
 pub mod reference;
 pub mod sandbox;
 pub mod topology;
