@@ -23,6 +23,8 @@ impl Address {
     pub const NONE: Self = Self { family: 0, words: [0; 4] };
     /// Bits of the family, which every prefix of an address includes.
     pub const FAMILY_BITS: u32 = u32::BITS;
+    /// Bits of a whole address with its family, all of which a look-up of prefixes compares.
+    pub const BITS: u32 = Self::FAMILY_BITS + 128;
 
     /// The IPv4 address in these octets.
     #[inline(always)]
@@ -83,7 +85,7 @@ impl TryFrom<Address> for IpAddr {
 
 /// What of an address makes a source: the prefix lengths, as masks.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
     /// Mask of an IPv4 address, network order in memory.
     pub ipv4: u32,

@@ -1,16 +1,18 @@
 //! Tying state to a policy.
 //!
-//! Each entry of state names the epoch and the plan that its words are charged under. A packet that
+//! Each entry of state names the epoch and the profile that its words are charged under. A packet that
 //! finds it behind the epoch in force brings it up to date, once, carrying the words over. Entries
 //! are created zeroed, which is behind every epoch, so a new source and a changed policy are the
 //! same case.
 
 use crate::{
     gcra::{Gcra, Scale},
+    meter::{Measure, Meter},
+    policer::{Policer, TRIES},
     word::Word,
 };
 
-/// The epoch and the plan of an entry, in one word.
+/// The epoch and the profile of an entry, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding(pub u64);
 
@@ -27,13 +29,13 @@ pub enum Standing {
 
 impl Binding {
     const LOCK: u64 = 1;
-    /// Plans that a policy can have.
-    pub const PLANS: u32 = 1 << 31;
+    /// Profiles that a policy can have.
+    pub const PROFILES: u32 = 1 << 31;
 
-    /// Bound to `plan` of `epoch`; plans are below [`Binding::PLANS`].
+    /// Bound to `profile` of `epoch`; profiles are below [`Binding::PROFILES`].
     #[inline(always)]
-    pub const fn new(epoch: u32, plan: u32) -> Self {
-        Self((epoch as u64) << 32 | (plan as u64) << 1)
+    pub const fn new(epoch: u32, profile: u32) -> Self {
+        Self((epoch as u64) << 32 | (profile as u64) << 1)
     }
 
     /// The epoch that it is bound under.
@@ -42,9 +44,9 @@ impl Binding {
         (self.0 >> 32) as u32
     }
 
-    /// The plan that it is bound to.
+    /// The profile that it is bound to.
     #[inline(always)]
-    pub const fn plan(self) -> u32 {
+    pub const fn profile(self) -> u32 {
         self.0 as u32 >> 1
     }
 
@@ -60,8 +62,8 @@ impl Binding {
         }
     }
 
-    /// How it stands to a binding that it should have. Connections of a source that had no entry for
-    /// a while may have the plan of another.
+    /// How it stands to a binding that it should have. State by other keys may have come
+    /// to the meter of another profile.
     #[inline(always)]
     const fn standing_to(self, target: Self) -> Standing {
         match self.standing(target.epoch()) {
@@ -78,37 +80,20 @@ impl Binding {
     }
 }
 
-/// A bucket's word with the scale it is charged in.
-pub struct Bucket<W> {
-    /// The theoretical arrival time, see [`Gcra`].
-    pub word: W,
-    /// The [`Scale`] of the word.
-    pub scale: W,
-}
-
 /// How often a packet looks whether another CPU is done with an entry that it needs.
 pub const PATIENCE: u32 = 128;
 
-/// Brings an entry that is behind to `target`, carrying the words of its buckets over to the
-/// buckets in `plan`.
+/// Brings an entry that is behind to `target`; `carry` brings what is in it over.
 ///
 /// Exactly one CPU does it; the others wait for it, boundedly. Returns what the entry is bound to
 /// then; `None` when it was not done in time.
 #[inline(always)]
-pub fn bind<W: Word, const N: usize>(
-    entry: &W,
-    target: Binding,
-    buckets: &[Bucket<W>; N],
-    plan: [&Gcra; N],
-    now: u64,
-) -> Option<Binding> {
+pub fn bind<W: Word>(entry: &W, target: Binding, carry: impl FnOnce()) -> Option<Binding> {
     let seen = Binding(entry.load());
     if let Standing::Behind = seen.standing_to(target)
         && entry.compare_exchange(seen.0, target.locked().0) == seen.0
     {
-        for (bucket, gcra) in buckets.iter().zip(plan) {
-            carry(bucket, gcra, now);
-        }
+        carry();
         // Nobody else writes a locked entry.
         let _: u64 = entry.compare_exchange(target.locked().0, target.0);
         return Some(target);
@@ -124,22 +109,85 @@ pub fn bind<W: Word, const N: usize>(
     None
 }
 
-/// Re-scales one bucket; the caller holds the entry's lock.
-#[inline(always)]
-fn carry<W: Word>(bucket: &Bucket<W>, gcra: &Gcra, now: u64) {
-    let from = bucket.scale.load();
-    let to = gcra.scale();
-    if from == to.0 {
-        return;
+/// The word of a bucket with the scale that it is charged in.
+pub struct Bucket<W> {
+    /// See [`Gcra`].
+    pub word: W,
+    /// The [`Scale`] of the word.
+    pub scale: W,
+}
+
+impl<W: Word> Bucket<W> {
+    /// Re-scales it; the caller holds the entry's lock.
+    #[inline(always)]
+    pub fn carry(&self, gcra: &Gcra, now: u64) {
+        self.rescale(gcra.scale(), |word, from| gcra.carry(word, from, now));
     }
-    // A packet that was bound before the change may still charge the word.
-    let mut seen = bucket.word.load();
-    for _ in 0..Gcra::TRIES {
-        let found = bucket.word.compare_exchange(seen, gcra.carry(seen, Scale(from), now));
+
+    /// Re-scales it, given how a word is carried over from a scale; the caller holds the entry's lock.
+    #[inline(always)]
+    pub fn rescale(&self, to: Scale, carry: impl Fn(u64, Scale) -> u64) {
+        let from = self.scale.load();
+        if from != to.0 {
+            exchange(&self.word, |word| carry(word, Scale(from)));
+            set(&self.scale, to.0);
+        }
+    }
+
+    /// Begins anew, as another limit's; the caller holds the entry's lock.
+    #[inline(always)]
+    pub fn renew(&self, gcra: &Gcra, now: u64) {
+        let fresh = gcra.fresh(now);
+        exchange(&self.word, |_| fresh);
+        set(&self.scale, gcra.scale().0);
+    }
+}
+
+/// A word of state of any algorithm with what it is measured in.
+pub struct Measured<W> {
+    /// See [`Policer`].
+    pub word: W,
+    /// See [`Measure::scale`].
+    pub scale: W,
+    /// See [`Measure::span`].
+    pub span: W,
+}
+
+impl<W: Word> Measured<W> {
+    /// Carries it over to a meter; the caller holds the entry's lock.
+    #[inline(always)]
+    pub fn carry(&self, meter: &Meter, now: u64) {
+        self.rescale(meter.measure(), |word, from| meter.carry(word, from, now));
+    }
+
+    /// Carries it over, given how a word is from what it was measured in; the caller holds the
+    /// entry's lock.
+    #[inline(always)]
+    pub fn rescale(&self, to: Measure, carry: impl Fn(u64, Measure) -> u64) {
+        let from = Measure { scale: self.scale.load(), span: self.span.load() };
+        if from.scale != to.scale || from.span != to.span {
+            exchange(&self.word, |word| carry(word, from));
+            set(&self.scale, to.scale);
+            set(&self.span, to.span);
+        }
+    }
+}
+
+/// Changes a word that a packet may still charge that was bound before the change.
+#[inline(always)]
+fn exchange<W: Word>(word: &W, new: impl Fn(u64) -> u64) {
+    let mut seen = word.load();
+    for _ in 0..TRIES {
+        let found = word.compare_exchange(seen, new(seen));
         if found == seen {
             break;
         }
         seen = found;
     }
-    let _: u64 = bucket.scale.compare_exchange(from, to.0);
+}
+
+/// Stores a word that nobody else writes.
+#[inline(always)]
+fn set<W: Word>(word: &W, new: u64) {
+    let _: u64 = word.compare_exchange(word.load(), new);
 }

@@ -4,27 +4,41 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     address::{Address, Mask},
-    limit::LIMITS,
+    limit::{COLUMNS, INLINE, LIMITS},
+    meter::Measure,
     reason::REASONS,
 };
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
 pub mod map {
     /// Array of one [`Head`](super::Head), which can be mapped into memory.
     pub const HEAD: &str = "HEAD";
-    /// Array of [`Plan`](crate::plan::Plan), at [`plan_slot`](super::plan_slot).
-    pub const PLANS: &str = "PLANS";
-    /// Array of LPM tries of overrides, at `epoch & 1`: [`Address`](super::Address) to plan.
-    pub const OVERRIDES: &str = "OVERRIDES";
+    /// Array of [`Limit`](crate::limit::Limit), at [`half`](super::half) of its
+    /// [`row`](crate::limit::Limit::row).
+    pub const LIMITS: &str = "LIMITS";
+    /// Array of sets of limits, at [`half`](super::half) of a [`place`](crate::class::place).
+    pub const CLASSES: &str = "CLASSES";
+    /// Array of [`Profile`](super::Profile), at [`half`](super::half) of its number.
+    pub const PROFILES: &str = "PROFILES";
+    /// Array of [`Meter`](crate::meter::Meter), at [`half`](super::half) of its number.
+    pub const METERS: &str = "METERS";
+    /// Array of LPM tries of sources, at `epoch & 1`: [`Address`](super::Address) to the number of
+    /// a profile.
+    pub const PREFIXES: &str = "PREFIXES";
+    /// Array of LPM tries of destinations, at `epoch & 1`: [`Address`](super::Address) to a set of
+    /// limits, its low half first.
+    pub const DESTINATIONS: &str = "DESTINATIONS";
     /// LRU hash of [`Source`](super::Source) by [`Address`](super::Address).
     pub const SOURCES: &str = "SOURCES";
-    /// LRU hash of [`Connection`](super::Connection) by [`ConnectionKey`](super::ConnectionKey).
-    pub const CONNECTIONS: &str = "CONNECTIONS";
+    /// LRU hash of [`Bucket`](super::Bucket) by [`BucketKey`](crate::limit::BucketKey).
+    pub const BUCKETS: &str = "BUCKETS";
+    /// LRU hash of [`Ledger`](super::Ledger) by [`BucketKey`](crate::limit::BucketKey).
+    pub const LEDGERS: &str = "LEDGERS";
     /// Array of [`Source`](super::Source), at the constants of [`shared`](super::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
     /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
@@ -32,6 +46,8 @@ pub mod map {
     pub const REFUSED: &str = "REFUSED";
     /// Per-CPU array of [`Counters`](super::Counters), at the slot of the interface.
     pub const COUNTERS: &str = "COUNTERS";
+    /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
+    pub const TALLIES: &str = "TALLIES";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
     /// The controller's: array of [`Interface`](super::Interface), at the slot of the interface.
@@ -72,11 +88,11 @@ pub const INTERFACES: u32 = 64;
 /// Bytes of the policy document in one entry of [`map::DOCUMENT`].
 pub const CHUNK: usize = 4096;
 
-/// Where plan number `plan` of `epoch` is in [`map::PLANS`]: even and odd epochs take turns, so
-/// that the next policy is written beside the one in force.
+/// Where entry `number` of the tables of `epoch` is: even and odd epochs take turns, so that the next
+/// policy is written beside the one in force.
 #[inline(always)]
-pub const fn plan_slot(epoch: u32, plan: u32) -> u32 {
-    plan * 2 + (epoch & 1)
+pub const fn half(epoch: u32, number: u32) -> u32 {
+    number * 2 + (epoch & 1)
 }
 
 /// What every packet reads first: which policy is in force.
@@ -86,8 +102,40 @@ pub struct Head {
     /// The epoch in force, from 1 on, in the low 32 bits, and [`LAYOUT_VERSION`] in the high ones; 0
     /// before the first policy. Changed by one store.
     pub epoch: u64,
+    /// See [`Revert`].
+    pub revert: Revert,
     /// What holds under it, at `epoch & 1`.
     pub settings: [Settings; 2],
+}
+
+/// When the policy that was in force before an epoch is to be so again: its tables are those of the
+/// next epoch, which is in force from then on. Nobody has to do anything for that.
+///
+/// The epoch that it is about is part of it, so that it can be written before that epoch is in force.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revert(pub u64);
+
+impl Revert {
+    /// Never.
+    pub const NEVER: Self = Self(0);
+    const EPOCH_BITS: u32 = 16;
+
+    /// After `epoch`, from the monotonic time `at` on, in nanoseconds; up to 65 µs earlier.
+    #[inline(always)]
+    pub const fn new(epoch: u32, at: u64) -> Self {
+        Self(at >> Self::EPOCH_BITS << Self::EPOCH_BITS | epoch as u64 & 0xffff)
+    }
+
+    /// When, in nanoseconds, if it is about this epoch.
+    #[inline(always)]
+    pub const fn at(self, epoch: u32) -> Option<u64> {
+        if self.0 != 0 && (self.0 ^ epoch as u64) & 0xffff == 0 {
+            Some(self.0 >> Self::EPOCH_BITS << Self::EPOCH_BITS)
+        } else {
+            None
+        }
+    }
 }
 
 /// What holds for every packet under a policy.
@@ -96,10 +144,61 @@ pub struct Head {
 pub struct Settings {
     /// What of an address makes a source.
     pub mask: Mask,
-    /// Whether there are overrides, 0 or 1.
-    pub overrides: u32,
-    /// Whether any source has a limit, 0 or 1.
-    pub limits: u32,
+    /// Constants of [`flag`], or-ed.
+    pub flags: u32,
+    /// The properties of packets that limits ask about: constants of
+    /// [`section`](crate::class::section), or-ed.
+    pub sections: u32,
+    /// By what connections are hashed: random, and the same as long as the instance is there.
+    pub seed: u32,
+    /// The limits that are enforced, as bits.
+    pub enforced: u64,
+    /// The limits by which every packet costs 1, as bits.
+    pub unit: u64,
+    /// The limits that are kept by keys of their own, as bits.
+    pub keyed: u64,
+    /// The limits that accept a destination that no prefix is about, as bits.
+    pub elsewhere: u64,
+    /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
+    pub inline: [u64; INLINE],
+    /// Their [`stamps`](crate::limit::Limit::stamp).
+    pub stamps: [u32; INLINE],
+    /// Their places among the tallies.
+    pub tallies: [u32; INLINE],
+}
+
+/// Bits of [`Settings::flags`].
+pub mod flag {
+    /// There are prefixes of sources with profiles of their own.
+    pub const PREFIXES: u32 = 1;
+    /// Some source may be refused something.
+    pub const LIMITS: u32 = 2;
+    /// Nothing is dropped; what would be is counted.
+    pub const MONITOR: u32 = 4;
+    /// Some limit that is enforced has a penalty.
+    pub const PENALTIES: u32 = 8;
+}
+
+/// What holds for the sources of a prefix.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Profile {
+    /// The limits that are about them, as bits.
+    pub limits: u64,
+    /// The meters of the inline limits, and of others at their
+    /// [`column`](crate::limit::Limit::column).
+    pub meters: [u32; COLUMNS],
+    /// Until when they are allowed, in nanoseconds of the monotonic clock; [`u64::MAX`] for ever, 0
+    /// if they are not.
+    pub allowed: u64,
+    /// Until when they are denied, likewise.
+    pub denied: u64,
+    /// Until when they are blocked by hand, likewise.
+    pub blocked: u64,
+    /// The tenant that they are of, from 1 on; 0 for none.
+    pub tenant: u32,
+    /// 1 when `allowed`, `denied` or `blocked` is not 0.
+    pub listed: u32,
 }
 
 /// Packets and bytes.
@@ -118,56 +217,78 @@ pub struct Tally {
 pub struct Source {
     /// See [`Binding`](crate::binding::Binding).
     pub binding: u64,
-    /// The words of the `syn` and the `source` bucket.
-    pub words: [u64; 2],
+    /// The words of the inline limits.
+    pub words: [u64; INLINE],
     /// Their scales.
-    pub scales: [u64; 2],
+    pub scales: [u64; INLINE],
+    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
+    pub stamps: [u64; INLINE],
     /// What passed.
     pub passed: Tally,
     /// What was dropped.
     pub dropped: Tally,
+    /// See [`Offence::began`](crate::penalty::Offence::began).
+    pub began: u64,
+    /// See [`Offence::last`](crate::penalty::Offence::last).
+    pub last: u64,
+    /// See [`Offence::blocked`](crate::penalty::Offence::blocked).
+    pub blocked: u64,
+    /// See [`Offence::blocks`](crate::penalty::Offence::blocks).
+    pub blocks: u64,
+    /// The [`stamp`](crate::limit::Limit::stamp) of the limit that `began` is about.
+    pub over: u64,
 }
 
 impl Source {
     /// A source that was not bound yet.
     pub const NEW: Self = Self {
         binding: 0,
-        words: [0; 2],
-        scales: [0; 2],
+        words: [0; INLINE],
+        scales: [0; INLINE],
+        stamps: [0; INLINE],
         passed: Tally { packets: 0, bytes: 0 },
         dropped: Tally { packets: 0, bytes: 0 },
+        began: 0,
+        last: 0,
+        blocked: 0,
+        blocks: 0,
+        over: 0,
     };
 }
 
-/// A 5-tuple.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ConnectionKey {
-    /// The source address.
-    pub source: Address,
-    /// The destination address, of the same family, in network order as it lies in memory.
-    pub destination: [u32; 4],
-    /// The source port in the high and the destination port in the low 16 bits.
-    pub ports: u32,
-    /// The protocol number.
-    pub protocol: u32,
-}
-
-/// The state of a connection.
+/// The state of a limit for one key.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
-    /// See [`Binding`](crate::binding::Binding).
+pub struct Bucket {
+    /// See [`Binding`](crate::binding::Binding); of the number of the meter instead of a profile.
     pub binding: u64,
-    /// The word of the `connection` bucket.
+    /// The word.
     pub word: u64,
-    /// Its scale.
-    pub scale: u64,
+    /// What it is measured in.
+    pub measure: Measure,
 }
 
-impl Connection {
-    /// A connection that was not bound yet.
-    pub const NEW: Self = Self { binding: 0, word: 0, scale: 0 };
+impl Bucket {
+    /// State that was not bound yet.
+    pub const NEW: Self = Self { binding: 0, word: 0, measure: Measure { scale: 0, span: 0 } };
+}
+
+/// The state of a limit that takes more than a word, for one key; all zero at first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ledger {
+    /// The control word of a [`Log`](crate::log::Log).
+    pub control: u64,
+    /// The slots of a [`Log`](crate::log::Log) or of [`Leases`](crate::lease::Leases).
+    pub slots: [u64; SLOTS],
+}
+
+/// Slots of a [`Ledger`].
+pub const SLOTS: usize = 128;
+
+impl Ledger {
+    /// One that nothing is written in.
+    pub const NEW: Self = Self { control: 0, slots: [0; SLOTS] };
 }
 
 /// What a limit admitted and refused.
@@ -176,7 +297,7 @@ impl Connection {
 pub struct LimitTally {
     /// Packets that were charged to it.
     pub conform: Tally,
-    /// Packets that were dropped because of it.
+    /// Packets that it refused: dropped, if it is enforced.
     pub exceed: Tally,
 }
 
@@ -186,8 +307,6 @@ pub struct LimitTally {
 pub struct Counters {
     /// Every frame, once, at [`Reason::index`](crate::reason::Reason::index).
     pub reasons: [Tally; REASONS],
-    /// By limit, at [`Limit::index`](crate::limit::Limit::index).
-    pub limits: [LimitTally; LIMITS],
 }
 
 /// An attached interface.
@@ -204,18 +323,26 @@ pub struct Interface {
     pub name: [u8; 16],
 }
 
+/// Entries of [`map::TALLIES`]: those of the policy in force and of the one before.
+pub const TALLIES: u32 = 2 * LIMITS;
+
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 28);
-    assert!(size_of::<Head>() == 64);
-    assert!(size_of::<crate::gcra::Gcra>() == 24);
-    assert!(size_of::<crate::plan::Plan>() == 80);
-    assert!(size_of::<crate::refused::Refused>() == 64);
-    assert!(size_of::<Source>() == 72);
+    assert!(size_of::<Settings>() == 128);
+    assert!(size_of::<Head>() == 272);
+    assert!(size_of::<crate::gcra::Gcra>() == 32);
+    assert!(size_of::<crate::meter::Meter>() == 40);
+    assert!(size_of::<crate::limit::Limit>() == 152);
+    assert!(size_of::<crate::limit::BucketKey>() == 52);
+    assert!(size_of::<crate::refused::Refused>() == 80);
+    assert!(size_of::<Profile>() == 72);
+    assert!(size_of::<Source>() == 176);
     assert!(offset_of!(Source, words) == 8);
-    assert!(offset_of!(Source, passed) == 40);
-    assert!(size_of::<ConnectionKey>() == 44);
-    assert!(size_of::<Connection>() == 24);
-    assert!(size_of::<Counters>() == 16 * REASONS + 32 * LIMITS);
+    assert!(offset_of!(Source, passed) == 104);
+    assert!(size_of::<Bucket>() == 32);
+    assert!(size_of::<Ledger>() == 1032);
+    assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);
+    assert!(size_of::<LimitTally>() == 32);
+    assert!(size_of::<Counters>() == 16 * REASONS);
     assert!(size_of::<Interface>() == 32);
 };

@@ -1,8 +1,8 @@
 //! The decision core of limiter, and the contract between its kernel and its user half.
 //!
-//! Everything that decides about a packet is here: how a frame is read ([`packet`]), how a bucket
-//! admits ([`gcra`]), how several limits are charged together ([`plan`]) and how state follows a
-//! change of policy ([`binding`]). It is `no_std`, does no I/O and reads no clock, so the BPF
+//! Everything that decides about a packet is here: how a frame is read ([`packet`]), which limits it
+//! is about ([`class`]), how a limit admits ([`policer`], [`meter`]), how several are charged
+//! together ([`plan`]) and how state follows a change of policy ([`binding`]). It is `no_std`, does no I/O and reads no clock, so the BPF
 //! program, the unit tests and the model checker run the same code.
 //!
 //! [`contract`] holds what both halves must agree on. Its structures have no padding, their sizes
@@ -14,17 +14,25 @@
 
 pub mod address;
 pub mod binding;
+pub mod class;
 pub mod contract;
 pub mod extension;
 pub mod frame;
 pub mod gcra;
+pub mod lease;
 pub mod limit;
+pub mod log;
+pub mod meter;
 pub mod packet;
+pub mod penalty;
 pub mod plan;
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya asks for an unsafe marker on what crosses a map")]
 mod pod;
+pub mod policer;
 pub mod rate;
 pub mod reason;
 pub mod refused;
+pub mod slots;
+pub mod window;
 pub mod word;

@@ -17,7 +17,6 @@ use network_types::{
 
 use crate::{
     address::Address,
-    contract::ConnectionKey,
     extension::{self, Chain},
     frame::Frame,
 };
@@ -64,6 +63,15 @@ pub struct Packet {
     pub fragment: FragmentField,
     /// The ports, both zero unless they are really there.
     pub ports: Ports,
+    /// What else the transport header begins with.
+    pub transport: Transport,
+}
+
+/// Whether the first bytes of a transport header were read: the ports, or the type of ICMP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    read: bool,
+    icmp: u8,
 }
 
 /// The ports of TCP, UDP and SCTP, in host order.
@@ -159,7 +167,64 @@ impl Packet {
         tcp_flags: TcpFlags { known: false, bits: 0 },
         fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
+        transport: Transport { read: false, icmp: 0 },
     };
+
+    /// A hash of its connection: addresses, ports and protocol. Who does not know the seed cannot tell
+    /// which connections have the same one.
+    #[inline(always)]
+    pub const fn hash(&self, seed: u32) -> u32 {
+        // Multiplicative hashing; the constants are odd and otherwise arbitrary.
+        let [a, b, c, d] = self.source.words;
+        let [e, f, g, h] = self.destination;
+        let Ports { source, destination } = self.ports;
+        let ports = (source as u64) << 32 | (destination as u64) << 16 | self.protocol as u64;
+        let mut hash = (ports ^ (seed as u64) << 21).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        hash ^= hash >> 32 ^ seed as u64;
+        hash = (hash ^ (a as u64) << 32 ^ e as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash =
+            (hash ^ hash >> 29 ^ (b as u64) << 32 ^ f as u64).wrapping_mul(0xb504_f333_f9de_6485);
+        hash =
+            (hash ^ hash >> 29 ^ (c as u64) << 32 ^ g as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash =
+            (hash ^ hash >> 29 ^ (d as u64) << 32 ^ h as u64).wrapping_mul(0xb504_f333_f9de_6485);
+        (hash >> 32) as u32
+    }
+
+    /// The destination port; `None` if there is none, or none that could be read.
+    #[inline(always)]
+    pub const fn port(&self) -> Option<u16> {
+        match (self.transport.read, self.protocol) {
+            (true, TCP | UDP | SCTP) => Some(self.ports.destination),
+            _ => None,
+        }
+    }
+
+    /// Whether it could have ports that could not be read.
+    #[inline(always)]
+    pub const fn may_have_ports(&self) -> bool {
+        self.may_have_header() && matches!(self.protocol, TCP | UDP | SCTP | UNKNOWN_PROTOCOL)
+    }
+
+    /// Whether it could have a type of ICMP that could not be read.
+    #[inline(always)]
+    pub const fn may_have_type(&self) -> bool {
+        self.may_have_header() && matches!(self.protocol, ICMP | ICMPV6 | UNKNOWN_PROTOCOL)
+    }
+
+    /// Whether it could have a transport header that could not be read: later fragments have none.
+    const fn may_have_header(&self) -> bool {
+        !self.transport.read && !matches!(self.fragment.get(), Fragment::Later(_))
+    }
+
+    /// The type of ICMP or ICMPv6; `None` if there is none, or none that could be read.
+    #[inline(always)]
+    pub const fn icmp_type(&self) -> Option<u8> {
+        match (self.transport.read, self.protocol) {
+            (true, ICMP | ICMPV6) => Some(self.transport.icmp),
+            _ => None,
+        }
+    }
 
     /// Whether the packet opens a TCP connection, or that cannot be ruled out: SYN without ACK; TCP
     /// whose flags are out of reach; a second fragment that could overwrite the flags of the first
@@ -171,19 +236,6 @@ impl Packet {
             (TCP, Fragment::Later(offset)) => offset == 1,
             (TCP, Fragment::Whole | Fragment::First) => self.tcp_flags.may_open(),
             _ => false,
-        }
-    }
-
-    /// The connection that the packet belongs to; later fragments, which have no ports, share one
-    /// per pair of addresses and protocol.
-    #[inline(always)]
-    pub const fn connection(&self) -> ConnectionKey {
-        let Ports { source, destination } = self.ports;
-        ConnectionKey {
-            source: self.source,
-            destination: self.destination,
-            ports: (source as u32) << 16 | destination as u32,
-            protocol: self.protocol as u32,
         }
     }
 }
@@ -245,6 +297,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
+        transport: Transport::default(),
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -273,6 +326,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
+        transport: Transport::default(),
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
@@ -358,8 +412,12 @@ impl Datagram {
         {
             packet.ports = Ports::new([header[0], header[1], header[2], header[3]]);
             packet.tcp_flags = TcpFlags { known: true, bits: header[TCP_FLAGS_END - 1] };
+            packet.transport.read = true;
         } else if ports && let Some(header) = self.read(frame, offset) {
             packet.ports = Ports::new(header);
+            packet.transport.read = true;
+        } else if !ports && let Some([kind]) = self.read(frame, offset) {
+            packet.transport = Transport { read: true, icmp: kind };
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use crate::{
     address::{Address, Mask},
-    contract::{Connection, ConnectionKey, Counters, Head, Interface, Settings, Source, Tally},
-    plan::Plan,
+    contract::{
+        Bucket, Counters, Head, Interface, Ledger, LimitTally, Profile, Settings, Source, Tally,
+    },
+    limit::{BucketKey, Limit},
+    meter::Meter,
     refused::Refused,
 };
 
@@ -16,16 +19,6 @@ macro_rules! pod {
 }
 
 pod!(
-    Address,
-    Connection,
-    ConnectionKey,
-    Counters,
-    Head,
-    Interface,
-    Mask,
-    Plan,
-    Refused,
-    Settings,
-    Source,
-    Tally
+    Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
+    Profile, Refused, Settings, Source, Tally,
 );

@@ -4,9 +4,9 @@
 //! saw it refused can drop its packets without looking for its entry: nothing that happens to the
 //! bucket meanwhile makes it conform earlier.
 
-use crate::{address::Address, contract::Tally, limit::Limit};
+use crate::{address::Address, contract::Tally};
 
-/// A source that the `source` limit refuses for a while.
+/// A source that a limit refuses for a while.
 ///
 /// It says nothing of packets that a narrower limit is about as well, so that a drop is always
 /// counted under the limit that is asked first.
@@ -17,8 +17,14 @@ pub struct Refused {
     pub source: Address,
     /// The epoch under which it was refused.
     pub epoch: u32,
-    /// The limits of its plan, as [`Limit::bit`]s.
+    /// The slot of this limit's tally.
+    pub tally: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The limits of its profile, as bits.
     pub limits: u64,
+    /// The bit of the one that refuses it, whatever the cost of a packet.
+    pub bit: u64,
     /// When it was refused, in nanoseconds.
     pub since: u64,
     /// Until when it will be, in nanoseconds.
@@ -67,7 +73,13 @@ impl Refused {
             && d == h
             && self.source.family == source.family
             && self.epoch == epoch
-            && self.limits & applicable == Limit::Source.bit()
+            && self.is_first(self.limits & applicable)
+    }
+
+    /// Whether of these limits the one that refuses the source is asked first.
+    #[inline(always)]
+    const fn is_first(&self, limits: u64) -> bool {
+        limits & self.bit != 0 && limits & (self.bit - 1) == 0
     }
 
     /// Whether it says that packets are refused at `now` (nanoseconds).
@@ -83,8 +95,9 @@ mod tests {
     use super::*;
 
     const A: Address = Address::v4([203, 0, 113, 9]);
-    const SOURCE: u64 = Limit::Source.bit();
-    const SYN: u64 = Limit::Syn.bit();
+    const SOURCE: u64 = 4;
+    const SYN: u64 = 2;
+    const ALL: u64 = 8;
 
     #[test]
     fn sources_have_a_place_and_neighbours_have_another() {
@@ -117,11 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn it_concerns_packets_that_only_the_source_limit_is_about() {
+    fn it_concerns_packets_that_no_narrower_limit_is_about() {
         let other = Address::v4([203, 0, 113, 8]);
-        let refused = Refused { source: A, epoch: 7, limits: SOURCE | SYN, ..Refused::default() };
-        assert!(refused.concerns(&A, 7, SOURCE | Limit::Connection.bit()));
+        let limits = SOURCE | SYN | ALL;
+        let refused = Refused { source: A, epoch: 7, limits, bit: SOURCE, ..Refused::default() };
+        assert!(refused.concerns(&A, 7, SOURCE | 1), "it has no other narrower limit");
+        assert!(refused.concerns(&A, 7, SOURCE | ALL), "a wider one is asked later");
         assert!(!refused.concerns(&A, 7, SOURCE | SYN), "syn is asked first");
+        assert!(!refused.concerns(&A, 7, ALL), "another one");
         assert!(!refused.concerns(&A, 8, SOURCE), "another policy");
         assert!(!refused.concerns(&other, 7, SOURCE));
         let mapped = Address { family: Address::IPV6, ..A };

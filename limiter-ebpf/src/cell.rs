@@ -42,6 +42,33 @@ impl Word for Cell {
     }
 }
 
+/// A word of a map value that no binding is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain(*mut u64);
+
+impl Plain {
+    /// # Safety
+    /// It points into a map value that was looked up in this run of the program, and is aligned.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(word: *mut u64) -> Self {
+        Self(word)
+    }
+}
+
+impl Word for Plain {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { self.0.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.0, current, new).0 }
+    }
+}
+
 /// Adds to a counter that other CPUs add to.
 ///
 /// # Safety

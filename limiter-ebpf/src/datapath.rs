@@ -1,24 +1,27 @@
-//! The way of a packet: parse, source, plan, verdict.
+//! The way of a packet: parse, source, lists, limits, verdict.
 
 use aya_ebpf::programs::XdpContext;
 use limiter_common::{
-    address::Address,
-    contract::{ConnectionKey, Settings},
+    contract::{Settings, flag, half},
     frame::Frame as _,
-    limit::Limit,
-    packet::{Packet, parse},
-    plan::{Plan, State},
+    limit::{INLINE, Limit, Sort},
+    packet::parse,
+    plan::{self, Bill, Group as _},
     reason::Reason,
+    word::Word as _,
 };
 
 use crate::{
-    barrier::opaque,
-    cell::Cell,
+    classes::classify_subject,
     clock,
-    entry::{self, SourceEntry},
+    entry::SourceEntry,
     frame::XdpFrame,
-    maps::{HEAD, SUBJECT},
-    refused::{self, Place},
+    inline::{self, Inline},
+    keyed::{self, count_keyed},
+    maps::{HEAD, LIMITS, METERS},
+    refused::{Place, Refusing},
+    subject::Subject,
+    tally,
     verdict::Verdict,
 };
 
@@ -28,93 +31,197 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let frame = XdpFrame::new::<FRAGS>(ctx);
     let bytes = frame.total() as u64;
     let Some(subject) = Subject::get() else {
-        return Verdict::Drop(Reason::Contended).settle(bytes);
+        return Verdict::new(Reason::Contended).settle(bytes);
     };
-    if parse(&frame, &mut subject.packet) {
-        subject.applicable = Plan::applicable(&subject.packet);
-        subject.conform = Reason::conform(&subject.packet).index() as u64;
-        limit(subject.reread(), bytes).settle(bytes)
-    } else {
-        Verdict::Pass { reason: Reason::NonIp.index(), charged: 0 }.settle(bytes)
+    if !parse(&frame, &mut subject.packet) {
+        return Verdict::new(Reason::NonIp).settle(bytes);
     }
+    subject.bytes = bytes;
+    subject.conform = Reason::conform(&subject.packet).index() as u64;
+    let Some(mut policy) = InForce::get() else {
+        return Verdict::new(Reason::Contended).settle(bytes);
+    };
+    let verdict = limit(subject.reread(), &mut policy, bytes);
+    if policy.settings.flags & flag::MONITOR != 0 { verdict.monitored() } else { verdict }
+        .settle(bytes)
 }
 
-/// What is decided about.
-///
-/// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
-/// would follow each of the thousand ways through the parser to the end of the program.
-pub(crate) struct Subject {
-    packet: Packet,
-    /// See [`Plan::applicable`].
-    applicable: u64,
-    /// The place of the reason to pass it.
-    conform: u64,
-    /// The key of its source.
-    source: Address,
-    /// The key of its connection.
-    connection: ConnectionKey,
-}
-
-impl Subject {
-    #[inline(always)]
-    fn get() -> Option<&'static mut Self> {
-        let subject = SUBJECT.get_ptr_mut(0)?;
-        // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
-        // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
-        Some(unsafe { &mut *subject })
-    }
-
-    /// The same, but the compiler has to read what was written.
-    #[inline(always)]
-    fn reread(&mut self) -> &mut Self {
-        // SAFETY: the pointer is that of `self`, which is given up for it.
-        unsafe { &mut *(opaque(&raw mut *self as usize) as *mut Self) }
-    }
-}
-
-/// Asks the limits of the source of a packet.
+/// Decides about a packet by its source. The policy may turn out to be a newer one meanwhile.
 #[inline(always)]
-fn limit(subject: &mut Subject, bytes: u64) -> Verdict {
-    let Some(InForce { epoch, settings }) = InForce::get() else {
-        return Verdict::Drop(Reason::Contended);
-    };
-    let packet = &subject.packet;
-    let conform = subject.conform as usize;
-    subject.source = packet.source.masked(&settings.mask);
+fn limit(subject: &mut Subject, policy: &mut InForce, bytes: u64) -> Verdict {
+    policy.classify(subject);
+    subject.source = subject.packet.source.masked(&policy.settings.mask);
     let Some(mut place) = Place::of(&subject.source) else {
-        return Verdict::Drop(Reason::Contended);
+        return Verdict::new(Reason::Contended);
     };
-    if place.refuses(&subject.source, epoch, subject.applicable, bytes) {
-        return Verdict::Drop(Reason::SourceExceed);
+    // What is only monitored passes, and is not remembered.
+    if policy.settings.flags & flag::MONITOR == 0
+        && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, bytes)
+    {
+        tally::count(tally, true, bytes);
+        return Verdict::new(Reason::Exceed);
     }
-    let Some(entry) = SourceEntry::find(&subject.source, epoch, settings, bytes) else {
+    let Some(entry) = SourceEntry::find(&subject.source, policy.epoch, policy.settings, bytes)
+    else {
         // Nothing that is only observed is dropped.
-        return if settings.limits == 0 {
-            Verdict::Pass { reason: conform, charged: 0 }
+        return if policy.settings.flags & flag::LIMITS == 0 {
+            Verdict(subject.conform)
         } else {
-            Verdict::Drop(Reason::Contended)
+            Verdict::new(Reason::Contended)
         };
     };
-    let applies = entry.plan.active & subject.applicable;
-    let decision = if applies == 0 {
-        Ok(())
-    } else {
-        if applies & Limit::Connection.bit() != 0 {
-            subject.connection = packet.connection();
+    if entry.binding.epoch() != policy.epoch {
+        // The policy changed since it was read, and another packet of the source came first. This
+        // one is decided under the new policy, all of it.
+        if !policy.renew(entry.binding.epoch()) {
+            return Verdict::new(Reason::Contended);
         }
-        let now = clock::now();
-        let mut buckets = Buckets { entry: &entry, connection: &subject.connection, now };
-        let decision = entry.plan.decide(applies, &mut buckets, now);
-        if decision == Err(Reason::SourceExceed) && refused::memorable(applies) && !entry.overflow {
-            place.remember(&subject.source, &entry, now);
-        }
-        decision
-    };
-    entry.account(decision.is_err(), bytes);
-    match decision {
-        Ok(()) => Verdict::Pass { reason: conform, charged: applies },
-        Err(reason) => Verdict::Drop(reason),
+        policy.classify(subject);
     }
+    let verdict = decide(subject, policy, &entry, &mut place, bytes);
+    entry.account(verdict.drops() && policy.settings.flags & flag::MONITOR == 0, bytes);
+    verdict
+}
+
+/// Decides about a packet of a source with an entry.
+#[inline(always)]
+fn decide(
+    subject: &mut Subject,
+    policy: &InForce,
+    entry: &SourceEntry,
+    place: &mut Place,
+    bytes: u64,
+) -> Verdict {
+    let settings = policy.settings;
+    let profile = entry.profile;
+    let applies = profile.limits & subject.applicable;
+    let blocked = entry.blocked();
+    if applies | u64::from(profile.listed) | blocked == 0 {
+        return Verdict(subject.conform);
+    }
+    let now = clock::now();
+    if profile.listed != 0 {
+        if now < profile.allowed {
+            return Verdict::new(Reason::Allow);
+        }
+        if now < profile.denied {
+            return Verdict::new(Reason::Deny);
+        }
+        if now < profile.blocked {
+            return Verdict::new(Reason::Penalty);
+        }
+    }
+    if now < blocked && settings.flags & flag::PENALTIES != 0 {
+        return Verdict::new(Reason::Penalty);
+    }
+    if applies == 0 {
+        return Verdict(subject.conform);
+    }
+
+    subject.bill = Bill { applies, enforced: settings.enforced, ..Bill::default() };
+    let plain = applies & !settings.unit == 0;
+    let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
+    let by_key = applies & settings.keyed;
+    subject.now = now;
+    subject.epoch = entry.binding.epoch();
+    subject.profile = entry.binding.profile();
+    subject.tenant = profile.tenant;
+    subject.overflow = u32::from(entry.overflow);
+    let Subject { bill, looks, .. } = subject.reread();
+    let mut group = Inline { entry, settings, profile, sort, bytes, bill, looks };
+    plan::look(&mut group, now);
+    if by_key != 0 {
+        keyed::look(by_key);
+    }
+    if group.bill().refused == 0 {
+        if by_key != 0 {
+            keyed::charge();
+        }
+        if group.bill().refused == 0 {
+            plan::charge(&mut group, now);
+        }
+        if group.bill().refused != 0 {
+            inline::refund();
+            if by_key != 0 {
+                keyed::refund();
+            }
+        }
+    }
+
+    let bill = *group.bill();
+    let conform = if bill.refused == 0 { bill.charged } else { 0 };
+    let refused = if bill.contended == 0 { bill.refused } else { 0 };
+    let exceed = bill.monitored() | refused;
+    for index in 0..INLINE {
+        let bit = settings.inline[index];
+        if (conform | exceed) & bit != 0 {
+            tally::count(settings.tallies[index], exceed & bit != 0, bytes);
+        }
+    }
+    if (conform | exceed) & settings.keyed != 0 {
+        count_keyed(conform & settings.keyed, exceed & settings.keyed);
+    }
+    if bill.refused == 0 {
+        return Verdict(subject.conform);
+    }
+    if bill.contended != 0 {
+        return Verdict::new(Reason::Contended);
+    }
+    refuse(subject, policy, entry, place, &bill, now);
+    Verdict::new(Reason::Exceed)
+}
+
+/// What comes of a refusal, for the next packets of the source.
+#[inline(always)]
+fn refuse(
+    subject: &Subject,
+    policy: &InForce,
+    entry: &SourceEntry,
+    place: &mut Place,
+    bill: &Bill,
+    now: u64,
+) {
+    let settings = policy.settings;
+    // What is only monitored blocks nobody later.
+    if settings.flags & (flag::PENALTIES | flag::MONITOR) == flag::PENALTIES
+        && let Some(limit) = LIMITS.get(half(policy.epoch, Limit::row(bill.refused)))
+        && limit.penalty.after != 0
+        && !entry.is_shared(&subject.source)
+    {
+        entry.penalise(limit, now);
+    }
+    // Of packets that a narrower limit is about too, nothing is remembered.
+    let monitors = settings.flags & flag::MONITOR != 0;
+    if entry.overflow || monitors || bill.applies & (bill.refused - 1) != 0 {
+        return;
+    }
+    for index in 0..INLINE {
+        if settings.inline[index] != bill.refused {
+            continue;
+        }
+        let Some(meter) = METERS.get(half(policy.epoch, entry.profile.meters[index])) else {
+            return;
+        };
+        // A queue may have room for a smaller packet.
+        if meter.gcra.strict == 0 {
+            let refusing = Refusing {
+                bit: bill.refused,
+                tally: settings.tallies[index],
+                limits: entry.profile.limits,
+                wait: meter.gcra.wait(entry.cell(index).load(), now, 0),
+            };
+            place.remember(&subject.source, entry, &refusing, now);
+        }
+        return;
+    }
+}
+
+/// What holds under an epoch, or the one after the next.
+#[inline(always)]
+pub(crate) fn settings(epoch: u32) -> Option<&'static Settings> {
+    let head = HEAD.get_ptr(0)?;
+    // SAFETY: the controller writes the half that no packet reads, and after that the epoch.
+    Some(unsafe { &(&(*head).settings)[epoch as usize & 1] })
 }
 
 /// The policy in force, as one packet sees it.
@@ -128,47 +235,37 @@ impl InForce {
     #[inline(always)]
     fn get() -> Option<Self> {
         let head = HEAD.get_ptr(0)?;
-        // SAFETY: an aligned word of a map value, which the controller writes by one store, after
-        // the half of the settings that it says. It is read once, so that the packet sees one
+        // SAFETY: aligned words of a map value, which the controller writes by one store each, after
+        // the half of the settings that the epoch says. It is read once, so that the packet sees one
         // policy.
-        unsafe {
-            let epoch = (&raw const (*head).epoch).read_volatile() as u32;
-            Some(Self { epoch, settings: &(&(*head).settings)[epoch as usize & 1] })
+        let (mut epoch, revert) = unsafe {
+            (
+                (&raw const (*head).epoch).read_volatile() as u32,
+                (&raw const (*head).revert).read_volatile(),
+            )
+        };
+        if let Some(at) = revert.at(epoch)
+            && clock::now() >= at
+        {
+            epoch = epoch.wrapping_add(1);
         }
-    }
-}
-
-/// Where the words of a packet's buckets are.
-struct Buckets<'a> {
-    entry: &'a SourceEntry,
-    connection: &'a ConnectionKey,
-    now: u64,
-}
-
-impl State for Buckets<'_> {
-    type Word = Cell;
-
-    /// Of a register that is moved, even to itself, every kernel remembers that all copies of it are
-    /// one value: that what was looked up under a limit that applies is there when that is asked
-    /// again. Of a masked one that was put on the stack, kernels before 6.8 do not.
-    #[inline(always)]
-    fn applies(&self, applies: u64, limit: Limit) -> u64 {
-        opaque((applies & limit.bit()) as usize) as u64
+        Some(Self { epoch, settings: settings(epoch)? })
     }
 
+    /// Goes on under another epoch.
     #[inline(always)]
-    fn find(&mut self, limit: Limit) -> Option<Cell> {
-        match limit {
-            Limit::Syn | Limit::Source => Some(self.entry.cell(limit)),
-            Limit::Connection => entry::connection(self.connection, self.entry, self.now),
-        }
+    fn renew(&mut self, epoch: u32) -> bool {
+        let Some(settings) = settings(epoch) else { return false };
+        *self = Self { epoch, settings };
+        true
     }
 
+    /// Finds the limits that a packet is about, whatever its source.
     #[inline(always)]
-    fn create(&mut self, limit: Limit) -> Option<Cell> {
-        match limit {
-            Limit::Syn | Limit::Source => None,
-            Limit::Connection => entry::create_connection(self.connection, self.entry, self.now),
+    fn classify(&self, subject: &mut Subject) {
+        subject.applicable = u64::MAX;
+        if self.settings.sections != 0 {
+            classify_subject(self.epoch, self.settings.sections, self.settings.elsewhere);
         }
     }
 }

@@ -1,35 +1,32 @@
-//! The entries of sources and connections, found or made, and bound to the policy in force.
+//! The entries of sources, found or made, and bound to the policy in force.
 
 use aya_ebpf::{bindings::BPF_NOEXIST, maps::lpm_trie::Key};
 use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, Standing, bind},
-    contract::{Connection, ConnectionKey, Settings, Source, Tally, plan_slot, shared},
-    limit::Limit,
-    plan::Plan,
+    contract::{Profile, Settings, Source, Tally, flag, half, shared},
+    limit::{INLINE, Limit},
+    penalty::Offence,
     word::Word as _,
 };
 
 use crate::{
-    cell::{self, Cell},
+    carry::carry_word,
+    cell::{self, Cell, Plain},
     clock,
-    maps::{CONNECTIONS, OVERRIDES, PLANS, SHARED_SOURCES, SOURCES},
+    maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
 };
 
-/// Whose the shared entries are: no override is for them.
+/// Whose the shared entries are: no prefix has them.
 static NOBODY: Address = Address::NONE;
 static NEW_SOURCE: Source = Source::NEW;
-static NEW_CONNECTION: Connection = Connection::NEW;
-
-/// Bits of an [`Address`], all of which a look-up of overrides compares.
-const ADDRESS_BITS: u32 = Address::FAMILY_BITS + 128;
 
 /// The entry of a source, bound.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceEntry {
     pub(crate) source: *mut Source,
     pub(crate) binding: Binding,
-    pub(crate) plan: &'static Plan,
+    pub(crate) profile: &'static Profile,
     /// Whether the entry is shared by sources that could not get one of their own.
     pub(crate) overflow: bool,
 }
@@ -60,20 +57,40 @@ impl SourceEntry {
                 let Some(binding) = refresh(source, address, epoch, settings) else {
                     // Without limits it passes.
                     // SAFETY: it was looked up above.
-                    unsafe { account(source, settings.limits != 0, bytes) };
+                    unsafe { account(source, settings.flags & flag::LIMITS != 0, bytes) };
                     return None;
                 };
                 binding
             }
         };
-        let plan = PLANS.get(plan_slot(binding.epoch(), binding.plan()))?;
-        Some(Self { source, binding, plan, overflow })
+        let profile = PROFILES.get(half(binding.epoch(), binding.profile()))?;
+        Some(Self { source, binding, profile, overflow })
     }
 
-    /// The word of the `syn` or of the `source` bucket.
+    /// The entry of `address` that was found to be bound so, once more. One that was thrown out
+    /// meanwhile is gone.
     #[inline(always)]
-    pub(crate) fn cell(&self, limit: Limit) -> Cell {
-        let index = if matches!(limit, Limit::Syn) { SYN } else { SOURCE };
+    pub(crate) fn again(address: &Address, binding: Binding, overflow: bool) -> Option<Self> {
+        let source = if address.family == Address::NONE.family {
+            SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?
+        } else if overflow {
+            SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?
+        } else {
+            SOURCES.get_ptr_mut(address)?
+        };
+        let profile = PROFILES.get(half(binding.epoch(), binding.profile()))?;
+        Some(Self { source, binding, profile, overflow })
+    }
+
+    /// Whether several sources share it, all of which would pay for what one of them does.
+    #[inline(always)]
+    pub(crate) const fn is_shared(&self, address: &Address) -> bool {
+        self.overflow || address.family == Address::NONE.family
+    }
+
+    /// The word of an inline limit.
+    #[inline(always)]
+    pub(crate) fn cell(&self, index: usize) -> Cell {
         // SAFETY: an entry points to a map value that was looked up in this run.
         unsafe {
             let source = self.source;
@@ -88,11 +105,37 @@ impl SourceEntry {
         unsafe { account(self.source, dropped, bytes) };
     }
 
-    /// Nanoseconds from `now` until the `source` bucket admits a packet.
+    /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
-    pub(crate) fn wait(&self, now: u64) -> u64 {
-        let word = self.cell(Limit::Source).load();
-        self.plan.limits[Limit::Source.index()].wait(word, now)
+    pub(crate) fn blocked(&self) -> u64 {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { (&raw const (*self.source).blocked).read_volatile() }
+    }
+
+    /// Notes that the source was over a limit with a penalty at `now`.
+    #[inline(never)]
+    pub(crate) fn penalise(&self, limit: &Limit, now: u64) {
+        let source = self.source;
+        // SAFETY: as in `cell`; aligned words.
+        unsafe {
+            let over = &raw mut (*source).over;
+            // Having been over another limit is another story.
+            if over.read_volatile() != u64::from(limit.stamp) {
+                over.write_volatile(u64::from(limit.stamp));
+                (&raw mut (*source).began).write_volatile(0);
+            }
+        }
+        // SAFETY: as in `cell`; a policy has no part in them.
+        let [began, last, blocked, blocks] = unsafe {
+            [
+                &raw mut (*source).began,
+                &raw mut (*source).last,
+                &raw mut (*source).blocked,
+                &raw mut (*source).blocks,
+            ]
+            .map(|word| Plain::new(word))
+        };
+        limit.penalty.exceed(&Offence { began, last, blocked, blocks }, now);
     }
 }
 
@@ -134,9 +177,6 @@ unsafe fn add(tally: *mut Tally, packets: u64, bytes: u64) {
     }
 }
 
-const SYN: usize = 0;
-const SOURCE: usize = 1;
-
 /// Makes an entry for a source that has none. It is zeroed, so it will be bound as one that is
 /// behind.
 #[inline(never)]
@@ -158,73 +198,45 @@ fn refresh(
     epoch: u32,
     settings: &Settings,
 ) -> Option<Binding> {
-    let plan = if settings.overrides == 0 {
+    let number = if settings.flags & flag::PREFIXES == 0 {
         0
     } else {
-        OVERRIDES
+        PREFIXES
             .get(epoch & 1)
-            .and_then(|overrides| overrides.get(&Key::new(ADDRESS_BITS, *address)))
+            .and_then(|prefixes| prefixes.get(&Key::new(Address::BITS, *address)))
             .copied()
             .unwrap_or(0)
     };
-    let target = Binding::new(epoch, plan);
-    let limits = &PLANS.get(plan_slot(epoch, plan))?.limits;
-    // SAFETY: the caller looked the entry up in this run. Its words are written under its lock, so
-    // no binding is asked for: a cell is its own.
-    let [entry, syn, syn_scale, all, all_scale] = unsafe {
-        [
-            &raw mut (*source).binding,
-            &raw mut (*source).words[SYN],
-            &raw mut (*source).scales[SYN],
-            &raw mut (*source).words[SOURCE],
-            &raw mut (*source).scales[SOURCE],
-        ]
-        .map(|word| Cell::new(word, word, target))
-    };
-    let buckets = [Bucket { word: syn, scale: syn_scale }, Bucket { word: all, scale: all_scale }];
-    let plan = [&limits[Limit::Syn.index()], &limits[Limit::Source.index()]];
-    bind(&entry, target, &buckets, plan, clock::now())
-}
-
-/// The word of a connection that has an entry, at `now`.
-#[inline(always)]
-pub(crate) fn connection(key: &ConnectionKey, source: &SourceEntry, now: u64) -> Option<Cell> {
-    let connection = CONNECTIONS.get_ptr_mut(key)?;
-    // SAFETY: a map value that was just looked up; its fields are aligned words.
-    unsafe {
-        let entry = &raw const (*connection).binding;
-        if entry.read_volatile() != source.binding.0 {
-            refresh_connection(connection, source, now);
+    let target = Binding::new(epoch, number);
+    let profile = PROFILES.get(half(epoch, number))?;
+    let now = clock::now();
+    // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
+    // is asked for.
+    let cell = |word: *mut u64| unsafe { Plain::new(word) };
+    // SAFETY: as above.
+    let entry = cell(unsafe { &raw mut (*source).binding });
+    bind(&entry, target, || {
+        for place in 0..INLINE {
+            let number = half(epoch, profile.meters[place]);
+            let Some(meter) = METERS.get(number) else { continue };
+            if settings.inline[place] & profile.limits == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let (bucket, stamp) = unsafe {
+                let word = cell(&raw mut (*source).words[place]);
+                let scale = cell(&raw mut (*source).scales[place]);
+                (Bucket { word, scale }, cell(&raw mut (*source).stamps[place]))
+            };
+            let (before, after) = (stamp.load(), u64::from(settings.stamps[place]));
+            if before == after {
+                bucket.rescale(meter.gcra.scale(), |word, from| {
+                    carry_word(word, from.0, 0, number, now)
+                });
+            } else {
+                bucket.renew(&meter.gcra, now);
+                let _: u64 = stamp.compare_exchange(before, after);
+            }
         }
-        // If it is not bound now, the cell itself finds out.
-        Some(Cell::new(&raw mut (*connection).word, entry, source.binding))
-    }
-}
-
-/// Brings the entry of a connection up to date with its source, at the time that its packet is
-/// decided for: a later one would charge the packet for what passed since.
-#[inline(never)]
-fn refresh_connection(connection: *mut Connection, source: &SourceEntry, now: u64) {
-    // SAFETY: as in `refresh`.
-    let [entry, word, scale] = unsafe {
-        [&raw mut (*connection).binding, &raw mut (*connection).word, &raw mut (*connection).scale]
-            .map(|word| Cell::new(word, word, source.binding))
-    };
-    let gcra = &source.plan.limits[Limit::Connection.index()];
-    let _: Option<Binding> = bind(&entry, source.binding, &[Bucket { word, scale }], [gcra], now);
-}
-
-/// The word of a connection that had no entry, at `now`.
-#[inline(always)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
-pub(crate) fn create_connection(
-    key: &ConnectionKey,
-    source: &SourceEntry,
-    now: u64,
-) -> Option<Cell> {
-    let _: Result<(), i32> = CONNECTIONS.insert(key, &NEW_CONNECTION, u64::from(BPF_NOEXIST));
-    connection(key, source, now)
+    })
 }

@@ -14,7 +14,11 @@
 #[cfg(target_arch = "bpf")]
 mod barrier;
 #[cfg(target_arch = "bpf")]
+mod carry;
+#[cfg(target_arch = "bpf")]
 mod cell;
+#[cfg(target_arch = "bpf")]
+mod classes;
 #[cfg(target_arch = "bpf")]
 mod clock;
 #[cfg(target_arch = "bpf")]
@@ -24,8 +28,18 @@ mod entry;
 #[cfg(target_arch = "bpf")]
 mod frame;
 #[cfg(target_arch = "bpf")]
+mod inline;
+#[cfg(target_arch = "bpf")]
+mod keyed;
+#[cfg(target_arch = "bpf")]
+mod ledger;
+#[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod refused;
+#[cfg(target_arch = "bpf")]
+mod subject;
+#[cfg(target_arch = "bpf")]
+mod tally;
 #[cfg(target_arch = "bpf")]
 mod verdict;

@@ -11,31 +11,50 @@ use aya_ebpf::{
 };
 use limiter_common::{
     address::Address,
-    contract::{Connection, ConnectionKey, Counters, Head, INTERFACES, Source, shared},
-    plan::Plan,
+    class::place,
+    contract::{
+        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Profile, Source,
+        TALLIES as TALLY_COUNT, shared,
+    },
+    limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
+    meter::Meter,
     refused::Refused,
 };
 
-use crate::datapath::Subject;
+use crate::subject::Subject;
 
 /// Mapped by the controller, which changes the epoch by one store.
 #[map]
 pub(crate) static HEAD: Array<Head> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
-pub(crate) static PLANS: Array<Plan> = Array::with_max_entries(2, 0);
+pub(crate) static LIMITS: Array<Limit> = Array::with_max_entries(2 * LIMIT_COUNT, 0);
 
-/// A policy comes with a trie of its own, so none is ever emptied or half filled while in use.
+#[map]
+pub(crate) static CLASSES: Array<u64> = Array::with_max_entries(2 * place::COUNT, 0);
+
+#[map]
+pub(crate) static PROFILES: Array<Profile> = Array::with_max_entries(2, 0);
+
+#[map]
+pub(crate) static METERS: Array<Meter> = Array::with_max_entries(2, 0);
+
+/// A policy comes with tries of its own, so none is ever emptied or half filled while in use.
 #[btf_map]
-pub(crate) static OVERRIDES: ArrayOfMaps<LpmTrie<Address, u32, 1>, 2> = ArrayOfMaps::new();
+pub(crate) static PREFIXES: ArrayOfMaps<LpmTrie<Address, u32, 1>, 2> = ArrayOfMaps::new();
+
+#[btf_map]
+pub(crate) static DESTINATIONS: ArrayOfMaps<LpmTrie<Address, [u32; 2], 1>, 2> = ArrayOfMaps::new();
 
 /// LRU, because sources come and go without telling.
 #[map]
 pub(crate) static SOURCES: LruHashMap<Address, Source> = LruHashMap::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static CONNECTIONS: LruHashMap<ConnectionKey, Connection> =
-    LruHashMap::with_max_entries(1, 0);
+pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static LEDGERS: LruHashMap<BucketKey, Ledger> = LruHashMap::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
@@ -46,6 +65,9 @@ pub(crate) static REFUSED: PerCpuArray<Refused> = PerCpuArray::with_max_entries(
 
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
 
 #[map]
 pub(crate) static SUBJECT: PerCpuArray<Subject> = PerCpuArray::with_max_entries(1, 0);

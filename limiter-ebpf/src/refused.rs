@@ -1,6 +1,6 @@
 //! The sources that this CPU refuses for a moment, without looking for their entries.
 
-use limiter_common::{address::Address, limit::Limit, refused::Refused};
+use limiter_common::{address::Address, refused::Refused};
 
 use crate::{
     clock,
@@ -11,6 +11,16 @@ use crate::{
 /// The place of a source among those that this CPU refuses.
 pub(crate) struct Place(&'static mut Refused);
 
+/// The limit that refused a packet.
+pub(crate) struct Refusing {
+    pub(crate) bit: u64,
+    pub(crate) tally: u32,
+    /// The limits of the profile.
+    pub(crate) limits: u64,
+    /// For how long it will, in nanoseconds.
+    pub(crate) wait: u64,
+}
+
 impl Place {
     #[inline(always)]
     pub(crate) fn of(source: &Address) -> Option<Self> {
@@ -20,7 +30,8 @@ impl Place {
         Some(Self(unsafe { &mut *refused }))
     }
 
-    /// Whether a packet is dropped because its source is refused; it is counted then.
+    /// Whether a packet is dropped because its source is refused; it is counted then, but for the
+    /// tally of the limit, which is given.
     #[inline(always)]
     pub(crate) fn refuses(
         &mut self,
@@ -28,24 +39,30 @@ impl Place {
         epoch: u32,
         applicable: u64,
         bytes: u64,
-    ) -> bool {
+    ) -> Option<u32> {
         let refused = &mut *self.0;
         // What has ended costs no reading of the clock.
         if refused.until == 0 || !refused.concerns(source, epoch, applicable) {
-            return false;
+            return None;
         }
         if !refused.holds(clock::now()) {
             refused.until = 0;
-            return false;
+            return None;
         }
         refused.dropped.packets += 1;
         refused.dropped.bytes += bytes;
-        true
+        Some(refused.tally)
     }
 
-    /// Remembers that the `source` limit refused a packet at `now`.
+    /// Remembers that a limit refused a packet at `now`.
     #[inline(never)]
-    pub(crate) fn remember(&mut self, source: &Address, entry: &SourceEntry, now: u64) {
+    pub(crate) fn remember(
+        &mut self,
+        source: &Address,
+        entry: &SourceEntry,
+        refusing: &Refusing,
+        now: u64,
+    ) {
         let refused = &mut *self.0;
         // Sources that share a place would fight for it at each packet.
         if refused.holds(now) {
@@ -63,13 +80,9 @@ impl Place {
         }
         refused.source = *source;
         refused.epoch = entry.binding.epoch();
-        refused.limits = entry.plan.active;
-        refused.hold(now, entry.wait(now));
+        refused.limits = refusing.limits;
+        refused.bit = refusing.bit;
+        refused.tally = refusing.tally;
+        refused.hold(now, refusing.wait);
     }
-}
-
-/// Whether these are the limits of a packet whose refusal can be remembered.
-#[inline(always)]
-pub(crate) const fn memorable(applies: u64) -> bool {
-    applies == Limit::Source.bit()
 }

@@ -1,28 +1,38 @@
 //! From a decision to an XDP action and the counters; the only place that knows either.
 
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
-use limiter_common::{contract::Tally, limit::Limit, reason::Reason};
+use limiter_common::reason::Reason;
 
 use crate::{
     barrier::opaque,
     maps::{COUNTERS, SLOT},
+    tally,
 };
 
-/// What was decided about a frame.
+/// What was decided about a frame: the place of its reason, see [`Reason::index`].
+///
+/// It is a number, because the verifier would follow each of several values by itself.
 #[must_use]
-pub(crate) enum Verdict {
-    /// It passes.
-    Pass {
-        /// The place of the reason, see [`Reason::index`].
-        reason: usize,
-        /// The limits that it was charged to, as [`Limit::bit`]s.
-        charged: u64,
-    },
-    /// It is dropped.
-    Drop(Reason),
-}
+pub(crate) struct Verdict(pub(crate) u64);
 
 impl Verdict {
+    #[inline(always)]
+    pub(crate) const fn new(reason: Reason) -> Self {
+        Self(reason.index() as u64)
+    }
+
+    /// Whether the frame is dropped.
+    #[inline(always)]
+    pub(crate) const fn drops(&self) -> bool {
+        self.0 >= Reason::Exceed.index() as u64
+    }
+
+    /// The verdict under a policy that only monitors.
+    #[inline(always)]
+    pub(crate) const fn monitored(self) -> Self {
+        if self.drops() { Self::new(Reason::Monitor) } else { self }
+    }
+
     /// Counts the frame and gives the action that the kernel takes.
     #[inline(always)]
     pub(crate) fn settle(&self, bytes: u64) -> u32 {
@@ -34,32 +44,10 @@ impl Verdict {
         // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
         // end on a CPU before the next packet.
         let counters = unsafe { &mut *counters };
-        let (reason, action) = match *self {
-            Self::Pass { reason, charged } => {
-                for (tally, limit) in counters.limits.iter_mut().zip(Limit::ALL) {
-                    if charged & limit.bit() != 0 {
-                        count(&mut tally.conform, bytes);
-                    }
-                }
-                (reason, XDP_PASS)
-            }
-            Self::Drop(reason) => {
-                if let Some(limit) = reason.exceeded() {
-                    count(&mut counters.limits[limit.index()].exceed, bytes);
-                }
-                (reason.index(), XDP_DROP)
-            }
-        };
         // The compiler may know that a reason is within the array, the verifier wants to see it.
-        if let Some(tally) = counters.reasons.get_mut(opaque(reason)) {
-            count(tally, bytes);
+        if let Some(tally) = counters.reasons.get_mut(opaque(self.0 as usize)) {
+            tally::add(tally, bytes);
         }
-        action
+        if self.drops() { XDP_DROP } else { XDP_PASS }
     }
-}
-
-#[inline(always)]
-const fn count(tally: &mut Tally, bytes: u64) {
-    tally.packets = tally.packets.wrapping_add(1);
-    tally.bytes = tally.bytes.wrapping_add(bytes);
 }

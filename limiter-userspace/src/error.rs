@@ -1,12 +1,14 @@
 //! What can go wrong, how a command ends then, and what to do about it.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::{
-    output::stream::OutputError,
-    policy::{PolicyError, PolicyErrorKind},
+    inquiry::InquiryError,
+    output::{number::duration, stream::OutputError},
+    policy::{PolicyError, PolicyErrorKind, spec::Faults},
     watch::session::WatchError,
 };
 
@@ -108,13 +110,22 @@ pub enum Error {
         most: u32,
     },
     /// More overrides than the instance has room for.
-    #[error("the policy needs {needed} plans, but the instance was made for {capacity}")]
+    #[error("the policy needs {needed} profiles, but the instance was made for {capacity}")]
     Capacity {
-        /// Plans of the policy: distinct combinations of limits.
+        /// Profiles or meters of the policy: distinct combinations of limits.
         needed: usize,
-        /// Plans of the instance.
+        /// Those of the instance.
         capacity: u32,
     },
+    /// Another policy waits to be confirmed.
+    #[error("a policy waits for `limiter policy confirm`, for {} s more", .left.as_secs().saturating_add(1))]
+    Unconfirmed {
+        /// How long.
+        left: Duration,
+    },
+    /// No policy waits to be confirmed.
+    #[error("no policy waits to be confirmed")]
+    NothingToConfirm,
     /// No slot is left.
     #[error(
         "limiter is attached to {} interfaces, which is the most",
@@ -154,6 +165,54 @@ pub enum Error {
     /// A value or a policy is wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A question cannot be answered.
+    #[error(transparent)]
+    Inquiry(#[from] InquiryError),
+    /// A document is wrong, each fault with its place.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+    /// The policy in a document is one that cannot be applied.
+    #[error("{file}: {error}")]
+    Impossible {
+        /// The document, fit for a terminal.
+        file: String,
+        /// Why.
+        error: Box<PolicyError>,
+    },
+    /// The policy in force could not be read back from a document.
+    #[error(
+        "the policy in force makes no document that could be read back, so nothing was saved:\n{faults}"
+    )]
+    Unsaved {
+        /// What is wrong with the document.
+        faults: Faults,
+    },
+    /// A time to try a policy for, where others depend on the one in force.
+    #[error("limiter is attached to {} already, whose limits would end with that time too", .attached.join(", "))]
+    Shared {
+        /// The interfaces.
+        attached: Vec<String>,
+    },
+    /// Whoever gave the command would be cut off.
+    #[error("{prefix} is where this SSH session comes from")]
+    OwnSession {
+        /// The source that was to be denied or blocked.
+        prefix: IpNet,
+    },
+    /// No SSH session is known.
+    #[error("no SSH session is known that could be kept: SSH_CONNECTION is not set")]
+    NoSession,
+    /// A block that was not made by hand.
+    #[error(
+        "{prefix} is blocked by a limit, for {} more; `limiter penalty del` removes only blocks \
+         that were made by hand", duration(*.left)
+    )]
+    BlockedByLimit {
+        /// The source.
+        prefix: IpNet,
+        /// How long still.
+        left: Duration,
+    },
     /// Writing the result failed.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -200,11 +259,23 @@ impl Error {
                 PolicyErrorKind::Invalid => 3,
                 PolicyErrorKind::NotFound => 4,
             },
+            Self::Inquiry(error) => error.exit_code(),
             Self::Watch(WatchError::Interval(_)) | Self::SizeRange { .. } => 2,
-            Self::Size { .. } | Self::Capacity { .. } => 3,
-            Self::UnknownInterface { .. } | Self::NotAttached { .. } | Self::NoInstance { .. } => 4,
+            Self::Size { .. }
+            | Self::Capacity { .. }
+            | Self::Faults(_)
+            | Self::Impossible { .. }
+            | Self::Unsaved { .. }
+            | Self::Shared { .. }
+            | Self::OwnSession { .. } => 3,
+            Self::UnknownInterface { .. }
+            | Self::NotAttached { .. }
+            | Self::NoInstance { .. }
+            | Self::NothingToConfirm
+            | Self::NoSession
+            | Self::BlockedByLimit { .. } => 4,
             Self::Permission { .. } => 5,
-            Self::ForeignProgram { .. } | Self::Busy { .. } => 6,
+            Self::ForeignProgram { .. } | Self::Busy { .. } | Self::Unconfirmed { .. } => 6,
             _ => 1,
         }
     }
@@ -255,13 +326,37 @@ impl Error {
                 "`limiter detach --all`, then attach with `--overrides {}` or more",
                 needed.next_power_of_two()
             ),
+            Self::Unconfirmed { .. } => {
+                "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`"
+                    .to_owned()
+            }
+            Self::NothingToConfirm => "without `limiter policy confirm` in time, the policy before is \
+                                       back; `limiter policy show` tells which one is in force"
+                .to_owned(),
             Self::NoSlot => "detach one first".to_owned(),
             Self::Busy { .. } => "try again in a moment".to_owned(),
             Self::Memory { .. } => {
-                "give smaller --sources, --connections or --overrides, or free some memory"
+                "give smaller --sources, --buckets or --overrides, or free some memory"
                     .to_owned()
             }
             Self::Policy(error) => return error.remedy(),
+            Self::Inquiry(error) => return error.remedy(),
+            Self::Impossible { error, .. } => return error.remedy(),
+            Self::Unsaved { .. } => {
+                "change the policy in force so that nothing in it is without effect, and save it then"
+                    .to_owned()
+            }
+            Self::Shared { .. } => "attach without `--for`; try a policy for a time with `limiter \
+                                    policy apply FILE --confirm TIME`"
+                .to_owned(),
+            Self::OwnSession { .. } => "with `--no-keep-ssh` it is done all the same".to_owned(),
+            Self::NoSession => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
+                                --preserve-env=SSH_CONNECTION` does"
+                .to_owned(),
+            Self::BlockedByLimit { prefix, .. } => format!(
+                "it ends by itself; to let the source pass until then: limiter allow add \
+                 {prefix} --for TIME"
+            ),
             Self::Output(OutputError::Write(_)) => {
                 "check where it is redirected to; what was asked for was done".to_owned()
             }

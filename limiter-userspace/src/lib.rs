@@ -7,6 +7,7 @@
 pub mod cli;
 pub mod datapath;
 pub mod error;
+pub mod inquiry;
 pub mod output;
 pub mod policy;
 pub mod watch;

@@ -1,11 +1,24 @@
 //! The command line: what it prints, what it says, how it ends, and what it leaves alone.
 
+mod attach;
 mod commands;
+mod confirm;
 mod environment;
+mod inquiry;
 mod json;
+mod lists;
 mod mistakes;
+mod penalties;
+mod policy;
+mod ssh;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::PathBuf,
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use limiter_tests::{
     command::{Limiter, LimiterCommand, Outcome},
@@ -16,7 +29,7 @@ use limiter_tests::{
 use serde_json::Value;
 
 /// Options that make small maps, which are made faster.
-const SMALL: &str = "--sources 4096 --connections 4096 --overrides 64";
+const SMALL: &str = "--sources 4096 --buckets 4096 --overrides 64";
 
 /// A router with `eth0` and `lo`, and limiter on it.
 struct Bench {
@@ -101,5 +114,38 @@ impl Bench {
                 (name, link["xdp"]["prog"]["id"].as_u64())
             })
             .collect()
+    }
+}
+
+/// A policy document in a folder of its own, which goes with it.
+struct Document {
+    folder: PathBuf,
+}
+
+impl Document {
+    /// What is after the version.
+    fn new(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("limiter-cli-{}-{number}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let document = Self { folder };
+        fs::write(document.path(), format!("version: 1\n{text}\n")).unwrap();
+        document
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("policy.yaml")
+    }
+
+    /// A command with the path of the document in the place of `FILE`.
+    fn in_place(&self, arguments: &str) -> String {
+        arguments.replace("FILE", self.path().to_str().unwrap())
+    }
+}
+
+impl Drop for Document {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }

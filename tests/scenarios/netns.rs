@@ -23,7 +23,7 @@ use limiter_tests::{
 use serde_json::Value;
 
 /// Options that make small maps, which are made faster.
-const SMALL: &str = "--sources 4096 --connections 4096 --overrides 64";
+const SMALL: &str = "--sources 4096 --buckets 4096 --overrides 64";
 
 /// Two hosts, with limiter on the router.
 struct Net {

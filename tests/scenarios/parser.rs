@@ -2,12 +2,13 @@
 //! truncation of every kind of frame, on mutated frames, and on the cases that get past parsers.
 
 mod directed;
-mod mutation;
+pub(super) mod mutation;
 
 use std::{collections::BTreeMap, fmt, thread};
 
 use limiter_common::{
-    address::Address,
+    address::{Address, Mask},
+    limit::{BucketKey, Key, Limit},
     packet::{Anomaly, Fragment, Packet, parse},
     reason::Reason,
 };
@@ -61,17 +62,22 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
     if *packet == Packet::UNREADABLE {
         return Some(Reference::Unreadable);
     }
-    let key = packet.connection();
-    let ports = packet.ports;
+    let (mask, ports) = (Mask::new(32, 128), packet.ports);
+    let limit = Limit { key: Key(Key::CONNECTION), mask, stamp: 1, ..Limit::default() };
+    let mut key = BucketKey::default();
+    key.fill(&limit, packet, 0, 0);
     assert_eq!(key.source, packet.source);
-    assert_eq!(key.protocol, u32::from(packet.protocol));
+    assert_eq!(key.protocol, u32::from(packet.protocol) | packet.source.family << 8);
     assert_eq!(key.ports, (u32::from(ports.source) << 16) | u32::from(ports.destination));
-    let destination = Address { words: key.destination, ..key.source };
+    assert_eq!(key.whose, 0);
+    let destination = Address { words: key.destination, family: key.protocol >> 8 };
     Some(Reference::Ip {
         source: packet.source.try_into().ok()?,
         destination: destination.try_into().ok()?,
         protocol: packet.protocol,
         ports: (ports.source, ports.destination),
+        port: packet.port(),
+        icmp_type: packet.icmp_type(),
         tcp_flags: packet.tcp_flags.get(),
         fragment: match packet.fragment.get() {
             Fragment::Whole => ReferenceFragment::Whole,

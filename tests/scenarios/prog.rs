@@ -1,26 +1,36 @@
 //! The BPF program in the kernel, run on frames that a test makes, mostly in virtual time.
 
 mod accuracy;
+mod algorithms;
 mod change;
 mod clock;
 mod cpus;
+mod define;
 mod differential;
+mod exact;
 mod frames;
+mod inquiry;
 mod key;
+mod keys;
 mod lifecycle;
 mod limits;
+mod modes;
 #[path = "parser/mutation.rs"]
 mod mutation;
 mod naive;
 mod object;
 mod overrides;
 mod refused;
+mod sent;
 mod table;
+mod together;
 
 use std::{env, fmt, net::IpAddr, thread};
 
 use limiter_common::{
-    limit::{LIMITS, Limit},
+    address::Address,
+    contract::{Bucket as State, LimitTally},
+    limit::{BucketKey, Limit},
     rate::{Rate, SECOND},
     reason::Reason,
 };
@@ -29,7 +39,9 @@ use limiter_tests::{
     program::{Clock, SMALL, TestProgram},
     random::{self, Run},
 };
-use limiter_userspace::policy::{Bucket, Policy, units::prefix::parse_prefix};
+use limiter_userspace::policy::{
+    self, Bucket, Builtin, Context, Policy, compile, units::prefix::parse_prefix,
+};
 
 /// Where random runs start, unless the environment variable says otherwise.
 const SEED: u64 = 0x7072_6f67_7261_6d31;
@@ -92,7 +104,7 @@ fn tokens(burst: u64) -> Bucket {
 }
 
 /// A policy with these limits for every source.
-fn policy(limits: &[(Limit, Bucket)]) -> Policy {
+fn policy(limits: &[(Builtin, Bucket)]) -> Policy {
     let mut policy = Policy::default();
     for (limit, bucket) in limits {
         policy.set_default(*limit, *bucket).unwrap();
@@ -100,7 +112,7 @@ fn policy(limits: &[(Limit, Bucket)]) -> Policy {
     policy
 }
 
-fn set_override(policy: &mut Policy, limit: Limit, prefix: &str, bucket: Bucket) {
+fn set_override(policy: &mut Policy, limit: Builtin, prefix: &str, bucket: Bucket) {
     policy.set_override(limit, parse_prefix(prefix).unwrap(), bucket).unwrap();
 }
 
@@ -135,8 +147,50 @@ fn counted(program: &TestProgram, reason: Reason) -> u64 {
     program.counters().unwrap().reasons[reason.index()].packets
 }
 
-/// How many packets each limit was charged and how many it refused.
-fn tallies(program: &TestProgram) -> [(u64, u64); LIMITS] {
-    let limits = program.counters().unwrap().limits;
-    limits.map(|tally| (tally.conform.packets, tally.exceed.packets))
+/// The limits that need no definition.
+const BUILTINS: usize = Builtin::ALL.len();
+
+/// What each built-in limit was charged and what it refused.
+fn limit_tallies(program: &TestProgram) -> [LimitTally; BUILTINS] {
+    Builtin::ALL.map(|limit| program.tally(limit).unwrap())
+}
+
+/// How many packets each built-in limit was charged and how many it refused.
+fn tallies(program: &TestProgram) -> [(u64, u64); BUILTINS] {
+    limit_tallies(program).map(|tally| (tally.conform.packets, tally.exceed.packets))
+}
+
+/// A limit of the policy in force as the program has it.
+fn compiled(program: &TestProgram, limit: Builtin) -> Limit {
+    let in_force = program.maps().in_force().unwrap();
+    let (tables, held) = compile(&in_force.policy, &in_force.held, &Context::default()).unwrap();
+    let tallies = policy::tallies(&in_force.policy, &held).unwrap();
+    let tally = tallies.iter().find(|tally| tally.name == limit.name()).unwrap().place;
+    *tables.rows.iter().find(|row| row.tally == tally).unwrap()
+}
+
+/// The word of a built-in limit in the entry of a source.
+fn source_word(program: &TestProgram, limit: Builtin, source: IpAddr) -> u64 {
+    let place = compiled(program, limit).column as usize;
+    program.source(&source.into()).unwrap().unwrap().words[place]
+}
+
+/// What the state of a TCP connection to [`destination`] is found by.
+fn connection_key(program: &TestProgram, source: IpAddr, ports: [u16; 2]) -> BucketKey {
+    const TCP: u32 = 6;
+    let Address { family, words: destination } = destination(source).into();
+    let [from, to] = ports.map(u32::from);
+    BucketKey {
+        stamp: compiled(program, Builtin::Connection).stamp,
+        source: source.into(),
+        destination,
+        ports: from << 16 | to,
+        protocol: family << 8 | TCP,
+        whose: 0,
+    }
+}
+
+/// The state that is found by a key, if there is any.
+fn state(program: &TestProgram, key: &BucketKey) -> Option<State> {
+    program.buckets().unwrap().into_iter().find(|(other, _)| other == key).map(|(_, state)| state)
 }

@@ -1,87 +1,98 @@
-//! Exact token buckets, to compare the ones in `limiter-common` with.
+//! Exact limits, to compare the ones in `limiter-common` with.
 //!
-//! They share no arithmetic with those: a bucket is a level that time fills and packets empty, kept
-//! as a whole number of fractions of a token, so nothing is ever rounded. They are slow, in `i128`,
-//! and know one thing of the buckets they stand beside: from which debt on a bucket gives up its
+//! They share no arithmetic with those: a bucket is a level that time fills and packets empty, a queue
+//! is what is in it, cells have the time that the next one is due, windows are counted, a log is a list
+//! and connections are a set. Levels and times are kept as whole numbers of fractions, so nothing is ever rounded but what is told to be: what a packet takes. They are slow, in
+//! `i128`, and know one thing of the limits they stand beside: from which debt on one gives up its
 //! history, because the clock must have gone back.
 
-/// Packets leave a debt of less than a token. One that takes this many nanoseconds longer to refill
-/// than a token is the mark of a clock that went back.
+mod bucket;
+mod cells;
+mod connections;
+mod log;
+mod plan;
+mod queue;
+mod window;
+
+pub use self::{
+    bucket::Bucket,
+    cells::Cells,
+    connections::{Connections, Says},
+    log::Log,
+    plan::{Outcome, Plan},
+    queue::Queue,
+    window::Window,
+};
+
+/// Packets leave a debt of what they cost at most. One that takes this many nanoseconds longer to
+/// refill is the mark of a clock that went back.
 pub const LOST: u64 = 1_000_000_000;
 
-/// A token bucket. A token is `period` fractions, and each nanosecond adds `packets` of them.
-///
-/// Any fraction of a token is enough for a packet, which takes a whole one: what was missing is a
-/// debt, a level below 0, and is refilled first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    packets: i128,
-    period: i128,
-    capacity: i128,
-    level: i128,
-    at: u64,
+/// How fractions come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Fractions that come in each nanosecond.
+    pub per_nanosecond: i128,
+    /// Fractions that a packet of cost 1 takes.
+    pub per_cost: i128,
+    /// What a packet takes, and what there is room for, is rounded down to a multiple of this.
+    pub grain: i128,
 }
 
-/// What a bucket says of one packet.
+impl Flow {
+    /// So many packets, or what they cost, per period of so many nanoseconds; nothing is rounded.
+    #[must_use]
+    pub fn exact(packets: i128, period: i128) -> Self {
+        Self { per_nanosecond: packets, per_cost: period, grain: 1 }
+    }
+
+    /// What a packet of this cost takes.
+    #[must_use]
+    pub fn fractions(&self, cost: u64) -> i128 {
+        let exact = self.per_cost * i128::from(cost);
+        exact - exact.rem_euclid(self.grain)
+    }
+
+    /// What comes in so many nanoseconds.
+    fn over(&self, nanoseconds: i128) -> i128 {
+        nanoseconds * self.per_nanosecond
+    }
+
+    /// From which debt on a clock must have gone back, for packets that cost so much at most and a
+    /// room of so many fractions.
+    fn lost(&self, room: i128, dearest: u64) -> i128 {
+        room.max(self.fractions(dearest)) + self.over(LOST.into())
+    }
+}
+
+/// What a limit says of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is a token for it, or part of one.
+    /// There is room for it.
     Admit,
-    /// There is nothing.
+    /// There is none.
     Refuse,
-    /// The bucket is filled from a time that the clock went far back from.
+    /// What there is comes from a time that the clock went far back from.
     Lose,
 }
 
-impl Bucket {
-    /// A full bucket of `burst` tokens at `now` that `packets` tokens are added to every `period`
-    /// nanoseconds.
-    #[must_use]
-    pub fn new(packets: i128, period: i128, burst: u64, now: u64) -> Self {
-        let capacity = period * i128::from(burst);
-        Self { packets, period, capacity, level: capacity, at: now }
-    }
-
-    /// The level at `now`. A time before the last packet has none of what was filled in between, so
-    /// going back and forth fills nothing twice.
-    fn level_at(&self, now: u64) -> i128 {
-        let passed = i128::from(now) - i128::from(self.at);
-        (self.level + passed * self.packets).min(self.capacity)
-    }
-
+/// An exact limit.
+pub trait Exact {
     /// What it says of a packet at `now`; nothing is charged.
     #[must_use]
-    pub fn look(&self, now: u64) -> Verdict {
-        let level = self.level_at(now);
-        if level > 0 {
-            Verdict::Admit
-        } else if -level > self.capacity + i128::from(LOST) * self.packets {
-            Verdict::Lose
-        } else {
-            Verdict::Refuse
-        }
-    }
+    fn look(&self, now: u64, cost: u64) -> Verdict;
 
-    /// Takes a token at `now`, for a packet that [`look`](Self::look) admitted.
-    pub fn charge(&mut self, now: u64) {
-        if now >= self.at {
-            self.level = self.level_at(now);
-            self.at = now;
-        }
-        self.level -= self.period;
-    }
+    /// Charges a packet at `now` that [`look`](Self::look) admitted.
+    fn charge(&mut self, now: u64, cost: u64);
 
-    /// Forgets what it was and is empty at `now`.
-    pub fn lose(&mut self, now: u64) {
-        self.level = 0;
-        self.at = now;
-    }
+    /// Forgets what it was and has nothing left at `now`.
+    fn lose(&mut self, now: u64);
 
     /// Decides about a packet at `now`, and charges it if it is admitted.
-    pub fn admit(&mut self, now: u64) -> bool {
-        let verdict = self.look(now);
+    fn take(&mut self, now: u64, cost: u64) -> bool {
+        let verdict = self.look(now, cost);
         match verdict {
-            Verdict::Admit => self.charge(now),
+            Verdict::Admit => self.charge(now, cost),
             Verdict::Lose => self.lose(now),
             Verdict::Refuse => {}
         }
@@ -89,36 +100,49 @@ impl Bucket {
     }
 }
 
-/// The buckets of one source, asked from the first to the last, and charged all or none.
+/// Any of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan<const N: usize> {
-    /// The buckets; `None` where there is no limit.
-    pub buckets: [Option<Bucket>; N],
+pub enum Model {
+    /// A token bucket.
+    Bucket(Bucket),
+    /// A leaky bucket.
+    Queue(Queue),
+    /// GCRA.
+    Cells(Cells),
+    /// A fixed or a sliding window.
+    Window(Window),
+    /// A sliding log.
+    Log(Log),
 }
 
-impl<const N: usize> Plan<N> {
-    /// Decides about a packet at `now` that the limits in `applies` are about.
-    ///
-    /// # Errors
-    /// The place of the first bucket that has nothing for it.
-    pub fn admit(&mut self, applies: [bool; N], now: u64) -> Result<(), usize> {
-        let applicable = |place: &usize| applies[*place];
-        for place in (0..N).filter(applicable) {
-            let Some(bucket) = &mut self.buckets[place] else { continue };
-            match bucket.look(now) {
-                Verdict::Admit => {}
-                Verdict::Refuse => return Err(place),
-                Verdict::Lose => {
-                    bucket.lose(now);
-                    return Err(place);
-                }
-            }
+impl Exact for Model {
+    fn look(&self, now: u64, cost: u64) -> Verdict {
+        match self {
+            Self::Bucket(it) => it.look(now, cost),
+            Self::Queue(it) => it.look(now, cost),
+            Self::Cells(it) => it.look(now, cost),
+            Self::Window(it) => it.look(now, cost),
+            Self::Log(it) => it.look(now, cost),
         }
-        for place in (0..N).filter(applicable) {
-            if let Some(bucket) = &mut self.buckets[place] {
-                bucket.charge(now);
-            }
+    }
+
+    fn charge(&mut self, now: u64, cost: u64) {
+        match self {
+            Self::Bucket(it) => it.charge(now, cost),
+            Self::Queue(it) => it.charge(now, cost),
+            Self::Cells(it) => it.charge(now, cost),
+            Self::Window(it) => it.charge(now, cost),
+            Self::Log(it) => it.charge(now, cost),
         }
-        Ok(())
+    }
+
+    fn lose(&mut self, now: u64) {
+        match self {
+            Self::Bucket(it) => it.lose(now),
+            Self::Queue(it) => it.lose(now),
+            Self::Cells(it) => it.lose(now),
+            Self::Window(it) => it.lose(now),
+            Self::Log(it) => it.lose(now),
+        }
     }
 }

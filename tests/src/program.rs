@@ -16,7 +16,8 @@ use aya::{
 };
 use limiter_common::{
     address::Address,
-    contract::{Connection, ConnectionKey, Counters, Source, Tally, map, shared},
+    contract::{Bucket, Counters, Ledger, LimitTally, Source, Tally, map, shared},
+    limit::BucketKey,
     reason::Reason,
     refused::Refused,
 };
@@ -44,7 +45,8 @@ use crate::{
 };
 
 /// Room for some thousand sources and connections.
-pub const SMALL: Sizes = Sizes { sources: 1 << 14, connections: 1 << 14, overrides: 64 };
+pub const SMALL: Sizes =
+    Sizes { sources: 1 << 14, buckets: 1 << 14, ledgers: 1 << 11, overrides: 64 };
 
 /// How long the kernel may take to free a program that nothing refers to any more.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -67,13 +69,30 @@ pub struct TestProgram {
     instance: Instance,
     clock: Array<MapData, u64>,
     sources: HashMap<MapData, Address, Source>,
-    connections: HashMap<MapData, ConnectionKey, Connection>,
+    buckets: HashMap<MapData, BucketKey, Bucket>,
+    ledgers: HashMap<MapData, BucketKey, Ledger>,
     shared: Array<MapData, Source>,
     refused: PerCpuArray<MapData, Refused>,
     counters: PerCpuArray<MapData, Counters>,
     offered: Offered,
     pins: Pins,
     host: Host,
+}
+
+/// The program of another slot of a [`TestProgram`], which goes by the same clock.
+pub struct Neighbour {
+    program: Program,
+    offered: Offered,
+}
+
+impl Neighbour {
+    /// Runs the program on a frame of at least [`SHORTEST`] bytes.
+    ///
+    /// # Errors
+    /// As [`TestProgram::run`].
+    pub fn run(&mut self, frame: &[u8]) -> Result<Verdict> {
+        Runner::new(self.program.xdp()?, LONGEST, &self.offered).run(frame)
+    }
 }
 
 impl TestProgram {
@@ -107,7 +126,8 @@ impl TestProgram {
                 instance,
                 clock: typed(&pins, map::TEST_CLOCK)?,
                 sources: typed(&pins, map::SOURCES)?,
-                connections: typed(&pins, map::CONNECTIONS)?,
+                buckets: typed(&pins, map::BUCKETS)?,
+                ledgers: typed(&pins, map::LEDGERS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
                 refused: typed(&pins, map::REFUSED)?,
                 counters: typed(&pins, map::COUNTERS)?,
@@ -190,7 +210,15 @@ impl TestProgram {
     /// What the system says.
     pub fn counters(&self) -> Result<Counters> {
         let snapshot = self.maps().snapshot(&[SLOT])?;
-        Ok(Counters { reasons: snapshot.reasons, limits: snapshot.limits })
+        Ok(Counters { reasons: snapshot.reasons })
+    }
+
+    /// What a limit admitted and refused, over all CPUs; nothing for one that is not set.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tally(&self, limit: impl AsRef<str>) -> Result<LimitTally> {
+        Ok(self.maps().snapshot(&[SLOT])?.tally(limit))
     }
 
     /// Frames that passed, on each CPU.
@@ -244,12 +272,31 @@ impl TestProgram {
         self.with_outstanding(key, source).map(Some)
     }
 
-    /// The entry of a connection; `None` when there is none.
+    /// The state that is kept by other keys than the source, with the keys.
     ///
     /// # Errors
     /// What the system says.
-    pub fn connection(&self, key: &ConnectionKey) -> Result<Option<Connection>> {
-        found(self.connections.get(key, 0))
+    pub fn buckets(&self) -> Result<Vec<(BucketKey, Bucket)>> {
+        self.buckets.iter().collect::<Result<_, _>>().context("cannot read the buckets")
+    }
+
+    /// The logs and the lists of connections that are kept, with their keys.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ledgers(&self) -> Result<Vec<(BucketKey, Ledger)>> {
+        self.ledgers.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
+    }
+
+    /// The program for another slot of the same instance, as if a second interface were in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn neighbour(&self, slot: u32) -> Result<Neighbour> {
+        let pins = &self.pins;
+        let load = || Program::load(pins, slot, false, Clock::Test);
+        let program = self.host.sandbox.inside(&self.host.namespace, load)??;
+        Ok(Neighbour { program, offered: Offered::default() })
     }
 
     /// The entry that frames without a readable source share.
@@ -269,15 +316,17 @@ impl TestProgram {
         Ok(source)
     }
 
-    /// Forgets every source and every connection, as if none had ever sent anything.
+    /// Forgets every source and all state by other keys, as if none had ever sent anything.
     ///
     /// # Errors
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         let sources: Vec<_> = self.sources.keys().collect::<Result<_, _>>()?;
         sources.iter().try_for_each(|source| self.sources.remove(source))?;
-        let connections: Vec<_> = self.connections.keys().collect::<Result<_, _>>()?;
-        connections.iter().try_for_each(|connection| self.connections.remove(connection))?;
+        let buckets: Vec<_> = self.buckets.keys().collect::<Result<_, _>>()?;
+        buckets.iter().try_for_each(|bucket| self.buckets.remove(bucket))?;
+        let ledgers: Vec<_> = self.ledgers.keys().collect::<Result<_, _>>()?;
+        ledgers.iter().try_for_each(|ledger| self.ledgers.remove(ledger))?;
         (0..shared::LEN).try_for_each(|entry| self.shared.set(entry, Source::NEW, 0))?;
         let nobody = vec![Refused::default(); nr_cpus().map_err(|(_, error)| error)?];
         for slot in 0..Refused::SLOTS {
@@ -298,14 +347,15 @@ impl TestProgram {
             instance,
             clock,
             sources,
-            connections,
+            buckets,
+            ledgers,
             shared,
             refused,
             counters,
             host,
             ..
         } = self;
-        drop((program, clock, sources, connections, shared, refused, counters));
+        drop((program, clock, sources, buckets, ledgers, shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

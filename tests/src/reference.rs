@@ -28,6 +28,10 @@ pub enum Reference {
         protocol: u8,
         /// Source and destination port in host order, 0 when not present.
         ports: (u16, u16),
+        /// Destination port, if the protocol has one and both ports are there.
+        port: Option<u16>,
+        /// Type of ICMP or ICMPv6, if it is there.
+        icmp_type: Option<u8>,
         /// Byte 13 of the TCP header.
         tcp_flags: Option<u8>,
         /// Which part of a datagram it is.
@@ -244,7 +248,8 @@ fn fragment_kind(offset: u16, more: bool) -> ReferenceFragment {
 /// What is above the IP headers.
 struct Upper {
     protocol: u8,
-    ports: (u16, u16),
+    ports: Option<(u16, u16)>,
+    icmp_type: Option<u8>,
     tcp_flags: Option<u8>,
     fragment: ReferenceFragment,
     anomaly: ReferenceAnomaly,
@@ -252,7 +257,8 @@ struct Upper {
 
 impl Upper {
     fn nothing(protocol: u8, fragment: ReferenceFragment) -> Self {
-        Self { protocol, ports: (0, 0), tcp_flags: None, fragment, anomaly: ReferenceAnomaly::None }
+        let anomaly = ReferenceAnomaly::None;
+        Self { protocol, ports: None, icmp_type: None, tcp_flags: None, fragment, anomaly }
     }
 
     /// Reads the transport header at the start of `body`, unless `body` is from the middle of one.
@@ -263,7 +269,7 @@ impl Upper {
         let port = |at: usize| {
             body.get(at..at + 2).and_then(|b| b.first_chunk().copied()).map(u16::from_be_bytes)
         };
-        let pair = || port(0).zip(port(2)).unwrap_or_default();
+        let pair = || port(0).zip(port(2));
         let complete = match IpNumber(self.protocol) {
             IpNumber::TCP => {
                 self.ports = pair();
@@ -272,7 +278,7 @@ impl Upper {
             }
             IpNumber::UDP => match UdpHeaderSlice::from_slice(body) {
                 Ok(header) => {
-                    self.ports = (header.source_port(), header.destination_port());
+                    self.ports = Some((header.source_port(), header.destination_port()));
                     true
                 }
                 Err(_) => {
@@ -284,7 +290,10 @@ impl Upper {
                 self.ports = pair();
                 body.len() >= 12
             }
-            IpNumber::ICMP | IpNumber::IPV6_ICMP => body.len() >= 8,
+            IpNumber::ICMP | IpNumber::IPV6_ICMP => {
+                self.icmp_type = body.first().copied();
+                body.len() >= 8
+            }
             _ => true,
         };
         if !complete {
@@ -311,7 +320,9 @@ impl Upper {
             source,
             destination,
             protocol: self.protocol,
-            ports: self.ports,
+            ports: self.ports.unwrap_or_default(),
+            port: self.ports.map(|(_, destination)| destination),
+            icmp_type: self.icmp_type,
             tcp_flags: self.tcp_flags,
             fragment: self.fragment,
             anomaly: if complete { self.anomaly } else { ReferenceAnomaly::Malformed },

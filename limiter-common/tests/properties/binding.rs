@@ -14,26 +14,26 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn a_binding_tells_epoch_and_plan(epoch: u32, plan in 0..Binding::PLANS) {
-        let binding = Binding::new(epoch, plan);
-        prop_assert_eq!((binding.epoch(), binding.plan()), (epoch, plan));
+    fn a_binding_tells_epoch_and_plan(epoch: u32, profile in 0..Binding::PROFILES) {
+        let binding = Binding::new(epoch, profile);
+        prop_assert_eq!((binding.epoch(), binding.profile()), (epoch, profile));
         prop_assert_eq!(binding.standing(epoch), Standing::Current);
     }
 
     #[test]
     fn older_is_behind_and_newer_is_current_across_the_wrap(
-        epoch: u32, plan in 0..Binding::PLANS, ahead: i32,
+        epoch: u32, profile in 0..Binding::PROFILES, ahead: i32,
     ) {
-        let standing = Binding::new(moved(epoch, ahead), plan).standing(epoch);
+        let standing = Binding::new(moved(epoch, ahead), profile).standing(epoch);
         let expected = if ahead < 0 { Standing::Behind } else { Standing::Current };
         prop_assert_eq!(standing, expected);
     }
 
     #[test]
-    fn a_locked_entry_is_neither(epoch: u32, bound: u32, plan in 0..Binding::PLANS) {
-        let locked = Binding(Binding::new(bound, plan).0 | 1);
+    fn a_locked_entry_is_neither(epoch: u32, bound: u32, profile in 0..Binding::PROFILES) {
+        let locked = Binding(Binding::new(bound, profile).0 | 1);
         prop_assert_eq!(locked.standing(epoch), Standing::Locked);
-        prop_assert_eq!((locked.epoch(), locked.plan()), (bound, plan));
+        prop_assert_eq!((locked.epoch(), locked.profile()), (bound, profile));
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! One decision, on any word at any time.
 
-use limiter_common::gcra::{Decision, Gcra};
+use limiter_common::{
+    gcra::Gcra,
+    meter::Meter,
+    policer::{Decision, Policer as _, Refusal},
+};
 use proptest::prelude::*;
 
-use super::{bucket, cases, magnitude};
+use super::{ahead, bucket, cases, magnitude};
 
-/// How far ahead of now a word is, in units; a word that has passed is not ahead.
-fn ahead(gcra: &Gcra, word: u64, now: u64) -> u64 {
-    u64::try_from(word.wrapping_sub(now << gcra.shift).cast_signed()).unwrap_or(0)
+/// The word of a bucket that owes as much as it can, and the tolerance, in units ahead of now.
+fn furthest(gcra: &Gcra) -> u64 {
+    gcra.depth + gcra.depth.max(gcra.dearest) + (Gcra::TOLERANCE << gcra.shift)
 }
 
-/// The word of a bucket that owes as much as it holds, and the tolerance, in units ahead of now.
-fn furthest(gcra: &Gcra) -> u64 {
-    2 * gcra.depth + (Gcra::TOLERANCE << gcra.shift)
+/// Units for which there has to be room.
+fn room(gcra: &Gcra, cost: u64) -> u64 {
+    if gcra.strict == 1 { gcra.units(cost) } else { 0 }
 }
 
 /// Words around those that decide.
@@ -22,73 +26,129 @@ fn word_at(gcra: &Gcra, now: u64, kind: u8, any: u64) -> u64 {
         0 => return any,
         1 => any % gcra.depth,
         2 => gcra.depth + near,
-        3 => 2 * gcra.depth + near,
+        3 => gcra.depth.saturating_sub(any % (gcra.dearest + 1)) + near,
+        4 => gcra.depth + gcra.depth.max(gcra.dearest) + near,
         _ => furthest(gcra) + near,
     };
-    gcra.full(now).wrapping_add(ahead).wrapping_sub(2)
+    gcra.fresh(now).wrapping_add(ahead).wrapping_sub(2)
+}
+
+/// A cost that a packet can have, the dearest as likely as all others.
+fn cost_of(dearest: u64, any: u64) -> u64 {
+    if any & 1 == 0 { dearest } else { 1 + (any >> 1) % dearest }
 }
 
 proptest! {
-    #![proptest_config(cases(6_000))]
+    #![proptest_config(cases(12_000))]
+
+    #[test]
+    fn a_packet_takes_its_cost_rounded_down_to_a_unit((gcra, dearest) in bucket(), any: u64) {
+        let cost = cost_of(dearest, any);
+        let exact = u128::from(gcra.interval) * u128::from(cost);
+        prop_assert_eq!(u128::from(gcra.units(cost)), exact >> gcra.fraction);
+        prop_assert_eq!(gcra.units(dearest), gcra.dearest);
+        prop_assert!(gcra.units(cost) <= gcra.dearest);
+        prop_assert!(gcra.units(cost) > 0, "nothing is free");
+    }
 
     #[test]
     fn a_decision_is_what_the_word_says(
-        gcra in bucket(), now in magnitude(64), kind in 0..5_u8, any: u64,
+        (gcra, dearest) in bucket(), now in magnitude(64), kind in 0..6_u8, any: u64, cost: u64,
     ) {
+        let cost = cost_of(dearest, cost);
         let word = word_at(&gcra, now, kind, any);
         let before = ahead(&gcra, word, now);
-        match gcra.decide(word, now) {
+        prop_assert_eq!(gcra.spent(word, now), before);
+        let decision = gcra.decide(word, now, cost);
+        match decision {
             Decision::Conform(next) => {
-                prop_assert_eq!(ahead(&gcra, next, now), before + gcra.interval);
-                prop_assert!(before < gcra.depth);
+                prop_assert_eq!(ahead(&gcra, next, now), before + gcra.units(cost));
+                prop_assert!(before + room(&gcra, cost) < gcra.depth);
+                prop_assert_eq!(ahead(&gcra, gcra.undo(next, now, cost), now), before);
             }
             Decision::Exceed => {
-                prop_assert!(before >= gcra.depth && before <= furthest(&gcra));
+                prop_assert!(before + room(&gcra, cost) >= gcra.depth);
+                prop_assert!(before <= furthest(&gcra));
             }
             Decision::Lost(empty) => {
                 prop_assert!(before > furthest(&gcra));
                 prop_assert_eq!(ahead(&gcra, empty, now), gcra.depth);
-                prop_assert_eq!(gcra.decide(empty, now), Decision::Exceed);
+                prop_assert_eq!(gcra.decide(empty, now, cost), Decision::Exceed);
+            }
+        }
+        prop_assert_eq!(Meter::bucket(gcra).decide(word, now, cost), decision);
+    }
+
+    /// A charge that is made in time never looks like a clock that went back.
+    #[test]
+    fn what_was_charged_is_not_lost((gcra, dearest) in bucket(), now in magnitude(64), any: u64) {
+        let word = gcra.fresh(now).wrapping_add(any % gcra.depth);
+        if let Decision::Conform(next) = gcra.decide(word, now, dearest) {
+            for back in [0, Gcra::TOLERANCE.min(now)] {
+                let again = gcra.decide(next, now - back, 1);
+                prop_assert!(!matches!(again, Decision::Lost(_)), "{back} ns back: {again:?}");
             }
         }
     }
 
     #[test]
     fn a_full_bucket_admits_its_burst_at_once(
-        gcra in bucket(), now in magnitude(64), spent in magnitude(10),
+        (gcra, dearest) in bucket(), now in magnitude(64), spent in magnitude(10), cost: u64,
     ) {
-        let burst = gcra.depth / gcra.interval;
+        let cost = cost_of(dearest, cost);
+        let units = gcra.units(cost);
+        // What begins within the bucket, but all of it within a queue.
+        let burst = if gcra.strict == 1 {
+            (gcra.depth - 1) / units
+        } else {
+            gcra.depth.div_ceil(units)
+        };
         let spent = spent.min(burst);
-        let word = gcra.full(now).wrapping_add(spent * gcra.interval);
-        let conforms = matches!(gcra.decide(word, now), Decision::Conform(_));
+        let word = gcra.fresh(now).wrapping_add(spent * units);
+        let conforms = matches!(gcra.decide(word, now, cost), Decision::Conform(_));
         prop_assert_eq!(conforms, spent < burst);
-        let empty = gcra.full(now).wrapping_add(burst * gcra.interval);
-        prop_assert_eq!(gcra.decide(empty, now), Decision::Exceed);
+        let empty = gcra.fresh(now).wrapping_add(burst * units);
+        prop_assert_eq!(gcra.decide(empty, now, cost), Decision::Exceed);
+        let fresh = gcra.look_fresh(now, cost);
+        prop_assert_eq!(fresh.err(), (burst == 0).then_some(Refusal::Exceed));
     }
 
     /// A packet passes as soon as what the last ones owe is refilled and not a nanosecond before,
     /// whatever wraps in between.
     #[test]
-    fn a_debt_is_refilled_in_time(gcra in bucket(), now in magnitude(64), any: u64) {
-        let debt = any % gcra.interval;
-        let word = gcra.full(now).wrapping_add(gcra.depth + debt);
-        let wait = (debt >> gcra.shift) + 1;
+    fn a_debt_is_refilled_in_time(
+        (gcra, dearest) in bucket(), now in magnitude(64), any: u64, cost: u64,
+    ) {
+        let cost = cost_of(dearest, cost);
+        let debt = any % gcra.dearest;
+        let word = gcra.fresh(now).wrapping_add(gcra.depth + debt);
+        let room = room(&gcra, cost);
+        prop_assume!(room < gcra.depth);
+        let wait = ((debt + room) >> gcra.shift) + 1;
         prop_assume!(now <= u64::MAX - wait);
-        prop_assert!(matches!(gcra.decide(word, now + wait), Decision::Conform(_)));
-        prop_assert_eq!(gcra.decide(word, now + wait - 1), Decision::Exceed);
+        prop_assert!(matches!(gcra.decide(word, now + wait, cost), Decision::Conform(_)));
+        prop_assert_eq!(gcra.decide(word, now + wait - 1, cost), Decision::Exceed);
     }
 
     /// The wait that is told is the shortest after which a packet conforms.
     #[test]
     fn the_wait_ends_when_a_packet_conforms(
-        gcra in bucket(), now in magnitude(64), kind in 1..5_u8, any: u64,
+        (gcra, dearest) in bucket(), now in magnitude(64), kind in 1..6_u8, any: u64, cost: u64,
     ) {
+        // One of cost 0 is admitted when any is, whatever its cost, but by a queue.
+        let cost = if cost & 3 == 0 { 0 } else { cost_of(dearest, cost >> 2) };
         let word = word_at(&gcra, now, kind, any);
-        let wait = gcra.wait(word, now);
+        let wait = gcra.wait(word, now, cost);
+        prop_assert_eq!(Meter::bucket(gcra).wait(word, now, cost), wait);
+        if room(&gcra, cost) >= gcra.depth {
+            prop_assert_eq!(wait, u64::MAX);
+            prop_assert!(!matches!(gcra.decide(gcra.fresh(now), now, cost), Decision::Conform(_)));
+            return Ok(());
+        }
         prop_assume!(now <= u64::MAX - wait);
-        prop_assert!(matches!(gcra.decide(word, now + wait), Decision::Conform(_)));
+        prop_assert!(matches!(gcra.decide(word, now + wait, cost), Decision::Conform(_)));
         if wait > 0 {
-            prop_assert!(!matches!(gcra.decide(word, now + wait - 1), Decision::Conform(_)));
+            prop_assert!(!matches!(gcra.decide(word, now + wait - 1, cost), Decision::Conform(_)));
         }
     }
 }

@@ -1,12 +1,29 @@
 //! What must hold of the decision core for every input.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up fails")]
+
 mod address;
 mod binding;
 mod carry;
+mod edge;
+mod examples;
 mod gcra;
+mod key;
+mod lease;
+mod limit;
+mod log;
+mod penalty;
+mod random;
 mod rate;
+mod revert;
+mod row;
+mod window;
+mod window_carry;
 
-use limiter_common::{gcra::Gcra, rate::Rate};
+use limiter_common::{
+    gcra::Gcra,
+    rate::{Rate, RateError},
+};
 use proptest::prelude::*;
 
 /// So many cases; one that fails is printed at its smallest, not kept in a file. About every other
@@ -28,10 +45,50 @@ fn stated() -> impl Strategy<Value = (Rate, u64)> {
         .prop_map(|(packets, period, burst)| (Rate { packets, period }, burst))
 }
 
-/// Any bucket.
-fn bucket() -> impl Strategy<Value = Gcra> {
-    let ordinary = (magnitude(40), magnitude(56), magnitude(24))
+/// What a packet costs at most: a packet, some of them, or bytes.
+fn dearest() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1), 2..=100_u64, 1_500..=1_u64 << 17]
+}
+
+/// Which of the algorithms that are one arithmetic.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    TokenBucket,
+    LeakyBucket,
+    Gcra,
+}
+
+impl Kind {
+    fn any() -> impl Strategy<Value = Self> {
+        prop_oneof![
+            2 => Just(Self::TokenBucket),
+            1 => Just(Self::LeakyBucket),
+            1 => Just(Self::Gcra),
+        ]
+    }
+
+    /// One of a rate and a burst, or depth, or tolerance.
+    fn make(self, rate: Rate, size: u64, dearest: u64) -> Result<Gcra, RateError> {
+        match self {
+            Self::TokenBucket => rate.bucket(size, dearest),
+            Self::LeakyBucket => rate.queue(size, dearest),
+            Self::Gcra => rate.gcra(size, dearest),
+        }
+    }
+}
+
+/// Any token bucket, leaky bucket or GCRA, and what a packet costs at most.
+fn bucket() -> impl Strategy<Value = (Gcra, u64)> {
+    let ordinary = (magnitude(40), magnitude(56), magnitude(34))
         .prop_map(|(packets, period, burst)| (Rate { packets, period }, burst));
-    prop_oneof![3 => ordinary, 1 => stated()]
-        .prop_filter_map("makes no bucket", |(rate, burst)| rate.bucket(burst).ok())
+    let stated = prop_oneof![3 => ordinary, 1 => stated()];
+    (Kind::any(), stated, dearest())
+        .prop_filter_map("makes no bucket", |(kind, (rate, size), dearest)| {
+            Some((kind.make(rate, size, dearest).ok()?, dearest))
+        })
+}
+
+/// How far ahead of now a word is, in units; a word that has passed is not ahead.
+fn ahead(gcra: &Gcra, word: u64, now: u64) -> u64 {
+    u64::try_from(word.wrapping_sub(now << gcra.shift).cast_signed()).unwrap_or(0)
 }

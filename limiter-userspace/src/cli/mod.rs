@@ -2,14 +2,22 @@
 
 mod attach;
 mod detach;
+mod explain;
+mod get;
+mod keep_ssh;
 mod limit;
+mod list;
+mod monitor;
+mod policy;
 mod statistics;
+mod test;
 mod watch;
 
 use std::{
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use clap::{Parser, Subcommand};
@@ -18,11 +26,12 @@ use serde_json::json;
 use crate::{
     datapath::{
         bpffs::{self, Pins},
-        instance,
+        instance::{self, Instance},
         maps::Maps,
     },
     error::{Error, Result},
     output::stream::Output,
+    policy::{List, Policy},
 };
 
 /// Kernel-level rate limiter: drops floods per source and per connection in XDP, before the network
@@ -54,6 +63,24 @@ enum Command {
     /// Show or change the limits
     #[command(subcommand)]
     Limit(limit::LimitCommand),
+    /// Show all that is known of a source: limits and what is left of them, penalties, totals
+    Get(get::Get),
+    /// Tell what would become of a packet, or of those in a file, without changing any state
+    Test(test::Test),
+    /// Check, compare, apply, show and save whole policies
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Only count what would be dropped, or drop it again
+    Monitor(monitor::Monitor),
+    /// Let sources pass whatever the limits say
+    #[command(subcommand)]
+    Allow(list::ListCommand<list::Add>),
+    /// Drop all of sources
+    #[command(subcommand)]
+    Deny(list::ListCommand<list::AddDropped>),
+    /// Block sources for a while, and see who is blocked
+    #[command(subcommand)]
+    Penalty(list::PenaltyCommand),
     /// Watch rates, drops and the top dropped sources; leaving it changes nothing
     Watch(watch::Watch),
     /// List the sources with the most drops
@@ -79,6 +106,13 @@ pub fn run() -> ExitCode {
         Command::Detach(detach) => detach.run(&pins, &mut output),
         Command::Status => statistics::status(&pins, &mut output),
         Command::Limit(limit) => limit.run(&pins, &mut output),
+        Command::Policy(policy) => policy.run(&pins, &mut output),
+        Command::Get(get) => get.run(&pins, &mut output),
+        Command::Test(test) => test.run(&pins, &mut output),
+        Command::Monitor(monitor) => monitor.run(&pins, &mut output),
+        Command::Allow(list) => list.run(List::Allow, &pins, &mut output),
+        Command::Deny(list) => list.run(List::Deny, &pins, &mut output),
+        Command::Penalty(list) => list.run(&pins, &mut output),
         Command::Watch(watch) => watch.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
     };
@@ -95,8 +129,15 @@ pub fn run() -> ExitCode {
 fn complain(error: &Error, json: bool) {
     let mut stderr = io::stderr().lock();
     let _: io::Result<()> = if json {
-        let error = json!({ "error": { "message": error.to_string(), "hint": error.remedy() } });
-        writeln!(stderr, "{error}")
+        let mut told = json!({ "message": error.to_string(), "hint": error.remedy() });
+        if let Error::Faults(faults) | Error::Unsaved { faults } = error {
+            told["faults"] = policy::faults(faults);
+            told["message"] = json!(format!("the document has {} errors", faults.total()));
+        }
+        writeln!(stderr, "{}", json!({ "error": told }))
+    } else if let Error::Faults(faults) = error {
+        // Each begins with its place, as editors and other tools expect it.
+        writeln!(stderr, "{faults}")
     } else {
         writeln!(stderr, "error: {error}").and_then(|()| match error.remedy() {
             Some(remedy) => writeln!(stderr, "hint: {remedy}"),
@@ -116,4 +157,25 @@ fn maps(pins: &Pins) -> Result<Maps> {
         return Err(no_instance(pins));
     }
     Maps::open(pins)
+}
+
+/// Changes the policy in force, and gives the new one with what `edit` says of it.
+fn change<T>(pins: &Pins, edit: impl FnOnce(&mut Policy) -> Result<T>) -> Result<(Policy, T)> {
+    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    let mut policy = instance.maps().policy()?;
+    let said = edit(&mut policy)?;
+    instance.maps_mut().apply(&policy)?;
+    Ok((policy, said))
+}
+
+/// Seconds of Unix time.
+fn unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The end of a time that begins now, in seconds of Unix time: not before it.
+fn end_of(time: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let end = now.saturating_add(time);
+    end.as_secs().saturating_add(u64::from(end.subsec_nanos() > 0))
 }

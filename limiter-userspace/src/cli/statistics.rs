@@ -9,6 +9,7 @@ use crate::{
     datapath::{bpffs::Pins, instance::attached, maps::Maps},
     error::Result,
     output::{
+        number::duration,
         status::{Status, Tables},
         stream::Output,
         top,
@@ -34,13 +35,23 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     let maps = maps(pins)?;
     let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
     let scan = scan(&maps, 0)?;
-    let limits = rows(&maps.policy()?);
-    Ok(Status::new(&snapshot, scan.tables).print(output, &limits)?)
+    let limits = rows(&maps.in_force()?.policy);
+    Status::new(&snapshot, scan.tables).print(output, &limits)?;
+    if let Some(left) = maps.unconfirmed()?
+        && !output.is_json()
+    {
+        let left = duration(left);
+        writeln!(
+            output,
+            "\nThe policy is taken back in {left} unless you keep it: limiter policy confirm"
+        )?;
+    }
+    Ok(())
 }
 
-/// Looks at all sources and connections.
+/// Looks at all sources and all state by other keys.
 pub(super) fn scan(maps: &Maps, most: usize) -> Result<Scan> {
     let (talkers, sources) = maps.talkers(most)?;
-    let tables = Tables { sources, connections: maps.connections()?, memory_bytes: maps.memory()? };
+    let tables = Tables { sources, buckets: maps.buckets()?, memory_bytes: maps.memory()? };
     Ok(Scan { talkers, tables })
 }

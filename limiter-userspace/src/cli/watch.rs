@@ -58,7 +58,7 @@ impl Watch {
             }
             Ok(Reading {
                 snapshot: maps.snapshot(&attached)?,
-                limits: rows(&maps.policy()?),
+                limits: rows(&maps.in_force()?.policy),
                 scan: if sources { Some(scan(&maps, CANDIDATES)?) } else { None },
             })
         })

@@ -125,8 +125,9 @@ impl Instance {
     pub fn sizes(&self) -> Result<Sizes> {
         Ok(Sizes {
             sources: self.maps.capacity(map::SOURCES)?,
-            connections: self.maps.capacity(map::CONNECTIONS)?,
-            overrides: self.maps.capacity(map::PLANS)? / 2,
+            buckets: self.maps.capacity(map::BUCKETS)?,
+            ledgers: self.maps.capacity(map::LEDGERS)?,
+            overrides: self.maps.capacity(map::PROFILES)? / 2,
         })
     }
 
@@ -355,7 +356,8 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
             .find(|interface| Some(interface.index) == index && record.namespace == namespace);
         attached.push(Attached {
             slot,
-            name: found.map_or_else(|| recorded(&record.name), |found| found.name.clone()),
+            name: found
+                .map_or_else(|| interface::recorded(&record.name), |found| found.name.clone()),
             index: record.index,
             mode: Mode::from_code(record.mode).unwrap_or(Mode::Generic),
             present: found.is_some(),
@@ -383,12 +385,6 @@ fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>
         }
     }
     Ok(links.into_iter())
-}
-
-/// The name in a record, fit for a terminal.
-fn recorded(name: &[u8; 16]) -> String {
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    crate::policy::units::printable(&String::from_utf8_lossy(&name[..end]), name.len())
 }
 
 /// Attaches, telling a mode that is refused from what is wrong altogether.

@@ -154,6 +154,12 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
+/// The name in a record, fit for a terminal.
+pub(super) fn recorded(name: &[u8; 16]) -> String {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    printable(&String::from_utf8_lossy(&name[..end]), name.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

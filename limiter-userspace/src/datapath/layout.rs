@@ -9,11 +9,13 @@ use std::mem::size_of;
 use aya::maps::{MapData, MapType};
 use limiter_common::{
     address::Address,
+    class::place,
     contract::{
-        CHUNK, Connection, ConnectionKey, Counters, Head, INTERFACES, Interface, Source, map,
-        shared,
+        Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Profile, Source,
+        TALLIES, map, shared,
     },
-    plan::Plan,
+    limit::{BucketKey, LIMITS, Limit},
+    meter::Meter,
     refused::Refused,
 };
 
@@ -33,15 +35,21 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 11] = [
+pub(crate) const SHAPES: [Shape; 17] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
-    shape::<u32, Plan>(map::PLANS, MapType::Array, None),
-    shape::<u32, u32>(map::OVERRIDES, MapType::ArrayOfMaps, Some(2)),
+    shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
+    shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
+    shape::<u32, Profile>(map::PROFILES, MapType::Array, None),
+    shape::<u32, Meter>(map::METERS, MapType::Array, None),
+    shape::<u32, u32>(map::PREFIXES, MapType::ArrayOfMaps, Some(2)),
+    shape::<u32, u32>(map::DESTINATIONS, MapType::ArrayOfMaps, Some(2)),
     shape::<Address, Source>(map::SOURCES, MapType::LruHash, None),
-    shape::<ConnectionKey, Connection>(map::CONNECTIONS, MapType::LruHash, None),
+    shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
+    shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
     shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
+    shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
     shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),

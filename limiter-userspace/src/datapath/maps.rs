@@ -1,31 +1,38 @@
 //! The maps of an instance, opened from their pins.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     fs,
     os::fd::{AsFd as _, AsRawFd as _},
+    sync::Arc,
 };
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
-    contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, map},
+    contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, map},
     refused::Refused,
 };
 
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
+    policy::InForce,
 };
 use crate::error::{Error, Result};
 
 /// The maps of an instance.
 pub struct Maps {
     pub(crate) head: Array<MapData, Head>,
-    pub(crate) overrides: ArrayOfMaps<MapData, MapData>,
+    pub(crate) prefixes: ArrayOfMaps<MapData, MapData>,
+    pub(crate) destinations: ArrayOfMaps<MapData, MapData>,
     pub(crate) refused: PerCpuArray<MapData, Refused>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
+    pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
     pub(crate) interfaces: Array<MapData, Interface>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
+    /// The policy as it was read last, and its epoch.
+    pub(super) read: RefCell<Option<(u32, Arc<InForce>)>>,
     /// Every map again, by name, for what is done with any map.
     raw: BTreeMap<&'static str, MapData>,
 }
@@ -54,14 +61,17 @@ impl Maps {
         }
         let maps = Self {
             head: typed(pins, map::HEAD)?,
-            overrides: typed(pins, map::OVERRIDES)?,
+            prefixes: typed(pins, map::PREFIXES)?,
+            destinations: typed(pins, map::DESTINATIONS)?,
             refused: typed(pins, map::REFUSED)?,
             counters: typed(pins, map::COUNTERS)?,
+            tallies: typed(pins, map::TALLIES)?,
             interfaces: typed(pins, map::INTERFACES)?,
             document: typed(pins, map::DOCUMENT)?,
+            read: RefCell::default(),
             raw,
         };
-        let version = (maps.read_epoch()? >> 32) as u32;
+        let version = (maps.read_head()?.epoch >> 32) as u32;
         if version != LAYOUT_VERSION && version != 0 {
             return Err(layout(vec![format!(
                 "they are of layout {version}, and this is limiter for layout {LAYOUT_VERSION}"
@@ -70,10 +80,9 @@ impl Maps {
         Ok(maps)
     }
 
-    /// The word of the epoch: the version of the layout and the epoch; 0 before the first policy.
-    pub(crate) fn read_epoch(&self) -> Result<u64> {
-        let head = self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))?;
-        Ok(head.epoch)
+    /// Which policy is in force.
+    pub(crate) fn read_head(&self) -> Result<Head> {
+        self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))
     }
 
     /// A map by its name.

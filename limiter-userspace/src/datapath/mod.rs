@@ -1,14 +1,16 @@
 //! The kernel side of an instance: programs, links and maps.
 
+pub mod blocked;
 pub mod bpffs;
 pub mod instance;
 pub mod interface;
 mod layout;
 mod link;
 mod lock;
+pub(crate) mod lookup;
 pub mod maps;
 pub mod mode;
-mod policy;
+pub mod policy;
 pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;
@@ -16,3 +18,4 @@ pub mod snapshot;
 pub mod statistics;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 mod sys;
+mod trie;

@@ -2,30 +2,44 @@
 //!
 //! Each epoch has a half of the tables. The next policy is written into the half that no packet
 //! reads, and one store of the epoch word makes it the policy; a command that dies before that has
-//! changed nothing.
+//! changed nothing. The policy before stays where it is until the next one is written, and can be
+//! back by nothing but the clock: see [`Revert`].
 
-use std::os::fd::AsFd as _;
-
-use aya::maps::{MapData, lpm_trie::Key};
-use aya_obj::generated::bpf_map_type;
-use limiter_common::{
-    address::Address,
-    contract::{CHUNK, LAYOUT_VERSION, map, plan_slot},
+use std::{
+    os::fd::AsFd as _,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use limiter_common::{
+    contract::{CHUNK, Interface, LAYOUT_VERSION, LimitTally, Revert, half, map},
+    limit::Limit as Row,
+};
+use serde::{Deserialize, Serialize};
+
 use super::{
+    interface,
     maps::{Maps, object},
-    program::lacking,
-    sys,
+    sys, trie,
 };
 use crate::{
     error::{Error, Result},
-    policy::{Compiled, Policy, compile},
+    policy::{Context, Held, Policy, PolicyError, Tables, compile, units::printable},
 };
 
-const BPF_F_NO_PREALLOC: u32 = 1;
-/// What the kernel says of an operation that a map does not have; libc does not know it.
-const ENOTSUPP: i32 = 524;
+/// The version of what is stored, and the only one that is read.
+const VERSION: u32 = 2;
+
+/// A policy, and what it holds of the datapath.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InForce {
+    version: u32,
+    /// The policy.
+    pub policy: Policy,
+    /// Where the state of its limits is.
+    pub held: Held,
+}
 
 impl Maps {
     /// The policy in force.
@@ -33,14 +47,62 @@ impl Maps {
     /// # Errors
     /// What the system says, or why the document cannot be read.
     pub fn policy(&self) -> Result<Policy> {
+        Ok(self.in_force()?.policy.clone())
+    }
+
+    /// The policy in force, and what it holds of the datapath.
+    ///
+    /// # Errors
+    /// As [`policy`](Self::policy).
+    pub fn in_force(&self) -> Result<Arc<InForce>> {
         loop {
-            let epoch = self.read_epoch()?;
-            let document = self.document(epoch as u32 & 1)?;
+            let epoch = self.epoch()?;
+            if let Some((read, in_force)) = &*self.read.borrow()
+                && *read == epoch
+            {
+                return Ok(Arc::clone(in_force));
+            }
+            let document = self.document(epoch & 1)?;
             // Two changes since would have overwritten what was read.
-            if self.read_epoch()? == epoch {
-                return Ok(Policy::from_document(&document)?);
+            if self.epoch()? == epoch {
+                let in_force = Arc::new(InForce::read(&document)?);
+                *self.read.borrow_mut() = Some((epoch, Arc::clone(&in_force)));
+                return Ok(in_force);
             }
         }
+    }
+
+    /// The epoch that packets go by now.
+    pub(crate) fn epoch(&self) -> Result<u32> {
+        self.epoch_at(sys::monotonic())
+    }
+
+    /// The epoch that packets go by at a time of the monotonic clock.
+    pub(crate) fn epoch_at(&self, now: u64) -> Result<u32> {
+        let head = self.read_head()?;
+        let epoch = head.epoch as u32;
+        let reverted = head.revert.at(epoch).is_some_and(|at| now >= at);
+        Ok(if reverted { epoch.wrapping_add(1) } else { epoch })
+    }
+
+    /// For how long the policy in force is so unless it is confirmed; `None` if it needs no
+    /// confirmation.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unconfirmed(&self) -> Result<Option<Duration>> {
+        let head = self.read_head()?;
+        let left = head.revert.at(head.epoch as u32).map(|at| at.saturating_sub(sys::monotonic()));
+        Ok(left.filter(|left| *left > 0).map(Duration::from_nanos))
+    }
+
+    /// Checks that `policy` could be made the one in force, and changes nothing.
+    ///
+    /// # Errors
+    /// Why the policy is not possible, or what the system says.
+    pub fn check(&self, policy: &Policy) -> Result<()> {
+        let (tables, _) = compile(policy, &self.in_force()?.held, &self.context()?)?;
+        self.check_capacity(&tables)
     }
 
     /// Makes `policy` the one in force. The caller holds the lock.
@@ -48,38 +110,162 @@ impl Maps {
     /// # Errors
     /// Why the policy is not possible, or what the system says; the policy in force stays then.
     pub fn apply(&mut self, policy: &Policy) -> Result<()> {
-        let compiled = compile(policy)?;
-        let document = policy.to_document()?;
-        let capacity = self.capacity(map::PLANS)? / 2;
-        if compiled.plans.len() > capacity as usize {
-            return Err(Error::Capacity { needed: compiled.plans.len(), capacity });
+        self.apply_for(policy, None)
+    }
+
+    /// Makes `policy` the one in force, and with a time only for so long, unless it is
+    /// [confirmed](Self::confirm). The caller holds the lock.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply), and [`Error::Unconfirmed`] while another one waits for that.
+    pub fn apply_for(&mut self, policy: &Policy, time: Option<Duration>) -> Result<()> {
+        if let Some(left) = self.unconfirmed()? {
+            return Err(Error::Unconfirmed { left });
         }
-        let next = (self.read_epoch()? as u32).wrapping_add(1);
+        let head = self.read_head()?;
+        let epoch = self.epoch()?;
+        let mut before = match head.epoch {
+            0 => Held::default(),
+            _ => self.in_force()?.held.clone(),
+        };
+        if epoch != head.epoch as u32 {
+            // The policy that was taken back has given out stamps too. From here on it is gone: the
+            // epoch of the one before it is written down as what it is.
+            before.skip();
+            sys::publish_epoch(self.raw(map::HEAD)?.fd().as_fd(), epoch_word(epoch))
+                .map_err(|error| Error::system("set the epoch", error))?;
+        }
+        before.set_seed(sys::random());
+        let (tables, held) = compile(policy, &before, &self.context()?)?;
+        self.check_capacity(&tables)?;
+        let document = InForce { version: VERSION, policy: policy.clone(), held }.write()?;
+        let next = epoch.wrapping_add(1);
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-        self.write_tables(&compiled, next)?;
-        self.write_document(&document, next & 1)?;
-        let word = u64::from(LAYOUT_VERSION) << 32 | u64::from(next);
-        sys::publish(self.raw(map::HEAD)?.fd().as_fd(), word, compiled.settings)
+        self.write_tables(&tables, next)?;
+        self.write_document(&document.bytes, next & 1)?;
+        for tally in document.held.new_tallies(&before) {
+            self.forget_tally(tally)?;
+        }
+        let revert = time.map_or(Revert::NEVER, |time| {
+            let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            Revert::new(next, sys::monotonic().saturating_add(time))
+        });
+        sys::publish(self.raw(map::HEAD)?.fd().as_fd(), epoch_word(next), revert, tables.settings)
             .map_err(|error| Error::system("set the epoch", error))
     }
 
-    fn write_tables(&mut self, compiled: &Compiled, epoch: u32) -> Result<()> {
-        let slots: Vec<u32> =
-            (0..compiled.plans.len() as u32).map(|plan| plan_slot(epoch, plan)).collect();
-        let plans = self.raw(map::PLANS)?.fd().as_fd();
-        sys::update(plans, &slots, &compiled.plans)
-            .map_err(|error| Error::system("write the plans", error))?;
-        let half = epoch & 1;
-        if compiled.overrides.is_empty() {
-            sys::remove(self.raw(map::OVERRIDES)?.fd().as_fd(), half)
-                .map_err(|error| Error::system("empty the overrides", error))?;
-        } else {
-            let overrides = trie(compiled)?;
-            self.overrides
-                .set(half, &overrides, 0)
-                .map_err(|error| object("write the overrides", &error))?;
+    /// Keeps the policy in force, which would have been taken back otherwise. The caller holds the
+    /// lock.
+    ///
+    /// # Errors
+    /// [`Error::NothingToConfirm`], or what the system says.
+    pub fn confirm(&mut self) -> Result<()> {
+        // Not in the last moment: nobody must be interrupted between looking and storing.
+        const MARGIN: Duration = Duration::from_millis(100);
+        if self.unconfirmed()?.is_none_or(|left| left < MARGIN) {
+            return Err(Error::NothingToConfirm);
+        }
+        let head = self.read_head()?;
+        self.set_revert(Revert::NEVER)?;
+        let Some(at) = head.revert.at(head.epoch as u32) else { return Ok(()) };
+        if sys::monotonic() < at {
+            return Ok(());
+        }
+        // The time came just before: packets have gone by the policy before already.
+        self.set_revert(head.revert)?;
+        Err(Error::NothingToConfirm)
+    }
+
+    /// Takes the policy in force back now instead of at its time. The caller holds the lock.
+    ///
+    /// # Errors
+    /// As [`confirm`](Self::confirm).
+    pub fn revert(&mut self) -> Result<()> {
+        if self.unconfirmed()?.is_none() {
+            return Err(Error::NothingToConfirm);
+        }
+        let epoch = self.read_head()?.epoch as u32;
+        self.set_revert(Revert::new(epoch, sys::monotonic()))
+    }
+
+    fn set_revert(&mut self, revert: Revert) -> Result<()> {
+        sys::set_revert(self.raw(map::HEAD)?.fd().as_fd(), revert)
+            .map_err(|error| Error::system("change when the policy is taken back", error))
+    }
+
+    /// What a policy is compiled for now.
+    fn context(&self) -> Result<Context> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut interfaces = Vec::new();
+        for (slot, interface) in (0..).zip(self.interfaces.iter()) {
+            let interface: Interface =
+                interface.map_err(|error| object("read the interfaces", &error))?;
+            if interface.namespace != 0 {
+                interfaces.push((slot, interface::recorded(&interface.name)));
+            }
+        }
+        Ok(Context { unix, monotonic: sys::monotonic(), interfaces })
+    }
+
+    fn check_capacity(&self, tables: &Tables) -> Result<()> {
+        for (name, needed) in
+            [(map::PROFILES, tables.profiles.len()), (map::METERS, tables.meters.len())]
+        {
+            let capacity = self.capacity(name)? / 2;
+            if needed > capacity as usize {
+                return Err(Error::Capacity { needed, capacity });
+            }
         }
         Ok(())
+    }
+
+    fn write_tables(&mut self, tables: &Tables, epoch: u32) -> Result<()> {
+        let at = |number: u32| half(epoch, number);
+        let rows: Vec<u32> = tables.rows.iter().map(|row| at(Row::row(row.bit))).collect();
+        self.write(map::LIMITS, &rows, &tables.rows)?;
+        for (first, sets) in &tables.classes {
+            let places: Vec<u32> = (*first..).map(at).take(sets.len()).collect();
+            self.write(map::CLASSES, &places, sets)?;
+        }
+        let meters: Vec<u32> = (0..).map(at).take(tables.meters.len()).collect();
+        self.write(map::METERS, &meters, &tables.meters)?;
+        let profiles: Vec<u32> = (0..).map(at).take(tables.profiles.len()).collect();
+        self.write(map::PROFILES, &profiles, &tables.profiles)?;
+
+        let prefixes = trie::make("prefixes", &tables.prefixes, |number| *number)?;
+        self.exchange(map::PREFIXES, epoch, prefixes)?;
+        let halves = |set: &u64| [*set as u32, (*set >> 32) as u32];
+        let destinations = trie::make("destinations", &tables.destinations, halves)?;
+        self.exchange(map::DESTINATIONS, epoch, destinations)
+    }
+
+    fn write<V: aya::Pod>(&self, name: &'static str, places: &[u32], values: &[V]) -> Result<()> {
+        sys::update(self.raw(name)?.fd().as_fd(), places, values)
+            .map_err(|error| Error::system(format!("write the map {name}"), error))
+    }
+
+    /// Puts a trie in the place of an epoch, or none.
+    fn exchange(
+        &mut self,
+        name: &'static str,
+        epoch: u32,
+        trie: Option<aya::maps::MapData>,
+    ) -> Result<()> {
+        let action = format!("write the map {name}");
+        let Some(trie) = trie else {
+            return sys::remove(self.raw(name)?.fd().as_fd(), epoch & 1)
+                .map_err(|error| Error::system(action, error));
+        };
+        let tries = if name == map::PREFIXES { &mut self.prefixes } else { &mut self.destinations };
+        tries.set(epoch & 1, &trie, 0).map_err(|error| object(action, &error))
+    }
+
+    fn forget_tally(&mut self, tally: u32) -> Result<()> {
+        let failed = |error| object("reset a tally", &error);
+        let cpus = self.tallies.get(&tally, 0).map_err(failed)?.len();
+        let zero = aya::maps::PerCpuValues::try_from(vec![LimitTally::default(); cpus])
+            .map_err(|error| Error::system("reset a tally", error))?;
+        self.tallies.set(tally, zero, 0).map_err(failed)
     }
 
     fn document(&self, half: u32) -> Result<Vec<u8>> {
@@ -113,29 +299,46 @@ impl Maps {
     }
 }
 
-/// A new trie with the overrides of a policy.
-fn trie(compiled: &Compiled) -> Result<MapData> {
-    let entries = compiled.overrides.len() as u32;
-    let definition = aya_obj::Map::new_from_params(
-        bpf_map_type::BPF_MAP_TYPE_LPM_TRIE as u32,
-        size_of::<Key<Address>>() as u32,
-        size_of::<u32>() as u32,
-        entries,
-        BPF_F_NO_PREALLOC,
-    );
-    let overrides = MapData::create(definition, "overrides", None)
-        .map_err(|error| object(format!("make a table of {entries} overrides"), &error))?;
-    let (keys, plans): (Vec<_>, Vec<_>) = compiled
-        .overrides
-        .iter()
-        .map(|(bits, address, plan)| (Key::new(*bits, *address), *plan))
-        .unzip();
-    sys::update(overrides.fd().as_fd(), &keys, &plans).map_err(|error| {
-        if error.raw_os_error() == Some(ENOTSUPP) {
-            lacking("batch updates of LPM tries (since 5.13)")
-        } else {
-            Error::system("write the overrides", error)
-        }
-    })?;
-    Ok(overrides)
+/// The word of an epoch.
+fn epoch_word(epoch: u32) -> u64 {
+    u64::from(LAYOUT_VERSION) << 32 | u64::from(epoch)
 }
+
+/// What is stored, beside what it was made of.
+struct Written {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl InForce {
+    fn write(self) -> Result<Written> {
+        let bytes = serde_json::to_vec(&self).map_err(|error| unreadable(&error))?;
+        Ok(Written { bytes, held: self.held })
+    }
+
+    fn read(document: &[u8]) -> Result<Self> {
+        /// What every version has.
+        #[derive(Deserialize)]
+        struct Header {
+            version: u32,
+        }
+        // First, so that another version is called that, and not a list of unknown fields.
+        let Header { version } =
+            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
+        if version != VERSION {
+            let cause =
+                format!("it is of version {version}, and this limiter reads version {VERSION}");
+            return Err(PolicyError::Document { cause }.into());
+        }
+        serde_json::from_slice(document).map_err(|error| unreadable(&error).into())
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> PolicyError {
+    // Its text may repeat any part of the document.
+    const LONGEST: usize = 200;
+    PolicyError::Document { cause: printable(&error.to_string(), LONGEST) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,10 @@ use aya::{
     programs::{ProgramError, Xdp},
     util::KernelVersion,
 };
-use limiter_common::contract::{CHUNK, INTERFACES, Interface, global, map, program};
+use limiter_common::{
+    contract::{CHUNK, INTERFACES, Interface, global, map, program},
+    limit::LIMITS,
+};
 
 use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes};
 use crate::error::{Error, Result};
@@ -75,12 +78,16 @@ impl Program {
 /// # Errors
 /// What the kernel lacks or says.
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
-    let plans = sizes.overrides.saturating_mul(2);
+    let halves = sizes.overrides.saturating_mul(2);
+    // One for each override, and those that need none: of every limit, and that which admits all.
+    let meters = halves.saturating_add(2 * (LIMITS + 1));
     drop(open(pins, 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SOURCES, sizes.sources)
-            .map_max_entries(map::CONNECTIONS, sizes.connections)
-            .map_max_entries(map::PLANS, plans);
+            .map_max_entries(map::BUCKETS, sizes.buckets)
+            .map_max_entries(map::LEDGERS, sizes.ledgers)
+            .map_max_entries(map::PROFILES, halves)
+            .map_max_entries(map::METERS, meters);
     })?);
     let failed = |name: &str| format!("make the map {name}");
     Array::<MapData, Interface>::create(INTERFACES, 0)

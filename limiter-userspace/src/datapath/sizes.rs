@@ -10,16 +10,18 @@ use crate::error::{Error, Result};
 pub struct Sizes {
     /// Sources that are tracked at once.
     pub sources: u32,
-    /// Connections that are tracked at once.
-    pub connections: u32,
-    /// Plans of a policy: distinct combinations of limits, at most one for each override and one
-    /// for everybody else.
+    /// States by other keys than the source that are tracked at once: connections, prefixes, pairs.
+    pub buckets: u32,
+    /// Logs of events and lists of open connections that are kept at once; each takes a kilobyte.
+    pub ledgers: u32,
+    /// Profiles and meters of a policy: distinct combinations of what holds for a source, at most one
+    /// for each prefix and one for everybody else.
     pub overrides: u32,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { sources: 1 << 20, connections: 1 << 18, overrides: 1 << 17 }
+        Self { sources: 1 << 20, buckets: 1 << 18, ledgers: 1 << 13, overrides: 1 << 17 }
     }
 }
 
@@ -37,7 +39,8 @@ impl Sizes {
         let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
         for (option, asked, least) in [
             ("--sources", self.sources, tracked),
-            ("--connections", self.connections, tracked),
+            ("--buckets", self.buckets, tracked),
+            ("--ledgers", self.ledgers, tracked),
             ("--overrides", self.overrides, 1),
         ] {
             if !(least..=Self::MOST).contains(&asked) {

@@ -4,7 +4,6 @@ use std::{net::IpAddr, time::Instant};
 
 use limiter_common::{
     contract::{LimitTally, Tally},
-    limit::LIMITS,
     reason::REASONS,
 };
 
@@ -20,9 +19,26 @@ pub struct Snapshot {
     /// Frames of all interfaces by [`Reason::index`](limiter_common::reason::Reason::index); their
     /// sum is all that was received.
     pub reasons: [Tally; REASONS],
-    /// What each limit admitted and refused, by
-    /// [`Limit::index`](limiter_common::limit::Limit::index).
-    pub limits: [LimitTally; LIMITS],
+    /// What each limit admitted and refused on all interfaces, in the order in which limits are
+    /// listed; those that are not set have nothing.
+    pub limits: Vec<LimitStatistics>,
+}
+
+/// What a limit, a further layer of it, or its candidate admitted and refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitStatistics {
+    /// Its name.
+    pub name: String,
+    /// What it did since it was set.
+    pub tally: LimitTally,
+}
+
+impl Snapshot {
+    /// What a limit did; nothing for one that is not there.
+    pub fn tally(&self, name: impl AsRef<str>) -> LimitTally {
+        let of = |limit: &&LimitStatistics| limit.name == name.as_ref();
+        self.limits.iter().find(of).map_or(LimitTally::default(), |limit| limit.tally)
+    }
 }
 
 /// The statistics of one interface.

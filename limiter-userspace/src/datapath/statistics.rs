@@ -10,19 +10,21 @@ use std::{
 
 use limiter_common::{
     address::Address,
-    contract::{Connection, ConnectionKey, Counters, Source, Tally, map},
+    contract::{Bucket, Counters, LimitTally, Source, Tally, map},
+    limit::BucketKey,
     reason::Reason,
 };
 
 use super::{
     instance::Attached,
     maps::{Maps, object},
-    snapshot::{InterfaceStatistics, Snapshot, Talker},
+    snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
     sys,
 };
 use crate::{
     error::{Error, Result},
     output::status::Occupancy,
+    policy::tallies,
 };
 
 impl Maps {
@@ -53,8 +55,38 @@ impl Maps {
             taken: Instant::now(),
             interfaces,
             reasons: total.reasons,
-            limits: total.limits,
+            limits: self.limits()?,
         })
+    }
+
+    /// What each limit did, with the built-in ones that are not set.
+    fn limits(&self) -> Result<Vec<LimitStatistics>> {
+        let in_force = self.in_force()?;
+        let tallied = tallies(&in_force.policy, &in_force.held)?;
+        let mut limits = Vec::new();
+        for name in in_force.policy.listed_names() {
+            let before = limits.len();
+            for tallied in tallied.iter().filter(|tallied| tallied.limit == name) {
+                let tally = self.tally(tallied.place)?;
+                limits.push(LimitStatistics { name: tallied.name.clone(), tally });
+            }
+            if limits.len() == before {
+                limits.push(LimitStatistics { name, tally: LimitTally::default() });
+            }
+        }
+        Ok(limits)
+    }
+
+    /// A tally, over all CPUs.
+    fn tally(&self, place: u32) -> Result<LimitTally> {
+        let per_cpu =
+            self.tallies.get(&place, 0).map_err(|error| object("read the tallies", &error))?;
+        let mut sum = LimitTally::default();
+        for tally in per_cpu.iter() {
+            add(&mut sum.conform, tally.conform);
+            add(&mut sum.exceed, tally.exceed);
+        }
+        Ok(sum)
     }
 
     /// The counters of a slot, over all CPUs.
@@ -74,7 +106,7 @@ impl Maps {
     /// # Errors
     /// What the system says, or why the policy cannot be read.
     pub fn talkers(&self, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
-        let prefix = self.policy()?.key_prefix;
+        let prefix = self.in_force()?.policy.key_prefix;
         let outstanding = if most == 0 { HashMap::new() } else { self.outstanding()? };
         let mut tracked = 0;
         // The least of the best so far is on top.
@@ -125,26 +157,22 @@ impl Maps {
         Ok(outstanding)
     }
 
-    /// How many connections there are.
+    /// How many states there are that are kept by other keys than the source.
     ///
     /// # Errors
     /// What the system says.
-    pub fn connections(&self) -> Result<Occupancy> {
+    pub fn buckets(&self) -> Result<Occupancy> {
         let mut tracked = 0;
-        let connections = self.raw(map::CONNECTIONS)?;
-        sys::for_each::<ConnectionKey, Connection>(connections.fd().as_fd(), |_, _| tracked += 1)
-            .map_err(|error| Error::system("read the connections", error))?;
-        Ok(Occupancy { tracked, capacity: u64::from(self.capacity(map::CONNECTIONS)?) })
+        let buckets = self.raw(map::BUCKETS)?;
+        sys::for_each::<BucketKey, Bucket>(buckets.fd().as_fd(), |_, _| tracked += 1)
+            .map_err(|error| Error::system("read the buckets", error))?;
+        Ok(Occupancy { tracked, capacity: u64::from(self.capacity(map::BUCKETS)?) })
     }
 }
 
 fn accumulate(sum: &mut Counters, counters: &Counters) {
     for (sum, tally) in sum.reasons.iter_mut().zip(counters.reasons) {
         add(sum, tally);
-    }
-    for (sum, tally) in sum.limits.iter_mut().zip(counters.limits) {
-        add(&mut sum.conform, tally.conform);
-        add(&mut sum.exceed, tally.exceed);
     }
 }
 

@@ -4,14 +4,14 @@ use std::{
     ffi::CStr,
     fs::File,
     io,
-    mem::{size_of, zeroed},
+    mem::{MaybeUninit, size_of, zeroed},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya::Pod;
 use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info};
-use limiter_common::contract::{Head, Settings};
+use limiter_common::contract::{Head, Revert, Settings};
 
 /// A `bpf(2)` call.
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<libc::c_long> {
@@ -166,6 +166,27 @@ pub(crate) fn update<K: Pod, V: Pod>(
     Ok(())
 }
 
+/// The value of a key of a map that is not per CPU; `None` when it has none. An LRU map does not take
+/// this for a use of the entry.
+pub(crate) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
+    let mut value = MaybeUninit::<V>::uninit();
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    unsafe {
+        let element = &mut attributes.__bindgen_anon_2;
+        element.map_fd = map.as_raw_fd() as u32;
+        element.key = std::ptr::from_ref(key) as u64;
+        element.__bindgen_anon_1.value = value.as_mut_ptr() as u64;
+    }
+    match bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attributes) {
+        // SAFETY: the kernel has written a value of the map, whose size is that of the type: pins of
+        // another layout are not opened. Any bits are one.
+        Ok(_) => Ok(Some(unsafe { value.assume_init() })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Empties a slot of an array of maps.
 pub(crate) fn remove(map: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
     let mut attributes = attributes();
@@ -245,9 +266,63 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Writes the settings of an epoch into the map of the [`Head`], and then by one store the epoch,
-/// which makes them those that packets go by.
-pub(crate) fn publish(map: BorrowedFd<'_>, epoch: u64, settings: Settings) -> io::Result<()> {
+/// Writes the settings of an epoch into the map of the [`Head`], when they are to be taken back, and
+/// then by one store the epoch, which makes them those that packets go by.
+pub(crate) fn publish(
+    map: BorrowedFd<'_>,
+    epoch: u64,
+    revert: Revert,
+    settings: Settings,
+) -> io::Result<()> {
+    with_head(map, |head| {
+        // SAFETY: the mapping is as long as the value. No packet reads this half of the settings
+        // until the epoch says so, and both words are only accessed as a whole, here and by the
+        // programs. What is said of taking back is about this epoch alone.
+        unsafe {
+            (&raw mut (*head).settings[epoch as usize & 1]).write(settings);
+            AtomicU64::from_ptr(&raw mut (*head).revert.0).store(revert.0, Ordering::Release);
+            AtomicU64::from_ptr(&raw mut (*head).epoch).store(epoch, Ordering::Release);
+        }
+    })
+}
+
+/// Makes what packets go by already the epoch that is written down.
+pub(crate) fn publish_epoch(map: BorrowedFd<'_>, epoch: u64) -> io::Result<()> {
+    with_head(map, |head| {
+        // SAFETY: as in `publish`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*head).epoch).store(epoch, Ordering::Release) };
+    })
+}
+
+/// A random number; 0 when the kernel has none to give yet.
+pub(crate) fn random() -> u32 {
+    let mut bytes = [0_u8; 4];
+    // SAFETY: memory for the result.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    u32::from_ne_bytes(bytes)
+}
+
+/// Changes when the policy in force is taken back.
+pub(crate) fn set_revert(map: BorrowedFd<'_>, revert: Revert) -> io::Result<()> {
+    with_head(map, |head| {
+        // SAFETY: as in `publish`.
+        unsafe {
+            AtomicU64::from_ptr(&raw mut (*head).revert.0).store(revert.0, Ordering::Release);
+        }
+    })
+}
+
+/// Nanoseconds of the monotonic clock, by which the programs go.
+pub(crate) fn monotonic() -> u64 {
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut time: libc::timespec = unsafe { zeroed() };
+    // SAFETY: memory for the result; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Maps the value of the map of the [`Head`] into memory while `change` changes it.
+fn with_head(map: BorrowedFd<'_>, change: impl FnOnce(*mut Head)) -> io::Result<()> {
     let length = size_of::<Head>();
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
@@ -257,15 +332,9 @@ pub(crate) fn publish(map: BorrowedFd<'_>, epoch: u64, settings: Settings) -> io
     if mapping == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    let head: *mut Head = mapping.cast();
-    // SAFETY: the mapping is page-aligned, as long as the value and unmapped after its use. No
-    // packet reads this half of the settings until the epoch says so, and the epoch is only
-    // accessed as a whole, here and by the programs.
-    unsafe {
-        (&raw mut (*head).settings[epoch as usize & 1]).write(settings);
-        AtomicU64::from_ptr(&raw mut (*head).epoch).store(epoch, Ordering::Release);
-        libc::munmap(mapping, length);
-    }
+    change(mapping.cast());
+    // SAFETY: the mapping made above, which nothing refers to any more.
+    unsafe { libc::munmap(mapping, length) };
     Ok(())
 }
 

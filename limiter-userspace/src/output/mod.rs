@@ -1,11 +1,18 @@
 //! What the command prints: one way to standard output, aligned text, and the JSON that scripts
 //! rely on.
 
+pub mod changes;
+pub mod explanation;
+pub mod file;
 pub mod limits;
+pub mod lists;
 pub mod number;
+pub mod setting;
+pub mod source;
 pub mod status;
 pub mod stream;
 pub mod table;
 pub mod timestamp;
 pub mod tone;
 pub mod top;
+pub mod verdict;

@@ -101,6 +101,19 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// A time to wait, to three digits below a second: `450us`, `12.3ms`, and from one on as
+/// [`duration`] writes it; what is not zero is never shown as zero.
+pub fn wait(wait: Duration) -> String {
+    let nanoseconds = wait.as_nanos();
+    match nanoseconds {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanoseconds}ns"),
+        1_000..1_000_000 => format!("{}us", nanoseconds / 1_000),
+        1_000_000..10_000_000 => format!("{:.1}ms", (nanoseconds / 100_000) as f64 / 10.0),
+        _ => duration(wait),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +164,22 @@ mod tests {
         assert_eq!(share(9_999_999.0, 10_000_000.0), "99.9%");
         assert_eq!(share(1.0, 1.0), "100.0%");
         assert_eq!(share(1.0, 0.0), "0.0%");
+    }
+
+    #[test]
+    fn a_wait_is_never_shown_as_none() {
+        for (nanoseconds, text) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (999, "999ns"),
+            (450_900, "450us"),
+            (1_290_000, "1.2ms"),
+            (9_999_999, "9.9ms"),
+            (12_345_678, "12ms"),
+            (83_000_000_000, "1m 23s"),
+        ] {
+            assert_eq!(wait(Duration::from_nanos(nanoseconds)), text);
+        }
     }
 
     #[test]

@@ -41,12 +41,16 @@ impl From<&Talker> for TopEntry {
 
 /// The name of a source: its address, with the prefix length unless it is a single one.
 pub fn source(talker: &Talker) -> String {
-    let Talker { address, prefix, .. } = talker;
+    name(talker.address, talker.prefix)
+}
+
+/// An address, with the prefix length unless it is a single one.
+pub fn name(address: IpAddr, prefix: u8) -> String {
     let bits = match address {
         IpAddr::V4(_) => 32,
         IpAddr::V6(_) => 128,
     };
-    if *prefix >= bits { address.to_string() } else { format!("{address}/{prefix}") }
+    if prefix >= bits { address.to_string() } else { format!("{address}/{prefix}") }
 }
 
 /// Prints sources in the order that they have: as JSON if that was asked for, otherwise as a table.

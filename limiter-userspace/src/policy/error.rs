@@ -1,7 +1,10 @@
 //! What is wrong with a policy or an edit of it.
 
 use ipnet::IpNet;
-use limiter_common::{limit::Limit, rate::Rate};
+use limiter_common::{
+    limit::{COLUMNS, INLINE, KEYED, LIMITS},
+    rate::Rate,
+};
 use thiserror::Error;
 
 use super::units::{ValueError, format_rate};
@@ -29,12 +32,13 @@ pub enum PolicyError {
         /// The name, quoted.
         name: String,
         /// The limit that was probably meant.
-        nearest: Option<&'static str>,
+        nearest: Option<String>,
+        /// The limits that there are.
+        known: Vec<String>,
     },
     /// A rate out of its bounds, see [`Rate::check`].
     #[error(
-        "a rate of {packets} packets in {period} ns is not between one packet in 366 days and \
-         {} packets per second",
+        "a rate of {packets} in {period} ns is not between one in 366 days and {} per second",
         Rate::MAX_PER_SECOND
     )]
     RateOutOfBounds {
@@ -76,30 +80,29 @@ pub enum PolicyError {
     },
     /// A new prefix length of sources with which an override would be within one.
     #[error(
-        "sources cannot be counted per /{length}: limit {} has a narrower override for {prefix}",
-        limit.name()
+        "sources cannot be counted per /{length}: limit {limit} has a narrower override for {prefix}"
     )]
     KeyPrefixTooWide {
         /// The limit that has the override.
-        limit: Limit,
+        limit: String,
         /// The override's prefix.
         prefix: IpNet,
         /// The prefix length asked for.
         length: u8,
     },
     /// The limit has no rate for sources without an override.
-    #[error("limit {} is not set", limit.name())]
+    #[error("limit {limit} is not set")]
     NotSet {
         /// The limit.
-        limit: Limit,
+        limit: String,
         /// How many overrides it has.
         overrides: usize,
     },
     /// The limit has no such override.
-    #[error("limit {} has no override for {prefix}", limit.name())]
+    #[error("limit {limit} has no override for {prefix}")]
     NoOverride {
         /// The limit.
-        limit: Limit,
+        limit: String,
         /// The prefix asked for.
         prefix: IpNet,
         /// Its overrides that are nearest to that, at most [`PolicyError::NEAREST`].
@@ -113,11 +116,123 @@ pub enum PolicyError {
         /// Why.
         cause: String,
     },
-    /// More different plans than can be numbered.
+    /// Numbers that an algorithm does not take.
+    #[error("{name} takes {bounds}")]
+    Algorithm {
+        /// Its name in a policy.
+        name: &'static str,
+        /// What it takes.
+        bounds: &'static str,
+    },
+    /// An edit of one rate where there are several.
+    #[error("limit {limit} has several layers")]
+    Layers {
+        /// The limit.
+        limit: String,
+    },
+    /// More limits than there are bits.
+    #[error(
+        "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
+    )]
+    TooManyLimits {
+        /// How many it has.
+        needed: usize,
+    },
+    /// More tenants than can be numbered.
+    #[error("the policy has {needed} tenants; {} are the most", limiter_common::limit::TENANTS)]
+    TooManyTenants {
+        /// How many it has.
+        needed: usize,
+    },
+    /// More limits about one packet than are asked.
+    #[error(
+        "{} limits that are not kept per source can be about one packet ({packet}): {}; {KEYED} are the most",
+        limits.len(), limits.join(", ")
+    )]
+    TooManyAtOnce {
+        /// The packet, in words.
+        packet: String,
+        /// The limits.
+        limits: Vec<String>,
+    },
+    /// More limits with overrides than a profile has room for.
+    #[error(
+        "limit {limit} has overrides, and {} others that are not kept per source have some already",
+        COLUMNS - INLINE
+    )]
+    TooManyColumns {
+        /// The limit.
+        limit: String,
+    },
+    /// More different profiles or meters than can be numbered.
     #[error("the policy has more than {most} different combinations of limits")]
-    TooManyPlans {
+    TooManyProfiles {
         /// How many there may be.
         most: u32,
+    },
+    /// A name that nothing has.
+    #[error("{what} {name} is used, but not defined")]
+    Undefined {
+        /// `set`, `tenant`, ...
+        what: &'static str,
+        /// The name, quoted.
+        name: String,
+    },
+    /// An override that is not about whole keys.
+    #[error(
+        "limit {limit} is not kept per source or tenant, so it can have no override for {whom}"
+    )]
+    OverrideOfKey {
+        /// The limit.
+        limit: String,
+        /// Whom it is for.
+        whom: String,
+    },
+    /// An override without one allowance for each layer, or of another algorithm.
+    #[error("the override of limit {limit} for {whom} does not fit its layers")]
+    OverrideShape {
+        /// The limit.
+        limit: String,
+        /// Whom it is for.
+        whom: String,
+    },
+    /// What is to be removed from a list is not in it.
+    #[error("{list} has no entry for {whom}")]
+    NotListed {
+        /// `allow`, `deny` or `penalty`.
+        list: &'static str,
+        /// Whom.
+        whom: String,
+        /// The entry of it that includes that.
+        within: Option<String>,
+    },
+    /// What is to be put on a list is on it already.
+    #[error("{list} has {by} already, which includes {prefix}")]
+    ListedAlready {
+        /// `allow`, `deny` or `penalty`.
+        list: &'static str,
+        /// Whom.
+        prefix: IpNet,
+        /// The entry that includes it, for ever.
+        by: String,
+    },
+    /// An entry that nothing would ever come to.
+    #[error("with {by} in allow, {entry} in {list} would never be used")]
+    NeverUsed {
+        /// `deny` or `penalty`.
+        list: &'static str,
+        /// Its entry.
+        entry: String,
+        /// The entry of `allow`.
+        by: String,
+    },
+    /// A burst that some packet does not fit into.
+    #[error("a burst of {burst} has no room for a packet that costs {least}")]
+    NoRoom {
+        /// The burst, as it is written.
+        burst: String,
+        /// The least that there has to be.
+        least: String,
     },
 }
 
@@ -132,14 +247,27 @@ impl PolicyError {
             | Self::RateOutOfBounds { .. }
             | Self::NoBurst
             | Self::BurstTooLong { .. }
+            | Self::NoRoom { .. }
             | Self::KeyPrefixTooLong { .. } => PolicyErrorKind::Usage,
             Self::OverrideTooNarrow { .. }
             | Self::KeyPrefixTooWide { .. }
             | Self::Document { .. }
-            | Self::TooManyPlans { .. } => PolicyErrorKind::Invalid,
-            Self::UnknownLimit { .. } | Self::NotSet { .. } | Self::NoOverride { .. } => {
-                PolicyErrorKind::NotFound
-            }
+            | Self::Algorithm { .. }
+            | Self::Layers { .. }
+            | Self::TooManyLimits { .. }
+            | Self::TooManyTenants { .. }
+            | Self::TooManyAtOnce { .. }
+            | Self::TooManyColumns { .. }
+            | Self::TooManyProfiles { .. }
+            | Self::Undefined { .. }
+            | Self::OverrideOfKey { .. }
+            | Self::OverrideShape { .. }
+            | Self::ListedAlready { .. }
+            | Self::NeverUsed { .. } => PolicyErrorKind::Invalid,
+            Self::UnknownLimit { .. }
+            | Self::NotSet { .. }
+            | Self::NoOverride { .. }
+            | Self::NotListed { .. } => PolicyErrorKind::NotFound,
         }
     }
 
@@ -148,8 +276,8 @@ impl PolicyError {
         Some(match self {
             Self::Value(error) => error.remedy(),
             Self::UnknownLimit { nearest: Some(nearest), .. } => format!("did you mean {nearest}?"),
-            Self::UnknownLimit { nearest: None, .. } => {
-                format!("the limits are {}", Limit::ALL.map(Limit::name).join(", "))
+            Self::UnknownLimit { nearest: None, known, .. } => {
+                format!("the limits are {}", known.join(", "))
             }
             Self::RateOutOfBounds { .. } => {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
@@ -164,23 +292,20 @@ impl PolicyError {
                 let option =
                     if prefix.addr().is_ipv4() { "--ipv4-prefix" } else { "--ipv6-prefix" };
                 format!(
-                    "an override has to be /{length} or wider, such as {wide}; or attach again \
-                     with {option} {}",
+                    "give /{length} or wider, such as {wide}; or attach again with {option} {}",
                     prefix.prefix_len()
                 )
             }
             Self::KeyPrefixTooWide { limit, prefix, .. } => format!(
-                "remove it first: limiter limit del {} --src {prefix}; or give /{} or longer",
-                limit.name(),
+                "remove it first: limiter limit del {limit} --src {prefix}; or give /{} or longer",
                 prefix.prefix_len()
             ),
             Self::NotSet { limit, overrides: 0 } => {
-                format!("set it with: limiter limit set {} --rate RATE", limit.name())
+                format!("set it with: limiter limit set {limit} --rate RATE")
             }
             Self::NotSet { limit, overrides } => format!(
-                "it has overrides only ({overrides}); remove them by: limiter limit del {} --src \
-                 PREFIX",
-                limit.name()
+                "it has overrides only ({overrides}); remove them by: limiter limit del {limit} --src \
+                 PREFIX"
             ),
             Self::NoOverride { total: 0, .. } => "it has no overrides at all".to_owned(),
             Self::NoOverride { nearest, total, .. } => {
@@ -197,7 +322,32 @@ impl PolicyError {
                  limiter detach --all, attach again, and set the limits anew"
                     .to_owned()
             }
-            Self::TooManyPlans { .. } => return None,
+            Self::Layers { .. } => {
+                "change it in the document: `limiter policy show`, then `limiter policy apply FILE`"
+                    .to_owned()
+            }
+            Self::NotListed { within: Some(within), .. } => {
+                format!("it has {within}, which can only be deleted as a whole")
+            }
+            Self::NotListed { list, .. } => format!("`limiter {list} list` shows what it has"),
+            Self::ListedAlready { list, by, .. } => {
+                format!("nothing has to be done; `limiter {list} list` shows {by}")
+            }
+            Self::NeverUsed { .. } => {
+                "`allow` is asked first: remove one of the two from its list first, or allow for a \
+                 time, with `--for`"
+                    .to_owned()
+            }
+            Self::NoRoom { least, .. } => format!("give at least {least}"),
+            Self::TooManyAtOnce { .. } => "give some of them a narrower `match`".to_owned(),
+            Self::Algorithm { .. }
+            | Self::TooManyLimits { .. }
+            | Self::TooManyTenants { .. }
+            | Self::TooManyColumns { .. }
+            | Self::TooManyProfiles { .. }
+            | Self::Undefined { .. }
+            | Self::OverrideOfKey { .. }
+            | Self::OverrideShape { .. } => return None,
         })
     }
 }

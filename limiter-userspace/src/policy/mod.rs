@@ -1,18 +1,26 @@
 //! Policy: what an operator wants, from the words of the command line to the tables of the kernel.
 //!
-//! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy with its
-//! edits, [`document`] the form in which it is stored, and [`compile`](mod@compile) what the
-//! datapath is given.
+//! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy, [`edit`] and
+//! [`edit_lists`] are its edits, [`spec`] is the document that operators write, and [`tables`] what
+//! the datapath is given.
 
-pub mod compile;
-pub mod document;
+pub mod allowance;
+pub mod builtin;
+pub mod count;
+pub mod edit;
+pub mod edit_lists;
 pub mod error;
 pub mod model;
-pub mod name;
 mod nearest;
+pub mod session;
+pub mod spec;
+pub mod tables;
 pub mod units;
 
-pub use compile::{Compiled, compile};
+pub use allowance::Bucket;
+pub use builtin::Builtin;
+pub use edit_lists::List;
 pub use error::{PolicyError, PolicyErrorKind};
-pub use model::{Bucket, KeyPrefix, LimitPolicy, Policy};
-pub use name::limit_by_name;
+pub use model::{KeyPrefix, Policy};
+pub use session::Session;
+pub use tables::{Context, Held, Tables, compile, tallies};

@@ -1,85 +1,63 @@
-//! The policy and its edits.
+//! The policy: what an operator means, with every value understood.
+//!
+//! Nothing here knows the form that it was written in (see `spec`) or the tables that it becomes
+//! (see `tables`). Sets that were read from files are here with what was in them.
+//!
+//! Nothing here is checked either: a policy that came from `spec` is, one that was put together by
+//! hand or read back from storage is only as good as whoever made it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use ipnet::IpNet;
-use limiter_common::{
-    gcra::Gcra,
-    limit::{LIMITS, Limit},
-    rate::{Rate, RateError},
-};
+use limiter_common::rate::Rate;
 use serde::{Deserialize, Serialize};
 
 use super::{error::PolicyError, units::prefix::check_prefix};
 
-/// What all limits admit to whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A whole policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Policy {
+    /// Whether anything is dropped at all.
+    pub mode: GlobalMode,
     /// What of an address makes a source.
     pub key_prefix: KeyPrefix,
-    limits: [LimitPolicy; LIMITS],
+    /// Named sets of prefixes, for `match`, `allow` and `deny`; each sorted, without duplicates.
+    pub sets: BTreeMap<String, Vec<IpNet>>,
+    /// Named groups of prefixes, each sorted, without duplicates; the longest prefix decides whose
+    /// a source is.
+    pub tenants: BTreeMap<String, Vec<IpNet>>,
+    /// Names for ports.
+    pub services: BTreeMap<String, Service>,
+    /// Never limited, never penalised.
+    pub allow: Vec<Listed>,
+    /// Dropped.
+    pub deny: Vec<Listed>,
+    /// Sources that were blocked by hand until a time (`limiter penalty add`).
+    pub penalties: Vec<Listed>,
+    /// The limits, in the order in which they were written; at most 64.
+    pub limits: Vec<Limit>,
+}
+
+/// Whether a policy drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GlobalMode {
+    /// Each limit as its own [`Mode`] says.
+    #[default]
+    Enforce,
+    /// Nothing is dropped; what would be is counted.
+    Monitor,
 }
 
 /// The prefix lengths that make a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyPrefix {
     /// Of IPv4, 0 to 32.
     pub ipv4: u8,
     /// Of IPv6, 0 to 128.
     pub ipv6: u8,
-}
-
-/// What one limit admits to whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitPolicy {
-    /// For sources without an override; `None` for no limit.
-    pub default: Option<Bucket>,
-    /// For the sources within a prefix; the longest that contains a source holds for it.
-    pub overrides: BTreeMap<IpNet, Bucket>,
-}
-
-impl LimitPolicy {
-    /// Whether no source is limited.
-    pub fn is_off(&self) -> bool {
-        self.default.is_none() && self.overrides.is_empty()
-    }
-}
-
-/// A rate and a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bucket {
-    /// What is admitted in the long run.
-    pub rate: Rate,
-    /// Packets admitted at once after a rest, at least 1.
-    pub burst: u64,
-}
-
-impl Bucket {
-    /// A bucket that the datapath can keep.
-    ///
-    /// # Errors
-    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or
-    /// [`PolicyError::BurstTooLong`].
-    pub fn new(rate: Rate, burst: u64) -> Result<Self, PolicyError> {
-        let bucket = Self { rate, burst };
-        bucket.gcra().map(|_| bucket)
-    }
-
-    /// The parameters that the datapath keeps it with.
-    pub(super) fn gcra(self) -> Result<Gcra, PolicyError> {
-        let Self { rate, burst } = self;
-        rate.bucket(burst).map_err(|error| match error {
-            RateError::Zero | RateError::TooFast | RateError::TooSlow => {
-                PolicyError::RateOutOfBounds { packets: rate.packets, period: rate.period }
-            }
-            RateError::NoBurst => PolicyError::NoBurst,
-            RateError::BurstTooLong => {
-                let interval = rate.bucket(1).map_or(Gcra::MAX_DEPTH, |gcra| gcra.interval);
-                PolicyError::BurstTooLong { rate, burst, largest: Gcra::MAX_DEPTH / interval }
-            }
-        })
-    }
 }
 
 impl Default for KeyPrefix {
@@ -89,15 +67,11 @@ impl Default for KeyPrefix {
 }
 
 impl KeyPrefix {
-    /// The length that makes a source of the family of `prefix`.
-    pub const fn length_for(self, prefix: &IpNet) -> u8 {
-        match prefix {
-            IpNet::V4(_) => self.ipv4,
-            IpNet::V6(_) => self.ipv6,
-        }
-    }
-
-    fn check(self) -> Result<(), PolicyError> {
+    /// Whether these are lengths that addresses have.
+    ///
+    /// # Errors
+    /// [`PolicyError::KeyPrefixTooLong`].
+    pub fn check(self) -> Result<(), PolicyError> {
         for (family, length, bits) in [("IPv4", self.ipv4, 32), ("IPv6", self.ipv6, 128)] {
             if length > bits {
                 return Err(PolicyError::KeyPrefixTooLong { family, length, bits });
@@ -106,7 +80,12 @@ impl KeyPrefix {
         Ok(())
     }
 
-    fn check_override(self, prefix: IpNet) -> Result<(), PolicyError> {
+    /// Whether sources can be told by a prefix: one that is no narrower than a source, without host
+    /// bits.
+    ///
+    /// # Errors
+    /// [`PolicyError::OverrideTooNarrow`], or [`PolicyError::Value`] for a prefix with host bits.
+    pub fn check_source(self, prefix: IpNet) -> Result<(), PolicyError> {
         check_prefix(prefix)?;
         let length = self.length_for(&prefix);
         if prefix.prefix_len() > length {
@@ -114,117 +93,390 @@ impl KeyPrefix {
         }
         Ok(())
     }
+
+    /// The length that makes a source of the family of `prefix`.
+    pub const fn length_for(self, prefix: &IpNet) -> u8 {
+        match prefix {
+            IpNet::V4(_) => self.ipv4,
+            IpNet::V6(_) => self.ipv6,
+        }
+    }
 }
 
-impl Policy {
-    /// The policy of one limit.
-    pub const fn limit(&self, limit: Limit) -> &LimitPolicy {
-        &self.limits[limit.index()]
+/// An entry of `allow`, of `deny` or of the penalties.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// Whom it is about.
+    pub whom: Whom,
+    /// Until when it holds, in seconds of Unix time; `None` for ever.
+    pub until: Option<u64>,
+}
+
+/// Addresses, by the name of a set or as a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whom {
+    /// A set of [`Policy::sets`].
+    Set(String),
+    /// A prefix without host bits.
+    Prefix(IpNet),
+}
+
+/// What a name for ports stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// IANA protocol numbers.
+    pub protocols: Vec<u8>,
+    /// Destination ports; none for those without ports.
+    pub ports: Vec<RangeInclusive<u16>>,
+}
+
+/// A limit: which packets, counted how, per what, how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Unique in the policy: 1 to 32 of `a`-`z`, `0`-`9`, `_` and `-`.
+    pub name: String,
+    /// Which packets.
+    pub matching: Match,
+    /// Per what.
+    pub key: Key,
+    /// What of a packet is counted.
+    pub count: Count,
+    /// Whether it drops.
+    pub mode: Mode,
+    /// What it admits, all of which must; empty when only overrides admit anything in particular
+    /// (then sources without an override are not limited).
+    pub layers: Vec<Layer>,
+    /// Counted beside the live one, never enforced; its algorithm is that of the first layer.
+    pub candidate: Option<Allowance>,
+    /// What becomes of a source that stays over the limit.
+    pub penalty: Option<Penalty>,
+    /// What it admits to some instead.
+    pub overrides: Vec<Override>,
+}
+
+/// Whether a limit drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// What is over the limit is dropped.
+    #[default]
+    Enforce,
+    /// What would be dropped is counted and passed.
+    Monitor,
+    /// Nothing is counted.
+    Off,
+}
+
+impl Mode {
+    /// The word of a document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Monitor => "monitor",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// A rate of a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// What it admits.
+    pub allowance: Allowance,
+    /// A key of its own, in a ladder; `None` for that of the limit.
+    pub key: Option<Key>,
+}
+
+/// What packets must share to be counted together; without parts, one state for all packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// At most one of each kind, and of [`KeyPart::Source`] and [`KeyPart::SourcePrefix`] at most
+    /// one.
+    pub parts: Vec<KeyPart>,
+}
+
+/// A part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum KeyPart {
+    /// The source address, masked to [`Policy::key_prefix`].
+    Source,
+    /// The source address, masked to lengths of its own: `source/24` is IPv4 /24 and IPv6 as in
+    /// [`Policy::key_prefix`]; `source/48` (above 32) is IPv6 /48 and IPv4 /32.
+    SourcePrefix {
+        /// Of IPv4, 0 to 32.
+        ipv4: u8,
+        /// Of IPv6, 0 to 128.
+        ipv6: u8,
+    },
+    /// The destination address, whole.
+    Destination,
+    /// The destination port; 0 for packets without ports.
+    DestinationPort,
+    /// Addresses, ports and protocol.
+    Connection,
+    /// The tenant of the source; packets of no tenant are not limited.
+    Tenant,
+    /// The interface that the packet came in by.
+    Interface,
+}
+
+/// What of a packet is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Count {
+    /// 1 for each packet.
+    #[default]
+    Packets,
+    /// The bytes of the frame, from the Ethernet header on.
+    Bytes,
+    /// 1 for the first packet of a connection, 0 for the others.
+    Connections,
+    /// 1 for a SYN without ACK, 0 for the others.
+    Syns,
+    /// By the kind of the packet.
+    Weighted(Costs),
+}
+
+/// The cost of a packet by its kind: the first of [`PacketKind`], in their order, that is in
+/// `by_kind` and fits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Of packets of no kind in `by_kind`, 1 to 65535.
+    pub default: u16,
+    /// Of packets of a kind, 1 to 65535.
+    pub by_kind: BTreeMap<PacketKind, u16>,
+}
+
+/// Kinds of packets that cost differently, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacketKind {
+    /// A fragment, the first one too.
+    Fragment,
+    /// TCP with SYN and without ACK.
+    Syn,
+    /// ICMP and ICMPv6.
+    Icmp,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// How much, by which algorithm. Costs are in what the limit counts: packets, bytes, ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Allowance {
+    /// A bucket that fills with `rate` and holds `burst`.
+    TokenBucket {
+        /// What is admitted in the long run.
+        #[serde(with = "RateFields")]
+        rate: Rate,
+        /// What is admitted at once after a rest, at least 1.
+        burst: u64,
+    },
+    /// A virtual queue that drains with `rate` and holds `depth`.
+    LeakyBucket {
+        /// The outflow.
+        #[serde(with = "RateFields")]
+        rate: Rate,
+        /// What the queue holds, at least 1.
+        depth: u64,
+    },
+    /// The generic cell rate algorithm (ITU-T I.371).
+    Gcra {
+        /// What is admitted in the long run; its inverse is the increment T.
+        #[serde(with = "RateFields")]
+        rate: Rate,
+        /// How much earlier than its time a packet may come, the limit tau, in ns.
+        tolerance: u64,
+    },
+    /// So much in each window from a multiple of its length to the next.
+    FixedWindow {
+        /// What a window admits, at least 1.
+        limit: u64,
+        /// The length of a window in ns, at least 1.
+        window: u64,
+    },
+    /// So much in a window that moves with the time, by two counters.
+    SlidingWindow {
+        /// What a window admits, at least 1.
+        limit: u64,
+        /// The length of the window in ns, at least 1.
+        window: u64,
+    },
+    /// So much in a window that moves with the time, exactly.
+    SlidingLog {
+        /// What a window admits, 1 to 128.
+        limit: u64,
+        /// The length of the window in ns, at least 1.
+        window: u64,
+    },
+    /// So many open connections at once.
+    Concurrent {
+        /// Open connections, 1 to 128.
+        limit: u64,
+        /// After how long without a packet a connection counts as closed, in ns, at least 1.
+        idle: u64,
+    },
+}
+
+/// The fields of a [`Rate`], which is of a crate without serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Rate", deny_unknown_fields)]
+struct RateFields {
+    packets: u64,
+    period: u64,
+}
+
+/// Which packets: all that is given must hold; an empty list says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Match {
+    /// IANA protocol numbers, one of which it must be.
+    pub protocols: Vec<u8>,
+    /// Destination ports, in one of which it must be.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Flags of TCP.
+    pub tcp_flags: Option<TcpFlags>,
+    /// Types of ICMP or ICMPv6, one of which it must be.
+    pub icmp_types: Vec<u8>,
+    /// `true` for only fragments, `false` for none.
+    pub fragments: Option<bool>,
+    /// Bytes of the frame, from the Ethernet header on.
+    pub length: Option<RangeInclusive<u16>>,
+    /// Names of interfaces, by one of which it must come in.
+    pub interfaces: Vec<String>,
+    /// In one of which the source must be.
+    pub sources: Vec<Whom>,
+    /// In one of which the destination must be.
+    pub destinations: Vec<Whom>,
+    /// In none of which the source may be.
+    pub except_sources: Vec<Whom>,
+    /// In none of which the destination may be.
+    pub except_destinations: Vec<Whom>,
+    /// The service that protocols and ports came from, so that it is shown as written.
+    pub service: Option<String>,
+}
+
+/// Bits of the flags byte of TCP (FIN is 0x01, CWR 0x80).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpFlags {
+    /// Bits that must be set.
+    pub set: u8,
+    /// Bits that must not; none of `set`.
+    pub clear: u8,
+}
+
+/// The block of a source that stays over a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Penalty {
+    /// How long over the limit until it is blocked, in ns.
+    pub after: u64,
+    /// How long it is blocked the first time, in ns, at least 1.
+    pub block: u64,
+    /// How many times as long each next time, 1 to 10.
+    pub backoff: u32,
+    /// The longest block, in ns, at least `block`.
+    pub max: u64,
+}
+
+impl Match {
+    /// How many things are asked about.
+    const fn conditions(&self) -> usize {
+        !self.protocols.is_empty() as usize
+            + !self.ports.is_empty() as usize
+            + self.tcp_flags.is_some() as usize
+            + !self.icmp_types.is_empty() as usize
+            + self.fragments.is_some() as usize
+            + self.length.is_some() as usize
+            + !self.interfaces.is_empty() as usize
+            + !self.sources.is_empty() as usize
+            + !self.destinations.is_empty() as usize
+            + !self.except_sources.is_empty() as usize
+            + !self.except_destinations.is_empty() as usize
+    }
+}
+
+impl Limit {
+    /// How many things of a packet it asks about, what it counts being one.
+    pub(super) const fn conditions(&self) -> usize {
+        let counts = matches!(self.count, Count::Syns | Count::Connections);
+        self.matching.conditions() + counts as usize
+    }
+}
+
+impl Limit {
+    /// What a layer is called where each has a line: the first one as the limit.
+    pub fn name_of_layer(&self, layer: usize) -> String {
+        if layer == 0 { self.name.clone() } else { format!("{} (layer {})", self.name, layer + 1) }
     }
 
-    /// The policy of one limit, to be changed unchecked; see [`check`](Self::check).
-    pub const fn limit_mut(&mut self, limit: Limit) -> &mut LimitPolicy {
-        &mut self.limits[limit.index()]
+    /// What the candidate is called where it has a line.
+    pub fn name_of_candidate(&self) -> String {
+        format!("{} (candidate)", self.name)
     }
+}
 
-    /// Checks all of it.
-    ///
-    /// # Errors
-    /// The first thing that is wrong.
-    pub fn check(&self) -> Result<(), PolicyError> {
-        self.key_prefix.check()?;
-        for limit in &self.limits {
-            if let Some(bucket) = limit.default {
-                bucket.gcra()?;
+impl fmt::Display for Key {
+    /// As in a policy, the parts joined by `+`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.parts.is_empty() {
+            return f.write_str("all");
+        }
+        for (place, part) in self.parts.iter().enumerate() {
+            if place > 0 {
+                f.write_str("+")?;
             }
-            for (&prefix, bucket) in &limit.overrides {
-                self.key_prefix.check_override(prefix)?;
-                bucket.gcra()?;
+            match part {
+                KeyPart::Source => f.write_str("source")?,
+                KeyPart::SourcePrefix { ipv4, ipv6 } => write!(f, "source/{ipv4},{ipv6}")?,
+                KeyPart::Destination => f.write_str("destination")?,
+                KeyPart::DestinationPort => f.write_str("destination_port")?,
+                KeyPart::Connection => f.write_str("connection")?,
+                KeyPart::Tenant => f.write_str("tenant")?,
+                KeyPart::Interface => f.write_str("interface")?,
             }
         }
         Ok(())
     }
+}
 
-    /// Sets what a limit admits to sources without an override.
-    ///
-    /// # Errors
-    /// See [`Bucket::new`].
-    pub fn set_default(&mut self, limit: Limit, bucket: Bucket) -> Result<(), PolicyError> {
-        bucket.gcra()?;
-        self.limit_mut(limit).default = Some(bucket);
-        Ok(())
-    }
-
-    /// Sets what a limit admits to each source within `prefix`.
-    ///
-    /// # Errors
-    /// See [`Bucket::new`]; and [`PolicyError::OverrideTooNarrow`], or [`PolicyError::Value`] for a
-    /// prefix with host bits.
-    pub fn set_override(
-        &mut self,
-        limit: Limit,
-        prefix: IpNet,
-        bucket: Bucket,
-    ) -> Result<(), PolicyError> {
-        self.key_prefix.check_override(prefix)?;
-        bucket.gcra()?;
-        self.limit_mut(limit).overrides.insert(prefix, bucket);
-        Ok(())
-    }
-
-    /// Removes what a limit admits to sources without an override; its overrides stay.
-    ///
-    /// # Errors
-    /// [`PolicyError::NotSet`].
-    pub fn del_default(&mut self, limit: Limit) -> Result<Bucket, PolicyError> {
-        let LimitPolicy { default, overrides } = self.limit_mut(limit);
-        default.take().ok_or(PolicyError::NotSet { limit, overrides: overrides.len() })
-    }
-
-    /// Removes an override of a limit.
-    ///
-    /// # Errors
-    /// [`PolicyError::NoOverride`], with the overrides that are nearest.
-    pub fn del_override(&mut self, limit: Limit, prefix: IpNet) -> Result<Bucket, PolicyError> {
-        let overrides = &mut self.limit_mut(limit).overrides;
-        overrides.remove(&prefix).ok_or_else(|| {
-            let mut nearest: Vec<_> = overrides.keys().copied().collect();
-            let total = nearest.len();
-            nearest.sort_by_key(|&other| std::cmp::Reverse(bits_in_common(prefix, other)));
-            nearest.truncate(PolicyError::NEAREST);
-            PolicyError::NoOverride { limit, prefix, nearest, total }
-        })
-    }
-
-    /// Sets what of an address makes a source.
-    ///
-    /// # Errors
-    /// [`PolicyError::KeyPrefixTooLong`], or [`PolicyError::KeyPrefixTooWide`] when an override
-    /// would be within a source.
-    pub fn set_key_prefix(&mut self, key_prefix: KeyPrefix) -> Result<(), PolicyError> {
-        key_prefix.check()?;
-        for limit in Limit::ALL {
-            for &prefix in self.limit(limit).overrides.keys() {
-                let length = key_prefix.length_for(&prefix);
-                if prefix.prefix_len() > length {
-                    return Err(PolicyError::KeyPrefixTooWide { limit, prefix, length });
-                }
-            }
+impl fmt::Display for OverrideWhom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(prefix) => write!(f, "{prefix}"),
+            Self::Tenant(name) => write!(f, "tenant {name}"),
         }
-        self.key_prefix = key_prefix;
-        Ok(())
     }
 }
 
-/// Leading bits that two prefixes share; `None` for those of different families.
-fn bits_in_common(a: IpNet, b: IpNet) -> Option<u32> {
-    let differing = match (a, b) {
-        (IpNet::V4(a), IpNet::V4(b)) => (a.addr().to_bits() ^ b.addr().to_bits()).leading_zeros(),
-        (IpNet::V6(a), IpNet::V6(b)) => (a.addr().to_bits() ^ b.addr().to_bits()).leading_zeros(),
-        _ => return None,
-    };
-    Some(differing.min(a.prefix_len().into()).min(b.prefix_len().into()))
+/// What a limit admits to some instead of its layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    /// To whom.
+    pub whom: OverrideWhom,
+    /// One for each layer of the limit; `None`: not limited.
+    pub layers: Option<Vec<Allowance>>,
 }
 
-#[cfg(test)]
-mod tests;
+/// To whom a limit admits something else.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverrideWhom {
+    /// To each key within a prefix of source addresses; the longest decides.
+    Prefix(IpNet),
+    /// To each key of a tenant of [`Policy::tenants`].
+    Tenant(String),
+}

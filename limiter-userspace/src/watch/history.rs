@@ -2,13 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use limiter_common::{
-    contract::{LimitTally, Tally},
-    limit::LIMITS,
-    reason::REASONS,
-};
+use limiter_common::{contract::Tally, reason::REASONS};
 
-use crate::datapath::snapshot::{InterfaceStatistics, Snapshot};
+use crate::datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot};
 
 /// Two readings closer together than this give no rate.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -52,11 +48,13 @@ impl Split {
 }
 
 /// What a limit admitted and refused per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitRate {
+    /// Its name.
+    pub name: String,
     /// What was charged to it.
     pub conform: Flow,
-    /// What was dropped because of it.
+    /// What it refused.
     pub exceed: Flow,
 }
 
@@ -71,8 +69,8 @@ pub struct Rates {
     pub interfaces: Vec<Option<Split>>,
     /// Frames by [`Reason::index`](limiter_common::reason::Reason::index).
     pub reasons: [Flow; REASONS],
-    /// Limits by [`Limit::index`](limiter_common::limit::Limit::index).
-    pub limits: [LimitRate; LIMITS],
+    /// Each limit of the later reading, in its order.
+    pub limits: Vec<LimitRate>,
 }
 
 impl Rates {
@@ -96,17 +94,22 @@ impl Rates {
             reasons: std::array::from_fn(|place| {
                 Flow::between(before.reasons[place], now.reasons[place], seconds)
             }),
-            limits: std::array::from_fn(|place| {
-                limit(before.limits[place], now.limits[place], seconds)
-            }),
+            limits: now.limits.iter().map(|now| limit(before, now, seconds)).collect(),
         }
+    }
+
+    /// The rate of a limit, by its name.
+    pub fn limit(&self, name: &str) -> Option<&LimitRate> {
+        self.limits.iter().find(|limit| limit.name == name)
     }
 }
 
-fn limit(before: LimitTally, now: LimitTally, seconds: f64) -> LimitRate {
+fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
+    let (before, after) = (before.tally(&now.name), now.tally);
     LimitRate {
-        conform: Flow::between(before.conform, now.conform, seconds),
-        exceed: Flow::between(before.exceed, now.exceed, seconds),
+        name: now.name.clone(),
+        conform: Flow::between(before.conform, after.conform, seconds),
+        exceed: Flow::between(before.exceed, after.exceed, seconds),
     }
 }
 
@@ -192,9 +195,9 @@ mod tests {
         let mut reasons = [Tally::default(); REASONS];
         for interface in interfaces {
             reasons[Reason::Conform.index()].packets += interface.passed.packets;
-            reasons[Reason::SourceExceed.index()].packets += interface.dropped.packets;
+            reasons[Reason::Exceed.index()].packets += interface.dropped.packets;
         }
-        let limits = [LimitTally::default(); LIMITS];
+        let limits = Vec::new();
         Snapshot { taken, interfaces: interfaces.to_vec(), reasons, limits }
     }
 

@@ -5,14 +5,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use limiter_common::{
-    limit::Limit,
-    reason::{REASONS, Reason},
-};
+use limiter_common::reason::REASONS;
 use serde::{Serialize, Serializer};
 
 use super::{
-    history::{Flow, Rates, Split},
+    history::{Flow, LimitRate, Rates, Split},
     talkers::Ranked,
     view::View,
 };
@@ -64,21 +61,28 @@ fn table(view: &View, now: SystemTime) -> Table {
     let mut columns = vec![Column::left("TIME").width(20)];
     columns.extend(["PASSED/S", "DROPPED/S"].map(|title| Column::right(title).width(9)));
     columns.extend(["PASSED", "DROPPED"].map(|title| Column::right(title).width(11)));
-    columns.extend(
-        Limit::ALL
-            .map(|limit| Column::right(Reason::exceed(limit).name().to_uppercase()).width(10)),
-    );
+    columns.push(Column::left("TOP EXCEEDED LIMIT").width(20));
     columns.push(Column::left("TOP DROPPED SOURCE"));
     let mut table = Table::new(columns);
     let mut row: Vec<Cell> = vec![utc(now).into()];
     if let Some(Rates { total: Split { passed, dropped }, limits, .. }) = view.history.rates() {
         row.extend([passed, dropped].map(|flow| scaled(flow.packets).into()));
         row.extend([passed, dropped].map(|flow| bit_rate(flow.bytes).into()));
-        row.extend(limits.iter().map(|limit| Cell::from(scaled(limit.exceed.packets))));
+        row.push(most_exceeded(limits).into());
         row.push(worst(view).into());
     }
     table.row(row);
     table
+}
+
+fn most_exceeded(limits: &[LimitRate]) -> String {
+    let exceeds = |limit: &&LimitRate| limit.exceed.packets > 0.0;
+    let most =
+        limits.iter().filter(exceeds).max_by(|a, b| a.exceed.packets.total_cmp(&b.exceed.packets));
+    most.map_or_else(
+        || "-".to_owned(),
+        |limit| format!("{} {}/s", limit.name, scaled(limit.exceed.packets)),
+    )
 }
 
 fn worst(view: &View) -> String {
@@ -129,7 +133,7 @@ struct FlowRecord {
 
 #[derive(Serialize)]
 struct LimitRecord {
-    name: &'static str,
+    name: String,
     conform: f64,
     exceed: f64,
 }
@@ -166,10 +170,10 @@ impl RatesRecord {
             passed: split.map(|split| split.passed.into()),
             dropped: split.map(|split| split.dropped.into()),
         };
-        let limit = |limit: Limit| LimitRecord {
-            name: limit.name(),
-            conform: rounded(rates.limits[limit.index()].conform.packets),
-            exceed: rounded(rates.limits[limit.index()].exceed.packets),
+        let limit = |limit: &LimitRate| LimitRecord {
+            name: limit.name.clone(),
+            conform: rounded(limit.conform.packets),
+            exceed: rounded(limit.exceed.packets),
         };
         Self {
             seconds: rounded(rates.elapsed.as_secs_f64()),
@@ -177,7 +181,7 @@ impl RatesRecord {
             dropped: rates.total.dropped.into(),
             interfaces: names.zip(&rates.interfaces).map(interface).collect(),
             reasons: ReasonRecord(rates.reasons),
-            limits: Limit::ALL.map(limit).into(),
+            limits: rates.limits.iter().map(limit).collect(),
         }
     }
 }
@@ -208,3 +212,6 @@ impl Serialize for ReasonRecord {
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,10 +251,10 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["schema"], "limiter.status/1");
         assert!(line["interfaces"][0]["packets"]["passed"].is_u64());
-        assert!(line["reasons"]["source_exceed"].is_u64());
+        assert!(line["reasons"]["exceed"].is_u64());
         assert!(line["sources"]["capacity"].is_u64());
         assert!(line["rates"]["dropped"]["packets"].as_f64().unwrap() > 0.0, "{text}");
-        assert!(line["rates"]["reasons"]["source_exceed"].as_f64().unwrap() > 0.0);
+        assert!(line["rates"]["reasons"]["exceed"].as_f64().unwrap() > 0.0);
         assert_eq!(line["rates"]["limits"][2]["name"], "source");
         assert!(line["top"][0]["source"].is_string());
         assert!(line["top"][0]["dropped_per_second"].as_f64().unwrap() > 0.0);

@@ -86,12 +86,20 @@ fn status_top_and_watch_print_text() {
     for part in ["eth0", "native", "source", "syn", "connection", "4,096"] {
         assert!(status.contains(part), "no {part} in:\n{status}");
     }
+    let tables: Vec<_> = status.lines().skip_while(|line| !line.starts_with("TABLE")).collect();
+    let names = tables.iter().map(|line| line.split(' ').next().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["TABLE", "sources", "buckets", "all"], "{status}");
     bench.done("top");
     bench.done("top -n 3");
     let watch = bench.done("watch --once --interval 50ms").stdout;
     assert!((1..=2).contains(&watch.lines().count()), "{watch}");
     let watch = bench.done("watch --for 200ms --interval 50ms").stdout;
     assert!(watch.lines().count() >= 3, "{watch}");
+    assert_eq!(
+        watch.lines().next().unwrap(),
+        "TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  \
+         TOP EXCEEDED LIMIT    TOP DROPPED SOURCE"
+    );
     for text in [&status, &watch] {
         assert!(!text.contains('\u{1b}'), "colour where there is no terminal: {text:?}");
     }
@@ -132,9 +140,18 @@ fn another_directory_is_another_instance() {
 #[test]
 fn help_and_version_are_data() {
     let bench = Bench::new();
-    for command in
-        ["--help", "help", "attach --help", "limit --help", "limit set --help", "watch --help"]
-    {
+    for command in [
+        "--help",
+        "help",
+        "attach --help",
+        "limit --help",
+        "limit set --help",
+        "policy --help",
+        "policy apply --help",
+        "allow add --help",
+        "penalty --help",
+        "watch --help",
+    ] {
         let outcome = bench.done(command);
         assert!(outcome.stdout.contains("Usage: limiter"), "{outcome}");
         assert_eq!(outcome.stderr, "", "{outcome}");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use limiter_common::{limit::Limit, reason::Reason};
+use limiter_common::reason::Reason;
 use limiter_tests::{packet::Frame, traffic::Sender};
+use limiter_userspace::policy::Builtin;
 use serde_json::{Value, json};
 
 use super::{Bench, SMALL};
@@ -48,6 +49,7 @@ fn status_shape() -> Value {
         "interfaces": [{ "name": "text", "mode": "text", "packets": verdicts, "bytes": verdicts }],
         "limits": [{ "name": "text", "conform": "count", "exceed": "count" }],
         "sources": { "tracked": "count", "capacity": "count" },
+        "buckets": { "tracked": "count", "capacity": "count" },
     })
 }
 
@@ -64,7 +66,7 @@ fn limit_shape() -> Value {
 }
 
 /// Sends so many datagrams from a source to the router, quickly.
-fn send(bench: &Bench, source: [u8; 4], packets: u64) {
+pub(super) fn send(bench: &Bench, source: [u8; 4], packets: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let frame = Frame::udp(source, to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
     let rate = 10_000;
@@ -85,6 +87,9 @@ fn status_accounts_for_every_frame() {
     assert_eq!(status["interfaces"][0]["name"], "eth0");
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["sources"]["capacity"], 4096);
+    assert_eq!(status["buckets"]["capacity"], 4096);
+    // Both sources have one connection, of which packets were admitted.
+    assert_eq!(status["buckets"]["tracked"], 2);
     assert!(status["sources"]["tracked"].as_u64().unwrap() >= 2);
 
     let reasons = status["reasons"].as_object().unwrap();
@@ -104,10 +109,12 @@ fn status_accounts_for_every_frame() {
 
     let limits = status["limits"].as_array().unwrap();
     let names: Vec<_> = limits.iter().map(|limit| limit["name"].as_str().unwrap()).collect();
-    assert_eq!(names, Limit::ALL.map(Limit::name));
-    for (limit, exceeded) in limits.iter().zip(Limit::ALL.map(Reason::exceed)) {
-        assert_eq!(limit["exceed"], count(exceeded), "{limit}");
-    }
+    assert_eq!(names, Builtin::ALL.map(Builtin::name));
+    // The one that refused a frame says so, and no other does.
+    let exceed = |limit: &Value| limit["exceed"].as_u64().unwrap();
+    assert_eq!(limits.iter().map(exceed).sum::<u64>(), count(Reason::Exceed), "{status}");
+    assert!(count(Reason::Exceed) > 0, "{status}");
+    assert_eq!(exceed(&limits[Builtin::Syn as usize]), 0, "no SYN was sent");
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn the_list_of_limits_says_what_was_set() {
     assert_shape(&list, &json!([limit_shape()]), "list");
     let limits = list.as_array().unwrap();
     let find = |name: &str| limits.iter().find(|limit| limit["name"] == name).unwrap();
-    assert_eq!(limits.len(), Limit::ALL.len());
+    assert_eq!(limits.len(), Builtin::ALL.len());
     let source = find("source");
     assert_eq!((&source["rate_per_second"], &source["burst"]), (&json!(1_000), &json!(200)));
     assert_eq!(source["key"], "source");

@@ -27,6 +27,15 @@ fn commands_before_attach_say_to_attach() {
         "limit set source --rate 1kpps",
         "limit set source --src 203.0.113.0/24 --rate 1kpps",
         "limit del source",
+        "policy show",
+        "policy confirm",
+        "policy revert",
+        "policy save",
+        "monitor",
+        "monitor on",
+        "allow add 203.0.113.9",
+        "deny del 203.0.113.9",
+        "penalty list",
         "watch --once",
         "watch -j --count 1",
         "top",
@@ -167,13 +176,16 @@ fn usage_errors_end_with_2_and_change_nothing() {
 #[test]
 fn sizes_of_a_running_instance_do_not_change() {
     let bench = Bench::attached();
-    for option in ["--sources 8192", "--connections 8192", "--overrides 128"] {
-        bench.refused(
-            &format!("attach lo {option}"),
-            3,
-            &[option.split(' ').next().unwrap(), "detach --all"],
-        );
+    for (option, named) in [
+        ("--sources 8192", "--sources"),
+        ("--buckets 8192", "--buckets"),
+        // As it was called before.
+        ("--connections 8192", "--buckets"),
+        ("--overrides 128", "--overrides"),
+    ] {
+        bench.refused(&format!("attach lo {option}"), 3, &[named, "detach --all"]);
     }
+    bench.done("attach lo --connections 4096");
     bench.done(&format!("attach lo {SMALL}"));
 }
 

@@ -36,6 +36,9 @@ fn tcp6(flags: u8) -> Frame {
 struct Expected {
     protocol: u8,
     ports: (u16, u16),
+    /// Whether the destination port was read.
+    port: bool,
+    icmp_type: Option<u8>,
     tcp_flags: Option<u8>,
     fragment: ReferenceFragment,
     anomaly: ReferenceAnomaly,
@@ -45,6 +48,8 @@ struct Expected {
 const TCP_SYN: Expected = Expected {
     protocol: 6,
     ports: PORTS,
+    port: true,
+    icmp_type: None,
     tcp_flags: Some(SYN),
     fragment: WHOLE,
     anomaly: NONE,
@@ -52,7 +57,7 @@ const TCP_SYN: Expected = Expected {
 };
 /// TCP of which nothing could be read.
 const HIDDEN_TCP: Expected =
-    Expected { ports: (0, 0), tcp_flags: None, anomaly: MALFORMED, ..TCP_SYN };
+    Expected { ports: (0, 0), port: false, tcp_flags: None, anomaly: MALFORMED, ..TCP_SYN };
 /// A chain of headers that leads nowhere.
 const LOST: Expected = Expected { protocol: UNKNOWN_PROTOCOL, ..HIDDEN_TCP };
 
@@ -63,12 +68,15 @@ fn expect(name: &str, frame: &[u8], expected: Expected) {
         Reference::Ip { source: IpAddr::V6(_), .. } => (A6.into(), B6.into()),
         _ => (A4.into(), B4.into()),
     };
-    let Expected { protocol, ports, tcp_flags, fragment, anomaly, may_open } = expected;
+    let Expected { protocol, ports, port, icmp_type, tcp_flags, fragment, anomaly, may_open } =
+        expected;
     let expected = Reference::Ip {
         source,
         destination,
         protocol,
         ports,
+        port: port.then_some(ports.1),
+        icmp_type,
         tcp_flags,
         fragment,
         anomaly,
@@ -154,7 +162,7 @@ fn a_lying_length_hides_nothing_but_headers_beyond_it() {
         let tcp = |header: u16| match declared.checked_sub(header) {
             Some(20) => TCP_SYN,
             Some(14..20) => Expected { anomaly: MALFORMED, ..TCP_SYN },
-            Some(4..14) => Expected { ports: PORTS, ..HIDDEN_TCP },
+            Some(4..14) => Expected { ports: PORTS, port: true, ..HIDDEN_TCP },
             Some(21..) => Expected { anomaly: MALFORMED, ..TCP_SYN },
             _ => HIDDEN_TCP,
         };
@@ -205,6 +213,7 @@ fn a_tiny_first_fragment_may_open() {
             let tcp_flags = (length > 13).then_some(ACK);
             let expected = Expected {
                 ports: if length < 4 { (0, 0) } else { PORTS },
+                port: length >= 4,
                 tcp_flags,
                 fragment: FIRST,
                 anomaly: if length < 20 { MALFORMED } else { NONE },
@@ -384,6 +393,36 @@ fn every_protocol_at_every_length() {
             check(&name, &Frame::ip(A4, B4, protocol).payload(length).build());
             check(&name, &Frame::ip(A6, B6, protocol).payload(length).build());
             check(&name, &Frame::ip(A6, B6, protocol).bytes(&vec![0; length]).build());
+        }
+    }
+}
+
+/// What is there, and nothing that is not: a port of 0 is one, and one that is cut off is none.
+#[test]
+fn ports_and_types_are_told_as_far_as_they_are_there() {
+    let nothing = Expected { anomaly: NONE, may_open: false, ..HIDDEN_TCP };
+    for ports in [PORTS, (0, 0)] {
+        let header = [ports.0.to_be_bytes(), ports.1.to_be_bytes(), [0; 2], [0; 2], [0; 2], [0; 2]];
+        for (protocol, least) in [(17, 8), (132, 12), (1, 8), (58, 8)] {
+            let icmp = matches!(protocol, 1 | 58);
+            for length in 0..=12 {
+                let port = !icmp && length >= 4;
+                let expected = Expected {
+                    protocol,
+                    ports: if port { ports } else { (0, 0) },
+                    port,
+                    icmp_type: (icmp && length > 0).then_some(header[0][0]),
+                    anomaly: if length < least { MALFORMED } else { NONE },
+                    ..nothing
+                };
+                let name = format!("protocol {protocol} with {length} bytes from port {}", ports.0);
+                for source in [Frame::ip(A4, B4, protocol), Frame::ip(A6, B6, protocol)] {
+                    let frame = source.bytes(&header.concat()[..length]);
+                    expect(&name, &frame.build(), expected);
+                    // Whatever else is in the frame.
+                    expect(&name, &frame.trailer(&[0xff; 30]).build(), expected);
+                }
+            }
         }
     }
 }

@@ -13,11 +13,11 @@ const EXTENSIONS: [u8; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
 const LONGEST: usize = 4_096;
 
 /// A stream of random numbers (SplitMix64).
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The stream of one step of a test.
-    pub(super) fn new(seed: u64, step: u64) -> Self {
+    pub(crate) fn new(seed: u64, step: u64) -> Self {
         Self(Self(seed ^ step.wrapping_mul(0xd6e8_feb8_6659_fd93)).next())
     }
 
@@ -29,11 +29,11 @@ impl Random {
     }
 
     /// A number less than `bound`; 0 when that is 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.next().checked_rem(bound as u64).unwrap_or_default() as usize
     }
 
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
@@ -47,7 +47,7 @@ impl Random {
 }
 
 /// Changes `frame` in one way.
-pub(super) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, Vec<u8>)]) {
+pub(crate) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, Vec<u8>)]) {
     match random.below(12) {
         0 => {
             let bit = random.below(frame.len() * 8);

@@ -2,15 +2,12 @@
 
 use std::net::IpAddr;
 
-use limiter_common::{
-    limit::Limit,
-    rate::{Rate, SECOND},
-};
+use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::{
-    model,
+    model::{self, Exact as _},
     program::{TestProgram, Verdict},
 };
-use limiter_userspace::policy::Policy;
+use limiter_userspace::policy::{Builtin, Policy};
 
 use super::{Case, NOW, bucket, is_run, policy, program, syn};
 
@@ -103,7 +100,7 @@ fn from_empty(program: &mut TestProgram, frame: &[u8], rate: Rate, burst: u64, l
     }
 }
 
-fn hold(limit: Limit, rates: impl IntoIterator<Item = Rate>, bursts: &[u64]) {
+fn hold(limit: Builtin, rates: impl IntoIterator<Item = Rate>, bursts: &[u64]) {
     let mut program = program(&Policy::default());
     let mut source = 0;
     let mut case = 0;
@@ -126,19 +123,19 @@ fn hold(limit: Limit, rates: impl IntoIterator<Item = Rate>, bursts: &[u64]) {
 
 #[test]
 fn slow_rates_of_a_source() {
-    hold(Limit::Source, [per_minute(1), per_minute(7), per_minute(50)], &BURSTS);
-    hold(Limit::Source, [1, 3, 10].map(Rate::per_second), &BURSTS);
+    hold(Builtin::Source, [per_minute(1), per_minute(7), per_minute(50)], &BURSTS);
+    hold(Builtin::Source, [1, 3, 10].map(Rate::per_second), &BURSTS);
 }
 
 #[test]
 fn fast_rates_of_a_source() {
     let rates = [1_000, 9_999, 333_333, 1_000_000, 7_777_777, 10_000_000];
-    hold(Limit::Source, rates.map(Rate::per_second), &BURSTS);
+    hold(Builtin::Source, rates.map(Rate::per_second), &BURSTS);
 }
 
 #[test]
 fn rates_of_syns_and_of_connections() {
-    for limit in [Limit::Syn, Limit::Connection] {
+    for limit in [Builtin::Syn, Builtin::Connection] {
         let rates = [per_minute(1), Rate::per_second(50), Rate::per_second(10_000_000)];
         hold(limit, rates, &[1, 20, 3_000]);
     }

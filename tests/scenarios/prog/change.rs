@@ -5,16 +5,16 @@ use std::{
     thread,
 };
 
-use limiter_common::{address::Address, limit::Limit, rate::Rate, reason::Reason};
+use limiter_common::{rate::Rate, reason::Reason};
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
     program::{Clock, SMALL, TestProgram, pin_to_cpu, two_cpus},
 };
-use limiter_userspace::policy::Policy;
+use limiter_userspace::policy::{Builtin, Policy};
 
 use super::{
     NEVER, NOW, Run, bucket, counted, keeps_time, mutation::Random, part, per_second, policy,
-    program, seed, set_override, syn, tokens, udp,
+    program, seed, set_override, source_word, syn, tokens, udp,
 };
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -26,20 +26,20 @@ fn tcp(flags: u8) -> Vec<u8> {
 
 /// The word of the `source` bucket.
 fn word(program: &TestProgram) -> u64 {
-    program.source(&Address::v4(A)).unwrap().unwrap().words[1]
+    source_word(program, Builtin::Source, A.into())
 }
 
 #[test]
 fn limits_that_a_change_does_not_touch_keep_their_state() {
     let with_syn = |burst| {
-        let others = [(Limit::Connection, tokens(6)), (Limit::Source, tokens(10))];
-        policy(&[others[0], (Limit::Syn, tokens(burst)), others[1]])
+        let others = [(Builtin::Connection, tokens(6)), (Builtin::Source, tokens(10))];
+        policy(&[others[0], (Builtin::Syn, tokens(burst)), others[1]])
     };
     let mut elsewhere = with_syn(9);
-    set_override(&mut elsewhere, Limit::Source, "192.0.2.0/24", tokens(50));
-    set_override(&mut elsewhere, Limit::Connection, "2001:db8::/32", tokens(50));
+    set_override(&mut elsewhere, Builtin::Source, "192.0.2.0/24", tokens(50));
+    set_override(&mut elsewhere, Builtin::Connection, "2001:db8::/32", tokens(50));
     let mut as_before = elsewhere.clone();
-    set_override(&mut as_before, Limit::Source, "10.0.0.0/8", tokens(10));
+    set_override(&mut as_before, Builtin::Source, "10.0.0.0/8", tokens(10));
     let mut program = program(&Policy::default());
     for changed in [with_syn(9), elsewhere, as_before] {
         program.forget().unwrap();
@@ -70,7 +70,7 @@ fn a_changed_bucket_keeps_the_share_that_is_left() {
         };
         let [old, new] = [any(), any()];
         let _run = Run { seed, run, of: &(old, new) };
-        let limit = Limit::ALL[random.below(3)];
+        let limit = Builtin::ALL[random.below(3)];
         program.apply(&policy(&[(limit, old)])).unwrap();
         // Each spends another share; all keep an entry, as they were here before the change.
         let sources: Vec<_> = (0..12)
@@ -102,7 +102,7 @@ fn a_changed_bucket_keeps_the_share_that_is_left() {
 #[test]
 fn a_full_bucket_stays_full_and_an_empty_one_empty() {
     let bursts = [1, 7, 1_000, 100_000, 3];
-    let limits = |burst| Limit::ALL.map(|limit| (limit, per_second(10, burst)));
+    let limits = |burst| Builtin::ALL.map(|limit| (limit, per_second(10, burst)));
     let mut program = program(&policy(&limits(5)));
     let [spender, idle] = [syn(A), syn([10, 0, 0, 2])];
     assert_eq!(program.run_many(&idle, 1).unwrap(), 1);
@@ -121,9 +121,9 @@ fn a_full_bucket_stays_full_and_an_empty_one_empty() {
 
 #[test]
 fn going_to_and_fro_fills_nothing() {
-    let old = policy(&[(Limit::Source, tokens(1_000))]);
-    let mut new = policy(&[(Limit::Source, bucket(Rate::per_second(1), 77_777))]);
-    set_override(&mut new, Limit::Source, "10.0.0.0/24", bucket(NEVER, 3));
+    let old = policy(&[(Builtin::Source, tokens(1_000))]);
+    let mut new = policy(&[(Builtin::Source, bucket(Rate::per_second(1), 77_777))]);
+    set_override(&mut new, Builtin::Source, "10.0.0.0/24", bucket(NEVER, 3));
     let mut program = program(&old);
     assert_eq!(program.run_many(&udp(A), 500).unwrap(), 500);
     let other = udp([10, 1, 0, 1]);
@@ -145,7 +145,7 @@ fn going_to_and_fro_fills_nothing() {
 #[test]
 fn a_limit_that_is_set_starts_full_and_one_that_is_deleted_is_gone() {
     let mut program = program(&Policy::default());
-    for limit in Limit::ALL {
+    for limit in Builtin::ALL {
         assert_eq!(program.run_many(&syn(A), 50).unwrap(), 50);
         program.apply(&policy(&[(limit, tokens(7))])).unwrap();
         assert_eq!(program.run_many(&syn(A), 50).unwrap(), 7, "{limit:?}");
@@ -159,10 +159,10 @@ fn a_limit_that_is_set_starts_full_and_one_that_is_deleted_is_gone() {
 #[test]
 fn changes_under_load_give_nothing_away() {
     const CHANGES: usize = 60;
-    let limits = |burst| policy(&Limit::ALL.map(|limit| (limit, tokens(burst))));
+    let limits = |burst| policy(&Builtin::ALL.map(|limit| (limit, tokens(burst))));
     let mut overridden = limits(40);
-    set_override(&mut overridden, Limit::Source, "10.0.0.0/8", tokens(3_000));
-    set_override(&mut overridden, Limit::Syn, "10.0.0.0/16", tokens(500));
+    set_override(&mut overridden, Builtin::Source, "10.0.0.0/8", tokens(3_000));
+    set_override(&mut overridden, Builtin::Syn, "10.0.0.0/16", tokens(500));
     let policies = [limits(1_000), limits(10), overridden];
     let mut program = TestProgram::new(SMALL, &policies[0], Clock::Test).unwrap();
     program.at(NOW).unwrap();

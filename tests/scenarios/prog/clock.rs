@@ -1,13 +1,11 @@
 //! Clocks that go back, that jump, and that come to their end.
 
-use limiter_common::{
-    limit::Limit,
-    rate::{Rate, SECOND},
-};
+use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::{
     model::{self, LOST},
     program::{TestProgram, Verdict},
 };
+use limiter_userspace::policy::Builtin;
 
 use super::{NOW, Run, bucket, is_run, mutation::Random, per_second, policy, program, seed, udp};
 
@@ -62,7 +60,7 @@ fn going_back_gives_no_burst_and_sticks_nobody() {
     let mut source = 0;
     for (rate, burst) in [(1_000, 10), (1, 3), (50, 200), (10_000_000, 500)] {
         let limit = per_second(rate, burst);
-        let mut program = program(&policy(&[(Limit::Source, limit)]));
+        let mut program = program(&policy(&[(Builtin::Source, limit)]));
         for back in BACK {
             for spent in [1, burst / 2 + 1, burst] {
                 source += 1;
@@ -84,7 +82,7 @@ fn going_back_gives_no_burst_and_sticks_nobody() {
 #[test]
 fn going_back_and_forth_fills_nothing_twice() {
     let limit = per_second(1_000, 20);
-    let mut program = program(&policy(&[(Limit::Source, limit)]));
+    let mut program = program(&policy(&[(Builtin::Source, limit)]));
     let seed = seed();
     for run in 0..20 {
         let mut random = Random::new(seed, run);
@@ -106,7 +104,7 @@ fn a_far_jump_gives_one_burst() {
     const YEAR: u64 = 366 * 24 * HOUR;
     for (rate, burst) in [(1_000, 10), (10_000_000, 1_000)] {
         let limit = per_second(rate, burst);
-        let mut program = program(&policy(&[(Limit::Source, limit)]));
+        let mut program = program(&policy(&[(Builtin::Source, limit)]));
         // Half the span of a word, which the faster rate keeps in 2^-6 ns, is 4.5 years.
         for (source, jump) in (0..).zip([HOUR, YEAR, 2 * YEAR]) {
             let mut pair = Pair::new(&mut program, source, limit.rate, burst, NOW);
@@ -132,8 +130,8 @@ fn a_word_that_wraps_is_none_the_worse() {
     ] {
         let rate = Rate { packets, period };
         let limit = bucket(rate, burst);
-        let shift = rate.bucket(burst).unwrap().shift;
-        let mut program = program(&policy(&[(Limit::Source, limit)]));
+        let shift = rate.bucket(burst, 1).unwrap().shift;
+        let mut program = program(&policy(&[(Builtin::Source, limit)]));
         let refill = burst * period / packets;
         let [word, half] = [u64::MAX >> shift, u64::MAX >> (shift + 1)];
         for wrap in [word, half] {
@@ -161,7 +159,7 @@ fn a_word_that_wraps_is_none_the_worse() {
 fn the_clock_itself_may_wrap() {
     for (rate, burst) in [(1_000, 10), (10_000_000, 1_000)] {
         let limit = per_second(rate, burst);
-        let mut program = program(&policy(&[(Limit::Source, limit)]));
+        let mut program = program(&policy(&[(Builtin::Source, limit)]));
         let interval = SECOND / rate;
         for (source, before) in (0..).zip([0, 1, interval / 2, interval, 5 * interval]) {
             let begin = u64::MAX - before;

@@ -1,6 +1,7 @@
 //! Two CPUs at one bucket: what it holds is given out once.
 
 use std::{
+    collections::HashMap,
     net::IpAddr,
     sync::{
         Barrier,
@@ -10,18 +11,17 @@ use std::{
 };
 
 use limiter_common::{
-    address::Address,
-    contract::ConnectionKey,
-    limit::{LIMITS, Limit},
-    rate::SECOND,
+    address::Address, contract::Bucket, limit::BucketKey, policer::Policer as _, rate::SECOND,
     reason::Reason,
 };
 use limiter_tests::program::{
     Clock, Runner, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
 };
+use limiter_userspace::policy::Builtin;
 
 use super::{
-    NOW, counted, destination, keeps_time, part, per_second, policy, program, syn, tallies, tokens,
+    BUILTINS, NOW, compiled, connection_key, counted, keeps_time, part, per_second, policy,
+    program, syn, tallies, tokens,
 };
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -86,7 +86,7 @@ fn check_contended(program: &TestProgram) {
 #[test]
 fn a_burst_is_admitted_exactly_once() {
     for (limit, burst) in
-        Limit::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
+        Builtin::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
     {
         let mut program = program(&policy(&[(limit, tokens(burst))]));
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
@@ -95,7 +95,7 @@ fn a_burst_is_admitted_exactly_once() {
         // What was left by packets that were dropped undecided is still there.
         let late = program.run_many(&syn(A), 1_000).unwrap();
         assert_eq!(program.passed().unwrap(), burst, "{limit:?}, {late} of them late");
-        assert_eq!(tallies(&program)[limit.index()].0, burst);
+        assert_eq!(tallies(&program)[limit as usize].0, burst);
         program.check_accounts().unwrap();
         let source = program.source(&Address::v4(A)).unwrap().unwrap();
         let dropped = received(&program) - burst;
@@ -103,17 +103,27 @@ fn a_burst_is_admitted_exactly_once() {
     }
 }
 
-/// Asserts that every bucket of a source and of its one connection was charged so many packets.
-fn check_charged(program: &TestProgram, source: IpAddr, packets: u64, bursts: [u64; LIMITS]) {
-    const PORTS: u32 = (40_000 << 16) | 443;
-    let Address { words: destination, .. } = destination(source).into();
-    let key = ConnectionKey { source: source.into(), destination, ports: PORTS, protocol: 6 };
-    let entry = program.source(&key.source).unwrap().unwrap();
-    let connection = program.connection(&key).unwrap().unwrap();
-    let words = [connection.word, entry.words[0], entry.words[1]];
-    for ((limit, word), burst) in Limit::ALL.into_iter().zip(words).zip(bursts) {
-        let gcra = tokens(burst).rate.bucket(burst).unwrap();
-        assert_eq!(word, gcra.full(NOW) + packets * gcra.interval, "{source} {limit:?}");
+/// Asserts that every bucket of these sources and of their one connection was charged so many
+/// packets, and that there are no other connections.
+fn check_charged(
+    program: &TestProgram,
+    sources: impl ExactSizeIterator<Item = IpAddr>,
+    packets: u64,
+    bursts: [u64; BUILTINS],
+) {
+    let buckets: HashMap<BucketKey, Bucket> = program.buckets().unwrap().into_iter().collect();
+    assert_eq!(buckets.len(), sources.len());
+    let places = [Builtin::Syn, Builtin::Source].map(|limit| compiled(program, limit).column);
+    for source in sources {
+        let entry = program.source(&source.into()).unwrap().unwrap();
+        let [syn, own] = places.map(|place| entry.words[place as usize]);
+        let connection = buckets[&connection_key(program, source, [40_000, 443])].word;
+        for ((limit, word), burst) in
+            Builtin::ALL.into_iter().zip([connection, syn, own]).zip(bursts)
+        {
+            let gcra = tokens(burst).rate.bucket(burst, 1).unwrap();
+            assert_eq!(word, gcra.fresh(NOW) + packets * gcra.units(1), "{source} {limit:?}");
+        }
     }
 }
 
@@ -121,18 +131,18 @@ fn check_charged(program: &TestProgram, source: IpAddr, packets: u64, bursts: [u
 #[test]
 fn all_limits_at_once_admit_the_least_of_their_bursts() {
     for (narrowest, least) in
-        Limit::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
+        Builtin::ALL.into_iter().flat_map(|limit| bursts().map(|burst| (limit, burst)))
     {
-        let bursts = Limit::ALL.map(|limit| least + u64::from(limit != narrowest));
-        let limits: Vec<_> = Limit::ALL.into_iter().zip(bursts.map(tokens)).collect();
+        let bursts = Builtin::ALL.map(|limit| least + u64::from(limit != narrowest));
+        let limits: Vec<_> = Builtin::ALL.into_iter().zip(bursts.map(tokens)).collect();
         let mut program = program(&policy(&limits));
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
         check_shares(&program);
         check_contended(&program);
         let late = program.run_many(&syn(A), 1_000).unwrap();
         assert_eq!(program.passed().unwrap(), least, "{narrowest:?}, {late} of them late");
-        assert_eq!(tallies(&program).map(|(conform, _)| conform), [least; LIMITS]);
-        check_charged(&program, A.into(), least, bursts);
+        assert_eq!(tallies(&program).map(|(conform, _)| conform), [least; BUILTINS]);
+        check_charged(&program, [A.into()].into_iter(), least, bursts);
         program.check_accounts().unwrap();
     }
 }
@@ -143,7 +153,7 @@ fn all_limits_at_once_admit_the_least_of_their_bursts() {
 fn of_two_packets_one_gets_the_only_token() {
     let sources = part(10_000) as u32;
     let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-    let mut program = program(&policy(&Limit::ALL.map(|limit| (limit, tokens(1)))));
+    let mut program = program(&policy(&Builtin::ALL.map(|limit| (limit, tokens(1)))));
     let arrived = AtomicU32::new(0);
     on_two_cpus(&mut program, |runner, _| {
         for number in 0..sources {
@@ -163,9 +173,7 @@ fn of_two_packets_one_gets_the_only_token() {
     // Most of these are the packet for which there was no token anyway.
     println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * sources);
     assert!(contended * 20 <= 2 * u64::from(sources) || !keeps_time(), "{contended}");
-    for number in 0..sources {
-        check_charged(&program, source(number), 1, [1; LIMITS]);
-    }
+    check_charged(&program, (0..sources).map(source), 1, [1; BUILTINS]);
     program.check_accounts().unwrap();
 }
 
@@ -189,7 +197,7 @@ fn a_rate_is_kept_on_two_cpus_in_real_time() {
     // The machine may do something else for a second.
     const BURST: u64 = RATE;
     let frame = syn(A);
-    for limits in [&[Limit::Source][..], &Limit::ALL[..]] {
+    for limits in [&[Builtin::Source][..], &Builtin::ALL[..]] {
         let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(RATE, BURST))).collect();
         let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
         let begin = monotonic();

@@ -2,14 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use limiter_common::limit::Limit;
 use limiter_tests::{packet::Frame, program::TestProgram};
-use limiter_userspace::policy::{KeyPrefix, Policy};
+use limiter_userspace::policy::{Builtin, KeyPrefix, Policy};
 
 use super::{NEVER, NOW, policy, program, tokens, udp};
 
 fn keyed(ipv4: u8, ipv6: u8) -> Policy {
-    let mut policy = policy(&[(Limit::Source, tokens(3))]);
+    let mut policy = policy(&[(Builtin::Source, tokens(3))]);
     policy.set_key_prefix(KeyPrefix { ipv4, ipv6 }).unwrap();
     policy
 }

@@ -7,15 +7,16 @@ use std::{
 };
 
 use aya::{maps::loaded_maps, programs::loaded_programs};
-use limiter_common::limit::Limit;
+
 use limiter_tests::program::Verdict;
+use limiter_userspace::policy::Builtin;
 
 use super::{per_second, policy, program, set_override, udp};
 
 #[test]
 fn closing_leaves_nothing() {
-    let mut policy = policy(&[(Limit::Source, per_second(10, 1))]);
-    set_override(&mut policy, Limit::Source, "10.1.0.0/16", per_second(10, 2));
+    let mut policy = policy(&[(Builtin::Source, per_second(10, 1))]);
+    set_override(&mut policy, Builtin::Source, "10.1.0.0/16", per_second(10, 2));
     let mut program = program(&policy);
     assert_eq!(program.run(&udp([10, 0, 0, 1])).unwrap(), Verdict::Pass);
     program.close().unwrap();
@@ -24,10 +25,10 @@ fn closing_leaves_nothing() {
 /// As when the process dies.
 #[test]
 fn dropping_leaves_nothing() {
-    let mut program = program(&policy(&[(Limit::Source, per_second(10, 1))]));
+    let mut program = program(&policy(&[(Builtin::Source, per_second(10, 1))]));
     let info = program.info().unwrap();
     let maps: BTreeSet<u32> = info.map_ids().unwrap().unwrap().into_iter().collect();
-    assert!(maps.len() >= 8, "{maps:?}");
+    assert!(maps.len() >= 14, "{maps:?}");
     drop(program);
     let start = Instant::now();
     loop {

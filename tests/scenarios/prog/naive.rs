@@ -2,10 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use limiter_common::limit::{LIMITS, Limit};
-use limiter_userspace::policy::{Bucket, KeyPrefix, Policy};
+use limiter_userspace::policy::{
+    Bucket, Builtin, KeyPrefix, Policy,
+    model::{GlobalMode, Listed, Whom},
+    units::prefix::parse_prefix,
+};
 
-use super::set_override;
+use super::{BUILTINS, set_override};
 
 /// The first `length` bits of an address.
 pub(super) fn truncated(address: IpAddr, length: u8) -> IpAddr {
@@ -21,10 +24,30 @@ pub(super) fn truncated(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
+fn contains((prefix, length): (IpAddr, u8), source: IpAddr) -> bool {
+    prefix.is_ipv4() == source.is_ipv4() && truncated(source, length) == prefix
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Naive {
     pub(super) key_prefix: KeyPrefix,
-    limits: [NaiveLimit; LIMITS],
+    /// Whether nothing is dropped.
+    pub(super) monitor: bool,
+    /// Who is allowed, denied and blocked, in the order of precedence.
+    lists: [Vec<(IpAddr, u8)>; List::ALL.len()],
+    limits: [NaiveLimit; BUILTINS],
+}
+
+/// What a policy can say of sources beside its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Allow,
+    Deny,
+    Block,
+}
+
+impl List {
+    pub(super) const ALL: [Self; 3] = [Self::Allow, Self::Deny, Self::Block];
 }
 
 #[derive(Clone, Debug, Default)]
@@ -34,22 +57,34 @@ struct NaiveLimit {
 }
 
 impl Naive {
-    pub(super) fn set_default(&mut self, limit: Limit, bucket: Bucket) {
-        self.limits[limit.index()].default = Some(bucket);
+    pub(super) fn set_default(&mut self, limit: Builtin, bucket: Bucket) {
+        self.limits[limit as usize].default = Some(bucket);
     }
 
     /// Sets the bucket of sources that have the first `length` bits of an address.
     pub(super) fn set_override(
         &mut self,
-        limit: Limit,
+        limit: Builtin,
         address: IpAddr,
         length: u8,
         bucket: Bucket,
     ) {
         let prefix = truncated(address, length);
-        let overrides = &mut self.limits[limit.index()].overrides;
+        let overrides = &mut self.limits[limit as usize].overrides;
         overrides.retain(|(other, others, _)| (*other, *others) != (prefix, length));
         overrides.push((prefix, length, bucket));
+    }
+
+    /// Lists sources that have the first `length` bits of an address.
+    pub(super) fn list(&mut self, list: List, address: IpAddr, length: u8) {
+        self.lists[list as usize].push((truncated(address, length), length));
+    }
+
+    /// The first list that a source is in.
+    pub(super) fn listed(&self, source: IpAddr) -> Option<List> {
+        List::ALL
+            .into_iter()
+            .find(|list| self.lists[*list as usize].iter().any(|of| contains(*of, source)))
     }
 
     /// What makes a source of an address.
@@ -59,12 +94,10 @@ impl Naive {
     }
 
     /// What a limit admits to a source; `None` is the one of those that cannot be read.
-    pub(super) fn bucket(&self, limit: Limit, source: Option<IpAddr>) -> Option<Bucket> {
-        let NaiveLimit { default, overrides } = &self.limits[limit.index()];
+    pub(super) fn bucket(&self, limit: Builtin, source: Option<IpAddr>) -> Option<Bucket> {
+        let NaiveLimit { default, overrides } = &self.limits[limit as usize];
         let longest = source.and_then(|source| {
-            let holds = |(prefix, length, _): &&(IpAddr, u8, Bucket)| {
-                prefix.is_ipv4() == source.is_ipv4() && truncated(source, *length) == *prefix
-            };
+            let holds = |(prefix, length, _): &&(_, _, _)| contains((*prefix, *length), source);
             overrides.iter().filter(holds).max_by_key(|(_, length, _)| *length)
         });
         longest.map_or(*default, |(_, _, bucket)| Some(*bucket))
@@ -74,8 +107,20 @@ impl Naive {
     pub(super) fn policy(&self) -> Policy {
         let mut policy = Policy::default();
         policy.set_key_prefix(self.key_prefix).unwrap();
-        for limit in Limit::ALL {
-            let NaiveLimit { default, overrides } = &self.limits[limit.index()];
+        policy.mode = if self.monitor { GlobalMode::Monitor } else { GlobalMode::Enforce };
+        for list in List::ALL {
+            let entries = match list {
+                List::Allow => &mut policy.allow,
+                List::Deny => &mut policy.deny,
+                List::Block => &mut policy.penalties,
+            };
+            for (prefix, length) in &self.lists[list as usize] {
+                let prefix = parse_prefix(&format!("{prefix}/{length}")).unwrap();
+                entries.push(Listed { whom: Whom::Prefix(prefix), until: None });
+            }
+        }
+        for limit in Builtin::ALL {
+            let NaiveLimit { default, overrides } = &self.limits[limit as usize];
             if let Some(bucket) = default {
                 policy.set_default(limit, *bucket).unwrap();
             }

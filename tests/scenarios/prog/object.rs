@@ -8,7 +8,7 @@ use limiter_userspace::policy::Policy;
 
 /// Instructions that the kernel may look at to be sure of a program, of the million that it looks at
 /// at most: what other versions of the kernel may need more is left.
-const BUDGET: u32 = 200_000;
+const BUDGET: u32 = 450_000;
 
 /// A section of the object.
 struct Section<'a> {
@@ -80,9 +80,11 @@ fn words_are_moved_by_compare_and_exchange() {
             }
         }
     }
-    // Each program looks at and charges three buckets, binds and re-scales entries, and counts the
-    // packets and bytes of sources.
-    assert!(exchanges >= 12, "{exchanges} exchanges");
+    println!("{exchanges} exchanges, {additions} additions");
+    // Each program charges the four buckets that are at hand. The parts that are verified by themselves
+    // charge those and others again, take back, bind and re-scale, and note offences; and both count
+    // the packets and bytes of sources.
+    assert!(exchanges >= 40, "{exchanges} exchanges");
     assert!(additions >= 4, "{additions} additions");
     // A compiler without the instruction calls a function, or makes one of loads and stores.
     for name in bytes(".strtab").split(|byte| *byte == 0) {

@@ -5,11 +5,11 @@ use std::{
     time::Instant,
 };
 
-use limiter_common::{limit::Limit, rate::SECOND};
+use limiter_common::rate::SECOND;
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram};
 use limiter_userspace::{
     error::Error,
-    policy::{Policy, units::prefix::parse_prefix},
+    policy::{Builtin, Policy, units::prefix::parse_prefix},
 };
 
 use super::{
@@ -42,7 +42,7 @@ fn the_longest_prefix_holds_for_each_limit() {
     for run in 0..part(60) {
         let mut random = Random::new(seed, run);
         let mut naive = Naive::default();
-        for limit in Limit::ALL {
+        for limit in Builtin::ALL {
             let any = |random: &mut Random| per_second(1_000, 1 + random.below(150) as u64);
             if random.below(2) == 0 {
                 naive.set_default(limit, any(&mut random));
@@ -57,9 +57,10 @@ fn the_longest_prefix_holds_for_each_limit() {
         program.apply(&naive.policy()).unwrap();
         for _ in 0..60 {
             let source = address(&mut random);
-            for (frame, limits) in
-                [(syn(source), &Limit::ALL[..]), (udp(source), &[Limit::Connection, Limit::Source])]
-            {
+            for (frame, limits) in [
+                (syn(source), &Builtin::ALL[..]),
+                (udp(source), &[Builtin::Connection, Builtin::Source]),
+            ] {
                 let buckets = limits.iter().filter_map(|limit| naive.bucket(*limit, Some(source)));
                 let least = buckets.map(|bucket| bucket.burst).min().unwrap_or(ENOUGH.into());
                 // All that was spent before is there again.
@@ -76,11 +77,11 @@ fn the_longest_prefix_holds_for_each_limit() {
 
 #[test]
 fn what_is_around_a_deleted_override_holds() {
-    let mut policy = policy(&[(Limit::Source, per_second(1_000, 10))]);
-    set_override(&mut policy, Limit::Source, "10.1.0.0/16", per_second(1_000, 20));
-    set_override(&mut policy, Limit::Source, "10.1.2.0/24", per_second(1_000, 30));
-    set_override(&mut policy, Limit::Source, "10.1.2.3/32", per_second(1_000, 40));
-    set_override(&mut policy, Limit::Syn, "10.1.2.0/24", per_second(1_000, 5));
+    let mut policy = policy(&[(Builtin::Source, per_second(1_000, 10))]);
+    set_override(&mut policy, Builtin::Source, "10.1.0.0/16", per_second(1_000, 20));
+    set_override(&mut policy, Builtin::Source, "10.1.2.0/24", per_second(1_000, 30));
+    set_override(&mut policy, Builtin::Source, "10.1.2.3/32", per_second(1_000, 40));
+    set_override(&mut policy, Builtin::Syn, "10.1.2.0/24", per_second(1_000, 5));
     let mut program = program(&policy);
     let source = [10, 1, 2, 3];
     let mut now = NOW;
@@ -93,16 +94,16 @@ fn what_is_around_a_deleted_override_holds() {
     };
     assert_eq!(bursts(&mut program), [40, 5]);
     for (limit, prefix, expected) in [
-        (Limit::Source, "10.1.2.3/32", [30, 5]),
-        (Limit::Source, "10.1.0.0/16", [30, 5]),
-        (Limit::Syn, "10.1.2.0/24", [30, 30]),
-        (Limit::Source, "10.1.2.0/24", [10, 10]),
+        (Builtin::Source, "10.1.2.3/32", [30, 5]),
+        (Builtin::Source, "10.1.0.0/16", [30, 5]),
+        (Builtin::Syn, "10.1.2.0/24", [30, 30]),
+        (Builtin::Source, "10.1.2.0/24", [10, 10]),
     ] {
         policy.del_override(limit, parse_prefix(prefix).unwrap()).unwrap();
         program.apply(&policy).unwrap();
         assert_eq!(bursts(&mut program), expected, "without {limit:?} {prefix}");
     }
-    policy.del_default(Limit::Source).unwrap();
+    policy.del_default(Builtin::Source).unwrap();
     program.apply(&policy).unwrap();
     assert_eq!(bursts(&mut program), [100, 100]);
 }
@@ -110,7 +111,7 @@ fn what_is_around_a_deleted_override_holds() {
 #[test]
 fn ten_thousand_overrides_hold() {
     const OVERRIDES: u32 = 10_000;
-    let mut policy = policy(&[(Limit::Source, per_second(1_000, 3))]);
+    let mut policy = policy(&[(Builtin::Source, per_second(1_000, 3))]);
     let source = |number: u32| -> IpAddr {
         if number.is_multiple_of(2) {
             // A /32 each, with others between them.
@@ -125,7 +126,7 @@ fn ten_thousand_overrides_hold() {
         let address = source(number);
         let length = if address.is_ipv4() { 32 } else { 64 };
         let text = format!("{}/{length}", truncated(address, length));
-        set_override(&mut policy, Limit::Source, &text, per_second(1_000, burst(number)));
+        set_override(&mut policy, Builtin::Source, &text, per_second(1_000, burst(number)));
     }
     let sizes = Sizes { overrides: 5_000, ..SMALL };
     let mut program = TestProgram::new(sizes, &Policy::default(), Clock::Test).unwrap();
@@ -150,7 +151,7 @@ fn ten_thousand_overrides_hold() {
 
     // One plan too many is refused, and what was in force stays.
     let mut larger = policy.clone();
-    set_override(&mut larger, Limit::Syn, "10.0.0.0/32", per_second(1, 1));
+    set_override(&mut larger, Builtin::Syn, "10.0.0.0/32", per_second(1, 1));
     assert!(
         matches!(program.apply(&larger), Err(error) if error.downcast_ref::<Error>().is_some_and(
             |error| matches!(error, Error::Capacity { needed: 5_001, capacity: 5_000 })

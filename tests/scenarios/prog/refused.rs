@@ -1,12 +1,10 @@
 //! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
 
-use limiter_common::{
-    address::Address, contract::Tally, limit::Limit, reason::Reason, refused::Refused,
-};
+use limiter_common::{address::Address, contract::Tally, reason::Reason, refused::Refused};
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
-use limiter_userspace::policy::Bucket;
+use limiter_userspace::policy::{Bucket, Builtin};
 
-use super::{NOW, counted, per_second, policy, program, syn, tokens, udp};
+use super::{NOW, counted, per_second, policy, program, syn, tallies, tokens, udp};
 
 const A: [u8; 4] = [10, 0, 0, 1];
 
@@ -26,7 +24,7 @@ fn dropped(program: &TestProgram, address: [u8; 4]) -> (u64, u64) {
 }
 
 /// A program on one CPU, which keeps what is refused to itself.
-fn here(limits: &[(Limit, Bucket)]) -> TestProgram {
+fn here(limits: &[(Builtin, Bucket)]) -> TestProgram {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     program(&policy(limits))
 }
@@ -42,7 +40,7 @@ fn exhaust(program: &mut TestProgram, frame: &[u8]) -> u64 {
 
 #[test]
 fn a_refusal_is_remembered_for_a_moment_and_every_drop_is_counted() {
-    let mut program = here(&[(Limit::Source, tokens(5))]);
+    let mut program = here(&[(Builtin::Source, tokens(5))]);
     let now = exhaust(&mut program, &udp(A));
     assert_eq!(program.run_many(&udp(A), 100).unwrap(), 0);
     assert_eq!(dropped(&program, A), (100, 99), "all but the first look for no entry");
@@ -66,7 +64,7 @@ fn a_refusal_is_remembered_for_a_moment_and_every_drop_is_counted() {
 #[test]
 fn it_ends_when_the_bucket_admits() {
     // A token comes every 50 us; part of one is enough.
-    let mut program = here(&[(Limit::Source, per_second(20_000, 1))]);
+    let mut program = here(&[(Builtin::Source, per_second(20_000, 1))]);
     assert_eq!(program.run_many(&udp(A), 10).unwrap(), 1);
     let times = [(1, 1), (50_000, 0), (50_001, 1), (100_000, 0), (100_001, 1)];
     for (after, passed) in times {
@@ -79,7 +77,7 @@ fn it_ends_when_the_bucket_admits() {
 #[test]
 fn sources_in_one_place_are_refused_and_counted_apart() {
     let rival = rival();
-    let mut program = here(&[(Limit::Source, tokens(5))]);
+    let mut program = here(&[(Builtin::Source, tokens(5))]);
     for address in [A, rival] {
         exhaust(&mut program, &udp(address));
     }
@@ -90,28 +88,39 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
         }
     }
     assert_eq!([A, rival].map(|address| dropped(&program, address).0), [100, 100]);
-    assert_eq!(counted(&program, Reason::SourceExceed), 200);
+    assert_eq!(counted(&program, Reason::Exceed), 200);
+    assert_eq!(tallies(&program), [(0, 0), (0, 0), (12, 200)]);
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
 
 #[test]
 fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
-    let mut program = here(&[(Limit::Syn, tokens(2)), (Limit::Source, tokens(5))]);
-    assert_eq!(program.run_many(&syn(A), 3).unwrap(), 2);
+    let mut program = here(&[(Builtin::Syn, tokens(2)), (Builtin::Source, tokens(5))]);
+    assert_eq!(program.run_many(&syn(A), 2).unwrap(), 2);
+    program.at(NOW + 1).unwrap();
+    // One more each, which the buckets lend.
+    assert_eq!(program.run_many(&syn(A), 2).unwrap(), 1);
     assert_eq!(program.run_many(&udp(A), 10).unwrap(), 3);
-    let remembered = dropped(&program, A);
-    assert_eq!(remembered, (8, 6), "UDP is refused by the source limit alone");
-    program.run_many(&syn(A), 4).unwrap();
-    assert_eq!(counted(&program, Reason::SynExceed), 5);
-    assert_eq!(counted(&program, Reason::SourceExceed), 7);
+    assert_eq!(dropped(&program, A), (8, 0), "that SYNs are refused says nothing of UDP");
+    assert_eq!(program.run_many(&syn(A), 4).unwrap(), 0);
+    assert_eq!(dropped(&program, A), (12, 4), "the limit of SYNs is the narrowest");
+    assert_eq!(tallies(&program), [(0, 0), (3, 5), (6, 7)]);
+
+    program.at(NOW + 1 + Refused::LONGEST).unwrap();
+    assert_eq!(program.run_many(&udp(A), 10).unwrap(), 0);
+    assert_eq!(dropped(&program, A), (22, 9), "UDP is refused by the source limit alone");
+    assert_eq!(program.run_many(&syn(A), 4).unwrap(), 0);
+    assert_eq!(dropped(&program, A), (26, 9), "SYNs are over the narrower one");
+    assert_eq!(tallies(&program), [(0, 0), (3, 9), (6, 17)]);
+    assert_eq!(counted(&program, Reason::Exceed), 9 + 17);
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
 
 #[test]
 fn a_change_of_policy_ends_it() {
-    let mut program = here(&[(Limit::Source, tokens(5))]);
+    let mut program = here(&[(Builtin::Source, tokens(5))]);
     assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
     assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
     program.apply(&policy(&[])).unwrap();
@@ -122,7 +131,7 @@ fn a_change_of_policy_ends_it() {
 
 #[test]
 fn frames_without_a_source_are_counted_in_the_end_too() {
-    let mut program = here(&[(Limit::Source, tokens(5))]);
+    let mut program = here(&[(Builtin::Source, tokens(5))]);
     // A version of IP that does not exist.
     let mut frame = udp(A);
     frame[14] = 0x55;

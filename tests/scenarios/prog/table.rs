@@ -2,22 +2,24 @@
 
 use std::net::IpAddr;
 
-use limiter_common::{limit::Limit, rate::SECOND, reason::Reason};
+use limiter_common::{rate::SECOND, reason::Reason};
 use limiter_tests::{
     packet::{ACK, Frame, set_source},
     program::{Clock, Sizes, TestProgram, Verdict},
 };
+use limiter_userspace::policy::Builtin;
 
-use super::{NOW, counted, cpus::on_two_cpus, part, per_second, policy, udp};
+use super::{NOW, counted, cpus::on_two_cpus, part, per_second, policy, tallies, udp};
 
 const POLITE: [u8; 4] = [192, 0, 2, 1];
 
 /// As small as an instance can be.
 fn smallest() -> Sizes {
-    let mut sizes = Sizes { sources: 1, connections: 1, overrides: 1 };
+    let mut sizes = Sizes { sources: 1, buckets: 1, ledgers: 1, overrides: 1 };
     while sizes.check().is_err() {
         sizes.sources *= 2;
-        sizes.connections *= 2;
+        sizes.buckets *= 2;
+        sizes.ledgers *= 2;
     }
     sizes
 }
@@ -25,7 +27,7 @@ fn smallest() -> Sizes {
 #[test]
 fn a_flood_of_sources_costs_an_honest_one_nothing() {
     let sizes = smallest();
-    let limits = policy(&[(Limit::Source, per_second(100, 20))]);
+    let limits = policy(&[(Builtin::Source, per_second(100, 20))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     let [mut four, mut six] = [udp([10, 0, 0, 0]), udp([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])];
     let polite = udp(POLITE);
@@ -55,7 +57,7 @@ fn a_flood_of_sources_costs_an_honest_one_nothing() {
 #[test]
 fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
     let sizes = smallest();
-    let limits = policy(&[(Limit::Source, per_second(100, 20))]);
+    let limits = policy(&[(Builtin::Source, per_second(100, 20))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
     let packets = part(200_000);
@@ -74,7 +76,7 @@ fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
 #[test]
 fn a_busy_source_keeps_its_entry_among_others() {
     let sizes = smallest();
-    let limits = policy(&[(Limit::Source, per_second(100, 20))]);
+    let limits = policy(&[(Builtin::Source, per_second(100, 20))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     let mut other = udp([10, 0, 0, 0]);
     let flooder = udp(POLITE);
@@ -101,7 +103,7 @@ fn a_busy_source_keeps_its_entry_among_others() {
 fn a_flood_of_connections_is_held_at_the_limit_of_its_source() {
     let sizes = smallest();
     let limits =
-        [(Limit::Connection, per_second(10, 5)), (Limit::Source, per_second(1_000, 50_000))];
+        [(Builtin::Connection, per_second(10, 5)), (Builtin::Source, per_second(1_000, 50_000))];
     let mut program = TestProgram::new(sizes, &policy(&limits), Clock::Test).unwrap();
     let frame = |source: u16, destination: u16| {
         Frame::tcp(POLITE, [198, 51, 100, 1], source, destination, ACK).build()
@@ -112,9 +114,10 @@ fn a_flood_of_connections_is_held_at_the_limit_of_its_source() {
         passed += u64::from(program.run(&frame(number, 1)).unwrap() == Verdict::Pass);
     }
     assert_eq!(passed, 50_000);
-    assert_eq!(counted(&program, Reason::SourceExceed), 10_000);
+    assert_eq!(counted(&program, Reason::Exceed), 10_000);
+    assert_eq!(tallies(&program), [(50_000, 0), (0, 0), (50_000, 10_000)]);
     assert_eq!(counted(&program, Reason::Contended), 0);
-    let occupancy = program.maps().connections().unwrap();
+    let occupancy = program.maps().buckets().unwrap();
     assert!(occupancy.tracked <= occupancy.capacity, "{occupancy:?}");
     program.check_accounts().unwrap();
 }

@@ -2,14 +2,13 @@
 
 use anyhow::Result;
 use limiter_common::{
-    limit::Limit,
     rate::{Rate, SECOND},
     reason::Reason,
 };
 use limiter_tests::packet::{Frame, SYN};
 use limiter_userspace::{
     datapath::sizes::Sizes,
-    policy::{Bucket, Policy},
+    policy::{Bucket, Builtin, Policy},
 };
 
 /// The prefixes of the longest policy.
@@ -62,20 +61,20 @@ impl Setting {
     pub(crate) fn sizes(self) -> Sizes {
         match self {
             Self::SpoofedDefault => Sizes::default(),
-            _ => Sizes { sources: 1 << 16, connections: 1 << 16, overrides: 1 << 14 },
+            _ => Sizes { sources: 1 << 16, buckets: 1 << 16, ledgers: 1 << 11, overrides: 1 << 14 },
         }
     }
 
     /// Its policy.
     pub(crate) fn policy(self) -> Result<Policy> {
-        let limits: &[(Limit, Bucket)] = match self {
+        let limits: &[(Builtin, Bucket)] = match self {
             Self::Observe => &[],
-            Self::Over => &[(Limit::Source, SCANT)],
-            Self::OverConnection => &[(Limit::Connection, AMPLE), (Limit::Source, SCANT)],
-            Self::SynSource => &[(Limit::Syn, AMPLE), (Limit::Source, AMPLE)],
-            Self::ConnectionSource => &[(Limit::Connection, AMPLE), (Limit::Source, AMPLE)],
-            Self::All => &Limit::ALL.map(|limit| (limit, AMPLE)),
-            _ => &[(Limit::Source, AMPLE)],
+            Self::Over => &[(Builtin::Source, SCANT)],
+            Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
+            Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
+            Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
+            Self::All => &Builtin::ALL.map(|limit| (limit, AMPLE)),
+            _ => &[(Builtin::Source, AMPLE)],
         };
         let mut policy = Policy::default();
         for (limit, bucket) in limits {
@@ -87,12 +86,12 @@ impl Setting {
             _ => 0..0,
         };
         for number in overrides {
-            // Each has a rate and a burst of its own, hence a plan of its own.
+            // Each has a rate and a burst of its own, hence a profile of its own.
             let more = u64::from(number) + 1;
             let rate = Rate::per_second(AMPLE.rate.packets + 40_000 * more);
             let bucket = Bucket::new(rate, AMPLE.burst + more)?;
             let prefix = format!("10.{}.{}.0/24", number >> 8, number & 0xff);
-            policy.set_override(Limit::Source, prefix.parse()?, bucket)?;
+            policy.set_override(Builtin::Source, prefix.parse()?, bucket)?;
         }
         Ok(policy)
     }
@@ -114,24 +113,26 @@ pub(crate) struct Case {
     /// The reason that every frame has to be counted under.
     pub(crate) reason: Reason,
     /// The limits that every frame has to be charged to.
-    pub(crate) charged: &'static [Limit],
+    pub(crate) charged: &'static [Builtin],
+    /// The limit that has to refuse every frame.
+    pub(crate) exceeded: Option<Builtin>,
 }
 
 impl Case {
     fn new(id: &'static str, name: &'static str, setting: Setting, frame: &Frame) -> Self {
-        let charged: &[Limit] = match setting {
+        let charged: &[Builtin] = match setting {
             Setting::Observe | Setting::Over | Setting::OverConnection => &[],
-            Setting::SynSource => &[Limit::Syn, Limit::Source],
-            Setting::ConnectionSource => &[Limit::Connection, Limit::Source],
-            Setting::All => &Limit::ALL,
-            _ => &[Limit::Source],
+            Setting::SynSource => &[Builtin::Syn, Builtin::Source],
+            Setting::ConnectionSource => &[Builtin::Connection, Builtin::Source],
+            Setting::All => &Builtin::ALL,
+            _ => &[Builtin::Source],
         };
-        let reason = match setting {
-            Setting::Over | Setting::OverConnection => Reason::SourceExceed,
-            _ => Reason::Conform,
+        let (reason, exceeded) = match setting {
+            Setting::Over | Setting::OverConnection => (Reason::Exceed, Some(Builtin::Source)),
+            _ => (Reason::Conform, None),
         };
         let frame = frame.clone().padded().build();
-        Self { id, name, setting, frame, spoofed: false, reason, charged }
+        Self { id, name, setting, frame, spoofed: false, reason, charged, exceeded }
     }
 
     fn not_ip(self) -> Self {
@@ -190,16 +191,19 @@ pub(crate) fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use limiter_userspace::policy::compile;
+    use limiter_userspace::policy::{Context, Held, compile};
 
     use super::*;
 
     #[test]
-    fn every_override_has_a_plan_of_its_own() {
+    fn every_override_has_a_profile_of_its_own() {
         for (setting, overrides) in [(Setting::OneOverride, 1), (Setting::ManyOverrides, 10_000)] {
-            let compiled = compile(&setting.policy().unwrap()).unwrap();
-            assert_eq!(compiled.overrides.len(), overrides);
-            assert_eq!(compiled.plans.len(), overrides + 1);
+            let policy = setting.policy().unwrap();
+            let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+            assert_eq!(tables.prefixes.len(), overrides);
+            assert_eq!(tables.profiles.len(), overrides + 1);
+            // None, that of all others, and those of the overrides.
+            assert_eq!(tables.meters.len(), overrides + 2);
         }
     }
 

@@ -84,7 +84,7 @@ fn take_turns(turns: usize, samples: usize) -> Result<(Vec<Cost>, Loading)> {
     let before = subjects.iter().map(Subject::snapshot).collect::<Result<Vec<_>>>()?;
     for _ in 0..turns {
         for subject in &mut subjects {
-            subject.turn(&mut places, |subject| (0..samples).try_for_each(|_| subject.sample()))?;
+            subject.turn(&mut places, |subject| subject.sample(samples))?;
         }
     }
     for (subject, before) in subjects.iter().zip(&before) {

@@ -12,7 +12,7 @@ use aya::{
     TestRunAttrs,
     programs::{TestRun as _, TestRunOptions, Xdp, XdpMode},
 };
-use limiter_common::{limit::Limit, reason::Reason};
+use limiter_common::reason::Reason;
 use limiter_tests::{
     packet::Frame,
     sandbox::{BPFFS, Sandbox},
@@ -26,7 +26,7 @@ use limiter_userspace::{
         mode::Mode,
         sizes::Sizes,
     },
-    policy::Policy,
+    policy::{Builtin, Policy},
 };
 
 use super::{
@@ -97,9 +97,9 @@ impl Ring {
         let pins = Pins::new(format!("{BPFFS}/{contest:?}"));
         let mut policy = Policy::default();
         if let Some(bucket) = contest.bucket() {
-            policy.set_default(Limit::Source, bucket)?;
+            policy.set_default(Builtin::Source, bucket)?;
         }
-        let sizes = Sizes { sources: 1 << 16, connections: 1 << 12, overrides: 1 };
+        let sizes = Sizes { sources: 1 << 16, buckets: 1 << 12, ledgers: 1 << 11, overrides: 1 };
         // What attaches has to do it in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {
             let mut instance = Instance::open_or_create(&pins, &sizes, &policy)?;
@@ -174,12 +174,13 @@ impl Ring {
     }
 
     /// The frames that were let through, where somebody counts them.
-    fn passed(&self) -> Result<Option<u64>> {
+    fn passed(&mut self) -> Result<Option<u64>> {
         match self.contest {
             Contest::Drop | Contest::Pass => Ok(None),
             Contest::Nftables => nftables::passed(&self.topology.router).map(Some),
             Contest::Over | Contest::Within => {
-                let attached = || self.instance.attached();
+                let instance = &mut self.instance;
+                let attached = move || instance.attached();
                 let namespace = &self.topology.router.namespace;
                 let attached = self.topology.router.sandbox.inside(namespace, attached)??;
                 let snapshot = self.instance.maps().snapshot(&attached)?;
@@ -191,7 +192,7 @@ impl Ring {
     }
 
     /// The result, after checking that the frames met what the contest is about.
-    fn throughput(self) -> Result<Throughput> {
+    fn throughput(mut self) -> Result<Throughput> {
         let (received, passed) = (self.received()?, self.passed()?);
         let name = self.contest.name();
         if let Some(passed) = passed {

@@ -19,14 +19,20 @@ pub(crate) const DROP: &str = "drop";
 pub(crate) const SEND: &str = "send";
 
 /// The maps that the limiter in the object shares with an instance.
-const MAPS: [&str; 8] = [
+const MAPS: [&str; 14] = [
     map::HEAD,
-    map::PLANS,
-    map::OVERRIDES,
+    map::LIMITS,
+    map::CLASSES,
+    map::PROFILES,
+    map::METERS,
+    map::PREFIXES,
+    map::DESTINATIONS,
     map::SOURCES,
-    map::CONNECTIONS,
+    map::BUCKETS,
     map::SHARED_SOURCES,
+    map::REFUSED,
     map::COUNTERS,
+    map::TALLIES,
     map::TEST_CLOCK,
 ];
 

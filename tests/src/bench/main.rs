@@ -3,6 +3,7 @@
 //! Everything is made in namespaces that vanish with the process, however it ends.
 
 mod case;
+mod charges;
 mod contest;
 mod cost;
 mod cpu;

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
-use limiter_common::limit::Limit;
 use limiter_tests::{
     packet::{Frame, SYN, set_source},
     traffic::{Flow, Sender},
 };
+use limiter_userspace::policy::Builtin;
 
 use crate::stage::Stage;
 
@@ -23,7 +23,7 @@ pub(crate) struct Actor {
     /// Where it does it from.
     pub(crate) place: String,
     /// The limit that it meets, unless it sends less than that.
-    pub(crate) limit: Option<Limit>,
+    pub(crate) limit: Option<Builtin>,
     /// The name of its source in what limiter says.
     pub(crate) source: String,
     /// Its prefix.
@@ -31,7 +31,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    fn new(name: &'static str, address: impl Into<IpAddr>, limit: Option<Limit>) -> Self {
+    fn new(name: &'static str, address: impl Into<IpAddr>, limit: Option<Builtin>) -> Self {
         let address = address.into();
         let (prefix, source) = match address {
             IpAddr::V4(_) => (32, address.to_string()),
@@ -75,17 +75,17 @@ pub(crate) fn senders(stage: &Stage) -> Result<Vec<(Actor, Sender)>> {
         // It is of the frame's family.
         let _ = set_source(frame, address.into());
     };
-    let tagged_actor = Actor::new("VLAN flooder", tagged, Some(Limit::Source));
+    let tagged_actor = Actor::new("VLAN flooder", tagged, Some(Builtin::Source));
     let place = format!("{tagged}, VLAN {VLAN}");
     Ok(vec![
         (Actor::new("polite client", polite, None), sender(500, &polite_frame)?),
-        (Actor::new("UDP flooder", udp, Some(Limit::Source)), sender(100_000, &udp_frame)?),
+        (Actor::new("UDP flooder", udp, Some(Builtin::Source)), sender(100_000, &udp_frame)?),
         (
-            Actor::new("SYN flooder", syn, Some(Limit::Syn)),
+            Actor::new("SYN flooder", syn, Some(Builtin::Syn)),
             sender(20_000, &syn_frame)?.edited(change_port),
         ),
         (
-            Actor::new("IPv6 hopper", NETWORK, Some(Limit::Source)),
+            Actor::new("IPv6 hopper", NETWORK, Some(Builtin::Source)),
             sender(20_000, &hopping_frame)?.edited(change_address),
         ),
         (Actor { place, ..tagged_actor }, sender(20_000, &tagged_frame)?),

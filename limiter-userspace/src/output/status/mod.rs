@@ -4,12 +4,11 @@ mod text;
 
 use limiter_common::{
     contract::{LimitTally, Tally},
-    limit::{LIMITS, Limit},
     reason::{REASONS, Reason},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::datapath::snapshot::{InterfaceStatistics, Snapshot};
+use crate::datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot};
 
 /// The name of this shape.
 pub const SCHEMA: &str = "limiter.status/1";
@@ -24,7 +23,7 @@ pub struct Status {
     /// Every frame, under the one reason that it was counted for.
     pub reasons: Reasons,
     /// Every limit, narrow before wide.
-    pub limits: [LimitStatus; LIMITS],
+    pub limits: Vec<LimitStatus>,
     /// How full the state is.
     #[serde(flatten)]
     pub tables: Tables,
@@ -59,17 +58,17 @@ pub struct Verdicts {
 pub struct Reasons(pub [Tally; REASONS]);
 
 /// What a limit admitted and refused.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LimitStatus {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Packets that were charged to it.
     pub conform: u64,
-    /// Packets that were dropped because of it.
+    /// Packets that it refused: dropped, if it is enforced.
     pub exceed: u64,
     /// Bytes that were charged to it.
     pub conform_bytes: u64,
-    /// Bytes that were dropped because of it.
+    /// Bytes that it refused.
     pub exceed_bytes: u64,
 }
 
@@ -78,8 +77,8 @@ pub struct LimitStatus {
 pub struct Tables {
     /// Sources.
     pub sources: Occupancy,
-    /// Connections.
-    pub connections: Occupancy,
+    /// State by other keys than the source.
+    pub buckets: Occupancy,
     /// Kernel memory of all maps, in bytes.
     pub memory_bytes: u64,
 }
@@ -100,7 +99,7 @@ impl Status {
             schema: SCHEMA,
             interfaces: snapshot.interfaces.iter().map(InterfaceStatus::new).collect(),
             reasons: Reasons(snapshot.reasons),
-            limits: Limit::ALL.map(|limit| LimitStatus::new(limit, snapshot.limits[limit.index()])),
+            limits: snapshot.limits.iter().map(LimitStatus::new).collect(),
             tables,
         }
     }
@@ -120,10 +119,10 @@ impl InterfaceStatus {
 }
 
 impl LimitStatus {
-    const fn new(limit: Limit, tally: LimitTally) -> Self {
-        let LimitTally { conform, exceed } = tally;
+    fn new(limit: &LimitStatistics) -> Self {
+        let LimitTally { conform, exceed } = limit.tally;
         Self {
-            name: limit.name(),
+            name: limit.name.clone(),
             conform: conform.packets,
             exceed: exceed.packets,
             conform_bytes: conform.bytes,

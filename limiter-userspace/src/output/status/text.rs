@@ -72,23 +72,28 @@ impl Status {
         output: &mut Output<W>,
         limits: &[LimitRow],
     ) -> Result<(), OutputError> {
-        let mut table = Table::new([
+        let mut columns = vec![
             Column::left("LIMIT"),
             Column::right("RATE"),
             Column::right("BURST"),
             Column::right("OVERRIDES"),
             Column::right("CONFORM"),
             Column::right("EXCEED"),
-        ]);
+        ];
+        columns.extend(limits::has_modes(limits).then(|| Column::left("MODE")));
+        let mut table = Table::new(columns);
         for row in limits {
-            let LimitStatus { name, conform, exceed, .. } = self.limits[row.limit.index()];
+            let of = |limit: &&LimitStatus| limit.name == row.name;
+            let (conform, exceed) =
+                self.limits.iter().find(of).map_or((0, 0), |limit| (limit.conform, limit.exceed));
             table.row([
-                Cell::new(name, Tone::Strong),
+                Cell::new(row.name.as_str(), Tone::Strong),
                 row.rate_cell(),
                 row.burst_cell(),
                 row.overrides_cell(),
                 grouped(conform).into(),
                 Cell::new(grouped(exceed), Tone::of_drops(exceed)),
+                row.mode_cell(),
             ]);
         }
         output.table(&table)?;
@@ -135,7 +140,7 @@ impl Tables {
             Column::right("MEMORY"),
         ]);
         for (name, Occupancy { tracked, capacity }) in
-            [("sources", self.sources), ("connections", self.connections)]
+            [("sources", self.sources), ("buckets", self.buckets)]
         {
             let cells = [grouped(tracked), grouped(capacity)].map(Cell::from);
             let [tracked, capacity] = cells;
@@ -151,16 +156,15 @@ impl Tables {
 mod tests {
     use std::time::Instant;
 
-    use limiter_common::{
-        contract::LimitTally,
-        limit::{LIMITS, Limit},
-        reason::REASONS,
-    };
+    use limiter_common::{contract::LimitTally, reason::REASONS};
 
     use super::*;
-    use crate::datapath::{
-        mode::Mode,
-        snapshot::{InterfaceStatistics, Snapshot},
+    use crate::{
+        datapath::{
+            mode::Mode,
+            snapshot::{InterfaceStatistics, LimitStatistics, Snapshot},
+        },
+        policy::Builtin,
     };
 
     fn status() -> Status {
@@ -184,17 +188,22 @@ mod tests {
                 },
             ],
             reasons: [Tally::default(); REASONS],
-            limits: [LimitTally::default(); LIMITS],
+            limits: Builtin::ALL
+                .map(|limit| LimitStatistics {
+                    name: limit.name().into(),
+                    tally: LimitTally::default(),
+                })
+                .into(),
         };
         snapshot.reasons[Reason::Conform.index()] = tally(12_345_678, 987_654_321);
-        snapshot.reasons[Reason::SourceExceed.index()] = tally(1_000, 60_000);
-        snapshot.limits[Limit::Source.index()] =
+        snapshot.reasons[Reason::Exceed.index()] = tally(1_000, 60_000);
+        snapshot.limits[Builtin::Source as usize].tally =
             LimitTally { conform: tally(12_345_678, 987_654_321), exceed: tally(1_000, 60_000) };
         Status::new(
             &snapshot,
             Tables {
                 sources: Occupancy { tracked: 42, capacity: 1_048_576 },
-                connections: Occupancy { tracked: 7, capacity: 262_144 },
+                buckets: Occupancy { tracked: 7, capacity: 262_144 },
                 memory_bytes: 171_966_464,
             },
         )
@@ -221,14 +230,14 @@ mod tests {
                 r#"{"name":"eth1","mode":"generic","present":false,"#,
                 r#""packets":{"passed":0,"dropped":0},"bytes":{"passed":0,"dropped":0}}],"#,
                 r#""reasons":{"conform":12345678,"fragment":0,"extension_bound":0,"malformed":0,"#,
-                r#""unreadable":0,"non_ip":0,"connection_exceed":0,"syn_exceed":0,"#,
-                r#""source_exceed":1000,"contended":0},"limits":["#,
+                r#""unreadable":0,"non_ip":0,"allow":0,"monitor":0,"#,
+                r#""exceed":1000,"deny":0,"penalty":0,"contended":0},"limits":["#,
                 r#"{"name":"connection","conform":0,"exceed":0,"conform_bytes":0,"exceed_bytes":0},"#,
                 r#"{"name":"syn","conform":0,"exceed":0,"conform_bytes":0,"exceed_bytes":0},"#,
                 r#"{"name":"source","conform":12345678,"exceed":1000,"#,
                 r#""conform_bytes":987654321,"exceed_bytes":60000}],"#,
                 r#""sources":{"tracked":42,"capacity":1048576},"#,
-                r#""connections":{"tracked":7,"capacity":262144},"memory_bytes":171966464}"#,
+                r#""buckets":{"tracked":7,"capacity":262144},"memory_bytes":171966464}"#,
                 "\n"
             )
         );
@@ -236,9 +245,9 @@ mod tests {
 
     #[test]
     fn text_is_aligned_and_leaves_out_what_did_not_happen() {
-        let mut limits = Limit::ALL.map(LimitRow::off);
-        limits[Limit::Source.index()].rate = Some("1kpps".into());
-        limits[Limit::Source.index()].burst = Some("2k".into());
+        let mut limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name()));
+        limits[Builtin::Source as usize].rate = Some("1kpps".into());
+        limits[Builtin::Source as usize].burst = Some("2k".into());
         assert_eq!(
             text(false, &limits),
             "\
@@ -251,21 +260,38 @@ connection    off                             0       0
 syn           off                             0       0
 source      1kpps     2k             12,345,678   1,000
 
-REASON         VERDICT     PACKETS   BYTES
-conform        passed   12,345,678   988MB
-source_exceed  dropped       1,000  60.0kB
+REASON   VERDICT     PACKETS   BYTES
+conform  passed   12,345,678   988MB
+exceed   dropped       1,000  60.0kB
 
-TABLE        TRACKED   CAPACITY  MEMORY
-sources           42  1,048,576
-connections        7    262,144
-all                              164MiB
+TABLE    TRACKED   CAPACITY  MEMORY
+sources       42  1,048,576
+buckets        7    262,144
+all                          164MiB
 "
         );
     }
 
     #[test]
     fn without_limits_it_says_how_to_set_one() {
-        let text = text(false, &Limit::ALL.map(LimitRow::off));
+        let text = text(false, &Builtin::ALL.map(|limit| LimitRow::off(limit.name())));
         assert!(text.contains("limiter limit set source --rate"), "{text}");
+    }
+
+    #[test]
+    fn modes_are_shown_when_not_all_limits_are_enforced() {
+        let mut limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name()));
+        limits[Builtin::Source as usize].mode = crate::policy::model::Mode::Monitor;
+        let text = text(false, &limits);
+        let lines: Vec<&str> = text.lines().skip(4).take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "LIMIT       RATE  BURST  OVERRIDES     CONFORM  EXCEED  MODE",
+                "connection   off                             0       0  enforce",
+                "syn          off                             0       0  enforce",
+                "source       off                    12,345,678   1,000  monitor",
+            ]
+        );
     }
 }

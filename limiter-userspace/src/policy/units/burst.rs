@@ -13,7 +13,7 @@ use super::{
 /// How much may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
-    /// So many packets, at least 1.
+    /// So many packets, or bytes where those are counted; at least 1.
     Packets(u64),
     /// What the rate admits in so many nanoseconds.
     Time(u64),
@@ -156,7 +156,7 @@ mod tests {
         ] {
             let rate = parse_rate(rate).unwrap();
             assert_eq!(default_burst(rate), burst, "{rate:?}");
-            assert!(rate.bucket(burst).is_ok());
+            assert!(rate.bucket(burst, 1).is_ok());
         }
     }
 

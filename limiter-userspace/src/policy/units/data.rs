@@ -1,4 +1,4 @@
-//! Units of data, recognised so that they can be refused with what they mean.
+//! Units of data: read where bytes are counted, else refused with what they mean.
 
 /// A unit of bits or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,30 +9,35 @@ pub(super) struct DataUnit {
     pub(super) letter: &'static str,
     /// Whether it is one of those, such as Mbps, that some use for bits and others for bytes.
     pub(super) ambiguous: bool,
+    /// What its letter multiplies by.
+    pub(super) factor: u64,
+    /// Whether it is one of bits.
+    pub(super) bits: bool,
 }
 
-const SCALES: [(&str, &str, &str); 9] = [
-    ("", "", ""),
-    ("k", "kilo", "k"),
-    ("m", "mega", "M"),
-    ("g", "giga", "G"),
-    ("t", "tera", "T"),
-    ("ki", "kibi", "Ki"),
-    ("mi", "mebi", "Mi"),
-    ("gi", "gibi", "Gi"),
-    ("ti", "tebi", "Ti"),
+const SCALES: [(&str, &str, &str, u64); 9] = [
+    ("", "", "", 1),
+    ("k", "kilo", "k", 1_000),
+    ("m", "mega", "M", 1_000_000),
+    ("g", "giga", "G", 1_000_000_000),
+    ("t", "tera", "T", 1_000_000_000_000),
+    ("ki", "kibi", "Ki", 1 << 10),
+    ("mi", "mebi", "Mi", 1 << 20),
+    ("gi", "gibi", "Gi", 1 << 30),
+    ("ti", "tebi", "Ti", 1 << 40),
 ];
 
 impl DataUnit {
     /// The unit of data that `unit` is, in any letter case.
     pub(super) fn recognise(unit: &str) -> Option<Self> {
         let unit = unit.to_ascii_lowercase();
-        SCALES.into_iter().find_map(|(prefix, scale, letter)| {
+        SCALES.into_iter().find_map(|(prefix, scale, letter, factor)| {
             let unit = unit.strip_prefix(prefix)?;
             let amount = unit.split('/').next().unwrap_or(unit).trim_ascii_end();
             let ambiguous = unit == "bps";
             let known = ["b", "bit", "bits", "byte", "bytes"].contains(&amount);
-            (ambiguous || known).then_some(Self { scale, letter, ambiguous })
+            let bits = amount.starts_with("bit");
+            (ambiguous || known).then_some(Self { scale, letter, ambiguous, factor, bits })
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
-use limiter_common::rate::Rate;
 use thiserror::Error;
+
+use super::rate::HIGHEST;
 
 /// Characters of a refused value that are repeated to the operator.
 const ECHOED: usize = 48;
@@ -32,6 +33,10 @@ pub enum Quantity {
     Duration,
     /// An address or a prefix of addresses.
     Prefix,
+    /// The rate of a limit that counts bytes.
+    DataRate,
+    /// The burst of a limit that counts bytes.
+    DataBurst,
 }
 
 impl Quantity {
@@ -43,6 +48,8 @@ impl Quantity {
             Self::Prefix => {
                 "give an address or a prefix, such as 203.0.113.9, 203.0.113.0/24 or 2001:db8::/48"
             }
+            Self::DataRate => "give data per time, such as 2Mbit/s, 64kB/s or 1GB/h",
+            Self::DataBurst => "give data or time, such as 64kB, 1MiB or 100ms",
         }
     }
 }
@@ -50,8 +57,8 @@ impl Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rate => "rate",
-            Self::Burst => "burst",
+            Self::Rate | Self::DataRate => "rate",
+            Self::Burst | Self::DataBurst => "burst",
             Self::Duration => "duration",
             Self::Prefix => "prefix",
         })
@@ -85,12 +92,18 @@ pub enum Fault {
     /// It is zero.
     #[error("is zero")]
     Zero,
-    /// A rate above [`Rate::MAX_PER_SECOND`].
-    #[error("is above {} packets per second", Rate::MAX_PER_SECOND)]
+    /// A rate above [`HIGHEST`].
+    #[error("is above {HIGHEST} packets per second")]
     TooFast,
-    /// A rate below [`Rate::MIN`].
+    /// A rate below [`Rate::MIN`](limiter_common::rate::Rate::MIN).
     #[error("is below one packet in 366 days")]
     TooSlow,
+    /// A rate of bytes above [`Rate::MAX_PER_SECOND`](limiter_common::rate::Rate::MAX_PER_SECOND).
+    #[error("is above 125 GB/s, which is 1 Tbit/s")]
+    TooMuchData,
+    /// A rate of bytes below [`Rate::MIN`](limiter_common::rate::Rate::MIN).
+    #[error("is below one byte in 366 days")]
+    TooLittleData,
     /// More than can be counted.
     #[error("is too large")]
     TooLarge,
@@ -129,6 +142,15 @@ pub enum Fault {
     /// Bits or bytes where packets are counted.
     #[error("is an amount of data, and this limit counts packets")]
     Data,
+    /// Packets where bytes are counted.
+    #[error("is an amount of packets, and this limit counts bytes")]
+    Packets,
+    /// A part of a byte.
+    #[error("is not a whole number of bytes")]
+    NotWholeBytes,
+    /// An amount of data where one per time has to be.
+    #[error("does not say in what time")]
+    NoPeriod,
     /// Neither an address nor a prefix.
     #[error("is neither an address nor a prefix")]
     NotAPrefix,
@@ -165,10 +187,10 @@ impl ValueError {
     pub fn remedy(&self) -> String {
         let examples = self.quantity.examples();
         match (&self.fault, self.quantity) {
-            (Fault::Zero, Quantity::Rate) => {
+            (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
             }
-            (Fault::Zero, Quantity::Burst) => {
+            (Fault::Zero, Quantity::Burst | Quantity::DataBurst) => {
                 "a burst is at least 1; without one, it is chosen to suit the rate".to_owned()
             }
             (Fault::TooFast, _) => {
@@ -177,6 +199,9 @@ impl ValueError {
             }
             (Fault::TooSlow, _) => "the lowest rate is 1/366day".to_owned(),
             (Fault::UnknownUnit { meant: Some(meant), .. }, _) => format!("did you mean {meant}?"),
+            (Fault::Ambiguous { bits, bytes, .. }, Quantity::DataRate | Quantity::DataBurst) => {
+                format!("did you mean {bits} or {bytes}?")
+            }
             (Fault::Ambiguous { bits, bytes, .. }, _) => format!(
                 "where data is counted, write {bits} or {bytes}; this limit counts packets: \
                  {examples}"

@@ -2,6 +2,8 @@
 
 pub mod burst;
 mod data;
+pub mod data_burst;
+pub mod data_rate;
 mod error;
 mod number;
 pub mod prefix;
@@ -9,7 +11,9 @@ pub mod rate;
 pub mod time;
 
 pub use burst::{Burst, default_burst, parse_burst};
+pub use data_burst::{default_data_burst, format_size, parse_data_burst};
+pub use data_rate::{format_data_rate, parse_data_rate};
 pub use error::{Fault, Quantity, ValueError, printable, quoted};
 pub use prefix::parse_prefix;
 pub use rate::{format_rate, parse_rate, rate_per_second};
-pub use time::parse_duration;
+pub use time::{format_duration, parse_duration};

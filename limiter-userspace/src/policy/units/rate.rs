@@ -11,11 +11,14 @@ use super::{
 };
 use crate::policy::nearest::nearest;
 
+/// The highest rate of packets, per second; that of bytes is [`Rate::MAX_PER_SECOND`].
+pub const HIGHEST: u64 = 1_000_000_000;
+
 /// Reads a rate of packets: `10kpps`, `1.5 Mpps`, `50 packets/s`, `5/min`, `100/10s`; a bare number
 /// is per second. The rate is kept as stated, exactly.
 ///
 /// # Errors
-/// What is wrong with it; see [`Rate::check`] for its bounds.
+/// What is wrong with it; its bounds are [`Rate::MIN`] and [`HIGHEST`].
 pub fn parse_rate(text: &str) -> Result<Rate, ValueError> {
     read(text).map_err(|fault| ValueError {
         quantity: Quantity::Rate,
@@ -42,7 +45,11 @@ fn read(text: &str) -> Result<Rate, Fault> {
         _ if period / u128::from(Rate::MIN.period) >= packets => return Err(Fault::TooSlow),
         _ => return Err(Fault::TooPrecise),
     };
+    let [packets, period] = [rate.packets, rate.period].map(u128::from);
     match rate.check() {
+        Ok(()) if packets * u128::from(SECOND) > period * u128::from(HIGHEST) => {
+            Err(Fault::TooFast)
+        }
         Ok(()) => Ok(rate),
         Err(RateError::TooFast) => Err(Fault::TooFast),
         Err(RateError::TooSlow) => Err(Fault::TooSlow),
@@ -60,7 +67,12 @@ fn period(unit: &str) -> Result<Option<u64>, Fault> {
     if !noun.is_empty() && !is_packets(noun) {
         return Ok(None);
     }
-    let period = period.trim_ascii_start();
+    period_of(period)
+}
+
+/// The period in nanoseconds of what follows the `/` of a rate; `None` if it is none.
+pub(super) fn period_of(text: &str) -> Result<Option<u64>, Fault> {
+    let period = text.trim_ascii_start();
     if let Some(unit) = time::unit(period) {
         return Ok(Some(unit));
     }
@@ -87,7 +99,7 @@ fn not_packets(text: &str, unit: &str) -> Fault {
     let number = text.trim_ascii().strip_suffix(unit).unwrap_or_default().trim_ascii_end();
     let number = (number.len() <= LONGEST_NUMBER).then_some(number);
     match DataUnit::recognise(unit) {
-        Some(DataUnit { scale, letter, ambiguous: true }) => Fault::Ambiguous {
+        Some(DataUnit { scale, letter, ambiguous: true, .. }) => Fault::Ambiguous {
             unit: unit.to_owned(),
             scale,
             bits: format!("{}{letter}bit/s", number.unwrap_or("1")),

@@ -69,6 +69,12 @@ pub(super) fn largest_unit(nanoseconds: u64) -> (u64, &'static str) {
         .map_or((nanoseconds, "ns"), |(unit, names)| (nanoseconds / unit, names[0]))
 }
 
+/// A duration as operators write it, exact: `5min`, `1500ms`; [`parse_duration`] reads it back.
+pub fn format_duration(nanoseconds: u64) -> String {
+    let (count, unit) = largest_unit(nanoseconds);
+    format!("{count}{unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,19 +4,19 @@ use std::time::{Duration, Instant};
 
 use limiter_common::{
     contract::{LimitTally, Tally},
-    limit::{LIMITS, Limit},
     reason::{REASONS, Reason},
 };
 
 use crate::{
     datapath::{
         mode::Mode,
-        snapshot::{InterfaceStatistics, Snapshot, Talker},
+        snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
     },
     output::{
         limits::LimitRow,
         status::{Occupancy, Tables},
     },
+    policy::Builtin,
     watch::view::{Reading, Scan},
 };
 
@@ -36,30 +36,28 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
             interface("eth1", Mode::Generic, [other, syns]),
         ],
         reasons: [Tally::default(); REASONS],
-        limits: [LimitTally::default(); LIMITS],
+        limits: vec![
+            statistics(Builtin::Connection, tally(0, 0), tally(0, 0)),
+            statistics(Builtin::Syn, tally(grown(seconds, 50.0), 60), syns),
+            statistics(Builtin::Source, ordinary, flood),
+        ],
     };
-    for (reason, tally) in [
-        (Reason::Conform, ordinary),
-        (Reason::NonIp, other),
-        (Reason::SynExceed, syns),
-        (Reason::SourceExceed, flood),
-    ] {
+    for (reason, tally) in
+        [(Reason::Conform, ordinary), (Reason::NonIp, other), (Reason::Exceed, sum(syns, flood))]
+    {
         snapshot.reasons[reason.index()] = tally;
     }
-    snapshot.limits[Limit::Syn.index()] =
-        LimitTally { conform: tally(grown(seconds, 50.0), 60), exceed: syns };
-    snapshot.limits[Limit::Source.index()] = LimitTally { conform: ordinary, exceed: flood };
     let limits = vec![
-        LimitRow::off(Limit::Connection),
-        limit(Limit::Syn, "50/s", "50", 0),
-        limit(Limit::Source, "1kpps", "200", 2),
+        LimitRow::off(Builtin::Connection.name()),
+        limit(Builtin::Syn, "50/s", "50", 0),
+        limit(Builtin::Source, "1kpps", "200", 2),
     ];
     Reading { snapshot, limits, scan: scan.then(|| scanned(flood, ordinary)) }
 }
 
 /// The same without a limit.
 pub(crate) fn unlimited(taken: Instant) -> Reading {
-    let limits = Limit::ALL.map(LimitRow::off).into();
+    let limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).into();
     Reading { limits, ..reading(taken, Duration::ZERO, true) }
 }
 
@@ -78,7 +76,7 @@ fn scanned(flood: Tally, ordinary: Tally) -> Scan {
         talkers: talkers.collect(),
         tables: Tables {
             sources: Occupancy { tracked: 12_345, capacity: 1_048_576 },
-            connections: Occupancy { tracked: 9_876, capacity: 262_144 },
+            buckets: Occupancy { tracked: 9_876, capacity: 262_144 },
             memory_bytes: 171_966_464,
         },
     }
@@ -93,6 +91,10 @@ const fn tally(packets: u64, length: u64) -> Tally {
     Tally { packets, bytes: packets * length }
 }
 
+const fn sum(one: Tally, other: Tally) -> Tally {
+    Tally { packets: one.packets + other.packets, bytes: one.bytes + other.bytes }
+}
+
 const fn part(tally: Tally, parts: u64) -> Tally {
     Tally { packets: tally.packets / parts, bytes: tally.bytes / parts }
 }
@@ -101,6 +103,11 @@ fn interface(name: &str, mode: Mode, [passed, dropped]: [Tally; 2]) -> Interface
     InterfaceStatistics { name: name.into(), mode, present: true, passed, dropped }
 }
 
-fn limit(limit: Limit, rate: &str, burst: &str, overrides: usize) -> LimitRow {
-    LimitRow { limit, rate: Some(rate.into()), burst: Some(burst.into()), overrides }
+fn statistics(limit: Builtin, conform: Tally, exceed: Tally) -> LimitStatistics {
+    LimitStatistics { name: limit.name().into(), tally: LimitTally { conform, exceed } }
+}
+
+fn limit(limit: Builtin, rate: &str, burst: &str, overrides: usize) -> LimitRow {
+    let [rate, burst] = [rate, burst].map(|text| Some(text.to_owned()));
+    LimitRow { rate, burst, overrides, ..LimitRow::off(limit.name()) }
 }

@@ -152,15 +152,11 @@ impl<'a> Page<'a> {
         self.rest.height -= 1 + u16::from(self.roomy);
         let keys = if self.view.paused { "q leave  p go on" } else { "q leave  p pause" };
         let left = Line::from(self.theme.span(Tone::Faint, keys));
-        let Tables { sources, connections, memory_bytes } = self.view.tables;
+        let Tables { sources, buckets, memory_bytes } = self.view.tables;
         let mut right = String::new();
         for part in [
             format!("{} of {} sources", grouped(sources.tracked), grouped(sources.capacity)),
-            format!(
-                "  {} of {} connections",
-                grouped(connections.tracked),
-                grouped(connections.capacity)
-            ),
+            format!("  {} of {} buckets", grouped(buckets.tracked), grouped(buckets.capacity)),
             format!("  {}", memory(memory_bytes)),
         ] {
             if left.width() + 2 + right.len() + part.len() > usize::from(area.width) {

@@ -76,16 +76,16 @@ pub(super) fn limits(view: &View, width: u16) -> Table {
         Column::right(OVERRIDES).rank(6),
     ]);
     for row in &view.limits {
-        let tally = view.history.latest().limits[row.limit.index()];
-        let rate = view.history.rates().map(|rates| rates.limits[row.limit.index()]);
+        let tally = view.history.latest().tally(&row.name);
+        let rate = view.history.rates().and_then(|rates| rates.limit(&row.name));
         let mut cells =
-            vec![Cell::new(row.limit.name(), Tone::Strong), row.rate_cell(), row.burst_cell()];
+            vec![Cell::new(row.name.as_str(), Tone::Strong), row.rate_cell(), row.burst_cell()];
         if is_set(row) {
             cells.extend([
                 drops(rate.map(|rate| rate.exceed)),
                 grouped(tally.exceed.packets).into(),
                 rate_cell(rate.map(|rate| rate.conform)),
-                exceed_share(rate.unwrap_or_default(), bar),
+                exceed_share(rate, bar),
                 row.overrides_cell(),
             ]);
         }
@@ -98,8 +98,8 @@ fn is_set(row: &LimitRow) -> bool {
     row.rate.is_some() || row.overrides > 0
 }
 
-fn exceed_share(rate: LimitRate, width: usize) -> Cell {
-    let LimitRate { conform, exceed } = rate;
+fn exceed_share(rate: Option<&LimitRate>, width: usize) -> Cell {
+    let (conform, exceed) = rate.map_or_else(Default::default, |rate| (rate.conform, rate.exceed));
     let all = conform.packets + exceed.packets;
     if all <= 0.0 {
         return Cell::new(format!("{:width$} {:>6}", "", "-"), Tone::Plain);

@@ -46,8 +46,7 @@ fn an_ordinary_terminal_shows_everything() {
             " REASON                        PACKETS/S       PACKETS      BIT/S       VERDICT",
             " conform                           48.0k     3,440,000       161M        passed",
             " non_ip                                0         1,234          0        passed",
-            " syn_exceed                          812        24,360       390k       dropped",
-            " source_exceed                     2.48M   337,500,000      1.19G       dropped",
+            " exceed                            2.48M   337,524,360      1.19G       dropped",
             "",
             " SOURCE                        DROPPED/S       DROPPED   PASSED/S        PASSED",
             " 203.0.113.1                        620k    84,375,000        800        57,333",
@@ -55,8 +54,9 @@ fn an_ordinary_terminal_shows_everything() {
             " 2001:db8:1003:feed::/64            207k    28,125,000        800        57,333",
             " 203.0.113.4                        155k    21,093,750        800        57,333",
             " 203.0.113.5                        124k    16,875,000        800        57,333",
+            " 2001:db8:1006:feed::/64            103k    14,062,500        800        57,333",
             "",
-            " q leave  p pause     12,345 of 1,048,576 sources  9,876 of 262,144 connections",
+            " q leave  p pause         12,345 of 1,048,576 sources  9,876 of 262,144 buckets",
         ]
     );
 }

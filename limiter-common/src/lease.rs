@@ -1,0 +1,325 @@
+//! Leases: how many connections a key has open.
+//!
+//! A connection holds a slot while packets of it come. It loses the slot by a reset, by silence, and
+//! after it said that it is done by a shorter silence. New connections take slots in the first
+//! `limit` places only, so the limit holds whatever races. Where a limit was lowered, connections
+//! beyond it keep their places, and new ones get in when fewer than the limit are open; then, who
+//! claims at once with others counts again, and gives up if that makes too many.
+//!
+//! A packet of a connection without a slot takes one, unless it resets: so a forged reset frees a
+//! slot that the connection has to take again. Connections are told apart by 31 bits of a hash; two
+//! that share them share a slot, so one more may get in for each 2^31 / limit that try.
+//!
+//! The time of the last packet is kept in ticks of 2^24 ns (16.8 ms) and only moved when it is older
+//! than an eighth of the silence that is allowed. So a slot is lost after a silence longer than that
+//! time, and by nine eighths of it and three ticks at the latest. The ticks wrap: what nobody took for
+//! 2.3 years looks for a moment as if it was just left.
+
+use crate::{
+    gcra::Gcra,
+    policer::{Refusal, TRIES},
+    slots::Slots,
+};
+
+mod table;
+
+pub use self::table::Table;
+
+/// A limit of open connections; made by [`Leases::new`]. Its state is [`Leases::MOST`] slots, all
+/// zero at first, which a change of the limit leaves as they are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leases {
+    /// Open connections, from 1 to [`Leases::MOST`]; 0 admits none.
+    pub limit: u64,
+    /// The silence, in nanoseconds, after which a connection counts as gone, from
+    /// [`Leases::SHORTEST`] to [`Leases::LONGEST`].
+    pub idle: u64,
+}
+
+/// Why a limit and a time make no leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseError {
+    /// The limit is zero.
+    NoLimit,
+    /// The limit is above [`Leases::MOST`].
+    TooMany,
+    /// The time is shorter than [`Leases::SHORTEST`].
+    TooShort,
+    /// The time is longer than [`Leases::LONGEST`].
+    TooLong,
+}
+
+/// What a packet says of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It begins: a SYN without ACK. One that was closing begins anew.
+    Open,
+    /// It goes on.
+    Data,
+    /// One side is done: a FIN.
+    Finish,
+    /// It is over: a RST.
+    Reset,
+}
+
+impl Signal {
+    /// What a packet says. One that could begin a connection counts as one that does.
+    #[inline(always)]
+    pub const fn of(packet: &crate::packet::Packet) -> Self {
+        const FIN: u8 = 0x01;
+        const RST: u8 = 0x04;
+        match packet.tcp_flags.get() {
+            Some(flags) if flags & RST != 0 => Self::Reset,
+            _ if packet.may_open() => Self::Open,
+            Some(flags) if flags & FIN != 0 => Self::Finish,
+            _ => Self::Data,
+        }
+    }
+}
+
+/// The outcome of looking at the table, to be given to [`Leases::charge`]; and what that did, to be
+/// given to [`Leases::refund`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    place: usize,
+    seen: u64,
+    next: u64,
+    claims: bool,
+}
+
+impl Look {
+    /// There is nothing to do: a reset of no connection.
+    const NOTHING: Self = Self { place: 0, seen: 0, next: 0, claims: false };
+    /// Refused, at places that there are not.
+    const EXCEED: Self = Self { place: Leases::MOST, ..Self::NOTHING };
+    const CONTENDED: Self = Self { place: Leases::MOST + 1, ..Self::NOTHING };
+
+    #[inline(always)]
+    fn outcome(self) -> Result<Self, Refusal> {
+        match self {
+            Self::EXCEED => Err(Refusal::Exceed),
+            Self::CONTENDED => Err(Refusal::Contended),
+            look => Ok(look),
+        }
+    }
+}
+
+/// A packet, as a table sees it.
+#[derive(Clone, Copy)]
+struct Packet {
+    tag: u32,
+    signal: Signal,
+    /// When it comes.
+    tick: u32,
+}
+
+impl Leases {
+    /// The places of a table.
+    pub const MOST: usize = 128;
+    /// The shortest silence that can be asked for, in nanoseconds.
+    pub const SHORTEST: u64 = 1_000_000_000;
+    /// The longest, in nanoseconds: 30 days.
+    pub const LONGEST: u64 = 30 * 24 * 3600 * 1_000_000_000;
+    /// The silence, in nanoseconds, after which a connection that is closing counts as gone, unless
+    /// that of an open one is shorter.
+    pub const CLOSING: u64 = 10_000_000_000;
+
+    /// The leases of `limit` connections that may be silent for `idle` nanoseconds.
+    ///
+    /// # Errors
+    /// Any [`LeaseError`].
+    pub const fn new(limit: u64, idle: u64) -> Result<Self, LeaseError> {
+        if limit == 0 {
+            Err(LeaseError::NoLimit)
+        } else if limit > Self::MOST as u64 {
+            Err(LeaseError::TooMany)
+        } else if idle < Self::SHORTEST {
+            Err(LeaseError::TooShort)
+        } else if idle > Self::LONGEST {
+            Err(LeaseError::TooLong)
+        } else {
+            Ok(Self { limit, idle })
+        }
+    }
+
+    /// The name of a connection, from a hash of its 5-tuple: 31 bits, never 0.
+    #[inline(always)]
+    pub const fn tag(hash: u32) -> u32 {
+        if hash >> 1 == 0 { 1 } else { hash >> 1 }
+    }
+
+    /// Looks whether a packet of the connection `tag` conforms at `now` (nanoseconds), and writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Refusal::Exceed`] when the connection has no slot and can have none.
+    #[inline(always)]
+    pub fn look(
+        &self,
+        slots: &impl Table,
+        tag: u32,
+        signal: Signal,
+        now: u64,
+    ) -> Result<Look, Refusal> {
+        let packet = Packet { tag, signal, tick: Self::tick(now) };
+        self.judge(slots, &packet).outcome()
+    }
+
+    /// Charges a packet that conformed at `look`: its connection gets its slot or keeps it.
+    ///
+    /// What lost a race is looked at anew, at most [`TRIES`] times.
+    ///
+    /// # Errors
+    /// Why it is refused after all; nothing is written then.
+    #[inline(always)]
+    pub fn charge(
+        &self,
+        slots: &impl Table,
+        look: Look,
+        tag: u32,
+        signal: Signal,
+        now: u64,
+    ) -> Result<Look, Refusal> {
+        let mut look = look;
+        for _ in 0..TRIES {
+            if self.attempt(slots, look, tag, signal, now) {
+                return Ok(look);
+            }
+            look = self.look(slots, tag, signal, now)?;
+        }
+        Err(Refusal::Contended)
+    }
+
+    /// Charges a packet that conformed at `look`, unless the slot is another's by now; then it is to
+    /// be looked at anew, which `false` says.
+    #[inline(always)]
+    pub fn attempt(
+        &self,
+        slots: &impl Table,
+        look: Look,
+        tag: u32,
+        signal: Signal,
+        now: u64,
+    ) -> bool {
+        let packet = Packet { tag, signal, tick: Self::tick(now) };
+        self.try_charge(slots, &look, &packet)
+    }
+
+    /// Whether what a look says could be done.
+    #[inline(always)]
+    fn try_charge(&self, slots: &impl Table, look: &Look, packet: &Packet) -> bool {
+        if look.seen == look.next && !look.claims {
+            return true;
+        }
+        slots.compare_exchange(look.place, look.seen, look.next) == look.seen
+            && (!look.claims || self.settle(slots, look.place, look.next, packet.tick))
+    }
+
+    /// What a packet of a connection that has this place would do; `None` if it has lost it by now.
+    #[inline(always)]
+    fn keep(&self, slots: &impl Table, place: usize, packet: &Packet) -> Option<Look> {
+        if place >= Self::MOST {
+            return None;
+        }
+        let seen = slots.load(place);
+        if Self::tag_of(seen) != packet.tag {
+            return None;
+        }
+        Some(Look { place, seen, next: self.moved(seen, packet), claims: false })
+    }
+
+    /// What a packet would do.
+    #[inline(always)]
+    fn judge(&self, slots: &impl Table, packet: &Packet) -> Look {
+        let own = slots.find(self, packet.tag, packet.tick);
+        if let Some(look) = self.keep(slots, own, packet) {
+            return look;
+        }
+        if let Signal::Reset = packet.signal {
+            return Look::NOTHING;
+        }
+        let full = slots.open(self, packet.tick) >= self.limit;
+        let place = if full { Self::MOST } else { slots.vacancy(self, packet.tag, packet.tick) };
+        if place >= Self::MOST {
+            // Perhaps another packet of the connection has just taken the last place.
+            let own = slots.find(self, packet.tag, packet.tick);
+            return self.keep(slots, own, packet).unwrap_or(Look::EXCEED);
+        }
+        let closes = matches!(packet.signal, Signal::Finish);
+        let next = Self::slot(packet.tag, closes, packet.tick);
+        let value = slots.load(place);
+        // A place that was taken just now is not claimed: what is seen there never was.
+        let seen = if Self::live(value, packet.tick, self.expiry()) { !value } else { value };
+        Look { place, seen, next, claims: true }
+    }
+
+    /// Takes back what a packet did that is refused by another limit after all, given what
+    /// [`charge`](Self::charge) returned.
+    ///
+    /// A reset stays: the place may be somebody else's by then. So does a slot that another packet of
+    /// the connection has moved since.
+    #[inline(always)]
+    pub fn refund(slots: &impl Slots, charged: Look) {
+        if charged.next != charged.seen && charged.next != 0 {
+            let before = if charged.claims { 0 } else { charged.seen };
+            let _: u64 = slots.compare_exchange(charged.place, charged.next, before);
+        }
+    }
+
+    /// The slot of a connection after a packet of it.
+    #[inline(always)]
+    const fn moved(&self, slot: u64, packet: &Packet) -> u64 {
+        let was = slot & Self::CLOSES != 0;
+        let closes = match packet.signal {
+            Signal::Reset => return 0,
+            Signal::Open => false,
+            Signal::Data => was,
+            Signal::Finish => true,
+        };
+        let age = Self::age(slot, packet.tick);
+        if closes == was && age <= self.times(closes).refresh {
+            return slot;
+        }
+        // A clock that is behind moves no time back.
+        Self::slot(packet.tag, closes, if age < 0 { slot as u32 } else { packet.tick })
+    }
+
+    /// Whether the slot just claimed is kept. It is given up when other CPUs took a slot for the
+    /// connection before this place, and they give theirs up behind it: whoever claimed later sees
+    /// both. It is given up as well when too many are open, which happens only below a limit that was
+    /// lowered: of those who claimed at once the last one sees that.
+    #[inline(never)]
+    fn settle(&self, slots: &impl Table, mine: usize, claimed: u64, tick: u32) -> bool {
+        let tag = Self::tag_of(claimed);
+        for _ in 0..Self::TWINS {
+            let twin = slots.twin(self, mine, tag, tick);
+            if twin >= Self::MOST {
+                break;
+            }
+            let value = slots.load(twin);
+            if twin > mine {
+                if Self::tag_of(value) == tag {
+                    let _: u64 = slots.compare_exchange(twin, value, 0);
+                }
+                continue;
+            }
+            // Packets of the connection may have moved it meanwhile.
+            let value = slots.load(mine);
+            if Self::tag_of(value) != tag || slots.compare_exchange(mine, value, 0) == value {
+                return false;
+            }
+        }
+        if slots.open(self, tick) <= self.limit {
+            return true;
+        }
+        let _: u64 = slots.compare_exchange(mine, claimed, 0);
+        false
+    }
+
+    /// How often it looks for another slot of the connection: one for each of three CPUs.
+    const TWINS: u32 = 2;
+
+    /// How far a slot's time may be ahead of a CPU's, in ticks.
+    const TOLERANCE: i64 = (Gcra::TOLERANCE >> 24) as i64 + 1;
+}

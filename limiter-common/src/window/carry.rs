@@ -1,0 +1,55 @@
+//! Counts that follow a change of policy.
+
+use super::{Window, counts::Counts};
+
+impl Window {
+    /// The word that carries the state of a fixed window over to this one.
+    ///
+    /// What is counted is kept as a share of the limit, rounded up, and counts in the window of this
+    /// length at `now`: a full window stays full until it ends. State of no window gives an empty
+    /// one.
+    #[inline(never)]
+    pub const fn carry_fixed(&self, word: u64, from: &Self, now: u64) -> u64 {
+        let mut counts = from.at(word, now);
+        counts.previous = 0;
+        self.carry(word, counts, from, now)
+    }
+
+    /// The word that carries the state of a sliding window counter over to this one.
+    ///
+    /// Both counts are kept as shares of the limit, rounded up. When the length changes it is the
+    /// estimate that is kept so, as the count of the window of this length at `now`.
+    #[inline(never)]
+    pub const fn carry_sliding(&self, word: u64, from: &Self, now: u64) -> u64 {
+        self.carry(word, from.at(word, now), from, now)
+    }
+
+    #[inline(always)]
+    const fn carry(&self, word: u64, counts: Counts, from: &Self, now: u64) -> u64 {
+        if from.length == 0 || from.limit == 0 {
+            return self.full(now);
+        }
+        if from.length != self.length {
+            let current = self.share(from.estimate(&counts), from);
+            return self.pack(self.number(now), 0, current);
+        }
+        if from.limit == self.limit && from.unit == self.unit {
+            return word;
+        }
+        let previous = self.share(counts.previous << from.coarse(), from);
+        let current = self.share(counts.current, from);
+        self.pack(counts.number, self.coarsen(previous), current)
+    }
+
+    /// The same share of the limit, rounded up.
+    #[inline(always)]
+    const fn share(&self, count: u64, from: &Self) -> u64 {
+        // Below the limit, which is below 2^32 as the other: the product fits.
+        let count = if count < from.limit { count } else { from.limit };
+        let rounded = count.wrapping_mul(self.limit).wrapping_add(from.limit - 1);
+        match rounded.checked_div(from.limit) {
+            Some(share) => share,
+            None => self.limit,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Every interleaving of a few events at one sliding log, by the model checker.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use limiter_common::{
+    log::{Event, Log},
+    policer::Refusal,
+    slots::Slots,
+    word::Word,
+};
+use loom::{
+    model::Builder,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+};
+
+/// The length of the window and the time of the first event.
+const WINDOW: u64 = 1_000;
+const NOW: u64 = 77_000_000_000;
+
+/// The slots that the model follows; those beyond are never written here.
+const SHARED: usize = 5;
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+/// The state of a log.
+struct State {
+    control: AtomicU64,
+    slots: [AtomicU64; SHARED],
+}
+
+fn exchange(word: &AtomicU64, current: u64, new: u64) -> u64 {
+    word.compare_exchange(current, new, SeqCst, SeqCst).unwrap_or_else(|found| found)
+}
+
+impl Word for State {
+    fn load(&self) -> u64 {
+        self.control.load(SeqCst)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        exchange(&self.control, current, new)
+    }
+}
+
+impl Slots for State {
+    fn load(&self, place: usize) -> u64 {
+        self.slots.get(place).map_or(0, |slot| slot.load(SeqCst))
+    }
+
+    fn store(&self, place: usize, word: u64) {
+        self.slots[place].store(word, SeqCst);
+    }
+
+    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
+        exchange(&self.slots[place], current, new)
+    }
+}
+
+impl State {
+    fn new() -> Arc<Self> {
+        let zero = || AtomicU64::new(0);
+        Arc::new(Self { control: zero(), slots: [zero(), zero(), zero(), zero(), zero()] })
+    }
+
+    fn admit(&self, log: Log, now: u64) -> Result<Event, Refusal> {
+        log.look(self, self, now).and_then(|look| log.charge(self, self, look, now))
+    }
+}
+
+/// When the events counted that are in the log, each of which is there once.
+fn logged(state: &State) -> Vec<u64> {
+    let mut times: Vec<u64> = (0..SHARED)
+        .map(|place| Slots::load(state, place) << 8 >> 8)
+        .filter(|time| *time != 0)
+        .collect();
+    times.sort_unstable();
+    times
+}
+
+/// No slot of so many events looks unwritten for good.
+fn assert_written(state: &State, events: u64) {
+    for limit in 1..=events {
+        let log = Log::new(limit, WINDOW).unwrap();
+        assert_ne!(log.look(state, state, NOW), Err(Refusal::Contended), "{limit} before the last");
+    }
+}
+
+/// Threads with an event each at these times, after `before` events: none is lost, none is admitted
+/// beyond the limit, and nothing is written for the others.
+fn race(limit: u64, before: u64, times: &'static [u64]) {
+    let log = Log::new(limit, WINDOW).unwrap();
+    let state = State::new();
+    for _ in 0..before {
+        assert!(state.admit(log, NOW).is_ok());
+    }
+    let threads: Vec<_> = times
+        .iter()
+        .map(|after| {
+            let state = Arc::clone(&state);
+            thread::spawn(move || state.admit(log, NOW + after))
+        })
+        .collect();
+    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let mut expected = vec![NOW; before as usize];
+    expected.extend(outcomes.iter().flatten().map(|event| event.0 << 8 >> 8));
+    expected.sort_unstable();
+    assert_eq!(logged(&state), expected);
+    for (place, from) in expected.iter().enumerate() {
+        let within = expected[place..].iter().filter(|time| *time - from < WINDOW).count();
+        assert!(within as u64 <= limit, "{within} of {limit} in a window: {expected:?}");
+    }
+    assert_written(&state, expected.len() as u64);
+    let next = state.admit(log, NOW + times.iter().max().unwrap() + WINDOW);
+    assert!(next.is_ok());
+    if !outcomes.contains(&Err(Refusal::Contended)) && times.iter().all(|time| *time == times[0]) {
+        let room = limit - if times[0] < WINDOW { before } else { 0 };
+        let admitted = outcomes.iter().flatten().count() as u64;
+        assert_eq!(admitted, room.min(times.len() as u64), "what is left is given out");
+    }
+}
+
+#[test]
+fn a_window_never_has_more_than_the_limit_and_no_event_is_lost() {
+    for (limit, before) in [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 2)] {
+        check(3, move || race(limit, before, &[5, 5]));
+        check(3, move || race(limit, before, &[WINDOW, WINDOW - 1]));
+        check(3, move || race(limit, before, &[WINDOW, WINDOW + 3]));
+    }
+    for (limit, before) in [(1, 1), (2, 1), (2, 2)] {
+        check(2, move || race(limit, before, &[WINDOW, WINDOW, WINDOW]));
+    }
+}
+
+#[test]
+fn a_refused_event_writes_nothing() {
+    check(3, || {
+        let log = Log::new(1, WINDOW).unwrap();
+        let state = State::new();
+        assert!(state.admit(log, NOW).is_ok());
+        let before = (Word::load(&*state), logged(&state));
+        let other = thread::spawn({
+            let state = Arc::clone(&state);
+            move || state.admit(log, NOW + 1)
+        });
+        assert_eq!(state.admit(log, NOW + 2), Err(Refusal::Exceed));
+        assert_eq!(other.join().unwrap(), Err(Refusal::Exceed));
+        assert_eq!(before, (Word::load(&*state), logged(&state)));
+    });
+}
+
+/// An event that is taken back while others come.
+fn race_with_refund(limit: u64, before: u64) {
+    let log = Log::new(limit, WINDOW).unwrap();
+    let state = State::new();
+    for _ in 0..before {
+        assert!(state.admit(log, NOW).is_ok());
+    }
+    let others = [0, 1].map(|_| {
+        let state = Arc::clone(&state);
+        thread::spawn(move || state.admit(log, NOW).is_ok())
+    });
+    let refused = state.admit(log, NOW);
+    if let Ok(event) = refused {
+        Log::refund(&*state, &*state, event);
+    }
+    let stayed = others.map(|other| other.join().unwrap()).iter().filter(|ok| **ok).count() as u64;
+    assert_eq!(log.fill(&*state, &*state, NOW), before + stayed);
+    assert!(before + stayed <= limit);
+    assert_written(&state, Word::load(&*state) >> 56);
+    assert!(state.admit(log, NOW + WINDOW).is_ok(), "no slot is left unwritten");
+}
+
+#[test]
+fn an_event_that_is_taken_back_is_gone_and_no_other_is() {
+    for (limit, before) in [(1, 0), (2, 0), (2, 1), (3, 1)] {
+        check(2, move || race_with_refund(limit, before));
+    }
+}

@@ -1,0 +1,45 @@
+//! Every interleaving of a few packets, of a change of policy and of penalties, by the model checker.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod change;
+mod entry;
+mod limits;
+mod penalty;
+
+use limiter_common::word::Word;
+use loom::{
+    model::Builder,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+/// The time of every packet: what races then is the same for all.
+const NOW: u64 = 77_000_000_000;
+
+/// Runs `model` in every order of its steps that takes the processor from a thread `preemptions`
+/// times at most.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+/// A word that no binding is asked for.
+struct Plain(AtomicU64);
+
+impl Plain {
+    fn new(word: u64) -> Self {
+        Self(AtomicU64::new(word))
+    }
+}
+
+impl Word for Plain {
+    fn load(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        self.0.compare_exchange(current, new, SeqCst, SeqCst).unwrap_or_else(|found| found)
+    }
+}

@@ -1,0 +1,62 @@
+//! Packets of one source that are over a limit on several CPUs.
+
+use limiter_common::{
+    penalty::{Offence, Penalty},
+    word::Word,
+};
+use loom::{sync::Arc, thread};
+
+use super::{NOW, Plain, check};
+
+const PENALTY: Penalty = Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2 };
+
+fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
+    let [began, last, blocked, blocks] = [began, NOW - 1, blocked, blocks].map(Plain::new);
+    Arc::new(Offence { began, last, blocked, blocks })
+}
+
+/// So many CPUs find a source over the limit at once; what is known of it then: when it began, until
+/// when it is blocked, and how often it was.
+fn exceed(offence: &Arc<Offence<Plain>>, cpus: usize) -> [u64; 3] {
+    let send = || {
+        let offence = Arc::clone(offence);
+        move || PENALTY.exceed(&offence, NOW)
+    };
+    let others: Vec<_> = (1..cpus).map(|_| thread::spawn(send())).collect();
+    send()();
+    for other in others {
+        other.join().unwrap();
+    }
+    assert_eq!(offence.last.load(), NOW);
+    [&offence.began, &offence.blocked, &offence.blocks].map(Word::load)
+}
+
+#[test]
+fn of_several_cpus_one_blocks() {
+    for cpus in [2, 3] {
+        check(3, move || {
+            let [began, blocked, blocks] = exceed(&offence(NOW - PENALTY.after, 0, 0), cpus);
+            // Who comes after the block was made begins anew.
+            assert!(began == 0 || began == NOW, "{began}");
+            assert_eq!((blocked, blocks), (NOW + PENALTY.block, 1));
+        });
+    }
+}
+
+#[test]
+fn the_next_block_is_longer_by_one_step() {
+    check(3, || {
+        let before = offence(NOW - PENALTY.after, NOW - 5, 1);
+        let [_, blocked, blocks] = exceed(&before, 3);
+        assert_eq!((blocked, blocks), (NOW + 2 * PENALTY.block, 2));
+    });
+}
+
+#[test]
+fn nobody_is_blocked_before_the_time() {
+    check(2, || {
+        let began = NOW - PENALTY.after + 1;
+        assert_eq!(exceed(&offence(began, 0, 0), 3), [began, 0, 0]);
+        assert_eq!(exceed(&offence(0, 0, 0), 3), [NOW, 0, 0]);
+    });
+}

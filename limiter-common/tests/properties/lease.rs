@@ -1,0 +1,281 @@
+//! Open connections in virtual time, on two CPUs, against a set.
+
+use std::collections::HashMap;
+
+use limiter_common::{
+    lease::{LeaseError, Leases, Look, Signal},
+    policer::Refusal,
+    rate::SECOND,
+};
+
+use super::{random::Random, row::Row};
+
+const SEED: u64 = 0x6c65_6173_6573_7331;
+/// The unit of the times that are kept.
+const TICK: u64 = 1 << 24;
+
+/// A connection that has a slot.
+#[derive(Clone, Copy)]
+struct Open {
+    /// The tick that its slot says.
+    kept: u64,
+    /// When its last packet came.
+    last: u64,
+    closing: bool,
+}
+
+/// The connections, without any place.
+#[derive(Default)]
+struct Model(HashMap<u32, Open>);
+
+/// The silence that is allowed.
+fn silence(leases: Leases, closing: bool) -> u64 {
+    if closing { leases.idle.min(Leases::CLOSING) } else { leases.idle }
+}
+
+/// The age of a slot's time, in ticks, up to which it is kept.
+fn kept(leases: Leases, closing: bool) -> u64 {
+    let silence = silence(leases, closing);
+    silence / TICK + silence / 8 / TICK + 2
+}
+
+impl Model {
+    fn expire(&mut self, leases: Leases, now: u64) {
+        self.0.retain(|_, open| {
+            let lives = now / TICK <= open.kept + kept(leases, open.closing);
+            let [silent, allowed] = [now.saturating_sub(open.last), silence(leases, open.closing)];
+            // What the documentation promises of it.
+            assert!(lives || silent > allowed);
+            assert!(!lives || silent <= allowed + allowed / 8 + 3 * TICK);
+            lives
+        });
+    }
+
+    fn conforms(&self, leases: Leases, tag: u32, signal: Signal) -> bool {
+        let room = (self.0.len() as u64) < leases.limit;
+        self.0.contains_key(&tag) || signal == Signal::Reset || room
+    }
+
+    fn charge(&mut self, leases: Leases, tag: u32, signal: Signal, now: u64) {
+        if signal == Signal::Reset {
+            self.0.remove(&tag);
+            return;
+        }
+        let new = Open { kept: now / TICK, last: now, closing: signal == Signal::Finish };
+        let open = self.0.entry(tag).or_insert(new);
+        let closing = match signal {
+            Signal::Open => false,
+            Signal::Finish => true,
+            _ => open.closing,
+        };
+        let age = (now / TICK).saturating_sub(open.kept);
+        if closing != open.closing || age > silence(leases, closing) / 8 / TICK {
+            open.kept = open.kept.max(now / TICK);
+        }
+        open.last = open.last.max(now);
+        open.closing = closing;
+    }
+}
+
+fn any_leases(random: &mut Random, idle: u64) -> Leases {
+    Leases::new(random.between(1, 128), idle).unwrap()
+}
+
+fn any_signal(random: &mut Random) -> Signal {
+    match random.below(20) {
+        0..=4 => Signal::Open,
+        5 => Signal::Reset,
+        6 => Signal::Finish,
+        _ => Signal::Data,
+    }
+}
+
+fn look(leases: Leases, row: &Row, tag: u32, signal: Signal, now: u64) -> Result<Look, Refusal> {
+    let before = row.values();
+    let look = leases.look(row, tag, signal, now);
+    assert_eq!(before, row.values(), "a look writes nothing");
+    look
+}
+
+fn run(random: &mut Random, steps: u64) {
+    let (row, mut model) = (Row::new(), Model::default());
+    // The ticks must not wrap within a run.
+    let idle = random.between(SECOND, Leases::LONGEST / 20);
+    let mut leases = any_leases(random, idle);
+    let names = leases.limit * 2 + 3;
+    let mut now = random.between(0, 1 << 62);
+    // A packet that was looked at on another CPU.
+    let mut other: Option<(Look, u32, Signal)> = None;
+    for _ in 0..steps {
+        // A packet is decided under one policy.
+        if other.is_none() && random.once_in(400) {
+            leases = any_leases(random, idle);
+        }
+        // What is looked at and charged has one time.
+        if other.is_none() {
+            now = step(random, now, leases);
+        }
+        model.expire(leases, now);
+        if random.once_in(4) {
+            assert_eq!(leases.fill(&row, now), model.0.len() as u64);
+            let free = (model.0.len() as u64) < leases.limit;
+            assert_eq!(leases.wait(&row, now) == 0, free);
+        }
+        if let Some((look, tag, signal)) = other.filter(|_| random.once_in(3)) {
+            other = None;
+            let expected = model.conforms(leases, tag, signal);
+            let before = row.values();
+            let charged = leases.charge(&row, look, tag, signal, now);
+            if charged.is_ok() && before != row.values() {
+                assert!(expected);
+                model.charge(leases, tag, signal, now);
+                // Two slots taken at once become one, and a FIN that took the other is forgotten.
+                let of = |slot: &u64| (slot >> 33) as u32 == tag;
+                let slot = row
+                    .values()
+                    .into_iter()
+                    .filter(of)
+                    .min_by_key(|slot| ((now / TICK) as u32).wrapping_sub(*slot as u32));
+                if let (Some(slot), Some(open)) = (slot, model.0.get_mut(&tag)) {
+                    open.closing &= slot >> 32 & 1 == 1;
+                }
+            } else {
+                // A look at a slot that nothing had to be written to stands, whatever came in
+                // between: as if the packet came before that.
+                assert_eq!(charged.is_ok(), expected || charged == Ok(look));
+            }
+        }
+        let tag = Leases::tag((random.below(names) as u32).wrapping_mul(0x9e37_79b9) | 1);
+        let signal = any_signal(random);
+        let expected = model.conforms(leases, tag, signal);
+        let look = look(leases, &row, tag, signal, now);
+        assert_eq!(look.is_ok(), expected, "{leases:?}: {signal:?}");
+        let Ok(look) = look else { continue };
+        if random.once_in(12) && signal != Signal::Reset {
+            other.get_or_insert((look, tag, signal));
+            continue;
+        }
+        let charged = leases.charge(&row, look, tag, signal, now).unwrap();
+        if random.once_in(12) && signal != Signal::Reset {
+            Leases::refund(&row, charged);
+        } else {
+            model.charge(leases, tag, signal, now);
+        }
+    }
+}
+
+fn step(random: &mut Random, now: u64, leases: Leases) -> u64 {
+    now + match random.below(12) {
+        0..=5 => random.below(leases.idle / leases.limit / 2 + 1),
+        6 => random.below(leases.idle / 4),
+        7 => random.below(2 * TICK),
+        8 if random.once_in(8) => random.below(2 * leases.idle),
+        _ => 0,
+    }
+}
+
+#[test]
+fn a_table_admits_as_a_set_does() {
+    for number in 0..600 {
+        run(&mut Random::new(SEED, number), 1_800);
+    }
+}
+
+/// The connection of a number.
+fn tag(number: u32) -> u32 {
+    Leases::tag(number << 1)
+}
+
+fn packet(leases: Leases, row: &Row, number: u32, signal: Signal, now: u64) -> bool {
+    let look = leases.look(row, tag(number), signal, now);
+    look.and_then(|look| leases.charge(row, look, tag(number), signal, now)).is_ok()
+}
+
+#[test]
+fn connections_get_in_up_to_the_limit_and_stay() {
+    let (row, leases) = (Row::new(), Leases::new(3, 60 * SECOND).unwrap());
+    let sends = |number, signal, second: u64| packet(leases, &row, number, signal, second * SECOND);
+    assert!([1, 2, 3].into_iter().all(|number| sends(number, Signal::Open, 1)));
+    assert!(
+        !sends(4, Signal::Open, 1) && !sends(4, Signal::Data, 1) && !sends(4, Signal::Finish, 1)
+    );
+    assert!([1, 2, 3].into_iter().all(|number| sends(number, Signal::Data, 50)));
+    // A reset frees the slot, and a forged one has to be made up for.
+    assert!(sends(4, Signal::Reset, 51), "it buys nothing");
+    assert!(!sends(4, Signal::Open, 51));
+    assert!(sends(2, Signal::Reset, 51) && sends(4, Signal::Open, 51));
+    assert!(!sends(2, Signal::Data, 51));
+    // One that is closing is gone after 10 s, others after their time, and then an eighth.
+    assert!(sends(1, Signal::Finish, 52) && !sends(2, Signal::Open, 62));
+    assert!(sends(2, Signal::Open, 64) && !sends(1, Signal::Data, 64));
+    assert!(!sends(1, Signal::Open, 50 + 60));
+    assert!(sends(1, Signal::Open, 50 + 68));
+}
+
+#[test]
+fn a_connection_that_begins_anew_is_not_closing() {
+    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let sends = |number, signal, second: u64| packet(leases, &row, number, signal, second * SECOND);
+    assert!(sends(1, Signal::Open, 1) && sends(1, Signal::Finish, 2) && sends(1, Signal::Open, 3));
+    assert!(!sends(2, Signal::Open, 40));
+}
+
+#[test]
+fn a_lowered_limit_lets_nobody_new_in_until_enough_have_ended() {
+    let (row, wide) = (Row::new(), Leases::new(8, 60 * SECOND).unwrap());
+    let narrow = Leases { limit: 3, ..wide };
+    assert!((0..8).all(|number| packet(wide, &row, number, Signal::Open, SECOND)));
+    assert!((0..8).all(|number| packet(narrow, &row, number, Signal::Data, SECOND)));
+    for ended in 0..5 {
+        assert!(packet(narrow, &row, ended, Signal::Reset, SECOND));
+        assert!(!packet(narrow, &row, 9, Signal::Open, SECOND), "{} are open", 7 - ended);
+    }
+    assert!(packet(narrow, &row, 5, Signal::Reset, SECOND));
+    assert!(packet(narrow, &row, 9, Signal::Open, SECOND));
+    assert!(!packet(narrow, &row, 10, Signal::Open, SECOND));
+    assert_eq!(narrow.fill(&row, SECOND), 3);
+}
+
+#[test]
+fn the_wait_ends_when_the_first_silent_connection_goes() {
+    for begin in [0, 1, 12_345_678_901, 1 << 57] {
+        let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+        assert!(packet(leases, &row, 1, Signal::Open, begin));
+        assert_eq!(leases.wait(&row, begin), 0);
+        assert!(packet(leases, &row, 2, Signal::Open, begin + SECOND));
+        let now = begin + 7 * SECOND;
+        let wait = leases.wait(&row, now);
+        assert!(leases.look(&row, tag(3), Signal::Open, now + wait - 1).is_err());
+        assert!(leases.look(&row, tag(3), Signal::Open, now + wait).is_ok());
+    }
+}
+
+#[test]
+fn a_clock_that_went_far_back_gives_every_place_up() {
+    let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+    let now = 5_000 * SECOND;
+    assert!(
+        packet(leases, &row, 1, Signal::Open, now) && packet(leases, &row, 2, Signal::Open, now)
+    );
+    // A CPU whose clock is behind by less than a second.
+    assert!(packet(leases, &row, 1, Signal::Data, now - SECOND + 1));
+    assert!(!packet(leases, &row, 3, Signal::Open, now - SECOND + 1));
+    assert_eq!(leases.fill(&row, now / 2), 0);
+    assert!(packet(leases, &row, 3, Signal::Open, now / 2));
+    assert!(packet(leases, &row, 1, Signal::Data, now / 2));
+    assert!(!packet(leases, &row, 2, Signal::Data, now / 2), "the limit holds");
+}
+
+#[test]
+fn leases_keep_their_bounds() {
+    assert_eq!(Leases::new(0, SECOND), Err(LeaseError::NoLimit));
+    assert_eq!(Leases::new(129, SECOND), Err(LeaseError::TooMany));
+    assert_eq!(Leases::new(1, SECOND - 1), Err(LeaseError::TooShort));
+    assert_eq!(Leases::new(1, Leases::LONGEST + 1), Err(LeaseError::TooLong));
+    assert!(
+        [0, 1, 2, u32::MAX].into_iter().all(|hash| matches!(Leases::tag(hash), 1..=0x7fff_ffff))
+    );
+    let row = Row::new();
+    assert!(!packet(Leases::default(), &row, 1, Signal::Open, 0));
+    assert_eq!(Leases::default().wait(&row, 0), u64::MAX);
+}

@@ -1,0 +1,142 @@
+//! Penalties, against a model that keeps the whole story of a source.
+
+use core::cell::Cell;
+
+use limiter_common::{
+    penalty::{Offence, Penalty},
+    word::Word,
+};
+use proptest::prelude::*;
+
+use super::{cases, magnitude};
+
+struct Plain(Cell<u64>);
+
+impl Word for Plain {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        let found = self.0.get();
+        if found == current {
+            self.0.set(new);
+        }
+        found
+    }
+}
+
+fn unknown() -> Offence<Plain> {
+    let [began, last, blocked, blocks] = [0; 4].map(|word| Plain(Cell::new(word)));
+    Offence { began, last, blocked, blocks }
+}
+
+/// A source as somebody would tell of it who writes everything down.
+#[derive(Default)]
+struct Story {
+    /// When it was over the limit since the last block.
+    over: Vec<u64>,
+    /// From when until when it was blocked, and in the how-many-eth time without a rest.
+    blocks: Vec<(u64, u64, u32)>,
+}
+
+impl Story {
+    fn exceed(&mut self, penalty: &Penalty, now: u64) {
+        self.over.push(now);
+        // The last times without a rest between two of them.
+        let rest = |pair: &[u64]| pair[1] - pair[0] > penalty.rest();
+        let begin = self.over.windows(2).rposition(rest).map_or(0, |at| at + 1);
+        if now == self.over[begin] || now - self.over[begin] < penalty.after {
+            return;
+        }
+        let number = match self.blocks.last() {
+            Some((_, until, number)) if now.saturating_sub(*until) <= penalty.most => number + 1,
+            _ => 1,
+        };
+        // Each is longer than the one before by the back-off, up to the longest, for 16 times.
+        let factor = u128::from(penalty.backoff).pow((number - 1).min(16));
+        let length = (u128::from(penalty.block) * factor).min(penalty.most.into());
+        self.blocks.push((now, now + length as u64, number));
+        self.over.clear();
+    }
+}
+
+fn penalty() -> impl Strategy<Value = Penalty> {
+    let time = || magnitude(55).prop_map(|time| time.clamp(1, Penalty::LONGEST));
+    let short = magnitude(36).prop_map(|time| time.max(1));
+    (prop_oneof![time(), short], time(), time(), 1..=Penalty::STEEPEST).prop_map(
+        |(after, block, most, backoff)| Penalty { after, block, most: most.max(block), backoff },
+    )
+}
+
+/// Times between two packets over the limit: short, about a rest, about what the penalty knows.
+fn steps() -> impl Strategy<Value = Vec<(u8, u64)>> {
+    prop::collection::vec((0..8_u8, any::<u64>()), 1..200)
+}
+
+fn step(penalty: &Penalty, blocked: u64, now: u64, (kind, any): (u8, u64)) -> u64 {
+    let near = any % 3;
+    let before = |time: u64| time.saturating_sub(1) + near;
+    match kind {
+        0 => near,
+        1 => any % Penalty::REST,
+        2 => before(Penalty::REST),
+        3 => before(penalty.after).min(Penalty::REST),
+        4 => any % penalty.after.clamp(1, Penalty::REST),
+        // A rest that ends the growth, or just does not.
+        5 => before(blocked.saturating_sub(now) + penalty.most),
+        6 => before(blocked.saturating_sub(now)),
+        _ => any % (penalty.after / 4).clamp(1, Penalty::REST),
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(6_000))]
+
+    /// While it is blocked its packets are dropped before they come to a limit.
+    #[test]
+    fn blocks_are_those_of_the_whole_story(
+        penalty in penalty(), begin in magnitude(60), steps in steps(),
+    ) {
+        let (offence, mut story) = (unknown(), Story::default());
+        // Time begins at 1: at 0 nothing is known.
+        let mut now = begin + 1;
+        for one in steps {
+            let blocked = offence.blocked.load();
+            now += step(&penalty, blocked, now, one);
+            if now > u64::MAX / 4 {
+                break;
+            }
+            if now < blocked {
+                continue;
+            }
+            penalty.exceed(&offence, now);
+            story.exceed(&penalty, now);
+            let [blocked, blocks] = [&offence.blocked, &offence.blocks].map(Word::load);
+            let expected = story.blocks.last().map_or((0, 0), |&(_, until, number)| {
+                (until, u64::from(number))
+            });
+            prop_assert_eq!((blocked, blocks), expected, "at {}", now);
+        }
+    }
+
+    #[test]
+    fn a_block_grows_by_the_backoff_up_to_the_longest(
+        penalty in penalty(), blocks in prop_oneof![0..40_u64, any::<u64>()],
+    ) {
+        let factor = u128::from(penalty.backoff).pow(blocks.saturating_sub(1).min(16) as u32);
+        let expected = (u128::from(penalty.block) * factor).min(penalty.most.into());
+        prop_assert_eq!(u128::from(penalty.length(blocks)), expected);
+    }
+
+    /// A clock that went back blocks nobody.
+    #[test]
+    fn nobody_is_blocked_by_a_clock_that_went_back(
+        penalty in penalty(), now in magnitude(60), back in magnitude(60),
+    ) {
+        let offence = unknown();
+        penalty.exceed(&offence, now.max(1));
+        penalty.exceed(&offence, now.max(1).saturating_sub(back).max(1));
+        prop_assert_eq!(offence.blocks.load(), 0);
+    }
+}

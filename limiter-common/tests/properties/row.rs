@@ -1,0 +1,52 @@
+//! A word and a row of slots that one thread moves.
+
+use core::cell::Cell;
+
+use limiter_common::{slots::Slots, word::Word};
+
+/// A word.
+#[derive(Default)]
+pub(crate) struct Plain(pub(crate) Cell<u64>);
+
+impl Word for Plain {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        let found = self.0.get();
+        if found == current {
+            self.0.set(new);
+        }
+        found
+    }
+}
+
+/// A row of slots, zero at first.
+pub(crate) struct Row(pub(crate) [Plain; 128]);
+
+impl Row {
+    pub(crate) fn new() -> Self {
+        Self(core::array::from_fn(|_| Plain::default()))
+    }
+
+    pub(crate) fn values(&self) -> [u64; 128] {
+        self.0.each_ref().map(Word::load)
+    }
+}
+
+impl limiter_common::lease::Table for Row {}
+
+impl Slots for Row {
+    fn load(&self, place: usize) -> u64 {
+        self.0[place].load()
+    }
+
+    fn store(&self, place: usize, word: u64) {
+        self.0[place].0.set(word);
+    }
+
+    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
+        self.0[place].compare_exchange(current, new)
+    }
+}

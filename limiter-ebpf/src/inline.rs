@@ -1,0 +1,157 @@
+//! The limits of a source whose state is in its entry.
+//!
+//! What happens when CPUs are at the same state at once is verified by itself, so that the rest of
+//! the program need not be followed into it.
+
+use limiter_common::{
+    binding::Binding,
+    contract::{Profile, Settings, half},
+    gcra::Gcra,
+    limit::{INLINE, Limit, Sort},
+    plan::{self, Bill, Charge, Group},
+    policer::{Look, Policer as _, REFUND_TRIES, Refusal},
+};
+
+use crate::{
+    cell::Cell,
+    datapath::settings,
+    entry::SourceEntry,
+    maps::{LIMITS, METERS},
+    subject::Subject,
+};
+
+/// The inline limits of one packet.
+pub(crate) struct Inline<'a> {
+    pub(crate) entry: &'a SourceEntry,
+    pub(crate) settings: &'a Settings,
+    pub(crate) profile: &'a Profile,
+    /// What the packet is, if its cost depends on that.
+    pub(crate) sort: Sort,
+    pub(crate) bytes: u64,
+    pub(crate) bill: &'a mut Bill,
+    pub(crate) looks: &'a mut [Look; INLINE],
+}
+
+impl Inline<'_> {
+    /// What a packet costs by a limit.
+    #[inline(always)]
+    fn cost(&self, bit: u64) -> u64 {
+        if self.settings.unit & bit != 0 {
+            return 1;
+        }
+        let row = half(self.entry.binding.epoch(), Limit::row(bit));
+        LIMITS.get(row).map_or(1, |limit| limit.cost(self.sort, self.bytes))
+    }
+}
+
+impl Group for Inline<'_> {
+    type Word = Cell;
+    type Policer = Gcra;
+    const LEN: usize = INLINE;
+
+    #[inline(always)]
+    fn bit(&self, place: usize) -> u64 {
+        self.settings.inline[place]
+    }
+
+    #[inline(always)]
+    fn policer(&self, place: usize) -> Option<(&Gcra, u64)> {
+        let number = half(self.entry.binding.epoch(), self.profile.meters[place]);
+        let meter = METERS.get(number)?;
+        Some((&meter.gcra, self.cost(self.settings.inline[place])))
+    }
+
+    #[inline(always)]
+    fn find(&mut self, place: usize) -> Option<Cell> {
+        Some(self.entry.cell(place))
+    }
+
+    #[inline(always)]
+    fn create(&mut self, _: usize) -> Option<Cell> {
+        None
+    }
+
+    #[inline(always)]
+    fn charge_again(
+        &mut self,
+        place: usize,
+        _: Cell,
+        found: u64,
+        _: u64,
+    ) -> Result<Charge, Refusal> {
+        match charge_inline_again(place as u32, found) {
+            CHARGED => Ok(Charge::Made),
+            EXCEEDS => Err(Refusal::Exceed),
+            _ => Err(Refusal::Contended),
+        }
+    }
+
+    #[inline(always)]
+    fn bill(&mut self) -> &mut Bill {
+        Subject::anew(self.bill)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, place: usize) -> &mut Look {
+        Subject::anew(&mut self.looks[place])
+    }
+}
+
+const CHARGED: u32 = 0;
+const EXCEEDS: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Charges the limit at a place, whose word other CPUs move.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
+    let Some(subject) = Subject::get() else { return CONTENDED };
+    let now = subject.now;
+    let place = place as usize & (INLINE - 1);
+    let charged = with_inline(subject, |mut inline| {
+        let word = inline.find(place)?;
+        let (policer, cost) = inline.policer(place)?;
+        Some(policer.charge_again(word, found, now, cost))
+    });
+    match charged {
+        Some(Ok(())) => CHARGED,
+        Some(Err(Refusal::Exceed)) => EXCEEDS,
+        _ => CONTENDED,
+    }
+}
+
+/// Takes back what was charged to the inline limits.
+#[inline(always)]
+pub(crate) fn refund() {
+    for place in 0..INLINE as u32 {
+        for _ in 0..REFUND_TRIES {
+            if refund_inline_at(place) == CHARGED {
+                break;
+            }
+        }
+    }
+}
+
+/// Takes back what was charged to the limit at a place, unless another CPU moves it at that moment.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return CHARGED };
+    let now = subject.now;
+    let place = place as usize & (INLINE - 1);
+    let refunded =
+        with_inline(subject, |mut inline| Some(plan::refund_at(&mut inline, place, now)));
+    if refunded == Some(Charge::LostRace) { CONTENDED } else { CHARGED }
+}
+
+/// Looks up anew what the subject was found to be under.
+#[inline(always)]
+fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option<T>) -> Option<T> {
+    let binding = Binding::new(subject.epoch, subject.profile);
+    let entry = SourceEntry::again(&subject.source, binding, subject.overflow != 0)?;
+    let settings = settings(subject.epoch)?;
+    let sort = Sort::of(&subject.packet);
+    let Subject { bytes, bill, looks, .. } = subject;
+    let profile = entry.profile;
+    with(Inline { entry: &entry, settings, profile, sort, bytes: *bytes, bill, looks })
+}

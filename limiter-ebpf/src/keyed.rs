@@ -1,0 +1,322 @@
+//! The limits of a packet that are kept by keys of their own.
+//!
+//! The functions here are verified by themselves, once each; what they know and find out is in the
+//! [`Subject`].
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use limiter_common::{
+    binding::{Binding, Measured, bind},
+    contract::{Bucket, half},
+    limit::{KEYED, Limit, Sort},
+    meter::Meter,
+    plan::{self, Bill, Charge, Group},
+    policer::{Look, REFUND_TRIES, TRIES},
+};
+
+use crate::{
+    barrier::opaque,
+    carry::carry_word,
+    cell::{Cell, Plain},
+    ledger::{charge_ledger_at, look_ledger_at, refund_ledger_at},
+    maps::{BUCKETS, LIMITS, METERS, PROFILES, SLOT},
+    subject::{Keyed, Subject},
+    tally,
+};
+
+static NEW: Bucket = Bucket::NEW;
+
+/// What a step came to.
+pub(crate) const DONE: u32 = 0;
+/// The state at this place is to be brought up to date first.
+const STALE: u32 = 1;
+/// Another CPU was first: to be tried again.
+pub(crate) const AGAIN: u32 = 2;
+
+/// Looks at the limits in a set, but for those that are asked after one that refuses.
+#[inline(always)]
+pub(crate) fn look(keyed: u64) {
+    prepare_keyed(keyed);
+    for place in 0..KEYED as u32 {
+        if !is_used(place) {
+            break;
+        }
+        if is_ledger(place) {
+            look_ledger_at(place);
+        } else if look_keyed_at(place, 0) == STALE {
+            refresh_keyed_at(place);
+            look_keyed_at(place, 1);
+        }
+    }
+}
+
+/// Charges them. If one refuses after all, what was charged before is to be [taken back](refund).
+#[inline(always)]
+pub(crate) fn charge() {
+    for place in 0..KEYED as u32 {
+        if !is_used(place) {
+            break;
+        }
+        for attempt in 1..=TRIES {
+            let last = u32::from(attempt == TRIES);
+            let step = if is_ledger(place) {
+                charge_ledger_at(place, last)
+            } else {
+                charge_keyed_at(place, last)
+            };
+            if step == DONE {
+                break;
+            }
+            if step == STALE {
+                refresh_keyed_at(place);
+            }
+        }
+    }
+}
+
+/// Takes back what was charged to them.
+#[inline(always)]
+pub(crate) fn refund() {
+    for place in 0..KEYED as u32 {
+        if !is_used(place) {
+            break;
+        }
+        if is_ledger(place) {
+            refund_ledger_at(place);
+            continue;
+        }
+        for _ in 0..REFUND_TRIES {
+            if refund_keyed_at(place) == DONE {
+                break;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn is_ledger(place: u32) -> bool {
+    Subject::get().is_some_and(|subject| subject.keyed.kinds[place as usize] >= Meter::LOG as u32)
+}
+
+#[inline(always)]
+fn is_used(place: u32) -> bool {
+    Subject::get().is_some_and(|subject| subject.keyed.bits[place as usize] != 0)
+}
+
+/// Writes down the limits in a set, with their keys.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    if !write_down(subject, keyed & subject.bill.asked()) {
+        // There is a limit for every bit and a profile for every source, so this cannot happen.
+        subject.bill.refused = 1;
+        subject.bill.contended = 1;
+        subject.keyed.bits[0] = 0;
+    }
+    DONE
+}
+
+/// Looks at the limit at a place; `last` says that stale state refuses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let now = subject.now;
+    let place = place as usize & (KEYED - 1);
+    let mut places = Places::of(subject, place);
+    if last == 0 && places.is_stale(place) {
+        return STALE;
+    }
+    plan::look_at(&mut places, place, now);
+    DONE
+}
+
+/// Charges the limit at a place; `last` says that stale state or a lost race refuses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let now = subject.now;
+    let place = place as usize & (KEYED - 1);
+    let mut places = Places::of(subject, place);
+    if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
+        return STALE;
+    }
+    match plan::charge_at(&mut places, place, last != 0, now) {
+        Charge::Made => DONE,
+        Charge::LostRace => AGAIN,
+    }
+}
+
+/// Takes back what was charged to the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let now = subject.now;
+    let place = place as usize & (KEYED - 1);
+    match plan::refund_at(&mut Places::of(subject, place), place, now) {
+        Charge::Made => DONE,
+        Charge::LostRace => AGAIN,
+    }
+}
+
+/// Makes the state at a place if it is not there, and brings it up to date, at the time that its
+/// packet is decided for: a later one would charge the packet for what passed since.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let place = place as usize & (KEYED - 1);
+    let Subject { keyed, epoch, now, .. } = subject;
+    let key = &keyed.keys[place];
+    let found = BUCKETS.get_ptr_mut(key).or_else(|| {
+        // Another CPU may have made it first, which is as good.
+        let _: Result<(), i32> = BUCKETS.insert(key, &NEW, u64::from(BPF_NOEXIST));
+        BUCKETS.get_ptr_mut(key)
+    });
+    let number = half(*epoch, keyed.meters[place]);
+    let (Some(bucket), Some(meter)) = (found, METERS.get(number)) else { return DONE };
+    let target = Binding::new(*epoch, keyed.meters[place]);
+    // SAFETY: the entry was just looked up. It is written under its lock, so no binding is asked for.
+    let [entry, word, scale, span] = unsafe {
+        [
+            &raw mut (*bucket).binding,
+            &raw mut (*bucket).word,
+            &raw mut (*bucket).measure.scale,
+            &raw mut (*bucket).measure.span,
+        ]
+        .map(|word| Plain::new(word))
+    };
+    let state = Measured { word, scale, span };
+    let _: Option<Binding> = bind(&entry, target, || {
+        state.rescale(meter.measure(), |word, from| {
+            carry_word(word, from.scale, from.span, number, *now)
+        });
+    });
+    DONE
+}
+
+/// Counts the limits in a set that admitted the packet, and those that refused it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let mut left = conform | exceed;
+    for _ in 0..2 * KEYED {
+        let bit = left & left.wrapping_neg();
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        if let Some(limit) = LIMITS.get(half(subject.epoch, Limit::row(bit))) {
+            tally::count(limit.tally, exceed & bit != 0, subject.bytes);
+        }
+    }
+    0
+}
+
+/// Writes down the limits in a set, with their keys.
+#[inline(always)]
+fn write_down(subject: &mut Subject, mut left: u64) -> bool {
+    let Some(profile) = PROFILES.get(half(subject.epoch, subject.profile)) else { return false };
+    let sort = Sort::of(&subject.packet);
+    let slot = SLOT.load();
+    for place in 0..KEYED {
+        let bit = left & left.wrapping_neg();
+        subject.keyed.bits[place] = bit;
+        if bit == 0 {
+            return true;
+        }
+        left ^= bit;
+        let Some(limit) = LIMITS.get(half(subject.epoch, Limit::row(bit))) else { return false };
+        let own = profile.meters.get(opaque(limit.column as usize));
+        subject.keyed.meters[place] = own.copied().unwrap_or(limit.meter);
+        subject.keyed.kinds[place] = limit.kind;
+        subject.keyed.costs[place] = limit.cost(sort, subject.bytes);
+        subject.keyed.keys[place].fill(limit, &subject.packet, subject.tenant, slot);
+    }
+    left == 0
+}
+
+/// The limits as a group, with the state of the one at hand.
+struct Places<'a> {
+    keyed: &'a mut Keyed,
+    bill: &'a mut Bill,
+    epoch: u32,
+    bucket: Option<*mut Bucket>,
+}
+
+impl<'a> Places<'a> {
+    #[inline(always)]
+    #[expect(
+        clippy::needless_borrows_for_generic_args,
+        reason = "a value would be copied to the stack"
+    )]
+    fn of(subject: &'a mut Subject, place: usize) -> Self {
+        let Subject { keyed, bill, epoch, .. } = subject;
+        let bucket = BUCKETS.get_ptr_mut(&keyed.keys[place]);
+        Self { keyed, bill, epoch: *epoch, bucket }
+    }
+
+    /// What the state at a place is to be bound to.
+    #[inline(always)]
+    fn target(&self, place: usize) -> Binding {
+        Binding::new(self.epoch, self.keyed.meters[place])
+    }
+
+    #[inline(always)]
+    fn is_stale(&self, place: usize) -> bool {
+        self.bucket.is_some_and(|bucket| {
+            // SAFETY: an aligned word of a map value that was looked up in this run.
+            unsafe { (&raw const (*bucket).binding).read_volatile() != self.target(place).0 }
+        })
+    }
+}
+
+impl Group for Places<'_> {
+    type Word = Cell;
+    type Policer = Meter;
+    const LEN: usize = KEYED;
+
+    #[inline(always)]
+    fn bill(&mut self) -> &mut Bill {
+        Subject::anew(self.bill)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, place: usize) -> &mut Look {
+        Subject::anew(&mut self.keyed.looks[place])
+    }
+
+    #[inline(always)]
+    fn bit(&self, place: usize) -> u64 {
+        self.keyed.bits[place]
+    }
+
+    #[inline(always)]
+    fn policer(&self, place: usize) -> Option<(&Meter, u64)> {
+        let meter = METERS.get(half(self.epoch, self.keyed.meters[place]))?;
+        Some((meter, self.keyed.costs[place]))
+    }
+
+    #[inline(always)]
+    fn find(&mut self, place: usize) -> Option<Cell> {
+        let target = self.target(place);
+        // SAFETY: a map value that was looked up in this run; its fields are aligned words. If it is
+        // not bound now, the cell itself finds out.
+        self.bucket.map(|bucket| unsafe {
+            Cell::new(&raw mut (*bucket).word, &raw const (*bucket).binding, target)
+        })
+    }
+
+    /// It is made where it is brought up to date.
+    #[inline(always)]
+    fn create(&mut self, _: usize) -> Option<Cell> {
+        None
+    }
+}

@@ -1,0 +1,312 @@
+//! The limits of a packet whose state is a ledger: logs of events and leases of connections.
+//!
+//! As for the other limits that are kept by keys of their own, each step is verified by itself.
+
+use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use limiter_common::{
+    contract::{Ledger, SLOTS, half},
+    lease::{Leases, Signal, Table},
+    limit::KEYED,
+    log::{Event, Log},
+    meter::Meter,
+    packet::Packet,
+    plan::Charge,
+    policer::Refusal,
+    slots::Slots,
+};
+
+use crate::{
+    barrier::opaque,
+    cell::Plain,
+    datapath::settings,
+    keyed::{AGAIN, DONE},
+    maps::{LEDGERS, METERS},
+    subject::Subject,
+};
+
+static NEW: Ledger = Ledger::NEW;
+
+/// The slots of a ledger.
+#[derive(Clone, Copy)]
+struct Row(*mut Ledger);
+
+impl Row {
+    #[inline(always)]
+    fn at(&self, place: usize) -> Option<*mut u64> {
+        let place = opaque(place);
+        if place >= SLOTS {
+            return None;
+        }
+        // SAFETY: the place is within the array, which is in a map value that was looked up in this
+        // run of the program.
+        Some(unsafe { (&raw mut (*self.0).slots).cast::<u64>().add(place) })
+    }
+}
+
+impl Slots for Row {
+    #[inline(always)]
+    fn load(&self, place: usize) -> u64 {
+        // SAFETY: see `at`; an aligned word.
+        self.at(place).map_or(0, |word| unsafe { word.read_volatile() })
+    }
+
+    #[inline(always)]
+    fn store(&self, place: usize, word: u64) {
+        if let Some(slot) = self.at(place) {
+            // SAFETY: see `at`; an aligned word.
+            unsafe { slot.write_volatile(word) };
+        }
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
+        self.at(place).map_or(0, |word| {
+            // SAFETY: see `at`; an aligned word.
+            unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, current, new).0 }
+        })
+    }
+}
+
+impl Table for Row {
+    #[inline(always)]
+    fn find(&self, leases: &Leases, tag: u32, tick: u32) -> usize {
+        find_lease(self.0, tag, tick, leases.limit, leases.idle) as usize
+    }
+
+    #[inline(always)]
+    fn twin(&self, leases: &Leases, mine: usize, tag: u32, tick: u32) -> usize {
+        twin_lease(self.0, mine as u32, tag, tick, leases.idle) as usize
+    }
+
+    #[inline(always)]
+    fn vacancy(&self, leases: &Leases, tag: u32, tick: u32) -> usize {
+        lease_vacancy(self.0, tag, tick, leases.limit, leases.idle) as usize
+    }
+
+    #[inline(always)]
+    fn open(&self, leases: &Leases, tick: u32) -> u64 {
+        open_leases(self.0, tick, leases.idle)
+    }
+}
+
+/// The searches themselves, with the loops that [`Table`] has of them.
+struct Search(Row);
+
+impl Search {
+    /// A ledger that a part of the program is given; the verifier wants to see that it is there.
+    #[inline(always)]
+    fn of(ledger: *mut Ledger) -> Option<Self> {
+        if ledger.is_null() { None } else { Some(Self(Row(ledger))) }
+    }
+}
+
+impl Slots for Search {
+    #[inline(always)]
+    fn load(&self, place: usize) -> u64 {
+        self.0.load(place)
+    }
+
+    #[inline(always)]
+    fn store(&self, place: usize, word: u64) {
+        self.0.store(place, word);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
+        self.0.compare_exchange(place, current, new)
+    }
+}
+
+impl Table for Search {}
+
+/// See [`Table::find`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_lease(ledger: *mut Ledger, tag: u32, tick: u32, limit: u64, idle: u64) -> u64 {
+    let found = Search::of(ledger).map(|table| table.find(&Leases { limit, idle }, tag, tick));
+    found.unwrap_or(Leases::MOST) as u64
+}
+
+/// See [`Table::twin`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn twin_lease(ledger: *mut Ledger, mine: u32, tag: u32, tick: u32, idle: u64) -> u64 {
+    let leases = Leases { limit: 0, idle };
+    let found = Search::of(ledger).map(|table| table.twin(&leases, mine as usize, tag, tick));
+    found.unwrap_or(Leases::MOST) as u64
+}
+
+/// See [`Table::vacancy`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn lease_vacancy(
+    ledger: *mut Ledger,
+    tag: u32,
+    tick: u32,
+    limit: u64,
+    idle: u64,
+) -> u64 {
+    let found = Search::of(ledger).map(|table| table.vacancy(&Leases { limit, idle }, tag, tick));
+    found.unwrap_or(Leases::MOST) as u64
+}
+
+/// See [`Table::open`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn open_leases(ledger: *mut Ledger, tick: u32, idle: u64) -> u64 {
+    Search::of(ledger).map_or(0, |table| table.open(&Leases { limit: 0, idle }, tick))
+}
+
+/// A ledger.
+#[derive(Clone, Copy)]
+struct Entry {
+    control: Plain,
+    slots: Row,
+}
+
+impl Entry {
+    #[inline(always)]
+    #[expect(
+        clippy::needless_borrows_for_generic_args,
+        reason = "a value would be copied to the stack"
+    )]
+    fn find(subject: &Subject, place: usize) -> Option<Self> {
+        let ledger = LEDGERS.get_ptr_mut(&subject.keyed.keys[place])?;
+        // SAFETY: a map value that was just looked up; its fields are aligned words.
+        unsafe {
+            let control = Plain::new(&raw mut (*ledger).control);
+            Some(Self { control, slots: Row(ledger) })
+        }
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::needless_borrows_for_generic_args,
+        reason = "a value would be copied to the stack"
+    )]
+    fn find_or_create(subject: &Subject, place: usize) -> Option<Self> {
+        Self::find(subject, place).or_else(|| {
+            let key = &subject.keyed.keys[place];
+            // Another CPU may have made it first, which is as good.
+            let _: Result<(), i32> = LEDGERS.insert(key, &NEW, u64::from(BPF_NOEXIST));
+            Self::find(subject, place)
+        })
+    }
+}
+
+/// By what connections are hashed.
+#[inline(always)]
+fn seed(subject: &Subject) -> u32 {
+    settings(subject.epoch).map_or(0, |settings| settings.seed)
+}
+
+/// The meter of the limit at a place.
+#[inline(always)]
+fn meter(subject: &Subject, place: usize) -> Option<&'static Meter> {
+    METERS.get(half(subject.epoch, subject.keyed.meters[place]))
+}
+
+/// Whether leases are about the packet: a later fragment tells nothing of its connection. What has
+/// ports that could not be read is one connection with all like it.
+#[inline(always)]
+const fn has_connection(packet: &Packet) -> bool {
+    packet.port().is_some() || packet.may_have_ports()
+}
+
+/// Looks at the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn look_ledger_at(place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let place = place as usize & (KEYED - 1);
+    let bit = subject.keyed.bits[place] & subject.bill.asked();
+    if bit == 0 {
+        return 0;
+    }
+    let Some(meter) = meter(subject, place) else { return 0 };
+    // One that is not there yet has room.
+    let Some(entry) = Entry::find(subject, place) else { return 0 };
+    let looked = if meter.kind == Meter::LOG {
+        meter.log().look(&entry.control, &entry.slots, subject.now).map(|_| ())
+    } else if has_connection(&subject.packet) {
+        let (tag, signal) =
+            (Leases::tag(subject.packet.hash(seed(subject))), Signal::of(&subject.packet));
+        meter.leases().look(&entry.slots, tag, signal, subject.now).map(|_| ())
+    } else {
+        Ok(())
+    };
+    if let Err(refusal) = looked {
+        subject.bill.refuse(bit, refusal);
+    }
+    0
+}
+
+/// Charges the limit at a place; `last` says that a lost race refuses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn charge_ledger_at(place: u32, last: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let place = place as usize & (KEYED - 1);
+    let bill = &subject.bill;
+    let bit = subject.keyed.bits[place] & if bill.refused == 0 { bill.due() } else { 0 };
+    if bit == 0 {
+        return DONE;
+    }
+    match charge(subject, place) {
+        Ok(Charge::Made) => subject.bill.charged |= bit,
+        Ok(Charge::LostRace) if last == 0 => return AGAIN,
+        Ok(Charge::LostRace) => subject.bill.refuse(bit, Refusal::Contended),
+        Err(refusal) => subject.bill.refuse(bit, refusal),
+    }
+    DONE
+}
+
+#[inline(always)]
+fn charge(subject: &mut Subject, place: usize) -> Result<Charge, Refusal> {
+    let now = subject.now;
+    let (Some(meter), Some(entry)) = (meter(subject, place), Entry::find_or_create(subject, place))
+    else {
+        return Err(Refusal::Contended);
+    };
+    if meter.kind == Meter::LOG {
+        let log = meter.log();
+        let look = log.look(&entry.control, &entry.slots, now)?;
+        let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
+            return Ok(Charge::LostRace);
+        };
+        subject.keyed.written[place].event = event.0;
+    } else if has_connection(&subject.packet) {
+        let (tag, signal) =
+            (Leases::tag(subject.packet.hash(seed(subject))), Signal::of(&subject.packet));
+        let leases = meter.leases();
+        let look = leases.look(&entry.slots, tag, signal, now)?;
+        if !leases.attempt(&entry.slots, look, tag, signal, now) {
+            return Ok(Charge::LostRace);
+        }
+        subject.keyed.written[place].lease = look;
+    }
+    Ok(Charge::Made)
+}
+
+/// Takes back what was charged to the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_ledger_at(place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let place = place as usize & (KEYED - 1);
+    if subject.keyed.bits[place] & subject.bill.charged == 0 {
+        return 0;
+    }
+    let (Some(meter), Some(entry)) = (meter(subject, place), Entry::find(subject, place)) else {
+        return 0;
+    };
+    let written = &subject.keyed.written[place];
+    if meter.kind == Meter::LOG {
+        Log::refund(&entry.control, &entry.slots, Event(written.event));
+    } else if has_connection(&subject.packet) {
+        Leases::refund(&entry.slots, written.lease);
+    }
+    0
+}

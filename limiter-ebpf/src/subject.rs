@@ -1,0 +1,90 @@
+//! What is decided about, and what was found out of it so far.
+
+use limiter_common::{
+    address::Address,
+    lease,
+    limit::{BucketKey, INLINE, KEYED},
+    packet::Packet,
+    plan::Bill,
+    policer::Look,
+};
+
+use crate::{barrier::opaque, maps::SUBJECT};
+
+/// What is decided about.
+///
+/// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
+/// would follow each of the thousand ways through the parser to the end of the program. The parts of
+/// the program that are verified by themselves find it there too.
+pub(crate) struct Subject {
+    pub(crate) packet: Packet,
+    /// Bytes of the frame.
+    pub(crate) bytes: u64,
+    /// The place of the reason to pass it.
+    pub(crate) conform: u64,
+    /// The limits that a packet like this is about, whatever its source, as bits.
+    pub(crate) applicable: u64,
+    /// When it is decided, in nanoseconds.
+    pub(crate) now: u64,
+    /// The key of its source.
+    pub(crate) source: Address,
+    /// The epoch and the number of the profile that it is decided under.
+    pub(crate) epoch: u32,
+    pub(crate) profile: u32,
+    pub(crate) tenant: u32,
+    /// 1 when its source has no entry of its own.
+    pub(crate) overflow: u32,
+    pub(crate) bill: Bill,
+    /// What was seen of the inline limits.
+    pub(crate) looks: [Look; INLINE],
+    /// The limits that are kept by keys of their own.
+    pub(crate) keyed: Keyed,
+}
+
+/// The limits of a packet that are kept by keys of their own, in the order in which they are asked.
+pub(crate) struct Keyed {
+    /// Their bits; 0 from the first place on that is not needed.
+    pub(crate) bits: [u64; KEYED],
+    /// The numbers of their meters.
+    pub(crate) meters: [u32; KEYED],
+    /// The kinds of those.
+    pub(crate) kinds: [u32; KEYED],
+    /// What the packet costs.
+    pub(crate) costs: [u64; KEYED],
+    /// What was seen of them.
+    pub(crate) looks: [Look; KEYED],
+    /// What was written in their ledgers.
+    pub(crate) written: [Written; KEYED],
+    /// The keys of their state.
+    pub(crate) keys: [BucketKey; KEYED],
+}
+
+/// What was written in a ledger, to be taken back if need be.
+pub(crate) struct Written {
+    pub(crate) event: u64,
+    pub(crate) lease: lease::Look,
+}
+
+impl Subject {
+    #[inline(always)]
+    pub(crate) fn get() -> Option<&'static mut Self> {
+        let subject = SUBJECT.get_ptr_mut(0)?;
+        // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
+        // runs with bottom halves disabled. All zeros, which it is at first, is a valid value. A part
+        // of the program that gets it anew is called with no other reference in use.
+        Some(unsafe { &mut *subject })
+    }
+
+    /// The same as the compiler must take it to be: anything.
+    #[inline(always)]
+    pub(crate) fn anew<T>(part: &mut T) -> &mut T {
+        // SAFETY: the pointer is that of `part`, which is given up for it.
+        unsafe { &mut *(opaque(&raw mut *part as usize) as *mut T) }
+    }
+
+    /// The same, but the compiler has to read what was written.
+    #[inline(always)]
+    pub(crate) fn reread(&mut self) -> &mut Self {
+        Self::anew(self)
+    }
+}

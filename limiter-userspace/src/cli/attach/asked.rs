@@ -1,0 +1,241 @@
+//! What the options of `limiter attach` ask for.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{ArgGroup, Args};
+use ipnet::IpNet;
+
+use crate::{
+    cli::{
+        keep_ssh::{KeepSsh, keep},
+        policy, unix,
+    },
+    error::{Error, Result},
+    policy::{
+        Builtin, Policy, PolicyError, Session,
+        model::{GlobalMode, KeyPart, Limit, Listed, Whom},
+        units::parse_duration,
+    },
+};
+
+/// The options about the policy.
+#[derive(Debug, Args)]
+#[group(id = "policy_options", multiple = true)]
+#[command(group = ArgGroup::new("limits").multiple(true).args(["policy", "pps", "syn"]))]
+pub(super) struct PolicyOptions {
+    /// Apply this policy document
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["pps", "syn", "ipv4_prefix", "ipv6_prefix"])]
+    policy: Option<PathBuf>,
+    /// Limit `source`: packets per source, e.g. 10kpps
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    pps: Option<String>,
+    /// Burst of the limit `source`: packets, e.g. 2k, or a time, e.g. 100ms
+    #[arg(long, value_name = "N", requires = "pps", allow_hyphen_values = true)]
+    burst: Option<String>,
+    /// Limit `syn`: new TCP connections per source, e.g. 100/s
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    syn: Option<String>,
+    /// Drop nothing, only count what would be dropped
+    #[arg(long)]
+    monitor: bool,
+    /// Limit nothing any more after this time, e.g. 5m, unless `limiter policy confirm` comes first
+    #[arg(long = "for", value_name = "TIME", requires = "limits")]
+    time: Option<String>,
+    /// Prefix length that makes an IPv4 source [default: 32]
+    #[arg(long, value_name = "BITS")]
+    ipv4_prefix: Option<u8>,
+    /// Prefix length that makes an IPv6 source [default: 64]
+    #[arg(long, value_name = "BITS")]
+    ipv6_prefix: Option<u8>,
+    #[command(flatten)]
+    keep: KeepSsh,
+}
+
+/// What they ask for, read.
+pub(super) struct Asked<'o> {
+    options: &'o PolicyOptions,
+    document: Option<Policy>,
+    session: Option<Session>,
+    /// For how long, unless it is confirmed.
+    pub(super) time: Option<Duration>,
+}
+
+impl PolicyOptions {
+    /// Reads what they name.
+    pub(super) fn read(&self) -> Result<Asked<'_>> {
+        let time = self.time.as_deref().map(parse_duration).transpose();
+        Ok(Asked {
+            options: self,
+            time: time.map_err(PolicyError::from)?,
+            session: if self.policy.is_some() { self.keep.session()? } else { None },
+            document: self.policy.as_deref().map(policy::read).transpose()?,
+        })
+    }
+
+    /// Whether they ask for anything at all.
+    pub(super) const fn ask(&self) -> bool {
+        self.policy.is_some()
+            || self.pps.is_some()
+            || self.syn.is_some()
+            || self.monitor
+            || self.ipv4_prefix.is_some()
+            || self.ipv6_prefix.is_some()
+    }
+
+    /// Which command changes the policy of an instance as they would.
+    pub(super) const fn command_instead(&self) -> &'static str {
+        if self.policy.is_some() {
+            "limiter policy apply"
+        } else if self.monitor && self.pps.is_none() && self.syn.is_none() {
+            "limiter monitor on"
+        } else {
+            "limiter limit set"
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The policy that is to be in force, where this one is.
+    pub(super) fn policy(&self, running: Policy) -> Result<Policy> {
+        let options = self.options;
+        let mut policy = self.document.clone().unwrap_or(running);
+        let mut prefix = policy.key_prefix;
+        prefix.ipv4 = options.ipv4_prefix.unwrap_or(prefix.ipv4);
+        prefix.ipv6 = options.ipv6_prefix.unwrap_or(prefix.ipv6);
+        policy.set_key_prefix(prefix)?;
+        let pps = (Builtin::Source, options.pps.as_deref(), options.burst.as_deref());
+        for (limit, rate, burst) in [pps, (Builtin::Syn, options.syn.as_deref(), None)] {
+            if let Some(rate) = rate {
+                let count = policy.limit_or_builtin(limit)?.count;
+                policy.set_default(limit, count.bucket(rate, burst)?)?;
+            }
+        }
+        if options.monitor {
+            policy.mode = GlobalMode::Monitor;
+        }
+        if let Some(session) = &self.session {
+            keep(session, &mut policy, unix());
+        }
+        Ok(policy)
+    }
+
+    /// The policy of a new instance that nothing is attached to yet. One that is to be for a time
+    /// only comes after one that limits nothing, so that there is something to go back to.
+    pub(super) fn first(&self, policy: &Policy) -> Policy {
+        match self.time {
+            None => policy.clone(),
+            Some(_) => Policy { key_prefix: policy.key_prefix, ..Policy::default() },
+        }
+    }
+
+    /// The source of the session that was kept in a policy that was applied.
+    pub(super) fn kept(&self, policy: &Policy) -> Option<IpNet> {
+        let source = policy.source_of(self.session?.peer);
+        let allowed = |list: &[Listed]| list.iter().any(|it| it.whom == Whom::Prefix(source));
+        let written = self.document.as_ref().is_some_and(|document| allowed(&document.allow));
+        (!written && allowed(&policy.allow)).then_some(source)
+    }
+
+    /// Refuses a time for an instance that others are attached to.
+    pub(super) fn check_time(&self, attached: impl Iterator<Item = String>) -> Result<()> {
+        match self.time {
+            None => Ok(()),
+            Some(_) => Err(Error::Shared { attached: attached.collect() }),
+        }
+    }
+}
+
+/// Whether a policy means another thing when other interfaces are attached.
+pub(super) fn names_interfaces(policy: &Policy) -> bool {
+    let by_interface = |limit: &Limit| {
+        let of_layers = limit.layers.iter().filter_map(|layer| layer.key.as_ref());
+        !limit.matching.interfaces.is_empty()
+            || of_layers.chain([&limit.key]).any(|key| key.parts.contains(&KeyPart::Interface))
+    };
+    policy.limits.iter().any(by_interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::policy::spec::parse;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: PolicyOptions,
+    }
+
+    fn options(arguments: &str) -> Result<PolicyOptions, clap::Error> {
+        let words = std::iter::once("attach").chain(arguments.split_whitespace());
+        Command::try_parse_from(words).map(|command| command.options)
+    }
+
+    #[test]
+    fn options_change_what_runs() {
+        let options = options("--pps 1kpps --burst 5 --monitor --ipv4-prefix 24").unwrap();
+        let asked = options.read().unwrap();
+        let mut running = Policy::default();
+        running
+            .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
+            .unwrap();
+        let policy = asked.policy(running).unwrap();
+        assert_eq!((policy.mode, policy.key_prefix.ipv4), (GlobalMode::Monitor, 24));
+        let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
+        assert_eq!(names, ["syn", "source"]);
+        assert_eq!(asked.first(&policy), policy);
+        assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
+    }
+
+    #[test]
+    fn a_policy_for_a_time_comes_after_an_empty_one_and_only_in_a_new_instance() {
+        let options = options("--pps 1kpps --for 5m --ipv4-prefix 24").unwrap();
+        let asked = options.read().unwrap();
+        let policy = asked.policy(Policy::default()).unwrap();
+        let first = asked.first(&policy);
+        assert_eq!((first.key_prefix, first.limits.len()), (policy.key_prefix, 0));
+        let error = asked.check_time(["eth0".to_owned()].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("attached to eth0 already"), "{error}");
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for arguments in [
+            "--policy a.yaml --pps 1kpps",
+            "--policy a.yaml --syn 1/s",
+            "--policy a.yaml --ipv6-prefix 48",
+            "--for 5m",
+            "--for 5m --monitor",
+            "--burst 5",
+            "--policy a.yaml --keep-ssh --no-keep-ssh",
+        ] {
+            assert!(options(arguments).is_err(), "{arguments}");
+        }
+        for arguments in [
+            "--policy a.yaml --for 5m --monitor",
+            "--syn 1/s --for 5m",
+            "--monitor",
+            "--pps 1/s --syn 1/s --for 1s",
+        ] {
+            assert!(options(arguments).is_ok(), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn limits_that_ask_for_interfaces_are_told_from_others() {
+        for (limit, names) in [
+            ("key: source, rate: 1/s", false),
+            ("key: source, rate: 1/s, match: {interface: eth0}", true),
+            ("key: interface, rate: 1/s", true),
+            ("key: source, layers: [{rate: 1/s}, {rate: 9/s, burst: 9, key: interface}]", true),
+        ] {
+            let text = format!("version: 1\nlimits: [{{name: some, {limit}}}]");
+            let policy =
+                parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+            assert_eq!(names_interfaces(&policy), names, "{limit}");
+        }
+    }
+}

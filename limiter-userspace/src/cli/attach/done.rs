@@ -1,0 +1,51 @@
+//! What `limiter attach` did with each interface.
+
+use serde_json::json;
+
+use crate::datapath::{instance::Outcome, interface::Interface, mode::Mode};
+
+/// What was done with an interface.
+pub(super) enum Done {
+    Attached(Outcome),
+    Replaced(Mode),
+    Nothing(Mode),
+}
+
+impl Done {
+    /// In a line.
+    pub(super) fn text(&self, name: &str) -> String {
+        match self {
+            Self::Attached(Outcome { mode, fallback }) => {
+                let cost = match mode {
+                    Mode::Native => "",
+                    Mode::Generic => ", which is slower and counts packets after they were merged",
+                };
+                let reason = fallback.as_ref().map_or_else(String::new, |reason| {
+                    format!("; the driver refused native mode: {reason}")
+                });
+                format!("{name}: attached in {mode} mode{cost}{reason}")
+            }
+            Self::Replaced(mode) => {
+                format!("{name}: replaced the program, still in {mode} mode; all state was kept")
+            }
+            Self::Nothing(mode) => {
+                format!("{name}: attached already, in {mode} mode; nothing was changed")
+            }
+        }
+    }
+
+    /// As `attach -j` prints it.
+    pub(super) fn json((interface, done): (&Interface, &Self)) -> serde_json::Value {
+        let (action, mode, fallback) = match done {
+            Self::Attached(Outcome { mode, fallback }) => ("attached", mode, fallback.as_ref()),
+            Self::Replaced(mode) => ("replaced", mode, None),
+            Self::Nothing(mode) => ("unchanged", mode, None),
+        };
+        json!({
+            "name": interface.name,
+            "mode": mode.name(),
+            "action": action,
+            "fallback": fallback.map(ToString::to_string),
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! `limiter attach`.
+
+mod asked;
+mod done;
+
+use clap::{Args, ValueEnum};
+
+use self::{
+    asked::{Asked, PolicyOptions, names_interfaces},
+    done::Done,
+};
+use super::{end_of, keep_ssh::kept, policy::taken_back};
+use crate::{
+    datapath::{
+        bpffs::{Pins, unmount},
+        instance::{Attached, Choice, Instance},
+        interface::Interface,
+        mode::Mode,
+        privilege,
+        sizes::Sizes,
+    },
+    error::{Error, Result},
+    output::stream::Output,
+    policy::{
+        Policy,
+        model::{GlobalMode, Limit},
+    },
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Attach {
+    /// Interfaces; all of an instance share one policy and one set of buckets
+    #[arg(required = true, value_name = "IFACE")]
+    interfaces: Vec<String>,
+    /// Where to run: auto takes native, and generic where the driver has no XDP
+    #[arg(long, value_enum, default_value = "auto")]
+    mode: ModeName,
+    #[command(flatten)]
+    policy: PolicyOptions,
+    /// Replace the program of interfaces that are attached already, keeping all state
+    #[arg(long)]
+    replace: bool,
+    /// Sources tracked at once [default: 1048576]
+    #[arg(long, value_name = "N")]
+    sources: Option<u32>,
+    /// States tracked at once by other keys than the source, such as connections [default: 262144]
+    #[arg(long, value_name = "N", alias = "connections")]
+    buckets: Option<u32>,
+    /// Logs and lists of open connections kept at once [default: 8192]
+    #[arg(long, value_name = "N")]
+    ledgers: Option<u32>,
+    /// Distinct combinations of limits for sources [default: 131072]
+    #[arg(long, value_name = "N")]
+    overrides: Option<u32>,
+    /// Mount a BPF file system first if there is none
+    #[arg(long)]
+    mount_bpffs: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModeName {
+    Auto,
+    Native,
+    Skb,
+}
+
+impl Attach {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let asked = self.policy.read()?;
+        asked.policy(Policy::default())?;
+        let mut interfaces: Vec<Interface> = Vec::new();
+        for name in &self.interfaces {
+            let interface = Interface::find(name)?;
+            interface.check_ethernet()?;
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+        self.sizes().check()?;
+        privilege::check()?;
+        let mounted = if self.mount_bpffs { pins.mount()? } else { None };
+        match self.attach_to(pins, &asked, &interfaces) {
+            Ok((done, policy)) => {
+                if let Some(mount) = mounted
+                    && !output.is_json()
+                {
+                    writeln!(output, "mounted a BPF file system on {}", mount.display())?;
+                }
+                self.report(&interfaces, &done, &policy, &asked, output)
+            }
+            Err(error) => {
+                if let Some(mount) = mounted {
+                    unmount(&mount);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn attach_to(
+        &self,
+        pins: &Pins,
+        asked: &Asked<'_>,
+        interfaces: &[Interface],
+    ) -> Result<(Vec<Done>, Policy)> {
+        let policy = asked.policy(Policy::default())?;
+        let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?;
+        let result = self.attach_all(&mut instance, asked, interfaces);
+        let policy = instance.maps().policy();
+        instance.close()?;
+        Ok((result?, policy?))
+    }
+
+    /// Attaches all interfaces that are not attached yet, or none of them.
+    fn attach_all(
+        &self,
+        instance: &mut Instance,
+        asked: &Asked<'_>,
+        interfaces: &[Interface],
+    ) -> Result<Vec<Done>> {
+        let before = instance.attached()?;
+        let running = |interface: &Interface| {
+            before.iter().find(|attached| attached.present && attached.index == interface.index)
+        };
+        if !instance.is_fresh() {
+            self.check_sizes(instance)?;
+            if interfaces.iter().any(|interface| running(interface).is_none()) {
+                asked.check_time(before.iter().map(|attached| attached.name.clone()))?;
+            }
+        }
+        let mut done = Vec::new();
+        let result = interfaces.iter().try_for_each(|interface| {
+            done.push(self.attach(instance, interface, running(interface))?);
+            Ok(())
+        });
+        let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
+        let result = result.and_then(|()| {
+            // What is gone is not to be taken for what is meant.
+            instance.reclaim()?;
+            if new { apply(instance, asked) } else { Ok(()) }
+        });
+        if let Err(error) = result {
+            for attached in instance.attached()? {
+                // The slot of one that is gone may have been given to another.
+                if before.iter().all(|before| !before.exists || before.slot != attached.slot) {
+                    instance.detach(attached.slot)?;
+                }
+            }
+            return Err(error);
+        }
+        Ok(done)
+    }
+
+    fn attach(
+        &self,
+        instance: &mut Instance,
+        interface: &Interface,
+        running: Option<&Attached>,
+    ) -> Result<Done> {
+        match running {
+            Some(running) if self.replace => {
+                instance.replace(running)?;
+                Ok(Done::Replaced(running.mode))
+            }
+            Some(running) => Ok(Done::Nothing(running.mode)),
+            None => instance.attach(interface, self.mode.choice()).map(Done::Attached),
+        }
+    }
+
+    fn report(
+        &self,
+        interfaces: &[Interface],
+        done: &[Done],
+        policy: &Policy,
+        asked: &Asked<'_>,
+        output: &mut Output,
+    ) -> Result<()> {
+        if output.is_json() {
+            let entries: Vec<_> = interfaces.iter().zip(done).map(Done::json).collect();
+            return Ok(output.json(&entries)?);
+        }
+        for (interface, done) in interfaces.iter().zip(done) {
+            writeln!(output, "{}", done.text(&interface.name))?;
+        }
+        if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
+            if self.policy.ask() {
+                let command = self.policy.command_instead();
+                writeln!(output, "The policy is as it was; change it with `{command}`.")?;
+            }
+            return Ok(());
+        }
+        if let Some(source) = asked.kept(policy) {
+            writeln!(output, "{}", kept(source))?;
+        }
+        let lists = policy.deny.len() + policy.penalties.len();
+        if policy.limits.iter().all(Limit::is_off) && lists == 0 {
+            writeln!(
+                output,
+                "Nothing is limited yet, only counted. Set a limit: `limiter limit set source \
+                 --rate 10kpps`"
+            )?;
+        } else if policy.mode == GlobalMode::Monitor {
+            writeln!(
+                output,
+                "Nothing is dropped, only counted; `limiter monitor off` begins to enforce."
+            )?;
+        }
+        if let Some(time) = asked.time {
+            writeln!(output, "{}", taken_back(end_of(time), time))?;
+        }
+        Ok(())
+    }
+
+    fn sizes(&self) -> Sizes {
+        let default = Sizes::default();
+        Sizes {
+            sources: self.sources.unwrap_or(default.sources),
+            buckets: self.buckets.unwrap_or(default.buckets),
+            ledgers: self.ledgers.unwrap_or(default.ledgers),
+            overrides: self.overrides.unwrap_or(default.overrides),
+        }
+    }
+
+    /// Sizes that are given must be those of the instance that runs.
+    fn check_sizes(&self, instance: &Instance) -> Result<()> {
+        let running = instance.sizes()?;
+        for (option, asked, running) in [
+            ("--sources", self.sources, running.sources),
+            ("--buckets", self.buckets, running.buckets),
+            ("--ledgers", self.ledgers, running.ledgers),
+            ("--overrides", self.overrides, running.overrides),
+        ] {
+            if let Some(asked) = asked
+                && asked != running
+            {
+                return Err(Error::Size { option, running, asked });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
+fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<()> {
+    let running = instance.maps().policy()?;
+    let policy = asked.policy(running)?;
+    // A new instance has it already, unless it is to be for a time or about interfaces.
+    if instance.is_fresh() && asked.time.is_none() && !names_interfaces(&policy) {
+        return Ok(());
+    }
+    instance.maps_mut().apply_for(&policy, asked.time)
+}
+
+impl ModeName {
+    const fn choice(self) -> Choice {
+        match self {
+            Self::Auto => Choice::Auto,
+            Self::Native => Choice::Only(Mode::Native),
+            Self::Skb => Choice::Only(Mode::Generic),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `limiter policy explain`.
+
+use std::net::IpAddr;
+
+use clap::Args;
+
+use super::{
+    maps,
+    test::{address, slot},
+};
+use crate::{
+    datapath::{bpffs::Pins, instance::attached},
+    error::Result,
+    inquiry::{
+        Inquiry,
+        explain::Question,
+        now,
+        words::{parse_flags, parse_icmp, parse_target},
+    },
+    output::{explanation, stream::Output},
+};
+
+const HELP: &str = "\
+What is not given may be anything: a limit that asks about it is shown with what it depends on. \
+Nothing is changed.";
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Explain {
+    /// Source, and destination port and protocol: 203.0.113.9, 203.0.113.9:443/tcp,
+    /// 203.0.113.9/icmp, [2001:db8::1]:53/udp
+    #[arg(value_name = "ADDRESS[:PORT/PROTO]")]
+    target: String,
+    /// Destination address
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<String>,
+    /// Interface that it comes in by [default: the one that is attached, if it is the only one]
+    #[arg(long = "in", value_name = "IFACE")]
+    interface: Option<String>,
+    /// Flags of TCP, e.g. syn or syn,ack or none
+    #[arg(long)]
+    flags: Option<String>,
+    /// Type of ICMP, e.g. echo-request or 8
+    #[arg(long, value_name = "TYPE", conflicts_with = "flags")]
+    icmp: Option<String>,
+    /// Bytes of the frame, from the Ethernet header on
+    #[arg(long, value_name = "N")]
+    length: Option<usize>,
+    /// A fragment, the first one, instead of a whole packet
+    #[arg(long)]
+    fragment: bool,
+}
+
+impl Explain {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let mut question = self.question()?;
+        let maps = maps(pins)?;
+        let attached = attached(pins, &maps)?;
+        question.slot = match (&self.interface, &attached[..]) {
+            (None, [_, _, ..]) => None,
+            (name, _) => Some(slot(&attached, name.as_deref())?),
+        };
+        let now = now();
+        let explanation = Inquiry::new(&maps, now)?.explain(&question, now)?;
+        Ok(explanation::print(output, &explanation)?)
+    }
+
+    fn question(&self) -> Result<Question> {
+        const TCP: u8 = 6;
+        let (source, port, protocol) = parse_target(&self.target)?;
+        let flags = self.flags.as_deref().map(parse_flags).transpose()?;
+        let icmp = |text: &String| parse_icmp(text, source.is_ipv4());
+        let icmp = self.icmp.as_ref().map(icmp).transpose()?;
+        let destination =
+            self.to.as_deref().map(|text| address("destination", text)).transpose()?;
+        // Flags are those of TCP, and types those of ICMP.
+        let implied = match (flags, icmp, source) {
+            (Some(_), ..) => Some(TCP),
+            (_, Some(_), IpAddr::V4(_)) => Some(1),
+            (_, Some(_), IpAddr::V6(_)) => Some(58),
+            _ => None,
+        };
+        Ok(Question {
+            destination,
+            protocol: protocol.or(implied),
+            port,
+            flags,
+            icmp,
+            length: self.length,
+            fragment: self.fragment,
+            ..Question::of(source)
+        })
+    }
+}

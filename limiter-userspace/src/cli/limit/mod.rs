@@ -1,0 +1,147 @@
+//! `limiter limit`.
+
+mod rows;
+
+use clap::{Args, Subcommand};
+
+use self::rows::entry;
+pub(super) use self::rows::rows;
+use super::{change, maps};
+use crate::{
+    datapath::bpffs::Pins,
+    error::Result,
+    output::{limits, stream::Output},
+    policy::{Bucket, Policy, PolicyError, model::Limit, units::parse_prefix},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LimitCommand {
+    /// List the limits and their overrides
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show one limit
+    Show(Show),
+    /// Set the rate and burst of a limit, for all sources or for those in a prefix
+    Set(Set),
+    /// Switch a limit off, or delete an override
+    #[command(visible_alias = "delete")]
+    Del(Del),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// source, syn, connection, or another limit of the policy
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// source, syn, connection, or another limit of the policy
+    name: String,
+    /// Rate, e.g. 10kpps, 50/s, 5/min; of a limit that counts bytes, e.g. 2Mbit/s, 64kB/s
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    rate: String,
+    /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: 100 ms of the rate, or up to 64
+    /// packets of one second, whichever is more]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    burst: Option<String>,
+    /// Only for sources in this prefix; the longest prefix that has a source wins
+    #[arg(long, value_name = "PREFIX")]
+    src: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Del {
+    /// source, syn, connection, or another limit of the policy
+    name: String,
+    /// Delete the override of this prefix
+    #[arg(long, value_name = "PREFIX", conflicts_with = "all")]
+    src: Option<String>,
+    /// Delete all overrides too
+    #[arg(long)]
+    all: bool,
+}
+
+impl LimitCommand {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        match self {
+            Self::List => {
+                let policy = maps(pins)?.policy()?;
+                let limits = policy.listed_limits();
+                let entries: Vec<_> = limits.iter().map(|limit| entry(&policy, limit)).collect();
+                Ok(limits::print(output, &entries)?)
+            }
+            Self::Show(Show { name }) => {
+                let policy = maps(pins)?.policy()?;
+                let entry = entry(&policy, &policy.limit_or_builtin(name)?);
+                if output.is_json() {
+                    return Ok(output.json(&entry)?);
+                }
+                Ok(limits::print(output, &[entry])?)
+            }
+            Self::Set(set) => set.run(pins, output),
+            Self::Del(del) => del.run(pins, output),
+        }
+    }
+}
+
+impl Set {
+    fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
+        edit(pins, &self.name, output, |policy| {
+            let limit = policy.limit_or_builtin(&self.name)?;
+            let bucket = limit.count.bucket(&self.rate, self.burst.as_deref())?;
+            match src {
+                Some(src) => policy.set_override(&self.name, src, bucket)?,
+                None => policy.set_default(&self.name, bucket)?,
+            }
+            let whose = src.map_or_else(String::new, |src| format!(" for {src}"));
+            Ok(format!("{} limit{whose}: {}", self.name, describe(&limit, &bucket)))
+        })
+    }
+}
+
+impl Del {
+    fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
+        let name = &self.name;
+        edit(pins, name, output, |policy| {
+            if let Some(src) = src {
+                policy.del_override(name, src)?;
+                return Ok(format!("{name} limit: deleted the override for {src}"));
+            }
+            if self.all {
+                policy.del_limit(name)?;
+            } else {
+                policy.del_default(name)?;
+            }
+            Ok(match policy.limit_or_builtin(name).map_or(0, |limit| limit.overrides.len()) {
+                0 => format!("{name} limit: off"),
+                left => format!(
+                    "{name} limit: off, but for {left} overrides; `limiter limit del {name} --all` \
+                     deletes them too"
+                ),
+            })
+        })
+    }
+}
+
+/// Edits a limit of the policy in force, and says what came of it; with JSON, the limit as it is then.
+fn edit(
+    pins: &Pins,
+    name: &str,
+    output: &mut Output,
+    edit: impl FnOnce(&mut Policy) -> Result<String>,
+) -> Result<()> {
+    let (policy, said) = change(pins, edit)?;
+    if output.is_json() {
+        let limit = policy.limit_or_builtin(name).ok();
+        return Ok(output.json(&limit.map(|limit| entry(&policy, &limit)))?);
+    }
+    Ok(writeln!(output, "{said}")?)
+}
+
+fn describe(limit: &Limit, bucket: &Bucket) -> String {
+    let Limit { count, .. } = limit;
+    format!("{} after a burst of {}", count.rate(bucket.rate), count.described(bucket.burst))
+}

@@ -1,0 +1,156 @@
+//! The limits of a policy as they are shown.
+
+use crate::{
+    output::{
+        limits::{LimitEntry, LimitRow, OverrideEntry},
+        number::grouped,
+    },
+    policy::{
+        Policy,
+        model::{Allowance, Count, GlobalMode, Limit, Mode, Override},
+        units::rate_per_second,
+    },
+};
+
+/// A limit as it is listed: its first layer.
+pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
+    let count = &limit.count;
+    let live = limit.layers.first().map(|layer| layer.allowance);
+    let of_override = |entry: &Override| {
+        let own = entry.layers.as_ref().and_then(|layers| layers.first()).copied();
+        OverrideEntry {
+            src: entry.whom.to_string(),
+            rate_per_second: own.and_then(Allowance::rate).map(rate_per_second),
+            burst: own.map(|own| own.bucket().burst),
+            written: own.map(|own| written(count, own)),
+        }
+    };
+    LimitEntry {
+        name: limit.name.clone(),
+        key: limit.key.to_string(),
+        rate_per_second: live.and_then(Allowance::rate).map(rate_per_second),
+        burst: live.map(|live| live.bucket().burst),
+        count: count.name(),
+        algorithm: live.map(Allowance::algorithm),
+        mode: mode(policy, limit),
+        written: live.map(|live| written(count, live)),
+        overrides: limit.overrides.iter().map(of_override).collect(),
+    }
+}
+
+/// The limits as they stand beside statistics: each layer, and the candidate.
+pub(in crate::cli) fn rows(policy: &Policy) -> Vec<LimitRow> {
+    policy.listed_limits().iter().flat_map(|limit| rows_of(policy, limit)).collect()
+}
+
+fn rows_of(policy: &Policy, limit: &Limit) -> Vec<LimitRow> {
+    let row = |name, allowance: Option<Allowance>, overrides, mode| {
+        let written = allowance.map(|allowance| written(&limit.count, allowance));
+        let [rate, burst] = written.map_or([None, None], |written| written.map(Some));
+        LimitRow { name, rate, burst, overrides, mode }
+    };
+    let live = mode(policy, limit);
+    let mut rows: Vec<LimitRow> = (0..limit.layers.len().max(1))
+        .map(|layer| {
+            let allowance = limit.layers.get(layer).map(|layer| layer.allowance);
+            let overrides = if layer == 0 { limit.overrides.len() } else { 0 };
+            row(limit.name_of_layer(layer), allowance, overrides, live)
+        })
+        .collect();
+    rows.extend(limit.candidate.map(|candidate| {
+        let mode = if live == Mode::Off { Mode::Off } else { Mode::Monitor };
+        row(limit.name_of_candidate(), Some(candidate), 0, mode)
+    }));
+    rows
+}
+
+/// Whether a limit drops, under its policy.
+fn mode(policy: &Policy, limit: &Limit) -> Mode {
+    match (limit.mode, policy.mode) {
+        (Mode::Enforce, GlobalMode::Monitor) => Mode::Monitor,
+        (mode, _) => mode,
+    }
+}
+
+/// The rate and the burst as an operator writes them.
+fn written(count: &Count, allowance: Allowance) -> [String; 2] {
+    let burst = allowance.bucket().burst;
+    match allowance.rate() {
+        None => [format!("{burst} open"), String::new()],
+        Some(rate) if *count == Count::Bytes => [count.rate(rate), count.amount(burst)],
+        Some(rate) => [count.rate(rate), grouped(burst)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::parse;
+
+    fn policy(text: &str) -> Policy {
+        let text = format!("version: 1\n{text}");
+        parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
+    }
+
+    /// The rows of a limit of this text: name, rate, burst and mode.
+    fn shown(text: &str) -> Vec<String> {
+        let policy = policy(text);
+        let built_in = policy.listed_limits().len() - policy.limits.len();
+        let rows = rows(&policy).into_iter().skip(built_in);
+        rows.map(|LimitRow { name, rate, burst, mode, .. }| {
+            let [rate, burst] = [rate, burst].map(|text| text.unwrap_or_else(|| "none".into()));
+            format!("{name}: {rate}, {burst}, {}", mode.name())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn amounts_are_in_the_words_of_what_is_counted() {
+        for (text, row) in [
+            ("rate: 10kpps, burst: 2k", "10 kpps, 2,000, enforce"),
+            ("count: bytes, rate: 2Mbit/s, burst: 64kB", "250kB/s, 64kB, enforce"),
+            ("count: syns, rate: 5/min", "5/min, 1, enforce"),
+            ("algorithm: fixed_window, rate: 100/min", "100/min, 100, enforce"),
+            (
+                "algorithm: concurrent, count: connections, limit: 20, idle: 60s",
+                "20 open, , enforce",
+            ),
+        ] {
+            let found = shown(&format!("limits: [{{name: some, key: source, {text}}}]"));
+            assert_eq!(found, [format!("some: {row}")], "{text}");
+        }
+    }
+
+    #[test]
+    fn layers_and_candidates_have_rows_and_modes() {
+        let layers = "layers: [{rate: 10/s}, {rate: 100/min, burst: 100}], candidate: {rate: 5/s}";
+        let limit = |more: &str| format!("limits: [{{name: a, key: source, {layers}{more}}}]");
+        let rows = |live: &str, candidate: &str| {
+            vec![
+                format!("a: 10 pps, 10, {live}"),
+                format!("a (layer 2): 100/min, 100, {live}"),
+                format!("a (candidate): 5 pps, 5, {candidate}"),
+            ]
+        };
+        assert_eq!(shown(&limit("")), rows("enforce", "monitor"));
+        assert_eq!(shown(&limit(", action: monitor")), rows("monitor", "monitor"));
+        assert_eq!(shown(&limit(", action: off")), rows("off", "off"));
+        assert_eq!(shown(&format!("mode: monitor\n{}", limit(""))), rows("monitor", "monitor"));
+    }
+
+    #[test]
+    fn an_entry_is_the_first_layer_with_the_overrides() {
+        let policy = policy(
+            "limits: [{name: some, key: source, count: bytes, rate: 1MB/s, burst: 10kB, overrides: \
+             [{src: 203.0.113.9, rate: 2MB/s, burst: 20kB}, {src: 192.0.2.0/24, unlimited: true}]}]",
+        );
+        let entry = entry(&policy, &policy.limits[0]);
+        assert_eq!((entry.count, entry.algorithm), ("bytes", Some("token_bucket")));
+        assert_eq!((entry.rate_per_second, entry.burst), (Some(1_000_000.into()), Some(10_000)));
+        assert_eq!(entry.written, Some(["1MB/s".into(), "10kB".into()]));
+        let whom: Vec<&str> = entry.overrides.iter().map(|entry| entry.src.as_str()).collect();
+        assert_eq!(whom, ["203.0.113.9/32", "192.0.2.0/24"]);
+        assert_eq!(entry.overrides[0].written, Some(["2MB/s".into(), "20kB".into()]));
+        assert_eq!((entry.overrides[1].burst, &entry.overrides[1].written), (None, &None));
+    }
+}

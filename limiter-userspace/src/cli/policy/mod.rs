@@ -1,0 +1,124 @@
+//! `limiter policy`.
+
+mod apply;
+mod progress;
+mod read;
+mod save;
+mod unit;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use self::{
+    apply::Apply,
+    read::{Check, Diff},
+    save::Save,
+};
+pub(super) use self::{apply::taken_back, read::read};
+use super::{explain::Explain, maps, no_instance};
+use crate::{
+    datapath::{bpffs::Pins, instance::Instance, maps::Maps},
+    error::Result,
+    output::{changes, number::duration, stream::Output},
+    policy::spec::{Faults, diff, schema, to_yaml},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Check a policy document, without applying it
+    Check(Check),
+    /// Show what a policy document would change
+    Diff(Diff),
+    /// Make a policy document the policy in force, all of it between two packets
+    Apply(Apply),
+    /// Keep the policy that was applied with --confirm or --for
+    Confirm,
+    /// Take back the policy that was applied with --confirm or --for
+    Revert,
+    /// Print the policy in force as a document
+    Show,
+    /// Show which entries of the policy decide for packets of a source, in order, and their state
+    Explain(Explain),
+    /// Print the JSON Schema of policy documents, for editors
+    Schema,
+    /// Save the policy in force as a document, to be applied when the machine starts
+    Save(Save),
+}
+
+impl PolicyCommand {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        match self {
+            Self::Check(check) => check.run(output),
+            Self::Diff(diff) => diff.run(pins, output),
+            Self::Apply(apply) => apply.run(pins, output),
+            Self::Confirm => confirm(pins, output),
+            Self::Revert => revert(pins, output),
+            Self::Show => show(&maps(pins)?, output),
+            Self::Explain(explain) => explain.run(pins, output),
+            Self::Schema => print_schema(output),
+            Self::Save(save) => save.run(pins, output),
+        }
+    }
+}
+
+fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
+    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    instance.maps_mut().confirm()?;
+    if output.is_json() {
+        return Ok(output.json(&json!({ "confirmed": true }))?);
+    }
+    Ok(writeln!(
+        output,
+        "The policy in force stays; `limiter policy save` keeps it for the next start."
+    )?)
+}
+
+fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
+    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    let before = instance.maps().policy()?;
+    instance.maps_mut().revert()?;
+    let changes = diff(&before, &instance.maps().policy()?);
+    if output.is_json() {
+        let changes = changes::entries(&changes);
+        return Ok(output.json(&json!({ "reverted": true, "changes": changes }))?);
+    }
+    changes::print(output, &changes)?;
+    Ok(writeln!(output, "The policy before is in force again.")?)
+}
+
+fn show(maps: &Maps, output: &mut Output) -> Result<()> {
+    // In this order: a policy that is taken back in between is not called unconfirmed.
+    let policy = maps.policy()?;
+    let unconfirmed = maps.unconfirmed()?;
+    if output.is_json() {
+        return Ok(output.json(&policy)?);
+    }
+    if let Some(left) = unconfirmed {
+        let left = duration(left);
+        writeln!(output, "# Taken back in {left} unless you keep it: limiter policy confirm")?;
+    }
+    Ok(write!(output, "{}", to_yaml(&policy))?)
+}
+
+fn print_schema(output: &mut Output) -> Result<()> {
+    if output.is_json() {
+        return Ok(output.json(&schema())?);
+    }
+    let text = serde_json::to_string_pretty(&schema())
+        .map_err(crate::output::stream::OutputError::from)?;
+    Ok(writeln!(output, "{text}")?)
+}
+
+/// The faults of a document, for JSON.
+pub(super) fn faults(faults: &Faults) -> Value {
+    let each = faults.list().iter().map(|fault| {
+        json!({
+            "file": fault.file,
+            "line": fault.line,
+            "column": fault.line.map(|_| fault.column),
+            "message": fault.message,
+            "hint": fault.remedy,
+        })
+    });
+    each.collect()
+}

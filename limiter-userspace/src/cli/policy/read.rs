@@ -1,0 +1,104 @@
+//! `limiter policy check` and `limiter policy diff`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    cli::{maps, unix},
+    datapath::bpffs::Pins,
+    error::{Error, Result},
+    output::{changes, number::grouped, stream::Output},
+    policy::{
+        Context, Held, Policy, compile,
+        spec::{self, diff},
+        units::printable,
+    },
+};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Check {
+    /// The document, in YAML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Diff {
+    /// The document, in YAML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+impl Check {
+    pub(super) fn run(&self, output: &mut Output) -> Result<()> {
+        let policy = read(&self.file)?;
+        let file = name(&self.file);
+        if output.is_json() {
+            let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
+            let value = json!({ "file": file, "limits": limits, "prefixes": prefixes });
+            return Ok(output.json(&value)?);
+        }
+        Ok(writeln!(output, "{file}: ok: {}", summary(&policy))?)
+    }
+}
+
+impl Diff {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let policy = read(&self.file)?;
+        let changes = diff(&maps(pins)?.policy()?, &policy);
+        if output.is_json() {
+            return Ok(output.json(&changes::entries(&changes))?);
+        }
+        Ok(changes::print(output, &changes)?)
+    }
+}
+
+/// Reads the policy in a document, which has to be one that can be applied.
+pub(in crate::cli) fn read(path: &Path) -> Result<Policy> {
+    let policy = spec::read(path)?;
+    // For no interface and on no state, all that is impossible shows as well.
+    let context = Context { unix: unix(), ..Context::default() };
+    compile(&policy, &Held::default(), &context)
+        .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
+    Ok(policy)
+}
+
+/// How much is in a policy.
+pub(in crate::cli) fn summary(policy: &Policy) -> String {
+    let counted = |count: usize, one: &str, more: &str| {
+        format!("{} {}", grouped(count as u64), if count == 1 { one } else { more })
+    };
+    let limits = counted(policy.limits.len(), "limit", "limits");
+    format!("{limits}, {}", counted(policy.number_of_prefixes(), "prefix", "prefixes"))
+}
+
+/// The name of a file, fit for a terminal.
+pub(super) fn name(path: &Path) -> String {
+    printable(&path.display().to_string(), 256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_summed_up_in_limits_and_prefixes() {
+        let policy = |text: &str| {
+            spec::parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
+        };
+        assert_eq!(summary(&policy("version: 1")), "0 limits, 0 prefixes");
+        let one = "version: 1\nlimits: [{name: a, key: source, overrides: [{src: 203.0.113.9, rate: 1/s}]}]";
+        assert_eq!(summary(&policy(one)), "1 limit, 1 prefix");
+        let many: Vec<String> = (0..=255).map(|last| format!("203.0.113.{last}")).collect();
+        let many = format!(
+            "version: 1\nsets: {{a: {{cidrs: [{0}]}}}}\ntenants: {{b: {{cidrs: [{0}]}}}}\n\
+             deny: [{0}]\npenalties: [{{src: 192.0.2.1, until: 1}}]\nallow: [192.0.2.2]\n",
+            many.join(", ")
+        );
+        // Neighbours in a set become one prefix where they make up one.
+        let sets: usize = policy(&many).sets.values().map(Vec::len).sum();
+        assert_eq!(summary(&policy(&many)), format!("0 limits, {} prefixes", 258 + 2 * sets));
+    }
+}

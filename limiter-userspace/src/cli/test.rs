@@ -1,0 +1,151 @@
+//! `limiter test`.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::Args;
+
+use super::maps;
+use crate::{
+    datapath::{
+        bpffs::Pins,
+        instance::{Attached, attached},
+    },
+    error::{Error, Result},
+    inquiry::{
+        Inquiry, InquiryError,
+        capture::Capture,
+        frame::{Sighting, Sketch},
+        now,
+        words::{parse_flags, parse_icmp, parse_port, parse_protocol},
+    },
+    output::{
+        stream::Output,
+        verdict::{self, Summary},
+    },
+    policy::units::{printable, quoted},
+};
+
+const HELP: &str = "\
+The verdict is that of the live policy on the state as it is now, found by the code that the program \
+in the kernel is made of. Nothing is charged, made or counted.
+
+Packets of a file are judged each by itself, against the state as it is now: none of them is charged, \
+so that a burst in the file does not use up a limit.";
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "limiter test [OPTIONS] --src <ADDRESS> --dst <ADDRESS>\n       limiter test \
+                      [OPTIONS] --pcap <FILE>",
+    after_help = HELP
+)]
+pub(super) struct Test {
+    /// Source address
+    #[arg(long, value_name = "ADDRESS", requires = "dst", required_unless_present = "pcap")]
+    src: Option<String>,
+    /// Destination address, of the same family
+    #[arg(long, value_name = "ADDRESS", requires = "src")]
+    dst: Option<String>,
+    /// Protocol: tcp, udp, icmp, another name, or a number
+    #[arg(long, value_name = "PROTO", default_value = "tcp")]
+    proto: String,
+    /// Source port
+    #[arg(long, value_name = "PORT", default_value = "49152")]
+    sport: String,
+    /// Destination port, or the name of a service
+    #[arg(long, value_name = "PORT", default_value = "0")]
+    dport: String,
+    /// Flags of TCP, e.g. syn or syn,ack or none
+    #[arg(long, default_value = "ack")]
+    flags: String,
+    /// Type of ICMP, e.g. echo-request or 8
+    #[arg(long, value_name = "TYPE", default_value = "echo-request")]
+    icmp: String,
+    /// Bytes of the frame, from the Ethernet header on [default: those of its headers, 60 at least]
+    #[arg(long, value_name = "N")]
+    length: Option<usize>,
+    /// Number of a VLAN; given twice, the first is the outer one
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(0..=4095))]
+    tagged: Vec<u16>,
+    /// A fragment, the first one, instead of a whole packet
+    #[arg(long)]
+    fragment: bool,
+    /// Interface that packets come in by [default: the first one that is attached]
+    #[arg(long = "in", value_name = "IFACE")]
+    interface: Option<String>,
+    /// Packets captured in a file, as `tcpdump -w` writes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["src", "dst", "proto", "sport", "dport",
+          "flags", "icmp", "length", "tagged", "fragment"])]
+    pcap: Option<PathBuf>,
+    /// Print the verdict of every packet of a file
+    #[arg(short, long, requires = "pcap")]
+    verbose: bool,
+}
+
+impl Test {
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        match &self.pcap {
+            Some(path) => self.file(Capture::open(path)?, pins, output),
+            None => {
+                let frame = self.sketch()?.build()?;
+                let maps = maps(pins)?;
+                let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
+                let now = now();
+                let mut inquiry = Inquiry::new(&maps, now)?;
+                let verdict = inquiry.verdict(&Sighting::whole(&frame), slot, now)?;
+                Ok(verdict::print(output, None, &verdict)?)
+            }
+        }
+    }
+
+    fn file(&self, mut capture: Capture, pins: &Pins, output: &mut Output) -> Result<()> {
+        let maps = maps(pins)?;
+        let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
+        let mut inquiry = Inquiry::new(&maps, now())?;
+        let mut summary = Summary::default();
+        while let Some(sighting) = capture.read()? {
+            let verdict = inquiry.verdict(&sighting, slot, now())?;
+            summary.add(&verdict, sighting.total as u64);
+            if self.verbose {
+                verdict::print(output, Some(summary.packets()), &verdict)?;
+                if output.is_closed() {
+                    break;
+                }
+            }
+        }
+        Ok(summary.print(output)?)
+    }
+
+    fn sketch(&self) -> Result<Sketch> {
+        let given = |text: &Option<String>| text.clone().unwrap_or_default();
+        let source = address("source", &given(&self.src))?;
+        let destination = address("destination", &given(&self.dst))?;
+        Ok(Sketch {
+            ports: [parse_port("source port", &self.sport)?, parse_port("port", &self.dport)?],
+            flags: parse_flags(&self.flags)?,
+            icmp: parse_icmp(&self.icmp, source.is_ipv4())?,
+            fragment: self.fragment,
+            tags: self.tagged.clone(),
+            length: self.length,
+            ..Sketch::new(source, destination, parse_protocol(&self.proto, source.is_ipv4())?)
+        })
+    }
+}
+
+/// An address, as it is written.
+pub(super) fn address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
+    text.trim().parse().map_err(|_| InquiryError::Value {
+        what,
+        value: quoted(text),
+        fault: "is no address",
+        examples: "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned(),
+    })
+}
+
+/// The slot of an attached interface; without a name, of the first one.
+pub(super) fn slot(attached: &[Attached], name: Option<&str>) -> Result<u32> {
+    let found = attached.iter().find(|attached| name.is_none_or(|name| attached.name == name));
+    found.map(|attached| attached.slot).ok_or_else(|| Error::NotAttached {
+        name: printable(name.unwrap_or_default(), 32),
+        attached: attached.iter().map(|attached| attached.name.clone()).collect(),
+    })
+}

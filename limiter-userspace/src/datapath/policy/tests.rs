@@ -1,0 +1,161 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{
+    Bucket, Builtin, KeyPrefix, PolicyErrorKind, tables::tests::policy, units::parse_rate,
+};
+
+fn stored(policy: Policy) -> InForce {
+    let (_, held) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+    InForce { version: VERSION, policy, held }
+}
+
+fn document(in_force: &InForce) -> String {
+    String::from_utf8(in_force.clone().write().unwrap().bytes).unwrap()
+}
+
+fn cause(document: &str) -> String {
+    let error = InForce::read(document.as_bytes()).unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    let Error::Policy(error) = error else { panic!("{error:?}") };
+    assert_eq!(error.kind(), PolicyErrorKind::Invalid);
+    assert!(error.remedy().is_some());
+    let PolicyError::Document { cause } = error else { panic!("{error:?}") };
+    cause
+}
+
+fn example() -> InForce {
+    let mut policy = Policy::default();
+    policy.set_key_prefix(KeyPrefix { ipv4: 30, ipv6: 56 }).unwrap();
+    let odd = Bucket { rate: parse_rate("7/13s").unwrap(), burst: 3 };
+    policy.set_default(Builtin::Source, odd).unwrap();
+    for src in ["203.0.113.0/24", "2001:db8::/48", "0.0.0.0/0"] {
+        let bucket = Bucket { rate: parse_rate("50").unwrap(), burst: 50 };
+        policy.set_override(Builtin::Syn, src.parse().unwrap(), bucket).unwrap();
+    }
+    stored(policy)
+}
+
+#[test]
+fn a_policy_survives_being_stored() {
+    for in_force in [stored(Policy::default()), example()] {
+        let written = in_force.clone().write().unwrap();
+        assert_eq!(written.held, in_force.held);
+        assert_eq!(InForce::read(&written.bytes).unwrap(), in_force);
+    }
+}
+
+/// What another version of limiter finds.
+#[test]
+fn the_form_is_fixed() {
+    let any = concat!(
+        r#""matching":{"protocols":[],"ports":[],"tcp_flags":null,"icmp_types":[],"#,
+        r#""fragments":null,"length":null,"interfaces":[],"sources":[],"destinations":[],"#,
+        r#""except_sources":[],"except_destinations":[],"service":null},"#,
+        r#""key":{"parts":["source"]},"#,
+    );
+    let slow = r#"[{"token_bucket":{"rate":{"packets":50,"period":1000000000},"burst":50}}]"#;
+    let of = |src: &str| format!(r#"{{"whom":{{"prefix":"{src}"}},"layers":{slow}}}"#);
+    let overrides = ["0.0.0.0/0", "203.0.113.0/24", "2001:db8::/48"].map(of).join(",");
+    assert_eq!(
+        document(&example()),
+        [
+            r#"{"version":2,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
+            r#""sets":{},"tenants":{},"services":{},"allow":[],"deny":[],"penalties":[],"#,
+            r#""limits":[{"name":"source","#,
+            any,
+            r#""count":"packets","mode":"enforce","layers":[{"allowance":{"token_bucket":"#,
+            r#"{"rate":{"packets":7,"period":13000000000},"burst":3}},"key":null}],"#,
+            r#""candidate":null,"penalty":null,"overrides":[]},{"name":"syn","#,
+            any,
+            r#""count":"syns","mode":"enforce","layers":[],"candidate":null,"penalty":null,"#,
+            r#""overrides":["#,
+            &overrides,
+            r#"]}]},"held":{"last":2,"places":{"source/0/Source/bucket/packets":"#,
+            r#"{"stamp":2,"tally":1,"word":1},"syn/0/Source/bucket/packets":"#,
+            r#"{"stamp":1,"tally":0,"word":0}}}}"#,
+        ]
+        .concat()
+    );
+}
+
+#[test]
+fn another_document_is_refused() {
+    let example = document(&example());
+    let version = r#""version":2"#;
+    let table = [
+        (String::new(), "EOF while parsing a value at line 1 column 0"),
+        ("[]".to_owned(), "invalid length 0, expected struct Header with 1 element"),
+        ("{}".to_owned(), "missing field `version` at line 1 column 2"),
+        (
+            r#"{"version":7,"new":1}"#.to_owned(),
+            "it is of version 7, and this limiter reads version 2",
+        ),
+        (
+            r#"{"version":1,"key_prefix":{"ipv4":32,"ipv6":64},"limits":[]}"#.to_owned(),
+            "it is of version 1, and this limiter reads version 2",
+        ),
+        (example.clone() + "x", "trailing characters at line 1 column"),
+        (
+            example.replace(r#""ipv6":56"#, r#""ipv6":-1"#),
+            "invalid value: integer `-1`, expected u8",
+        ),
+        (
+            example.replace(r#""ipv6":56"#, r#""ipv6":560"#),
+            "invalid value: integer `560`, expected u8",
+        ),
+        (example.replace(r#","ipv6":56"#, ""), "missing field `ipv6`"),
+        (example.replace(version, &format!("{version},{version}")), "duplicate field `version`"),
+        (
+            example.replace(r#""mode":"enforce","key"#, r#""mode":"off","key"#),
+            "unknown variant `off`, expected `enforce` or `monitor`",
+        ),
+        (example.replace("2001:db8::/48", "2001:db8::/129"), "invalid IP address syntax"),
+        (example.replace("\"stamp\":2,", ""), "missing field `stamp`"),
+        (
+            example.replace("\"allow\":[]", "\"\\u001b[2J\":1"),
+            "unknown field `\\u{1b}[2J`, expected one of `mode`, `key_prefix`, `sets`",
+        ),
+    ];
+    for (document, expected) in table {
+        assert_ne!(document, example, "nothing was changed for {expected}");
+        let cause = cause(&document);
+        assert!(cause.starts_with(expected), "{document}: {cause}");
+        assert!(cause.chars().count() <= 201, "{cause}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_policy_of_the_command_line_survives(policy in policy()) {
+        let in_force = stored(policy);
+        let written = in_force.clone().write().unwrap();
+        prop_assert_eq!(InForce::read(&written.bytes).unwrap(), in_force);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in any::<Vec<u8>>()) {
+        prop_assert!(InForce::read(&bytes).is_err());
+    }
+
+    #[test]
+    fn no_damage_panics_or_gets_into_force(
+        at in 0..10_000_usize,
+        byte in any::<u8>(),
+        cut in 0..10_000_usize,
+    ) {
+        let mut document = document(&example()).into_bytes();
+        let at = at % document.len();
+        document[at] = byte;
+        if let Ok(InForce { policy, held, .. }) = InForce::read(&document) {
+            // What is read is not checked, so all that is done with it has to bear it.
+            let _ = crate::policy::tallies(&policy, &held);
+            if let Ok((tables, _)) = compile(&policy, &held, &Context::default()) {
+                prop_assert!(policy.key_prefix.check().is_ok());
+                prop_assert_eq!(tables.rows.len(), policy.limits.len());
+            }
+        }
+        document.truncate(cut % document.len());
+        prop_assert!(InForce::read(&document).is_err());
+    }
+}

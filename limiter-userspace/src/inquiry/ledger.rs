@@ -1,0 +1,92 @@
+//! The state of logs and of open connections, as a packet would find it; nothing of it is written.
+
+use std::time::Duration;
+
+use limiter_common::{
+    contract::{Ledger, map},
+    lease::{Leases, Signal, Table},
+    limit::BucketKey,
+    meter::Meter,
+    packet::Packet,
+    policer::Refusal,
+    slots::Slots,
+    word::Word,
+};
+
+use super::{fill::Fill, tables::Tables};
+use crate::error::Result;
+
+/// A ledger that was read. Whoever stores in it stores nothing.
+pub(super) struct Copy {
+    ledger: Ledger,
+    seed: u32,
+}
+
+impl Copy {
+    /// The ledger of a key, one that nothing is written in if there is none yet.
+    pub(super) fn read(tables: &Tables<'_>, key: &BucketKey) -> Result<Self> {
+        let found: Option<Ledger> = tables.maps.entry(map::LEDGERS, key)?;
+        Ok(Self { ledger: found.unwrap_or(Ledger::NEW), seed: tables.settings.seed })
+    }
+
+    /// What the limit with this meter says of a packet.
+    pub(super) fn look(
+        &self,
+        meter: &Meter,
+        packet: &Packet,
+        now: u64,
+    ) -> std::result::Result<(), Refusal> {
+        if meter.kind == Meter::LOG {
+            return meter.log().look(&Control(self.ledger.control), self, now).map(drop);
+        }
+        // As in the program: without ports nothing is known of the connection.
+        if packet.port().is_none() && !packet.may_have_ports() {
+            return Ok(());
+        }
+        let (tag, signal) = (Leases::tag(packet.hash(self.seed)), Signal::of(packet));
+        meter.leases().look(self, tag, signal, now).map(drop)
+    }
+
+    /// How full it is.
+    pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
+        let control = Control(self.ledger.control);
+        let (most, used, wait) = if meter.kind == Meter::LOG {
+            let log = meter.log();
+            (log.limit, log.fill(&control, self, now), log.wait(&control, self, now))
+        } else {
+            let leases = meter.leases();
+            (leases.limit, leases.fill(self, now), leases.wait(self, now))
+        };
+        // Nothing is used when the last event has left the window, or the last connection is gone.
+        let rest = if used == 0 { 0 } else { meter.gcra.interval };
+        let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
+        Fill { most, used: used.min(most), next, full: Duration::from_nanos(rest) }
+    }
+}
+
+impl Slots for Copy {
+    fn load(&self, place: usize) -> u64 {
+        self.ledger.slots.get(place).copied().unwrap_or(0)
+    }
+
+    fn store(&self, _: usize, _: u64) {}
+
+    fn compare_exchange(&self, place: usize, _: u64, _: u64) -> u64 {
+        self.load(place)
+    }
+}
+
+impl Table for Copy {}
+
+/// The control word of a log.
+struct Control(u64);
+
+impl Word for Control {
+    fn load(&self) -> u64 {
+        self.0
+    }
+
+    fn compare_exchange(&self, _: u64, _: u64) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,179 @@
+//! A limit as it stands for a source.
+
+use limiter_common::{
+    contract::{Profile, flag},
+    limit::{BucketKey, Key, Limit, Sort},
+    meter::Meter,
+    packet::Packet,
+};
+
+pub use super::entries::Origin;
+use super::{
+    entries::Entry,
+    fill::Fill,
+    ledger,
+    state::{SourceState, State},
+    tables::Tables,
+};
+use crate::{
+    error::Result,
+    policy::model::{Allowance, Count, Limit as Configured},
+};
+
+/// Bytes of a full frame: what a packet costs of bytes, where one is needed as an example.
+const FRAME: u64 = 1514;
+
+/// A limit, as it stands for a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitReport {
+    /// Its name, or that of a layer of it, or of its candidate.
+    pub name: String,
+    /// What it is kept by.
+    pub key: String,
+    /// What it counts.
+    pub count: Count,
+    /// Whether it drops: a word of the policy, or `candidate`.
+    pub mode: &'static str,
+    /// What it admits; nothing for everything.
+    pub allowance: Option<Allowance>,
+    /// Whom that is set for.
+    pub origin: Origin,
+    /// What is used of it.
+    pub kept: Kept,
+}
+
+/// What is known of the state of a limit for a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// There is one, and so full it is; nothing for an algorithm that does not tell.
+    One(Option<Fill>),
+    /// There is one for each of other things that the source does not tell.
+    Many,
+    /// It is not about the source.
+    None,
+}
+
+impl LimitReport {
+    /// A limit, with no state yet.
+    pub(super) fn new(entry: &Entry<'_>, setting: (Option<Allowance>, Origin)) -> Self {
+        let (allowance, origin) = setting;
+        Self {
+            name: entry.name.clone(),
+            key: entry.key().to_string(),
+            count: entry.limit.count.clone(),
+            mode: entry.mode(),
+            allowance,
+            origin,
+            kept: Kept::None,
+        }
+    }
+
+    /// A limit that is off.
+    pub(super) fn off(limit: &Configured) -> Self {
+        Self {
+            name: limit.name.clone(),
+            key: limit.key.to_string(),
+            count: limit.count.clone(),
+            mode: "off",
+            allowance: limit.layers.first().map(|layer| layer.allowance),
+            origin: Origin::Default,
+            kept: Kept::None,
+        }
+    }
+
+    /// How full its state is, if there is one.
+    pub const fn fill(&self) -> Option<&Fill> {
+        match &self.kept {
+            Kept::One(fill) => fill.as_ref(),
+            Kept::Many | Kept::None => None,
+        }
+    }
+}
+
+/// What a packet costs by a limit, as an example: a full frame of no particular kind.
+pub(super) fn usual_cost(limit: &Limit) -> u64 {
+    limit.cost(Sort(Sort::OTHER), FRAME)
+}
+
+/// What is used of a limit by a source, as far as these parts of the key of its state are known; the
+/// others are taken from `packet`.
+pub(super) fn kept(
+    tables: &Tables<'_>,
+    source: &SourceState,
+    limit: &Limit,
+    (packet, slot, known): (&Packet, u32, u32),
+    now: u64,
+) -> Result<Kept> {
+    let state = match SourceState::place_of(tables, limit) {
+        Some(place) => source.inline(tables, place)?,
+        None if limit.key.0 & !known != 0 => return Ok(Kept::Many),
+        None => {
+            let mut key = BucketKey::default();
+            key.fill(limit, packet, source.profile.tenant, slot);
+            let number = Tables::meter_of(limit, &source.profile);
+            let meter = tables.meter(number)?;
+            if meter.kind >= Meter::LOG {
+                let ledger = ledger::Copy::read(tables, &key)?;
+                return Ok(Kept::One(Some(ledger.fill(&meter, now))));
+            }
+            match State::keyed(tables, &key, number, now)? {
+                Some(state) => state,
+                None => State::fresh(meter, now),
+            }
+        }
+    };
+    Ok(Kept::One(Fill::of(&state, now, usual_cost(limit))))
+}
+
+/// The parts of keys that a source tells by itself.
+pub(super) const OF_SOURCE: u32 = Key::SOURCE | Key::TENANT;
+
+/// A time of the datapath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// It never ends.
+    Forever,
+    /// It ends after so long.
+    For(std::time::Duration),
+}
+
+impl Until {
+    /// What is left at `now` of a time in a profile; nothing if it has passed, or never was.
+    pub(super) const fn left(until: u64, now: u64) -> Option<Self> {
+        match until {
+            u64::MAX => Some(Self::Forever),
+            until if until > now => Some(Self::For(std::time::Duration::from_nanos(until - now))),
+            _ => None,
+        }
+    }
+}
+
+/// What the lists say of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// It is allowed.
+    pub allowed: Option<Until>,
+    /// It is denied.
+    pub denied: Option<Until>,
+    /// It is blocked by hand.
+    pub blocked: Option<Until>,
+    /// It is blocked because it stayed over a limit.
+    pub penalty: Option<Until>,
+    /// How many such blocks it had without a rest between them.
+    pub blocks: u64,
+}
+
+impl Lists {
+    pub(super) fn of(tables: &Tables<'_>, source: &SourceState, now: u64) -> Self {
+        let Profile { allowed, denied, blocked, .. } = source.profile;
+        let (until, blocks) = source.known.map_or((0, 0), |entry| (entry.blocked, entry.blocks));
+        let penalties = tables.settings.flags & flag::PENALTIES != 0;
+        Self {
+            allowed: Until::left(allowed, now),
+            denied: Until::left(denied, now),
+            blocked: Until::left(blocked, now),
+            penalty: Until::left(if penalties { until } else { 0 }, now),
+            blocks,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What is known of a source, and which limits apply to it.
+
+use ipnet::IpNet;
+use limiter_common::{
+    address::Address,
+    contract::{Tally, flag},
+    packet::Packet,
+};
+
+pub use super::keys::KeyedReport;
+use super::{
+    Inquiry, InquiryError,
+    decide::source_key,
+    entries::source_of,
+    keys,
+    limit::{LimitReport, Lists, OF_SOURCE, kept},
+    state::{Found, SourceState},
+};
+use crate::error::Result;
+
+/// States by other keys that are told.
+pub const STATES: usize = 20;
+
+/// A source, and what holds for it.
+#[derive(Clone, Debug)]
+pub struct SourceReport {
+    /// The source: an address, or a prefix of that length that makes one.
+    pub source: IpNet,
+    /// Whether anything is known of it.
+    pub known: bool,
+    /// Whether the policy only monitors.
+    pub monitor: bool,
+    /// The tenant that it is of.
+    pub tenant: Option<String>,
+    /// What passed.
+    pub passed: Tally,
+    /// What was dropped.
+    pub dropped: Tally,
+    /// What the lists say of it.
+    pub lists: Lists,
+    /// The limits that apply to it, narrow before wide.
+    pub limits: Vec<LimitReport>,
+    /// State of those that are kept by more than the source, the fullest first; [`STATES`] at most.
+    pub states: Vec<KeyedReport>,
+    /// How many of those states there are.
+    pub total: usize,
+}
+
+impl Inquiry<'_> {
+    /// What is known of the source that an address is of, and what applies to it.
+    ///
+    /// # Errors
+    /// What the system says; [`InquiryError::ManySources`], or [`InquiryError::Changing`].
+    pub fn source(&mut self, asked: IpNet, now: u64) -> Result<SourceReport> {
+        self.steadily(now, |inquiry| inquiry.report(asked, now))
+    }
+
+    fn report(&self, asked: IpNet, now: u64) -> Result<Option<SourceReport>> {
+        let Self { maps, tables, entries } = self;
+        let prefix = entries.policy().key_prefix;
+        let length = prefix.length_for(&asked);
+        if asked.prefix_len() < length {
+            return Err(InquiryError::ManySources { prefix: asked.to_string(), length }.into());
+        }
+        let address = Address::from(asked.addr());
+        let key = source_key(tables, address);
+        let Some(source) = source_of(prefix, &key) else { return Ok(None) };
+        let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+        let tenant = entries.tenant(state.profile.tenant);
+
+        // Before the entry, it may be in both; after it, in neither for a moment.
+        let outstanding = maps.outstanding()?.get(&key).copied().unwrap_or_default();
+        let entry = state.known.unwrap_or_default();
+        let dropped = Tally {
+            packets: entry.dropped.packets.wrapping_add(outstanding.packets),
+            bytes: entry.dropped.bytes.wrapping_add(outstanding.bytes),
+        };
+        let packet = Packet { source: address, ..Packet::UNREADABLE };
+        let mut limits = Vec::new();
+        for entry in entries.iter().filter(|entry| entry.bit & state.profile.limits != 0) {
+            let limit = tables.limit(entry.bit)?;
+            let kept = kept(tables, &state, &limit, (&packet, 0, OF_SOURCE), now)?;
+            let setting = entry.set_for(source.addr(), tenant);
+            limits.push(LimitReport { kept, ..LimitReport::new(&entry, setting) });
+        }
+        let (states, total) = keys::states(tables, entries, address, &state, (STATES, now))?;
+        Ok(Some(SourceReport {
+            source,
+            known: state.known.is_some() || outstanding.packets != 0 || total != 0,
+            monitor: tables.settings.flags & flag::MONITOR != 0,
+            tenant: tenant.cloned(),
+            passed: entry.passed,
+            dropped,
+            lists: Lists::of(tables, &state, now),
+            limits,
+            states,
+            total,
+        }))
+    }
+}
+
+impl SourceReport {
+    /// The source, as an address if it is a single one.
+    pub fn name(&self) -> String {
+        source_name(self.source)
+    }
+}
+
+/// A source as an address if it is a single one.
+pub fn source_name(source: IpNet) -> String {
+    if source.prefix_len() == source.max_prefix_len() {
+        source.addr().to_string()
+    } else {
+        source.to_string()
+    }
+}
+
+/// A source that can be told of. One that others keep from being bound is one that changes.
+pub(super) fn found(found: Found) -> Option<Box<SourceState>> {
+    match found {
+        Found::Source(source) => Some(source),
+        Found::Newer | Found::Locked => None,
+    }
+}

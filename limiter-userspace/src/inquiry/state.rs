@@ -1,0 +1,206 @@
+//! The state of limits, as a packet would find it at a time; nothing of it is ever written.
+//!
+//! State that is behind the policy in force is carried over by the code that the program carries it
+//! over with, in a copy.
+
+use std::cell::Cell;
+
+use limiter_common::{
+    address::Address,
+    binding::{self, Binding, Measured, Standing, bind},
+    contract::{self, Profile, map, shared},
+    limit::{BucketKey, INLINE, Limit},
+    meter::Meter,
+    policer::{Decision, Policer as _},
+    word::Word,
+};
+
+use super::tables::Tables;
+use crate::error::Result;
+
+/// A word of a copy, which is changed.
+struct Copied(Cell<u64>);
+
+impl Copied {
+    fn new(word: u64) -> Self {
+        Self(Cell::new(word))
+    }
+}
+
+impl Word for Copied {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        let found = self.0.get();
+        if found == current {
+            self.0.set(new);
+        }
+        found
+    }
+}
+
+/// A word that was read. Whoever stores in it stores nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Still {
+    word: u64,
+    /// Whether the state is under the policy that the packet is decided under.
+    bound: bool,
+}
+
+impl Word for Still {
+    fn load(&self) -> u64 {
+        self.word
+    }
+
+    fn compare_exchange(&self, _: u64, _: u64) -> u64 {
+        self.word
+    }
+
+    fn bound(&self) -> bool {
+        self.bound
+    }
+}
+
+/// The state of a limit for one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) meter: Meter,
+    pub(super) still: Still,
+}
+
+impl State {
+    /// State that is not there yet.
+    pub(super) fn fresh(meter: Meter, now: u64) -> Self {
+        Self { meter, still: Still { word: meter.fresh(now), bound: true } }
+    }
+
+    /// The word, or the one that the next packet will put in the place of a lost one.
+    pub(super) fn word(&self, now: u64) -> u64 {
+        match self.meter.decide(self.still.word, now, 1) {
+            Decision::Lost(empty) => empty,
+            Decision::Conform(_) | Decision::Exceed => self.still.word,
+        }
+    }
+
+    /// The state of a limit by a key of its own, under the meter of this number; `None` when it is
+    /// not there yet.
+    ///
+    /// Another map of state would be read here.
+    pub(super) fn keyed(
+        tables: &Tables<'_>,
+        key: &BucketKey,
+        number: u32,
+        now: u64,
+    ) -> Result<Option<Self>> {
+        let found: Option<contract::Bucket> = tables.maps.entry(map::BUCKETS, key)?;
+        let meter = tables.meter(number)?;
+        Ok(found.map(|bucket| Self::of_bucket(tables, &bucket, (number, meter), now)))
+    }
+
+    /// What an entry of the map of buckets is to a packet.
+    pub(super) fn of_bucket(
+        tables: &Tables<'_>,
+        bucket: &contract::Bucket,
+        (number, meter): (u32, Meter),
+        now: u64,
+    ) -> Self {
+        let target = Binding::new(tables.epoch, number);
+        let contract::Bucket { binding, word, measure } = *bucket;
+        let [entry, word, scale, span] =
+            [binding, word, measure.scale, measure.span].map(Copied::new);
+        if entry.load() != target.0 {
+            let state = Measured { word: &word, scale: &scale, span: &span };
+            let carry = || state.carry(&meter, now);
+            let _: Option<Binding> = bind(&entry, target, carry);
+        }
+        let bound = entry.load() == target.0;
+        Self { meter, still: Still { word: word.load(), bound } }
+    }
+}
+
+/// The entry of a source, as a packet of it would find it.
+pub(super) struct SourceState {
+    /// The entry as it is; `None` when there is none yet.
+    pub(super) known: Option<contract::Source>,
+    pub(super) profile: Profile,
+    words: [u64; INLINE],
+}
+
+/// What a packet finds in the place of its source.
+pub(super) enum Found {
+    Source(Box<SourceState>),
+    /// It is bound under a newer policy than the one that is asked about.
+    Newer,
+    /// Others keep it from being bound.
+    Locked,
+}
+
+impl SourceState {
+    /// The entry of a source, by its key.
+    pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
+        let known: Option<contract::Source> = if key.family == Address::NONE.family {
+            tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?
+        } else {
+            tables.maps.entry(map::SOURCES, &key)?
+        };
+        let entry = known.unwrap_or(contract::Source::NEW);
+        let seen = Binding(entry.binding);
+        let (number, behind) = match seen.standing(tables.epoch) {
+            Standing::Current if seen.epoch() == tables.epoch => (seen.profile(), false),
+            Standing::Current => return Ok(Found::Newer),
+            Standing::Behind => (tables.profile_of(&key)?, true),
+            Standing::Locked => return Ok(Found::Locked),
+        };
+        let profile = tables.profile(number)?;
+        let mut words = entry.words;
+        if behind {
+            for (place, word) in words.iter_mut().enumerate() {
+                *word = carried(tables, &profile, &entry, place, now)?;
+            }
+        }
+        Ok(Found::Source(Box::new(Self { known, profile, words })))
+    }
+
+    /// The state of the limit at a place of the entry.
+    pub(super) fn inline(&self, tables: &Tables<'_>, place: usize) -> Result<State> {
+        let meter = tables.meter(self.profile.meters[place])?;
+        Ok(State { meter, still: Still { word: self.words[place], bound: true } })
+    }
+
+    /// The place in the entry of the state of a limit; `None` if it has a key of its own.
+    pub(super) fn place_of(tables: &Tables<'_>, limit: &Limit) -> Option<usize> {
+        tables.settings.inline.iter().position(|bit| *bit == limit.bit)
+    }
+}
+
+/// The word at a place of an entry that is behind, as the first packet makes it.
+fn carried(
+    tables: &Tables<'_>,
+    profile: &Profile,
+    entry: &contract::Source,
+    place: usize,
+    now: u64,
+) -> Result<u64> {
+    if tables.settings.inline[place] & profile.limits == 0 {
+        return Ok(entry.words[place]);
+    }
+    let meter = tables.meter(profile.meters[place])?;
+    let [word, scale] = [entry.words[place], entry.scales[place]].map(Copied::new);
+    let bucket = binding::Bucket { word: &word, scale: &scale };
+    if entry.stamps[place] == u64::from(tables.settings.stamps[place]) {
+        bucket.carry(&meter.gcra, now);
+    } else {
+        bucket.renew(&meter.gcra, now);
+    }
+    Ok(word.load())
+}
+
+#[cfg(test)]
+impl State {
+    /// The same with another word.
+    pub(super) fn with_word(self, word: u64) -> Self {
+        Self { still: Still { word, ..self.still }, ..self }
+    }
+}

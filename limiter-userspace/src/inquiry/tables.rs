@@ -1,0 +1,166 @@
+//! The tables of the policy in force, read from the maps as the program reads them.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, hash_map::Entry},
+};
+
+use aya::Pod;
+use limiter_common::{
+    address::Address,
+    class::Sets,
+    contract::{Profile, Settings, flag, half, map},
+    limit::Limit,
+    meter::Meter,
+    packet::Packet,
+};
+
+use crate::{
+    datapath::{lookup::Trie, maps::Maps},
+    error::{Error, Result},
+};
+
+/// The tables of an epoch. What was read of them is kept: while the epoch is in force, and during the
+/// next one, they do not change.
+pub(super) struct Tables<'a> {
+    pub(super) maps: &'a Maps,
+    pub(super) epoch: u32,
+    pub(super) settings: Settings,
+    limits: Column<Limit>,
+    classes: Column<u64>,
+    profiles: Column<Profile>,
+    meters: Column<Meter>,
+    prefixes: RefCell<Option<Trie>>,
+    destinations: RefCell<Option<Trie>>,
+}
+
+impl<'a> Tables<'a> {
+    /// The tables that are in force at a time.
+    pub(super) fn at(maps: &'a Maps, now: u64) -> Result<Self> {
+        let epoch = maps.epoch_at(now)?;
+        let settings = maps.read_head()?.settings[epoch as usize & 1];
+        Ok(Self {
+            maps,
+            epoch,
+            settings,
+            limits: Column::new(map::LIMITS),
+            classes: Column::new(map::CLASSES),
+            profiles: Column::new(map::PROFILES),
+            meters: Column::new(map::METERS),
+            prefixes: RefCell::default(),
+            destinations: RefCell::default(),
+        })
+    }
+
+    /// The limit of a bit.
+    pub(super) fn limit(&self, bit: u64) -> Result<Limit> {
+        self.limits.get(self, Limit::row(bit))
+    }
+
+    /// A profile by its number.
+    pub(super) fn profile(&self, number: u32) -> Result<Profile> {
+        self.profiles.get(self, number)
+    }
+
+    /// A meter by its number.
+    pub(super) fn meter(&self, number: u32) -> Result<Meter> {
+        self.meters.get(self, number)
+    }
+
+    /// The number of the meter of a limit for the sources of a profile.
+    pub(super) fn meter_of(limit: &Limit, profile: &Profile) -> u32 {
+        profile.meters.get(limit.column as usize).copied().unwrap_or(limit.meter)
+    }
+
+    /// The number of the profile of a source.
+    pub(super) fn profile_of(&self, source: &Address) -> Result<u32> {
+        if self.settings.flags & flag::PREFIXES == 0 {
+            return Ok(0);
+        }
+        let mut trie = self.prefixes.borrow_mut();
+        let trie = opened(&mut trie, || self.maps.prefixes_of(self.epoch))?;
+        Ok(trie.find(source)?.unwrap_or(0))
+    }
+
+    /// The limits that accept a destination.
+    fn accepting(&self, destination: &Address) -> Result<u64> {
+        let mut trie = self.destinations.borrow_mut();
+        let trie = opened(&mut trie, || self.maps.destinations_of(self.epoch))?;
+        let found: Option<[u32; 2]> = trie.find(destination)?;
+        Ok(found
+            .map_or(self.settings.elsewhere, |[low, high]| u64::from(high) << 32 | u64::from(low)))
+    }
+
+    /// Calls `ask` with the sets of limits by what packets are.
+    ///
+    /// # Errors
+    /// What the system says of any of them.
+    pub(super) fn with_sets<T>(&self, ask: impl FnOnce(&Read<'_>) -> T) -> Result<T> {
+        let sets = Read { tables: self, failed: RefCell::default() };
+        let answer = ask(&sets);
+        match sets.failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// The sets, and what went wrong in reading them.
+pub(super) struct Read<'a> {
+    tables: &'a Tables<'a>,
+    failed: RefCell<Option<Error>>,
+}
+
+impl Read<'_> {
+    fn found(&self, set: Result<u64>) -> u64 {
+        set.unwrap_or_else(|error| {
+            self.failed.borrow_mut().get_or_insert(error);
+            0
+        })
+    }
+}
+
+impl Sets for Read<'_> {
+    fn at(&self, place: u32) -> u64 {
+        self.found(self.tables.classes.get(self.tables, place))
+    }
+
+    fn destination(&self, packet: &Packet) -> u64 {
+        let address = Address { family: packet.source.family, words: packet.destination };
+        self.found(self.tables.accepting(&address))
+    }
+}
+
+/// The trie that was opened before, or that is now.
+fn opened(place: &mut Option<Trie>, open: impl FnOnce() -> Result<Trie>) -> Result<&Trie> {
+    match place {
+        Some(trie) => Ok(trie),
+        None => Ok(place.insert(open()?)),
+    }
+}
+
+/// The half of a map that an epoch has, as far as it was read.
+struct Column<V> {
+    name: &'static str,
+    read: RefCell<HashMap<u32, V>>,
+}
+
+impl<V: Pod> Column<V> {
+    fn new(name: &'static str) -> Self {
+        Self { name, read: RefCell::default() }
+    }
+
+    fn get(&self, tables: &Tables<'_>, number: u32) -> Result<V> {
+        match self.read.borrow_mut().entry(number) {
+            Entry::Occupied(read) => Ok(*read.get()),
+            Entry::Vacant(place) => {
+                let found = tables.maps.entry(self.name, &half(tables.epoch, number))?;
+                let missing = || Error::Object {
+                    action: format!("read the map {}", self.name),
+                    reason: format!("it has no entry {number}"),
+                };
+                Ok(*place.insert(found.ok_or_else(missing)?))
+            }
+        }
+    }
+}

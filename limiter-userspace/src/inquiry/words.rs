@@ -1,0 +1,202 @@
+//! Reading and writing what is said of packets: protocols, ports, flags, types.
+
+use std::net::IpAddr;
+
+use super::InquiryError;
+use crate::policy::{
+    spec::names::{
+        FLAGS, ICMP_TYPES, PORTS, PROTOCOLS, WITH_PORTS, Words, meaning, word_for, words,
+    },
+    units::quoted,
+};
+
+/// The number of ICMP for IPv6.
+const ICMPV6: u8 = 58;
+const ICMP: u8 = 1;
+
+/// The address and, if they are given, the port and the protocol in `ADDRESS[:PORT][/PROTO]`; IPv6
+/// addresses are in brackets before a port.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), InquiryError> {
+    let fault = |fault| InquiryError::Value {
+        what: "source",
+        value: quoted(text),
+        fault,
+        examples: "give an address, alone or with a port and a protocol, such as 203.0.113.9, \
+                   203.0.113.9:443/tcp, 203.0.113.9/icmp or [2001:db8::1]:53/udp"
+            .to_owned(),
+    };
+    let (place, protocol) = match text.rsplit_once('/') {
+        Some((place, protocol)) => (place, Some(protocol)),
+        None => (text, None),
+    };
+    let (address, port) = match (place.strip_prefix('['), place.rsplit_once(':')) {
+        (Some(rest), _) => match rest.split_once(']') {
+            Some((address, "")) => (address, None),
+            Some((address, port)) => {
+                let port = port.strip_prefix(':').ok_or_else(|| fault("is not understood"))?;
+                (address, Some(port))
+            }
+            None => return Err(fault("has a bracket that does not close")),
+        },
+        // More than one colon: an IPv6 address without a port.
+        (None, Some((address, port))) if !address.contains(':') => (address, Some(port)),
+        (None, _) => (place, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| fault("does not begin with an address"))?;
+    let protocol = protocol.map(|text| parse_protocol(text, address.is_ipv4())).transpose()?;
+    let port = port.map(|text| parse_port("port", text)).transpose()?;
+    if port.is_some() && protocol.is_some_and(|protocol| !has_ports(protocol)) {
+        return Err(fault("has a port, and its protocol has none"));
+    }
+    Ok((address, port, protocol))
+}
+
+/// A protocol by its name or number; `icmp` is that of the family.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_protocol(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "icmp" {
+        return Ok(if ipv4 { ICMP } else { ICMPV6 });
+    }
+    number_or_word("protocol", text, &lower, &PROTOCOLS)
+}
+
+/// A port by its number or the name of a well-known service.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_port(what: &'static str, text: &str) -> Result<u16, InquiryError> {
+    number_or_word(what, text, &text.to_ascii_lowercase(), &PORTS)
+}
+
+/// The flags of TCP in a list of names, such as `syn,ack`; `none` for none.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_flags(text: &str) -> Result<u8, InquiryError> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "none" {
+        return Ok(0);
+    }
+    lower.split(',').try_fold(0, |flags, word| match meaning(word.trim(), &FLAGS) {
+        Some(flag) => Ok(flags | flag),
+        None => Err(InquiryError::Value {
+            what: "flags",
+            value: quoted(text),
+            fault: "are not flags of TCP",
+            examples: format!(
+                "give some of {}, with commas between them, or none",
+                words(&FLAGS).join(", ")
+            ),
+        }),
+    })
+}
+
+/// A type of ICMP, or of ICMPv6, by its name or number.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_icmp(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
+    let lower = text.to_ascii_lowercase();
+    let of_family = |(four, six)| if ipv4 { four } else { six };
+    if let Some(number) = meaning(&lower, &ICMP_TYPES).and_then(of_family) {
+        return Ok(number);
+    }
+    lower.parse().map_err(|_| InquiryError::Value {
+        what: "type of ICMP",
+        value: quoted(text),
+        fault: "is not known for this family",
+        examples: "give a number up to 255, or a name such as echo-request".to_owned(),
+    })
+}
+
+fn number_or_word<T: Copy + std::str::FromStr>(
+    what: &'static str,
+    text: &str,
+    lower: &str,
+    table: &Words<T>,
+) -> Result<T, InquiryError> {
+    if let Some(number) = meaning(lower, table) {
+        return Ok(number);
+    }
+    // A sign is nothing that a number here has.
+    let digits = !lower.is_empty() && lower.bytes().all(|byte| byte.is_ascii_digit());
+    lower.parse().ok().filter(|_| digits).ok_or_else(|| InquiryError::Value {
+        what,
+        value: quoted(text),
+        fault: "is neither a number nor a known name",
+        examples: format!("give a number, or one of {}", words(table).join(", ")),
+    })
+}
+
+/// Whether a protocol has ports.
+pub fn has_ports(protocol: u8) -> bool {
+    WITH_PORTS.contains(&protocol)
+}
+
+/// Whether a protocol is ICMP or ICMPv6.
+pub const fn is_icmp(protocol: u8) -> bool {
+    matches!(protocol, ICMP | ICMPV6)
+}
+
+/// A protocol as operators write it.
+pub fn protocol_name(protocol: u8) -> String {
+    word_for(&protocol, &PROTOCOLS).map_or_else(|| protocol.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_an_address_with_what_follows() {
+        for (text, address, port, protocol) in [
+            ("203.0.113.9", "203.0.113.9", None, None),
+            ("203.0.113.9:443/tcp", "203.0.113.9", Some(443), Some(6)),
+            ("203.0.113.9:https/TCP", "203.0.113.9", Some(443), Some(6)),
+            ("203.0.113.9:53", "203.0.113.9", Some(53), None),
+            ("203.0.113.9/icmp", "203.0.113.9", None, Some(1)),
+            ("203.0.113.9/47", "203.0.113.9", None, Some(47)),
+            ("2001:db8::1", "2001:db8::1", None, None),
+            ("2001:db8::1/icmp", "2001:db8::1", None, Some(58)),
+            ("[2001:db8::1]:53/udp", "2001:db8::1", Some(53), Some(17)),
+            ("[2001:db8::1]/sctp", "2001:db8::1", None, Some(132)),
+        ] {
+            let expected = (address.parse().unwrap(), port, protocol);
+            assert_eq!(parse_target(text).unwrap(), expected, "{text}");
+        }
+        for (text, told) in [
+            ("", "does not begin with an address"),
+            ("example.org", "does not begin with an address"),
+            ("[2001:db8::1", "bracket"),
+            ("[2001:db8::1]53", "is not understood"),
+            ("203.0.113.9:443/icmp", "its protocol has none"),
+            ("203.0.113.9:70000/tcp", "neither a number nor a known name"),
+            ("203.0.113.9:+5/tcp", "neither a number nor a known name"),
+            ("203.0.113.0/256", "neither a number nor a known name"),
+            ("203.0.113.9:443/\u{1b}[2J", "neither a number"),
+        ] {
+            let error = parse_target(text).unwrap_err();
+            let message = format!("{error} {}", error.remedy().unwrap());
+            assert!(message.contains(told) && !message.contains('\u{1b}'), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn flags_and_types_have_names() {
+        assert_eq!(parse_flags("syn").unwrap(), 0x02);
+        assert_eq!(parse_flags("SYN, ack").unwrap(), 0x12);
+        assert_eq!(parse_flags("none").unwrap(), 0);
+        assert!(parse_flags("syn,,ack").is_err() && parse_flags("sny").is_err());
+        assert_eq!(parse_icmp("echo-request", true).unwrap(), 8);
+        assert_eq!(parse_icmp("echo-request", false).unwrap(), 128);
+        assert_eq!(parse_icmp("3", true).unwrap(), 3);
+        assert!(parse_icmp("packet-too-big", true).is_err(), "of IPv6 alone");
+        assert!(parse_icmp("256", true).is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What changes from one policy to another.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::{
+    stream::{Output, OutputError},
+    tone::Tone,
+};
+use crate::policy::spec::Change;
+
+/// What is said when two policies are the same.
+pub const NO_DIFFERENCE: &str = "no difference";
+
+/// A change as JSON has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChangeEntry {
+    /// `+` for what is new, `-` for what is gone, `~` for what becomes something else.
+    pub sign: char,
+    /// Where it is in the document.
+    pub path: String,
+    /// What it is, or becomes; may be empty.
+    pub what: String,
+}
+
+impl From<&Change> for ChangeEntry {
+    fn from(Change { sign, path, what }: &Change) -> Self {
+        Self { sign: *sign, path: path.clone(), what: what.clone() }
+    }
+}
+
+/// The changes as JSON has them.
+pub fn entries(changes: &[Change]) -> Vec<ChangeEntry> {
+    changes.iter().map(ChangeEntry::from).collect()
+}
+
+/// Prints a line for each change, or that there is none.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print<W: Write>(output: &mut Output<W>, changes: &[Change]) -> Result<(), OutputError> {
+    if changes.is_empty() {
+        return writeln!(output, "{NO_DIFFERENCE}");
+    }
+    for change in changes {
+        let tone = match change.sign {
+            '+' => Tone::Passed,
+            '-' => Tone::Dropped,
+            _ => Tone::Plain,
+        };
+        output.toned(tone, &change.to_string())?;
+        writeln!(output)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(changes: &[Change], colour: bool) -> String {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, false, colour);
+        print(&mut output, changes).unwrap();
+        output.flush().unwrap();
+        drop(output);
+        String::from_utf8(written).unwrap()
+    }
+
+    #[test]
+    fn each_change_has_a_line_and_a_colour() {
+        let change = |sign, what: &str| Change { sign, path: "deny".into(), what: what.into() };
+        let changes = [change('-', "203.0.113.9"), change('+', "192.0.2.1"), change('~', "")];
+        assert_eq!(text(&changes, false), "- deny: 203.0.113.9\n+ deny: 192.0.2.1\n~ deny\n");
+        assert_eq!(
+            text(&changes, true),
+            "\x1b[31m- deny: 203.0.113.9\x1b[0m\n\x1b[32m+ deny: 192.0.2.1\x1b[0m\n~ deny\n"
+        );
+        assert_eq!(text(&[], true), "no difference\n");
+    }
+}

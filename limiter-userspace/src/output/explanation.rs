@@ -1,0 +1,134 @@
+//! Which entries of a policy decide.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::{
+    setting::{kept_cells, limit_json, origin, setting_cells, until, until_json},
+    stream::{Output, OutputError},
+    table::{Cell, Column, Table},
+    tone::Tone,
+    verdict,
+};
+use crate::inquiry::{
+    explain::{Explanation, ListReport, Standing},
+    source::source_name,
+};
+
+/// The shape of the JSON.
+const SCHEMA: &str = "limiter.explanation/1";
+
+/// Prints what decides: as JSON if that was asked for, otherwise as text.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), OutputError> {
+    if output.is_json() {
+        return output.json(&json(it));
+    }
+    writeln!(output, "source {}", source_name(it.source))?;
+    if it.monitor {
+        writeln!(output, "policy monitor: nothing is dropped, what would be is counted")?;
+    }
+    for (place, ListReport { list, entry, until: time }) in it.lists.iter().enumerate() {
+        let effect = if *list == "allow" { "passes" } else { "is dropped" };
+        let asked = if place == 0 {
+            format!("{effect} here, and no limit is asked")
+        } else {
+            "is not asked".to_owned()
+        };
+        writeln!(output, "{list} {entry}, {}: {asked}", until(*time))?;
+    }
+    if let Some((name, prefix)) = &it.tenant {
+        let by = prefix.map_or_else(String::new, |prefix| format!(", by {prefix}"));
+        writeln!(output, "tenant {name}{by}")?;
+    }
+    if it.limits.is_empty() {
+        writeln!(output, "no limit is set")?;
+    } else {
+        writeln!(output)?;
+        output.table(&limits(it))?;
+    }
+    if let Some(ruling) = &it.verdict {
+        writeln!(output)?;
+        write!(output, "now: ")?;
+        output.toned(verdict::tone(ruling), &verdict::line(ruling))?;
+        writeln!(output)?;
+    }
+    Ok(())
+}
+
+fn limits(it: &Explanation) -> Table {
+    let mut table = Table::new([
+        Column::left("LIMIT"),
+        Column::left("PER"),
+        Column::left("MODE"),
+        Column::left("MATCHES"),
+        Column::right("RATE"),
+        Column::right("BURST"),
+        Column::right("USED"),
+        Column::right("LEFT"),
+        Column::right("PASSES IN"),
+        Column::right("FULL IN"),
+        Column::left(""),
+    ]);
+    for (report, standing) in &it.limits {
+        let (matches, tone) = match standing {
+            Standing::Applies => ("yes".to_owned(), Tone::Strong),
+            Standing::Depends(words) => (format!("if {}", words.join(", ")), Tone::Plain),
+            Standing::Not(word) => (format!("no: {word}"), Tone::Faint),
+        };
+        let [rate, burst] = setting_cells(report);
+        let [used, left, next, full] = kept_cells(report);
+        table.row([
+            Cell::new(report.name.as_str(), Tone::Strong),
+            report.key.as_str().into(),
+            report.mode.into(),
+            Cell::new(matches, tone),
+            rate,
+            burst,
+            used,
+            left,
+            next,
+            full,
+            Cell::new(origin(&report.origin), Tone::Faint),
+        ]);
+    }
+    table
+}
+
+fn json(it: &Explanation) -> Value {
+    let limits: Vec<Value> = it
+        .limits
+        .iter()
+        .map(|(report, standing)| {
+            let mut value = limit_json(report);
+            let (matches, why) = match standing {
+                Standing::Applies => ("yes", json!([])),
+                Standing::Depends(words) => ("depends", json!(words)),
+                Standing::Not(word) => ("no", json!([word])),
+            };
+            value["matches"] = matches.into();
+            value["conditions"] = why;
+            value
+        })
+        .collect();
+    let lists: Vec<Value> = it
+        .lists
+        .iter()
+        .map(|list| {
+            let left = until_json(Some(list.until));
+            json!({ "list": list.list, "entry": list.entry, "seconds_left": left["seconds_left"] })
+        })
+        .collect();
+    json!({
+        "schema": SCHEMA,
+        "source": source_name(it.source),
+        "monitor": it.monitor,
+        "lists": lists,
+        "tenant": it.tenant.as_ref().map(|(name, _)| name),
+        "limits": limits,
+        "verdict": it.verdict.as_ref().map(verdict::json),
+    })
+}

@@ -1,0 +1,135 @@
+//! Files that are replaced as a whole.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    process,
+};
+
+use crate::error::{Error, Result};
+
+/// Writes a file for its owner alone, so that at any time, also after a crash, there is either what
+/// was there before or all of the new: into a new file beside it, which then takes its name.
+///
+/// Where the name is a link, the file that it leads to is replaced. Folders that are missing are
+/// made.
+///
+/// # Errors
+/// What the system says; what was there before is untouched then.
+pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let failed = |error| Error::system(format!("write {}", path.display()), error);
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::IsADirectory.into()))?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    if path.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let mut new = name.to_owned();
+    new.push(format!(".{}.new", process::id()));
+    let new: PathBuf = folder.join(new);
+    let written = write(&new, content)
+        .and_then(|()| fs::rename(&new, &path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    written.map_err(|error| {
+        let _: io::Result<()> = fs::remove_file(&new);
+        failed(error)
+    })
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    // What a command of the same number left that was ended in the middle.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A folder of a test, empty.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("limiter-{name}-{}", process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_else_is_left() {
+        let folder = Folder::new("replaced");
+        let path = folder.0.join("policy.yaml");
+        replace(&path, b"first, which is longer").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        replace(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(folder.names(), ["policy.yaml"]);
+    }
+
+    #[test]
+    fn whoever_reads_it_meanwhile_keeps_what_was_there() {
+        let folder = Folder::new("read");
+        let path = folder.0.join("policy.yaml");
+        replace(&path, b"first").unwrap();
+        let mut open = File::open(&path).unwrap();
+        replace(&path, b"second").unwrap();
+        let mut text = String::new();
+        io::Read::read_to_string(&mut open, &mut text).unwrap();
+        assert_eq!(text, "first");
+    }
+
+    #[test]
+    fn a_link_stays_one_and_missing_folders_are_made() {
+        let folder = Folder::new("linked");
+        let (real, link) = (folder.0.join("deep/er/policy.yaml"), folder.0.join("link.yaml"));
+        replace(&real, b"first").unwrap();
+        symlink(&real, &link).unwrap();
+        replace(&link, b"second").unwrap();
+        assert_eq!(fs::read(&real).unwrap(), b"second");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_and_leaves_nothing() {
+        let folder = Folder::new("refused");
+        fs::create_dir(folder.0.join("policy.yaml")).unwrap();
+        let error = replace(&folder.0.join("policy.yaml"), b"text").unwrap_err().to_string();
+        assert!(error.contains("policy.yaml: is a directory"), "{error}");
+        let below = folder.0.join("policy.yaml/..");
+        assert!(replace(&below, b"text").is_err());
+        assert_eq!(folder.names(), ["policy.yaml"]);
+        let error = replace(Path::new("/proc/nowhere/policy.yaml"), b"").unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /proc/nowhere/policy.yaml"), "{error}");
+    }
+}

@@ -1,0 +1,236 @@
+//! The entries of the lists: who is allowed, denied or blocked, and until when.
+
+use std::{io::Write, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    number::{duration, grouped},
+    stream::{Output, OutputError},
+    table::{Cell, Column, Table},
+    tone::Tone,
+};
+use crate::{
+    datapath::blocked::Blocked,
+    output::top,
+    policy::{
+        model::{Listed, Whom},
+        spec::format_instant,
+    },
+};
+
+/// An entry as `list -j` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListEntry {
+    /// The prefix, or the name of the set.
+    pub src: String,
+    /// Until when it holds, in UTC; nothing for ever.
+    pub until: Option<String>,
+    /// Seconds until then.
+    pub seconds_left: Option<u64>,
+    /// Whether it holds no more; the next edit drops it.
+    pub gone: bool,
+    /// Whether it is a set.
+    #[serde(skip)]
+    pub set: bool,
+}
+
+/// A blocked source as `penalty list -j` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PenaltyEntry {
+    /// Who is blocked, and until when.
+    #[serde(flatten)]
+    pub entry: ListEntry,
+    /// `hand`, or `limit` for a source that stayed over a limit.
+    pub by: &'static str,
+    /// How many blocks by limits came without a rest between them.
+    pub blocks: Option<u64>,
+}
+
+impl ListEntry {
+    /// An entry at a time of Unix, in seconds.
+    pub fn new(listed: &Listed, now: u64) -> Self {
+        let (src, set) = match &listed.whom {
+            Whom::Set(name) => (name.clone(), true),
+            Whom::Prefix(prefix) => (prefix.to_string(), false),
+        };
+        Self {
+            src,
+            until: listed.until.map(format_instant),
+            seconds_left: listed.until.map(|until| until.saturating_sub(now)),
+            gone: listed.is_over(now),
+            set,
+        }
+    }
+
+    fn cells(&self) -> [Cell; 3] {
+        let src = if self.set { format!("set {}", self.src) } else { self.src.clone() };
+        let tone = if self.gone { Tone::Faint } else { Tone::Strong };
+        let left = match self.seconds_left {
+            _ if self.gone => Cell::new("gone", Tone::Faint),
+            Some(seconds) => duration(Duration::from_secs(seconds)).into(),
+            None => Cell::default(),
+        };
+        let until = self.until.clone().map_or_else(|| "for ever".into(), Cell::from);
+        [Cell::new(src, tone), until, left]
+    }
+}
+
+impl PenaltyEntry {
+    /// A source that was blocked by hand.
+    pub fn by_hand(listed: &Listed, now: u64) -> Self {
+        Self { entry: ListEntry::new(listed, now), by: "hand", blocks: None }
+    }
+
+    /// A source that a limit blocks.
+    pub fn by_limit(blocked: &Blocked, now: u64) -> Self {
+        let Blocked { address, prefix, left, blocks } = *blocked;
+        // What is left of a second counts as one, so that nothing seems over that is not.
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let entry = ListEntry {
+            src: top::name(address, prefix),
+            until: Some(format_instant(now.saturating_add(seconds))),
+            seconds_left: Some(seconds),
+            gone: false,
+            set: false,
+        };
+        Self { entry, by: "limit", blocks: Some(blocks) }
+    }
+}
+
+/// Prints the entries of a list: as JSON if that was asked for, otherwise as a table.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print<W: Write>(
+    output: &mut Output<W>,
+    name: &str,
+    entries: &[ListEntry],
+) -> Result<(), OutputError> {
+    if output.is_json() {
+        return output.json(&entries);
+    }
+    if entries.is_empty() {
+        return writeln!(output, "{name} is empty.");
+    }
+    let mut table =
+        Table::new([Column::left("SOURCE"), Column::left("UNTIL"), Column::right("LEFT")]);
+    for entry in entries {
+        table.row(entry.cells());
+    }
+    output.table(&table)
+}
+
+/// Prints who is blocked: as JSON if that was asked for, otherwise as a table.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print_penalties<W: Write>(
+    output: &mut Output<W>,
+    entries: &[PenaltyEntry],
+) -> Result<(), OutputError> {
+    if output.is_json() {
+        return output.json(&entries);
+    }
+    if entries.is_empty() {
+        return writeln!(output, "No source is blocked.");
+    }
+    let mut table = Table::new([
+        Column::left("SOURCE"),
+        Column::left("UNTIL"),
+        Column::right("LEFT"),
+        Column::left("BY"),
+        Column::right("BLOCKS"),
+    ]);
+    for PenaltyEntry { entry, by, blocks } in entries {
+        let mut cells = entry.cells().to_vec();
+        cells.push((*by).into());
+        cells.push(blocks.map(grouped).unwrap_or_default().into());
+        table.row(cells);
+    }
+    output.table(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2027-01-15T08:00:00Z.
+    const NOW: u64 = 1_800_000_000;
+
+    fn listed(whom: &str, until: Option<u64>) -> Listed {
+        let whom = whom.parse().map_or_else(|_| Whom::Set(whom.into()), Whom::Prefix);
+        Listed { whom, until }
+    }
+
+    fn written(print: impl FnOnce(&mut Output<&mut Vec<u8>>), json: bool) -> String {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, json, false);
+        print(&mut output);
+        output.flush().unwrap();
+        drop(output);
+        String::from_utf8(written).unwrap()
+    }
+
+    fn text(json: bool, entries: &[Listed]) -> String {
+        let entries: Vec<_> = entries.iter().map(|listed| ListEntry::new(listed, NOW)).collect();
+        written(|output| print(output, "deny", &entries).unwrap(), json)
+    }
+
+    #[test]
+    fn entries_say_until_when_and_what_is_gone() {
+        let entries = [
+            listed("cdn", None),
+            listed("203.0.113.0/24", Some(NOW + 3_700)),
+            listed("2001:db8::/48", Some(NOW)),
+        ];
+        assert_eq!(
+            text(false, &entries),
+            "\
+SOURCE          UNTIL                   LEFT
+set cdn         for ever
+203.0.113.0/24  2027-01-15T09:01:40Z  1h 01m
+2001:db8::/48   2027-01-15T08:00:00Z    gone
+"
+        );
+        assert_eq!(
+            text(true, &entries[1..]),
+            concat!(
+                r#"[{"src":"203.0.113.0/24","until":"2027-01-15T09:01:40Z","seconds_left":3700,"#,
+                r#""gone":false},{"src":"2001:db8::/48","until":"2027-01-15T08:00:00Z","#,
+                r#""seconds_left":0,"gone":true}]"#,
+                "\n"
+            )
+        );
+        assert_eq!(text(false, &[]), "deny is empty.\n");
+        assert_eq!(text(true, &[]), "[]\n");
+    }
+
+    #[test]
+    fn blocks_say_whose_they_are() {
+        let address = "198.51.100.7".parse().unwrap();
+        let left = Duration::from_millis(41_500);
+        let entries = [
+            PenaltyEntry::by_hand(&listed("203.0.113.9/32", Some(NOW + 60)), NOW),
+            PenaltyEntry::by_limit(&Blocked { address, prefix: 24, left, blocks: 3 }, NOW),
+        ];
+        let text = |json| written(|output| print_penalties(output, &entries).unwrap(), json);
+        assert_eq!(
+            text(false),
+            "\
+SOURCE           UNTIL                   LEFT  BY     BLOCKS
+203.0.113.9/32   2027-01-15T08:01:00Z  1m 00s  hand
+198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit       3
+"
+        );
+        assert!(
+            text(true).ends_with(concat!(
+                r#"{"src":"198.51.100.7/24","until":"2027-01-15T08:00:42Z","seconds_left":42,"#,
+                r#""gone":false,"by":"limit","blocks":3}]"#,
+                "\n"
+            )),
+            "{}",
+            text(true)
+        );
+    }
+}

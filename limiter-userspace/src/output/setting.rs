@@ -1,0 +1,132 @@
+//! A limit as it stands for a source, in words and in JSON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    number::{grouped, wait},
+    table::Cell,
+    tone::Tone,
+};
+use crate::{
+    inquiry::{
+        Fill,
+        limit::{Kept, LimitReport, Origin, Until},
+    },
+    policy::{
+        model::{Allowance, Count},
+        units::{format_data_rate, format_rate, format_size, rate_per_second},
+    },
+};
+
+/// What a limit admits, as an operator writes it: its rate and its burst.
+pub(super) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
+    let Some(allowance) = report.allowance else {
+        return [Cell::new("off", Tone::Faint), Cell::default()];
+    };
+    let bucket = allowance.bucket();
+    match report.count {
+        Count::Bytes => [format_data_rate(bucket.rate).into(), format_size(bucket.burst).into()],
+        _ => [format_rate(bucket.rate).into(), grouped(bucket.burst).into()],
+    }
+}
+
+/// Whom the setting of a limit is for, where that is not everybody.
+pub(super) fn origin(origin: &Origin) -> String {
+    match origin {
+        Origin::Default => String::new(),
+        Origin::Prefix(prefix) => format!("for {prefix}"),
+        Origin::Tenant(name) => format!("for tenant {name}"),
+        Origin::Candidate => "tried".to_owned(),
+    }
+}
+
+/// How full a state is: used, left, the time until a packet passes, and until nothing is used.
+pub(super) fn fill_cells(fill: Option<&Fill>, count: &Count) -> [Cell; 4] {
+    let Some(fill) = fill else { return [(); 4].map(|()| Cell::new("-", Tone::Faint)) };
+    let amount = |amount: u64| match count {
+        Count::Bytes => format_size(amount),
+        _ => grouped(amount),
+    };
+    let tone = if fill.next == Some(Duration::ZERO) { Tone::Plain } else { Tone::Dropped };
+    [
+        format!("{} of {}", amount(fill.used), amount(fill.most)).into(),
+        amount(fill.left()).into(),
+        Cell::new(fill.next.map_or_else(|| "never".to_owned(), wait), tone),
+        wait(fill.full).into(),
+    ]
+}
+
+/// The same of a limit, or that there is a state for each of several keys.
+pub(super) fn kept_cells(report: &LimitReport) -> [Cell; 4] {
+    match report.kept {
+        Kept::One(ref fill) => fill_cells(fill.as_ref(), &report.count),
+        Kept::Many => {
+            let [_, left, next, full] = fill_cells(None, &report.count);
+            [Cell::new("per key", Tone::Faint), left, next, full]
+        }
+        Kept::None => [(); 4].map(|()| Cell::default()),
+    }
+}
+
+/// How long something holds.
+pub(super) fn until(until: Until) -> String {
+    match until {
+        Until::Forever => "for ever".to_owned(),
+        Until::For(left) => format!("for {} more", wait(left)),
+    }
+}
+
+/// The same in JSON: the seconds that are left, which are null when it never ends.
+pub(super) fn until_json(until: Option<Until>) -> Value {
+    match until {
+        None => Value::Null,
+        Some(Until::Forever) => json!({ "seconds_left": null }),
+        Some(Until::For(left)) => json!({ "seconds_left": left.as_secs_f64() }),
+    }
+}
+
+/// A limit in JSON.
+pub(super) fn limit_json(report: &LimitReport) -> Value {
+    let bucket = report.allowance.map(Allowance::bucket);
+    let set_for = match &report.origin {
+        Origin::Default => "default".to_owned(),
+        Origin::Prefix(prefix) => prefix.to_string(),
+        Origin::Tenant(name) => format!("tenant {name}"),
+        Origin::Candidate => "candidate".to_owned(),
+    };
+    json!({
+        "name": report.name,
+        "key": report.key,
+        "algorithm": report.allowance.map(Allowance::algorithm),
+        "mode": report.mode,
+        "count": counted(&report.count),
+        "rate_per_second": bucket.map(|bucket| rate_per_second(bucket.rate)),
+        "burst": bucket.map(|bucket| bucket.burst),
+        "set_for": set_for,
+        "per_key": report.kept == Kept::Many,
+        "state": report.fill().map(fill_json),
+    })
+}
+
+/// How full a state is, in JSON.
+pub(super) fn fill_json(fill: &Fill) -> Value {
+    json!({
+        "limit": fill.most,
+        "used": fill.used,
+        "remaining": fill.left(),
+        "next_packet_seconds": fill.next.map(|next| next.as_secs_f64()),
+        "full_seconds": fill.full.as_secs_f64(),
+    })
+}
+
+const fn counted(count: &Count) -> &'static str {
+    match count {
+        Count::Packets => "packets",
+        Count::Bytes => "bytes",
+        Count::Connections => "connections",
+        Count::Syns => "syns",
+        Count::Weighted(_) => "weighted",
+    }
+}

@@ -1,0 +1,155 @@
+//! What is known of a source.
+
+use std::io::Write;
+
+use limiter_common::contract::Tally;
+use serde_json::{Value, json};
+
+use super::{
+    number::{grouped, traffic},
+    setting::{
+        fill_cells, fill_json, kept_cells, limit_json, origin, setting_cells, until, until_json,
+    },
+    stream::{Output, OutputError},
+    table::{Cell, Column, Table},
+    tone::Tone,
+};
+use crate::{
+    inquiry::source::{KeyedReport, SourceReport},
+    policy::model::{Allowance, Count},
+};
+
+/// The shape of the JSON.
+const SCHEMA: &str = "limiter.source/1";
+
+/// Prints what is known of a source: as JSON if that was asked for, otherwise as text.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<(), OutputError> {
+    if output.is_json() {
+        return output.json(&json(report));
+    }
+    let mut facts = Table::new([Column::left("SOURCE"), Column::left(report.name())]);
+    for (name, value, tone) in facts_of(report) {
+        facts.row([Cell::new(name, Tone::Faint), Cell::new(value, tone)]);
+    }
+    output.table(&facts)?;
+    writeln!(output)?;
+    if report.limits.is_empty() {
+        return writeln!(output, "No limit applies to it.");
+    }
+    output.table(&limits(report))?;
+    if report.states.is_empty() {
+        return Ok(());
+    }
+    writeln!(output)?;
+    output.table(&states(report))?;
+    match report.total - report.states.len() {
+        0 => Ok(()),
+        more => writeln!(output, "and {} more, less full", grouped(more as u64)),
+    }
+}
+
+fn facts_of(report: &SourceReport) -> Vec<(&'static str, String, Tone)> {
+    let packets =
+        |tally: Tally| format!("{} packets, {}", grouped(tally.packets), traffic(tally.bytes));
+    let lists = &report.lists;
+    let blocks = match lists.blocks {
+        0 => String::new(),
+        blocks => format!(", block {blocks}"),
+    };
+    let facts = [
+        report.tenant.as_ref().map(|tenant| ("tenant", tenant.clone(), Tone::Plain)),
+        Some(("passed", packets(report.passed), Tone::Plain)),
+        Some(("dropped", packets(report.dropped), Tone::of_drops(report.dropped.packets))),
+        lists.allowed.map(|it| ("allowed", until(it), Tone::Passed)),
+        lists.denied.map(|it| ("denied", until(it), Tone::Dropped)),
+        lists.blocked.map(|it| ("blocked", format!("by hand, {}", until(it)), Tone::Dropped)),
+        lists.penalty.map(|it| ("penalty", format!("{}{blocks}", until(it)), Tone::Dropped)),
+        report.monitor.then(|| ("policy", "monitor: nothing is dropped".to_owned(), Tone::Strong)),
+    ];
+    facts.into_iter().flatten().collect()
+}
+
+fn limits(report: &SourceReport) -> Table {
+    let mut table = Table::new([
+        Column::left("LIMIT"),
+        Column::left("PER"),
+        Column::left("ALGORITHM"),
+        Column::left("MODE"),
+        Column::right("RATE"),
+        Column::right("BURST"),
+        Column::right("USED"),
+        Column::right("LEFT"),
+        Column::right("PASSES IN"),
+        Column::right("FULL IN"),
+        Column::left(""),
+    ]);
+    for limit in &report.limits {
+        let [rate, burst] = setting_cells(limit);
+        let [used, left, next, full] = kept_cells(limit);
+        table.row([
+            Cell::new(limit.name.as_str(), Tone::Strong),
+            limit.key.as_str().into(),
+            limit.allowance.map_or("", Allowance::algorithm).into(),
+            limit.mode.into(),
+            rate,
+            burst,
+            used,
+            left,
+            next,
+            full,
+            Cell::new(origin(&limit.origin), Tone::Faint),
+        ]);
+    }
+    table
+}
+
+fn states(report: &SourceReport) -> Table {
+    let mut table = Table::new([
+        Column::left("LIMIT"),
+        Column::left("KEY"),
+        Column::right("USED"),
+        Column::right("LEFT"),
+        Column::right("PASSES IN"),
+        Column::right("FULL IN"),
+    ]);
+    for KeyedReport { limit, key, fill } in &report.states {
+        let of = report.limits.iter().find(|report| report.name == *limit);
+        let count = of.map_or(&Count::Packets, |report| &report.count);
+        let [used, left, next, full] = fill_cells(fill.as_ref(), count);
+        let name = Cell::new(limit.as_str(), Tone::Strong);
+        table.row([name, key.as_str().into(), used, left, next, full]);
+    }
+    table
+}
+
+fn json(report: &SourceReport) -> Value {
+    let tally = |tally: Tally| json!({ "packets": tally.packets, "bytes": tally.bytes });
+    let states: Vec<Value> = report
+        .states
+        .iter()
+        .map(|state| {
+            let fill = state.fill.as_ref().map(fill_json);
+            json!({ "limit": state.limit, "key": state.key, "state": fill })
+        })
+        .collect();
+    json!({
+        "schema": SCHEMA,
+        "source": report.name(),
+        "known": report.known,
+        "monitor": report.monitor,
+        "tenant": report.tenant,
+        "passed": tally(report.passed),
+        "dropped": tally(report.dropped),
+        "allowed": until_json(report.lists.allowed),
+        "denied": until_json(report.lists.denied),
+        "blocked": until_json(report.lists.blocked),
+        "penalty": until_json(report.lists.penalty),
+        "blocks": report.lists.blocks,
+        "limits": report.limits.iter().map(limit_json).collect::<Vec<_>>(),
+        "states": states,
+        "states_total": report.total,
+    })
+}

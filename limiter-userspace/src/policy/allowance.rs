@@ -1,0 +1,230 @@
+//! What a limit admits, with its arithmetic.
+
+use limiter_common::{
+    gcra::Gcra,
+    lease::Leases,
+    log::Log,
+    meter::Meter,
+    rate::{Rate, RateError, SECOND},
+    window::Window,
+};
+
+use super::{error::PolicyError, model::Allowance};
+
+/// A rate and a burst: what a token bucket admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    /// What is admitted in the long run.
+    pub rate: Rate,
+    /// What is admitted at once after a rest, at least 1.
+    pub burst: u64,
+}
+
+impl Bucket {
+    /// A bucket that the datapath can keep.
+    ///
+    /// # Errors
+    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or
+    /// [`PolicyError::BurstTooLong`].
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, PolicyError> {
+        let bucket = Self { rate, burst };
+        Allowance::from(bucket).meter(1).map(|_| bucket)
+    }
+}
+
+impl From<Bucket> for Allowance {
+    fn from(Bucket { rate, burst }: Bucket) -> Self {
+        Self::TokenBucket { rate, burst }
+    }
+}
+
+impl Allowance {
+    /// The parameters that the datapath keeps it with, for packets that cost `dearest` at most.
+    ///
+    /// # Errors
+    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or
+    /// [`PolicyError::BurstTooLong`].
+    pub fn meter(self, dearest: u64) -> Result<Meter, PolicyError> {
+        let made = match self {
+            Self::TokenBucket { rate, burst } => rate.bucket(burst, dearest),
+            Self::LeakyBucket { rate, depth } => rate.queue(depth, dearest),
+            Self::Gcra { rate, tolerance } => rate.gcra(tolerance, dearest),
+            Self::FixedWindow { limit, window } => {
+                return self.windowed(limit, window, Meter::fixed);
+            }
+            Self::SlidingWindow { limit, window } => {
+                return self.windowed(limit, window, Meter::sliding);
+            }
+            Self::SlidingLog { limit, window } => {
+                let log = Log::new(limit, window);
+                return log.map(Meter::of_log).map_err(|_| self.out_of_bounds());
+            }
+            Self::Concurrent { limit, idle } => {
+                let leases = Leases::new(limit, idle);
+                return leases.map(Meter::of_leases).map_err(|_| self.out_of_bounds());
+            }
+        };
+        made.map(Meter::bucket).map_err(|error| self.impossible(error))
+    }
+
+    fn windowed(
+        self,
+        limit: u64,
+        window: u64,
+        meter: impl FnOnce(Window) -> Meter,
+    ) -> Result<Meter, PolicyError> {
+        Window::new(limit, window).map(meter).map_err(|_| self.out_of_bounds())
+    }
+
+    /// The error for a limit or a time that the algorithm does not take.
+    const fn out_of_bounds(self) -> PolicyError {
+        PolicyError::Algorithm {
+            name: self.algorithm(),
+            bounds: match self {
+                Self::SlidingLog { .. } => "1 to 128 in a window of up to 366 days",
+                Self::Concurrent { .. } => "1 to 128 connections that are idle for 1 s to 30 days",
+                _ => "at least 1 in a window of 1 ms to 366 days",
+            },
+        }
+    }
+
+    fn impossible(self, error: RateError) -> PolicyError {
+        let Bucket { rate, burst } = self.bucket();
+        match error {
+            RateError::Zero | RateError::TooFast | RateError::TooSlow => {
+                PolicyError::RateOutOfBounds { packets: rate.packets, period: rate.period }
+            }
+            RateError::NoBurst => PolicyError::NoBurst,
+            RateError::BurstTooLong => {
+                let Gcra { interval, fraction, .. } = rate.bucket(1, 1).unwrap_or_default();
+                let most = (u128::from(Gcra::MAX_DEPTH) << fraction) / u128::from(interval.max(1));
+                let largest = u64::try_from(most).unwrap_or(u64::MAX).max(1);
+                PolicyError::BurstTooLong { rate, burst, largest }
+            }
+        }
+    }
+
+    /// As a rate and what is admitted at once: for a window its limit per its length.
+    pub const fn bucket(self) -> Bucket {
+        match self {
+            Self::TokenBucket { rate, burst } | Self::LeakyBucket { rate, depth: burst } => {
+                Bucket { rate, burst }
+            }
+            Self::Gcra { rate, tolerance } => {
+                // A rate that is none was not checked yet.
+                let interval = match rate.period.checked_div(rate.packets) {
+                    None | Some(0) => 1,
+                    Some(interval) => interval,
+                };
+                Bucket { rate, burst: (tolerance / interval).saturating_add(1) }
+            }
+            Self::FixedWindow { limit, window }
+            | Self::SlidingWindow { limit, window }
+            | Self::SlidingLog { limit, window } => {
+                Bucket { rate: Rate { packets: limit, period: window }, burst: limit }
+            }
+            Self::Concurrent { limit, .. } => {
+                Bucket { rate: Rate { packets: limit, period: SECOND }, burst: limit }
+            }
+        }
+    }
+
+    /// The same algorithm with another rate and burst. A window admits the rate's count in the
+    /// rate's period, and open connections the burst.
+    pub const fn with(self, bucket: Bucket) -> Self {
+        let Bucket { rate, burst } = bucket;
+        let Rate { packets: limit, period: window } = rate;
+        match self {
+            Self::TokenBucket { .. } => Self::TokenBucket { rate, burst },
+            Self::LeakyBucket { .. } => Self::LeakyBucket { rate, depth: burst },
+            Self::Gcra { .. } => {
+                let interval = match window.checked_div(limit) {
+                    Some(interval) => interval,
+                    None => 0,
+                };
+                Self::Gcra { rate, tolerance: interval.saturating_mul(burst.saturating_sub(1)) }
+            }
+            Self::FixedWindow { .. } => Self::FixedWindow { limit, window },
+            Self::SlidingWindow { .. } => Self::SlidingWindow { limit, window },
+            Self::SlidingLog { .. } => Self::SlidingLog { limit, window },
+            Self::Concurrent { idle, .. } => Self::Concurrent { limit: burst, idle },
+        }
+    }
+
+    /// The name of the algorithm in a policy.
+    pub const fn algorithm(self) -> &'static str {
+        match self {
+            Self::TokenBucket { .. } => "token_bucket",
+            Self::LeakyBucket { .. } => "leaky_bucket",
+            Self::Gcra { .. } => "gcra",
+            Self::FixedWindow { .. } => "fixed_window",
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::SlidingLog { .. } => "sliding_log",
+            Self::Concurrent { .. } => "concurrent",
+        }
+    }
+
+    /// Whether it can be kept in the entry of a source.
+    pub const fn is_bucket(self) -> bool {
+        matches!(self, Self::TokenBucket { .. } | Self::LeakyBucket { .. } | Self::Gcra { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each algorithm.
+    fn every(rate: Rate, burst: u64) -> [Allowance; 7] {
+        let Rate { packets: limit, period: window } = rate;
+        [
+            Allowance::TokenBucket { rate, burst },
+            Allowance::LeakyBucket { rate, depth: burst },
+            Allowance::Gcra { rate, tolerance: burst },
+            Allowance::FixedWindow { limit, window },
+            Allowance::SlidingWindow { limit, window },
+            Allowance::SlidingLog { limit, window },
+            Allowance::Concurrent { limit: burst, idle: window },
+        ]
+    }
+
+    #[test]
+    fn what_was_never_checked_is_refused_and_nothing_worse() {
+        for packets in [0, 1, u64::MAX] {
+            for period in [0, 1, u64::MAX] {
+                for burst in [0, 1, u64::MAX] {
+                    for allowance in every(Rate { packets, period }, burst) {
+                        let bucket = allowance.bucket();
+                        let _ = allowance
+                            .with(bucket)
+                            .meter(burst)
+                            .map_err(|error| (error.to_string(), error.remedy()));
+                        if packets == 0 || period == 0 {
+                            assert!(allowance.meter(1).is_err(), "{allowance:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_rate_keeps_the_algorithm() {
+        let new = Bucket { rate: Rate::per_second(20), burst: 7 };
+        for allowance in every(Rate::per_second(3), 5) {
+            let changed = allowance.with(new);
+            assert_eq!(changed.algorithm(), allowance.algorithm());
+            let shown = changed.bucket();
+            match allowance {
+                // A window has no burst of its own.
+                Allowance::FixedWindow { .. }
+                | Allowance::SlidingWindow { .. }
+                | Allowance::SlidingLog { .. } => {
+                    assert_eq!(shown, Bucket { burst: 20, ..new }, "{allowance:?}");
+                }
+                Allowance::Concurrent { .. } => assert_eq!(shown.burst, 7),
+                _ => assert_eq!(shown, new, "{allowance:?}"),
+            }
+        }
+    }
+}

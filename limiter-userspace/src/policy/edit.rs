@@ -1,0 +1,250 @@
+//! The edits of a policy that the command line makes.
+
+use ipnet::IpNet;
+
+use super::{
+    allowance::Bucket,
+    builtin::Builtin,
+    error::PolicyError,
+    model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
+    nearest::nearest,
+    units::quoted,
+};
+
+impl Policy {
+    /// The limit of a name, if the policy has it.
+    pub fn limit(&self, name: impl AsRef<str>) -> Option<&Limit> {
+        self.limits.iter().find(|limit| limit.name == name.as_ref())
+    }
+
+    /// The limit of a name, or a built-in one that admits everything.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownLimit`], with the limit that was probably meant.
+    pub fn limit_or_builtin(&self, name: impl AsRef<str>) -> Result<Limit, PolicyError> {
+        let name = name.as_ref();
+        match (self.limit(name), Builtin::by_name(name)) {
+            (Some(limit), _) => Ok(limit.clone()),
+            (None, Some(builtin)) => Ok(builtin.limit()),
+            (None, None) => Err(self.unknown(name)),
+        }
+    }
+
+    /// The limits, with the built-in ones that are not set before the others, as lists show them.
+    pub fn listed_limits(&self) -> Vec<Limit> {
+        let missing = Builtin::ALL.into_iter().filter(|builtin| self.limit(builtin).is_none());
+        let mut limits: Vec<Limit> = missing.map(Builtin::limit).collect();
+        limits.extend(self.limits.iter().cloned());
+        let place = |limit: &Limit| {
+            Builtin::ALL
+                .iter()
+                .position(|builtin| builtin.name() == limit.name)
+                .unwrap_or(usize::MAX)
+        };
+        limits.sort_by_key(place);
+        limits
+    }
+
+    /// The names of the limits, in the order of [`listed_limits`](Self::listed_limits).
+    pub fn listed_names(&self) -> Vec<String> {
+        let builtin = Builtin::ALL.map(|builtin| builtin.name().to_owned());
+        let others = self.limits.iter().filter(|limit| Builtin::by_name(&limit.name).is_none());
+        builtin.into_iter().chain(others.map(|limit| limit.name.clone())).collect()
+    }
+
+    fn unknown(&self, name: &str) -> PolicyError {
+        let known = self.listed_names();
+        let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
+        PolicyError::UnknownLimit { name: quoted(name), nearest, known }
+    }
+
+    /// The limit of a name, to be changed; a built-in one comes into being.
+    fn limit_mut(&mut self, name: &str) -> Result<&mut Limit, PolicyError> {
+        let place = match self.limits.iter().position(|limit| limit.name == name) {
+            Some(place) => place,
+            None => {
+                let builtin = Builtin::by_name(name).ok_or_else(|| self.unknown(name))?;
+                self.limits.push(builtin.limit());
+                self.limits.len() - 1
+            }
+        };
+        Ok(&mut self.limits[place])
+    }
+
+    /// Sets what a limit admits to keys without an override.
+    ///
+    /// # Errors
+    /// See [`Bucket::new`]; or [`PolicyError::UnknownLimit`], or [`PolicyError::Layers`].
+    pub fn set_default(
+        &mut self,
+        name: impl AsRef<str>,
+        bucket: Bucket,
+    ) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        let allowance = self.limit_or_builtin(name)?.allowance_with(bucket)?;
+        let limit = self.limit_mut(name)?;
+        match limit.layers.first_mut() {
+            Some(layer) => layer.allowance = allowance,
+            None => limit.layers.push(Layer { allowance, key: None }),
+        }
+        Ok(())
+    }
+
+    /// Sets what a limit admits to each source within `prefix`.
+    ///
+    /// # Errors
+    /// See [`set_default`](Self::set_default); and [`PolicyError::OverrideTooNarrow`], or
+    /// [`PolicyError::Value`] for a prefix with host bits.
+    pub fn set_override(
+        &mut self,
+        name: impl AsRef<str>,
+        prefix: IpNet,
+        bucket: Bucket,
+    ) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        self.key_prefix.check_source(prefix)?;
+        // Of a limit with many overrides, no copy is made.
+        let allowance = match self.limit(name) {
+            Some(limit) => limit.allowance_with(bucket)?,
+            None => self.limit_or_builtin(name)?.allowance_with(bucket)?,
+        };
+        let limit = self.limit_mut(name)?;
+        let new = Override { whom: OverrideWhom::Prefix(prefix), layers: Some(vec![allowance]) };
+        match limit.place(&new.whom) {
+            Ok(place) => limit.overrides[place] = new,
+            Err(place) => limit.overrides.insert(place, new),
+        }
+        Ok(())
+    }
+
+    /// Removes what a limit admits to keys without an override; its overrides stay. A built-in limit
+    /// with nothing left is gone.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotSet`], [`PolicyError::UnknownLimit`] or [`PolicyError::Layers`].
+    pub fn del_default(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        let limit = self.limit_or_builtin(name)?;
+        if limit.layers.is_empty() {
+            let overrides = limit.overrides.len();
+            return Err(PolicyError::NotSet { limit: name.to_owned(), overrides });
+        }
+        if limit.layers.len() > 1 {
+            return Err(PolicyError::Layers { limit: name.to_owned() });
+        }
+        self.limit_mut(name)?.layers.clear();
+        self.tidy(name);
+        Ok(())
+    }
+
+    /// Removes a limit with all its overrides.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotSet`] or [`PolicyError::UnknownLimit`].
+    pub fn del_limit(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        if self.limit(name).is_none() {
+            self.limit_or_builtin(name)?;
+            return Err(PolicyError::NotSet { limit: name.to_owned(), overrides: 0 });
+        }
+        self.limits.retain(|limit| limit.name != name);
+        Ok(())
+    }
+
+    /// Removes an override of a limit.
+    ///
+    /// # Errors
+    /// [`PolicyError::NoOverride`], with the overrides that are nearest, or
+    /// [`PolicyError::UnknownLimit`].
+    pub fn del_override(
+        &mut self,
+        name: impl AsRef<str>,
+        prefix: IpNet,
+    ) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        let limit = self.limit_or_builtin(name)?;
+        if let Ok(place) = limit.place(&OverrideWhom::Prefix(prefix)) {
+            self.limit_mut(name)?.overrides.remove(place);
+            self.tidy(name);
+            return Ok(());
+        }
+        let mut nearest: Vec<IpNet> = limit.prefixes().collect();
+        let total = nearest.len();
+        nearest.sort_by_key(|&other| std::cmp::Reverse(bits_in_common(prefix, other)));
+        nearest.truncate(PolicyError::NEAREST);
+        Err(PolicyError::NoOverride { limit: name.to_owned(), prefix, nearest, total })
+    }
+
+    /// Forgets a built-in limit that has nothing set.
+    fn tidy(&mut self, name: &str) {
+        let empty = |limit: &Limit| limit.layers.is_empty() && limit.overrides.is_empty();
+        if Builtin::by_name(name).is_some() {
+            self.limits.retain(|limit| limit.name != name || !empty(limit));
+        }
+    }
+
+    /// Sets what of an address makes a source.
+    ///
+    /// # Errors
+    /// [`PolicyError::KeyPrefixTooLong`], or [`PolicyError::KeyPrefixTooWide`] when an override
+    /// would be within a source.
+    pub fn set_key_prefix(&mut self, key_prefix: KeyPrefix) -> Result<(), PolicyError> {
+        key_prefix.check()?;
+        for limit in &self.limits {
+            for prefix in limit.prefixes() {
+                let length = key_prefix.length_for(&prefix);
+                if prefix.prefix_len() > length {
+                    let limit = limit.name.clone();
+                    return Err(PolicyError::KeyPrefixTooWide { limit, prefix, length });
+                }
+            }
+        }
+        self.key_prefix = key_prefix;
+        Ok(())
+    }
+}
+
+impl Limit {
+    /// Whether nobody is limited.
+    pub const fn is_off(&self) -> bool {
+        self.layers.is_empty() && self.overrides.is_empty()
+    }
+
+    /// The prefixes that have overrides, in their order.
+    pub fn prefixes(&self) -> impl Iterator<Item = IpNet> {
+        self.overrides.iter().filter_map(|entry| match &entry.whom {
+            OverrideWhom::Prefix(prefix) => Some(*prefix),
+            OverrideWhom::Tenant(_) => None,
+        })
+    }
+
+    /// Where an override is, or should be: they are in the order of whom they are for.
+    fn place(&self, whom: &OverrideWhom) -> Result<usize, usize> {
+        self.overrides.binary_search_by(|entry| entry.whom.cmp(whom))
+    }
+
+    /// What the limit admits with another rate and burst.
+    fn allowance_with(&self, bucket: Bucket) -> Result<Allowance, PolicyError> {
+        if self.layers.len() > 1 {
+            return Err(PolicyError::Layers { limit: self.name.clone() });
+        }
+        let of_override = || self.overrides.iter().find_map(|it| it.layers.as_ref()?.first());
+        let live = self.layers.first().map(|layer| &layer.allowance).or_else(of_override);
+        let allowance = live.map_or_else(|| bucket.into(), |allowance| allowance.with(bucket));
+        allowance.meter(1)?;
+        Ok(allowance)
+    }
+}
+
+/// Leading bits that two prefixes share; `None` for those of different families.
+fn bits_in_common(a: IpNet, b: IpNet) -> Option<u32> {
+    let differing = match (a, b) {
+        (IpNet::V4(a), IpNet::V4(b)) => (a.addr().to_bits() ^ b.addr().to_bits()).leading_zeros(),
+        (IpNet::V6(a), IpNet::V6(b)) => (a.addr().to_bits() ^ b.addr().to_bits()).leading_zeros(),
+        _ => return None,
+    };
+    Some(differing.min(a.prefix_len().into()).min(b.prefix_len().into()))
+}
+
+#[cfg(test)]
+mod tests;

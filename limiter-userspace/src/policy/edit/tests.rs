@@ -1,0 +1,253 @@
+use limiter_common::rate::Rate;
+
+use super::*;
+use crate::policy::{
+    error::PolicyErrorKind,
+    model::{Count, GlobalMode, Key, KeyPart},
+    units::{parse_prefix, parse_rate},
+};
+
+fn bucket(rate: &str, burst: u64) -> Bucket {
+    Bucket::new(parse_rate(rate).unwrap(), burst).unwrap()
+}
+
+fn prefix(text: &str) -> IpNet {
+    parse_prefix(text).unwrap()
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(
+    result: Result<T, PolicyError>,
+    kind: PolicyErrorKind,
+    message: &str,
+    remedy: &str,
+) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind);
+    assert_eq!(error.to_string(), message);
+    assert_eq!(error.remedy().unwrap(), remedy);
+}
+
+/// What a limit admits to those without an override.
+fn default(policy: &Policy, limit: Builtin) -> Option<Bucket> {
+    Some(policy.limit(limit)?.layers.first()?.allowance.bucket())
+}
+
+#[test]
+fn edits_are_kept() {
+    let mut policy = Policy::default();
+    let (slow, fast) = (bucket("50pps", 50), bucket("1kpps", 2_000));
+    let net = prefix("203.0.113.0/24");
+    policy.set_default(Builtin::Source, fast).unwrap();
+    policy.set_override(Builtin::Source, net, slow).unwrap();
+    assert_eq!(default(&policy, Builtin::Source), Some(fast));
+    let of_net = |layers| Override { whom: OverrideWhom::Prefix(net), layers: Some(layers) };
+    assert_eq!(policy.limit(Builtin::Source).unwrap().overrides, [of_net(vec![slow.into()])]);
+    assert_eq!(policy.limit(Builtin::Syn), None);
+    // Again, in place of what was there.
+    policy.set_default(Builtin::Source, slow).unwrap();
+    policy.set_override(Builtin::Source, net, fast).unwrap();
+    assert_eq!(default(&policy, Builtin::Source), Some(slow));
+    assert_eq!(policy.limit(Builtin::Source).unwrap().overrides, [of_net(vec![fast.into()])]);
+    policy.del_override(Builtin::Source, net).unwrap();
+    policy.del_default(Builtin::Source).unwrap();
+    assert_eq!(policy, Policy::default(), "a built-in limit with nothing left is gone");
+}
+
+#[test]
+fn a_limit_is_deleted_with_its_overrides_and_no_other() {
+    let mut policy = Policy::default();
+    for limit in Builtin::ALL {
+        policy.set_default(limit, bucket("1", 1)).unwrap();
+        policy.set_override(limit, prefix("203.0.113.0/24"), bucket("2", 2)).unwrap();
+    }
+    policy.del_limit(Builtin::Syn).unwrap();
+    let names: Vec<_> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
+    assert_eq!(names, ["connection", "source"]);
+    assert!(policy.limits.iter().all(|limit| limit.overrides.len() == 1));
+    refused(
+        policy.del_limit(Builtin::Syn),
+        PolicyErrorKind::NotFound,
+        "limit syn is not set",
+        "set it with: limiter limit set syn --rate RATE",
+    );
+}
+
+#[test]
+fn limits_of_the_policy_are_edited_like_those_that_need_no_definition() {
+    let mut web = Builtin::Source.limit();
+    web.name = "web".to_owned();
+    web.key = Key { parts: vec![KeyPart::Destination] };
+    web.count = Count::Packets;
+    let queue = Allowance::LeakyBucket { rate: Rate::per_second(10), depth: 5 };
+    web.layers = vec![Layer { allowance: queue, key: None }];
+    let mut policy = Policy { limits: vec![web], mode: GlobalMode::Monitor, ..Policy::default() };
+    policy.set_default("web", bucket("20", 7)).unwrap();
+    // The algorithm stays.
+    let queue = Allowance::LeakyBucket { rate: Rate::per_second(20), depth: 7 };
+    assert_eq!(policy.limit("web").unwrap().layers[0].allowance, queue);
+    policy.set_override("web", prefix("203.0.113.0/24"), bucket("30", 8)).unwrap();
+    let wide = Allowance::LeakyBucket { rate: Rate::per_second(30), depth: 8 };
+    assert_eq!(policy.limit("web").unwrap().overrides[0].layers, Some(vec![wide]));
+    assert_eq!(policy.listed_names(), ["connection", "syn", "source", "web"]);
+    // Without a rate it is still there, as what it is about is nowhere else.
+    policy.del_override("web", prefix("203.0.113.0/24")).unwrap();
+    policy.del_default("web").unwrap();
+    assert!(policy.limit("web").unwrap().is_off());
+    policy.del_limit("web").unwrap();
+    assert_eq!(policy.limits, []);
+    refused(
+        policy.set_default("sorce", bucket("1", 1)),
+        PolicyErrorKind::NotFound,
+        "there is no limit \"sorce\"",
+        "did you mean source?",
+    );
+    refused(
+        policy.del_limit("bandwidth"),
+        PolicyErrorKind::NotFound,
+        "there is no limit \"bandwidth\"",
+        "the limits are connection, syn, source",
+    );
+    assert_eq!(policy, Policy { mode: GlobalMode::Monitor, ..Policy::default() });
+}
+
+#[test]
+fn of_several_layers_no_single_rate_is_set() {
+    let mut policy = Policy::default();
+    policy.set_default(Builtin::Source, bucket("1kpps", 2_000)).unwrap();
+    let minute = Layer { allowance: bucket("5k/min", 5_000).into(), key: None };
+    policy.limits[0].layers.push(minute);
+    let before = policy.clone();
+    for edited in [
+        policy.set_default(Builtin::Source, bucket("1", 1)),
+        policy.set_override(Builtin::Source, prefix("203.0.113.0/24"), bucket("1", 1)),
+        policy.del_default(Builtin::Source),
+    ] {
+        refused(
+            edited,
+            PolicyErrorKind::Invalid,
+            "limit source has several layers",
+            "change it in the document: `limiter policy show`, then `limiter policy apply FILE`",
+        );
+    }
+    assert_eq!(policy, before);
+}
+
+#[test]
+fn what_is_not_there_cannot_be_removed() {
+    let mut policy = Policy::default();
+    refused(
+        policy.del_default(Builtin::Syn),
+        PolicyErrorKind::NotFound,
+        "limit syn is not set",
+        "set it with: limiter limit set syn --rate RATE",
+    );
+    refused(
+        policy.del_override(Builtin::Syn, prefix("203.0.113.0/24")),
+        PolicyErrorKind::NotFound,
+        "limit syn has no override for 203.0.113.0/24",
+        "it has no overrides at all",
+    );
+    for text in ["203.0.113.0/25", "2001:db8::/48"] {
+        policy.set_override(Builtin::Syn, prefix(text), bucket("1", 1)).unwrap();
+    }
+    refused(
+        policy.del_override(Builtin::Syn, prefix("203.0.113.0/24")),
+        PolicyErrorKind::NotFound,
+        "limit syn has no override for 203.0.113.0/24",
+        "its overrides are 203.0.113.0/25, 2001:db8::/48",
+    );
+    refused(
+        policy.del_default(Builtin::Syn),
+        PolicyErrorKind::NotFound,
+        "limit syn is not set",
+        "it has overrides only (2); remove them by: limiter limit del syn --src PREFIX",
+    );
+    for third in 0..200 {
+        let prefix = prefix(&format!("198.51.{third}.0/24"));
+        policy.set_override(Builtin::Syn, prefix, bucket("1", 1)).unwrap();
+    }
+    refused(
+        policy.del_override(Builtin::Syn, prefix("203.0.113.0/24")),
+        PolicyErrorKind::NotFound,
+        "limit syn has no override for 203.0.113.0/24",
+        "the nearest of its 202 overrides are 203.0.113.0/25, 198.51.0.0/24, 198.51.1.0/24",
+    );
+}
+
+#[test]
+fn an_override_is_never_within_a_source() {
+    let mut policy = Policy::default();
+    let some = bucket("1", 1);
+    refused(
+        policy.set_override(Builtin::Source, prefix("2001:db8::1"), some),
+        PolicyErrorKind::Invalid,
+        "sources are counted per /64, and 2001:db8::1/128 is narrower",
+        "give /64 or wider, such as 2001:db8::/64; or attach again with \
+         --ipv6-prefix 128",
+    );
+    policy.set_key_prefix(KeyPrefix { ipv4: 24, ipv6: 128 }).unwrap();
+    policy.set_override(Builtin::Source, prefix("2001:db8::1"), some).unwrap();
+    refused(
+        policy.set_override(Builtin::Connection, prefix("203.0.113.9"), some),
+        PolicyErrorKind::Invalid,
+        "sources are counted per /24, and 203.0.113.9/32 is narrower",
+        "an override has to be /24 or wider, such as 203.0.113.0/24; or attach again with \
+         --ipv4-prefix 32",
+    );
+    let before = policy.clone();
+    refused(
+        policy.set_key_prefix(KeyPrefix::default()),
+        PolicyErrorKind::Invalid,
+        "sources cannot be counted per /64: limit source has a narrower override for \
+         2001:db8::1/128",
+        "remove it first: limiter limit del source --src 2001:db8::1/128; or give /128 or longer",
+    );
+    refused(
+        policy.set_key_prefix(KeyPrefix { ipv4: 33, ipv6: 128 }),
+        PolicyErrorKind::Usage,
+        "sources of IPv4 cannot be counted per /33: addresses have 32 bits",
+        "give a length from 0 to 32",
+    );
+    assert_eq!(policy, before);
+}
+
+#[test]
+fn a_bucket_is_one_that_can_be_kept() {
+    let rate = |packets, period| Rate { packets, period };
+    refused(
+        Bucket::new(rate(0, 1), 1),
+        PolicyErrorKind::Usage,
+        "a rate of 0 in 1 ns is not between one in 366 days and 125000000000 per second",
+        "to switch a limit off, use `limiter limit del NAME`",
+    );
+    refused(
+        Bucket::new(Rate::per_second(1), 0),
+        PolicyErrorKind::Usage,
+        "a burst of 0 packets admits nothing",
+        "a burst is at least 1",
+    );
+    refused(
+        Bucket::new(parse_rate("1/day").unwrap(), 10_000),
+        PolicyErrorKind::Usage,
+        "a burst of 10000 packets is more than can be kept at 1/day",
+        "the largest burst at 1/day is 6671 packets",
+    );
+    for text in ["1/366day", "1/day", "7/13s", "1kpps", "10Mpps", "1Gpps"] {
+        let rate = parse_rate(text).unwrap();
+        let Err(PolicyError::BurstTooLong { largest, .. }) = Bucket::new(rate, u64::MAX) else {
+            panic!("{text} holds any burst");
+        };
+        assert!(Bucket::new(rate, largest).is_ok(), "{text} {largest}");
+        assert!(Bucket::new(rate, largest + 1).is_err(), "{text} {largest}");
+    }
+}
+
+#[test]
+fn a_prefix_with_host_bits_is_refused() {
+    let host_bits: IpNet = "203.0.113.7/24".parse().unwrap();
+    let mut policy = Policy::default();
+    let error = policy.set_override(Builtin::Source, host_bits, bucket("1", 1)).unwrap_err();
+    assert_eq!(error.to_string(), "prefix \"203.0.113.7/24\" has host bits set");
+    assert_eq!(policy, Policy::default());
+}

@@ -1,0 +1,141 @@
+//! Whether a policy could cut off a connection, such as the one that it is applied over.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{
+    edit_lists::List,
+    model::{GlobalMode, Key, KeyPart, Limit, Match, Mode, OverrideWhom, Policy, Whom},
+};
+
+const TCP: u8 = 6;
+
+/// A TCP connection from somebody to this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// From where.
+    pub peer: IpAddr,
+    /// To which address, if that is known.
+    pub host: Option<IpAddr>,
+    /// To which port, if that is known.
+    pub port: Option<u16>,
+}
+
+impl Session {
+    /// The connection that `SSH_CONNECTION` tells of: the address and the port of the peer, and those
+    /// of the host.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let peer = address(words.next()?)?;
+        let host = words.nth(1).and_then(address);
+        let port = words.next().and_then(|port| port.parse().ok());
+        Some(Self { peer, host, port })
+    }
+}
+
+/// An address as packets carry it: without its zone, and IPv4 as such.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.split_once('%').map_or(text, |(address, _)| address);
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
+impl Policy {
+    /// The source that an address is counted as.
+    pub fn source_of(&self, address: IpAddr) -> IpNet {
+        let whole = IpNet::from(address);
+        IpNet::new(address, self.key_prefix.length_for(&whole)).map_or(whole, |net| net.trunc())
+    }
+
+    /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
+    /// while: by a list, or by a limit that is enforced, however much it admits.
+    pub fn could_drop(&self, session: &Session, now: u64) -> bool {
+        let source = self.source_of(session.peer);
+        let forever = self.allow.iter().filter(|listed| listed.until.is_none());
+        if self.mode == GlobalMode::Monitor
+            || forever.map(|listed| &listed.whom).any(|whom| self.has(whom, session.peer))
+        {
+            return false;
+        }
+        self.covering(List::Deny, source, now).is_some()
+            || self.covering(List::Penalty, source, now).is_some()
+            || self.limits.iter().any(|limit| {
+                limit.mode == Mode::Enforce
+                    && self.is_about(&limit.matching, session)
+                    && self.admits_part(limit, session.peer)
+            })
+    }
+
+    fn has(&self, whom: &Whom, address: IpAddr) -> bool {
+        match whom {
+            Whom::Prefix(prefix) => prefix.contains(&address),
+            Whom::Set(name) => {
+                self.sets.get(name).is_some_and(|set| set.iter().any(|it| it.contains(&address)))
+            }
+        }
+    }
+
+    /// Whether some packet of a connection could match. What packets of the same connection differ
+    /// in, or comes from elsewhere, is not asked.
+    fn is_about(&self, matching: &Match, session: &Session) -> bool {
+        let any = |whoms: &[Whom], address| whoms.iter().any(|whom| self.has(whom, address));
+        let Match { protocols, ports, icmp_types, .. } = matching;
+        let to = session.host;
+        (protocols.is_empty() || protocols.contains(&TCP))
+            && icmp_types.is_empty()
+            && session.port.is_none_or(|port| {
+                ports.is_empty() || ports.iter().any(|range| range.contains(&port))
+            })
+            && (matching.sources.is_empty() || any(&matching.sources, session.peer))
+            && !any(&matching.except_sources, session.peer)
+            && to.is_none_or(|to| {
+                (matching.destinations.is_empty() || any(&matching.destinations, to))
+                    && !any(&matching.except_destinations, to)
+            })
+    }
+
+    /// Whether a limit admits only so much to an address.
+    fn admits_part(&self, limit: &Limit, address: IpAddr) -> bool {
+        let tenant = self.tenant_of(address);
+        let of_tenants = |key: &Key| key.parts.contains(&KeyPart::Tenant);
+        let mut keys = limit.layers.iter().map(|layer| layer.key.as_ref().unwrap_or(&limit.key));
+        let only =
+            if limit.layers.is_empty() { of_tenants(&limit.key) } else { keys.all(of_tenants) };
+        if tenant.is_none() && only {
+            return false;
+        }
+        let longest = limit
+            .overrides
+            .iter()
+            .filter_map(|entry| match entry.whom {
+                OverrideWhom::Prefix(prefix) if prefix.contains(&address) => {
+                    Some((prefix.prefix_len(), entry))
+                }
+                _ => None,
+            })
+            .max_by_key(|(length, _)| *length)
+            .map(|(_, entry)| entry);
+        let own = longest.or_else(|| {
+            let of_tenant = |whom: &OverrideWhom| {
+                matches!(whom, OverrideWhom::Tenant(name) if tenant == Some(name))
+            };
+            limit.overrides.iter().find(|entry| of_tenant(&entry.whom))
+        });
+        own.map_or(!limit.layers.is_empty(), |entry| entry.layers.is_some())
+    }
+
+    /// The tenant of an address.
+    fn tenant_of(&self, address: IpAddr) -> Option<&String> {
+        self.tenants
+            .iter()
+            .filter_map(|(name, prefixes)| {
+                let within = prefixes.iter().filter(|prefix| prefix.contains(&address));
+                within.map(IpNet::prefix_len).max().map(|length| (length, name))
+            })
+            .max_by_key(|(length, _)| *length)
+            .map(|(_, name)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Which of many prefixes a prefix is within.
+
+use ipnet::IpNet;
+
+/// Prefixes with something to say of each, of which the widest are kept.
+pub(in crate::policy) struct Cover<T> {
+    /// Sorted, none within another.
+    widest: Vec<(IpNet, T)>,
+}
+
+impl<T> Cover<T> {
+    pub(in crate::policy) fn new(mut prefixes: Vec<(IpNet, T)>) -> Self {
+        // A prefix sorts before those within it, and of equal ones the first stays first.
+        prefixes.sort_by_key(|&(prefix, _)| prefix);
+        let mut widest: Vec<(IpNet, T)> = Vec::with_capacity(prefixes.len());
+        for (prefix, what) in prefixes {
+            if !widest.last().is_some_and(|(outer, _)| outer.contains(&prefix)) {
+                widest.push((prefix, what));
+            }
+        }
+        Self { widest }
+    }
+
+    /// The widest prefix that contains `prefix`.
+    pub(in crate::policy) fn around(&self, prefix: IpNet) -> Option<&(IpNet, T)> {
+        let after = self.widest.partition_point(|&(outer, _)| outer <= prefix);
+        self.widest[..after].last().filter(|(outer, _)| outer.contains(&prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_widest(
+            outers in proptest::collection::vec((any::<u8>(), 24_u8..=32), 0..20),
+            inner in (any::<u8>(), 24_u8..=32),
+        ) {
+            let prefix = |(last, length): (u8, u8)| {
+                IpNet::new([192, 0, 2, last].into(), length).unwrap().trunc()
+            };
+            let outers: Vec<_> = outers.into_iter().map(prefix).collect();
+            let inner = prefix(inner);
+            let expected = outers
+                .iter()
+                .copied()
+                .filter(|outer| outer.contains(&inner))
+                .min_by_key(IpNet::prefix_len);
+            let cover = Cover::new(outers.iter().map(|&outer| (outer, ())).collect());
+            prop_assert_eq!(cover.around(inner).map(|&(outer, ())| outer), expected);
+        }
+    }
+}

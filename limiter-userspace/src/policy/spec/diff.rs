@@ -1,0 +1,233 @@
+//! What changes from one policy to another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use ipnet::IpNet;
+
+use super::{
+    limit::written_algorithm,
+    names::{GLOBAL_MODES, word_for},
+    terms::Terms,
+    write::{Written, listed_text, scalar, service_text},
+    write_limit::{limit_entries, override_text},
+};
+use crate::policy::model::{Limit, Listed, OverrideWhom, Policy};
+
+/// Entries of a list that are told each; of longer ones, only how many change.
+const EACH: usize = 8;
+
+/// Something that changes. It prints as a line: `+` for what is new, `-` for what is gone, and `~`
+/// for what becomes something else, with where it is in the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// `+`, `-` or `~`.
+    pub sign: char,
+    /// Where it is, such as `limits.web.rate`.
+    pub path: String,
+    /// What it is, or becomes; may be empty.
+    pub what: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sign, path, what } = self;
+        let colon = if what.is_empty() { "" } else { ": " };
+        write!(f, "{sign} {path}{colon}{what}")
+    }
+}
+
+/// The changes that make the new policy of the old one, in the order of the document; none when
+/// they are the same.
+pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
+    let mut changes = Changes(Vec::new());
+    let mode = |policy: &Policy| word_for(&policy.mode, &GLOBAL_MODES).unwrap_or_default();
+    changes.value("mode", mode(old), mode(new));
+    let lengths =
+        |policy: &Policy| format!("/{} and /{}", policy.key_prefix.ipv4, policy.key_prefix.ipv6);
+    changes.value("defaults.key_prefix", &lengths(old), &lengths(new));
+    changes.sets("sets", &old.sets, &new.sets);
+    changes.sets("tenants", &old.tenants, &new.tenants);
+    let services = |policy: &Policy| {
+        let text = policy.services.iter().map(|(name, one)| (scalar(name), service_text(one)));
+        text.collect::<Vec<_>>()
+    };
+    changes.pairs("services", &services(old), &services(new));
+    for (name, old, new) in [
+        ("allow", &old.allow, &new.allow),
+        ("deny", &old.deny, &new.deny),
+        ("penalties", &old.penalties, &new.penalties),
+    ] {
+        changes.list(name, old, new);
+    }
+    changes.limits(old, new);
+    changes.0
+}
+
+struct Changes(Vec<Change>);
+
+impl Changes {
+    fn push(&mut self, sign: char, path: impl Into<String>, what: impl Into<String>) {
+        self.0.push(Change { sign, path: path.into(), what: what.into() });
+    }
+
+    fn value(&mut self, path: &str, old: &str, new: &str) {
+        if old != new {
+            self.push('~', path, format!("{old} -> {new}"));
+        }
+    }
+
+    fn sets(
+        &mut self,
+        list: &str,
+        old: &BTreeMap<String, Vec<IpNet>>,
+        new: &BTreeMap<String, Vec<IpNet>>,
+    ) {
+        let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+        for name in names {
+            let path = format!("{list}.{name}");
+            match (old.get(name), new.get(name)) {
+                (Some(old), None) => self.push('-', path, prefixes(old.len())),
+                (None, Some(new)) => self.push('+', path, prefixes(new.len())),
+                (Some(old), Some(new)) if old != new => {
+                    let [before, after] =
+                        [old, new].map(|prefixes| prefixes.iter().collect::<BTreeSet<_>>());
+                    let added = after.difference(&before).count();
+                    let removed = before.difference(&after).count();
+                    let counts = [('+', added), ('-', removed)].into_iter();
+                    let counts: Vec<_> = counts
+                        .filter(|&(_, count)| count > 0)
+                        .map(|(sign, count)| format!("{sign}{}", thousands(count)))
+                        .collect();
+                    self.push('~', path, format!("{} prefixes", counts.join(" ")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Values by names.
+    fn pairs(&mut self, list: &str, old: &[(String, String)], new: &[(String, String)]) {
+        let [before, after] =
+            [old, new].map(|pairs| pairs.iter().cloned().collect::<BTreeMap<_, _>>());
+        let mut found = Vec::new();
+        let gone = old.iter().filter(|(name, _)| !after.contains_key(name));
+        found.extend(gone.map(|(name, value)| ('-', name, value.clone())));
+        for (name, value) in new {
+            match before.get(name) {
+                None => found.push(('+', name, value.clone())),
+                Some(old) if old != value => found.push(('~', name, format!("{old} -> {value}"))),
+                Some(_) => {}
+            }
+        }
+        for (sign, name, what) in found.iter().take(EACH) {
+            self.push(*sign, format!("{list}.{name}"), what.clone());
+        }
+        if found.len() > EACH {
+            let rest = &found[EACH..];
+            let count = |sign| rest.iter().filter(|&&(other, ..)| other == sign).count();
+            let counts: Vec<_> = ['+', '-', '~']
+                .map(|sign| (sign, count(sign)))
+                .into_iter()
+                .filter(|&(_, count)| count > 0)
+                .map(|(sign, count)| format!("{sign}{}", thousands(count)))
+                .collect();
+            self.push('~', list, format!("{} more", counts.join(" ")));
+        }
+    }
+
+    fn list(&mut self, name: &str, old: &[Listed], new: &[Listed]) {
+        let [before, after] =
+            [old, new].map(|list| list.iter().map(listed_text).collect::<BTreeSet<_>>());
+        let gone = before.difference(&after).map(|entry| ('-', entry));
+        let added = after.difference(&before).map(|entry| ('+', entry));
+        let found: Vec<_> = gone.chain(added).collect();
+        for (sign, entry) in found.iter().take(EACH) {
+            self.push(*sign, name, (*entry).clone());
+        }
+        if let Some(more) = found.len().checked_sub(EACH).filter(|&more| more > 0) {
+            self.push('~', name, format!("{} more", thousands(more)));
+        }
+    }
+
+    fn limits(&mut self, old: &Policy, new: &Policy) {
+        let find = |policy: &Policy, name: &str| -> Option<Limit> {
+            policy.limits.iter().find(|limit| limit.name == name).cloned()
+        };
+        for limit in old.limits.iter().filter(|limit| find(new, &limit.name).is_none()) {
+            self.push('-', format!("limits.{}", limit.name), "");
+        }
+        for limit in &new.limits {
+            let path = format!("limits.{}", limit.name);
+            let Some(before) = find(old, &limit.name) else {
+                self.push('+', path.clone(), summary(limit, new));
+                continue;
+            };
+            let [was, is] = [(&before, old), (limit, new)].map(|(limit, policy)| {
+                let entries = limit_entries(limit, policy.key_prefix).into_iter();
+                let entries = entries.filter(|(key, _)| *key != "overrides");
+                entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect::<Vec<_>>()
+            });
+            self.pairs(&path, &was, &is);
+            let [was, is] = [&before, limit].map(overrides);
+            self.pairs(&format!("{path}.overrides"), &was, &is);
+        }
+        let order = |policy: &Policy, other: &Policy| {
+            let names = policy.limits.iter().map(|limit| limit.name.clone());
+            names.filter(|name| find(other, name).is_some()).collect::<Vec<_>>()
+        };
+        let (was, is) = (order(old, new), order(new, old));
+        if was != is {
+            self.push('~', "limits", format!("the order is now {}", is.join(", ")));
+        }
+    }
+}
+
+/// A limit in a line.
+fn summary(limit: &Limit, policy: &Policy) -> String {
+    let entries = limit_entries(limit, policy.key_prefix).into_iter();
+    let entries = entries.filter(|(key, _)| !["name", "overrides"].contains(key));
+    let entries: Vec<_> = entries.map(|(key, value)| format!("{key}: {}", flat(&value))).collect();
+    entries.join(", ")
+}
+
+fn overrides(limit: &Limit) -> Vec<(String, String)> {
+    let terms = Terms { algorithm: written_algorithm(limit), count: &limit.count };
+    let text = limit.overrides.iter().map(|one| {
+        let whom = match &one.whom {
+            OverrideWhom::Prefix(prefix) => prefix.to_string(),
+            OverrideWhom::Tenant(name) => name.clone(),
+        };
+        let text = override_text(one, limit, terms);
+        // What follows for whom it is.
+        let what = text.split_once(", ").map_or("", |(_, what)| what);
+        (whom, what.trim_end_matches('}').to_owned())
+    });
+    text.collect()
+}
+
+fn flat(value: &Written) -> String {
+    match value {
+        Written::One(value) => value.clone(),
+        Written::Many(values) => format!("[{}]", values.join(", ")),
+    }
+}
+
+fn prefixes(count: usize) -> String {
+    format!("{} prefix{}", thousands(count), if count == 1 { "" } else { "es" })
+}
+
+/// A count with a comma between thousands.
+fn thousands(count: usize) -> String {
+    let digits = count.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}

@@ -1,0 +1,190 @@
+//! What is wrong with a document, all of it at once.
+
+use std::fmt;
+
+use super::source::{Excerpt, Place, Source, excerpt};
+use crate::policy::units::ValueError;
+
+/// Faults that are kept; more are only counted, so that a hostile document has a bounded answer.
+const KEPT: usize = 200;
+
+/// Something that is wrong with a document, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The document or file, safe to print on a terminal.
+    pub file: String,
+    /// The line, from 1; `None` when it is about the whole file.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, with the object it is about.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    excerpt: Option<Excerpt>,
+    /// The document first, then files in the order in which they were read.
+    rank: usize,
+}
+
+/// All that is wrong with a document; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults {
+    list: Vec<Fault>,
+    total: usize,
+}
+
+impl Faults {
+    /// The faults in the order of the document, at most 200.
+    pub fn list(&self) -> &[Fault] {
+        &self.list
+    }
+
+    /// How many there are, with those that are not in the list.
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// A fault of a whole file.
+    pub(super) fn of_file(file: &str, message: String, remedy: Option<String>) -> Self {
+        let (file, line, column) = (crate::policy::units::printable(file, 256), None, 0);
+        Self {
+            list: vec![Fault { file, line, column, message, remedy, excerpt: None, rank: 0 }],
+            total: 1,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}:{}: ", self.file, self.column)?,
+            None => write!(f, "{}: ", self.file)?,
+        }
+        writeln!(f, "error: {}", self.message)?;
+        if let (Some(line), Some(Excerpt { text, indent, width })) = (self.line, &self.excerpt) {
+            let number = format!("{line:>4}");
+            let gutter = number.len();
+            writeln!(f, "{number} | {text}")?;
+            writeln!(f, "{:gutter$} | {:indent$}{:^>width$}", "", "", "")?;
+        }
+        match &self.remedy {
+            Some(remedy) => writeln!(f, "  help: {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.list {
+            write!(f, "{fault}")?;
+        }
+        if self.total > self.list.len() {
+            writeln!(f, "{} more are not shown", self.total - self.list.len())?;
+        }
+        write!(f, "{} error{}", self.total, if self.total == 1 { "" } else { "s" })
+    }
+}
+
+impl std::error::Error for Faults {}
+
+/// Faults while they are found.
+pub(super) struct Findings<'t> {
+    source: &'t Source<'t>,
+    /// The object that is being read, such as a limit with its name.
+    pub(super) object: Option<String>,
+    list: Vec<Fault>,
+    total: usize,
+    files: usize,
+}
+
+impl<'t> Findings<'t> {
+    pub(super) const fn new(source: &'t Source<'t>) -> Self {
+        Self { source, object: None, list: Vec::new(), total: 0, files: 0 }
+    }
+
+    /// Something is wrong at a place of the document.
+    pub(super) fn add(&mut self, at: Place, message: impl Into<String>, remedy: impl Into<String>) {
+        self.total += 1;
+        if self.is_full() {
+            return;
+        }
+        let (line, column) = self.source.position(at);
+        let excerpt = Some(self.source.excerpt(at));
+        let file = crate::policy::units::printable(self.source.name, 256);
+        self.push(file, line, column, message.into(), remedy.into(), excerpt, 0);
+    }
+
+    /// A value was refused.
+    pub(super) fn value(&mut self, at: Place, error: &ValueError) {
+        self.add(at, error.to_string(), super::scalar::remedy(error));
+    }
+
+    /// Begins the faults of another file; gives its rank.
+    pub(super) fn next_file(&mut self) -> usize {
+        self.files += 1;
+        self.files
+    }
+
+    /// Something is wrong with bytes of a line, from 1, of another file.
+    pub(super) fn add_in_file(
+        &mut self,
+        (file, rank): (&str, usize),
+        line: (usize, &str),
+        at: Place,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.total += 1;
+        if self.is_full() {
+            return;
+        }
+        let (number, text) = line;
+        let before = text.get(..at.start).unwrap_or_default();
+        let file = crate::policy::units::printable(file, 256);
+        let excerpt = Some(excerpt(text, at.start, at.end));
+        let column = before.chars().count() + 1;
+        self.push(file, number, column, message.into(), remedy.into(), excerpt, rank);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a fault, from two callers")]
+    fn push(
+        &mut self,
+        file: String,
+        line: usize,
+        column: usize,
+        message: String,
+        remedy: String,
+        excerpt: Option<Excerpt>,
+        rank: usize,
+    ) {
+        let message = match &self.object {
+            Some(object) => format!("{object}: {message}"),
+            None => message,
+        };
+        let remedy = (!remedy.is_empty()).then_some(remedy);
+        self.list.push(Fault { file, line: Some(line), column, message, remedy, excerpt, rank });
+    }
+
+    /// The line of a place, from 1.
+    pub(super) fn line(&self, at: Place) -> usize {
+        self.source.line(at.start)
+    }
+
+    /// Whether more would only be counted.
+    pub(super) const fn is_full(&self) -> bool {
+        self.list.len() >= KEPT
+    }
+
+    /// How many there are.
+    pub(super) const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// What was found, in the order of the document; `None` for nothing.
+    pub(super) fn into_faults(self) -> Option<Faults> {
+        let Self { mut list, total, .. } = self;
+        list.sort_by_key(|fault| (fault.rank, fault.line, fault.column));
+        (total > 0).then_some(Faults { list, total })
+    }
+}

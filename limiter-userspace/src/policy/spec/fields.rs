@@ -1,0 +1,150 @@
+//! Mappings, by the keys of their shape.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{
+    fault::Findings,
+    scalar::{expected, suggest},
+    shape::Shape,
+    source::{Place, ticked},
+    tree::{Node, Value, Word},
+};
+use crate::policy::nearest::nearest;
+
+/// The values of a mapping.
+pub(super) struct Fields<'n, 't> {
+    /// Where the mapping begins.
+    pub(super) at: Place,
+    values: HashMap<&'static str, (Place, &'n Node<'t>)>,
+}
+
+/// Words of other tools for keys of this document.
+const FOREIGN: [(&str, &str); 18] = [
+    ("proto", "protocol"),
+    ("protocols", "protocol"),
+    ("dst", "destination"),
+    ("dst_port", "ports"),
+    ("dport", "ports"),
+    ("port", "ports"),
+    ("src", "source"),
+    ("flags", "tcp_flags"),
+    ("interfaces", "interface"),
+    ("mode", "action"),
+    ("source", "src"),
+    ("prefix", "src"),
+    ("prefixes", "cidrs"),
+    ("set", "src"),
+    ("period", "window"),
+    ("timeout", "idle"),
+    ("blocktime", "block"),
+    ("fragment", "fragments"),
+];
+
+impl<'n, 't> Fields<'n, 't> {
+    /// The values of a mapping; unknown keys, keys that are given twice and needed ones that are
+    /// not given are faults.
+    pub(super) fn read(
+        node: &'n Node<'t>,
+        shape: &'static Shape,
+        findings: &mut Findings<'_>,
+    ) -> Option<Self> {
+        let Value::Map(pairs) = &node.value else {
+            expected(node, &format!("{}, a mapping,", shape.what), findings);
+            return None;
+        };
+        let at = pairs.first().map_or(node.at, |(key, _)| key.at);
+        let mut values = HashMap::with_capacity(pairs.len().min(shape.keys.len()));
+        let mut meant = BTreeSet::new();
+        for (word, node) in pairs {
+            let Some(key) = shape.keys.iter().find(|key| key.name == word.text) else {
+                meant.extend(unknown(word, shape, findings));
+                continue;
+            };
+            if let Some((first, _)) = values.insert(key.name, (word.at, node)) {
+                twice(word, first, findings);
+            }
+        }
+        for key in shape.keys {
+            // One that is only misspelt is told as that.
+            if key.needed && !values.contains_key(key.name) && !meant.contains(key.name) {
+                let message = format!("{} needs `{}`", shape.what, key.name);
+                findings.add(at, message, lower(key.doc));
+            }
+        }
+        Some(Self { at, values })
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node<'t>> {
+        self.values.get(key).map(|&(_, node)| node)
+    }
+
+    /// Where a key is.
+    pub(super) fn place(&self, key: &str) -> Option<Place> {
+        self.values.get(key).map(|&(at, _)| at)
+    }
+}
+
+/// Values by names of the operator's choice, each name once and well formed.
+pub(super) fn named<'n, 't>(
+    node: &'n Node<'t>,
+    what: &str,
+    findings: &mut Findings<'_>,
+) -> Vec<(&'n Word<'t>, &'n Node<'t>)> {
+    let Value::Map(pairs) = &node.value else {
+        expected(node, &format!("a mapping with the name of each {what}"), findings);
+        return Vec::new();
+    };
+    let mut seen: HashMap<&str, Place> = HashMap::new();
+    let mut found = Vec::new();
+    for (word, node) in pairs {
+        if let Some(&first) = seen.get(&*word.text) {
+            twice(word, first, findings);
+        } else if super::scalar::is_name(&word.text, &format!("a {what}"), word.at, findings) {
+            found.push((word, node));
+        }
+        seen.entry(&word.text).or_insert(word.at);
+    }
+    found
+}
+
+/// The values of a list.
+pub(super) fn list<'n, 't>(node: &'n Node<'t>, findings: &mut Findings<'_>) -> &'n [Node<'t>] {
+    match &node.value {
+        Value::List(nodes) => nodes,
+        _ => {
+            expected(node, "a list", findings);
+            &[]
+        }
+    }
+}
+
+/// Tells of an unknown key; gives the one that was probably meant.
+fn unknown(word: &Word<'_>, shape: &Shape, findings: &mut Findings<'_>) -> Option<&'static str> {
+    let known = || shape.keys.iter().map(|key| key.name);
+    let foreign = FOREIGN
+        .into_iter()
+        .find(|&(foreign, ours)| foreign == word.text && known().any(|name| name == ours));
+    let meant = match foreign {
+        Some((_, ours)) => Some(ours),
+        None if findings.is_full() => None,
+        None => nearest(&word.text, known()),
+    };
+    let remedy = match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => suggest(&word.text, known(), "keys", findings),
+    };
+    findings.add(word.at, format!("{} has no key {}", shape.what, ticked(&word.text)), remedy);
+    meant
+}
+
+fn twice(word: &Word<'_>, first: Place, findings: &mut Findings<'_>) {
+    let message = format!("{} is given twice", ticked(&word.text));
+    findings.add(word.at, message, format!("the first is on line {}", findings.line(first)));
+}
+
+/// A sentence as what follows `help:`.
+fn lower(sentence: &str) -> String {
+    let mut letters = sentence.trim_end_matches('.').chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}

@@ -1,0 +1,156 @@
+//! What packets must share to be counted together.
+
+use super::{
+    fault::Findings,
+    fields::Fields,
+    scalar::{self, number, suggest},
+    shape,
+    source::ticked,
+    tree::{Node, Value},
+};
+use crate::policy::model::{Key, KeyPart, KeyPrefix};
+
+/// Parts by their name; `source/N` has its own.
+static PARTS: [(&str, KeyPart); 6] = [
+    ("source", KeyPart::Source),
+    ("destination", KeyPart::Destination),
+    ("destination_port", KeyPart::DestinationPort),
+    ("connection", KeyPart::Connection),
+    ("tenant", KeyPart::Tenant),
+    ("interface", KeyPart::Interface),
+];
+
+/// One state for all packets.
+const ALL: &str = "all";
+
+/// A key.
+pub(super) fn key(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Option<Key> {
+    let nodes = scalar::up_to(scalar::ENTRIES, node, findings);
+    if nodes.is_empty() {
+        findings.add(node.at, "the key has no parts", "for one state for all packets, write `all`");
+        return None;
+    }
+    let mut key = Key::default();
+    let before = findings.total();
+    for node in nodes {
+        let Some(part) = part(node, lengths, findings) else {
+            if nodes.len() > 1 && matches!(&node.value, Value::Text(text) if text == ALL) {
+                findings.add(node.at, "`all` joins with nothing", "remove it, or all the others");
+            }
+            continue;
+        };
+        if let Some(other) = key.parts.iter().find(|other| overlap(other, &part)) {
+            let message = format!(
+                "`{}` and `{}` overlap",
+                part_name(*other, lengths),
+                part_name(part, lengths)
+            );
+            findings.add(node.at, message, "keep the narrower of the two");
+        }
+        key.parts.push(part);
+    }
+    (findings.total() == before).then_some(key)
+}
+
+fn part(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Option<KeyPart> {
+    if let Value::Map(_) = node.value {
+        let fields = Fields::read(node, &shape::KEY_SOURCE, findings)?;
+        let KeyPrefix { ipv4, ipv6 } = prefix_lengths(fields.get("source")?, lengths, findings)?;
+        return Some(KeyPart::SourcePrefix { ipv4, ipv6 });
+    }
+    let text = scalar::text(node, findings)?;
+    if text == ALL {
+        return None;
+    }
+    if let Some(part) = super::names::meaning(text, &PARTS) {
+        return Some(part);
+    }
+    let length = text.split_once('/').filter(|&(name, _)| name == "source");
+    match length.map(|(_, length)| number(length)) {
+        Some(Some(length @ 0..=32)) => {
+            return Some(KeyPart::SourcePrefix { ipv4: length as u8, ipv6: lengths.ipv6 });
+        }
+        Some(Some(length @ 33..=128)) => {
+            return Some(KeyPart::SourcePrefix { ipv4: 32, ipv6: length as u8 });
+        }
+        Some(_) => {
+            let message = format!("{} has no prefix length", ticked(text));
+            let remedy = "write `source/24` for IPv4 or `source/48` for IPv6; at most 128";
+            findings.add(node.at, message, remedy);
+        }
+        None => {
+            let known = PARTS.iter().map(|&(name, _)| name).chain([ALL]);
+            let text_or_foreign = match text {
+                "dst" | "dest" => "destination",
+                "src" | "ip" => "source",
+                "dst_port" | "dport" | "port" => "destination_port",
+                "flow" | "5tuple" => "connection",
+                text => text,
+            };
+            let remedy = suggest(text_or_foreign, known, "keys", findings);
+            findings.add(node.at, format!("there is no key {}", ticked(text)), remedy);
+        }
+    }
+    None
+}
+
+/// Prefix lengths of a mapping; those that are not given are as in `default`.
+pub(super) fn prefix_lengths(
+    node: &Node<'_>,
+    default: KeyPrefix,
+    findings: &mut Findings<'_>,
+) -> Option<KeyPrefix> {
+    let fields = Fields::read(node, &shape::LENGTHS, findings)?;
+    let mut length = |family: &str, most: u64, default: u8| match fields.get(family) {
+        None => Some(default),
+        Some(node) => {
+            let length = scalar::whole(node, "prefix length", 0..=most, findings)?;
+            u8::try_from(length).ok()
+        }
+    };
+    let (ipv4, ipv6) = (length("ipv4", 32, default.ipv4), length("ipv6", 128, default.ipv6));
+    Some(KeyPrefix { ipv4: ipv4?, ipv6: ipv6? })
+}
+
+/// Whether one says nothing beside the other.
+fn overlap(a: &KeyPart, b: &KeyPart) -> bool {
+    let source = |part: &KeyPart| matches!(part, KeyPart::Source | KeyPart::SourcePrefix { .. });
+    a == b
+        || source(a) && source(b)
+        || [a, b].contains(&&KeyPart::Connection)
+            && [a, b].iter().any(|part| {
+                source(part) || matches!(part, KeyPart::Destination | KeyPart::DestinationPort)
+            })
+}
+
+/// The lengths that sources are told apart by; `None` for a key without a source.
+pub(super) fn source_lengths(key: &Key, lengths: KeyPrefix) -> Option<KeyPrefix> {
+    key.parts.iter().find_map(|&part| match part {
+        KeyPart::Source => Some(lengths),
+        KeyPart::SourcePrefix { ipv4, ipv6 } => Some(KeyPrefix { ipv4, ipv6 }),
+        KeyPart::Connection => Some(KeyPrefix { ipv4: 32, ipv6: 128 }),
+        _ => None,
+    })
+}
+
+/// A part as it is written in a list; a source with lengths of its own may need a mapping.
+pub(super) fn part_name(part: KeyPart, lengths: KeyPrefix) -> String {
+    match part {
+        KeyPart::SourcePrefix { ipv4, ipv6 } if ipv6 == lengths.ipv6 => format!("source/{ipv4}"),
+        KeyPart::SourcePrefix { ipv4: 32, ipv6 } if ipv6 > 32 => format!("source/{ipv6}"),
+        KeyPart::SourcePrefix { ipv4, ipv6 } => {
+            format!("{{source: {{ipv4: {ipv4}, ipv6: {ipv6}}}}}")
+        }
+        part => super::names::word_for(&part, &PARTS).unwrap_or(ALL).to_owned(),
+    }
+}
+
+/// A key as it is written.
+pub(super) fn key_name(key: &Key, lengths: KeyPrefix) -> String {
+    let parts: Vec<_> = key.parts.iter().map(|&part| part_name(part, lengths)).collect();
+    match parts.as_slice() {
+        [] => ALL.to_owned(),
+        [part] => part.clone(),
+        parts => format!("[{}]", parts.join(", ")),
+    }
+}

@@ -1,0 +1,103 @@
+//! The rates of a limit.
+
+use super::{
+    allowance::is_given,
+    fault::Findings,
+    fields::{Fields, list},
+    key::key,
+    names::{ALGORITHMS, Algorithm},
+    scalar, shape,
+    source::Place,
+    terms::{KEYS, Terms},
+    tree::Node,
+};
+use crate::policy::model::{Count, Layer, Policy};
+
+/// Layers of a limit.
+const LAYERS: usize = 8;
+
+/// Whether an algorithm can count what is to be counted; a fault if not.
+pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_>) -> bool {
+    let (message, remedy) = match (terms.algorithm, terms.count) {
+        (Algorithm::Concurrent, Count::Connections) => return true,
+        (Algorithm::Concurrent, _) => {
+            ("concurrent counts open connections, nothing else", "write `count: connections`")
+        }
+        (Algorithm::SlidingLog, Count::Bytes | Count::Weighted(_)) => {
+            ("a sliding_log counts events, each as one", "take sliding_window")
+        }
+        _ => return true,
+    };
+    findings.add(at, message, remedy);
+    false
+}
+
+/// The layers of a limit, of which there is one when its own keys say how much.
+pub(super) fn layers(
+    fields: &Fields<'_, '_>,
+    terms: Terms<'_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Vec<Layer> {
+    let Some(node) = fields.get("layers") else {
+        if !is_given(fields) {
+            return Vec::new();
+        }
+        let allowance = terms.read(fields, findings);
+        return allowance.map(|allowance| Layer { allowance, key: None }).into_iter().collect();
+    };
+    if let Some(at) = KEYS.iter().find_map(|key| fields.place(key)) {
+        let message = "with `layers`, what is admitted is said there";
+        findings.add(at, message, "make it another entry of `layers`");
+    }
+    let mut found: Vec<Layer> = Vec::new();
+    let nodes = list(node, findings);
+    if nodes.is_empty() {
+        findings.add(node.at, "the list is empty", "give at least one layer, such as {rate: 5/s}");
+    }
+    if let Some(first) = nodes.get(LAYERS) {
+        let message = format!("there are {} layers, more than {LAYERS}", nodes.len());
+        findings.add(first.at, message, "make it several limits");
+    }
+    for node in nodes.iter().take(LAYERS) {
+        let Some(layer) = layer(node, terms, policy, findings) else { continue };
+        if let Some(same) = found.iter().position(|other| *other == layer) {
+            let message = format!("this is the same as layer {}", same + 1);
+            findings.add(node.at, message, "remove one of the two");
+        }
+        found.push(layer);
+    }
+    found
+}
+
+fn layer(
+    node: &Node<'_>,
+    terms: Terms<'_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Option<Layer> {
+    let fields = Fields::read(node, &shape::LAYER, findings)?;
+    let key = match fields.get("key") {
+        Some(node) => Some(key(node, policy.key_prefix, findings)?),
+        None => None,
+    };
+    let algorithm = match fields.get("algorithm") {
+        Some(node) => scalar::word(node, "algorithm", &ALGORITHMS, findings)?,
+        None => terms.algorithm,
+    };
+    let own = Terms { algorithm, ..terms };
+    // What does not fit the limit itself was told there.
+    if algorithm != terms.algorithm {
+        let at = fields.get("algorithm").map_or(fields.at, |node| node.at);
+        if (algorithm == Algorithm::Concurrent) != (terms.algorithm == Algorithm::Concurrent) {
+            let message = "open connections and rates cannot be layers of one limit";
+            findings.add(at, message, "make them two limits");
+            return None;
+        }
+        if !count_fits(own, at, findings) {
+            return None;
+        }
+    }
+    let allowance = own.read(&fields, findings)?;
+    Some(Layer { allowance, key })
+}

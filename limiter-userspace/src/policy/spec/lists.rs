@@ -1,0 +1,172 @@
+//! `allow`, `deny` and `penalties`, and whom a match is about.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+
+use super::{
+    cover::Cover,
+    fault::Findings,
+    fields::{Fields, list},
+    instant::parse_instant,
+    scalar::{self, suggest},
+    shape,
+    source::{Place, ticked},
+    tree::{Node, Value},
+};
+use crate::policy::{
+    model::{Listed, Policy, Whom},
+    units::parse_prefix,
+};
+
+/// An entry and where it was written.
+pub(super) type Entry = (Listed, Place);
+
+/// The entries of a list; one that can never be reached is a fault.
+pub(super) fn entries(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Entry> {
+    let mut found: Vec<Entry> = Vec::new();
+    let mut seen: HashMap<Whom, Place> = HashMap::new();
+    for node in list(node, findings) {
+        let Some((listed, at)) = entry(node, policy, findings) else { continue };
+        if let Some(&first) = seen.get(&listed.whom) {
+            let message = format!("{} is listed twice", shown(&listed.whom));
+            findings.add(at, message, format!("the first is on line {}", findings.line(first)));
+            continue;
+        }
+        seen.insert(listed.whom.clone(), at);
+        found.push((listed, at));
+    }
+    within_others(&found, policy, findings);
+    found
+}
+
+fn entry(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Entry> {
+    if let Value::Map(_) = node.value {
+        let fields = Fields::read(node, &shape::LISTED, findings)?;
+        let src = fields.get("src")?;
+        let whom = whom(src, policy, findings)?;
+        let until = match fields.get("until") {
+            Some(node) => Some(instant(node, findings)?),
+            None => None,
+        };
+        return Some((Listed { whom, until }, src.at));
+    }
+    Some((Listed { whom: whom(node, policy, findings)?, until: None }, node.at))
+}
+
+fn instant(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
+    let text = scalar::text(node, findings)?;
+    let instant = parse_instant(text);
+    if instant.is_none() {
+        let message = format!("{} is no time", ticked(text));
+        findings.add(node.at, message, "give it in UTC, such as 2027-01-31T18:00:00Z");
+    }
+    instant
+}
+
+/// A set by its name, or a prefix. They cannot be confused: a name has none of `.`, `:` and `/`.
+pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Whom> {
+    let text = scalar::text(node, findings)?;
+    if text.contains(['.', ':', '/']) {
+        return scalar::value(node, parse_prefix, findings).map(Whom::Prefix);
+    }
+    if policy.sets.contains_key(text) {
+        return Some(Whom::Set(text.to_owned()));
+    }
+    let remedy = suggest(text, policy.sets.keys().map(String::as_str), "sets", findings);
+    findings.add(node.at, format!("there is no set {}", ticked(text)), remedy);
+    None
+}
+
+/// Sets or prefixes, each once.
+pub(super) fn whoms(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Whom> {
+    let mut found: Vec<Whom> = Vec::new();
+    for node in scalar::up_to(scalar::ENTRIES, node, findings) {
+        let Some(whom) = whom(node, policy, findings) else { continue };
+        if found.contains(&whom) {
+            let message = format!("{} is listed twice", shown(&whom));
+            findings.add(node.at, message, "remove one of the two");
+        } else {
+            found.push(whom);
+        }
+    }
+    let empty = matches!(&node.value, Value::List(nodes) if nodes.is_empty());
+    if empty {
+        findings.add(node.at, "the list is empty", "remove the key to match all");
+    }
+    found
+}
+
+/// The prefixes that are meant.
+pub(super) fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
+    match whom {
+        Whom::Prefix(prefix) => std::slice::from_ref(prefix),
+        Whom::Set(name) => policy.sets.get(name).map_or(&[], Vec::as_slice),
+    }
+}
+
+/// Prefixes of a list that another entry of it contains already.
+fn within_others(found: &[Entry], policy: &Policy, findings: &mut Findings<'_>) {
+    let mut forever: Vec<(IpNet, &Whom)> = Vec::new();
+    for (listed, _) in found.iter().filter(|(listed, _)| listed.until.is_none()) {
+        forever.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
+    }
+    let cover = Cover::new(forever);
+    for (listed, at) in found {
+        let Whom::Prefix(prefix) = listed.whom else { continue };
+        if let Some((outer, whom)) = cover.around(prefix)
+            && **whom != listed.whom
+        {
+            let message = format!("{prefix} is within {outer}{}, which is listed too", of(whom));
+            findings.add(*at, message, "remove it");
+        }
+    }
+}
+
+/// Denies that an `allow` hides, which is asked first.
+pub(super) fn hidden_by_allow(
+    allow: &[Entry],
+    deny: &[Entry],
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) {
+    // One that ends hides nothing for ever.
+    let mut allowed: Vec<(IpNet, &Whom)> = Vec::new();
+    for (listed, _) in allow.iter().filter(|(listed, _)| listed.until.is_none()) {
+        allowed.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
+    }
+    let cover = Cover::new(allowed);
+    for (listed, at) in deny {
+        let denied = prefixes(&listed.whom, policy);
+        let Some(&first) = denied.first() else { continue };
+        // A set that is allowed in part still denies the rest.
+        if !denied.iter().all(|&prefix| cover.around(prefix).is_some()) {
+            continue;
+        }
+        let Some((outer, whom)) = cover.around(first) else { continue };
+        let message = match &listed.whom {
+            Whom::Prefix(prefix) => {
+                format!("{prefix} is never denied: `allow` has {outer}{}", of(whom))
+            }
+            Whom::Set(name) => {
+                format!("set {} is never denied: `allow` has all of it", ticked(name))
+            }
+        };
+        findings.add(*at, message, "`allow` is asked first; remove one of the two");
+    }
+}
+
+fn shown(whom: &Whom) -> String {
+    match whom {
+        Whom::Set(name) => format!("set {}", ticked(name)),
+        Whom::Prefix(prefix) => prefix.to_string(),
+    }
+}
+
+/// The set that a prefix came from.
+pub(super) fn of(whom: &Whom) -> String {
+    match whom {
+        Whom::Set(name) => format!(" of set {}", ticked(name)),
+        Whom::Prefix(_) => String::new(),
+    }
+}

@@ -1,0 +1,231 @@
+//! The policy document: YAML, read strictly and written back.
+//!
+//! [`read`] and [`parse`] give a [`Policy`] in which everything is understood, or all that is wrong
+//! with the document at once, each with its place. [`to_yaml`] writes what they read, [`schema`]
+//! tells editors what may be written, from the tables that the reader goes by, and [`diff`] what
+//! changes from one policy to another in the words of the document.
+
+mod allowance;
+mod cover;
+mod diff;
+mod fault;
+mod fields;
+mod file;
+mod instant;
+mod key;
+mod layers;
+mod limit;
+mod lists;
+mod matching;
+pub(crate) mod names;
+mod overrides;
+mod ports;
+mod prefixes;
+mod reach;
+mod scalar;
+mod schema;
+mod shape;
+mod source;
+mod terms;
+mod tree;
+mod write;
+mod write_limit;
+
+use std::path::Path;
+
+pub(super) use self::cover::Cover;
+pub use self::{
+    diff::{Change, diff},
+    fault::{Fault, Faults},
+    file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
+    instant::format_instant,
+    schema::schema,
+    write::to_yaml,
+};
+use self::{
+    fault::Findings,
+    fields::{Fields, list, named},
+    prefixes::Sets,
+    source::{Place, Source, ticked},
+    tree::{Node, Value, tree},
+};
+use super::model::{Listed, Policy, Service};
+
+/// The version of the document that is read and written.
+pub const VERSION: u64 = 1;
+/// Limits of a policy.
+pub const LIMITS: usize = 64;
+/// Prefixes of a policy: of its sets, tenants, lists and overrides together.
+pub const PREFIXES: usize = 131_072;
+
+/// What gives the bytes of the file of a set, by its path as it is in the document.
+pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
+
+/// Reads the policy in a file. Files of sets whose paths are relative are beside it.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn read(path: &Path) -> Result<Policy, Faults> {
+    let name = path.display().to_string();
+    let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
+        let remedy = Some(error.remedy().to_owned());
+        Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    parse(&name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+}
+
+/// Reads a policy from the bytes of a document; `name` is what it is called in faults. Nothing but
+/// `files` is asked for anything else.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy, Faults> {
+    if text.len() as u64 > DOCUMENT_BYTES {
+        let error = FileError::TooLarge { most: DOCUMENT_BYTES };
+        let remedy = "move long lists of prefixes to files of sets".to_owned();
+        return Err(Faults::of_file(
+            name,
+            format!("the policy is not used: {error}"),
+            Some(remedy),
+        ));
+    }
+    let text = match std::str::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) => return Err(not_text(name, text, error.valid_up_to())),
+    };
+    let source = Source::new(name, text);
+    let mut findings = Findings::new(&source);
+    let policy = tree(text, &mut findings).map(|root| policy(&root, files, &mut findings));
+    match (findings.into_faults(), policy) {
+        (Some(faults), _) => Err(faults),
+        (None, Some(policy)) => Ok(policy),
+        (None, None) => Err(Faults::of_file(name, "it cannot be read".to_owned(), None)),
+    }
+}
+
+/// A document that is no text from a byte on.
+fn not_text(name: &str, text: &[u8], at: usize) -> Faults {
+    // What is before it is text, and enough to show where it is.
+    let before = text.get(..at).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
+    let source = Source::new(name, before);
+    let mut findings = Findings::new(&source);
+    let message = format!("byte {:#04x} is not UTF-8", text.get(at).unwrap_or(&0));
+    findings.add(Place { start: at, end: at + 1 }, message, "store the file as UTF-8 text");
+    let nothing = || Faults::of_file(name, "it is not UTF-8".to_owned(), None);
+    findings.into_faults().unwrap_or_else(nothing)
+}
+
+fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>) -> Policy {
+    let mut policy = Policy::default();
+    if matches!(root.value, Value::Empty) {
+        findings.add(root.at, "the document is empty", "begin with `version: 1`");
+        return policy;
+    }
+    if !is_of_version(root, findings) {
+        return policy;
+    }
+    let Some(fields) = Fields::read(root, &shape::DOCUMENT, findings) else { return policy };
+    let mode = fields.get("mode");
+    let mode = mode.and_then(|node| scalar::word(node, "mode", &names::GLOBAL_MODES, findings));
+    policy.mode = mode.unwrap_or_default();
+    if let Some(node) = fields.get("defaults")
+        && let Some(fields) = Fields::read(node, &shape::DEFAULTS, findings)
+        && let Some(node) = fields.get("key_prefix")
+        && let Some(lengths) = key::prefix_lengths(node, policy.key_prefix, findings)
+    {
+        policy.key_prefix = lengths;
+    }
+    let mut sets = Sets::new(files);
+    let mut tenants = Vec::new();
+    for (list, what) in [("sets", "set"), ("tenants", "tenant")] {
+        let Some(node) = fields.get(list) else { continue };
+        for (word, node) in named(node, what, findings) {
+            let name = word.text.to_string();
+            findings.object = Some(format!("{what} {}", ticked(&name)));
+            let prefixes = sets.read(node, findings);
+            findings.object = None;
+            if what == "set" {
+                policy.sets.insert(name, prefixes);
+            } else {
+                tenants.push((name.clone(), word.at));
+                policy.tenants.insert(name, prefixes);
+            }
+        }
+    }
+    reach::tenants(&tenants, &policy, findings);
+    if let Some(node) = fields.get("services") {
+        services(node, &mut policy, findings);
+    }
+    let [allow, deny, penalties] = ["allow", "deny", "penalties"].map(|list| {
+        findings.object = Some(format!("`{list}`"));
+        let entries = fields.get(list).map(|node| lists::entries(node, &policy, findings));
+        entries.unwrap_or_default()
+    });
+    findings.object = Some("`deny`".to_owned());
+    lists::hidden_by_allow(&allow, &deny, &policy, findings);
+    findings.object = None;
+    let listed = |entries: Vec<lists::Entry>| -> Vec<Listed> {
+        entries.into_iter().map(|(listed, _)| listed).collect()
+    };
+    (policy.allow, policy.deny, policy.penalties) =
+        (listed(allow), listed(deny), listed(penalties));
+    if let Some(node) = fields.get("limits") {
+        limits(node, &mut policy, findings);
+    }
+    reach::number_of_prefixes(&policy, fields.at, findings);
+    policy
+}
+
+/// Whether the document is of the version that is read. Of another, nothing else would be
+/// understood.
+fn is_of_version(root: &Node<'_>, findings: &mut Findings<'_>) -> bool {
+    let Value::Map(pairs) = &root.value else { return true };
+    let Some((_, node)) = pairs.iter().find(|(word, _)| word.text == "version") else {
+        return true;
+    };
+    let Some(version) = scalar::text(node, findings) else { return true };
+    if scalar::number(version) == Some(VERSION) {
+        return true;
+    }
+    let message = format!("this is a policy of version {}", ticked(version));
+    findings.add(node.at, message, format!("this limiter reads version {VERSION}"));
+    false
+}
+
+fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
+    for (word, node) in named(node, "service", findings) {
+        findings.object = Some(format!("service {}", ticked(&word.text)));
+        if let Some(fields) = Fields::read(node, &shape::SERVICE, findings) {
+            let protocols = fields.get("protocol");
+            let given = protocols.is_some();
+            let protocols = protocols.map(|node| ports::protocols(node, findings));
+            let protocols = protocols.unwrap_or_default();
+            let ports = fields.get("ports").map(|node| {
+                let ports = ports::ports(node, findings);
+                // Without a protocol, that is what is told.
+                if given {
+                    ports::check_ports(node, given, &protocols, findings);
+                }
+                ports
+            });
+            let service = Service { protocols, ports: ports.unwrap_or_default() };
+            policy.services.insert(word.text.to_string(), service);
+        }
+        findings.object = None;
+    }
+}
+
+fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
+    let nodes = list(node, findings);
+    if let Some(first) = nodes.get(LIMITS) {
+        let message = format!("there are {} limits, more than {LIMITS}", nodes.len());
+        findings.add(first.at, message, "merge limits of the same key as `layers`");
+    }
+    let nodes = nodes.iter().take(LIMITS).enumerate();
+    let read = |(index, node)| limit::limit(node, index, policy, findings);
+    let found: Vec<_> = nodes.filter_map(read).collect();
+    reach::limits(&found, findings);
+    reach::overrides(&found, policy, findings);
+    policy.limits = found.into_iter().map(|found| found.limit).collect();
+}

@@ -1,0 +1,217 @@
+//! What a limit admits to some instead of its layers.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+
+use super::{
+    allowance::is_given,
+    fault::Findings,
+    fields::{Fields, list},
+    key::source_lengths,
+    names::Algorithm,
+    scalar::{self, flag, suggest},
+    shape,
+    source::{Place, ticked},
+    terms::{KEYS, Terms, algorithm_of},
+    tree::{Node, Value},
+};
+use crate::policy::{
+    model::{Allowance, Key, KeyPart, Limit, Override, OverrideWhom, Policy},
+    units::parse_prefix,
+};
+
+/// The overrides of a limit that has all but them; and where each says for whom it is.
+pub(super) fn overrides(
+    node: &Node<'_>,
+    limit: &Limit,
+    has_key: bool,
+    terms: Terms<'_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Vec<(Override, Place)> {
+    let mut found = Vec::new();
+    let mut seen: HashMap<OverrideWhom, Place> = HashMap::new();
+    let nodes = list(node, findings);
+    if nodes.is_empty() && matches!(node.value, Value::List(_)) {
+        findings.add(node.at, "the list is empty", "remove the key");
+    }
+    for node in nodes {
+        let Some(fields) = Fields::read(node, &shape::OVERRIDE, findings) else { continue };
+        let whom = whom(&fields, policy, findings);
+        let layers = layers(&fields, limit, terms, findings);
+        let Some((whom, at)) = whom else { continue };
+        if let Some(&first) = seen.get(&whom) {
+            let message = format!("{} has two overrides", shown(&whom));
+            findings.add(at, message, format!("the first is on line {}", findings.line(first)));
+            continue;
+        }
+        seen.insert(whom.clone(), at);
+        if has_key {
+            check_key(&whom, at, limit, policy, findings);
+        }
+        let Some(layers) = layers else { continue };
+        found.push((Override { whom, layers }, at));
+    }
+    found
+}
+
+fn whom(
+    fields: &Fields<'_, '_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Option<(OverrideWhom, Place)> {
+    match (fields.get("src"), fields.get("tenant")) {
+        (Some(node), None) => {
+            let prefix = scalar::value(node, parse_prefix, findings)?;
+            Some((OverrideWhom::Prefix(prefix), node.at))
+        }
+        (None, Some(node)) => {
+            let name = scalar::text(node, findings)?;
+            if policy.tenants.contains_key(name) {
+                return Some((OverrideWhom::Tenant(name.to_owned()), node.at));
+            }
+            let remedy =
+                suggest(name, policy.tenants.keys().map(String::as_str), "tenants", findings);
+            findings.add(node.at, format!("there is no tenant {}", ticked(name)), remedy);
+            None
+        }
+        (Some(_), Some(node)) => {
+            let message = "an override is for a prefix or for a tenant, not both";
+            findings.add(node.at, message, "make it two overrides");
+            None
+        }
+        (None, None) => {
+            let message = "an override needs `src` or `tenant`";
+            findings.add(fields.at, message, "say for whom it is, such as `src: 198.51.100.0/24`");
+            None
+        }
+    }
+}
+
+/// Whether the keys of the limit can tell apart those whom an override is for.
+fn check_key(
+    whom: &OverrideWhom,
+    at: Place,
+    limit: &Limit,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) {
+    let own = std::iter::once(&limit.key);
+    let keys =
+        own.filter(|_| limit.layers.is_empty() || limit.layers.iter().any(|l| l.key.is_none()));
+    for key in keys.chain(limit.layers.iter().filter_map(|layer| layer.key.as_ref())) {
+        if !check_one_key(whom, at, key, policy, findings) {
+            return;
+        }
+    }
+}
+
+fn check_one_key(
+    whom: &OverrideWhom,
+    at: Place,
+    key: &Key,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> bool {
+    let tenants = key.parts.contains(&KeyPart::Tenant);
+    let Some(lengths) = source_lengths(key, policy.key_prefix) else {
+        let (message, remedy) = match (whom, tenants) {
+            (OverrideWhom::Tenant(_), true) => return true,
+            (OverrideWhom::Prefix(_), true) => (
+                "the key is the tenant, so a prefix cannot have a rate of its own",
+                "override a tenant, with `tenant: NAME`",
+            ),
+            _ => (
+                "the key has no source, so nobody can have a rate of their own",
+                "add `source` or `tenant` to the key, or remove the override",
+            ),
+        };
+        findings.add(at, message, remedy);
+        return false;
+    };
+    let prefixes: &[IpNet] = match whom {
+        OverrideWhom::Prefix(prefix) => std::slice::from_ref(prefix),
+        OverrideWhom::Tenant(_) if tenants => &[],
+        OverrideWhom::Tenant(name) => policy.tenants.get(name).map_or(&[], Vec::as_slice),
+    };
+    let narrow = prefixes.iter().find(|prefix| prefix.prefix_len() > lengths.length_for(prefix));
+    if let Some(prefix) = narrow {
+        let length = lengths.length_for(prefix);
+        let of = match whom {
+            OverrideWhom::Tenant(name) => format!(" of tenant {}", ticked(name)),
+            OverrideWhom::Prefix(_) => String::new(),
+        };
+        let message = format!("sources are counted per /{length}, and {prefix}{of} is narrower");
+        let wide = IpNet::new(prefix.addr(), length).map_or(*prefix, |wide| wide.trunc());
+        findings.add(at, message, format!("give {wide} or wider; or count with a narrower key"));
+    }
+    narrow.is_none()
+}
+
+/// What is admitted; `Some(None)` for everything.
+#[expect(clippy::option_option, reason = "the outer says whether it was understood")]
+fn layers(
+    fields: &Fields<'_, '_>,
+    limit: &Limit,
+    terms: Terms<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Option<Vec<Allowance>>> {
+    let unlimited = match fields.get("unlimited") {
+        Some(node) => flag(node, findings)?,
+        None => false,
+    };
+    let given = KEYS.iter().chain(&["layers"]).find_map(|key| fields.place(key));
+    if unlimited {
+        if let Some(at) = given {
+            findings.add(at, "it is unlimited already", "remove one of the two");
+            return None;
+        }
+        return Some(None);
+    }
+    if given.is_none() {
+        let remedy = "give it a rate, such as `rate: 50k pps`, or `unlimited: true`";
+        findings.add(fields.at, "the override says nothing", remedy);
+        return None;
+    }
+    let algorithms: Vec<Algorithm> = match limit.layers.as_slice() {
+        [] => vec![terms.algorithm],
+        layers => layers.iter().map(|layer| algorithm_of(&layer.allowance)).collect(),
+    };
+    let own = |algorithm| Terms { algorithm, ..terms };
+    if let Some(node) = fields.get("layers") {
+        if is_given(fields) {
+            let at = KEYS.iter().find_map(|key| fields.place(key)).unwrap_or(fields.at);
+            findings.add(at, "with `layers`, what is admitted is said there", "remove it");
+        }
+        let nodes = list(node, findings);
+        check_number(nodes.len(), algorithms.len(), node.at, findings)?;
+        let mut found = Vec::new();
+        for (node, algorithm) in nodes.iter().zip(algorithms) {
+            let Some(fields) = Fields::read(node, &shape::ALLOWANCE, findings) else { continue };
+            found.extend(own(algorithm).read(&fields, findings));
+        }
+        return (found.len() == nodes.len()).then_some(Some(found));
+    }
+    check_number(1, algorithms.len(), given.unwrap_or(fields.at), findings)?;
+    let algorithm = algorithms.first().copied()?;
+    own(algorithm).read(fields, findings).map(|allowance| Some(vec![allowance]))
+}
+
+fn check_number(given: usize, needed: usize, at: Place, findings: &mut Findings<'_>) -> Option<()> {
+    if given == needed {
+        return Some(());
+    }
+    let message = format!("the override has {given} of the {needed} layers of the limit");
+    let remedy = format!("give {needed}: `layers: [{{rate: ...}}, ...]`, or `unlimited: true`");
+    findings.add(at, message, remedy);
+    None
+}
+
+/// For whom, as it is told.
+pub(super) fn shown(whom: &OverrideWhom) -> String {
+    match whom {
+        OverrideWhom::Prefix(prefix) => prefix.to_string(),
+        OverrideWhom::Tenant(name) => format!("tenant {}", ticked(name)),
+    }
+}

@@ -1,0 +1,222 @@
+//! Sets of prefixes, from the document and from files.
+
+use ipnet::IpNet;
+
+use super::{
+    PREFIXES, SetFiles,
+    fault::Findings,
+    fields::{Fields, list},
+    scalar::{self, expected},
+    shape,
+    source::{Place, ticked},
+    tree::{Node, Value},
+};
+use crate::policy::units::{parse_prefix, printable};
+
+/// Bad lines of one file that are told.
+const BAD_LINES: usize = 20;
+
+/// Reads sets, all of which together are bounded.
+pub(super) struct Sets<'f> {
+    files: &'f mut SetFiles<'f>,
+    /// Prefixes that may still come.
+    left: usize,
+}
+
+/// A prefix and where it was written.
+struct Entry {
+    prefix: IpNet,
+    origin: Origin,
+}
+
+#[derive(Clone, Copy)]
+enum Origin {
+    Document(Place),
+    /// Line, from 1, and the bytes of it.
+    File(usize, Place),
+}
+
+/// A file of a set.
+struct SetFile {
+    name: String,
+    rank: usize,
+    text: Vec<u8>,
+}
+
+impl<'f> Sets<'f> {
+    pub(super) fn new(files: &'f mut SetFiles<'f>) -> Self {
+        Self { files, left: PREFIXES }
+    }
+
+    /// The prefixes of a set, sorted; those listed twice or within others are faults.
+    pub(super) fn read(&mut self, node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<IpNet> {
+        let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else {
+            return Vec::new();
+        };
+        let mut entries = Vec::new();
+        if let Some(node) = fields.get("cidrs") {
+            for node in list(node, findings) {
+                if let Some(prefix) = scalar::value(node, parse_prefix, findings) {
+                    entries.push(Entry { prefix, origin: Origin::Document(node.at) });
+                }
+                if entries.len() > self.left {
+                    self.too_many(node.at, findings);
+                    return Vec::new();
+                }
+            }
+        }
+        let mut file = None;
+        if let Some(node) = fields.get("file") {
+            file = self.file(node, &mut entries, findings);
+        }
+        if fields.get("cidrs").is_none() && fields.get("file").is_none() {
+            let remedy = "write `cidrs: [203.0.113.0/24]` or `file: PATH`";
+            findings.add(fields.at, "a set of prefixes needs `cidrs` or `file`", remedy);
+        }
+        self.left -= entries.len().min(self.left);
+        disjoint(entries, file.as_ref(), findings)
+    }
+
+    fn too_many(&self, at: Place, findings: &mut Findings<'_>) {
+        let message = format!("the policy has more than {PREFIXES} prefixes");
+        findings.add(at, message, "write neighbouring prefixes as a wider one");
+    }
+
+    fn file(
+        &mut self,
+        node: &Node<'_>,
+        entries: &mut Vec<Entry>,
+        findings: &mut Findings<'_>,
+    ) -> Option<SetFile> {
+        let name = match &node.value {
+            Value::Text(name) if !name.is_empty() && !name.contains('\0') => name.to_string(),
+            _ => {
+                expected(node, "the path of a file", findings);
+                return None;
+            }
+        };
+        let text = match (self.files)(&name) {
+            Ok(text) => text,
+            Err(error) => {
+                let message = format!("file {} is not used: {error}", ticked(&name));
+                findings.add(node.at, message, error.remedy());
+                return None;
+            }
+        };
+        let file = SetFile { name, rank: findings.next_file(), text };
+        let (mut start, mut bad) = (0, 0);
+        for (number, line) in file.text.split(|&byte| byte == b'\n').enumerate() {
+            match entry(line) {
+                Ok(None) => {}
+                Ok(Some((prefix, at))) => {
+                    let origin = Origin::File(number + 1, shifted(at, start));
+                    entries.push(Entry { prefix, origin });
+                }
+                Err((at, message, remedy)) => {
+                    file.fault(number + 1, shifted(at, start), &message, &remedy, findings);
+                    bad += 1;
+                }
+            }
+            if bad == BAD_LINES {
+                let message = "the rest of the file was not read, for all that is wrong before it";
+                file.fault(number + 1, shifted(Place::default(), start), message, "", findings);
+                break;
+            }
+            if entries.len() > self.left {
+                self.too_many(node.at, findings);
+                break;
+            }
+            start += line.len() + 1;
+        }
+        Some(file)
+    }
+}
+
+/// The prefix of a line and where in it it is; `None` for a line with nothing but a comment.
+fn entry(line: &[u8]) -> Result<Option<(IpNet, Place)>, (Place, String, String)> {
+    let text = match std::str::from_utf8(line) {
+        Ok(text) => text,
+        Err(error) => {
+            let start = error.valid_up_to();
+            let message = format!("byte {:#04x} is not UTF-8", line.get(start).unwrap_or(&0));
+            let remedy = "store the file as UTF-8 text with a prefix on each line".to_owned();
+            return Err((Place { start, end: start + 1 }, message, remedy));
+        }
+    };
+    let entry = text.split('#').next().unwrap_or_default();
+    let trimmed = entry.trim();
+    if trimmed.is_empty() {
+        return Ok(None);
+    }
+    let start = entry.len() - entry.trim_start().len();
+    let at = Place { start, end: start + trimmed.len() };
+    match parse_prefix(trimmed) {
+        Ok(prefix) => Ok(Some((prefix, at))),
+        Err(error) => Err((at, error.to_string(), error.remedy())),
+    }
+}
+
+const fn shifted(at: Place, by: usize) -> Place {
+    Place { start: at.start + by, end: at.end + by }
+}
+
+impl SetFile {
+    fn fault(
+        &self,
+        number: usize,
+        at: Place,
+        message: &str,
+        remedy: &str,
+        findings: &mut Findings<'_>,
+    ) {
+        let begin = self.text.get(..at.start).unwrap_or_default();
+        let begin = begin.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let line = self.text.get(begin..).unwrap_or_default();
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        // Of a line that is very long, or no text, what comes before is enough.
+        let line = line.get(..line.len().min(at.end - begin + 200)).unwrap_or_default();
+        let at = Place { start: at.start - begin, end: at.end - begin };
+        let text = String::from_utf8_lossy(line);
+        let file = (self.name.as_str(), self.rank);
+        findings.add_in_file(file, (number, &text), at, message, remedy);
+    }
+}
+
+/// The prefixes in their order, without those that are within others; which is a fault.
+fn disjoint(
+    mut entries: Vec<Entry>,
+    file: Option<&SetFile>,
+    findings: &mut Findings<'_>,
+) -> Vec<IpNet> {
+    // Stable, so that of two that are the same the second is at fault.
+    entries.sort_by_key(|entry| entry.prefix);
+    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Some(outer) = kept.last().filter(|outer| outer.prefix.contains(&entry.prefix)) else {
+            kept.push(entry);
+            continue;
+        };
+        let prefix = entry.prefix;
+        let message = if outer.prefix == prefix {
+            format!("{prefix} is listed twice")
+        } else {
+            format!("{prefix} is within {}, which is listed too", outer.prefix)
+        };
+        let other = match (outer.origin, file) {
+            (Origin::Document(at), _) => format!("line {}", findings.line(at)),
+            (Origin::File(line, _), Some(file)) => {
+                format!("{}:{line}", printable(&file.name, 256))
+            }
+            (Origin::File(line, _), None) => format!("line {line}"),
+        };
+        let remedy = format!("remove one of the two; the other is on {other}");
+        match (entry.origin, file) {
+            (Origin::Document(at), _) => findings.add(at, message, remedy),
+            (Origin::File(line, at), Some(file)) => {
+                file.fault(line, at, &message, &remedy, findings);
+            }
+            (Origin::File(..), None) => {}
+        }
+    }
+    kept.into_iter().map(|entry| entry.prefix).collect()
+}

@@ -1,0 +1,129 @@
+//! What can never be reached, across the parts of a policy.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+
+use super::{
+    PREFIXES,
+    cover::Cover,
+    fault::Findings,
+    limit::Found,
+    lists::{of, prefixes},
+    source::{Place, ticked},
+};
+use crate::policy::model::{Listed, Match, OverrideWhom, Policy, Whom};
+
+/// Tenants that share a prefix: nobody could say whose it is.
+pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mut Findings<'_>) {
+    let mut owners: HashMap<IpNet, &str> = HashMap::new();
+    for (name, at) in places {
+        for &prefix in policy.tenants.get(name).map_or(&[][..], Vec::as_slice) {
+            if let Some(owner) = owners.insert(prefix, name) {
+                let message =
+                    format!("{prefix} of tenant {} is of {} too", ticked(name), ticked(owner));
+                findings.add(*at, message, "remove it from one of the two");
+            }
+        }
+    }
+}
+
+/// Limits with the name of an earlier one, or that do what an earlier one does.
+pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
+    let mut names: HashMap<&str, Place> = HashMap::new();
+    for (index, Found { limit, at, .. }) in found.iter().enumerate() {
+        if let Some(&first) = names.get(limit.name.as_str()) {
+            let message = format!("there are two limits {}", ticked(&limit.name));
+            findings.add(*at, message, format!("the first is on line {}", findings.line(first)));
+        }
+        names.entry(&limit.name).or_insert(*at);
+        let same = found[..index].iter().find(|Found { limit: other, .. }| {
+            other.key == limit.key
+                && other.count == limit.count
+                && same_packets(&other.matching, &limit.matching)
+        });
+        if let Some(Found { limit: other, at: first, .. }) = same {
+            let message = format!(
+                "limit {} has the match, key and count of limit {}",
+                ticked(&limit.name),
+                ticked(&other.name)
+            );
+            let line = findings.line(*first);
+            findings.add(
+                *at,
+                message,
+                format!("merge them as `layers`; the other is on line {line}"),
+            );
+        }
+    }
+}
+
+/// Whether two are about the same packets, however they are written.
+fn same_packets(a: &Match, b: &Match) -> bool {
+    plain(a) == plain(b)
+}
+
+fn plain(matching: &Match) -> Match {
+    let mut plain = Match { service: None, ..matching.clone() };
+    plain.protocols.sort_unstable();
+    plain.ports.sort_unstable_by_key(|range| (*range.start(), *range.end()));
+    plain.icmp_types.sort_unstable();
+    plain.interfaces.sort_unstable();
+    for whoms in [
+        &mut plain.sources,
+        &mut plain.destinations,
+        &mut plain.except_sources,
+        &mut plain.except_destinations,
+    ] {
+        whoms.sort_unstable();
+    }
+    plain
+}
+
+/// Overrides for those whom no limit is ever asked about.
+pub(super) fn overrides(found: &[Found], policy: &Policy, findings: &mut Findings<'_>) {
+    let [allowed, denied] = [&policy.allow, &policy.deny].map(|list| cover(list, policy));
+    for Found { limit, overrides, .. } in found {
+        for (one, at) in limit.overrides.iter().zip(overrides) {
+            let OverrideWhom::Prefix(prefix) = one.whom else { continue };
+            for (cover, list) in [(&allowed, "allow"), (&denied, "deny")] {
+                if let Some((outer, whom)) = cover.around(prefix) {
+                    let name = ticked(&limit.name);
+                    let message = format!(
+                        "limit {name}: the override for {prefix} is never used: `{list}` has \
+                         {outer}{}",
+                        of(whom)
+                    );
+                    findings.add(*at, message, format!("remove one; `{list}` comes before limits"));
+                }
+            }
+        }
+    }
+}
+
+fn cover<'p>(list: &'p [Listed], policy: &'p Policy) -> Cover<&'p Whom> {
+    let mut all = Vec::new();
+    // One that ends hides nothing for ever.
+    for listed in list.iter().filter(|listed| listed.until.is_none()) {
+        all.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
+    }
+    Cover::new(all)
+}
+
+/// More prefixes than there may be in all sets, tenants, lists and overrides together.
+pub(super) fn number_of_prefixes(policy: &Policy, at: Place, findings: &mut Findings<'_>) {
+    let total = policy.number_of_prefixes();
+    if total > PREFIXES {
+        let message = format!("the policy has {total} prefixes, more than {PREFIXES}");
+        findings.add(at, message, "write neighbouring prefixes as a wider one");
+    }
+}
+
+impl Policy {
+    /// How many prefixes there are in all sets, tenants, lists and overrides.
+    pub fn number_of_prefixes(&self) -> usize {
+        let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
+        let lists = self.allow.len() + self.deny.len() + self.penalties.len();
+        sets + lists + self.limits.iter().map(|limit| limit.overrides.len()).sum::<usize>()
+    }
+}

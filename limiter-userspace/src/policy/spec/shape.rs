@@ -1,0 +1,257 @@
+//! The keys of the document: what the reader accepts and the schema tells, from the same tables.
+
+use super::names;
+
+/// The keys of a mapping.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// What it is, as in "a limit".
+    pub(super) what: &'static str,
+    pub(super) keys: &'static [KeyOf],
+}
+
+/// A key of a mapping.
+#[derive(Debug)]
+pub(super) struct KeyOf {
+    pub(super) name: &'static str,
+    pub(super) needed: bool,
+    pub(super) kind: Kind,
+    /// What it means, for the schema.
+    pub(super) doc: &'static str,
+}
+
+/// What a value may look like; what it means is looked at afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// The version of the document.
+    Version,
+    /// A single value that is read by a parser of its own, with examples.
+    Text(&'static [&'static str]),
+    /// A whole number in a range.
+    Whole(u64, u64),
+    /// `true` or `false`.
+    Flag,
+    /// One of some words.
+    Word(fn() -> Vec<&'static str>),
+    /// The name of something.
+    Name,
+    /// A list.
+    List(&'static Kind),
+    /// One value or a list of them.
+    OneOrMore(&'static Kind),
+    /// A mapping.
+    Map(&'static Shape),
+    /// A single value, or a mapping.
+    TextOrMap(&'static [&'static str], &'static Shape),
+    /// Values by names of the operator's choice.
+    Named(&'static Kind),
+}
+
+use Kind::{Flag, List, Map, Name, Named, OneOrMore, Text, TextOrMap, Version, Whole, Word};
+
+const fn needed(name: &'static str, kind: Kind, doc: &'static str) -> KeyOf {
+    KeyOf { name, needed: true, kind, doc }
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> KeyOf {
+    KeyOf { name, needed: false, kind, doc }
+}
+
+const PREFIX: Kind = Text(&["203.0.113.9", "203.0.113.0/24", "2001:db8::/48"]);
+const WHOM: Kind = Text(&["office", "203.0.113.0/24"]);
+const PORT: Kind = Text(&["80", "8000-8010", "ssh"]);
+const PROTOCOL: Kind = Text(&["tcp", "udp", "icmp", "47"]);
+const RATE: Kind = Text(&["10k pps", "100/min", "2Mbit/s"]);
+const AMOUNT: Kind = Text(&["400", "2k", "64kB", "200ms"]);
+const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
+const COST: Kind = Whole(1, 65_535);
+const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
+const KEY_KIND: Kind = OneOrMore(&TextOrMap(
+    &[
+        "source",
+        "source/24",
+        "destination",
+        "destination_port",
+        "connection",
+        "tenant",
+        "interface",
+        "all",
+    ],
+    &KEY_SOURCE,
+));
+
+/// The document.
+pub(super) static DOCUMENT: Shape = Shape {
+    what: "a policy",
+    keys: &[
+        needed("version", Version, "The version of the document, 1."),
+        key("mode", Word(names::global_modes), "`monitor`: nothing is dropped, only counted."),
+        key("defaults", Map(&DEFAULTS), "What holds for all limits."),
+        key("sets", Named(&Map(&PREFIXES)), "Named sets of prefixes."),
+        key("tenants", Named(&Map(&PREFIXES)), "Named groups of prefixes; the longest decides."),
+        key("services", Named(&Map(&SERVICE)), "Names for ports."),
+        key("allow", List(&TextOrMap(&["office"], &LISTED)), "Never limited, never penalised."),
+        key("deny", List(&TextOrMap(&["192.0.2.0/24"], &LISTED)), "Dropped."),
+        key("penalties", List(&TextOrMap(&["192.0.2.9"], &LISTED)), "Blocked by hand."),
+        key("limits", List(&Map(&LIMIT)), "Evaluated from the top; all that match must admit."),
+    ],
+};
+
+/// `defaults`.
+pub(super) static DEFAULTS: Shape = Shape {
+    what: "`defaults`",
+    keys: &[key("key_prefix", Map(&LENGTHS), "The prefix lengths that make a source.")],
+};
+
+/// Prefix lengths.
+pub(super) static LENGTHS: Shape = Shape {
+    what: "prefix lengths",
+    keys: &[key("ipv4", Whole(0, 32), "Of IPv4."), key("ipv6", Whole(0, 128), "Of IPv6.")],
+};
+
+/// A set or a tenant.
+pub(super) static PREFIXES: Shape = Shape {
+    what: "a set of prefixes",
+    keys: &[
+        key("cidrs", List(&PREFIX), "Prefixes or addresses."),
+        key("file", Text(&["/etc/limiter/cdn.txt"]), "A file with a prefix on each line."),
+    ],
+};
+
+/// A service.
+pub(super) static SERVICE: Shape = Shape {
+    what: "a service",
+    keys: &[
+        needed("protocol", OneOrMore(&PROTOCOL), "Names or numbers of protocols."),
+        key("ports", OneOrMore(&PORT), "Destination ports."),
+    ],
+};
+
+/// An entry of `allow`, `deny` or `penalties` with a time.
+pub(super) static LISTED: Shape = Shape {
+    what: "an entry",
+    keys: &[
+        needed("src", WHOM, "The name of a set, or a prefix."),
+        key("until", Text(&["2027-01-31T18:00:00Z"]), "When it ends, in UTC."),
+    ],
+};
+
+/// A limit.
+pub(super) static LIMIT: Shape = Shape {
+    what: "a limit",
+    keys: &[
+        needed("name", Name, "The name of the limit, unique in the policy."),
+        key("match", Map(&MATCH), "Which packets; all that is given must hold."),
+        needed("key", KEY_KIND, KEY_DOC),
+        key("count", Word(names::counts), "What of a packet is counted; packets by default."),
+        key("cost", Map(&COSTS), "What a packet costs by its kind, in place of `count`."),
+        key("action", Word(names::modes), "`monitor` counts what it would drop; `off` nothing."),
+        key("algorithm", Word(names::algorithms), "How it decides; token_bucket by default."),
+        key("rate", RATE, "What is admitted in the long run."),
+        key("burst", AMOUNT, "token_bucket: what is admitted at once after a rest."),
+        key("depth", AMOUNT, "leaky_bucket: what the queue holds."),
+        key("tolerance", AMOUNT, "gcra: how early packets may come, or how many at once."),
+        key("limit", AMOUNT, "Windows: what one admits; concurrent: open connections."),
+        key("window", DURATION, "Windows: how long one is."),
+        key("idle", DURATION, "concurrent: a connection is closed after so long; 5m by default."),
+        key("layers", List(&Map(&LAYER)), "Several rates, all of which must admit."),
+        key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
+        key("penalty", Map(&PENALTY), "What becomes of sources that stay over the limit."),
+        key("overrides", List(&Map(&OVERRIDE)), "What it admits to some instead."),
+    ],
+};
+
+/// What a limit admits, for those that have nothing but it.
+pub(super) static ALLOWANCE: Shape = Shape {
+    what: "a rate",
+    keys: &[
+        key("rate", RATE, "See the limit's."),
+        key("burst", AMOUNT, "See the limit's."),
+        key("depth", AMOUNT, "See the limit's."),
+        key("tolerance", AMOUNT, "See the limit's."),
+        key("limit", AMOUNT, "See the limit's."),
+        key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
+    ],
+};
+
+/// A layer.
+pub(super) static LAYER: Shape = Shape {
+    what: "a layer",
+    keys: &[
+        key("key", KEY_KIND, "A key of its own, in a ladder."),
+        key("algorithm", Word(names::algorithms), "That of the limit by default."),
+        key("rate", RATE, "See the limit's."),
+        key("burst", AMOUNT, "See the limit's."),
+        key("depth", AMOUNT, "See the limit's."),
+        key("tolerance", AMOUNT, "See the limit's."),
+        key("limit", AMOUNT, "See the limit's."),
+        key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
+    ],
+};
+
+/// An override.
+pub(super) static OVERRIDE: Shape = Shape {
+    what: "an override",
+    keys: &[
+        key("src", PREFIX, "Sources within a prefix; the longest decides."),
+        key("tenant", Name, "Sources of a tenant."),
+        key("unlimited", Flag, "Not limited at all."),
+        key("layers", List(&Map(&ALLOWANCE)), "One for each layer of the limit."),
+        key("rate", RATE, "See the limit's."),
+        key("burst", AMOUNT, "See the limit's."),
+        key("depth", AMOUNT, "See the limit's."),
+        key("tolerance", AMOUNT, "See the limit's."),
+        key("limit", AMOUNT, "See the limit's."),
+        key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
+    ],
+};
+
+/// `match`.
+pub(super) static MATCH: Shape = Shape {
+    what: "`match`",
+    keys: &[
+        key("service", Name, "Protocols and ports of a service."),
+        key("protocol", OneOrMore(&PROTOCOL), "Names or numbers of protocols."),
+        key("ports", OneOrMore(&PORT), "Destination ports."),
+        key("tcp_flags", OneOrMore(&Text(&["syn", "syn,!ack"])), "Set, or with `!` not set."),
+        key("icmp_type", OneOrMore(&Text(&["echo-request", "8"])), "Types of ICMP."),
+        key("fragments", Flag, "`true`: only fragments; `false`: none."),
+        key("length", Text(&["64-128"]), "Bytes of the frame, from the Ethernet header on."),
+        key("interface", OneOrMore(&Text(&["eth0"])), "The interface it came in by."),
+        key("source", OneOrMore(&WHOM), "Sets or prefixes with the source."),
+        key("destination", OneOrMore(&WHOM), "Sets or prefixes with the destination."),
+        key("except", OneOrMore(&WHOM), "Sets or prefixes without the source."),
+        key("except_destination", OneOrMore(&WHOM), "Sets or prefixes without the destination."),
+    ],
+};
+
+/// `key: {source: ...}`.
+pub(super) static KEY_SOURCE: Shape =
+    Shape { what: "a key", keys: &[needed("source", Map(&LENGTHS), "Prefix lengths of its own.")] };
+
+/// `cost`.
+pub(super) static COSTS: Shape = Shape {
+    what: "`cost`",
+    keys: &[
+        key("default", COST, "Of packets of no other kind; 1 by default."),
+        key("fragment", COST, "Of fragments."),
+        key("syn", COST, "Of TCP with SYN and without ACK."),
+        key("icmp", COST, "Of ICMP and ICMPv6."),
+        key("tcp", COST, "Of TCP."),
+        key("udp", COST, "Of UDP."),
+    ],
+};
+
+/// `penalty`.
+pub(super) static PENALTY: Shape = Shape {
+    what: "`penalty`",
+    keys: &[
+        needed("after", DURATION, "How long over the limit until a source is blocked."),
+        needed("block", DURATION, "How long it is blocked the first time."),
+        key("backoff", Whole(1, 10), "How many times as long each next time; 2 by default."),
+        key("max", DURATION, "The longest block; 1h by default."),
+    ],
+};

@@ -1,0 +1,142 @@
+//! A limit as keys and values.
+
+use super::{
+    key::key_name,
+    limit::written_algorithm,
+    matching::flags_name,
+    names::{Algorithm, COUNTS, Counted, KINDS, MODES, word_for},
+    ports::{protocol_name, range_name},
+    terms::{Terms, algorithm_of},
+    write::{Written, mapping, one_or_list, scalar, whom_text},
+};
+use crate::policy::{
+    model::{Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom},
+    units::format_duration,
+};
+
+/// The keys of a limit and their values, in the order in which they are written.
+pub(super) fn limit_entries(limit: &Limit, lengths: KeyPrefix) -> Vec<(&'static str, Written)> {
+    let algorithm = written_algorithm(limit);
+    let terms = Terms { algorithm, count: &limit.count };
+    let mut entries = vec![("name", Written::One(scalar(&limit.name)))];
+    let mut one = |key, value: String| entries.push((key, Written::One(value)));
+    if limit.matching != Match::default() {
+        one("match", match_text(&limit.matching));
+    }
+    one("key", key_name(&limit.key, lengths));
+    match &limit.count {
+        Count::Packets => {}
+        Count::Weighted(costs) => {
+            let kinds = costs
+                .by_kind
+                .iter()
+                .filter_map(|(kind, cost)| Some((word_for(kind, &KINDS)?, cost.to_string())));
+            let default = std::iter::once(("default", costs.default.to_string()));
+            one("cost", mapping(default.chain(kinds)));
+        }
+        Count::Bytes => one("count", count_word(Counted::Bytes)),
+        Count::Connections => one("count", count_word(Counted::Connections)),
+        Count::Syns => one("count", count_word(Counted::Syns)),
+    }
+    if limit.mode != Mode::default() {
+        one("action", word_for(&limit.mode, &MODES).unwrap_or_default().to_owned());
+    }
+    if algorithm != Algorithm::TokenBucket {
+        one("algorithm", terms.algorithm_name().to_owned());
+    }
+    if let [layer] = limit.layers.as_slice()
+        && layer.key.is_none()
+    {
+        for (key, value) in terms.written(&layer.allowance) {
+            one(key, value);
+        }
+    } else if !limit.layers.is_empty() {
+        let layers = limit.layers.iter().map(|layer| {
+            let own = Terms { algorithm: algorithm_of(&layer.allowance), ..terms };
+            let key = layer.key.as_ref().map(|key| ("key", key_name(key, lengths)));
+            let other = (own.algorithm != algorithm)
+                .then(|| ("algorithm", own.algorithm_name().to_owned()));
+            mapping(key.into_iter().chain(other).chain(own.written(&layer.allowance)))
+        });
+        let layers = Written::Many(layers.collect());
+        entries.push(("layers", layers));
+    }
+    if let Some(candidate) = &limit.candidate {
+        entries.push(("candidate", Written::One(mapping(terms.written(candidate)))));
+    }
+    if let Some(penalty) = &limit.penalty {
+        let pairs = [
+            ("after", format_duration(penalty.after)),
+            ("block", format_duration(penalty.block)),
+            ("backoff", penalty.backoff.to_string()),
+            ("max", format_duration(penalty.max)),
+        ];
+        entries.push(("penalty", Written::One(mapping(pairs))));
+    }
+    if !limit.overrides.is_empty() {
+        let overrides = limit.overrides.iter().map(|one| override_text(one, limit, terms));
+        entries.push(("overrides", Written::Many(overrides.collect())));
+    }
+    entries
+}
+
+fn count_word(counted: Counted) -> String {
+    word_for(&counted, &COUNTS).unwrap_or_default().to_owned()
+}
+
+/// An override with for whom it is.
+pub(super) fn override_text(one: &Override, limit: &Limit, terms: Terms<'_>) -> String {
+    let mut pairs = vec![match &one.whom {
+        OverrideWhom::Prefix(prefix) => ("src", scalar(&prefix.to_string())),
+        OverrideWhom::Tenant(name) => ("tenant", scalar(name)),
+    }];
+    let own = |allowance: &Allowance| {
+        Terms { algorithm: algorithm_of(allowance), ..terms }.written(allowance)
+    };
+    match one.layers.as_deref() {
+        None => pairs.push(("unlimited", "true".to_owned())),
+        Some([allowance]) if limit.layers.len() <= 1 => pairs.extend(own(allowance)),
+        Some(layers) => {
+            let layers: Vec<_> = layers.iter().map(|layer| mapping(own(layer))).collect();
+            pairs.push(("layers", format!("[{}]", layers.join(", "))));
+        }
+    }
+    mapping(pairs)
+}
+
+fn match_text(matching: &Match) -> String {
+    let mut pairs: Vec<(&'static str, String)> = Vec::new();
+    let mut push = |key, values: Vec<String>| {
+        if !values.is_empty() {
+            pairs.push((key, one_or_list(values)));
+        }
+    };
+    if let Some(service) = &matching.service {
+        push("service", vec![scalar(service)]);
+    } else {
+        push("protocol", matching.protocols.iter().map(|&one| protocol_name(one)).collect());
+        push("ports", matching.ports.iter().map(range_name).collect());
+    }
+    push(
+        "tcp_flags",
+        matching.tcp_flags.iter().map(|&one| scalar_flags(&flags_name(one))).collect(),
+    );
+    push("icmp_type", matching.icmp_types.iter().map(ToString::to_string).collect());
+    push("fragments", matching.fragments.iter().map(ToString::to_string).collect());
+    push("length", matching.length.iter().map(range_name).collect());
+    push("interface", matching.interfaces.iter().map(|name| scalar(name)).collect());
+    for (key, whoms) in [
+        ("source", &matching.sources),
+        ("destination", &matching.destinations),
+        ("except", &matching.except_sources),
+        ("except_destination", &matching.except_destinations),
+    ] {
+        push(key, whoms.iter().map(whom_text).collect());
+    }
+    mapping(pairs)
+}
+
+/// Flags always in quotes: `!` would begin a tag and `,` an entry.
+fn scalar_flags(flags: &str) -> String {
+    format!("\"{flags}\"")
+}

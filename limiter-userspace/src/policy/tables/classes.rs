@@ -1,0 +1,243 @@
+//! What packets the limits are about, whosever they are.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use ipnet::IpNet;
+use limiter_common::{
+    address::Address,
+    class::{place, section},
+    contract::INTERFACES,
+    limit::KEYED,
+    packet::UNKNOWN_PROTOCOL,
+};
+
+use super::{
+    super::{
+        error::PolicyError,
+        model::{Count, Match, Policy, TcpFlags, Whom},
+    },
+    Context,
+    held::Held,
+    rows::{Row, Rows},
+};
+
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// The sets of limits by what packets are.
+pub(super) struct Classes {
+    pub(super) sections: u32,
+    pub(super) sets: Vec<(u32, Vec<u64>)>,
+    pub(super) elsewhere: u64,
+    pub(super) destinations: Vec<(u32, Address, u64)>,
+}
+
+impl Classes {
+    pub(super) fn new(
+        policy: &Policy,
+        rows: &Rows<'_>,
+        held: &Held,
+        context: &Context,
+    ) -> Result<Self, PolicyError> {
+        let mut classes =
+            Self { sections: 0, sets: Vec::new(), elsewhere: 0, destinations: Vec::new() };
+        let flags: Vec<Option<TcpFlags>> = rows.iter().map(flags).collect();
+        let protocols: Vec<Vec<u8>> = rows.iter().map(protocols).collect();
+        classes.section(rows, section::PROTOCOL, place::PROTOCOL, 256, |at, _, value| {
+            let protocols = &protocols[at];
+            accept(protocols.is_empty(), || {
+                value == u32::from(UNKNOWN_PROTOCOL)
+                    || protocols.iter().any(|it| u32::from(*it) == value)
+            })
+        });
+        let end = place::FLAGS_NONE + 1 - place::FLAGS;
+        classes.section(rows, section::FLAGS, place::FLAGS, end, |at, _, value| {
+            let TcpFlags { set, clear } = flags[at]?;
+            Some(match u8::try_from(value) {
+                Ok(bits) => bits & set == set && bits & clear == 0,
+                Err(_) => place::FLAGS + value == place::FLAGS_UNKNOWN,
+            })
+        });
+        let end = place::ICMP_UNKNOWN + 1 - place::ICMP;
+        classes.section(rows, section::ICMP, place::ICMP, end, |_, it, value| {
+            let types = &it.icmp_types;
+            let unknown = place::ICMP + value == place::ICMP_UNKNOWN;
+            accept(types.is_empty(), || unknown || types.iter().any(|it| u32::from(*it) == value))
+        });
+        classes.section(rows, section::FRAGMENT, place::FRAGMENT, 2, |_, it, value| {
+            it.fragments.map(|wanted| wanted == (value == 1))
+        });
+        let name =
+            |slot: u32| context.interfaces.iter().find(|(at, _)| *at == slot).map(|(_, name)| name);
+        classes.section(rows, section::INTERFACE, place::INTERFACE, INTERFACES, |_, it, value| {
+            let named = || name(value).is_some_and(|name| it.interfaces.contains(name));
+            accept(it.interfaces.is_empty(), named)
+        });
+        let end = place::PORT_UNKNOWN + 1 - place::PORT;
+        classes.section(rows, section::PORT, place::PORT, end, |_, it, value| {
+            let unknown = place::PORT + value == place::PORT_UNKNOWN;
+            accept(it.ports.is_empty(), || unknown || within(&it.ports, value))
+        });
+        let end = place::COUNT - place::LENGTH;
+        classes.section(rows, section::LENGTH, place::LENGTH, end, |_, it, value| {
+            it.length.as_ref().map(|length| within(std::slice::from_ref(length), value))
+        });
+        classes.destinations(policy, rows)?;
+        check(rows, held)?;
+        Ok(classes)
+    }
+
+    /// Makes the sets of a property, if a limit asks about it. `accepts` says whether the limit at a
+    /// place accepts a value, and nothing if it does not ask.
+    fn section(
+        &mut self,
+        rows: &Rows<'_>,
+        section: u32,
+        first: u32,
+        values: u32,
+        accepts: impl Fn(usize, &Match, u32) -> Option<bool>,
+    ) {
+        let asks: Vec<bool> = rows
+            .iter()
+            .enumerate()
+            .map(|(at, row)| accepts(at, &row.limit.matching, 0).is_some())
+            .collect();
+        if !asks.contains(&true) {
+            return;
+        }
+        let mut sets = vec![u64::MAX; values as usize];
+        for (at, row) in rows.iter().enumerate().filter(|(at, _)| asks[*at]) {
+            for (set, value) in sets.iter_mut().zip(0..) {
+                if accepts(at, &row.limit.matching, value) == Some(false) {
+                    *set &= !(1 << at);
+                }
+            }
+        }
+        self.sections |= section;
+        self.sets.push((first, sets));
+    }
+
+    fn destinations(&mut self, policy: &Policy, rows: &Rows<'_>) -> Result<(), PolicyError> {
+        // For each prefix, the limits that name it, and those that except it.
+        let mut prefixes: BTreeMap<IpNet, [u64; 2]> = BTreeMap::new();
+        self.elsewhere = u64::MAX;
+        for (at, row) in rows.iter().enumerate() {
+            let Match { destinations, except_destinations, .. } = &row.limit.matching;
+            if !destinations.is_empty() {
+                self.elsewhere &= !(1 << at);
+            }
+            for (side, whom) in [destinations, except_destinations].into_iter().enumerate() {
+                for prefix in policy.prefixes_of(whom)? {
+                    prefixes.entry(prefix).or_default()[side] |= 1 << at;
+                }
+            }
+        }
+        if prefixes.is_empty() {
+            return Ok(());
+        }
+        self.sections |= section::DESTINATION;
+        // As in the profiles, what is around a prefix is a stack.
+        let mut around: Vec<(IpNet, [u64; 2])> = Vec::new();
+        for (prefix, [named, excepted]) in prefixes {
+            while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
+            let [outer, barred] = around.last().map_or([self.elsewhere, 0], |(_, sets)| *sets);
+            let sets = [outer | named, barred | excepted];
+            let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
+            self.destinations.push((bits, prefix.addr().into(), sets[0] & !sets[1]));
+            around.push((prefix, sets));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is accepted; nothing if the limit does not ask.
+fn accept(any: bool, accepts: impl FnOnce() -> bool) -> Option<bool> {
+    if any { None } else { Some(accepts()) }
+}
+
+fn within(ranges: &[RangeInclusive<u16>], value: u32) -> bool {
+    u16::try_from(value).is_ok_and(|value| ranges.iter().any(|range| range.contains(&value)))
+}
+
+/// The protocols that a limit asks for, by itself or because it counts open connections.
+fn protocols(row: &Row<'_>) -> Vec<u8> {
+    const TCP: u8 = 6;
+    let own = &row.limit.matching.protocols;
+    if own.is_empty() && row.is_of_connections() { vec![TCP] } else { own.clone() }
+}
+
+/// The flags that a limit asks for, by itself or because it counts what opens a connection. One of open
+/// connections has to see all their packets.
+fn flags(row: &Row<'_>) -> Option<TcpFlags> {
+    let own = row.limit.matching.tcp_flags;
+    match row.limit.count {
+        Count::Syns | Count::Connections if !row.is_of_connections() => {
+            let TcpFlags { set, clear } = own.unwrap_or(TcpFlags { set: 0, clear: 0 });
+            Some(TcpFlags { set: set | SYN, clear: clear | ACK })
+        }
+        _ => own,
+    }
+}
+
+/// Checks that no packet has more limits by keys of their own than are asked, those included that the
+/// entry of a source has no word left for. Only protocols and ports are told apart, which is on the
+/// safe side.
+fn check(rows: &Rows<'_>, held: &Held) -> Result<(), PolicyError> {
+    let by_key =
+        |row: &&Row<'_>| held.get(&row.identity()).is_some_and(|place| place.word.is_none());
+    let keyed: Vec<&Row<'_>> = rows.iter().filter(by_key).collect();
+    if keyed.len() <= KEYED {
+        return Ok(());
+    }
+    let mut protocols: Vec<Option<u8>> = vec![None];
+    let mut ports: Vec<Option<u16>> = vec![None];
+    for row in &keyed {
+        protocols.extend(row.limit.matching.protocols.iter().copied().map(Some));
+        ports.extend(row.limit.matching.ports.iter().map(|range| Some(*range.start())));
+    }
+    protocols.sort_unstable();
+    protocols.dedup();
+    ports.sort_unstable();
+    ports.dedup();
+    for protocol in &protocols {
+        for port in &ports {
+            let about = |row: &&&Row<'_>| {
+                let it = &row.limit.matching;
+                // A packet of an unknown protocol, which has no port, could be of any.
+                let fits =
+                    protocol.map_or(port.is_none(), |protocol| it.protocols.contains(&protocol));
+                (it.protocols.is_empty() || fits)
+                    && (it.ports.is_empty()
+                        || port.is_some_and(|port| within(&it.ports, u32::from(port))))
+            };
+            let limits: Vec<String> = keyed.iter().filter(about).map(|row| row.name()).collect();
+            if limits.len() > KEYED {
+                let protocol =
+                    protocol.map_or("any protocol".to_owned(), |it| format!("protocol {it}"));
+                let port = port.map_or(String::new(), |port| format!(", port {port}"));
+                let packet = format!("{protocol}{port}");
+                return Err(PolicyError::TooManyAtOnce { packet, limits });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Policy {
+    /// The prefixes that these mean.
+    ///
+    /// # Errors
+    /// [`PolicyError::Undefined`] for a set that is not there.
+    pub(super) fn prefixes_of(&self, whom: &[Whom]) -> Result<Vec<IpNet>, PolicyError> {
+        let mut prefixes = Vec::new();
+        for whom in whom {
+            match whom {
+                Whom::Prefix(prefix) => prefixes.push(*prefix),
+                Whom::Set(name) => prefixes.extend(self.sets.get(name).ok_or_else(|| {
+                    PolicyError::Undefined { what: "set", name: super::super::units::quoted(name) }
+                })?),
+            }
+        }
+        Ok(prefixes)
+    }
+}

@@ -1,0 +1,209 @@
+//! From a policy to the flat tables of the datapath.
+//!
+//! Each layer and each candidate of a limit becomes a row with a bit of its own, narrow before wide.
+//! What a row is about is split in two: what a packet is (classes), and whose it is (profiles).
+
+mod classes;
+mod held;
+mod profiles;
+mod rows;
+
+use std::collections::HashMap;
+
+use limiter_common::{
+    address::{Address, Mask},
+    binding::Binding,
+    contract::{Profile, Settings, flag},
+    limit::{INLINE, Limit as Row},
+    meter::Meter,
+};
+
+pub use self::held::Held;
+use self::{classes::Classes, profiles::Profiles, rows::Rows};
+use super::{
+    error::PolicyError,
+    model::{Allowance, GlobalMode, Policy},
+};
+
+/// What a policy is compiled for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Unix time, in seconds.
+    pub unix: u64,
+    /// The monotonic clock at that time, in nanoseconds.
+    pub monotonic: u64,
+    /// The interfaces that are attached, with their slots.
+    pub interfaces: Vec<(u32, String)>,
+}
+
+/// A policy as the datapath is given it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// What holds for every packet.
+    pub settings: Settings,
+    /// The limits, in the order of their bits.
+    pub rows: Vec<Row>,
+    /// Places of sets of limits, and the sets.
+    pub classes: Vec<(u32, Vec<u64>)>,
+    /// The meters, each different; the first one is none.
+    pub meters: Vec<Meter>,
+    /// The profiles, each different; the first is for sources that no prefix is about.
+    pub profiles: Vec<Profile>,
+    /// Prefix length in bits, [`Address::FAMILY_BITS`] included; the prefix; and the number of its
+    /// profile.
+    pub prefixes: Vec<(u32, Address, u32)>,
+    /// The same for destinations, with the limits that accept them.
+    pub destinations: Vec<(u32, Address, u64)>,
+}
+
+/// Compiles a policy, for an instance that holds state of the one before.
+///
+/// # Errors
+/// What makes the policy impossible.
+pub fn compile(
+    policy: &Policy,
+    held: &Held,
+    context: &Context,
+) -> Result<(Tables, Held), PolicyError> {
+    match compile_held(policy, held, context) {
+        // Where limits are was good for the policy before: perhaps it is only that.
+        Err(PolicyError::TooManyAtOnce { .. } | PolicyError::TooManyColumns { .. }) => {
+            compile_held(policy, &held.without_places(), context)
+        }
+        compiled => compiled,
+    }
+}
+
+fn compile_held(
+    policy: &Policy,
+    held: &Held,
+    context: &Context,
+) -> Result<(Tables, Held), PolicyError> {
+    policy.key_prefix.check()?;
+    let mut meters = Meters::default();
+    let rows = Rows::new(policy)?;
+    let mut held = held.next(rows.iter().map(rows::Row::identity));
+    held.number_tenants(policy.tenants.keys())?;
+    let compiled = rows.compile(policy, &held, &mut meters)?;
+    let classes = Classes::new(policy, &rows, &held, context)?;
+    let profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;
+
+    let set = |wanted: &dyn Fn(usize) -> bool| {
+        (0..compiled.len()).filter(|at| wanted(*at)).fold(0, |set, at| set | 1_u64 << at)
+    };
+    let word = |at: usize| held.get(&rows.identity(at)).and_then(|place| place.word);
+    let mut settings = Settings {
+        mask: Mask::new(policy.key_prefix.ipv4, policy.key_prefix.ipv6),
+        flags: 0,
+        sections: classes.sections,
+        seed: held.seed(),
+        enforced: set(&|at| rows.is_enforced(at)),
+        unit: set(&|at| {
+            compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
+        }),
+        keyed: set(&|at| word(at).is_none()),
+        elsewhere: classes.elsewhere,
+        inline: [0; INLINE],
+        stamps: [0; INLINE],
+        tallies: [0; INLINE],
+    };
+    for (at, row) in compiled.iter().enumerate() {
+        if let Some(word) = word(at) {
+            settings.inline[word] = row.bit;
+            settings.stamps[word] = row.stamp;
+            settings.tallies[word] = row.tally;
+        }
+    }
+    let penalised = set(&|at| compiled[at].penalty.after != 0);
+    let enforced = policy.mode == GlobalMode::Enforce;
+    let refuses = profiles.profiles.iter().any(|profile| {
+        profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
+    });
+    for (flag, on) in [
+        (flag::PREFIXES, !profiles.prefixes.is_empty()),
+        (flag::LIMITS, enforced && refuses),
+        (flag::MONITOR, !enforced),
+        (flag::PENALTIES, penalised & settings.enforced != 0),
+    ] {
+        settings.flags |= if on { flag } else { 0 };
+    }
+    let tables = Tables {
+        settings,
+        rows: compiled,
+        classes: classes.sets,
+        meters: meters.meters,
+        profiles: profiles.profiles,
+        prefixes: profiles.prefixes,
+        destinations: classes.destinations,
+    };
+    Ok((tables, held))
+}
+
+/// What of a policy has a tally of its own: each limit, its further layers, and its candidate.
+///
+/// # Errors
+/// As [`compile`].
+pub fn tallies(policy: &Policy, held: &Held) -> Result<Vec<Tallied>, PolicyError> {
+    let rows = Rows::new(policy)?;
+    Ok(rows
+        .iter()
+        .filter_map(|row| {
+            let place = held.get(&row.identity())?.tally;
+            let limit = row.limit.name.clone();
+            let (layer, candidate) = (row.layer, row.candidate);
+            Some(Tallied { limit, name: row.name(), place, layer, candidate })
+        })
+        .collect())
+}
+
+/// Where the tally of something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tallied {
+    /// The name of its limit.
+    pub limit: String,
+    /// Its own name: that of the limit, or one with what it is of the limit.
+    pub name: String,
+    /// See [`Limit::tally`](limiter_common::limit::Limit::tally).
+    pub place: u32,
+    /// Which layer of its limit it is; that of a candidate is the first one's.
+    pub layer: usize,
+    /// Whether it is the candidate of its limit.
+    pub candidate: bool,
+}
+
+/// The meters met so far, numbered.
+struct Meters {
+    meters: Vec<Meter>,
+    numbers: HashMap<Meter, u32>,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        let none = Meter::default();
+        Self { meters: vec![none], numbers: HashMap::from([(none, 0)]) }
+    }
+}
+
+impl Meters {
+    fn number(&mut self, allowance: Allowance, dearest: u64) -> Result<u32, PolicyError> {
+        let meter = allowance.meter(dearest)?;
+        if let Some(&number) = self.numbers.get(&meter) {
+            return Ok(number);
+        }
+        let number = number(self.meters.len())?;
+        self.meters.push(meter);
+        self.numbers.insert(meter, number);
+        Ok(number)
+    }
+}
+
+/// A number that a binding has room for.
+fn number(count: usize) -> Result<u32, PolicyError> {
+    u32::try_from(count)
+        .ok()
+        .filter(|&number| number < Binding::PROFILES)
+        .ok_or(PolicyError::TooManyProfiles { most: Binding::PROFILES })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,261 @@
+//! What holds for which sources.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ipnet::IpNet;
+use limiter_common::{
+    address::Address,
+    contract::Profile,
+    limit::{COLUMNS, Limit as Compiled},
+};
+
+use super::{
+    super::{
+        error::PolicyError,
+        model::{KeyPart, Listed, OverrideWhom, Policy, Whom},
+        units::quoted,
+    },
+    Context, Held, Meters, number,
+    rows::{Row, Rows},
+};
+
+/// The profiles, and the prefixes that have them.
+pub(super) struct Profiles {
+    pub(super) profiles: Vec<Profile>,
+    pub(super) prefixes: Vec<(u32, Address, u32)>,
+}
+
+/// What is said of a prefix, or holds for it with what is said of those around it.
+#[derive(Clone, Default)]
+struct Said {
+    /// The rows that name it as a source, and that except it, as bits.
+    named: u64,
+    excepted: u64,
+    /// The tenant that it is of, from 1 on.
+    tenant: u32,
+    allowed: u64,
+    denied: u64,
+    blocked: u64,
+    /// The rows with an override for it: the number of the meter, 0 for everything.
+    overrides: Vec<(usize, u32)>,
+}
+
+impl Said {
+    /// What holds for a prefix: what is said of it, within what holds around it.
+    fn within(mut self, outer: &Self) -> Self {
+        self.named |= outer.named;
+        self.excepted |= outer.excepted;
+        self.tenant = if self.tenant == 0 { outer.tenant } else { self.tenant };
+        self.allowed = self.allowed.max(outer.allowed);
+        self.denied = self.denied.max(outer.denied);
+        self.blocked = self.blocked.max(outer.blocked);
+        for inherited in &outer.overrides {
+            if self.overrides.iter().all(|(row, _)| *row != inherited.0) {
+                self.overrides.push(*inherited);
+            }
+        }
+        self
+    }
+}
+
+impl Profiles {
+    pub(super) fn new(
+        policy: &Policy,
+        rows: &Rows<'_>,
+        compiled: &[Compiled],
+        held: &Held,
+        context: &Context,
+        meters: &mut Meters,
+    ) -> Result<Self, PolicyError> {
+        let of_tenants = of_tenants(rows, held, meters)?;
+        let mut interner =
+            Interner { rows, compiled, of_tenants, profiles: Vec::new(), numbers: HashMap::new() };
+        let nothing = Said::default();
+        interner.number(&nothing)?;
+        let mut prefixes = Vec::new();
+        // In their order, a prefix comes right after those that contain it and their other parts: the
+        // ones around the prefix at hand are a stack.
+        let mut around: Vec<(IpNet, Said)> = Vec::new();
+        for (prefix, said) in said(policy, rows, held, context, meters)? {
+            policy.key_prefix.check_source(prefix)?;
+            while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
+            let holds = said.within(around.last().map_or(&nothing, |(_, holds)| holds));
+            let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
+            prefixes.push((bits, prefix.addr().into(), interner.number(&holds)?));
+            around.push((prefix, holds));
+        }
+        Ok(Self { profiles: interner.profiles, prefixes })
+    }
+}
+
+/// What a policy says of each prefix of sources.
+fn said(
+    policy: &Policy,
+    rows: &Rows<'_>,
+    held: &Held,
+    context: &Context,
+    meters: &mut Meters,
+) -> Result<BTreeMap<IpNet, Said>, PolicyError> {
+    let mut said: BTreeMap<IpNet, Said> = BTreeMap::new();
+    for (name, prefixes) in &policy.tenants {
+        for prefix in prefixes {
+            said.entry(*prefix).or_default().tenant = held.tenant(name);
+        }
+    }
+    let mut list = |entries: &[Listed], field: fn(&mut Said) -> &mut u64| {
+        for entry in entries {
+            let until = until(entry.until, context);
+            for prefix in policy.prefixes_of(std::slice::from_ref(&entry.whom))? {
+                let field = field(said.entry(prefix).or_default());
+                *field = until.max(*field);
+            }
+        }
+        Ok::<_, PolicyError>(())
+    };
+    list(&policy.allow, |said| &mut said.allowed)?;
+    list(&policy.deny, |said| &mut said.denied)?;
+    list(&policy.penalties, |said| &mut said.blocked)?;
+    // Many limits may name the same large set, which is gone through once.
+    let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        for whom in &row.limit.matching.sources {
+            asked.entry(whom).or_default()[0] |= 1 << at;
+        }
+        for whom in &row.limit.matching.except_sources {
+            asked.entry(whom).or_default()[1] |= 1 << at;
+        }
+        let by_source = row.key.parts.iter().any(|part| {
+            matches!(
+                part,
+                KeyPart::Source
+                    | KeyPart::SourcePrefix { .. }
+                    | KeyPart::Connection
+                    | KeyPart::Tenant
+            )
+        });
+        for (whom, allowance) in row.overrides() {
+            if !by_source {
+                let limit = row.limit.name.clone();
+                return Err(PolicyError::OverrideOfKey { limit, whom: whom.to_string() });
+            }
+            if let OverrideWhom::Prefix(prefix) = whom {
+                let meter =
+                    allowance.map_or(Ok(0), |allowance| meters.number(allowance, row.dearest()))?;
+                check_whole_keys(policy, row, *prefix)?;
+                said.entry(*prefix).or_default().overrides.push((at, meter));
+            }
+        }
+    }
+    for (whom, [named, excepted]) in asked {
+        for prefix in policy.prefixes_of(std::slice::from_ref(whom))? {
+            let said = said.entry(prefix).or_default();
+            said.named |= named;
+            said.excepted |= excepted;
+        }
+    }
+    Ok(said)
+}
+
+/// Checks that the sources of a prefix share no state with others: an override would change what those
+/// are admitted.
+fn check_whole_keys(policy: &Policy, row: &Row<'_>, prefix: IpNet) -> Result<(), PolicyError> {
+    for part in &row.key.parts {
+        let length = match (part, prefix) {
+            (KeyPart::SourcePrefix { ipv4, .. }, IpNet::V4(_)) => *ipv4,
+            (KeyPart::SourcePrefix { ipv6, .. }, IpNet::V6(_)) => *ipv6,
+            (KeyPart::Source | KeyPart::Connection, _) => policy.key_prefix.length_for(&prefix),
+            _ => continue,
+        };
+        if prefix.prefix_len() > length {
+            return Err(PolicyError::OverrideTooNarrow { prefix, length });
+        }
+        return Ok(());
+    }
+    let (limit, whom) = (row.limit.name.clone(), prefix.to_string());
+    Err(PolicyError::OverrideOfKey { limit, whom })
+}
+
+/// The meters of rows with an override for a tenant, by row and tenant; 0 for everything.
+fn of_tenants(
+    rows: &Rows<'_>,
+    held: &Held,
+    meters: &mut Meters,
+) -> Result<HashMap<(usize, u32), u32>, PolicyError> {
+    let mut found = HashMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        for (whom, allowance) in row.overrides() {
+            let OverrideWhom::Tenant(name) = whom else { continue };
+            let tenant = held.tenant(name);
+            if tenant == 0 {
+                return Err(PolicyError::Undefined { what: "tenant", name: quoted(name) });
+            }
+            let meter =
+                allowance.map_or(Ok(0), |allowance| meters.number(allowance, row.dearest()))?;
+            found.insert((at, tenant), meter);
+        }
+    }
+    Ok(found)
+}
+
+/// A time of the document as one of the datapath; 0 if it has passed.
+fn until(unix: Option<u64>, context: &Context) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    match unix {
+        None => u64::MAX,
+        Some(unix) if unix <= context.unix => 0,
+        Some(unix) => {
+            context.monotonic.saturating_add((unix - context.unix).saturating_mul(SECOND))
+        }
+    }
+}
+
+/// The profiles met so far, numbered.
+struct Interner<'a> {
+    rows: &'a Rows<'a>,
+    compiled: &'a [Compiled],
+    of_tenants: HashMap<(usize, u32), u32>,
+    profiles: Vec<Profile>,
+    numbers: HashMap<Profile, u32>,
+}
+
+impl Interner<'_> {
+    fn number(&mut self, holds: &Said) -> Result<u32, PolicyError> {
+        let profile = self.profile(holds);
+        if let Some(&number) = self.numbers.get(&profile) {
+            return Ok(number);
+        }
+        let number = number(self.profiles.len())?;
+        self.profiles.push(profile);
+        self.numbers.insert(profile, number);
+        Ok(number)
+    }
+
+    fn profile(&self, holds: &Said) -> Profile {
+        let Said { allowed, denied, blocked, tenant, .. } = *holds;
+        let listed = u32::from(allowed | denied | blocked != 0);
+        let mut profile =
+            Profile { limits: 0, meters: [0; COLUMNS], allowed, denied, blocked, tenant, listed };
+        for (at, (row, compiled)) in self.rows.iter().zip(self.compiled).enumerate() {
+            let named = row.limit.matching.sources.is_empty() || holds.named & compiled.bit != 0;
+            let nobodys = tenant == 0 && row.key.parts.contains(&KeyPart::Tenant);
+            if !named || nobodys || holds.excepted & compiled.bit != 0 {
+                continue;
+            }
+            let own = holds.overrides.iter().find(|(row, _)| *row == at).map(|(_, meter)| *meter);
+            let meter = own
+                .or_else(|| self.of_tenants.get(&(at, tenant)).copied())
+                .unwrap_or(compiled.meter);
+            if meter == 0 {
+                continue;
+            }
+            profile.limits |= compiled.bit;
+            if let Some(column) = profile.meters.get_mut(compiled.column as usize) {
+                *column = meter;
+            }
+        }
+        profile
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+use limiter_common::contract::flag;
+
+use super::{
+    super::{
+        super::model::Whom,
+        Held, compile,
+        tests::{looked_up, prefix},
+    },
+    *,
+};
+
+#[test]
+fn lists_hold_until_their_time_and_within_each_other() {
+    const SECOND: u64 = 1_000_000_000;
+    let context = Context { unix: 1_000, monotonic: 50 * SECOND, interfaces: Vec::new() };
+    let listed = |text: &str, until| Listed { whom: Whom::Prefix(prefix(text)), until };
+    let set = Listed { whom: Whom::Set("cdn".to_owned()), until: None };
+    let policy = Policy {
+        sets: [("cdn".to_owned(), vec![prefix("192.0.2.0/24"), prefix("2001:db8::/32")])].into(),
+        allow: vec![set],
+        deny: vec![listed("10.0.0.0/8", Some(1_010)), listed("10.1.0.0/16", Some(1_005))],
+        penalties: vec![listed("10.1.2.0/24", Some(2_000)), listed("203.0.113.0/24", Some(1_000))],
+        ..Policy::default()
+    };
+    let (tables, _) = compile(&policy, &Held::default(), &context).unwrap();
+    assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS);
+    let times = |address: &str| {
+        let Profile { allowed, denied, blocked, listed, .. } =
+            *looked_up(&tables, address.parse().unwrap());
+        assert_eq!(listed != 0, allowed | denied | blocked != 0, "{address}");
+        [allowed, denied, blocked]
+    };
+    assert_eq!(times("192.0.2.200"), [u64::MAX, 0, 0]);
+    assert_eq!(times("2001:db8:7::1"), [u64::MAX, 0, 0]);
+    assert_eq!(times("10.200.0.1"), [0, 60 * SECOND, 0]);
+    assert_eq!(times("10.1.200.1"), [0, 60 * SECOND, 0], "the longer time around it holds");
+    assert_eq!(times("10.1.2.3"), [0, 60 * SECOND, 1_050 * SECOND]);
+    assert_eq!(times("203.0.113.7"), [0, 0, 0], "its time has come");
+    assert_eq!(times("198.51.100.1"), [0, 0, 0]);
+}

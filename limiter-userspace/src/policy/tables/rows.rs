@@ -1,0 +1,277 @@
+//! The rows of a policy: each layer and each candidate of a limit, narrow before wide.
+
+use limiter_common::{
+    address::Mask,
+    limit::{COLUMNS, INLINE, Key as Parts, LIMITS, Limit as Compiled, Sort},
+    meter::Meter,
+    penalty::Penalty,
+};
+
+use super::{
+    super::{
+        error::PolicyError,
+        model::{
+            Allowance, Costs, Count, Key, KeyPart, KeyPrefix, Limit, Mode, Override, OverrideWhom,
+            PacketKind, Policy,
+        },
+    },
+    Meters,
+    held::{Held, Identity},
+};
+
+/// The rows of a policy, in the order of their bits.
+pub(super) struct Rows<'a> {
+    rows: Vec<Row<'a>>,
+}
+
+/// A layer or the candidate of a limit.
+pub(super) struct Row<'a> {
+    pub(super) limit: &'a Limit,
+    /// Which layer; that of a candidate is the first one's.
+    pub(super) layer: usize,
+    pub(super) candidate: bool,
+    pub(super) key: &'a Key,
+    /// What it admits to those without an override; `None` for everything.
+    pub(super) allowance: Option<Allowance>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(policy: &'a Policy) -> Result<Self, PolicyError> {
+        let mut rows = Vec::new();
+        for limit in policy.limits.iter().filter(|limit| limit.mode != Mode::Off) {
+            let shape = limit.overrides.iter().find_map(|it| Some(it.layers.as_ref()?.len()));
+            let layers = limit.layers.len().max(shape.unwrap_or(0));
+            for layer in 0..layers {
+                let own = limit.layers.get(layer);
+                let key = own.and_then(|own| own.key.as_ref()).unwrap_or(&limit.key);
+                let allowance = own.map(|own| own.allowance);
+                rows.push(Row { limit, layer, candidate: false, key, allowance });
+            }
+            if limit.candidate.is_some() {
+                let (key, allowance) = (&limit.key, limit.candidate);
+                rows.push(Row { limit, layer: 0, candidate: true, key, allowance });
+            }
+            for entry in &limit.overrides {
+                let fits = entry.layers.as_ref().is_none_or(|own| own.len() == layers);
+                if !fits {
+                    let (limit, whom) = (limit.name.clone(), entry.whom.to_string());
+                    return Err(PolicyError::OverrideShape { limit, whom });
+                }
+            }
+        }
+        if rows.len() > LIMITS as usize {
+            return Err(PolicyError::TooManyLimits { needed: rows.len() });
+        }
+        // A candidate sees what its live limit would refuse.
+        rows.sort_by_key(|row| {
+            let conditions = std::cmp::Reverse(row.limit.conditions());
+            (width(row.key, policy.key_prefix), conditions, !row.candidate)
+        });
+        Ok(Self { rows })
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter()
+    }
+
+    pub(super) fn identity(&self, at: usize) -> Identity {
+        self.rows[at].identity()
+    }
+
+    pub(super) fn is_enforced(&self, at: usize) -> bool {
+        let row = &self.rows[at];
+        row.limit.mode == Mode::Enforce && !row.candidate
+    }
+
+    /// The rows as the datapath has them.
+    pub(super) fn compile(
+        &self,
+        policy: &Policy,
+        held: &Held,
+        meters: &mut Meters,
+    ) -> Result<Vec<Compiled>, PolicyError> {
+        let mut columns = INLINE..COLUMNS;
+        let mut compiled = Vec::with_capacity(self.rows.len());
+        for (at, row) in self.rows.iter().enumerate() {
+            let Some(place) = held.get(&row.identity()) else { continue };
+            let column = match place.word {
+                Some(word) => word,
+                None if row.overrides().next().is_none() => COLUMNS,
+                None => columns
+                    .next()
+                    .ok_or_else(|| PolicyError::TooManyColumns { limit: row.limit.name.clone() })?,
+            };
+            let meter = match row.allowance {
+                Some(allowance) => meters.number(allowance, row.dearest())?,
+                None => 0,
+            };
+            let (key, mask) = parts(row.key, policy.key_prefix);
+            compiled.push(Compiled {
+                bit: 1 << at,
+                costs: costs(&row.limit.count),
+                mask,
+                key,
+                stamp: place.stamp,
+                tally: place.tally,
+                meter,
+                column: column as u32,
+                bytes: u32::from(row.limit.count == Count::Bytes),
+                kind: row.kind(),
+                penalty: if row.candidate { Penalty::default() } else { penalty(row.limit) },
+            });
+        }
+        Ok(compiled)
+    }
+}
+
+impl<'a> Row<'a> {
+    /// What makes it the same under another policy: another key, count or kind of algorithm begins
+    /// anew.
+    pub(super) fn identity(&self) -> Identity {
+        let Limit { name, count, .. } = self.limit;
+        let what = if self.candidate { "candidate".to_owned() } else { self.layer.to_string() };
+        let algorithm = match self.example() {
+            Some(allowance) if allowance.is_bucket() => "bucket",
+            Some(allowance) => allowance.algorithm(),
+            None => "bucket",
+        };
+        let count = match count {
+            Count::Bytes => "bytes",
+            _ => "packets",
+        };
+        let key: Vec<String> = self.key.parts.iter().map(|part| format!("{part:?}")).collect();
+        Identity {
+            name: format!("{name}/{what}/{}/{algorithm}/{count}", key.join("+")),
+            inline: self.key.parts == [KeyPart::Source] && algorithm == "bucket",
+        }
+    }
+
+    /// The kind of its meters.
+    fn kind(&self) -> u32 {
+        let kind = match self.example() {
+            Some(Allowance::FixedWindow { .. }) => Meter::FIXED,
+            Some(Allowance::SlidingWindow { .. }) => Meter::SLIDING,
+            Some(Allowance::SlidingLog { .. }) => Meter::LOG,
+            Some(Allowance::Concurrent { .. }) => Meter::LEASES,
+            _ => Meter::BUCKET,
+        };
+        kind as u32
+    }
+
+    /// Whether it counts open connections, which only TCP tells of.
+    pub(super) fn is_of_connections(&self) -> bool {
+        matches!(self.example(), Some(Allowance::Concurrent { .. }))
+    }
+
+    /// What it admits to somebody.
+    fn example(&self) -> Option<Allowance> {
+        self.allowance.or_else(|| self.overrides().find_map(|(_, allowance)| allowance))
+    }
+
+    /// What it admits to whom instead; `None` for everything. A candidate has no overrides.
+    pub(super) fn overrides(&self) -> impl Iterator<Item = (&'a OverrideWhom, Option<Allowance>)> {
+        let (layer, none) = (self.layer, self.candidate);
+        let of = move |entry: &'a Override| {
+            let allowance = entry.layers.as_ref().and_then(|layers| layers.get(layer).copied());
+            (&entry.whom, allowance)
+        };
+        self.limit.overrides.iter().filter(move |_| !none).map(of)
+    }
+
+    /// The most that a packet costs.
+    pub(super) fn dearest(&self) -> u64 {
+        match &self.limit.count {
+            Count::Bytes => Compiled::LONGEST,
+            count => u64::from(costs(count).into_iter().max().unwrap_or(1)),
+        }
+    }
+
+    /// What it is called in messages.
+    pub(super) fn name(&self) -> String {
+        if self.candidate {
+            self.limit.name_of_candidate()
+        } else {
+            self.limit.name_of_layer(self.layer)
+        }
+    }
+}
+
+/// How wide a key is: what is narrow is asked before what is wide.
+fn width(key: &Key, prefix: KeyPrefix) -> u32 {
+    // /128 before /64, which is before /0.
+    let of_prefix = |prefix: KeyPrefix| {
+        let [ipv4, ipv6] = [prefix.ipv4, prefix.ipv6].map(u32::from);
+        100 + (32 - ipv4.min(32)) + (128 - ipv6.min(128))
+    };
+    let wide = |part: &KeyPart| match part {
+        KeyPart::Connection => 0,
+        KeyPart::Source => of_prefix(prefix),
+        KeyPart::SourcePrefix { ipv4, ipv6 } => of_prefix(KeyPrefix { ipv4: *ipv4, ipv6: *ipv6 }),
+        KeyPart::Tenant => 300,
+        KeyPart::Destination => 400,
+        KeyPart::DestinationPort => 500,
+        KeyPart::Interface => 600,
+    };
+    // Of a pair, the narrow part and that it is one count.
+    match key.parts.iter().map(wide).min() {
+        Some(narrowest) if key.parts.len() > 1 => narrowest.saturating_sub(50),
+        Some(narrowest) => narrowest,
+        None => 1000,
+    }
+}
+
+fn parts(key: &Key, prefix: KeyPrefix) -> (Parts, Mask) {
+    let mut bits = 0;
+    let mut mask = Mask::new(prefix.ipv4, prefix.ipv6);
+    for part in &key.parts {
+        bits |= match part {
+            KeyPart::Source => Parts::SOURCE,
+            KeyPart::SourcePrefix { ipv4, ipv6 } => {
+                mask = Mask::new(*ipv4, *ipv6);
+                Parts::SOURCE
+            }
+            KeyPart::Destination => Parts::DESTINATION,
+            KeyPart::DestinationPort => Parts::PORT,
+            KeyPart::Connection => {
+                mask = Mask::new(32, 128);
+                Parts::CONNECTION
+            }
+            KeyPart::Tenant => Parts::TENANT,
+            KeyPart::Interface => Parts::INTERFACE,
+        };
+    }
+    (Parts(bits), mask)
+}
+
+/// What packets cost, by their sort.
+fn costs(count: &Count) -> [u32; Sort::COUNT] {
+    let Count::Weighted(Costs { default, by_kind }) = count else { return [1; Sort::COUNT] };
+    std::array::from_fn(|sort| {
+        let fits = |kind: &PacketKind| {
+            let transport = sort as u32 & !Sort::FRAGMENT;
+            match kind {
+                PacketKind::Fragment => sort as u32 & Sort::FRAGMENT != 0,
+                PacketKind::Syn => transport == Sort::SYN,
+                PacketKind::Icmp => transport == Sort::ICMP,
+                PacketKind::Tcp => transport == Sort::TCP || transport == Sort::SYN,
+                PacketKind::Udp => transport == Sort::UDP,
+            }
+        };
+        let cost = by_kind.iter().find(|(kind, _)| fits(kind)).map_or(*default, |(_, cost)| *cost);
+        u32::from(cost).max(1)
+    })
+}
+
+fn penalty(limit: &Limit) -> Penalty {
+    let Some(penalty) = &limit.penalty else { return Penalty::default() };
+    let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
+    Penalty {
+        after: bounded(penalty.after),
+        block: bounded(penalty.block),
+        most: bounded(penalty.max.max(penalty.block)),
+        backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
+    }
+}
+
+#[cfg(test)]
+mod tests;

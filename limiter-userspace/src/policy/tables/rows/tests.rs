@@ -1,0 +1,109 @@
+use limiter_common::{meter::Meter, rate::Rate};
+
+use super::{
+    super::{
+        Context, compile,
+        tests::{bucket, compiled, prefix},
+    },
+    *,
+};
+use crate::policy::{
+    Builtin,
+    model::{Layer, Listed, Whom},
+};
+
+#[test]
+fn what_is_narrow_is_asked_before_what_is_wide() {
+    let mut policy = Policy::default();
+    let keys = [
+        vec![],
+        vec![KeyPart::Destination],
+        vec![KeyPart::Source],
+        vec![KeyPart::SourcePrefix { ipv4: 24, ipv6: 64 }],
+        vec![KeyPart::Connection],
+        vec![KeyPart::Source, KeyPart::Destination],
+        vec![KeyPart::Interface],
+        vec![KeyPart::SourcePrefix { ipv4: 16, ipv6: 48 }],
+    ];
+    for (number, parts) in keys.into_iter().enumerate() {
+        let mut limit = Builtin::Source.limit();
+        limit.name = format!("limit{number}");
+        limit.key = Key { parts };
+        limit.layers = vec![Layer { allowance: bucket(1 + number as u64).into(), key: None }];
+        policy.limits.push(limit);
+    }
+    let tables = compiled(&policy);
+    let meters = tables.rows.iter().map(|row| tables.meters[row.meter as usize]);
+    let meter = |packets: u64| Meter::bucket(Rate::per_second(packets).bucket(packets, 1).unwrap());
+    let narrow_first = [4, 5, 2, 3, 7, 1, 6, 0].map(|number| meter(1 + number));
+    assert_eq!(meters.collect::<Vec<_>>(), narrow_first);
+    let bits: Vec<_> = tables.rows.iter().map(|row| row.bit).collect();
+    assert_eq!(bits, [1, 2, 4, 8, 16, 32, 64, 128]);
+    assert_eq!(tables.settings.inline, [4, 0, 0, 0], "only the source itself is at hand");
+    assert_eq!(tables.settings.keyed, 0xff & !4);
+    let columns: Vec<_> = tables.rows.iter().map(|row| row.column as usize).collect();
+    assert_eq!(columns[2], 0);
+    assert!(columns.iter().filter(|column| **column == COLUMNS).count() == 7, "{columns:?}");
+}
+
+#[test]
+fn an_unchecked_policy_is_checked() {
+    let mut limited = Policy::default();
+    limited.set_default(Builtin::Syn, bucket(1)).unwrap();
+    let with = |change: &dyn Fn(&mut Policy)| {
+        let mut policy = limited.clone();
+        change(&mut policy);
+        compile(&policy, &Held::default(), &Context::default()).unwrap_err().to_string()
+    };
+    let whom = |text: &str| OverrideWhom::Prefix(prefix(text));
+    let an_override = |text: &str, layers| Override { whom: whom(text), layers };
+    let one = Some(vec![bucket(1).into()]);
+    let nothing = Allowance::TokenBucket { rate: Rate::per_second(1), burst: 0 };
+    for (error, expected) in [
+        (
+            with(&|policy| {
+                policy.limits[0].overrides = vec![an_override("10.0.0.1/8", one.clone())];
+            }),
+            "prefix \"10.0.0.1/8\" has host bits set",
+        ),
+        (
+            with(&|policy| {
+                policy.limits[0].overrides = vec![an_override("2001:db8::/65", one.clone())];
+            }),
+            "sources are counted per /64, and 2001:db8::/65 is narrower",
+        ),
+        (
+            with(&|policy| {
+                policy.limits[0].overrides = vec![an_override("10.0.0.0/8", Some(vec![]))];
+            }),
+            "the override of limit syn for 10.0.0.0/8 does not fit its layers",
+        ),
+        (
+            with(&|policy| {
+                policy.limits[0].layers[0].allowance = nothing;
+            }),
+            "a burst of 0 packets admits nothing",
+        ),
+        (
+            with(&|policy| {
+                policy.key_prefix.ipv6 = 129;
+            }),
+            "sources of IPv6 cannot be counted per /129: addresses have 128 bits",
+        ),
+        (
+            with(&|policy| {
+                let whom = Whom::Set("bots\u{1b}".to_owned());
+                policy.deny = vec![Listed { whom, until: None }];
+            }),
+            "set \"bots\\u{1b}\" is used, but not defined",
+        ),
+        (
+            with(&|policy| {
+                policy.limits = vec![policy.limits[0].clone(); 65];
+            }),
+            "the policy needs 65 limits, with each layer and candidate as one; 64 are the most",
+        ),
+    ] {
+        assert_eq!(error, expected);
+    }
+}

@@ -1,0 +1,67 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::watch::screen::example;
+
+/// The view after readings at these seconds.
+fn view(seconds: &[u64]) -> View {
+    let start = Instant::now();
+    let first = example::reading(start, Duration::ZERO, true);
+    let mut view = View::new(first, Duration::from_secs(1), false);
+    for second in seconds.iter().copied().map(Duration::from_secs) {
+        view.update(example::reading(start + second, second, true));
+    }
+    view
+}
+
+fn printed(views: &[View]) -> String {
+    let mut written = Vec::new();
+    let mut output = Output::new(&mut written, false, false);
+    let mut lines = Lines::default();
+    for (view, second) in views.iter().zip(1_700_000_000..) {
+        lines.print(&mut output, view, UNIX_EPOCH + Duration::from_secs(second)).unwrap();
+    }
+    drop(output);
+    String::from_utf8(written).unwrap()
+}
+
+#[test]
+fn a_line_says_what_happened_and_which_limit_refused_most() {
+    assert_eq!(
+        printed(&[view(&[5]), view(&[5, 6])]),
+        "\
+TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  TOP EXCEEDED LIMIT    TOP DROPPED SOURCE
+2023-11-14T22:13:20Z      48.0k       455k    161Mbit/s    218Mbit/s  source 454k/s         203.0.113.1 114k/s
+2023-11-14T22:13:21Z      48.0k      1.45M    161Mbit/s    694Mbit/s  source 1.44M/s        203.0.113.1 361k/s
+"
+    );
+}
+
+#[test]
+fn where_nothing_happened_no_limit_and_no_source_is_named() {
+    let start = Instant::now();
+    let second = Duration::from_secs(1);
+    let mut view = View::new(example::reading(start, second, true), second, false);
+    view.update(example::reading(start + second, second, true));
+    assert_eq!(
+        printed(&[view]),
+        "\
+TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  TOP EXCEEDED LIMIT    TOP DROPPED SOURCE
+2023-11-14T22:13:20Z          0          0       0bit/s       0bit/s  -                     -
+"
+    );
+}
+
+#[test]
+fn the_limit_that_refuses_most_is_named() {
+    let flow = |packets| Flow { packets, ..Flow::default() };
+    let limit = |name: &str, exceed| LimitRate {
+        name: name.to_owned(),
+        conform: flow(1e9),
+        exceed: flow(exceed),
+    };
+    assert_eq!(most_exceeded(&[]), "-");
+    assert_eq!(most_exceeded(&[limit("a", 0.0), limit("b", 0.0)]), "-");
+    let limits = [limit("a", 3.0), limit("b", 1_250.0), limit("c", 0.5)];
+    assert_eq!(most_exceeded(&limits), "b 1.25k/s");
+}

@@ -1,0 +1,181 @@
+//! One file for each thing that a document may say, and for each that it may not, beside which is
+//! the exact message. `LIMITER_WRITE_FIXTURES=1` writes the messages anew, to be read in the
+//! difference.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use limiter_userspace::policy::{
+    model::Policy,
+    spec::{Faults, SET_BYTES, parse, read, read_file, schema, to_yaml},
+};
+
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/policy").join(name)
+}
+
+pub(crate) fn documents(kind: &str) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder(kind)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect();
+    files.sort();
+    assert!(files.len() >= if kind == "valid" { 15 } else { 50 });
+    files
+}
+
+/// As from the folder of the document, so that messages do not depend on where the tests run.
+fn parsed(path: &Path) -> Result<Policy, Faults> {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let folder = path.parent().unwrap();
+    let text = fs::read(path).unwrap();
+    parse(name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+}
+
+#[test]
+fn valid_documents_are_read_and_written_back() {
+    for path in documents("valid") {
+        let policy = read(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(parsed(&path).unwrap(), policy);
+        let written = to_yaml(&policy);
+        let again = parse("written", written.as_bytes(), &mut |_| unreachable!());
+        let again = again.unwrap_or_else(|faults| panic!("{faults}\n{written}"));
+        assert_eq!(again, policy, "{written}");
+        assert_eq!(to_yaml(&again), written);
+        let stored = serde_json::to_string(&policy).unwrap();
+        assert_eq!(serde_json::from_str::<Policy>(&stored).unwrap(), policy);
+    }
+}
+
+#[test]
+fn invalid_documents_are_refused_with_a_message() {
+    let write = env::var_os("LIMITER_WRITE_FIXTURES").is_some();
+    let mut wrong = Vec::new();
+    for path in documents("invalid") {
+        let Err(faults) = parsed(&path) else { panic!("{} is taken", path.display()) };
+        let message = format!("{faults}\n");
+        let beside = path.with_extension("err");
+        if write {
+            fs::write(&beside, &message).unwrap();
+        }
+        let expected = fs::read_to_string(&beside).unwrap_or_default();
+        if message != expected {
+            wrong.push(format!("{}:\n{message}instead of\n{expected}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_schema_takes_the_valid_documents() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    for path in documents("valid") {
+        let document = json(&fs::read_to_string(&path).unwrap());
+        let errors: Vec<_> = validator
+            .iter_errors(&document)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{}: {}", path.display(), errors.join("\n"));
+    }
+    for wrong in ["version: 2", "version: 1\nlimit: []", "version: 1\nmode: on", "mode: monitor"] {
+        assert!(!validator.is_valid(&json(wrong)), "{wrong}");
+    }
+}
+
+/// Every key of the schema is in a document that is read, and in one of these the writer writes
+/// it: so a key that one of the reader, the writer and the schema forgets is noticed.
+#[test]
+fn no_key_is_forgotten() {
+    let mut known = BTreeSet::new();
+    keys_of_schema(&schema(), "", &mut known);
+    let mut used = BTreeSet::new();
+    for path in documents("valid") {
+        keys_of_document(&json(&fs::read_to_string(&path).unwrap()), &schema(), "", &mut used);
+    }
+    let unused: Vec<_> = known.difference(&used).collect();
+    assert!(known.len() > 100 && unused.is_empty(), "{unused:?}");
+}
+
+fn keys_of_schema(schema: &serde_json::Value, path: &str, found: &mut BTreeSet<String>) {
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        found.insert(path.clone());
+        keys_of_schema(schema, &path, found);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(schema) = schema.get(inner) {
+            keys_of_schema(schema, path, found);
+        }
+    }
+    for schema in schema["anyOf"].as_array().into_iter().flatten() {
+        keys_of_schema(schema, path, found);
+    }
+}
+
+fn keys_of_document(
+    document: &serde_json::Value,
+    schema: &serde_json::Value,
+    path: &str,
+    found: &mut BTreeSet<String>,
+) {
+    for schema in schema["anyOf"].as_array().into_iter().flatten() {
+        keys_of_document(document, schema, path, found);
+    }
+    for item in document.as_array().into_iter().flatten() {
+        keys_of_document(item, &schema["items"], path, found);
+    }
+    for (key, value) in document.as_object().into_iter().flatten() {
+        match schema["properties"].get(key) {
+            Some(schema) => {
+                let path = format!("{path}.{key}");
+                found.insert(path.clone());
+                keys_of_document(value, schema, &path, found);
+            }
+            None => keys_of_document(value, &schema["additionalProperties"], path, found),
+        }
+    }
+}
+
+/// A document as JSON, by the rules of YAML for what has no quotes.
+fn json(text: &str) -> serde_json::Value {
+    use granit_parser::{Event, Parser, ScalarStyle};
+    use serde_json::{Map, Value};
+
+    fn node<'t>(event: Event<'t>, rest: &mut impl Iterator<Item = Event<'t>>) -> Value {
+        match event {
+            Event::Scalar(text, ScalarStyle::Plain, ..) => {
+                serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.into()))
+            }
+            Event::Scalar(text, ..) => Value::String(text.into()),
+            Event::SequenceStart(..) => {
+                let mut items = Vec::new();
+                loop {
+                    match rest.next().unwrap() {
+                        Event::SequenceEnd => return Value::Array(items),
+                        event => items.push(node(event, rest)),
+                    }
+                }
+            }
+            _ => {
+                let mut pairs = Map::new();
+                loop {
+                    match rest.next().unwrap() {
+                        Event::MappingEnd => return Value::Object(pairs),
+                        event => {
+                            let Event::Scalar(key, ..) = event else { panic!("a key") };
+                            let value = rest.next().unwrap();
+                            pairs.insert(key.into(), node(value, rest));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let mut events = Parser::new_from_str(text)
+        .map(|event| event.unwrap().0)
+        .filter(|event| !matches!(event, Event::StreamStart | Event::DocumentStart(..)));
+    let first = events.next().unwrap();
+    node(first, &mut events)
+}

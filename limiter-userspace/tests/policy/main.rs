@@ -1,0 +1,8 @@
+//! The policy document: fixtures, and what no document may do.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod fixtures;
+mod generated;
+mod hostile;
+mod meaning;

@@ -1,0 +1,197 @@
+//! One source and one of its connections, with limits in two places as the kernel half has them.
+
+use std::cell::Cell;
+
+use limiter_common::{
+    meter::Meter,
+    plan::{self, Bill, Group},
+    policer::{Look, Policer as _},
+    word::Word,
+};
+
+/// Limits of a packet. The bit of each is that of its place, so the first is the narrowest.
+pub(super) const PLACES: usize = 4;
+/// All of them, as bits.
+pub(super) const ALL: u64 = 0b1111;
+
+/// Their places: a connection has state of its own, which is made on demand.
+pub(super) const CONNECTION: usize = 0;
+pub(super) const SYN: usize = 1;
+pub(super) const SOURCE: usize = 2;
+pub(super) const TOTAL: usize = 3;
+
+/// The parts that they are in: those in the entry of the source are looked at first, and charged last.
+const INLINE: &[usize] = &[SOURCE, SYN];
+const KEYED: &[usize] = &[CONNECTION, TOTAL];
+/// The order in which they are looked at.
+pub(super) const ORDER: [usize; PLACES] = [SOURCE, SYN, CONNECTION, TOTAL];
+
+/// What happens to a word at the moment when a packet is charged to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Race {
+    /// Nothing.
+    None,
+    /// Another CPU takes all that is left.
+    Drain(u64),
+    /// Other CPUs move it again and again.
+    Busy,
+    /// The entry is bound to another policy.
+    Rebind,
+}
+
+/// A word, shared with the test that looks at it.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    word: &'a Cell<u64>,
+    race: &'a Cell<Race>,
+    bound: &'a Cell<bool>,
+}
+
+impl Word for Shared<'_> {
+    fn load(&self) -> u64 {
+        self.word.get()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        match self.race.get() {
+            Race::None => {}
+            Race::Drain(empty) => {
+                self.word.set(empty);
+                self.race.set(Race::None);
+            }
+            Race::Busy => self.word.set(self.word.get().wrapping_sub(1)),
+            Race::Rebind => {
+                self.word.set(self.word.get().wrapping_add(1 << 40));
+                self.bound.set(false);
+            }
+        }
+        let found = self.word.get();
+        if found == current {
+            self.word.set(new);
+        }
+        found
+    }
+
+    fn bound(&self) -> bool {
+        self.bound.get()
+    }
+}
+
+/// The words of one source and of one of its connections.
+pub(super) struct Words {
+    pub(super) words: [Cell<u64>; PLACES],
+    pub(super) races: [Cell<Race>; PLACES],
+    bound: Cell<bool>,
+    /// Whether the connection has an entry; creating it may fail.
+    pub(super) exists: Cell<bool>,
+    pub(super) room: bool,
+}
+
+impl Words {
+    pub(super) fn new(policy: &Policy, now: u64) -> Self {
+        let fresh = |meter: Option<Meter>| meter.map_or(0, |meter| meter.fresh(now));
+        Self {
+            words: policy.meters.map(|meter| Cell::new(fresh(meter))),
+            races: [const { Cell::new(Race::None) }; PLACES],
+            bound: Cell::new(true),
+            exists: Cell::new(true),
+            room: true,
+        }
+    }
+
+    pub(super) fn values(&self) -> [u64; PLACES] {
+        self.words.each_ref().map(Cell::get)
+    }
+}
+
+/// What limits admit, what a packet costs by each, and which are enforced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    pub(super) meters: [Option<Meter>; PLACES],
+    pub(super) costs: [u64; PLACES],
+    pub(super) enforced: u64,
+}
+
+impl Policy {
+    pub(super) fn new(meters: [Option<Meter>; PLACES], costs: [u64; PLACES]) -> Self {
+        Self { meters, costs, enforced: ALL }
+    }
+
+    /// Decides about a packet, as the kernel half does: look at one part, look at the other, charge
+    /// the other, charge the one.
+    pub(super) fn decide(&self, words: &Words, applies: u64, now: u64) -> Bill {
+        let bill = Bill { applies, enforced: self.enforced, ..Bill::default() };
+        let looks = [Look::NONE; PLACES];
+        let mut packet = Packet { policy: self, words, now, part: &[], bill, looks };
+        for part in [INLINE, KEYED] {
+            packet.part = part;
+            plan::look(&mut packet, now);
+        }
+        if packet.bill.refused != 0 {
+            return packet.bill;
+        }
+        for part in [KEYED, INLINE] {
+            packet.part = part;
+            plan::charge(&mut packet, now);
+        }
+        if packet.bill.refused != 0 {
+            for part in [INLINE, KEYED] {
+                packet.part = part;
+                plan::refund(&mut packet, now);
+            }
+        }
+        packet.bill
+    }
+}
+
+/// A packet, and the part of its limits that it is at.
+struct Packet<'a> {
+    policy: &'a Policy,
+    words: &'a Words,
+    now: u64,
+    part: &'static [usize],
+    bill: Bill,
+    looks: [Look; PLACES],
+}
+
+impl<'a> Group for Packet<'a> {
+    type Word = Shared<'a>;
+    type Policer = Meter;
+    const LEN: usize = 2;
+
+    fn bill(&mut self) -> &mut Bill {
+        &mut self.bill
+    }
+
+    fn look(&mut self, place: usize) -> &mut Look {
+        &mut self.looks[self.part[place]]
+    }
+
+    fn bit(&self, place: usize) -> u64 {
+        let place = self.part[place];
+        self.policy.meters[place].map_or(0, |_| 1 << place)
+    }
+
+    fn policer(&self, place: usize) -> Option<(&Meter, u64)> {
+        let place = self.part[place];
+        Some((self.policy.meters[place].as_ref()?, self.policy.costs[place]))
+    }
+
+    fn find(&mut self, place: usize) -> Option<Shared<'a>> {
+        let (place, words) = (self.part[place], self.words);
+        (place != CONNECTION || words.exists.get()).then(|| Shared {
+            word: &words.words[place],
+            race: &words.races[place],
+            bound: &words.bound,
+        })
+    }
+
+    fn create(&mut self, place: usize) -> Option<Shared<'a>> {
+        assert_eq!(self.part[place], CONNECTION, "only a connection is created on demand");
+        assert!(!self.words.exists.get(), "created twice");
+        self.words.exists.set(self.words.room);
+        let meter = self.policy.meters[CONNECTION]?;
+        self.words.words[CONNECTION].set(meter.fresh(self.now));
+        self.find(place)
+    }
+}

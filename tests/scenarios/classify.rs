@@ -1,0 +1,186 @@
+//! Which limits a packet is about: the tables of a policy, as the datapath looks them up, against the
+//! policy itself, read as it is written.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod naive;
+mod policies;
+
+use std::collections::BTreeMap;
+
+use limiter_common::{
+    address::Address,
+    class::{Sets, classify},
+    contract::INTERFACES,
+    limit::{INLINE, KEYED},
+    packet::{Packet, parse},
+};
+use limiter_tests::{
+    packet::kinds,
+    random::{self, Run},
+    reference::reference,
+};
+use limiter_userspace::policy::{
+    Context, Held, Policy, PolicyError, Tables, compile,
+    model::{KeyPart, Match},
+    tallies,
+};
+
+use self::{
+    naive::Facts,
+    policies::{any_policy, limit},
+};
+use super::parser::mutation::{Random, mutate};
+
+/// Where random policies start, unless the environment variable says otherwise.
+const SEED: u64 = 0x636c_6173_7369_6679;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// The tables, as the datapath has them.
+struct Looked<'a> {
+    tables: &'a Tables,
+    sets: BTreeMap<u32, &'a [u64]>,
+}
+
+impl<'a> Looked<'a> {
+    fn new(tables: &'a Tables) -> Self {
+        let sets = tables.classes.iter().map(|(first, sets)| (*first, sets.as_slice())).collect();
+        Self { tables, sets }
+    }
+}
+
+impl Sets for Looked<'_> {
+    fn at(&self, place: u32) -> u64 {
+        let (first, sets) = self.sets.range(..=place).next_back().unwrap();
+        sets[(place - first) as usize]
+    }
+
+    fn destination(&self, packet: &Packet) -> u64 {
+        let address = Address { family: packet.source.family, words: packet.destination };
+        let longest = self
+            .tables
+            .destinations
+            .iter()
+            .filter(|(bits, prefix, _)| shares(&address, prefix, *bits))
+            .max_by_key(|(bits, ..)| *bits);
+        longest.map_or(self.tables.settings.elsewhere, |(.., limits)| *limits)
+    }
+}
+
+/// Whether two addresses have the same first bits, those of the family included.
+fn shares(one: &Address, other: &Address, bits: u32) -> bool {
+    let [one, other] = [one, other].map(|address| {
+        let [a, b, c, d] = address.words.map(|word| u128::from(u32::from_be(word)));
+        (address.family, a << 96 | b << 64 | c << 32 | d)
+    });
+    let rest = 128 - (bits - Address::FAMILY_BITS);
+    one.0 == other.0 && (one.1 ^ other.1).checked_shr(rest).unwrap_or(0) == 0
+}
+
+fn context() -> Context {
+    let interfaces = vec![(0, "eth0".to_owned()), (7, "veth".to_owned())];
+    let interfaces = interfaces.into_iter().chain([(INTERFACES - 1, "eth1".to_owned())]).collect();
+    Context { interfaces, ..Context::default() }
+}
+
+/// What the rows of each limit are, as bits: by their tallies, which have its name.
+fn rows_of(policy: &Policy, tables: &Tables, held: &Held) -> Vec<u64> {
+    let tallied = tallies(policy, held).unwrap();
+    let bits = |name: &str| {
+        let places = tallied.iter().filter(|tallied| tallied.limit == name);
+        let rows = places.flat_map(|it| tables.rows.iter().filter(|row| row.tally == it.place));
+        rows.fold(0, |bits, row| bits | row.bit)
+    };
+    policy.limits.iter().map(|limit| bits(&limit.name)).collect()
+}
+
+/// 160,000 packets at 200 policies.
+#[test]
+fn a_packet_is_about_the_limits_that_say_so() {
+    let seed = random::seed(SEED).unwrap();
+    let kinds = kinds();
+    let (mut compiled, mut about, mut not) = (0, 0_u64, 0_u64);
+    for run in 0..200 {
+        let mut random = Random::new(seed, run);
+        let policy = any_policy(&mut random);
+        let _run = Run { seed, run, of: &policy };
+        let context = context();
+        let (tables, held) = match compile(&policy, &Held::default(), &context) {
+            Ok(compiled) => compiled,
+            Err(PolicyError::TooManyAtOnce { limits, .. }) => {
+                assert!(limits.len() > KEYED);
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        compiled += 1;
+        let (looked, rows) = (Looked::new(&tables), rows_of(&policy, &tables, &held));
+        let all = rows.iter().fold(0, |all, rows| all | rows);
+        for number in 0..800 {
+            let (name, mut frame) = random.pick(&kinds).clone();
+            for _ in 0..random.below(3) {
+                mutate(&mut random, &mut frame, &kinds);
+            }
+            let (slot, interface) = random.pick(&context.interfaces);
+            let mut packet = Packet::UNREADABLE;
+            if !parse(&frame[..], &mut packet) {
+                continue;
+            }
+            // Merged ones are longer than any that is made here.
+            let merged = random.below(8) == 0;
+            let longer = *random.pick(&[13, 65_534, 65_535, 65_536, 65_537, 130_000, u64::MAX]);
+            let bytes = if merged { longer } else { frame.len() as u64 };
+            let frame_of = reference(&frame);
+            let facts = Facts { frame: &frame_of, bytes, interface };
+            let fits =
+                policy.limits.iter().zip(&rows).filter(|(limit, _)| facts.fits(limit, &policy));
+            let expected = fits.fold(0, |bits, (_, rows)| bits | rows);
+            let sections = tables.settings.sections;
+            let limits = classify(&packet, bytes, *slot, sections, &looked) & all;
+            assert_eq!(limits, expected, "packet {number}, made of {name}: {frame_of:?}");
+            // What the datapath has places for.
+            let keyed = (limits & tables.settings.keyed).count_ones() as usize;
+            assert!(keyed <= KEYED, "packet {number}, made of {name}, has {keyed}: {frame_of:?}");
+            about += u64::from(limits.count_ones());
+            not += u64::from((all & !limits).count_ones());
+        }
+    }
+    // If nothing were ever asked, it would prove nothing.
+    assert!(compiled > 60 && about > 50_000 && not > 50_000, "{compiled} {about} {not}");
+}
+
+/// What has no word in the entry of a source has a key of its own, and of a packet whose protocol
+/// cannot be read, all limits without ports are asked. More than there are places for are refused
+/// when the policy is, not packet by packet.
+#[test]
+fn more_limits_than_a_packet_can_have_make_no_policy() {
+    let compiles = |limits: usize, matching: &dyn Fn(usize) -> (KeyPart, Match)| {
+        let mut policy = Policy::default();
+        for number in 0..limits {
+            let (key, matching) = matching(number);
+            policy.limits.push(limit(&format!("limit-{number}"), key, matching, 1));
+        }
+        match compile(&policy, &Held::default(), &context()) {
+            Ok(_) => true,
+            Err(PolicyError::TooManyAtOnce { limits, .. }) => {
+                assert_eq!(limits.len(), KEYED + 1);
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let sources = |_| (KeyPart::Source, Match::default());
+    assert!(compiles(INLINE + KEYED, &sources) && !compiles(INLINE + KEYED + 1, &sources));
+    let protocols = |number| {
+        let protocols = vec![if number % 2 == 0 { 6 } else { 17 }];
+        (KeyPart::Destination, Match { protocols, ..Match::default() })
+    };
+    assert!(compiles(KEYED, &protocols) && !compiles(KEYED + 1, &protocols));
+    // A port is one that was read, so the protocol is known.
+    let ports = |number| {
+        let (key, matching) = protocols(number);
+        (key, Match { ports: vec![443..=443], ..matching })
+    };
+    assert!(compiles(2 * KEYED, &ports));
+}

@@ -1,0 +1,89 @@
+//! Whether a limit is about a packet, read off the policy and the reference.
+
+use std::net::IpAddr;
+
+use limiter_tests::reference::{Reference, ReferenceFragment, UNKNOWN_PROTOCOL};
+use limiter_userspace::policy::{
+    Policy,
+    model::{Count, Limit, TcpFlags, Whom},
+};
+
+use super::{ACK, SYN};
+
+/// A packet, by the reference.
+pub(super) struct Facts<'a> {
+    pub(super) frame: &'a Reference,
+    pub(super) bytes: u64,
+    pub(super) interface: &'a str,
+}
+
+/// The flags of a packet, as far as there are any.
+enum Flags {
+    None,
+    Unknown,
+    Known(u8),
+}
+
+impl Facts<'_> {
+    fn protocol(&self) -> u8 {
+        match self.frame {
+            Reference::Ip { protocol, .. } => *protocol,
+            _ => UNKNOWN_PROTOCOL,
+        }
+    }
+
+    fn flags(&self) -> Flags {
+        let Reference::Ip { tcp_flags, fragment, .. } = self.frame else { return Flags::Unknown };
+        match (self.protocol(), fragment) {
+            (UNKNOWN_PROTOCOL, _) | (6, ReferenceFragment::Later(1)) => Flags::Unknown,
+            (6, ReferenceFragment::Later(_)) => Flags::None,
+            (6, _) => tcp_flags.map_or(Flags::Unknown, Flags::Known),
+            _ => Flags::None,
+        }
+    }
+
+    /// Whether a limit is about it, its source left aside.
+    pub(super) fn fits(&self, limit: &Limit, policy: &Policy) -> bool {
+        let it = &limit.matching;
+        let (port, icmp_type, fragment, destination) = match self.frame {
+            Reference::Ip { port, icmp_type, fragment, destination, .. } => {
+                (*port, *icmp_type, *fragment != ReferenceFragment::Whole, Some(*destination))
+            }
+            _ => (None, None, false, None),
+        };
+        let protocol = self.protocol();
+        let within = |whom: &[Whom]| destination.is_some_and(|it| is_within(whom, it, policy));
+        (it.protocols.is_empty()
+            || protocol == UNKNOWN_PROTOCOL
+            || it.protocols.contains(&protocol))
+            && (it.ports.is_empty()
+                || port.is_some_and(|port| it.ports.iter().any(|range| range.contains(&port))))
+            && (it.icmp_types.is_empty()
+                || icmp_type.is_some_and(|it_is| it.icmp_types.contains(&it_is)))
+            && it.fragments.is_none_or(|wanted| wanted == fragment)
+            && it.length.as_ref().is_none_or(|range| {
+                // What is longer than a length can be stated is as long as that.
+                range.contains(&u16::try_from(self.bytes).unwrap_or(u16::MAX))
+            })
+            && (it.interfaces.is_empty() || it.interfaces.iter().any(|name| name == self.interface))
+            && (it.destinations.is_empty() || within(&it.destinations))
+            && !within(&it.except_destinations)
+            && it.tcp_flags.is_none_or(|wanted| self.has(wanted))
+            && (limit.count != Count::Syns || self.has(TcpFlags { set: SYN, clear: ACK }))
+    }
+
+    fn has(&self, wanted: TcpFlags) -> bool {
+        match self.flags() {
+            Flags::None => false,
+            Flags::Unknown => true,
+            Flags::Known(flags) => flags & wanted.set == wanted.set && flags & wanted.clear == 0,
+        }
+    }
+}
+
+fn is_within(whom: &[Whom], address: IpAddr, policy: &Policy) -> bool {
+    whom.iter().any(|whom| match whom {
+        Whom::Prefix(prefix) => prefix.contains(&address),
+        Whom::Set(name) => policy.sets[name].iter().any(|prefix| prefix.contains(&address)),
+    })
+}

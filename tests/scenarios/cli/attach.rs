@@ -1,0 +1,118 @@
+//! What an attach makes of a policy: from a document, only observed, about interfaces by name.
+
+use std::{thread, time::Duration};
+
+use serde_json::Value;
+
+use super::{Bench, Document, SMALL, json::send};
+
+/// Frames that were counted for a reason.
+fn counted(bench: &Bench, reason: &str) -> u64 {
+    bench.json("status -j")["reasons"][reason].as_u64().unwrap()
+}
+
+#[test]
+fn a_policy_is_applied_on_the_way_and_not_to_what_is_attached_already() {
+    let bench = Bench::new();
+    let first = Document::new("limits: [{name: first, key: source, rate: 7/s}]");
+    let other = Document::new("limits: [{name: other, key: source, rate: 7/s}]");
+    bench.done(&first.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert_eq!(bench.done(&first.in_place("policy diff FILE")).stdout, "no difference\n");
+    let outcome = bench.done(&other.in_place("attach eth0 --policy FILE"));
+    assert!(
+        outcome.stdout.contains("as it was; change it with `limiter policy apply`"),
+        "{outcome}"
+    );
+    assert_eq!(bench.done(&first.in_place("policy diff FILE")).stdout, "no difference\n");
+    bench.done(&other.in_place("attach lo --policy FILE"));
+    assert_eq!(bench.done(&other.in_place("policy diff FILE")).stdout, "no difference\n");
+    bench.refused(&other.in_place("attach lo --policy FILE --pps 5/s"), 2, &["--pps"]);
+}
+
+#[test]
+fn a_policy_that_only_monitors_drops_nothing_until_it_is_told_to() {
+    let bench = Bench::new();
+    let outcome = bench.done(&format!("attach eth0 {SMALL} --pps 10/s --burst 10 --monitor"));
+    assert!(outcome.stdout.contains("limiter monitor off"), "{outcome}");
+    let list = bench.done("limit list").stdout;
+    assert!(list.lines().next().unwrap().ends_with("MODE"), "{list}");
+    let source =
+        |text: &str| text.lines().find(|line| line.starts_with("source")).map(str::to_owned);
+    assert!(source(&list).unwrap().ends_with("monitor"), "{list}");
+    assert!(source(&bench.done("status").stdout).unwrap().ends_with("monitor"));
+    assert_eq!(bench.json("limit show source -j")["mode"], "monitor");
+    send(&bench, [192, 0, 2, 1], 300);
+    let (monitored, dropped) = (counted(&bench, "monitor"), counted(&bench, "exceed"));
+    assert!(monitored >= 280 && dropped == 0, "{monitored} {dropped}");
+
+    assert!(bench.done("monitor").stdout.starts_with("monitor: on;"));
+    assert!(bench.done("monitor off").stdout.starts_with("monitor: off;"));
+    assert_eq!(bench.json("monitor -j")["mode"], "enforce");
+    assert!(!bench.done("limit list").stdout.contains("MODE"));
+    send(&bench, [192, 0, 2, 2], 300);
+    assert!(counted(&bench, "exceed") >= 280);
+    assert_eq!(bench.json("monitor on -j")["mode"], "monitor");
+    assert_eq!(bench.json("policy show -j")["mode"], "monitor");
+}
+
+#[test]
+fn a_limit_about_an_interface_holds_once_that_is_attached() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits: [{name: some, match: {interface: eth0}, key: source, rate: 10/s, burst: 10}]",
+    );
+    bench.done(&document.in_place(&format!("attach lo {SMALL} --policy FILE")));
+    bench.done("attach eth0");
+    send(&bench, [192, 0, 2, 1], 300);
+    assert!(counted(&bench, "exceed") >= 280, "{}", bench.done("status").stdout);
+    // Another in its place is not meant.
+    bench.done("detach eth0");
+    bench.done("detach lo");
+    let other = document.in_place(&format!("attach eth0 {SMALL} --policy FILE"));
+    bench.done(&other);
+    send(&bench, [192, 0, 2, 1], 300);
+    assert!(counted(&bench, "exceed") >= 280, "the first one too");
+    bench.done("detach --all");
+    let lo = Document::new(
+        "limits: [{name: some, match: {interface: lo}, key: source, rate: 10/s, burst: 10}]",
+    );
+    bench.done(&lo.in_place(&format!("attach eth0 lo {SMALL} --policy FILE")));
+    send(&bench, [192, 0, 2, 1], 300);
+    assert_eq!(counted(&bench, "exceed"), 0);
+}
+
+#[test]
+fn a_limit_of_bytes_is_set_and_shown_in_bytes() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: some, key: source, count: bytes, rate: 1MB/s}]");
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let outcome = bench.done("limit set some --rate 2Mbit/s --burst 64kB");
+    assert_eq!(outcome.stdout, "some limit: 250kB/s after a burst of 64kB\n");
+    bench.done("limit set some --rate 1GB/h --src 203.0.113.0/24");
+    let some = bench.json("limit show some -j");
+    assert_eq!((&some["count"], &some["rate_per_second"]), (&"bytes".into(), &250_000.into()));
+    assert_eq!((&some["burst"], &some["algorithm"]), (&64_000.into(), &"token_bucket".into()));
+    let list = bench.done("limit list").stdout;
+    for part in ["250kB/s", "64kB", "1GB/h"] {
+        assert!(list.contains(part), "no {part} in\n{list}");
+    }
+    assert!(bench.done("status").stdout.contains("250kB/s"));
+    bench.refused("limit set some --rate 1kpps", 2, &["this limit counts bytes", "2Mbit/s"]);
+    bench.refused("limit set some --rate 1kB/s --burst 20B", 2, &["20B", "at least 34B"]);
+    bench.refused("limit set source --rate 1kB/s", 2, &["this limit counts packets"]);
+}
+
+#[test]
+fn interfaces_that_are_attached_together_share_the_policy() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: some, key: interface, rate: 10/s, burst: 10}]");
+    let attached =
+        bench.json(&document.in_place(&format!("attach eth0 lo {SMALL} --policy FILE -j")));
+    assert_eq!(attached.as_array().map(Vec::len), Some(2));
+    assert_eq!(attached[0]["action"], Value::from("attached"));
+    for last in 1..=3 {
+        send(&bench, [192, 0, 2, last], 100);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(counted(&bench, "exceed") >= 270);
+}

@@ -1,0 +1,121 @@
+//! Policies that are taken back unless somebody confirms them.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Bench, Document, SMALL};
+
+const OTHER: &str = "limits: [{name: other, key: source, rate: 7/s}]";
+
+/// Waits until a policy is as it was.
+#[track_caller]
+fn wait_for(bench: &Bench, policy: &str) {
+    let start = Instant::now();
+    while bench.done("policy show").stdout != policy {
+        assert!(start.elapsed() < Duration::from_secs(10), "{}", bench.done("policy show").stdout);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_policy_that_nobody_confirms_is_taken_back() {
+    let bench = Bench::attached();
+    let before = bench.done("policy show").stdout;
+    let document = Document::new(OTHER);
+    let start = Instant::now();
+    let outcome = bench.done(&document.in_place("policy apply FILE --confirm 2s"));
+    assert!(outcome.stdout.contains("It is taken back at 20"), "{outcome}");
+    assert!(
+        outcome.stdout.ends_with("(in 2s) unless you keep it: limiter policy confirm\n"),
+        "{outcome}"
+    );
+    let shown = bench.done("policy show").stdout;
+    assert!(shown.starts_with("# Taken back in ") && shown.contains("name: other"), "{shown}");
+    wait_for(&bench, &before);
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+    bench.refused("policy confirm", 4, &["no policy waits", "hint: "]);
+    bench.refused("policy revert", 4, &["no policy waits"]);
+    // What is in force again can be changed as before.
+    bench.done("limit set source --rate 3/s");
+    assert_eq!(bench.json("limit show source -j")["rate_per_second"], 3);
+}
+
+#[test]
+fn a_confirmed_policy_stays() {
+    let bench = Bench::attached();
+    let document = Document::new(OTHER);
+    let applied = bench.json(&document.in_place("policy apply FILE --confirm 1s -j"));
+    assert!(applied["confirm_until"].as_str().unwrap().ends_with('Z'), "{applied}");
+    bench.done("policy confirm");
+    thread::sleep(Duration::from_millis(1_200));
+    let outcome = bench.done(&document.in_place("policy diff FILE"));
+    assert_eq!(outcome.stdout, "no difference\n");
+    assert!(bench.done("policy show").stdout.starts_with("version: 1\n"));
+}
+
+#[test]
+fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
+    let bench = Bench::attached();
+    let before = bench.done("policy show").stdout;
+    let (document, saved) = (Document::new(OTHER), Document::new(""));
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    for command in [
+        "limit set source --rate 1kpps",
+        "deny add 203.0.113.9",
+        "monitor on",
+        &document.in_place("policy apply FILE"),
+        &saved.in_place("policy apply FILE"),
+        &saved.in_place("policy save FILE"),
+        "attach lo",
+    ] {
+        bench.refused(command, 6, &["limiter policy confirm", "limiter policy revert", "s more"]);
+    }
+    let status = bench.done("status").stdout;
+    assert!(status.contains("The policy is taken back in ") && status.contains("policy confirm"));
+    let outcome = bench.done("policy revert");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines.contains(&"- limits.other"), "{outcome}");
+    assert_eq!(lines.last(), Some(&"The policy before is in force again."));
+    assert_eq!(bench.done("policy show").stdout, before);
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    assert_eq!(bench.json("policy revert -j")["reverted"], true);
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    assert_eq!(bench.json("policy confirm -j")["confirmed"], true);
+}
+
+#[test]
+fn times_that_make_no_sense_are_refused() {
+    let bench = Bench::attached();
+    let document = Document::new(OTHER);
+    for time in ["0s", "60", "soon", "-1s"] {
+        let arguments = document.in_place(&format!("policy apply FILE --confirm={time}"));
+        bench.refused(&arguments, 2, &[time]);
+    }
+    bench.refused(
+        &document.in_place("policy apply FILE --confirm 5s --dry-run"),
+        2,
+        &["--dry-run"],
+    );
+}
+
+#[test]
+fn an_attach_for_a_time_limits_nothing_any_more_afterwards() {
+    let bench = Bench::new();
+    let outcome = bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --for 2s"));
+    assert!(outcome.stdout.contains("It is taken back at 20"), "{outcome}");
+    assert_eq!(bench.json("limit show source -j")["rate_per_second"], 1_000);
+    wait_for(&bench, "version: 1\n");
+    assert!(bench.programs()["eth0"].is_some(), "it stays attached");
+    bench.done("detach --all");
+
+    let document = Document::new(OTHER);
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE --for 1s")));
+    bench.done("policy confirm");
+    thread::sleep(Duration::from_millis(1_200));
+    assert_eq!(bench.done(&document.in_place("policy diff FILE")).stdout, "no difference\n");
+    // Those of eth0 would end with it.
+    bench.refused("attach lo --pps 1kpps --for 1s", 3, &["eth0", "policy apply", "--confirm"]);
+    bench.refused("attach lo --for 1s", 2, &["--for"]);
+}

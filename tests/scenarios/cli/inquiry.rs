@@ -1,0 +1,324 @@
+//! Questions about sources and packets: `get`, `policy explain` and `test`.
+
+use std::{fs, path::PathBuf, process, time::Duration};
+
+use limiter_tests::{
+    packet::{Frame, SYN},
+    traffic::Sender,
+};
+use serde_json::Value;
+
+use super::{Bench, SMALL};
+
+/// A source that sends in these tests, and one that never does.
+const SENDER: [u8; 4] = [192, 0, 2, 1];
+const SILENT: &str = "198.51.100.77";
+const TO: [u8; 4] = [192, 0, 2, 99];
+
+/// One packet a minute after a burst, so that what is spent stays spent, but for a part of a token:
+/// with that a packet passes, and owes the rest.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    bench.done("limit set source --rate 1/min --burst 20");
+    bench.done("limit set source --src 203.0.113.0/24 --rate 5/min --burst 3");
+    bench.done("limit set syn --rate 1/min --burst 5");
+    bench.done("limit set connection --rate 1/min --burst 15");
+    bench
+}
+
+/// Sends so many packets of a frame to the router.
+fn send(bench: &Bench, frame: Frame, packets: u64) {
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = frame.macs(from.mac, to.mac).build();
+    let length = Duration::from_millis(packets);
+    let mut sender = Sender::new(&bench.hosts.client.namespace, from, 1_000, frame).unwrap();
+    assert_eq!(sender.send(length, &Default::default()).unwrap().packets, packets);
+}
+
+fn udp(source: [u8; 4], port: u16) -> Frame {
+    Frame::udp(source, TO, 5_000, port).payload(18)
+}
+
+fn limit<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let mut limits = report["limits"].as_array().unwrap().iter();
+    limits.find(|limit| limit["name"] == name).unwrap()
+}
+
+/// A file that is gone with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("limiter-{}-{name}", process::id()));
+        fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A file of packets, in the byte order of the network.
+fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = [0xa1, 0xb2, 0xc3, 0xd4, 0, 2, 0, 4].to_vec();
+    bytes.extend([0; 8]);
+    bytes.extend([65_535_u32, 1].map(u32::to_be_bytes).concat());
+    for frame in frames {
+        let length = frame.len() as u32;
+        bytes.extend([1, 2, length, length].map(u32::to_be_bytes).concat());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+#[test]
+fn get_tells_what_is_used_and_what_is_left() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 12);
+    send(&bench, udp(SENDER, 54), 5);
+    let report = bench.json("get 192.0.2.1 -j");
+    assert_eq!(report["schema"], "limiter.source/1");
+    assert_eq!((&report["source"], &report["known"]), (&"192.0.2.1".into(), &true.into()));
+    assert_eq!(report["passed"]["packets"], 17);
+    assert_eq!(report["dropped"]["packets"], 0);
+
+    let source = limit(&report, "source");
+    assert_eq!((&source["key"], &source["mode"]), (&"source".into(), &"enforce".into()));
+    assert_eq!((&source["algorithm"], &source["burst"]), (&"token_bucket".into(), &20.into()));
+    let state = &source["state"];
+    assert_eq!((&state["used"], &state["limit"]), (&16.into(), &20.into()), "{report}");
+    assert_eq!((&state["remaining"], &state["next_packet_seconds"]), (&4.into(), &0.0.into()));
+    let full = state["full_seconds"].as_f64().unwrap();
+    assert!((1_000.0..=1_020.0).contains(&full), "17 packets at one a minute: {full}");
+    assert_eq!(limit(&report, "syn")["state"]["used"], 0);
+
+    assert_eq!(limit(&report, "connection")["per_key"], true);
+    assert_eq!(report["states_total"], 2);
+    let states = report["states"].as_array().unwrap();
+    let told: Vec<_> =
+        states.iter().map(|it| (it["key"].as_str().unwrap(), &it["state"]["used"])).collect();
+    assert_eq!(
+        told,
+        [
+            ("192.0.2.1:5000 > 192.0.2.99:53/udp", &11.into()),
+            ("192.0.2.1:5000 > 192.0.2.99:54/udp", &4.into()),
+        ],
+        "the fullest first"
+    );
+    let text = bench.done("get 192.0.2.1").stdout;
+    for part in ["16 of 20", "11 of 15", "17 packets", "token_bucket", "1/min"] {
+        assert!(text.contains(part), "no {part} in:\n{text}");
+    }
+}
+
+#[test]
+fn get_tells_when_the_next_packet_passes_and_what_was_dropped() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 15);
+    send(&bench, udp(SENDER, 54), 15);
+    let report = bench.json("get 192.0.2.1 -j");
+    assert_eq!(
+        (&report["passed"]["packets"], &report["dropped"]["packets"]),
+        (&21.into(), &9.into())
+    );
+    let state = &limit(&report, "source")["state"];
+    assert_eq!(state["remaining"], 0);
+    let next = state["next_packet_seconds"].as_f64().unwrap();
+    assert!((50.0..=60.0).contains(&next), "{next}");
+    let top = bench.json("top -j");
+    assert_eq!(top[0]["dropped"], report["dropped"]["packets"], "the totals are those of top");
+}
+
+#[test]
+fn an_unknown_source_is_shown_with_what_would_apply_and_ends_with_4() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 1);
+    let outcome = bench.run(&format!("get {SILENT} -j")).outcome().unwrap();
+    outcome.assert_exit_code(4);
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["known"], false);
+    assert_eq!(limit(&report, "source")["state"]["remaining"], 20);
+    let error: Value = serde_json::from_str(&outcome.stderr).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains(SILENT), "{error}");
+
+    let outcome = bench.run("get 203.0.113.9").outcome().unwrap();
+    outcome.assert_exit_code(4).assert_says(&["nothing is known of 203.0.113.9", "hint: "]);
+    assert!(outcome.stdout.contains("for 203.0.113.0/24"), "the override: {outcome}");
+    assert!(outcome.stdout.contains("0 of 3"), "{outcome}");
+}
+
+#[test]
+fn a_source_of_ipv6_is_a_prefix() {
+    let bench = bench();
+    for asked in ["2001:db8:1:2::", "2001:db8:1:2::7", "2001:db8:1:2::/64"] {
+        let outcome = bench.run(&format!("get {asked} -j")).outcome().unwrap();
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(report["source"], "2001:db8:1:2::/64", "{asked}");
+    }
+    bench.refused("get 2001:db8::/32", 2, &["2001:db8::/32", "more than one source", "/64"]);
+    bench.refused("get 10.0.0.0/8", 2, &["more than one source", "/32"]);
+    bench.refused("get example.org", 2, &["example.org", "neither"]);
+}
+
+#[test]
+fn a_test_says_what_then_happens_and_changes_nothing() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 16);
+    let to_full = "test --src 192.0.2.1 --dst 192.0.2.99 --proto udp --sport 5000 --dport 53";
+    let to_other = "test --src 192.0.2.1 --dst 192.0.2.99 --proto udp --sport 5000 --dport 54";
+    let before = (bench.json("status -j"), bench.json("get 192.0.2.1 -j")["states"].clone());
+    for _ in 0..10 {
+        let full = bench.json(&format!("{to_full} -j"));
+        assert_eq!((&full["verdict"], &full["reason"]), (&"drop".into(), &"exceed".into()));
+        assert_eq!(full["limit"], "connection");
+        let other = bench.json(&format!("{to_other} -j"));
+        assert_eq!((&other["verdict"], &other["reason"]), (&"pass".into(), &"conform".into()));
+        assert_eq!(other["charged"], serde_json::json!(["connection", "source"]));
+    }
+    let after = (bench.json("status -j"), bench.json("get 192.0.2.1 -j")["states"].clone());
+    assert_eq!(before.0["limits"], after.0["limits"]);
+    assert_eq!(before.0["interfaces"], after.0["interfaces"]);
+    assert_eq!(before.0["buckets"], after.0["buckets"], "no state was made");
+    assert_eq!(before.0["sources"], after.0["sources"]);
+    let keys = |states: &Value| -> Vec<Value> {
+        states.as_array().unwrap().iter().map(|it| it["key"].clone()).collect()
+    };
+    assert_eq!(keys(&before.1), keys(&after.1));
+    send(&bench, udp(SENDER, 53), 1);
+    assert_eq!(bench.json("get 192.0.2.1 -j")["dropped"]["packets"], 1, "as it was said");
+    let text = bench.done(to_full).stdout;
+    assert_eq!(text, "drop (exceed; limit connection)\n");
+    let syn = "test --src 192.0.2.7 --dst 192.0.2.99 --dport https --flags syn --tagged 5";
+    let text = bench.done(syn).stdout;
+    assert_eq!(text, "pass (conform); charged to connection, syn, source\n");
+}
+
+#[test]
+fn a_test_that_makes_no_packet_is_refused() {
+    let bench = bench();
+    let usage = |arguments: &str, words: &[&str]| {
+        bench.refused(arguments, 2, words);
+    };
+    let packet = "test --src 192.0.2.1 --dst 192.0.2.99";
+    usage("test", &["--src"]);
+    usage("test --src 192.0.2.1", &["--dst"]);
+    usage("test --src 192.0.2.1 --dst 2001:db8::1", &["different families", "hint: "]);
+    usage("test --src nobody --dst 192.0.2.1", &["nobody", "is no address", "hint: "]);
+    usage(&format!("{packet} --proto tpc"), &["tpc", "tcp"]);
+    usage(&format!("{packet} --dport 70000"), &["70000"]);
+    usage(&format!("{packet} --flags sny"), &["sny", "syn"]);
+    usage(&format!("{packet} --length 20"), &["20 bytes", "54"]);
+    usage(&format!("{packet} --tagged 4096"), &["4096"]);
+    usage(&format!("{packet} --pcap x.pcap"), &["--pcap"]);
+    bench.refused(&format!("{packet} --in eth7"), 4, &["eth7", "eth0"]);
+    for arguments in
+        [&["test", "--src", "\u{1b}[2J", "--dst", "192.0.2.1"][..], &["get", "\u{1b}[2J"]]
+    {
+        let outcome = bench.limiter.with(arguments).outcome().unwrap();
+        assert_eq!(outcome.code, 2, "{outcome}");
+        assert!(!outcome.stderr.contains('\u{1b}'), "{:?}", outcome.stderr);
+    }
+}
+
+#[test]
+fn packets_of_a_file_are_judged_each_by_itself() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 16);
+    let mut frames = vec![udp(SENDER, 53).build(), udp(SENDER, 54).build()];
+    let fresh = Frame::tcp([192, 0, 2, 50], TO, 5_000, 443, SYN).build();
+    // More than any limit admits at once, but none of them is charged.
+    frames.extend(vec![fresh; 100]);
+    frames.push(Frame::other(0x0806, [0; 28]).build());
+    let file = Scratch::new("packets.pcap", &pcap(&frames));
+    let summary = bench.json(&format!("test -j --pcap {}", file.path()));
+    assert_eq!(summary["packets"], 103);
+    let told = summary["verdicts"].as_array().unwrap().iter().map(|it| {
+        let word = |name: &str| it[name].as_str().unwrap_or("-");
+        (word("verdict"), word("reason"), word("limit"), it["packets"].as_u64().unwrap())
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(
+        told,
+        [
+            ("pass", "conform", "-", 101),
+            ("pass", "non_ip", "-", 1),
+            ("drop", "exceed", "connection", 1),
+        ]
+    );
+    let lines = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
+    assert!(lines.starts_with("1: drop (exceed; limit connection)\n2: pass (conform)"), "{lines}");
+    assert!(lines.contains("\n103: pass (non_ip)\n"), "{lines}");
+    assert!(bench.done("test --help").stdout.contains("judged each by itself"));
+}
+
+#[test]
+fn files_that_are_no_captures_are_refused_with_the_remedy() {
+    let bench = bench();
+    let next = Scratch::new("next.pcapng", &[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]);
+    bench.refused(&format!("test --pcap {}", next.path()), 3, &["pcapng", "editcap -F pcap"]);
+    let cut = pcap(&[udp(SENDER, 53).build()]);
+    let cut = Scratch::new("cut.pcap", &cut[..cut.len() - 1]);
+    bench.refused(&format!("test --pcap {}", cut.path()), 3, &["ends within packet 1"]);
+    bench.refused("test --pcap /nowhere.pcap", 4, &["/nowhere.pcap"]);
+}
+
+#[test]
+fn an_explanation_names_what_decides_and_why_the_others_do_not() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 12);
+    let told = |arguments: &str| {
+        let report = bench.json(&format!("policy explain {arguments} -j"));
+        let limits = report["limits"].as_array().unwrap().iter();
+        let told: Vec<_> = limits
+            .map(|it| {
+                format!("{} {} {}", it["name"], it["matches"], it["conditions"]).replace('"', "")
+            })
+            .collect();
+        (told, report)
+    };
+    let (limits, report) = told("192.0.2.1");
+    assert_eq!(limits, ["connection yes []", "syn depends [flags]", "source yes []"]);
+    assert_eq!(limit(&report, "source")["state"]["used"], 11);
+    assert_eq!(limit(&report, "connection")["per_key"], true, "of no port in particular");
+    assert!(report["verdict"].is_null(), "{report}");
+
+    let (limits, report) = told("192.0.2.1:53/udp");
+    assert_eq!(limits, ["connection yes []", "syn no [flags]", "source yes []"]);
+    assert!(report["verdict"].is_null(), "it depends on the connection: {report}");
+    let (limits, _) = told("192.0.2.1:443/tcp --flags syn");
+    assert_eq!(limits, ["connection yes []", "syn yes []", "source yes []"]);
+
+    bench.done("limit del connection");
+    let (limits, report) = told("192.0.2.1:53/udp --to 192.0.2.99");
+    assert_eq!(limits, ["syn no [flags]", "source yes []"]);
+    assert_eq!(report["verdict"]["verdict"], "pass");
+    let (_, report) = told("203.0.113.9/icmp");
+    assert_eq!(limit(&report, "source")["set_for"], "203.0.113.0/24");
+    let text = bench.done("policy explain 192.0.2.1:53/udp").stdout;
+    for part in ["source 192.0.2.1\n", "no: flags", "yes", "11 of 20", "now: pass (conform)"] {
+        assert!(text.contains(part), "no {part} in:\n{text}");
+    }
+    bench.refused("policy explain 192.0.2.1:53/icmp", 2, &["192.0.2.1:53/icmp", "hint: "]);
+    bench.refused("policy explain 192.0.2.1 --to 2001:db8::1", 2, &["families"]);
+    bench.refused("policy explain 192.0.2.1 --in eth7", 4, &["eth7", "eth0"]);
+}
+
+#[test]
+fn questions_need_an_instance() {
+    let bench = Bench::new();
+    for command in
+        ["get 192.0.2.1", "policy explain 192.0.2.1", "test --src 10.0.0.1 --dst 10.0.0.2"]
+    {
+        let outcome = bench.run(command).outcome().unwrap();
+        outcome.assert_exit_code(4).assert_says(&["not attached", "limiter attach"]);
+        assert_eq!(outcome.stdout, "", "{outcome}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Who is allowed and who is denied.
+
+use std::{thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Bench, SMALL, json::send};
+
+/// Packets of a source that passed and that were dropped.
+fn counted(bench: &Bench, source: &str) -> (u64, u64) {
+    let top = bench.json("top -j");
+    let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source).unwrap();
+    (entry["passed"].as_u64().unwrap(), entry["dropped"].as_u64().unwrap())
+}
+
+#[test]
+fn the_denied_are_dropped_and_the_allowed_pass_whatever_the_limits_say() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL} --pps 10/s --burst 10"));
+    assert_eq!(bench.done("deny add 192.0.2.0/28").stdout, "deny: 192.0.2.0/28\n");
+    assert_eq!(bench.done("allow add 198.51.100.7").stdout, "allow: 198.51.100.7/32\n");
+    for source in [[192, 0, 2, 1], [198, 51, 100, 7], [198, 51, 100, 8]] {
+        send(&bench, source, 200);
+    }
+    assert_eq!(counted(&bench, "192.0.2.1"), (0, 200));
+    assert_eq!(counted(&bench, "198.51.100.7"), (200, 0));
+    let (passed, dropped) = counted(&bench, "198.51.100.8");
+    assert!(passed <= 15 && passed + dropped == 200, "{passed} {dropped}");
+    let reasons = &bench.json("status -j")["reasons"];
+    assert_eq!((&reasons["deny"], &reasons["allow"]), (&200.into(), &200.into()));
+    bench.done("deny del 192.0.2.0/28");
+    bench.done("allow del 198.51.100.7");
+    send(&bench, [192, 0, 2, 1], 5);
+    assert_eq!(counted(&bench, "192.0.2.1"), (5, 200));
+    assert_eq!(bench.done("deny list").stdout, "deny is empty.\n");
+}
+
+#[test]
+fn an_entry_ends_with_its_time_and_goes_with_the_next_edit() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let outcome = bench.done("deny add 192.0.2.1 --for 2s");
+    assert!(outcome.stdout.starts_with("deny: 192.0.2.1/32 until 20"), "{outcome}");
+    assert!(outcome.stdout.ends_with("Z (2s)\n"), "{outcome}");
+    send(&bench, [192, 0, 2, 1], 20);
+    assert_eq!(counted(&bench, "192.0.2.1"), (0, 20));
+    let list = bench.json("deny list -j");
+    assert!((1..=3).contains(&list[0]["seconds_left"].as_u64().unwrap()), "{list}");
+    thread::sleep(Duration::from_millis(3_200));
+    send(&bench, [192, 0, 2, 1], 20);
+    assert_eq!(counted(&bench, "192.0.2.1"), (20, 20));
+    let list = bench.json("deny list -j");
+    assert_eq!((&list[0]["gone"], &list[0]["seconds_left"]), (&true.into(), &0.into()));
+    assert!(bench.done("deny list").stdout.contains("gone"));
+    bench.done("allow add 198.51.100.7");
+    assert_eq!(bench.json("deny list -j"), json!([]));
+}
+
+#[test]
+fn lists_are_shown_and_answer_in_json() {
+    let bench = Bench::attached();
+    let added = bench.json("allow add 198.51.100.0/24 -j");
+    let entry =
+        json!({ "src": "198.51.100.0/24", "until": null, "seconds_left": null, "gone": false });
+    assert_eq!(added, json!([entry]));
+    bench.done("allow add 2001:db8:7::/48 --for 1h");
+    let text = bench.done("allow ls").stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("SOURCE ") && lines[0].ends_with("LEFT"), "{text}");
+    assert!(lines[1].starts_with("198.51.100.0/24  for ever"), "{text}");
+    assert!(lines[2].starts_with("2001:db8:7::/48  20") && lines[2].contains("Z  "), "{text}");
+    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j"), json!([entry]));
+    let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
+    assert!(outcome.stdout.contains("instead of the entry that it had"), "{outcome}");
+    bench.done("allow add 198.51.100.9 --for 1h");
+    let outcome = bench.done("allow add 198.51.100.0/24");
+    assert!(outcome.stdout.contains("with 1 entry for less of it"), "{outcome}");
+    let shown = bench.done("policy show").stdout;
+    assert!(shown.contains("allow:\n  - 198.51.100.0/24\n"), "{shown}");
+}
+
+#[test]
+fn edits_of_lists_that_make_no_sense_are_refused() {
+    let bench = Bench::attached();
+    bench.done("deny add 198.51.100.0/24");
+    bench.done("allow add 192.0.2.0/24");
+    let refused = |arguments: &str, code, words: &[&str]| {
+        bench.refused(arguments, code, &[words, &["hint: "]].concat());
+    };
+    for list in ["allow", "deny", "penalty"] {
+        let time = if list == "penalty" { " --for 1h" } else { "" };
+        let add = |prefix: &str| format!("{list} add {prefix}{time}");
+        refused(&add("203.0.113.9/24"), 2, &["host bits"]);
+        refused(&add("nobody"), 2, &["neither"]);
+        refused(&add("2001:db8::1"), 3, &["/64", "2001:db8::/64", "--ipv6-prefix"]);
+        refused(&format!("{list} del 203.0.113.9"), 4, &[list, "203.0.113.9/32"]);
+        refused(&format!("{list} add 203.0.113.9 --for soon"), 2, &["soon"]);
+    }
+    bench.refused("penalty add 203.0.113.9", 2, &["--for"]);
+    refused("deny add 198.51.100.7", 3, &["deny has 198.51.100.0/24 already"]);
+    refused("deny del 198.51.100.7", 4, &["it has 198.51.100.0/24", "as a whole"]);
+    refused("deny add 192.0.2.1", 3, &["192.0.2.0/24 in allow", "never be used"]);
+    refused("penalty add 192.0.2.1 --for 1h", 3, &["192.0.2.0/24 in allow", "never be used"]);
+    refused("allow add 198.51.0.0/16", 3, &["198.51.100.0/24 in deny", "never be used"]);
+    let lists: Value =
+        ["allow", "deny"].map(|list| bench.json(&format!("{list} list -j"))).into_iter().collect();
+    assert_eq!(
+        (&lists[0][0]["src"], &lists[1][0]["src"]),
+        (&"192.0.2.0/24".into(), &"198.51.100.0/24".into())
+    );
+}

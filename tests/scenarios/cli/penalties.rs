@@ -1,0 +1,65 @@
+//! Who is blocked, by hand and by limits.
+
+use std::{thread, time::Duration};
+
+use super::{Bench, Document, SMALL, json::send};
+
+#[test]
+fn a_block_by_hand_drops_until_its_time_or_until_it_is_taken_back() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let outcome = bench.done("penalty add 192.0.2.1 --for 1h");
+    assert!(outcome.stdout.starts_with("penalty: 192.0.2.1/32 until 20"), "{outcome}");
+    bench.done("penalty add 192.0.2.2 --for 1s");
+    let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
+    send(&bench, [192, 0, 2, 1], 50);
+    send(&bench, [192, 0, 2, 2], 50);
+    assert_eq!(dropped(), 100);
+    let list = bench.json("penalty list -j");
+    assert_eq!((&list[0]["src"], &list[0]["by"]), (&"192.0.2.1/32".into(), &"hand".into()));
+    assert!((3_595..=3_601).contains(&list[0]["seconds_left"].as_u64().unwrap()), "{list}");
+    thread::sleep(Duration::from_millis(2_200));
+    send(&bench, [192, 0, 2, 2], 50);
+    assert_eq!(dropped(), 100, "its time is over");
+    assert_eq!(bench.json("penalty list -j")[1]["gone"], true);
+    bench.done("penalty del 192.0.2.1");
+    send(&bench, [192, 0, 2, 1], 50);
+    assert_eq!(dropped(), 100);
+    assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
+}
+
+#[test]
+fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits: [{name: some, key: source, rate: 10/s, burst: 10, \
+         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h}}]",
+    );
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    bench.done("penalty add 203.0.113.9 --for 1h");
+    send(&bench, [192, 0, 2, 1], 5_000);
+    send(&bench, [192, 0, 2, 2], 5);
+    let list = bench.json("penalty list -j");
+    assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
+    let blocked = &list[1];
+    assert_eq!((&blocked["src"], &blocked["by"]), (&"192.0.2.1".into(), &"limit".into()));
+    assert_eq!(blocked["blocks"], 1);
+    assert!((50..=60).contains(&blocked["seconds_left"].as_u64().unwrap()), "{blocked}");
+    let text = bench.done("penalty list").stdout;
+    let line = text.lines().find(|line| line.starts_with("192.0.2.1 ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[words.len() - 2..], ["limit", "1"], "{text}");
+
+    let words =
+        ["192.0.2.1/32 is blocked by a limit", "made by hand", "limiter allow add 192.0.2.1/32"];
+    bench.refused("penalty del 192.0.2.1", 4, &words);
+    bench.refused("penalty del 192.0.2.2", 4, &["penalty has no entry for 192.0.2.2/32"]);
+    // What the hint says.
+    bench.done("allow add 192.0.2.1/32 --for 1h");
+    let passed = || bench.json("status -j")["reasons"]["allow"].as_u64().unwrap();
+    send(&bench, [192, 0, 2, 1], 50);
+    assert_eq!(passed(), 50);
+    // Without a penalty in the policy nobody is blocked by a limit.
+    bench.done(&Document::new("").in_place("policy apply FILE"));
+    assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
+}

@@ -1,0 +1,179 @@
+//! Whole policies: checked, compared, applied, shown and saved.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use serde_json::Value;
+
+use super::{Bench, Document, SMALL};
+
+/// A limit of the example.
+const WEB: &str = "limits: [{name: web, match: {protocol: tcp, ports: [80, 443]}, key: source, \
+                   rate: 10kpps, burst: 2k}]";
+
+#[test]
+fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
+    let bench = Bench::new();
+    let good = Document::new(&format!("deny: [203.0.113.0/24, 192.0.2.1]\n{WEB}"));
+    let outcome = bench.done(&good.in_place("policy check FILE"));
+    assert_eq!(outcome.stdout, good.in_place("FILE: ok: 1 limit, 2 prefixes\n"));
+    let check = bench.json(&good.in_place("policy check FILE -j"));
+    assert_eq!((&check["limits"], &check["prefixes"]), (&1.into(), &2.into()));
+
+    let bad =
+        Document::new("limits: [{name: a, key: source, rate: 1Mbps}, {name: b, kee: source}]");
+    let places = [bad.in_place("FILE:2:39: error: "), bad.in_place("FILE:2:57: error: ")];
+    let words = [places[0].as_str(), &places[1], "did you mean `key`?", "3 errors"];
+    for command in ["policy check FILE", "policy diff FILE", "policy apply FILE"] {
+        bench.refused(&bad.in_place(command), 3, &words);
+    }
+    bench.refused(&bad.in_place(&format!("attach eth0 {SMALL} --policy FILE")), 3, &words);
+    let outcome = bench.run(&bad.in_place("policy check FILE -j")).outcome().unwrap();
+    outcome.assert_exit_code(3);
+    let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
+    assert_eq!(told["error"]["message"], "the document has 3 errors");
+    let faults = told["error"]["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 3);
+    assert_eq!((&faults[0]["line"], &faults[0]["column"]), (&2.into(), &39.into()));
+    assert_eq!(faults[2]["hint"], "did you mean `key`?");
+
+    bench.refused("policy check /nowhere/policy.yaml", 3, &["/nowhere/policy.yaml", "help: "]);
+}
+
+#[test]
+fn a_document_that_no_instance_could_apply_is_refused_before_one_is_asked() {
+    let limits = (0..10).map(|number| {
+        format!(
+            "{{name: l{number}, key: connection, rate: 1/s, match: {{length: 100-{}}}}}",
+            500 + number
+        )
+    });
+    let limits = limits.collect::<Vec<_>>().join(", ");
+    let document = Document::new(&format!("limits: [{limits}]"));
+    let bench = Bench::attached();
+    for command in ["policy check FILE", "policy diff FILE", "policy apply FILE"] {
+        let words = [&document.in_place("FILE: "), "l9", "are the most", "hint: "];
+        bench.refused(&document.in_place(command), 3, &words);
+    }
+}
+
+#[test]
+fn what_a_document_changes_is_told_and_then_it_is_in_force() {
+    let bench = Bench::attached();
+    let document = Document::new(&format!("deny: [203.0.113.0/24]\n{WEB}"));
+    let before = bench.state();
+    let expected = "\
++ deny: 203.0.113.0/24
+- limits.connection
+- limits.source
+- limits.syn
++ limits.web: match: {protocol: tcp, ports: [80, 443]}, key: source, rate: 10 kpps, burst: 2000
+";
+    let mut diff: Vec<_> = bench
+        .done(&document.in_place("policy diff FILE"))
+        .stdout
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    diff.sort();
+    let mut wanted: Vec<_> = expected.lines().collect();
+    wanted.sort_unstable();
+    assert_eq!(diff, wanted);
+    let outcome = bench.done(&document.in_place("policy apply FILE --dry-run"));
+    assert!(outcome.stdout.ends_with("Nothing was applied.\n"), "{outcome}");
+    assert_eq!(bench.state(), before);
+
+    let outcome = bench.done(&document.in_place("policy apply FILE"));
+    for line in wanted {
+        assert!(outcome.stdout.lines().any(|found| found == line), "no {line} in {outcome}");
+    }
+    let applied = document.in_place("FILE: applied: 1 limit, 1 prefix\n");
+    assert!(outcome.stdout.ends_with(&applied), "{outcome}");
+    assert_eq!(outcome.stderr, "", "progress is for terminals");
+    for command in ["policy diff FILE", "policy apply FILE", "policy apply FILE --dry-run"] {
+        let outcome = bench.done(&document.in_place(command));
+        assert_eq!(outcome.stdout, "no difference\n", "{outcome}");
+    }
+    assert_eq!(bench.json(&document.in_place("policy diff FILE -j")), serde_json::json!([]));
+    let names = bench.json("limit list -j");
+    assert!(names.as_array().unwrap().iter().any(|limit| limit["name"] == "web"), "{names}");
+}
+
+#[test]
+fn what_is_shown_can_be_applied() {
+    let bench = Bench::attached();
+    let shown = bench.done("policy show").stdout;
+    assert!(shown.starts_with("version: 1\n"), "{shown}");
+    let document = Document::new("");
+    fs::write(document.path(), &shown).unwrap();
+    assert_eq!(bench.done(&document.in_place("policy diff FILE")).stdout, "no difference\n");
+    let model = bench.json("policy show -j");
+    assert_eq!(model["mode"], "enforce");
+    assert_eq!(model["limits"].as_array().unwrap().len(), 3);
+
+    let empty = Document::new("");
+    let applied = bench.json(&empty.in_place("policy apply FILE -j"));
+    assert_eq!((&applied["applied"], &applied["kept"]), (&true.into(), &Value::Null));
+    assert_eq!(applied["changes"].as_array().unwrap().len(), 3, "{applied}");
+    assert!(applied["changes"][0]["path"].as_str().unwrap().starts_with("limits."), "{applied}");
+    bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!(bench.done("policy show").stdout, shown);
+
+    let schema: Value = serde_json::from_str(&bench.done("policy schema").stdout).unwrap();
+    assert_eq!(schema["title"], "Policy of limiter");
+    assert_eq!(schema, bench.json("policy schema -j"));
+}
+
+#[test]
+fn more_than_an_instance_has_room_for_is_refused_also_by_a_dry_run() {
+    let bench = Bench::attached();
+    let overrides = (1..=100).map(|number| format!("{{src: 10.0.0.{number}, rate: {number}/s}}"));
+    let overrides = overrides.collect::<Vec<_>>().join(", ");
+    let limit =
+        format!("limits: [{{name: a, key: source, rate: 1kpps, overrides: [{overrides}]}}]");
+    let document = Document::new(&limit);
+    bench.done(&document.in_place("policy check FILE"));
+    for command in ["policy apply FILE", "policy apply FILE --dry-run"] {
+        bench.refused(&document.in_place(command), 3, &["--overrides", "64"]);
+    }
+}
+
+#[test]
+fn a_saved_policy_is_back_with_the_next_attach() {
+    let bench = Bench::attached();
+    bench.done("deny add 203.0.114.0/24");
+    let saved = Document::new("");
+    let outcome = bench.done(&saved.in_place("policy save FILE"));
+    assert!(
+        outcome.stdout.starts_with(&saved.in_place("FILE: saved: 3 limits, 2 prefixes\n")),
+        "{outcome}"
+    );
+    assert!(outcome.stdout.contains("policy save"), "what applies it at boot: {outcome}");
+    assert_eq!(fs::metadata(saved.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_to_string(saved.path()).unwrap(), bench.done("policy show").stdout);
+    let model = bench.json("policy show -j");
+    bench.done("detach --all");
+    bench.done(&saved.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert_eq!(bench.json("policy show -j"), model);
+
+    let unit = bench.done(&saved.in_place("policy save FILE --systemd")).stdout;
+    let attach = saved.in_place("attach %I --policy FILE");
+    let starts = |line: &str| line.starts_with("ExecStart=/") && line.ends_with(&attach);
+    assert!(unit.lines().any(starts), "{unit}");
+}
+
+#[test]
+fn what_could_not_be_read_back_is_not_saved() {
+    let bench = Bench::attached();
+    // The example has an override within it.
+    bench.done("deny add 203.0.113.0/24");
+    let saved = Document::new("# as it was");
+    let before = fs::read_to_string(saved.path()).unwrap();
+    let words = ["nothing was saved", "the override for 203.0.113.0/24 is never used", "hint: "];
+    bench.refused(&saved.in_place("policy save FILE"), 3, &words);
+    assert_eq!(fs::read_to_string(saved.path()).unwrap(), before);
+    let names: Vec<_> = fs::read_dir(&saved.folder).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    bench.refused("policy save /proc/nowhere/policy.yaml", 3, &["never used"]);
+    bench.done("deny del 203.0.113.0/24");
+    bench.refused("policy save /proc/nowhere/policy.yaml", 1, &["/proc/nowhere/policy.yaml"]);
+}

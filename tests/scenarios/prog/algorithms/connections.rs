@@ -1,0 +1,151 @@
+//! Open connections, as the program counts them, against a set.
+
+use std::collections::HashMap;
+
+use limiter_common::rate::SECOND;
+use limiter_tests::{
+    model::{Connections, Says},
+    packet::{ACK, FIN, Frame, RST, SYN},
+    program::Verdict,
+};
+use limiter_userspace::policy::{
+    Policy,
+    model::{Allowance, Count, KeyPart, Limit},
+};
+
+use super::{
+    super::{
+        NOW, Run,
+        define::{limit, policy_of, within},
+        mutation::Random,
+        part, program, seed,
+        sent::{Part, Sent, Transport},
+    },
+    RUNS, STEPS,
+};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [198, 51, 100, 1];
+
+/// A limit of open connections by a key, as a document makes it.
+fn concurrent(name: &str, parts: &[KeyPart], most: u64, idle: u64) -> Limit {
+    let allowance = Allowance::Concurrent { limit: most, idle };
+    Limit { count: Count::Connections, ..limit(name, parts, allowance) }
+}
+
+fn any_flags(random: &mut Random) -> (u8, Says) {
+    match random.below(20) {
+        0..=5 => (SYN, Says::Open),
+        6 => (RST, Says::Reset),
+        7 => (RST | ACK, Says::Reset),
+        8 => (FIN | ACK, Says::Finish),
+        9 => (SYN | ACK, Says::Data),
+        _ => (ACK, Says::Data),
+    }
+}
+
+fn any_sent(random: &mut Random, most: u64) -> (Sent, Says) {
+    let (flags, says) = any_flags(random);
+    let ports = [40_000 + random.below(2 * most as usize + 3) as u16, 443];
+    let source = [10, 0, *random.pick(&[0, 1]), *random.pick(&[1, 2])].into();
+    let transport = Transport::Tcp(ports, flags);
+    (Sent { source, destination: B.into(), transport, payload: 0, slot: 0 }, says)
+}
+
+fn step(random: &mut Random, most: u64, idle: u64) -> u64 {
+    let any = |random: &mut Random, below: u64| random.below(below as usize + 1) as u64;
+    match random.below(24) {
+        0..=9 => any(random, idle / most / 4),
+        10 => any(random, idle / 4),
+        11 if random.below(4) == 0 => any(random, 2 * idle),
+        12 => 1 << 24,
+        _ => 0,
+    }
+}
+
+#[test]
+fn concurrent_decides_as_a_set_of_connections_does() {
+    let seed = seed();
+    let mut program = program(&Policy::default());
+    let (mut steps, mut refused) = (0, 0);
+    for run in 0..part(RUNS) {
+        let mut random = Random::new(seed, run);
+        let bits = [random.below(8), random.below(12)];
+        let [most, seconds] = bits.map(|bits| 1 + random.below(1 << bits) as u64);
+        let idle = SECOND * seconds;
+        let keys = [&[KeyPart::Source][..], &[within(24, 48)], &[], &[KeyPart::Destination]];
+        let parts = *random.pick(&keys);
+        let limit = concurrent(&format!("limit-{run}"), parts, most, idle);
+        let _run = Run { seed, run, of: &limit.clone() };
+        let policy = policy_of([limit]);
+        program.apply(&policy).unwrap();
+        let mut open: HashMap<Vec<Part>, Connections> = HashMap::new();
+        let mut now = NOW;
+        for number in 0..STEPS {
+            let (sent, says) = any_sent(&mut random, most);
+            let key = sent.key(parts, &policy).unwrap();
+            let connections = open.entry(key).or_insert_with(|| Connections::new(most, idle));
+            let Transport::Tcp([port, _], _) = sent.transport else { continue };
+            let std::net::IpAddr::V4(source) = sent.source else { continue };
+            let connection = u64::from(source.to_bits()) << 16 | u64::from(port);
+            program.at(now).unwrap();
+            let passes = program.run(&sent.frame()).unwrap() == Verdict::Pass;
+            let expected = connections.take(now, connection, says);
+            assert_eq!(passes, expected, "step {number} at {now}: {sent:?}, {most} {idle}");
+            steps += 1;
+            refused += u32::from(!passes);
+            now += step(&mut random, most, idle);
+        }
+    }
+    program.check_accounts().unwrap();
+    println!("{refused} of {steps} refused");
+    let passed = steps - refused;
+    assert!(part(RUNS) < RUNS || refused.min(passed) * 5 > steps, "{refused} of {steps} refused");
+}
+
+/// What is no TCP has no connections, and a later fragment tells nothing of its own.
+#[test]
+fn what_has_no_connection_is_not_counted() {
+    let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
+    let mut program = program(&policy_of([limit]));
+    let tcp = |port, flags| Frame::tcp(A, B, port, 443, flags);
+    assert_eq!(program.run(&tcp(1, SYN).build()).unwrap(), Verdict::Pass);
+    assert_eq!(program.run(&tcp(2, SYN).build()).unwrap(), Verdict::Drop);
+    for frame in [
+        Frame::udp(A, B, 2, 443).build(),
+        Frame::echo(A, B, 2, 443).build(),
+        Frame::sctp(A, B, 2, 443).build(),
+        Frame::ip(A, B, 6).payload(64).fragment(9, 40, true).build(),
+    ] {
+        assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
+    }
+    // A packet of a connection that has no place needs one, whatever it says.
+    for flags in [ACK, SYN | ACK, FIN | ACK] {
+        assert_eq!(program.run(&tcp(2, flags).build()).unwrap(), Verdict::Drop);
+    }
+    assert_eq!(program.run(&tcp(1, ACK).payload(100).build()).unwrap(), Verdict::Pass);
+    let [(_, ledger)] = &program.ledgers().unwrap()[..] else { panic!("one source") };
+    assert_eq!(ledger.slots.iter().filter(|slot| **slot != 0).count(), 1);
+    program.check_accounts().unwrap();
+}
+
+/// Connections that talk stay, those that fall silent go, and those that close go sooner.
+#[test]
+fn places_are_given_up_by_silence_and_by_closing() {
+    let limit = concurrent("few", &[KeyPart::Source], 3, 60 * SECOND);
+    let mut program = program(&policy_of([limit]));
+    let mut sends = |second: u64, port, flags| {
+        program.at(NOW + second * SECOND).unwrap();
+        let frame = Frame::tcp(A, B, port, 443, flags).build();
+        program.run(&frame).unwrap() == Verdict::Pass
+    };
+    assert!([1, 2, 3].into_iter().all(|port| sends(0, port, SYN)) && !sends(0, 4, SYN));
+    // 3 is silent from here on.
+    for second in (10..=60).step_by(10) {
+        assert!(sends(second, 1, ACK) && sends(second, 2, ACK), "after {second} s");
+    }
+    assert!(!sends(60, 4, SYN));
+    assert!(sends(68, 4, SYN) && !sends(68, 3, ACK), "3 has lost its place");
+    assert!(sends(69, 1, FIN | ACK) && !sends(78, 3, SYN) && sends(81, 3, SYN));
+    assert!(sends(82, 2, RST) && sends(82 + 12, 5, SYN) && !sends(82 + 12, 6, SYN));
+}

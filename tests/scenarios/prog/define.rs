@@ -1,0 +1,50 @@
+//! Policies as the scenarios write them.
+
+use limiter_userspace::policy::{
+    Policy,
+    model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode},
+};
+
+/// A source within prefixes of these lengths, of IPv4 and of IPv6.
+pub(super) const fn within(ipv4: u8, ipv6: u8) -> KeyPart {
+    KeyPart::SourcePrefix { ipv4, ipv6 }
+}
+
+pub(super) fn key(parts: &[KeyPart]) -> Key {
+    Key { parts: parts.to_vec() }
+}
+
+/// An enforced limit of packets that is about all of them.
+pub(super) fn limit(name: &str, parts: &[KeyPart], allowance: impl Into<Allowance>) -> Limit {
+    Limit {
+        name: name.to_owned(),
+        matching: Match::default(),
+        key: key(parts),
+        count: Count::Packets,
+        mode: Mode::Enforce,
+        layers: vec![Layer { allowance: allowance.into(), key: None }],
+        candidate: None,
+        penalty: None,
+        overrides: Vec::new(),
+    }
+}
+
+/// The same with a further layer.
+pub(super) fn and(mut limit: Limit, allowance: impl Into<Allowance>) -> Limit {
+    limit.layers.push(Layer { allowance: allowance.into(), key: None });
+    limit
+}
+
+/// The same in another mode.
+pub(super) fn in_mode(mode: Mode, limit: Limit) -> Limit {
+    Limit { mode, ..limit }
+}
+
+pub(super) fn policy_of(limits: impl IntoIterator<Item = Limit>) -> Policy {
+    Policy { limits: limits.into_iter().collect(), ..Policy::default() }
+}
+
+/// Whether the state of a limit of its own is in the entry of the source.
+pub(super) fn is_inline(limit: &Limit) -> bool {
+    limit.key.parts == [KeyPart::Source] && limit.layers[0].allowance.is_bucket()
+}

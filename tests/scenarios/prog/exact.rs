@@ -1,0 +1,198 @@
+//! What the program must be doing: a model of exact buckets.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use limiter_common::{
+    address::Address,
+    contract::{Counters, LimitTally, Tally},
+    reason::Reason,
+};
+use limiter_tests::{
+    model::{self, Exact as _},
+    program::{TestProgram, Verdict},
+    reference::Reference,
+};
+use limiter_userspace::policy::{Bucket, Builtin};
+
+use super::{
+    BUILTINS, compiled, limit_tallies,
+    naive::{List, Naive},
+};
+
+/// A frame, and what it is by the reference.
+pub(super) struct Sample {
+    pub(super) frame: Vec<u8>,
+    pub(super) what: Reference,
+}
+
+type Connection = (IpAddr, IpAddr, (u16, u16), u8);
+
+/// What the program must be doing.
+pub(super) struct Model {
+    policy: Naive,
+    /// The limits in the order in which they are looked at.
+    order: Vec<Builtin>,
+    /// The buckets of sources; `None` for those that cannot be read.
+    sources: HashMap<Option<IpAddr>, Source>,
+    /// The buckets of connections that were admitted.
+    connections: HashMap<Option<Connection>, model::Bucket>,
+    pub(super) counters: Counters,
+    pub(super) limits: [LimitTally; BUILTINS],
+}
+
+struct Source {
+    buckets: [Option<model::Bucket>; BUILTINS],
+    passed: Tally,
+    dropped: Tally,
+}
+
+/// All that the program has counted of frames and by limits.
+pub(super) fn counts(program: &TestProgram) -> (Counters, [LimitTally; BUILTINS]) {
+    (program.counters().unwrap(), limit_tallies(program))
+}
+
+fn add(tally: &mut Tally, bytes: u64) {
+    tally.packets += 1;
+    tally.bytes += bytes;
+}
+
+fn full(bucket: Bucket, now: u64) -> model::Bucket {
+    let Bucket { rate, burst } = bucket;
+    model::Bucket::new(rate.packets.into(), rate.period.into(), burst, now)
+}
+
+/// Decides about a packet that these limits are about: all are charged, or none. Those that are in
+/// the entry of the source are looked at before that of the connection, which shows when the clock
+/// went far back: what a wide limit has lost begins anew, though a narrower one refuses too.
+///
+/// # Errors
+/// The place of the narrowest limit that has nothing for it.
+fn admit(
+    buckets: &mut [Option<model::Bucket>; BUILTINS],
+    order: &[Builtin],
+    applies: [bool; BUILTINS],
+    now: u64,
+) -> Result<(), usize> {
+    let mut refused = None;
+    for place in order.iter().map(|limit| *limit as usize).filter(|place| applies[*place]) {
+        // Of those that are wider than one that refuses, none is asked any more.
+        let asked = refused.is_none_or(|narrowest| place < narrowest);
+        let Some(bucket) = buckets[place].as_mut().filter(|_| asked) else { continue };
+        match bucket.look(now, 1) {
+            model::Verdict::Admit => continue,
+            model::Verdict::Refuse => {}
+            model::Verdict::Lose => bucket.lose(now),
+        }
+        refused = Some(place);
+    }
+    if let Some(place) = refused {
+        return Err(place);
+    }
+    let charged = buckets.iter_mut().zip(applies).filter(|(_, applies)| *applies);
+    charged.filter_map(|(bucket, _)| bucket.as_mut()).for_each(|bucket| bucket.charge(now, 1));
+    Ok(())
+}
+
+impl Model {
+    /// What is counted goes on from what the program has counted so far.
+    pub(super) fn new(policy: Naive, program: &TestProgram) -> Self {
+        let (sources, connections) = (HashMap::new(), HashMap::new());
+        let (counters, limits) = counts(program);
+        let in_force = program.maps().policy().unwrap();
+        let names = in_force.limits.iter().map(|limit| limit.name.as_str());
+        let mut order: Vec<_> = names.filter_map(Builtin::by_name).collect();
+        order.sort_by_key(|limit| compiled(program, *limit).column);
+        Self { policy, order, sources, connections, counters, limits }
+    }
+
+    pub(super) fn decide(&mut self, sample: &Sample, now: u64) -> Verdict {
+        let bytes = sample.frame.len() as u64;
+        let name = sample.what.reason();
+        let conform = Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
+        let (source, connection, may_open) = match sample.what {
+            Reference::NonIp => {
+                add(&mut self.counters.reasons[conform.index()], bytes);
+                return Verdict::Pass;
+            }
+            Reference::Unreadable => (None, None, true),
+            Reference::Ip { source, destination, ports, protocol, may_open, .. } => {
+                let connection = (source, destination, ports, protocol);
+                (Some(self.policy.key(source)), Some(connection), may_open)
+            }
+        };
+        let listed = source.and_then(|source| self.policy.listed(source));
+        let stated = Builtin::ALL.map(|limit| self.policy.bucket(limit, source));
+        let source = self.sources.entry(source).or_insert_with(|| Source {
+            buckets: stated.map(|bucket| bucket.map(|bucket| full(bucket, now))),
+            passed: Tally::default(),
+            dropped: Tally::default(),
+        });
+        if let Some(list) = listed {
+            let reason = match list {
+                List::Allow => Reason::Allow,
+                List::Deny => Reason::Deny,
+                List::Block => Reason::Penalty,
+            };
+            let dropped = reason.drops() && !self.policy.monitor;
+            add(if dropped { &mut source.dropped } else { &mut source.passed }, bytes);
+            return self.settle(reason, bytes);
+        }
+        let mut buckets = source.buckets.clone();
+        let known = self.connections.get(&connection).cloned();
+        let exists = known.is_some();
+        let place = Builtin::Connection as usize;
+        buckets[place] = stated[place].map(|bucket| known.unwrap_or_else(|| full(bucket, now)));
+
+        let applies = Builtin::ALL.map(|limit| limit != Builtin::Syn || may_open);
+        let decision = admit(&mut buckets, &self.order, applies, now);
+        // One that was never admitted is not remembered.
+        if let Some(bucket) = &buckets[place]
+            && (exists || decision.is_ok())
+        {
+            self.connections.insert(connection, bucket.clone());
+        }
+        source.buckets = buckets;
+        let reason = match decision {
+            Ok(()) => {
+                add(&mut source.passed, bytes);
+                for place in
+                    (0..BUILTINS).filter(|place| applies[*place] && stated[*place].is_some())
+                {
+                    add(&mut self.limits[place].conform, bytes);
+                }
+                conform
+            }
+            Err(place) => {
+                let monitored = self.policy.monitor;
+                add(if monitored { &mut source.passed } else { &mut source.dropped }, bytes);
+                add(&mut self.limits[place].exceed, bytes);
+                Reason::Exceed
+            }
+        };
+        self.settle(reason, bytes)
+    }
+
+    /// Counts a frame; under a policy that only monitors, what it would drop passes.
+    fn settle(&mut self, reason: Reason, bytes: u64) -> Verdict {
+        let monitored = self.policy.monitor && reason.drops();
+        let reason = if monitored { Reason::Monitor } else { reason };
+        add(&mut self.counters.reasons[reason.index()], bytes);
+        if reason.drops() { Verdict::Drop } else { Verdict::Pass }
+    }
+
+    /// Compares every count.
+    pub(super) fn check(&self, program: &TestProgram) {
+        assert_eq!(counts(program), (self.counters, self.limits));
+        for (key, source) in &self.sources {
+            let entry = match key {
+                Some(key) => program.source(&Address::from(*key)).unwrap().unwrap(),
+                None => program.unreadable().unwrap(),
+            };
+            assert_eq!((entry.passed, entry.dropped), (source.passed, source.dropped), "{key:?}");
+        }
+        let sources = self.sources.keys().flatten().count();
+        assert_eq!(program.maps().talkers(0).unwrap().1.tracked, sources as u64);
+        let connections = self.connections.len();
+        assert_eq!(program.maps().buckets().unwrap().tracked, connections as u64);
+    }
+}

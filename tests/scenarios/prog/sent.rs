@@ -1,0 +1,157 @@
+//! Packets by what they are, and by what they share with others.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use limiter_tests::packet::{ACK, Frame, SYN};
+use limiter_userspace::policy::{
+    KeyPrefix, Policy,
+    model::{Count, KeyPart, PacketKind},
+};
+
+use super::{mutation::Random, naive::truncated};
+
+/// A packet that a test sends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sent {
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) transport: Transport,
+    /// Bytes behind the headers.
+    pub(super) payload: usize,
+    /// The slot of the interface.
+    pub(super) slot: u32,
+}
+
+/// What a packet carries, with source and destination port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Transport {
+    /// The flags too.
+    Tcp([u16; 2], u8),
+    Udp([u16; 2]),
+    /// An echo request.
+    Echo,
+    /// A fragment of UDP that is not the first.
+    Later,
+}
+
+/// What packets that are counted together have in common: a part of a key each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Part {
+    Address(IpAddr),
+    Port(u8, u16),
+    Connection(IpAddr, IpAddr, u8, [u16; 2]),
+    Tenant(String),
+    Slot(u32),
+}
+
+impl Sent {
+    /// A datagram of few bytes to a port.
+    pub(super) fn udp(
+        source: impl Into<IpAddr>,
+        destination: impl Into<IpAddr>,
+        ports: [u16; 2],
+    ) -> Self {
+        let (source, destination) = (source.into(), destination.into());
+        Self { source, destination, transport: Transport::Udp(ports), payload: 18, slot: 0 }
+    }
+
+    /// Any of a few packets, which have much in common.
+    pub(super) fn any(random: &mut Random) -> Self {
+        let few = |random: &mut Random| *random.pick(&[0_u8, 1, 0x80]);
+        let bits: [u8; 5] = std::array::from_fn(|_| few(random));
+        let [a, b, c, d, e] = bits.map(u16::from);
+        let (source, destination): (IpAddr, IpAddr) = if random.below(2) == 0 {
+            ([10, 0, bits[0], bits[1]].into(), [198, 51, 100, bits[4]].into())
+        } else {
+            let source = [0x2001, 0xdb8, a & 1, b & 1, c, 0, 0, d];
+            (source.into(), [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, e].into())
+        };
+        let ports = [*random.pick(&[40_000, 40_001]), *random.pick(&[53, 443])];
+        let transport = match random.below(8) {
+            0..=2 => Transport::Tcp(ports, *random.pick(&[SYN, ACK])),
+            3..=5 => Transport::Udp(ports),
+            6 => Transport::Echo,
+            _ => Transport::Later,
+        };
+        let slot = random.below(2) as u32;
+        Self { source, destination, transport, payload: 18 + random.below(400), slot }
+    }
+
+    pub(super) fn frame(&self) -> Vec<u8> {
+        let Self { source, destination, payload, .. } = *self;
+        match self.transport {
+            Transport::Tcp([from, to], flags) => Frame::tcp(source, destination, from, to, flags),
+            Transport::Udp([from, to]) => Frame::udp(source, destination, from, to),
+            Transport::Echo => Frame::echo(source, destination, 1, 2),
+            Transport::Later => Frame::ip(source, destination, 17).fragment(7, 40, false),
+        }
+        .payload(payload)
+        .build()
+    }
+
+    fn protocol(&self) -> u8 {
+        match self.transport {
+            Transport::Tcp(..) => 6,
+            Transport::Udp(_) | Transport::Later => 17,
+            Transport::Echo if self.source.is_ipv4() => 1,
+            Transport::Echo => 58,
+        }
+    }
+
+    /// Source and destination port; none are 0.
+    fn ports(&self) -> [u16; 2] {
+        match self.transport {
+            Transport::Tcp(ports, _) | Transport::Udp(ports) => ports,
+            Transport::Echo | Transport::Later => [0; 2],
+        }
+    }
+
+    /// What it has of a key; `None` when it is of no tenant and that is asked for.
+    pub(super) fn key(&self, parts: &[KeyPart], policy: &Policy) -> Option<Vec<Part>> {
+        let masked = |prefix: KeyPrefix| {
+            let KeyPrefix { ipv4, ipv6 } = prefix;
+            Part::Address(truncated(self.source, if self.source.is_ipv4() { ipv4 } else { ipv6 }))
+        };
+        let part = |part: &KeyPart| {
+            Some(match *part {
+                KeyPart::Source => masked(policy.key_prefix),
+                KeyPart::SourcePrefix { ipv4, ipv6 } => masked(KeyPrefix { ipv4, ipv6 }),
+                KeyPart::Destination => Part::Address(self.destination),
+                KeyPart::DestinationPort => Part::Port(self.protocol(), self.ports()[1]),
+                KeyPart::Connection => {
+                    let Self { source, destination, .. } = *self;
+                    Part::Connection(source, destination, self.protocol(), self.ports())
+                }
+                KeyPart::Tenant => Part::Tenant(tenant(self.source, policy)?),
+                KeyPart::Interface => Part::Slot(self.slot),
+            })
+        };
+        parts.iter().map(part).collect()
+    }
+
+    /// What it costs.
+    pub(super) fn cost(&self, count: &Count) -> u64 {
+        let Count::Weighted(costs) = count else {
+            return if *count == Count::Bytes { self.frame().len() as u64 } else { 1 };
+        };
+        let fits = |kind: &PacketKind| match kind {
+            PacketKind::Fragment => self.transport == Transport::Later,
+            PacketKind::Syn => matches!(self.transport, Transport::Tcp(_, SYN)),
+            PacketKind::Icmp => self.transport == Transport::Echo,
+            PacketKind::Tcp => matches!(self.transport, Transport::Tcp(..)),
+            PacketKind::Udp => matches!(self.transport, Transport::Udp(_) | Transport::Later),
+        };
+        let first = costs.by_kind.iter().find(|(kind, _)| fits(kind));
+        first.map_or(costs.default, |(_, cost)| *cost).into()
+    }
+}
+
+/// The tenant of a source: that of the longest prefix that it is in.
+fn tenant(source: IpAddr, policy: &Policy) -> Option<String> {
+    let named = |(name, prefixes): (&String, &Vec<IpNet>)| {
+        let of = prefixes.iter().filter(|prefix| prefix.contains(&source));
+        Some((of.map(IpNet::prefix_len).max()?, name.clone()))
+    };
+    policy.tenants.iter().filter_map(named).max().map(|(_, name)| name)
+}

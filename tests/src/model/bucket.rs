@@ -1,0 +1,71 @@
+//! The token bucket: a level that time fills and packets empty.
+
+use super::{Exact, Flow, Verdict};
+
+/// A token bucket.
+///
+/// Any fraction of a token is enough for a packet, which takes all that it costs: what was missing is
+/// a debt, a level below 0, and is refilled first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    flow: Flow,
+    capacity: i128,
+    lost: i128,
+    level: i128,
+    at: u64,
+}
+
+impl Bucket {
+    /// A full bucket of `burst` tokens at `now` that `packets` tokens are added to every `period`
+    /// nanoseconds, for packets that cost one.
+    #[must_use]
+    pub fn new(packets: i128, period: i128, burst: u64, now: u64) -> Self {
+        Self::of(Flow::exact(packets, period), burst, 1, now)
+    }
+
+    /// A full bucket at `now`, for packets that cost `dearest` at most.
+    #[must_use]
+    pub fn of(flow: Flow, burst: u64, dearest: u64, now: u64) -> Self {
+        let capacity = flow.fractions(burst);
+        let lost = flow.lost(capacity, dearest);
+        Self { flow, capacity, lost, level: capacity, at: now }
+    }
+
+    /// The level at `now`. A time before the last packet has none of what was filled in between, so
+    /// going back and forth fills nothing twice.
+    fn level_at(&self, now: u64) -> i128 {
+        let passed = i128::from(now) - i128::from(self.at);
+        (self.level + self.flow.over(passed)).min(self.capacity)
+    }
+
+    /// Decides about a packet of cost 1 at `now`, and charges it if it is admitted.
+    pub fn admit(&mut self, now: u64) -> bool {
+        self.take(now, 1)
+    }
+}
+
+impl Exact for Bucket {
+    fn look(&self, now: u64, _: u64) -> Verdict {
+        let level = self.level_at(now);
+        if level > 0 {
+            Verdict::Admit
+        } else if -level > self.lost {
+            Verdict::Lose
+        } else {
+            Verdict::Refuse
+        }
+    }
+
+    fn charge(&mut self, now: u64, cost: u64) {
+        if now >= self.at {
+            self.level = self.level_at(now);
+            self.at = now;
+        }
+        self.level -= self.flow.fractions(cost);
+    }
+
+    fn lose(&mut self, now: u64) {
+        self.level = 0;
+        self.at = now;
+    }
+}

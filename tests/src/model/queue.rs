@@ -1,0 +1,57 @@
+//! The leaky bucket: a queue that packets come to and that drains at the rate.
+
+use super::{Exact, Flow, Verdict};
+
+/// A leaky bucket as a meter: a packet is admitted if the queue has room for all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    flow: Flow,
+    depth: i128,
+    lost: i128,
+    content: i128,
+    at: u64,
+}
+
+impl Queue {
+    /// An empty queue at `now`, with room for `depth`, for packets that cost `dearest` at most.
+    #[must_use]
+    pub fn of(flow: Flow, depth: u64, dearest: u64, now: u64) -> Self {
+        let depth = flow.fractions(depth);
+        // One that is lost is over its depth, by the least that it can be.
+        let over = depth + flow.grain;
+        let lost = over + flow.lost(over, dearest);
+        Self { flow, depth, lost, content: 0, at: now }
+    }
+
+    /// What is in it at `now`; what drained since a time before the last packet is in it still.
+    fn content_at(&self, now: u64) -> i128 {
+        let passed = i128::from(now) - i128::from(self.at);
+        (self.content - self.flow.over(passed)).max(0)
+    }
+}
+
+impl Exact for Queue {
+    fn look(&self, now: u64, cost: u64) -> Verdict {
+        let content = self.content_at(now);
+        if content + self.flow.fractions(cost) <= self.depth {
+            Verdict::Admit
+        } else if content > self.lost {
+            Verdict::Lose
+        } else {
+            Verdict::Refuse
+        }
+    }
+
+    fn charge(&mut self, now: u64, cost: u64) {
+        if now >= self.at {
+            self.content = self.content_at(now);
+            self.at = now;
+        }
+        self.content += self.flow.fractions(cost);
+    }
+
+    fn lose(&mut self, now: u64) {
+        self.content = self.depth + self.flow.grain;
+        self.at = now;
+    }
+}
