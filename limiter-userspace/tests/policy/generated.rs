@@ -34,7 +34,14 @@ fn prefixes(group: u8) -> impl Strategy<Value = Vec<IpNet>> {
 fn rate() -> impl Strategy<Value = Rate> {
     let any = (1..=1_000_000_000_u64, 1..=1_000_000_000_000_u64);
     any.prop_map(|(packets, period)| Rate { packets, period })
-        .prop_filter("a rate", |rate| rate.check().is_ok())
+        .prop_filter("a rate", |rate| is_of_packets(*rate))
+}
+
+/// Whether it is one that packets may have; of bytes, higher ones can be written too.
+fn is_of_packets(rate: Rate) -> bool {
+    const HIGHEST: u128 = 1_000_000_000;
+    let [packets, period] = [rate.packets, rate.period].map(u128::from);
+    rate.check().is_ok() && packets * 1_000_000_000 <= period * HIGHEST
 }
 
 fn time() -> impl Strategy<Value = u64> {
@@ -84,7 +91,7 @@ fn good(allowance: &Allowance) -> bool {
         Allowance::FixedWindow { limit, window }
         | Allowance::SlidingWindow { limit, window }
         | Allowance::SlidingLog { limit, window } => {
-            Rate { packets: limit, period: window }.check().is_ok()
+            is_of_packets(Rate { packets: limit, period: window })
         }
         Allowance::Concurrent { .. } => true,
     }
