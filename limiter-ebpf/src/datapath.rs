@@ -42,8 +42,12 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
     let verdict = limit(subject.reread(), &mut policy, bytes);
-    if policy.settings.flags & flag::MONITOR != 0 { verdict.monitored() } else { verdict }
-        .settle(bytes)
+    let monitors = policy.settings.flags & flag::MONITOR != 0;
+    let subject = subject.reread();
+    subject.verdict = if monitors { verdict.monitored() } else { verdict }.0;
+    // What Linux 6.1 knows of its bounds contradicts itself on ways that no packet takes; of what was
+    // read from a map it knows nothing.
+    Verdict(subject.reread().verdict).settle(bytes)
 }
 
 /// Decides about a packet by its source. The policy may turn out to be a newer one meanwhile.

@@ -240,7 +240,9 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
         subject.keyed.costs[place] = limit.cost(sort, subject.bytes);
         subject.keyed.keys[place].fill(limit, &subject.packet, subject.tenant, slot);
     }
-    left == 0
+    // A policy has no more about one packet; only one whose headers hide what it is, and so could be
+    // anything, can be about more. Of it, the narrowest are asked.
+    true
 }
 
 /// The limits as a group, with the state of the one at hand.

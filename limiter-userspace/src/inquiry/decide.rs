@@ -182,12 +182,8 @@ impl Case<'_> {
             keyed.set(place, bit, state, meter, self.cost(bit)?);
             plan::look_at(&mut keyed, place, now);
         }
-        let mut bill = keyed.bill;
-        if left != 0 {
-            // No policy that was compiled has so many; the program refuses the packet undecided.
-            (bill.refused, bill.contended) = (1, 1);
-        }
-        Ok(bill)
+        // Of a packet whose headers hide what it is there may be more: the program asks the narrowest.
+        Ok(keyed.bill)
     }
 
     /// The number of the meter of a limit, and the key of its state.

@@ -42,6 +42,13 @@ impl Facts<'_> {
         }
     }
 
+    /// Whether what was not found of a header could be there, as it is of one of these protocols.
+    fn hides(&self, protocols: &[u8]) -> bool {
+        let later =
+            matches!(self.frame, Reference::Ip { fragment: ReferenceFragment::Later(_), .. });
+        !later && (self.protocol() == UNKNOWN_PROTOCOL || protocols.contains(&self.protocol()))
+    }
+
     /// Whether a limit is about it, its source left aside.
     pub(super) fn fits(&self, limit: &Limit, policy: &Policy) -> bool {
         let it = &limit.matching;
@@ -57,9 +64,11 @@ impl Facts<'_> {
             || protocol == UNKNOWN_PROTOCOL
             || it.protocols.contains(&protocol))
             && (it.ports.is_empty()
-                || port.is_some_and(|port| it.ports.iter().any(|range| range.contains(&port))))
+                || port.map_or(self.hides(&[6, 17, 132]), |port| {
+                    it.ports.iter().any(|range| range.contains(&port))
+                }))
             && (it.icmp_types.is_empty()
-                || icmp_type.is_some_and(|it_is| it.icmp_types.contains(&it_is)))
+                || icmp_type.map_or(self.hides(&[1, 58]), |it_is| it.icmp_types.contains(&it_is)))
             && it.fragments.is_none_or(|wanted| wanted == fragment)
             && it.length.as_ref().is_none_or(|range| {
                 // What is longer than a length can be stated is as long as that.

@@ -71,9 +71,9 @@ fn the_form_is_fixed() {
             r#""count":"syns","mode":"enforce","layers":[],"candidate":null,"penalty":null,"#,
             r#""overrides":["#,
             &overrides,
-            r#"]}]},"held":{"last":2,"places":{"source/0/Source/bucket/packets":"#,
+            r#"]}]},"held":{"last":2,"seed":0,"places":{"source/0/Source/bucket/packets":"#,
             r#"{"stamp":2,"tally":1,"word":1},"syn/0/Source/bucket/packets":"#,
-            r#"{"stamp":1,"tally":0,"word":0}}}}"#,
+            r#"{"stamp":1,"tally":0,"word":0}},"tenants":{},"last_tenant":0}}"#,
         ]
         .concat()
     );

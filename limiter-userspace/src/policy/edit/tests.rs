@@ -192,7 +192,7 @@ fn an_override_is_never_within_a_source() {
         policy.set_override(Builtin::Connection, prefix("203.0.113.9"), some),
         PolicyErrorKind::Invalid,
         "sources are counted per /24, and 203.0.113.9/32 is narrower",
-        "an override has to be /24 or wider, such as 203.0.113.0/24; or attach again with \
+        "give /24 or wider, such as 203.0.113.0/24; or attach again with \
          --ipv4-prefix 32",
     );
     let before = policy.clone();
