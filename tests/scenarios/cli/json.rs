@@ -88,8 +88,9 @@ fn status_accounts_for_every_frame() {
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["sources"]["capacity"], 4096);
     assert_eq!(status["buckets"]["capacity"], 4096);
-    // Both sources have one connection, of which packets were admitted.
-    assert_eq!(status["buckets"]["tracked"], 2);
+    // Both sources have one connection, of which packets were admitted; the host itself may have
+    // solicited a router meanwhile, which is one more of each.
+    assert!(status["buckets"]["tracked"].as_u64().unwrap() >= 2);
     assert!(status["sources"]["tracked"].as_u64().unwrap() >= 2);
 
     let reasons = status["reasons"].as_object().unwrap();
