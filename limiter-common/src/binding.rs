@@ -62,6 +62,12 @@ impl Binding {
         }
     }
 
+    /// Whether it is bound under `epoch`, and neither behind nor newer.
+    #[inline(always)]
+    pub const fn is_under(self, epoch: u32) -> bool {
+        self.0 & Self::LOCK == 0 && self.epoch() == epoch
+    }
+
     /// How it stands to a binding that it should have. State by other keys may have come
     /// to the meter of another profile.
     #[inline(always)]

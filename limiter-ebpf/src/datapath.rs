@@ -14,7 +14,7 @@ use limiter_common::{
 use crate::{
     classes::classify_subject,
     clock,
-    entry::SourceEntry,
+    entry::{self, SourceEntry},
     frame::XdpFrame,
     inline::{self, Inline},
     keyed::{self, count_keyed},
@@ -24,6 +24,10 @@ use crate::{
     tally,
     verdict::Verdict,
 };
+
+/// How often a packet is decided about before it is given up. What other CPUs do at its state is
+/// over in less time than an attempt takes.
+const ATTEMPTS: u32 = 8;
 
 /// Runs the limiter on one frame; `FRAGS` says that it may lie in several pieces.
 #[inline(always)]
@@ -37,53 +41,93 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
         return Verdict::new(Reason::NonIp).settle(bytes);
     }
     subject.bytes = bytes;
+    subject.overflow = 0;
     subject.conform = Reason::conform(&subject.packet).index() as u64;
-    let Some(mut policy) = InForce::get() else {
-        return Verdict::new(Reason::Contended).settle(bytes);
-    };
-    let verdict = limit(subject.reread(), &mut policy, bytes);
-    let monitors = policy.settings.flags & flag::MONITOR != 0;
-    let subject = subject.reread();
-    subject.verdict = if monitors { verdict.monitored() } else { verdict }.0;
-    // What Linux 6.1 knows of its bounds contradicts itself on ways that no packet takes; of what was
-    // read from a map it knows nothing.
-    Verdict(subject.reread().verdict).settle(bytes)
+    let mut verdict = Verdict(decide_subject().into());
+    for _ in 1..ATTEMPTS {
+        if verdict.is_decided() {
+            break;
+        }
+        bind_subject();
+        verdict = Verdict(decide_subject().into());
+    }
+    if !verdict.is_decided() {
+        verdict = Verdict(give_up_subject().into());
+    }
+    verdict.settle(subject.reread().bytes)
 }
 
-/// Decides about a packet by its source. The policy may turn out to be a newer one meanwhile.
+/// Decides about the packet of the subject, under one policy, and gives the place of the reason.
+///
+/// One that stays undecided ([`Reason::Contended`]) is charged and counted nowhere: its source has
+/// no entry yet that is bound to the policy, or other CPUs came first at its state. As this is
+/// verified by itself, it can be called as often as it takes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn decide_subject() -> u32 {
+    let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
+        return Verdict::new(Reason::Contended).0 as u32;
+    };
+    let verdict = limit(subject, &policy);
+    let verdict = if policy.monitors() { verdict.monitored() } else { verdict };
+    verdict.0 as u32
+}
+
+/// Binds the entry of the subject's source to the policy in force, or makes it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn bind_subject() -> u32 {
+    if let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) {
+        let source = subject.packet.source.masked(&policy.settings.mask);
+        subject.overflow = entry::renew(&source, policy.epoch, policy.settings).into();
+    }
+    0
+}
+
+/// Gives up on the packet of the subject, and gives the place of the reason to pass or drop it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn give_up_subject() -> u32 {
+    let undecided = Verdict::new(Reason::Contended);
+    let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
+        return undecided.0 as u32;
+    };
+    let verdict = if policy.settings.flags & flag::LIMITS == 0 {
+        // Nothing that is only observed is dropped.
+        Verdict(subject.conform)
+    } else if policy.monitors() {
+        Verdict::new(Reason::Monitor)
+    } else {
+        undecided
+    };
+    entry::account(&subject.source, verdict.drops(), 1, subject.bytes);
+    verdict.0 as u32
+}
+
+/// Decides about a packet by its source.
 #[inline(always)]
-fn limit(subject: &mut Subject, policy: &mut InForce, bytes: u64) -> Verdict {
+fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
+    let bytes = subject.bytes;
     policy.classify(subject);
     subject.source = subject.packet.source.masked(&policy.settings.mask);
     let Some(mut place) = Place::of(&subject.source) else {
         return Verdict::new(Reason::Contended);
     };
     // What is only monitored passes, and is not remembered.
-    if policy.settings.flags & flag::MONITOR == 0
+    if !policy.monitors()
         && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, bytes)
     {
         tally::count(tally, true, bytes);
         return Verdict::new(Reason::Exceed);
     }
-    let Some(entry) = SourceEntry::find(&subject.source, policy.epoch, policy.settings, bytes)
+    let Some(entry) = SourceEntry::find(&subject.source, policy.epoch, subject.overflow != 0)
     else {
-        // Nothing that is only observed is dropped.
-        return if policy.settings.flags & flag::LIMITS == 0 {
-            Verdict(subject.conform)
-        } else {
-            Verdict::new(Reason::Contended)
-        };
+        return Verdict::new(Reason::Contended);
     };
-    if entry.binding.epoch() != policy.epoch {
-        // The policy changed since it was read, and another packet of the source came first. This
-        // one is decided under the new policy, all of it.
-        if !policy.renew(entry.binding.epoch()) {
-            return Verdict::new(Reason::Contended);
-        }
-        policy.classify(subject);
-    }
     let verdict = decide(subject, policy, &entry, &mut place, bytes);
-    entry.account(verdict.drops() && policy.settings.flags & flag::MONITOR == 0, bytes);
+    if verdict.is_decided() {
+        entry.account(verdict.drops() && !policy.monitors(), bytes);
+    }
     verdict
 }
 
@@ -130,7 +174,6 @@ fn decide(
     subject.epoch = entry.binding.epoch();
     subject.profile = entry.binding.profile();
     subject.tenant = profile.tenant;
-    subject.overflow = u32::from(entry.overflow);
     let Subject { bill, looks, .. } = subject.reread();
     let mut group = Inline { entry, settings, profile, sort, bytes, bill, looks };
     plan::look(&mut group, now);
@@ -153,9 +196,11 @@ fn decide(
     }
 
     let bill = *group.bill();
+    if bill.contended != 0 {
+        return Verdict::new(Reason::Contended);
+    }
     let conform = if bill.refused == 0 { bill.charged } else { 0 };
-    let refused = if bill.contended == 0 { bill.refused } else { 0 };
-    let exceed = bill.monitored() | refused;
+    let exceed = bill.monitored() | bill.refused;
     for index in 0..INLINE {
         let bit = settings.inline[index];
         if (conform | exceed) & bit != 0 {
@@ -167,9 +212,6 @@ fn decide(
     }
     if bill.refused == 0 {
         return Verdict(subject.conform);
-    }
-    if bill.contended != 0 {
-        return Verdict::new(Reason::Contended);
     }
     refuse(subject, policy, entry, place, &bill, now);
     Verdict::new(Reason::Exceed)
@@ -195,8 +237,7 @@ fn refuse(
         entry.penalise(limit, now);
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
-    let monitors = settings.flags & flag::MONITOR != 0;
-    if entry.overflow || monitors || bill.applies & (bill.refused - 1) != 0 {
+    if entry.overflow || policy.monitors() || bill.applies & (bill.refused - 1) != 0 {
         return;
     }
     for index in 0..INLINE {
@@ -256,12 +297,12 @@ impl InForce {
         Some(Self { epoch, settings: settings(epoch)? })
     }
 
-    /// Goes on under another epoch.
+    /// Whether nothing is dropped. It is read each time: of one reading that is kept, the verifier
+    /// would follow both outcomes to the end.
     #[inline(always)]
-    fn renew(&mut self, epoch: u32) -> bool {
-        let Some(settings) = settings(epoch) else { return false };
-        *self = Self { epoch, settings };
-        true
+    fn monitors(&self) -> bool {
+        // SAFETY: an aligned word of a map value.
+        unsafe { (&raw const self.settings.flags).read_volatile() & flag::MONITOR != 0 }
     }
 
     /// Finds the limits that a packet is about, whatever its source.

@@ -3,8 +3,8 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, maps::lpm_trie::Key};
 use limiter_common::{
     address::Address,
-    binding::{Binding, Bucket, Standing, bind},
-    contract::{Profile, Settings, Source, Tally, flag, half, shared},
+    binding::{Binding, Bucket, bind},
+    contract::{Profile, Settings, Source, flag, half, shared},
     limit::{INLINE, Limit},
     penalty::Offence,
     word::Word as _,
@@ -32,53 +32,18 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of `address`, the key of a source; [`Address::NONE`] has a shared one, and so have
-    /// the sources for which the kernel has no entry to give. One that another CPU keeps from being
-    /// bound is told of a packet of `bytes` here, as nobody else can.
+    /// The entry of `address`, the key of a source, if there is one that is bound under `epoch`.
+    /// [`Address::NONE`] has a shared one, and so have, as `overflow` says, the sources for which
+    /// the kernel has no entry to give.
     #[inline(always)]
-    pub(crate) fn find(
-        address: &Address,
-        epoch: u32,
-        settings: &Settings,
-        bytes: u64,
-    ) -> Option<Self> {
-        let (source, address, overflow) = if address.family == Address::NONE.family {
-            (SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?, &NOBODY, false)
-        } else if let Some(source) = SOURCES.get_ptr_mut(address).or_else(|| create(address)) {
-            (source, address, false)
-        } else {
-            (SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?, &NOBODY, true)
-        };
+    pub(crate) fn find(address: &Address, epoch: u32, overflow: bool) -> Option<Self> {
+        let source = lookup(address, overflow)?;
         // SAFETY: an aligned word of a map value.
-        let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
-        let binding = match seen.standing(epoch) {
-            Standing::Current => seen,
-            Standing::Behind | Standing::Locked => {
-                let Some(binding) = refresh(source, address, epoch, settings) else {
-                    // Without limits it passes.
-                    // SAFETY: it was looked up above.
-                    unsafe { account(source, settings.flags & flag::LIMITS != 0, bytes) };
-                    return None;
-                };
-                binding
-            }
-        };
-        let profile = PROFILES.get(half(binding.epoch(), binding.profile()))?;
-        Some(Self { source, binding, profile, overflow })
-    }
-
-    /// The entry of `address` that was found to be bound so, once more. One that was thrown out
-    /// meanwhile is gone.
-    #[inline(always)]
-    pub(crate) fn again(address: &Address, binding: Binding, overflow: bool) -> Option<Self> {
-        let source = if address.family == Address::NONE.family {
-            SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)?
-        } else if overflow {
-            SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)?
-        } else {
-            SOURCES.get_ptr_mut(address)?
-        };
-        let profile = PROFILES.get(half(binding.epoch(), binding.profile()))?;
+        let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+        if !binding.is_under(epoch) {
+            return None;
+        }
+        let profile = PROFILES.get(half(epoch, binding.profile()))?;
         Some(Self { source, binding, profile, overflow })
     }
 
@@ -102,7 +67,7 @@ impl SourceEntry {
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
         // SAFETY: as in `cell`.
-        unsafe { account(self.source, dropped, bytes) };
+        unsafe { add(self.source, dropped, 1, bytes) };
     }
 
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
@@ -139,39 +104,35 @@ impl SourceEntry {
     }
 }
 
-/// Adds a packet to the totals of a source.
-///
+/// The entry of a source, or the one that it shares.
+#[inline(always)]
+fn lookup(address: &Address, overflow: bool) -> Option<*mut Source> {
+    if overflow {
+        SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)
+    } else if address.family == Address::NONE.family {
+        SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)
+    } else {
+        SOURCES.get_ptr_mut(address)
+    }
+}
+
+/// Adds packets to the totals of a source, or of those that have no entry.
+#[inline(never)]
+pub(crate) fn account(address: &Address, dropped: bool, packets: u64, bytes: u64) {
+    let source = lookup(address, false).or_else(|| lookup(address, true));
+    if let Some(source) = source {
+        // SAFETY: a map value that was just looked up.
+        unsafe { add(source, dropped, packets, bytes) };
+    }
+}
+
 /// # Safety
 /// `source` is a map value that was looked up in this run of the program.
 #[inline(always)]
-unsafe fn account(source: *mut Source, dropped: bool, bytes: u64) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let tally = if dropped { &raw mut (*source).dropped } else { &raw mut (*source).passed };
-        add(tally, 1, bytes);
-    }
-}
-
-/// Adds packets that were dropped to the totals of a source, or of those that have no entry.
-#[inline(never)]
-pub(crate) fn account_dropped(address: &Address, packets: u64, bytes: u64) {
-    let source = if address.family == Address::NONE.family {
-        SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)
-    } else {
-        SOURCES.get_ptr_mut(address).or_else(|| SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW))
-    };
-    if let Some(source) = source {
-        // SAFETY: a map value that was just looked up.
-        unsafe { add(&raw mut (*source).dropped, packets, bytes) };
-    }
-}
-
-/// # Safety
-/// `tally` is in a map value that was looked up in this run of the program.
-#[inline(always)]
-unsafe fn add(tally: *mut Tally, packets: u64, bytes: u64) {
+unsafe fn add(source: *mut Source, dropped: bool, packets: u64, bytes: u64) {
     // SAFETY: as the caller promises; both are aligned words.
     unsafe {
+        let tally = if dropped { &raw mut (*source).dropped } else { &raw mut (*source).passed };
         cell::add(&raw mut (*tally).packets, packets);
         cell::add(&raw mut (*tally).bytes, bytes);
     }
@@ -187,7 +148,20 @@ unsafe fn add(tally: *mut Tally, packets: u64, bytes: u64) {
 fn create(address: &Address) -> Option<*mut Source> {
     // Another CPU may have made it first, which is as good.
     let _: Result<(), i32> = SOURCES.insert(address, &NEW_SOURCE, u64::from(BPF_NOEXIST));
-    SOURCES.get_ptr_mut(address)
+    lookup(address, false)
+}
+
+/// Makes the entry of a source if there is none, and brings it up to date. Gives whether it is the
+/// one of those for which the kernel has no entry to give.
+#[inline(always)]
+pub(crate) fn renew(address: &Address, epoch: u32, settings: &Settings) -> bool {
+    let own = lookup(address, false).or_else(|| create(address));
+    let overflow = own.is_none();
+    let address = if overflow { &NOBODY } else { address };
+    if let Some(source) = own.or_else(|| lookup(address, overflow)) {
+        let _: Option<Binding> = refresh(source, address, epoch, settings);
+    }
+    overflow
 }
 
 /// Brings the entry of a source up to date.

@@ -148,7 +148,10 @@ pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
 #[inline(always)]
 fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option<T>) -> Option<T> {
     let binding = Binding::new(subject.epoch, subject.profile);
-    let entry = SourceEntry::again(&subject.source, binding, subject.overflow != 0)?;
+    let entry = SourceEntry::find(&subject.source, subject.epoch, subject.overflow != 0)?;
+    if entry.binding != binding {
+        return None;
+    }
     let settings = settings(subject.epoch)?;
     let sort = Sort::of(&subject.packet);
     let Subject { bytes, bill, looks, .. } = subject;

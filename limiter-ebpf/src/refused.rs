@@ -70,7 +70,7 @@ impl Place {
         }
         if refused.dropped.packets != 0 {
             let dropped = refused.dropped;
-            entry::account_dropped(&refused.source, dropped.packets, dropped.bytes);
+            entry::account(&refused.source, true, dropped.packets, dropped.bytes);
             // Who reads meanwhile must not find the tally of one source under another.
             // SAFETY: fields of a value that is borrowed here.
             unsafe {

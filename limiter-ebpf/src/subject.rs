@@ -22,8 +22,6 @@ pub(crate) struct Subject {
     pub(crate) bytes: u64,
     /// The place of the reason to pass it.
     pub(crate) conform: u64,
-    /// The place of the reason that it is counted under.
-    pub(crate) verdict: u64,
     /// The limits that a packet like this is about, whatever its source, as bits.
     pub(crate) applicable: u64,
     /// When it is decided, in nanoseconds.

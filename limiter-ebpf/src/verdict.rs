@@ -27,10 +27,16 @@ impl Verdict {
         self.0 >= Reason::Exceed.index() as u64
     }
 
+    /// Whether it is one: a packet that met other CPUs at its state has to be decided about anew.
+    #[inline(always)]
+    pub(crate) const fn is_decided(&self) -> bool {
+        self.0 != Reason::Contended.index() as u64
+    }
+
     /// The verdict under a policy that only monitors.
     #[inline(always)]
     pub(crate) const fn monitored(self) -> Self {
-        if self.drops() { Self::new(Reason::Monitor) } else { self }
+        if self.drops() && self.is_decided() { Self::new(Reason::Monitor) } else { self }
     }
 
     /// Counts the frame and gives the action that the kernel takes.

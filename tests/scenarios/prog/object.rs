@@ -1,79 +1,46 @@
 //! The object file, and what the kernel makes of it.
 
+mod stack;
+
 use std::{fs, path::Path, time::Instant};
 
+use aya_obj::Object;
 use limiter_common::contract::program;
 use limiter_tests::program::{Clock, SMALL, TestProgram};
 use limiter_userspace::policy::Policy;
+
+use self::stack::Stack;
 
 /// Instructions that the kernel may look at to be sure of a program, of the million that it looks at
 /// at most: what other versions of the kernel may need more is left.
 const BUDGET: u32 = 450_000;
 
-/// A section of the object.
-struct Section<'a> {
-    name: &'a str,
-    executable: bool,
-    bytes: &'a [u8],
-}
-
-fn field<const N: usize>(bytes: &[u8], at: usize) -> u64 {
-    let mut wide = [0; 8];
-    wide[..N].copy_from_slice(&bytes[at..at + N]);
-    u64::from_le_bytes(wide)
-}
-
-fn string(table: &[u8], at: usize) -> &str {
-    let end = at + table[at..].iter().position(|byte| *byte == 0).unwrap();
-    str::from_utf8(&table[at..end]).unwrap()
-}
-
-/// The sections of a little-endian ELF file of 64 bits.
-fn sections(elf: &[u8]) -> Vec<Section<'_>> {
-    assert_eq!(elf[..6], *b"\x7fELF\x02\x01");
-    let [start, size, count, names] =
-        [field::<8>(elf, 40), field::<2>(elf, 58), field::<2>(elf, 60), field::<2>(elf, 62)];
-    let header = |number: u64| &elf[(start + number * size) as usize..][..size as usize];
-    let contents = |header: &[u8]| {
-        let without_bytes = field::<4>(header, 4) == 8;
-        let (at, length) = (field::<8>(header, 24) as usize, field::<8>(header, 32) as usize);
-        if without_bytes { &[][..] } else { &elf[at..at + length] }
-    };
-    let names = contents(header(names));
-    (0..count)
-        .map(header)
-        .map(|header| Section {
-            name: string(names, field::<4>(header, 0) as usize),
-            executable: field::<8>(header, 8) & 4 != 0,
-            bytes: contents(header),
-        })
-        .collect()
+fn object() -> Object {
+    let path = Path::new(env!("LIMITER_BPF_OBJECTS")).join("datapath");
+    Object::parse(&fs::read(path).unwrap()).unwrap()
 }
 
 #[test]
 fn words_are_moved_by_compare_and_exchange() {
     const ATOMIC_64: u8 = 0xdb;
     const ATOMIC_32: u8 = 0xc3;
-    const ADD: u64 = 0x00;
-    const CMPXCHG: u64 = 0xf1;
+    const ADD: i32 = 0x00;
+    const CMPXCHG: i32 = 0xf1;
     const WIDE_LOAD: u8 = 0x18;
 
-    let path = Path::new(env!("LIMITER_BPF_OBJECTS")).join("datapath");
-    let elf = fs::read(path).unwrap();
-    let sections = sections(&elf);
-    let bytes = |name: &str| sections.iter().find(|section| section.name == name).unwrap().bytes;
-    assert_eq!(bytes("license"), b"Dual MIT/GPL\0");
-
+    let object = object();
+    assert_eq!(object.license.to_bytes(), b"Dual MIT/GPL");
     let [mut exchanges, mut additions] = [0; 2];
-    for section in sections.iter().filter(|section| section.executable) {
-        let mut instructions = section.bytes.chunks_exact(8);
+    for function in object.functions.values() {
+        // A compiler without the instruction calls a function, or makes one of loads and stores.
+        let name = &function.name;
+        assert!(!name.contains("__sync") && !name.contains("__atomic"), "{name}");
+        let mut instructions = function.instructions.iter();
         while let Some(instruction) = instructions.next() {
-            match (instruction[0], field::<4>(instruction, 4)) {
+            match (instruction.code, instruction.imm) {
                 (ATOMIC_64, CMPXCHG) => exchanges += 1,
                 (ATOMIC_64, ADD) => additions += 1,
-                (ATOMIC_64 | ATOMIC_32, other) => {
-                    panic!("atomic operation {other:#x} in {}", section.name)
-                }
+                (ATOMIC_64 | ATOMIC_32, other) => panic!("atomic operation {other:#x} in {name}"),
                 // The second half of this one is a number.
                 (WIDE_LOAD, _) => drop(instructions.next()),
                 _ => {}
@@ -86,10 +53,16 @@ fn words_are_moved_by_compare_and_exchange() {
     // the packets and bytes of sources.
     assert!(exchanges >= 40, "{exchanges} exchanges");
     assert!(additions >= 4, "{additions} additions");
-    // A compiler without the instruction calls a function, or makes one of loads and stores.
-    for name in bytes(".strtab").split(|byte| *byte == 0) {
-        let name = String::from_utf8_lossy(name);
-        assert!(!name.contains("__sync") && !name.contains("__atomic"), "{name}");
+}
+
+#[test]
+fn the_stack_is_deep_enough() {
+    let mut object = object();
+    let names = stack::link(&mut object);
+    for name in [program::LINEAR, program::FRAGS] {
+        let stack = Stack::of(&object, &names, name);
+        println!("{name}: {stack}");
+        assert!(stack.bytes() <= stack::MOST, "{name}: {stack}");
     }
 }
 
