@@ -109,7 +109,7 @@ pub fn bind<W: Word>(entry: &W, target: Binding, carry: impl FnOnce()) -> Option
         match seen.standing_to(target) {
             Standing::Current => return Some(seen),
             Standing::Behind => return None,
-            Standing::Locked => {}
+            Standing::Locked => entry.pause(),
         }
     }
     None

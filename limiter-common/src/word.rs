@@ -20,6 +20,11 @@ pub trait Word {
     fn bound(&self) -> bool {
         true
     }
+
+    /// Lets a moment pass, in which another CPU may get done with what it is at.
+    fn pause(&self) {
+        core::hint::spin_loop();
+    }
 }
 
 impl<T: Word + ?Sized> Word for &T {
@@ -33,5 +38,9 @@ impl<T: Word + ?Sized> Word for &T {
 
     fn bound(&self) -> bool {
         (**self).bound()
+    }
+
+    fn pause(&self) {
+        (**self).pause();
     }
 }

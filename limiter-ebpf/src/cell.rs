@@ -4,6 +4,8 @@ use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
 
 use limiter_common::{binding::Binding, word::Word};
 
+use crate::clock;
+
 /// A word of a map value, and the binding that it is used under.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell {
@@ -66,6 +68,11 @@ impl Word for Plain {
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         // SAFETY: see `new`.
         unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.0, current, new).0 }
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        clock::pause();
     }
 }
 

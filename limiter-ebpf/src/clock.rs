@@ -17,3 +17,10 @@ pub(crate) fn now() -> u64 {
     // SAFETY: the helper has no precondition.
     unsafe { bpf_ktime_get_ns() }
 }
+
+/// Lets some tens of nanoseconds pass, which nothing else that a program may do takes.
+#[inline(always)]
+pub(crate) fn pause() {
+    // SAFETY: the helper has no precondition.
+    let _: u64 = unsafe { bpf_ktime_get_ns() };
+}

@@ -22,6 +22,7 @@ mod object;
 mod overrides;
 mod refused;
 mod sent;
+mod swap;
 mod table;
 mod together;
 
