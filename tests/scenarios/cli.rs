@@ -118,13 +118,13 @@ impl Bench {
 }
 
 /// A policy document in a folder of its own, which goes with it.
-struct Document {
+pub(crate) struct Document {
     folder: PathBuf,
 }
 
 impl Document {
     /// What is after the version.
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = env::temp_dir().join(format!("limiter-cli-{}-{number}", process::id()));
@@ -139,7 +139,7 @@ impl Document {
     }
 
     /// A command with the path of the document in the place of `FILE`.
-    fn in_place(&self, arguments: &str) -> String {
+    pub(crate) fn in_place(&self, arguments: &str) -> String {
         arguments.replace("FILE", self.path().to_str().unwrap())
     }
 }

@@ -4,6 +4,7 @@ mod instances;
 mod lifetime;
 mod limits;
 mod neighbour;
+mod services;
 mod wire;
 
 use std::{

@@ -3,7 +3,6 @@
 use std::{
     io::{self, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     panic::resume_unwind,
     thread,
     time::{Duration, Instant},
@@ -12,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
+    connection,
     pace::{Pace, Stop},
     sender::Sent,
 };
@@ -86,59 +86,12 @@ pub fn storm(
         let start = Instant::now();
         let mut connections = Vec::new();
         while pace.wait(1, &Stop::default()) > 0 {
-            connections.push(begin_connection(to)?);
+            connections.push(connection::begin(None, to)?);
         }
         Ok(Sent { packets: connections.len() as u64, refused: 0, time: start.elapsed() })
     };
     let result: io::Result<Sent> = client.inside(begin)?;
     result.with_context(|| format!("cannot begin connections to {to}"))
-}
-
-/// Sends the first SYN of a connection.
-fn begin_connection(to: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: the call has no pointers.
-    let socket = unsafe { libc::socket(family, kind, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call gave a new descriptor to us alone.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let result = match to {
-        SocketAddr::V4(to) => {
-            let address = libc::sockaddr_in {
-                sin_family: libc::AF_INET as u16,
-                sin_port: to.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            connect(&socket, &address)
-        }
-        SocketAddr::V6(to) => {
-            let address = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as u16,
-                sin6_port: to.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
-                sin6_scope_id: 0,
-            };
-            connect(&socket, &address)
-        }
-    };
-    match result {
-        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(socket),
-    }
-}
-
-fn connect<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: an address of that length.
-    match unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(address).cast(), length) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Lets `client` send UDP datagrams of 18 bytes to `to` at a pace.

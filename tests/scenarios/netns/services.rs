@@ -1,0 +1,143 @@
+//! Real services, limited by documents as an operator writes them.
+
+mod concurrent;
+mod dns;
+mod ssh;
+mod tenant;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Sub,
+    time::Duration,
+};
+
+use limiter_tests::{
+    topology::{Host, Port},
+    traffic::{Connection, Sent},
+};
+use serde_json::Value;
+
+use super::{Net, SMALL};
+use crate::cli::Document;
+
+/// What limiter counted under a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    conform: u64,
+    exceed: u64,
+    conform_bytes: u64,
+    exceed_bytes: u64,
+}
+
+impl Counts {
+    #[track_caller]
+    fn of(net: &Net, limit: &str) -> Self {
+        let status = net.json("status -j");
+        let limits = status["limits"].as_array().unwrap();
+        let found = limits.iter().find(|found| found["name"] == limit).unwrap();
+        let [conform, exceed, conform_bytes, exceed_bytes] =
+            ["conform", "exceed", "conform_bytes", "exceed_bytes"]
+                .map(|name| found[name].as_u64().unwrap());
+        Self { conform, exceed, conform_bytes, exceed_bytes }
+    }
+
+    const fn packets(self) -> (u64, u64) {
+        (self.conform, self.exceed)
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    /// What came since.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            conform: self.conform - before.conform,
+            exceed: self.exceed - before.exceed,
+            conform_bytes: self.conform_bytes - before.conform_bytes,
+            exceed_bytes: self.exceed_bytes - before.exceed_bytes,
+        }
+    }
+}
+
+/// Attached to these interfaces of a net under a document, which is without its version.
+fn attach(net: &Net, interfaces: &str, policy: &str) {
+    let document = Document::new(policy);
+    let options = format!("{SMALL} --ledgers 1024 --policy FILE");
+    net.run(&document.in_place(&format!("attach {interfaces} {options}")));
+}
+
+/// Two hosts with a document in force on the router, which was applied to an instance that limited
+/// nothing.
+fn applied(policy: &str) -> Net {
+    let net = Net::attached("");
+    net.run(&Document::new(policy).in_place("policy apply FILE"));
+    net
+}
+
+/// Takes limiter off, of which nothing may be left.
+fn end(net: &Net) {
+    let footprint = net.footprint();
+    net.run("detach --all");
+    footprint.assert_gone().unwrap();
+}
+
+/// Gives a host more IPv4 addresses at its end of a wire.
+fn add_addresses(near: (&Host, &Port), far: (&Host, &Port), addresses: &[IpAddr]) {
+    let mac = near.1.mac.map(|byte| format!("{byte:02x}")).join(":");
+    for address in addresses {
+        let interface = &near.1.interface;
+        near.0.ip(&format!("address add {address}/24 dev {interface}\n")).unwrap();
+        let interface = &far.1.interface;
+        let neighbour = format!("neighbour add {address} lladdr {mac} dev {interface}");
+        far.0.ip(&format!("{neighbour} nud permanent\n")).unwrap();
+    }
+}
+
+/// Tries to open a connection from an address of the client to a port of the router.
+#[track_caller]
+fn open(net: &Net, from: impl Into<IpAddr>, port: u16) -> Option<Connection> {
+    let from = from.into();
+    let to = SocketAddr::new(net.hosts.router_port.address_like(from), port);
+    Connection::open(&net.hosts.client.namespace, from, to).unwrap()
+}
+
+/// What limiter tells of a limit of a source: what is used, and of how much. The source itself may
+/// be unknown.
+#[track_caller]
+fn used(net: &Net, source: &str, limit: &str) -> (u64, u64) {
+    let outcome = net.limiter.run(&format!("get {source} -j")).outcome().unwrap();
+    assert!([0, 4].contains(&outcome.code), "{outcome}");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let limits = report["limits"].as_array().unwrap();
+    let state = &limits.iter().find(|found| found["name"] == limit).unwrap()["state"];
+    (state["used"].as_u64().unwrap(), state["limit"].as_u64().unwrap())
+}
+
+/// What limiter tells of a source: packets and bytes that passed and that were dropped.
+#[track_caller]
+fn totals(report: &Value) -> [(u64, u64); 2] {
+    ["passed", "dropped"].map(|verdict| {
+        let count = |what| report[verdict][what].as_u64().unwrap();
+        (count("packets"), count("bytes"))
+    })
+}
+
+/// Asserts that so much was admitted by a bucket that was full, of which `admitted` and the burst are
+/// packets or bytes, and one packet is at most `packet`: over no less than the time in which it was
+/// asked for more than it has, and no more than the time until all had arrived.
+#[track_caller]
+fn assert_within(
+    admitted: u64,
+    (rate, burst, packet): (f64, u64, u64),
+    asked: &[Sent],
+    arrived: Duration,
+) {
+    let admitted = admitted as f64;
+    let holds = |time: Duration| burst as f64 + rate * time.as_secs_f64();
+    let most = holds(arrived) + packet as f64;
+    assert!(admitted <= most, "{admitted} passed, at most {most:.1} may");
+    let time = asked.iter().map(|sent| sent.time).min().unwrap_or_default();
+    let least = holds(time) * 0.99 - 2.0 * packet as f64;
+    assert!(admitted >= least, "{admitted} passed, at least {least:.1} should; {asked:?}");
+}

@@ -1,0 +1,175 @@
+//! Open connections of real clients, which end in each of the ways that they can.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::{
+    topology::{Host, lay_wire},
+    traffic::{Connection, Service, Stop},
+};
+
+use super::{Counts, applied, attach, end, open, used};
+use crate::netns::Net;
+
+/// The port of the service.
+const PORT: u16 = 5_432;
+/// How long an answer from limiter may be waited for; far longer than it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn policy(key: &str, limit: u32, idle: &str) -> String {
+    format!(
+        "
+limits:
+  - name: open
+    match: {{ protocol: tcp, ports: {PORT} }}
+    key: {key}
+    algorithm: concurrent
+    limit: {limit}
+    idle: {idle}"
+    )
+}
+
+fn service(net: &Net) -> Service {
+    Service::start(&net.hosts.router.namespace, PORT, "ready").unwrap()
+}
+
+#[track_caller]
+fn assert_answers(connection: &mut Connection) {
+    assert_eq!(connection.ask("select 1").unwrap(), "select 1");
+}
+
+/// Opens a connection that has to be let in.
+#[track_caller]
+fn admitted(net: &Net, from: IpAddr) -> Connection {
+    let mut connection = open(net, from, PORT).unwrap();
+    assert_eq!(connection.hear().unwrap(), "ready");
+    connection
+}
+
+/// Waits until so many places of a source are used.
+#[track_caller]
+fn wait_for(net: &Net, source: &str, places: u64) -> Instant {
+    let start = Instant::now();
+    while used(net, source, "open").0 != places {
+        assert!(start.elapsed() < PATIENCE, "{:?} are used", used(net, source, "open"));
+        thread::sleep(Duration::from_millis(20));
+    }
+    Instant::now()
+}
+
+#[test]
+fn a_connection_that_ends_gives_its_place_to_another() {
+    const CLOSING: Duration = Duration::from_secs(10);
+    // Nothing of this is silent for so long.
+    let net = applied(&policy("source", 3, "5m"));
+    let service = service(&net);
+    let from = IpAddr::from(net.hosts.client_port.v4);
+    let source = from.to_string();
+    let mut connections: Vec<_> = (0..3).map(|_| admitted(&net, from)).collect();
+    assert_eq!(used(&net, &source, "open"), (3, 3));
+    let before = Counts::of(&net, "open");
+    assert!(open(&net, from, PORT).is_none(), "the fourth gets in");
+    assert_eq!((Counts::of(&net, "open") - before).packets(), (0, 1));
+    // Those that have a place are not disturbed, and another source has places of its own.
+    connections.iter_mut().for_each(assert_answers);
+    drop(admitted(&net, net.hosts.client_port.v6.into()));
+
+    // A reset counts at once.
+    connections.remove(0).reset().unwrap();
+    wait_for(&net, &source, 2);
+    connections.push(admitted(&net, from));
+    assert!(open(&net, from, PORT).is_none());
+
+    // One that closes has its place until nothing came of it for a while.
+    let start = Instant::now();
+    connections.remove(0).close().unwrap();
+    let refused = open(&net, from, PORT).is_none();
+    assert!(start.elapsed() < CLOSING, "too slow to say anything");
+    assert!(refused, "a place is free as soon as a connection closes");
+    let freed = wait_for(&net, &source, 2);
+    assert!(freed - start >= CLOSING, "free after {:?}", freed - start);
+    connections.push(admitted(&net, from));
+    assert!(open(&net, from, PORT).is_none());
+
+    assert_eq!(used(&net, &source, "open"), (3, 3));
+    connections.iter_mut().for_each(assert_answers);
+    assert_eq!(service.accepted(), 6);
+    assert_eq!(Counts::of(&net, "open").exceed, 4);
+    end(&net);
+}
+
+/// A host with a wire of its own, which can be cut.
+struct Away {
+    host: Host,
+    address: IpAddr,
+    router: IpAddr,
+}
+
+impl Away {
+    fn new(net: &Net) -> Self {
+        let host = Host::new(&net.hosts.client.sandbox, "away").unwrap();
+        let (near, far) = lay_wire(1, (&host, "eth0"), (&net.hosts.router, "eth1")).unwrap();
+        Self { host, address: near.v4.into(), router: far.v4.into() }
+    }
+
+    fn open(&self) -> Option<Connection> {
+        let to = SocketAddr::new(self.router, PORT);
+        Connection::open(&self.host.namespace, self.address, to).unwrap()
+    }
+}
+
+#[test]
+fn a_connection_whose_client_vanishes_gives_its_place_up_when_it_was_silent_for_long_enough() {
+    /// The shortest that a policy takes.
+    const IDLE: Duration = Duration::from_secs(1);
+    let net = Net::new();
+    let away = Away::new(&net);
+    attach(&net, "eth0 eth1", &policy("all", 2, "1s"));
+    let service = service(&net);
+    let from = IpAddr::from(net.hosts.client_port.v4);
+    let source = from.to_string();
+    let stop = Stop::default();
+    thread::scope(|scope| {
+        // It talks, and stays for longer than it may be silent.
+        let mut talker = admitted(&net, from);
+        let begun = Instant::now();
+        let seen = stop.clone();
+        let talking = scope.spawn(move || {
+            while !seen.is_stopped() && begun.elapsed() < 2 * PATIENCE {
+                assert_answers(&mut talker);
+                thread::sleep(IDLE / 20);
+            }
+            talker
+        });
+        let mut vanishing = away.open().expect("there is a place");
+        assert_eq!(vanishing.hear().unwrap(), "ready");
+        let start = Instant::now();
+        assert_answers(&mut vanishing);
+        away.host.ip("link set dev eth0 down\n").unwrap();
+        let places = used(&net, &source, "open");
+        assert!(places == (2, 2) || start.elapsed() > IDLE, "{places:?}");
+
+        let mut attempts = 0;
+        let mut newcomer = loop {
+            attempts += 1;
+            match open(&net, from, PORT) {
+                Some(newcomer) => break newcomer,
+                None => assert!(start.elapsed() < PATIENCE, "its place is never free"),
+            }
+        };
+        let elapsed = start.elapsed();
+        assert!(elapsed >= IDLE, "free after {elapsed:?}, at attempt {attempts}");
+        assert_eq!(newcomer.hear().unwrap(), "ready");
+        assert_answers(&mut newcomer);
+        stop.stop();
+        let _open = talking.join().unwrap();
+        assert_eq!(service.accepted(), 3);
+        assert_eq!(Counts::of(&net, "open").exceed, attempts - 1);
+        // All are open still, and nothing is heard of any.
+        wait_for(&net, &source, 0);
+    });
+    end(&net);
+}
