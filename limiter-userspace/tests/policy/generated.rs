@@ -1,7 +1,7 @@
 //! Policies of all kinds, written and read back.
 
 use ipnet::IpNet;
-use limiter_common::rate::Rate;
+use limiter_common::{lease::Leases, rate::Rate};
 use limiter_userspace::policy::{
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, KeyPrefix, Layer, Limit, Listed, Match,
@@ -74,7 +74,7 @@ fn allowance(algorithm: u8) -> BoxedStrategy<Allowance> {
         5 => (1..=128_u64, 1_000_000..=LONGEST / 2)
             .prop_map(|(limit, window)| Allowance::SlidingLog { limit, window })
             .boxed(),
-        _ => (1..=128_u64, time())
+        _ => (1..=128_u64, Leases::SHORTEST..=Leases::LONGEST)
             .prop_map(|(limit, idle)| Allowance::Concurrent { limit, idle })
             .boxed(),
     }

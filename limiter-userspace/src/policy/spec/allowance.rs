@@ -8,7 +8,7 @@ use super::{
     names::Algorithm,
     scalar::{self, duration},
     source::Place,
-    terms::{KEYS, Terms, at_once, keys_of},
+    terms::{KEYS, Terms, at_once, idle_time, keys_of},
     tree::Node,
 };
 use crate::policy::{
@@ -206,7 +206,7 @@ impl Terms<'_> {
         let node = self.needed("limit", fields, findings);
         let limit = node.and_then(|node| scalar::whole(node, "limit", 1..=TRACKED, findings));
         let idle = match fields.get("idle") {
-            Some(node) => duration(node, findings),
+            Some(node) => idle_time(node, findings),
             None => Some(IDLE),
         };
         Some(Allowance::Concurrent { limit: limit?, idle: idle? })

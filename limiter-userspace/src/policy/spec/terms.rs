@@ -1,6 +1,6 @@
 //! What algorithms and counts call their amounts, read and written.
 
-use limiter_common::rate::Rate;
+use limiter_common::{lease::Leases, rate::Rate};
 
 use super::{
     fault::Findings,
@@ -114,4 +114,16 @@ pub(super) const fn algorithm_of(allowance: &Allowance) -> Algorithm {
         Allowance::SlidingLog { .. } => Algorithm::SlidingLog,
         Allowance::Concurrent { .. } => Algorithm::Concurrent,
     }
+}
+
+/// The silence after which a connection counts as gone.
+pub(super) fn idle_time(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
+    let idle = scalar::duration(node, findings)?;
+    let message = match idle {
+        ..Leases::SHORTEST => "a connection has to be silent for 1 s at least",
+        Leases::SHORTEST..=Leases::LONGEST => return Some(idle),
+        _ => "a silence of a connection is at most 30 days",
+    };
+    findings.add(node.at, message, "give 1s to 30d, such as `idle: 5m`");
+    None
 }
