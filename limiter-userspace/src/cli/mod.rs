@@ -162,7 +162,7 @@ fn maps(pins: &Pins) -> Result<Maps> {
 /// Changes the policy in force, and gives the new one with what `edit` says of it.
 fn change<T>(pins: &Pins, edit: impl FnOnce(&mut Policy) -> Result<T>) -> Result<(Policy, T)> {
     let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
-    let mut policy = instance.maps().policy()?;
+    let mut policy = instance.maps().settled()?;
     let said = edit(&mut policy)?;
     instance.maps_mut().apply(&policy)?;
     Ok((policy, said))

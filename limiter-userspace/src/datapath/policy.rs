@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The version of what is stored, and the only one that is read.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A policy, and what it holds of the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +101,8 @@ impl Maps {
     /// # Errors
     /// Why the policy is not possible, or what the system says.
     pub fn check(&self, policy: &Policy) -> Result<()> {
-        let (tables, _) = compile(policy, &self.in_force()?.held, &self.context()?)?;
+        let next = self.epoch()?.wrapping_add(1);
+        let (tables, _) = compile(policy, &self.in_force()?.held, &self.context(next)?)?;
         self.check_capacity(&tables)
     }
 
@@ -128,18 +129,18 @@ impl Maps {
             0 => Held::default(),
             _ => self.in_force()?.held.clone(),
         };
-        if epoch != head.epoch as u32 {
-            // The policy that was taken back has given out stamps too. From here on it is gone: the
-            // epoch of the one before it is written down as what it is.
-            before.skip();
-            sys::publish_epoch(self.raw(map::HEAD)?.fd().as_fd(), epoch_word(epoch))
-                .map_err(|error| Error::system("set the epoch", error))?;
+        let is_taken_back = epoch != head.epoch as u32;
+        // What a command left that died while it wrote the next one was never in force.
+        if is_taken_back
+            && let Ok(taken_back) = InForce::read(&self.document(head.epoch as u32 & 1)?)
+        {
+            before.skip(&taken_back.held);
         }
         before.set_seed(sys::random());
-        let (tables, held) = compile(policy, &before, &self.context()?)?;
+        let next = epoch.wrapping_add(1);
+        let (tables, held) = compile(policy, &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
         let document = InForce { version: VERSION, policy: policy.clone(), held }.write()?;
-        let next = epoch.wrapping_add(1);
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;
@@ -150,8 +151,32 @@ impl Maps {
             let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             Revert::new(next, sys::monotonic().saturating_add(time))
         });
-        sys::publish(self.raw(map::HEAD)?.fd().as_fd(), epoch_word(next), revert, tables.settings)
-            .map_err(|error| Error::system("set the epoch", error))
+        let failed = |error| Error::system("set the epoch", error);
+        let head = self.raw(map::HEAD)?.fd();
+        if is_taken_back {
+            // The clock says so as long as the time stands there, which is about to change.
+            sys::publish_epoch(head.as_fd(), epoch_word(epoch)).map_err(failed)?;
+        }
+        sys::publish(head.as_fd(), epoch_word(next), revert, tables.settings).map_err(failed)
+    }
+
+    /// The policy in force, which is so for good: none waits to be confirmed. Whoever holds the lock
+    /// finds it there until the policy is changed by them.
+    ///
+    /// # Errors
+    /// [`Error::Unconfirmed`], or as [`policy`](Self::policy).
+    pub fn settled(&self) -> Result<Policy> {
+        loop {
+            let head = self.read_head()?;
+            if let Some(left) = self.unconfirmed()? {
+                return Err(Error::Unconfirmed { left });
+            }
+            let policy = self.policy()?;
+            let after = self.read_head()?;
+            if (after.epoch, after.revert) == (head.epoch, head.revert) {
+                return Ok(policy);
+            }
+        }
     }
 
     /// Keeps the policy in force, which would have been taken back otherwise. The caller holds the
@@ -193,8 +218,8 @@ impl Maps {
             .map_err(|error| Error::system("change when the policy is taken back", error))
     }
 
-    /// What a policy is compiled for now.
-    fn context(&self) -> Result<Context> {
+    /// What a policy is compiled for now, to be in force under an epoch.
+    fn context(&self, epoch: u32) -> Result<Context> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut interfaces = Vec::new();
         for (slot, interface) in (0..).zip(self.interfaces.iter()) {
@@ -204,7 +229,7 @@ impl Maps {
                 interfaces.push((slot, interface::recorded(&interface.name)));
             }
         }
-        Ok(Context { unix, monotonic: sys::monotonic(), interfaces })
+        Ok(Context { epoch, unix, monotonic: sys::monotonic(), interfaces })
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {

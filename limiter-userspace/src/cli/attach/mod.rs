@@ -242,7 +242,7 @@ impl Attach {
 
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<()> {
-    let running = instance.maps().policy()?;
+    let running = instance.maps().settled()?;
     let policy = asked.policy(running)?;
     // A new instance has it already, unless it is to be for a time or about interfaces.
     if instance.is_fresh() && asked.time.is_none() && !names_interfaces(&policy) {

@@ -40,11 +40,7 @@ impl Save {
             }
             return Ok(write!(output, "{unit}")?);
         }
-        let maps = maps(pins)?;
-        let mut policy = maps.policy()?;
-        if let Some(left) = maps.unconfirmed()? {
-            return Err(Error::Unconfirmed { left });
-        }
+        let mut policy = maps(pins)?.settled()?;
         policy.drop_over(unix());
         let text = to_yaml(&policy);
         // What could not be read at the next start would leave everything open then.

@@ -8,25 +8,24 @@ use limiter_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::super::error::PolicyError;
+use super::super::{error::PolicyError, model::Allowance};
 
 /// What of the datapath belongs to which limit. It is stored with the policy, so that a limit that
 /// stays keeps its state and its tally, and one that comes gets nobody else's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// The stamp that was given last.
-    last: u32,
     /// See [`Settings::seed`](limiter_common::contract::Settings::seed); 0 before the first policy.
     seed: u32,
-    places: BTreeMap<String, Place>,
+    /// By [`Identity::name`] and the number of the layer.
+    places: BTreeMap<String, BTreeMap<usize, Place>>,
     /// The numbers of the tenants, from 1 on.
     tenants: BTreeMap<String, u32>,
     /// The number that was given to a tenant last.
     last_tenant: u32,
 }
 
-/// What belongs to a limit.
+/// What belongs to a layer of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -36,57 +35,105 @@ pub struct Place {
     pub tally: u32,
     /// Which word of the entry of a source its state is in; `None` if it has a key of its own.
     pub word: Option<usize>,
+    /// What it admits to everybody; by this, a layer is known again among those of its limit.
+    allowance: Option<Allowance>,
 }
 
 /// What makes a limit the same limit under another policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// In words.
+    /// In words; the layers of a limit that are kept alike have one name.
     pub name: String,
+    /// The number of the layer.
+    pub layer: usize,
+    /// What it admits to everybody.
+    pub allowance: Option<Allowance>,
     /// Whether its state can be in the entry of a source.
     pub inline: bool,
+    /// Whether its state is found by the number of a tenant.
+    pub by_tenant: bool,
+}
+
+/// How the places of a policy follow from those of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// Each limit stays where it is.
+    All,
+    /// Those begin anew that are kept by a key though they could be in the entry of a source, so
+    /// that they come to a word of it that is free now.
+    ButKeyed,
 }
 
 impl Held {
     /// What belongs to a limit.
     pub fn get(&self, identity: &Identity) -> Option<&Place> {
-        self.places.get(&identity.name)
+        self.places.get(&identity.name)?.get(&identity.layer)
     }
 
-    /// The places of these limits, most important first: those that are there already keep theirs.
-    pub fn next(&self, limits: impl Iterator<Item = Identity>) -> Self {
+    /// The places of these limits, most important first, under a policy of this epoch: those that are
+    /// there already keep theirs.
+    pub fn next(
+        &self,
+        limits: impl Iterator<Item = Identity>,
+        keeping: Keeping,
+        epoch: u32,
+    ) -> Self {
         let limits: Vec<Identity> = limits.collect();
         let mut next = Self { places: BTreeMap::new(), ..self.clone() };
-        for identity in &limits {
-            if let Some(place) = self.places.get(&identity.name) {
-                next.places.insert(identity.name.clone(), *place);
+        let mut left = self.places.clone();
+        // What a layer admits tells it from others, and then its number.
+        for same in [
+            |_: &usize, place: &Place, wanted: &Identity| place.allowance == wanted.allowance,
+            |layer: &usize, _: &Place, wanted: &Identity| *layer == wanted.layer,
+            |_: &usize, _: &Place, _: &Identity| true,
+        ] {
+            for identity in &limits {
+                if next.get(identity).is_some() {
+                    continue;
+                }
+                let Some(layers) = left.get_mut(&identity.name) else { continue };
+                let stays = |place: &Place| {
+                    keeping == Keeping::All || !identity.inline || place.word.is_some()
+                };
+                let found = layers
+                    .iter()
+                    .find(|(layer, place)| same(layer, place, identity) && stays(place))
+                    .map(|(layer, _)| *layer);
+                if let Some(place) = found.and_then(|layer| layers.remove(&layer)) {
+                    next.put(identity, place);
+                }
             }
         }
+        // An epoch is used once, also by a policy that is taken back, and so are its stamps.
+        let last = epoch.wrapping_mul(LIMITS);
+        let mut stamps = (1..=LIMITS).map(|number| last.wrapping_add(number).max(1));
         for identity in limits {
-            if next.places.contains_key(&identity.name) {
+            if next.get(&identity).is_some() {
                 continue;
             }
-            // A stamp that wraps would have to meet state that is four thousand million limits old.
-            next.last = next.last.checked_add(1).unwrap_or(1);
             let place = Place {
-                stamp: next.last,
+                stamp: stamps.next().unwrap_or(1),
                 tally: next.tally(self),
                 word: next.word(&identity, self),
+                allowance: identity.allowance,
             };
-            next.places.insert(identity.name, place);
+            next.put(&identity, place);
         }
         next
     }
 
-    /// Gives out no stamp and no number that a policy which came after this one may have given out.
-    pub fn skip(&mut self) {
-        self.last = self.last.saturating_add(LIMITS);
-        self.last_tenant = self.last_tenant.saturating_add(TENANTS as u32);
+    fn put(&mut self, identity: &Identity, place: Place) {
+        let place = Place { allowance: identity.allowance, ..place };
+        self.places.entry(identity.name.clone()).or_default().insert(identity.layer, place);
     }
 
-    /// The same without state: every limit begins anew.
-    pub fn without_places(&self) -> Self {
-        Self { places: BTreeMap::new(), ..self.clone() }
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.places.values().flat_map(BTreeMap::values)
+    }
+
+    /// Gives no tenant a number that a policy gave out which came after this one and was taken back.
+    pub fn skip(&mut self, taken_back: &Self) {
+        self.last_tenant = self.last_tenant.max(taken_back.last_tenant);
     }
 
     /// By what connections are hashed.
@@ -113,6 +160,7 @@ impl Held {
     pub(super) fn number_tenants<'a>(
         &mut self,
         names: impl Iterator<Item = &'a String>,
+        limits: impl Iterator<Item = Identity>,
     ) -> Result<(), PolicyError> {
         let mut numbers = BTreeMap::new();
         for name in names {
@@ -133,6 +181,9 @@ impl Held {
             // The numbers are used up. They begin anew, and with them the budgets of all tenants.
             numbers = (1..).zip(numbers.into_keys()).map(|(number, name)| (name, number)).collect();
             self.last_tenant = needed as u32;
+            for identity in limits.filter(|identity| identity.by_tenant) {
+                self.places.remove(&identity.name);
+            }
         }
         self.tenants = numbers;
         Ok(())
@@ -140,14 +191,14 @@ impl Held {
 
     /// The tallies of limits that were not there before.
     pub fn new_tallies<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = u32> + 'a {
-        let was = |stamp| before.places.values().any(|place| place.stamp == stamp);
-        self.places.values().filter(move |place| !was(place.stamp)).map(|place| place.tally)
+        let was = |stamp| before.places().any(|place| place.stamp == stamp);
+        self.places().filter(move |place| !was(place.stamp)).map(|place| place.tally)
     }
 
     /// A tally that is free: one that was not in use before either, if there is one, since packets
     /// still count under the policy before.
     fn tally(&self, before: &Self) -> u32 {
-        let taken = |held: &Self, tally| held.places.values().any(|place| place.tally == tally);
+        let taken = |held: &Self, tally| held.places().any(|place| place.tally == tally);
         let free = |tally: &u32| !taken(self, *tally);
         (0..TALLIES)
             .filter(free)
@@ -159,7 +210,7 @@ impl Held {
     /// A word that is free, if the limit can have one: rather one that nobody had before, whose state
     /// is not lost should that policy be back.
     fn word(&self, identity: &Identity, before: &Self) -> Option<usize> {
-        let taken = |held: &Self, word| held.places.values().any(|place| place.word == Some(word));
+        let taken = |held: &Self, word| held.places().any(|place| place.word == Some(word));
         let mut free = (0..INLINE).filter(|word| identity.inline && !taken(self, *word));
         free.clone().find(|word| !taken(before, *word)).or_else(|| free.next())
     }

@@ -19,7 +19,7 @@ use limiter_common::{
 };
 
 pub use self::held::Held;
-use self::{classes::Classes, profiles::Profiles, rows::Rows};
+use self::{classes::Classes, held::Keeping, profiles::Profiles, rows::Rows};
 use super::{
     error::PolicyError,
     model::{Allowance, GlobalMode, Policy},
@@ -28,6 +28,8 @@ use super::{
 /// What a policy is compiled for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
+    /// The epoch that the policy will be in force under.
+    pub epoch: u32,
     /// Unix time, in seconds.
     pub unix: u64,
     /// The monotonic clock at that time, in nanoseconds.
@@ -65,10 +67,10 @@ pub fn compile(
     held: &Held,
     context: &Context,
 ) -> Result<(Tables, Held), PolicyError> {
-    match compile_held(policy, held, context) {
+    match compile_held(policy, held, Keeping::All, context) {
         // Where limits are was good for the policy before: perhaps it is only that.
         Err(PolicyError::TooManyAtOnce { .. } | PolicyError::TooManyColumns { .. }) => {
-            compile_held(policy, &held.without_places(), context)
+            compile_held(policy, held, Keeping::ButKeyed, context)
         }
         compiled => compiled,
     }
@@ -77,13 +79,16 @@ pub fn compile(
 fn compile_held(
     policy: &Policy,
     held: &Held,
+    keeping: Keeping,
     context: &Context,
 ) -> Result<(Tables, Held), PolicyError> {
     policy.key_prefix.check()?;
     let mut meters = Meters::default();
     let rows = Rows::new(policy)?;
-    let mut held = held.next(rows.iter().map(rows::Row::identity));
-    held.number_tenants(policy.tenants.keys())?;
+    let limits = || rows.iter().map(rows::Row::identity);
+    let mut numbered = held.clone();
+    numbered.number_tenants(policy.tenants.keys(), limits())?;
+    let held = numbered.next(limits(), keeping, context.epoch);
     let compiled = rows.compile(policy, &held, &mut meters)?;
     let classes = Classes::new(policy, &rows, &held, context)?;
     let profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;

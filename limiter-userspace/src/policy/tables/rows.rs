@@ -129,7 +129,7 @@ impl<'a> Row<'a> {
     /// anew.
     pub(super) fn identity(&self) -> Identity {
         let Limit { name, count, .. } = self.limit;
-        let what = if self.candidate { "candidate".to_owned() } else { self.layer.to_string() };
+        let what = if self.candidate { "/candidate" } else { "" };
         let algorithm = match self.example() {
             Some(allowance) if allowance.is_bucket() => "bucket",
             Some(allowance) => allowance.algorithm(),
@@ -141,7 +141,10 @@ impl<'a> Row<'a> {
         };
         let key: Vec<String> = self.key.parts.iter().map(|part| format!("{part:?}")).collect();
         Identity {
-            name: format!("{name}/{what}/{}/{algorithm}/{count}", key.join("+")),
+            name: format!("{name}{what}/{}/{algorithm}/{count}", key.join("+")),
+            layer: self.layer,
+            allowance: self.allowance,
+            by_tenant: self.key.parts.contains(&KeyPart::Tenant),
             inline: self.key.parts == [KeyPart::Source] && algorithm == "bucket",
         }
     }

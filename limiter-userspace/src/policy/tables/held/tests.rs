@@ -1,62 +1,126 @@
 use std::collections::BTreeSet;
 
+use limiter_common::rate::Rate;
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
 fn identity(name: &str, inline: bool) -> Identity {
-    Identity { name: name.to_owned(), inline }
+    Identity { name: name.to_owned(), layer: 0, allowance: None, inline, by_tenant: false }
 }
 
-fn next(held: &Held, names: &[&str]) -> Held {
-    held.next(names.iter().map(|name| identity(name, !name.starts_with('k'))))
+fn next(held: &Held, epoch: u32, names: &[&str]) -> Held {
+    let limits = names.iter().map(|name| identity(name, !name.starts_with('k')));
+    held.next(limits, Keeping::All, epoch)
 }
 
-fn place(held: &Held, name: &str) -> Place {
-    *held.get(&identity(name, true)).unwrap()
+/// The stamp, the tally and the word of a limit.
+fn place(held: &Held, name: &str) -> (u32, u32, Option<usize>) {
+    let place = held.get(&identity(name, true)).unwrap();
+    (place.stamp, place.tally, place.word)
 }
 
 #[test]
 fn a_limit_that_stays_keeps_its_state_and_one_that_comes_gets_nobody_elses() {
-    let first = next(&Held::default(), &["a", "b", "key"]);
-    assert_eq!(place(&first, "a"), Place { stamp: 1, tally: 0, word: Some(0) });
-    assert_eq!(place(&first, "b"), Place { stamp: 2, tally: 1, word: Some(1) });
-    assert_eq!(place(&first, "key"), Place { stamp: 3, tally: 2, word: None });
-    let without = next(&first, &["b", "key"]);
+    let first = next(&Held::default(), 1, &["a", "b", "key"]);
+    assert_eq!(place(&first, "a"), (65, 0, Some(0)));
+    assert_eq!(place(&first, "b"), (66, 1, Some(1)));
+    assert_eq!(place(&first, "key"), (67, 2, None));
+    let without = next(&first, 2, &["b", "key"]);
     assert_eq!(place(&without, "b"), place(&first, "b"));
     assert_eq!(place(&without, "key"), place(&first, "key"));
     assert_eq!(without.get(&identity("a", true)), None);
     assert_eq!(without.new_tallies(&first).count(), 0);
     // Back again it is another limit, as its state may have been anyone's meanwhile.
-    let back = next(&without, &["c", "a", "b", "key"]);
+    let back = next(&without, 3, &["c", "a", "b", "key"]);
     assert_eq!(place(&back, "b"), place(&first, "b"));
-    assert_eq!(place(&back, "c"), Place { stamp: 4, tally: 0, word: Some(0) });
-    assert_eq!(place(&back, "a"), Place { stamp: 5, tally: 3, word: Some(2) });
+    assert_eq!(place(&back, "c"), (193, 0, Some(0)));
+    assert_eq!(place(&back, "a"), (194, 3, Some(2)));
     assert_eq!(back.new_tallies(&without).collect::<BTreeSet<_>>(), [0, 3].into());
 }
 
 #[test]
 fn those_without_a_word_of_their_own_have_a_key() {
     let names = ["a", "b", "c", "d", "e", "f"];
-    let held = next(&Held::default(), &names);
-    let words = names.map(|name| place(&held, name).word);
+    let held = next(&Held::default(), 1, &names);
+    let word = |held: &Held, name| place(held, name).2;
+    let words = names.map(|name| word(&held, name));
     assert_eq!(words, [Some(0), Some(1), Some(2), Some(3), None, None]);
     // Nobody moves while it has state.
-    let later = next(&held, &names[1..]);
-    assert_eq!(
-        names[1..].iter().map(|name| place(&later, name).word).collect::<Vec<_>>(),
-        words[1..]
-    );
+    let later = next(&held, 2, &names[1..]);
+    assert_eq!(names[1..].iter().map(|name| word(&later, name)).collect::<Vec<_>>(), words[1..]);
+    // Unless there are too many keys; the others stay where they are.
+    let limits = names[2..].iter().map(|name| identity(name, true));
+    let moved = held.next(limits, Keeping::ButKeyed, 2);
+    assert_eq!([place(&moved, "c"), place(&moved, "d")], [place(&held, "c"), place(&held, "d")]);
+    assert_eq!(place(&moved, "e"), (129, 6, Some(0)));
+    assert_eq!(place(&moved, "f"), (130, 7, Some(1)));
 }
 
 #[test]
-fn a_policy_that_was_taken_back_has_used_its_stamps() {
-    let before = next(&Held::default(), &["a"]);
-    let taken_back = next(&before, &["a", "b", "c"]);
-    let given: Vec<u32> = ["b", "c"].map(|name| place(&taken_back, name).stamp).into();
-    let mut before = before;
-    before.skip();
-    assert!(!given.contains(&place(&next(&before, &["a", "d"]), "d").stamp));
+fn a_layer_is_known_by_what_it_admits_and_then_by_its_number() {
+    let layers = |allowances: &[u64]| {
+        let allowed = |(layer, packets): (usize, &u64)| {
+            let rate = Rate::per_second(*packets);
+            let allowance = Some(Allowance::TokenBucket { rate, burst: *packets });
+            Identity { layer, allowance, ..identity("a", false) }
+        };
+        allowances.iter().enumerate().map(allowed).collect::<Vec<_>>()
+    };
+    let stamps = |held: &Held, layers: &[Identity]| -> Vec<u32> {
+        layers.iter().map(|layer| held.get(layer).unwrap().stamp).collect()
+    };
+    let next = |held: &Held, epoch, layers: &[Identity]| {
+        held.next(layers.iter().cloned(), Keeping::All, epoch)
+    };
+    let first = layers(&[10, 600]);
+    let held = next(&Held::default(), 1, &first);
+    assert_eq!(stamps(&held, &first), [65, 66]);
+    for (then, expected) in [
+        (&[600, 10][..], &[66, 65][..]),
+        (&[7, 10, 600], &[129, 65, 66]),
+        (&[600], &[66]),
+        (&[7], &[65]),
+        (&[7, 10], &[66, 65]),
+        (&[7, 8, 9], &[65, 66, 129]),
+    ] {
+        let then = layers(then);
+        assert_eq!(stamps(&next(&held, 2, &then), &then), expected, "{then:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_was_taken_back_has_used_its_stamps_and_numbers() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let number = |held: &mut Held, tenants: &[&str]| {
+        held.number_tenants(names(tenants).iter(), std::iter::empty()).unwrap();
+    };
+    let mut before = next(&Held::default(), 1, &["a"]);
+    number(&mut before, &["x"]);
+    let mut taken_back = next(&before, 2, &["a", "b", "c"]);
+    number(&mut taken_back, &["w", "x"]);
+    before.skip(&taken_back);
+    // Its epoch was 2, the one of the policy that came back 3.
+    let mut after = next(&before, 4, &["a", "d"]);
+    number(&mut after, &["v", "x"]);
+    assert_eq!(place(&after, "a"), place(&before, "a"));
+    let given = ["b", "c"].map(|name| place(&taken_back, name).0);
+    assert!(!given.contains(&place(&after, "d").0));
+    assert_eq!(["v", "w", "x"].map(|name| after.tenant(name)), [3, 0, 1]);
+}
+
+#[test]
+fn budgets_of_tenants_begin_anew_when_there_are_no_more_numbers() {
+    let by_tenant = || Identity { by_tenant: true, ..identity("tenants", false) };
+    let limits = || [by_tenant(), identity("others", false)].into_iter();
+    let mut held = Held::default().next(limits(), Keeping::All, 1);
+    held.last_tenant = TENANTS as u32;
+    let before = held.clone();
+    held.number_tenants(["x".to_owned()].iter(), limits()).unwrap();
+    let held = held.next(limits(), Keeping::All, 2);
+    assert_eq!(held.tenant("x"), 1);
+    assert_ne!(held.get(&by_tenant()).unwrap().stamp, before.get(&by_tenant()).unwrap().stamp);
+    assert_eq!(place(&held, "others"), place(&before, "others"));
 }
 
 proptest! {
@@ -64,13 +128,13 @@ proptest! {
     fn nobody_ever_shares(policies in vec(vec(0..70_u32, 0..64), 1..20)) {
         let mut held = Held::default();
         let mut given = BTreeSet::new();
-        for numbers in policies {
+        for (epoch, numbers) in (1..).zip(policies) {
             let mut names: Vec<_> = numbers.iter().map(|n| format!("limit{n}")).collect();
             names.sort();
             names.dedup();
             // Those of one digit need a key.
             let of = |name: &String| identity(name, !name.len().is_multiple_of(3));
-            let after = held.next(names.iter().map(of));
+            let after = held.next(names.iter().map(of), Keeping::All, epoch);
             prop_assert_eq!(after.places.len(), names.len());
             for name in &names {
                 let place = *after.get(&of(name)).unwrap();
@@ -81,13 +145,13 @@ proptest! {
                 prop_assert!(place.tally < TALLIES);
                 prop_assert!(place.word.is_none_or(|word| of(name).inline && word < INLINE));
             }
-            let tallies: BTreeSet<_> = after.places.values().map(|place| place.tally).collect();
+            let tallies: BTreeSet<_> = after.places().map(|place| place.tally).collect();
             prop_assert_eq!(tallies.len(), names.len(), "a tally of two limits");
-            let words: Vec<_> = after.places.values().filter_map(|place| place.word).collect();
+            let words: Vec<_> = after.places().filter_map(|place| place.word).collect();
             prop_assert_eq!(words.iter().collect::<BTreeSet<_>>().len(), words.len());
             let new: BTreeSet<_> = after.new_tallies(&held).collect();
-            for place in after.places.values() {
-                let is_new = !held.places.values().any(|old| old.stamp == place.stamp);
+            for place in after.places() {
+                let is_new = !held.places().any(|old| old.stamp == place.stamp);
                 prop_assert_eq!(new.contains(&place.tally), is_new);
             }
             held = after;

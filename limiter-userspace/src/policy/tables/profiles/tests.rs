@@ -12,7 +12,7 @@ use super::{
 #[test]
 fn lists_hold_until_their_time_and_within_each_other() {
     const SECOND: u64 = 1_000_000_000;
-    let context = Context { unix: 1_000, monotonic: 50 * SECOND, interfaces: Vec::new() };
+    let context = Context { unix: 1_000, monotonic: 50 * SECOND, ..Context::default() };
     let listed = |text: &str, until| Listed { whom: Whom::Prefix(prefix(text)), until };
     let set = Listed { whom: Whom::Set("cdn".to_owned()), until: None };
     let policy = Policy {
