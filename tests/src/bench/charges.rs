@@ -1,20 +1,23 @@
 //! What the limits did with the frames of a case.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use limiter_common::contract::Tally;
-use limiter_userspace::{datapath::snapshot::Snapshot, policy::Builtin};
+use limiter_userspace::datapath::snapshot::Snapshot;
 
 use super::case::Case;
 
-/// Frames that each built-in limit was charged and that it refused.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Charges([(u64, u64); Builtin::ALL.len()]);
+/// Frames that each limit was charged and that it refused.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Charges(BTreeMap<String, (u64, u64)>);
 
 impl Charges {
-    /// Adds what was counted between two snapshots.
+    /// Adds what was counted between two snapshots of one policy.
     pub(crate) fn add(&mut self, before: &Snapshot, after: &Snapshot) {
-        for (limit, (conform, exceed)) in Builtin::ALL.into_iter().zip(&mut self.0) {
-            let [after, before] = [after, before].map(|all| all.tally(limit));
+        for limit in &after.limits {
+            let (conform, exceed) = self.0.entry(limit.name.clone()).or_default();
+            let [after, before] = [after, before].map(|all| all.tally(&limit.name));
             let more = |after: Tally, before: Tally| after.packets.wrapping_sub(before.packets);
             *conform += more(after.conform, before.conform);
             *exceed += more(after.exceed, before.exceed);
@@ -25,18 +28,16 @@ impl Charges {
     /// as they should.
     pub(crate) fn check(&self, case: &Case, received: u64, expected: u64) -> Result<()> {
         let Case { name, charged, exceeded, .. } = case;
-        for (limit, (conform, exceed)) in Builtin::ALL.into_iter().zip(self.0) {
-            let due = if charged.contains(&limit) { received } else { 0 };
+        for (limit, (conform, exceed)) in &self.0 {
+            let due = if charged.contains(limit) { received } else { 0 };
             ensure!(
                 conform.abs_diff(due) <= received - expected,
-                "{name}: limit {} was charged {conform} times instead of {due}",
-                limit.name()
+                "{name}: limit {limit} was charged {conform} times instead of {due}"
             );
-            let due = if *exceeded == Some(limit) { expected } else { 0 };
+            let due = if *exceeded == Some(limit.as_str()) { expected } else { 0 };
             ensure!(
-                exceed == due,
-                "{name}: limit {} refused {exceed} frames instead of {due}",
-                limit.name()
+                *exceed == due,
+                "{name}: limit {limit} refused {exceed} frames instead of {due}"
             );
         }
         Ok(())

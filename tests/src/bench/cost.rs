@@ -6,7 +6,7 @@
 //! In its turn a program is attached to an interface that is down: the kernel has a table of jumps to
 //! attached programs, and would otherwise change it twice, and wait for all CPUs, for every batch.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{
@@ -20,8 +20,9 @@ use limiter_tests::{
 use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, interface::Interface};
 
 use super::{
-    case::{Case, Setting, cases},
+    case::{Case, cases},
     sample::{Figure, median},
+    setting::Setting,
     subject::Subject,
 };
 
@@ -43,6 +44,15 @@ pub(crate) struct Cost {
     pub(crate) proportion: f64,
 }
 
+/// What it takes to put the longest policy in force.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Applying {
+    /// Its overrides.
+    pub(crate) overrides: u32,
+    /// Compiling it, writing the tables that no packet reads, and exchanging them.
+    pub(crate) time: Duration,
+}
+
 /// What it takes to load the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loading {
@@ -57,23 +67,28 @@ pub(crate) fn measure(
     sandbox: &Sandbox,
     turns: usize,
     samples: usize,
-) -> Result<(Vec<Cost>, Loading)> {
+) -> Result<(Vec<Cost>, Loading, Applying)> {
     let host = Host::new(sandbox, "bench")?;
     host.ip("link add case type veth peer name baseline\n")?;
     sandbox.inside(&host.namespace, || take_turns(turns, samples))?
 }
 
-fn take_turns(turns: usize, samples: usize) -> Result<(Vec<Cost>, Loading)> {
+fn take_turns(turns: usize, samples: usize) -> Result<(Vec<Cost>, Loading, Applying)> {
     let mut places = [Place::new("case")?, Place::new("baseline")?];
-    let mut instances = Vec::new();
-    for setting in Setting::ALL {
-        let pins = Pins::new(format!("{BPFFS}/{setting:?}"));
+    let cases = cases()?;
+    let mut instances: Vec<(Setting, Pins, Instance)> = Vec::new();
+    for Case { setting, .. } in &cases {
+        if instances.iter().any(|(made, ..)| made == setting) {
+            continue;
+        }
+        let pins = Pins::new(format!("{BPFFS}/{}", setting.directory()));
         let instance = Instance::open_or_create(&pins, &setting.sizes(), &setting.policy()?)?;
-        instances.push((setting, pins, instance));
+        instances.push((*setting, pins, instance));
     }
+    let applying = apply(&mut instances)?;
     let mut subjects = Vec::new();
     let mut loading = Vec::new();
-    for (slot, case) in (0..).zip(cases()) {
+    for (slot, case) in (0..).zip(cases) {
         let found = instances.iter().find(|(setting, ..)| *setting == case.setting);
         let (_, pins, instance) = found.context("a case has no instance")?;
         subjects.push(Subject::new(case, slot, pins, instance, &mut loading)?);
@@ -93,7 +108,27 @@ fn take_turns(turns: usize, samples: usize) -> Result<(Vec<Cost>, Loading)> {
     let time = median(&loading.iter().map(|load| load.time.as_secs_f64()).collect::<Vec<_>>());
     let instructions = loading.first().and_then(|load| load.instructions);
     let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
-    Ok((subjects.into_iter().map(Subject::cost).collect(), loading))
+    Ok((subjects.into_iter().map(Subject::cost).collect(), loading, applying))
+}
+
+/// Puts the longest policy in force some times.
+fn apply(instances: &mut [(Setting, Pins, Instance)]) -> Result<Applying> {
+    const TIMES: usize = 5;
+    let overrides = |setting: &Setting| match setting {
+        Setting::Overrides(number) => *number,
+        _ => 0,
+    };
+    let longest = instances.iter_mut().max_by_key(|(setting, ..)| overrides(setting));
+    let (setting, _, instance) = longest.context("there is no instance")?;
+    let policy = setting.policy()?;
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        instance.maps_mut().apply(&policy)?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    let time = Duration::from_secs_f64(median(&times));
+    Ok(Applying { overrides: overrides(setting), time })
 }
 
 /// An interface for the program whose turn it is.

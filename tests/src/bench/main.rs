@@ -13,6 +13,7 @@ mod machine;
 mod nftables;
 mod report;
 mod sample;
+mod setting;
 mod subject;
 mod target;
 
@@ -82,10 +83,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
     eprintln!("measuring the cost of a packet ...");
-    let (costs, loading) = cost::measure(&sandbox, extent.cost_turns, extent.cost_samples)?;
+    let (costs, loading, applying) =
+        cost::measure(&sandbox, extent.cost_turns, extent.cost_samples)?;
     eprintln!("measuring frames over a wire ...");
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
-    let report = Report { machine, quick: arguments.quick, costs, loading, live };
+    let report = Report { machine, quick: arguments.quick, costs, loading, applying, live };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     case::REFERENCE,
     contest::Contest,
-    cost::{Cost, Loading},
+    cost::{Applying, Cost, Loading},
     live::Throughput,
     machine::Machine,
     sample::Figure,
@@ -34,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) costs: Vec<Cost>,
     /// Of the program.
     pub(crate) loading: Loading,
+    /// Of the longest policy.
+    pub(crate) applying: Applying,
     /// Over wires.
     pub(crate) live: Vec<Throughput>,
 }
@@ -48,7 +50,7 @@ impl Report {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.machine.warnings();
         for Cost { case, over, baseline, kernel, proportion, .. } in &self.costs {
-            let name = case.name;
+            let name = &case.name;
             if over.spread > GRAIN.max(STEADY * over.median) {
                 warnings.push(format!("{name}: the spread is large, measure again"));
             }
@@ -90,8 +92,11 @@ impl Report {
             "program     verified instructions {instructions}, loaded in {} ms",
             time.as_millis()
         );
+        let Applying { overrides, time } = self.applying;
+        let policy =
+            format!("policy      {overrides} overrides put in force in {} ms", time.as_millis());
         let mut parts = vec![
-            facts.join("\n") + "\n" + &program,
+            [facts.join("\n"), program, policy].join("\n"),
             self.cost_table() + "\n" + COST_NOTES,
             self.live_table() + "\n" + LIVE_NOTES,
             self.target_table(),
@@ -115,7 +120,7 @@ impl Report {
         ]);
         for Cost { case, over, .. } in &self.costs {
             table.row([
-                Cell::from(case.name),
+                Cell::from(case.name.as_str()),
                 format!("{:.1}", over.median).into(),
                 format!("{:.1}", over.spread).into(),
                 format!("{:.1}", 1e3 / over.median).into(),
@@ -177,7 +182,7 @@ impl Report {
         };
         let cost = |cost: &Cost| {
             json!({
-                "id": cost.case.id, "name": cost.case.name, "over_nop_ns": figure(&cost.over),
+                "id": &cost.case.id, "name": &cost.case.name, "over_nop_ns": figure(&cost.over),
                 "baseline_ns": cost.baseline, "kernel_ns": cost.kernel,
                 "batch_packets": cost.runs, "proportion": cost.proportion,
             })
@@ -196,6 +201,10 @@ impl Report {
             "program": {
                 "verified_instructions": self.loading.instructions,
                 "load_ms": self.loading.time.as_secs_f64() * 1e3,
+            },
+            "policy": {
+                "overrides": self.applying.overrides,
+                "apply_ms": self.applying.time.as_secs_f64() * 1e3,
             },
             "cost": self.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),

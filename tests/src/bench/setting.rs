@@ -1,0 +1,175 @@
+//! The policies that are measured, each of an instance of its own.
+
+use anyhow::Result;
+use limiter_common::rate::{Rate, SECOND};
+use limiter_userspace::{
+    datapath::sizes::Sizes,
+    policy::{
+        Bucket, Builtin, Policy,
+        model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode},
+    },
+};
+
+/// What the number of the override is that the measured source is in.
+pub(crate) const OWN: u32 = 0x1388;
+
+/// Faster than any CPU runs a program, so nothing is ever over it.
+const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 1_000_000 };
+const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
+
+/// A policy and sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Observe,
+    Source,
+    Over,
+    OverConnection,
+    SynSource,
+    ConnectionSource,
+    All,
+    /// So many limits of the source.
+    Limits(u32),
+    /// One limit of the source by this algorithm.
+    Algorithm(Allowance),
+    /// So many overrides of the limit of the source, in one of which it is.
+    Overrides(u32),
+    Spoofed,
+    SpoofedDefault,
+}
+
+impl Setting {
+    /// One limit of each algorithm but the token bucket, over which no packet is.
+    pub(crate) fn algorithms() -> [Self; 6] {
+        let Bucket { rate, burst } = AMPLE;
+        let (limit, window) = (rate.packets, SECOND);
+        [
+            Allowance::LeakyBucket { rate, depth: burst },
+            Allowance::Gcra { rate, tolerance: SECOND / 100 },
+            Allowance::FixedWindow { limit, window },
+            Allowance::SlidingWindow { limit, window },
+            // As many as can be, in less time than so many packets take.
+            Allowance::SlidingLog { limit: 128, window: 1_000 },
+            Allowance::Concurrent { limit: 128, idle: 60 * SECOND },
+        ]
+        .map(Self::Algorithm)
+    }
+
+    /// The name of its directory.
+    pub(crate) fn directory(self) -> String {
+        match self {
+            Self::Algorithm(allowance) => allowance.algorithm().to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// What its instance has room for.
+    pub(crate) fn sizes(self) -> Sizes {
+        let small =
+            Sizes { sources: 1 << 16, buckets: 1 << 16, ledgers: 1 << 11, overrides: 1 << 10 };
+        match self {
+            Self::SpoofedDefault => Sizes::default(),
+            Self::Overrides(number) => {
+                Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
+            }
+            _ => small,
+        }
+    }
+
+    /// The limits that every frame that conforms is charged to.
+    pub(crate) fn charged(self) -> Result<Vec<String>> {
+        let conforms = !matches!(self, Self::Over | Self::OverConnection);
+        let names = self.policy()?.limits.into_iter().map(|limit| limit.name);
+        Ok(names.filter(|_| conforms).collect())
+    }
+
+    /// The limit that refuses every frame, if one does.
+    pub(crate) const fn exceeded(self) -> Option<&'static str> {
+        match self {
+            Self::Over | Self::OverConnection => Some(Builtin::Source.name()),
+            _ => None,
+        }
+    }
+
+    /// Its policy.
+    pub(crate) fn policy(self) -> Result<Policy> {
+        let defaults: &[(Builtin, Bucket)] = match self {
+            Self::Observe | Self::Limits(_) | Self::Algorithm(_) => &[],
+            Self::Over => &[(Builtin::Source, SCANT)],
+            Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
+            Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
+            Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
+            Self::All => &Builtin::ALL.map(|limit| (limit, AMPLE)),
+            _ => &[(Builtin::Source, AMPLE)],
+        };
+        let mut policy = Policy::default();
+        for (limit, bucket) in defaults {
+            policy.set_default(*limit, *bucket)?;
+        }
+        match self {
+            Self::Limits(number) => {
+                let Bucket { rate, burst } = AMPLE;
+                let limit = |number| by_source(number, Allowance::TokenBucket { rate, burst });
+                policy.limits.extend((0..number).map(limit));
+            }
+            Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
+            Self::Overrides(number) => {
+                for number in overrides(number) {
+                    // Each has a rate and a burst of its own, hence a profile of its own.
+                    let more = u64::from(number) + 1;
+                    let rate = Rate::per_second(AMPLE.rate.packets + 4_000 * more);
+                    let bucket = Bucket::new(rate, AMPLE.burst + more)?;
+                    let [_, high, low, last] = number.to_be_bytes();
+                    // All but the own one are beside it.
+                    let prefix = if number == OWN {
+                        format!("10.{}.{}.0/24", OWN >> 8, OWN & 0xff)
+                    } else {
+                        format!("11.{high}.{low}.{last}/32")
+                    };
+                    policy.set_override(Builtin::Source, prefix.parse()?, bucket)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(policy)
+    }
+}
+
+/// The numbers of so many overrides, with the own one among them.
+fn overrides(number: u32) -> impl Iterator<Item = u32> {
+    let first = OWN.saturating_sub(number - 1);
+    first..first + number
+}
+
+fn by_source(number: u32, allowance: Allowance) -> Limit {
+    Limit {
+        name: format!("limit-{number}"),
+        matching: Match::default(),
+        key: Key { parts: vec![KeyPart::Source] },
+        count: Count::Packets,
+        mode: Mode::Enforce,
+        layers: vec![Layer { allowance, key: None }],
+        candidate: None,
+        penalty: None,
+        overrides: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_userspace::policy::{Context, Held, compile};
+
+    use super::*;
+
+    #[test]
+    fn every_override_has_a_profile_of_its_own() {
+        for overrides in [1, 100, 10_000, 100_000] {
+            let policy = Setting::Overrides(overrides).policy().unwrap();
+            let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+            let overrides = overrides as usize;
+            assert_eq!(tables.prefixes.len(), overrides);
+            assert_eq!(tables.profiles.len(), overrides + 1);
+            // None, that of all others, and those of the overrides.
+            assert_eq!(tables.meters.len(), overrides + 2);
+        }
+    }
+}
