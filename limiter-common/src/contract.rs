@@ -235,7 +235,7 @@ pub struct Source {
     pub blocked: u64,
     /// See [`Offence::blocks`](crate::penalty::Offence::blocks).
     pub blocks: u64,
-    /// The [`stamp`](crate::limit::Limit::stamp) of the limit that `began` is about.
+    /// See [`Offence::over`](crate::penalty::Offence::over).
     pub over: u64,
 }
 

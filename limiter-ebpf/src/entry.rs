@@ -81,26 +81,19 @@ impl SourceEntry {
     #[inline(never)]
     pub(crate) fn penalise(&self, limit: &Limit, now: u64) {
         let source = self.source;
-        // SAFETY: as in `cell`; aligned words.
-        unsafe {
-            let over = &raw mut (*source).over;
-            // Having been over another limit is another story.
-            if over.read_volatile() != u64::from(limit.stamp) {
-                over.write_volatile(u64::from(limit.stamp));
-                (&raw mut (*source).began).write_volatile(0);
-            }
-        }
         // SAFETY: as in `cell`; a policy has no part in them.
-        let [began, last, blocked, blocks] = unsafe {
+        let [began, last, blocked, blocks, over] = unsafe {
             [
                 &raw mut (*source).began,
                 &raw mut (*source).last,
                 &raw mut (*source).blocked,
                 &raw mut (*source).blocks,
+                &raw mut (*source).over,
             ]
             .map(|word| Plain::new(word))
         };
-        limit.penalty.exceed(&Offence { began, last, blocked, blocks }, now);
+        let offence = Offence { began, last, blocked, blocks, over };
+        limit.penalty.exceed(limit.stamp, &offence, now);
     }
 }
 

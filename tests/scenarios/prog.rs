@@ -20,6 +20,7 @@ mod mutation;
 mod naive;
 mod object;
 mod overrides;
+mod penalties;
 mod refused;
 mod sent;
 mod swap;

@@ -8,11 +8,14 @@ use loom::{sync::Arc, thread};
 
 use super::{NOW, Plain, check};
 
+const STAMP: u32 = 7;
 const PENALTY: Penalty = Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2 };
 
 fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
-    let [began, last, blocked, blocks] = [began, NOW - 1, blocked, blocks].map(Plain::new);
-    Arc::new(Offence { began, last, blocked, blocks })
+    let over = 1 << 33 | u64::from(STAMP);
+    let words = [began, NOW - 1, blocked, blocks, over];
+    let [began, last, blocked, blocks, over] = words.map(Plain::new);
+    Arc::new(Offence { began, last, blocked, blocks, over })
 }
 
 /// So many CPUs find a source over the limit at once; what is known of it then: when it began, until
@@ -20,7 +23,7 @@ fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
 fn exceed(offence: &Arc<Offence<Plain>>, cpus: usize) -> [u64; 3] {
     let send = || {
         let offence = Arc::clone(offence);
-        move || PENALTY.exceed(&offence, NOW)
+        move || PENALTY.exceed(STAMP, &offence, NOW)
     };
     let others: Vec<_> = (1..cpus).map(|_| thread::spawn(send())).collect();
     send()();

@@ -27,8 +27,8 @@ impl Word for Plain {
 }
 
 fn unknown() -> Offence<Plain> {
-    let [began, last, blocked, blocks] = [0; 4].map(|word| Plain(Cell::new(word)));
-    Offence { began, last, blocked, blocks }
+    let [began, last, blocked, blocks, over] = [0; 5].map(|word| Plain(Cell::new(word)));
+    Offence { began, last, blocked, blocks, over }
 }
 
 /// A source as somebody would tell of it who writes everything down.
@@ -110,13 +110,77 @@ proptest! {
             if now < blocked {
                 continue;
             }
-            penalty.exceed(&offence, now);
+            penalty.exceed(1, &offence, now);
             story.exceed(&penalty, now);
             let [blocked, blocks] = [&offence.blocked, &offence.blocks].map(Word::load);
             let expected = story.blocks.last().map_or((0, 0), |&(_, until, number)| {
                 (until, u64::from(number))
             });
             prop_assert_eq!((blocked, blocks), expected, "at {}", now);
+        }
+    }
+
+    /// Of several limits that a source is over, the one that blocks it could do it alone: it was over
+    /// that one for the time that it takes, without a rest.
+    #[test]
+    fn nobody_is_blocked_for_what_was_done_to_another_limit(
+        penalties in prop::collection::vec(penalty(), 2..4), begin in magnitude(60),
+        steps in prop::collection::vec((0..8_u8, any::<u64>(), 0..4_usize), 1..200),
+    ) {
+        let offence = unknown();
+        let mut over = vec![Vec::new(); penalties.len()];
+        let mut now = begin + 1;
+        for (kind, any, which) in steps {
+            let which = which % penalties.len();
+            let (penalty, blocks) = (&penalties[which], offence.blocks.load());
+            let blocked = offence.blocked.load();
+            now += step(penalty, blocked, now, (kind, any));
+            if now > u64::MAX / 4 {
+                break;
+            }
+            if now < blocked {
+                continue;
+            }
+            over[which].push(now);
+            penalty.exceed(which as u32 + 1, &offence, now);
+            if (offence.blocks.load(), offence.blocked.load()) == (blocks, blocked) {
+                continue;
+            }
+            let times = &over[which];
+            let rest = |pair: &[u64]| pair[1] - pair[0] > penalty.rest();
+            let first = times.windows(2).rposition(rest).map_or(0, |at| at + 1);
+            prop_assert!(now - times[first] >= penalty.after, "{now}: {times:?}");
+            over.iter_mut().for_each(Vec::clear);
+        }
+    }
+
+    /// Nothing that is done to limits that block no sooner saves a source that stays over one.
+    #[test]
+    fn whoever_stays_over_the_limit_that_blocks_soonest_is_blocked(
+        soonest in penalty(), other in penalty(), begin in magnitude(60),
+        between in prop::collection::vec((any::<u64>(), 0..5_u8), 1..100),
+    ) {
+        const MILLISECOND: u64 = 1 << 20;
+        let soonest = Penalty { after: soonest.after.min(1 << 50), ..soonest };
+        let other = Penalty { after: other.after.max(soonest.after), ..other };
+        let offence = unknown();
+        let mut now = begin + 1;
+        // What came before, an offence of the other one that lasts for as long as it can.
+        other.exceed(2, &offence, now);
+        let begin = now;
+        for (any, others) in between {
+            now += 1 + any % soonest.rest();
+            for other_at in 0..u64::from(others) {
+                other.exceed(2, &offence, now - (any % soonest.rest()).min(other_at));
+            }
+            soonest.exceed(1, &offence, now);
+            if offence.blocks.load() > 0 {
+                return Ok(());
+            }
+            // The other's offence is kept when it takes as long to the millisecond, and then it ends
+            // in a block of its own or by a rest.
+            let least = 2 * (soonest.rest() + other.after.min(soonest.after + MILLISECOND)) + 2 * soonest.rest();
+            prop_assert!(now - begin <= least + 2 * MILLISECOND, "{}", now - begin);
         }
     }
 
@@ -135,8 +199,8 @@ proptest! {
         penalty in penalty(), now in magnitude(60), back in magnitude(60),
     ) {
         let offence = unknown();
-        penalty.exceed(&offence, now.max(1));
-        penalty.exceed(&offence, now.max(1).saturating_sub(back).max(1));
+        penalty.exceed(1, &offence, now.max(1));
+        penalty.exceed(1, &offence, now.max(1).saturating_sub(back).max(1));
         prop_assert_eq!(offence.blocks.load(), 0);
     }
 }

@@ -1,0 +1,241 @@
+//! Sources that stay over a limit: for how long, and from what, they are blocked.
+
+use limiter_common::{
+    rate::{Rate, SECOND},
+    reason::Reason,
+};
+use limiter_tests::{
+    packet::{ACK, Frame},
+    program::{TestProgram, Verdict},
+};
+use limiter_userspace::policy::{
+    Policy,
+    model::{Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Penalty, Whom},
+};
+
+use super::{
+    NOW, counted,
+    define::{in_mode, limit, policy_of, within},
+    modes::tally,
+    program, syn, tokens, udp,
+};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const OTHER: [u8; 4] = [10, 0, 0, 2];
+const B: [u8; 4] = [198, 51, 100, 1];
+const DAY: u64 = 86_400 * SECOND;
+
+const PENALTY: Penalty =
+    Penalty { after: 10 * SECOND, block: 60 * SECOND, backoff: 2, max: 200 * SECOND };
+
+/// A limit that admits a packet of UDP a day, with a penalty: strict, so that time alone gives nothing.
+fn strict(name: &str, parts: &[KeyPart]) -> Limit {
+    let allowance = Allowance::LeakyBucket { rate: Rate { packets: 1, period: DAY }, depth: 1 };
+    let mut limit = Limit { penalty: Some(PENALTY), ..limit(name, parts, allowance) };
+    limit.matching.protocols = vec![17];
+    limit
+}
+
+/// Runs a packet at a time, and tells the reason that it is counted under.
+fn reason_at(program: &mut TestProgram, now: u64, frame: &[u8]) -> Reason {
+    program.at(now).unwrap();
+    let before = program.counters().unwrap().reasons;
+    let verdict = program.run(frame).unwrap();
+    let after = program.counters().unwrap().reasons;
+    let grew = |reason: &Reason| after[reason.index()].packets > before[reason.index()].packets;
+    let reason = Reason::ALL.into_iter().find(grew).unwrap();
+    assert_eq!(verdict == Verdict::Drop, reason.drops());
+    reason
+}
+
+/// Is over the limit from `now` on, every two seconds, until that has consequences. Gives the time of
+/// the packet that had them.
+fn stay_over(program: &mut TestProgram, now: u64) -> u64 {
+    for second in (0..10).step_by(2) {
+        let reason = reason_at(program, now + second * SECOND, &udp(A));
+        assert_eq!(reason, Reason::Exceed, "{second} s");
+    }
+    let last = now + PENALTY.after;
+    assert_eq!(reason_at(program, last - 1, &udp(A)), Reason::Exceed, "a moment before");
+    assert_eq!(reason_at(program, last, &udp(A)), Reason::Exceed, "the last one to be counted");
+    assert_eq!(reason_at(program, last, &udp(A)), Reason::Penalty);
+    last
+}
+
+/// Checks for how long it is blocked from `now` on. Gives the time when it is not any more.
+fn is_blocked_for(program: &mut TestProgram, now: u64, seconds: u64) -> u64 {
+    let end = now + seconds * SECOND;
+    for at in [now + 1, now + SECOND, end - SECOND, end - 1] {
+        assert_eq!(reason_at(program, at, &udp(A)), Reason::Penalty, "{seconds} s");
+    }
+    assert_eq!(reason_at(program, end, &udp(A)), Reason::Exceed, "{seconds} s are over");
+    end
+}
+
+#[test]
+fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
+    for parts in [&[KeyPart::Source][..], &[within(24, 48)], &[KeyPart::Connection]] {
+        let mut program = program(&policy_of([strict("it", parts)]));
+        assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+        let blocked = stay_over(&mut program, NOW + SECOND);
+        // From everything, not only from what the limit is about; the frames of others are not its.
+        let tcp = Frame::tcp(A, B, 1, 2, ACK).build();
+        let later = Frame::ip(A, B, 17).payload(40).fragment(1, 5, false).build();
+        for frame in [&tcp, &later, &syn(A), &Frame::echo(A, B, 1, 2).build()] {
+            assert_eq!(reason_at(&mut program, blocked + 1, frame), Reason::Penalty, "{parts:?}");
+        }
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(OTHER)), Reason::Conform);
+        let counted_before = tally(&program, "it");
+        let end = is_blocked_for(&mut program, blocked, 60);
+        assert_eq!(reason_at(&mut program, end, &tcp), Reason::Conform);
+        // What is dropped because of the penalty is nothing to the limit.
+        assert_eq!((counted_before, tally(&program, "it")), ((1, 7), (1, 8)), "{parts:?}");
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
+}
+
+#[test]
+fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
+    let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let mut now = NOW + SECOND;
+    for seconds in [60, 120, 200, 200, 200] {
+        // Over again as soon as it can be: the last packet of the block before was that.
+        let blocked = stay_over(&mut program, now);
+        now = is_blocked_for(&mut program, blocked, seconds);
+    }
+    // The next one comes as long after the end as the longest is: no rest yet.
+    let rest = PENALTY.max - PENALTY.after;
+    let blocked = stay_over(&mut program, now + rest);
+    now = is_blocked_for(&mut program, blocked, 200);
+    // A moment later, it begins anew.
+    let blocked = stay_over(&mut program, now + rest + 1);
+    now = is_blocked_for(&mut program, blocked, 60);
+    let blocked = stay_over(&mut program, now);
+    is_blocked_for(&mut program, blocked, 120);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
+#[test]
+fn who_rests_is_not_blocked() {
+    let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let mut now = NOW;
+    for _ in 0..10 {
+        for second in [0, 4, 9] {
+            let at = now + second * SECOND;
+            assert_eq!(reason_at(&mut program, at, &udp(A)), Reason::Exceed);
+        }
+        // Its other packets are no offence.
+        let at = now + 12 * SECOND;
+        assert_eq!(reason_at(&mut program, at, &syn(A)), Reason::Conform);
+        now += 19 * SECOND + 1;
+    }
+    assert_eq!(reason_at(&mut program, now, &udp(A)), Reason::Exceed);
+    // Two packets are enough, if there is no more time between them.
+    assert_eq!(reason_at(&mut program, now + PENALTY.after, &udp(A)), Reason::Exceed);
+    assert_eq!(reason_at(&mut program, now + PENALTY.after, &syn(A)), Reason::Penalty);
+    assert_eq!(counted(&program, Reason::Penalty), 1);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// Over as it may be, what is only counted blocks nobody, and nobody later.
+#[test]
+fn what_is_only_monitored_blocks_nobody() {
+    let strict = || strict("it", &[KeyPart::Source]);
+    let watched = [limit("other", &[KeyPart::Source], tokens(1 << 20))];
+    let globally = Policy { mode: GlobalMode::Monitor, ..policy_of([strict()]) };
+    for (monitors, reason) in [
+        (policy_of([in_mode(Mode::Monitor, strict())]), Reason::Conform),
+        (policy_of(watched.into_iter().chain([in_mode(Mode::Monitor, strict())])), Reason::Conform),
+        (globally, Reason::Monitor),
+    ] {
+        let mut program = program(&monitors);
+        assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+        for second in 1..=300 {
+            assert_eq!(reason_at(&mut program, NOW + second * SECOND, &udp(A)), reason);
+        }
+        assert_eq!(tally(&program, "it"), (1, 300));
+        // From now on it counts.
+        program.apply(&policy_of([strict()])).unwrap();
+        stay_over(&mut program, NOW + 301 * SECOND);
+        assert_eq!(counted(&program, Reason::Exceed), 7);
+        // Who is blocked already is not, while nothing is dropped.
+        let now = NOW + 320 * SECOND;
+        program.apply(&Policy { mode: GlobalMode::Monitor, ..policy_of([strict()]) }).unwrap();
+        assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Monitor);
+        program.apply(&policy_of([strict()])).unwrap();
+        assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Penalty);
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
+}
+
+#[test]
+fn who_is_allowed_is_never_blocked() {
+    let allow = vec![Listed { whom: Whom::Prefix("10.0.0.1/32".parse().unwrap()), until: None }];
+    let allowed = Policy { allow, ..policy_of([strict("it", &[KeyPart::Source])]) };
+    let limited = Policy { allow: Vec::new(), ..allowed.clone() };
+    let mut program = program(&allowed);
+    for second in 0..30 {
+        assert_eq!(reason_at(&mut program, NOW + second * SECOND, &udp(A)), Reason::Allow);
+    }
+    assert_eq!(tally(&program, "it"), (0, 0));
+    program.apply(&limited).unwrap();
+    assert_eq!(reason_at(&mut program, NOW + 30 * SECOND, &udp(A)), Reason::Conform);
+    let blocked = stay_over(&mut program, NOW + 31 * SECOND);
+    program.apply(&allowed).unwrap();
+    assert_eq!(reason_at(&mut program, blocked + 1, &udp(A)), Reason::Allow);
+    program.apply(&limited).unwrap();
+    is_blocked_for(&mut program, blocked, 60);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// Is over a limit of UDP and over one of SYNs in some seconds, and tells when what is blocked.
+fn in_turn(after: [u64; 2], over: impl Fn(u64) -> [bool; 2], seconds: u64) -> Vec<u64> {
+    let limits =
+        [("udp", 17), ("tcp", 6)].into_iter().zip(after).map(|((name, protocol), after)| {
+            let mut limit = strict(name, &[KeyPart::Source]);
+            limit.matching.protocols = vec![protocol];
+            limit.penalty = Some(Penalty { after: after * SECOND, ..PENALTY });
+            limit
+        });
+    let mut program = program(&policy_of(limits));
+    let frames = [udp(A), syn(A)];
+    for frame in &frames {
+        assert_eq!(reason_at(&mut program, NOW, frame), Reason::Conform);
+    }
+    let mut blocked = Vec::new();
+    for second in 1..=seconds {
+        let now = NOW + second * SECOND;
+        for (frame, over) in frames.iter().zip(over(second)) {
+            if over && reason_at(&mut program, now, frame) == Reason::Penalty {
+                blocked.push(second);
+            }
+        }
+    }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+    blocked
+}
+
+/// Who is over one limit and over another in turn is not forgiven because of that, and what was done
+/// to one is not held against it by the other.
+#[test]
+fn who_is_over_two_limits_in_turn_is_blocked_by_one() {
+    // Over UDP from second 1 to 11, when it is blocked.
+    assert_eq!(in_turn([10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
+    assert_eq!(in_turn([10, 10], |second| [second % 2 == 1, second % 2 == 0], 14), [12, 13, 14]);
+    // The limit that blocks sooner does, whichever it is: the last packet before is counted still.
+    assert_eq!(in_turn([10, 4], |_| [true; 2], 6), [6, 6]);
+    assert_eq!(in_turn([4, 10], |_| [true; 2], 6), [5, 6, 6]);
+    // Nine seconds of one and nine of the other are no ten of either. What began first has ended when
+    // it was not seen for 10 s; from the second after that on, it is the other's turn.
+    let changes = |second| [second <= 9, second > 9];
+    assert_eq!(in_turn([10, 10], changes, 33), [31, 32, 33]);
+}
