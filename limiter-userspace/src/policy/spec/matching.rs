@@ -6,7 +6,7 @@ use super::{
     fault::Findings,
     fields::Fields,
     lists::whoms,
-    names::{FLAGS, ICMP_TYPES, meaning, words},
+    names::{FLAGS, ICMP_TYPES, IcmpType, meaning, words},
     ports::{check_ports, not_empty, ports, protocols, range, several},
     scalar::{self, flag, number, suggest},
     shape,
@@ -160,6 +160,18 @@ fn icmp_types(node: &Node<'_>, protocols: &[u8], findings: &mut Findings<'_>) ->
             number.and_then(|number| u8::try_from(number).ok()).map(|number| vec![number])
         } else {
             scalar::word(node, "ICMP type", &ICMP_TYPES, findings).and_then(|(of_v4, of_v6)| {
+                if v4
+                    && v6
+                    && let Some(other) = other_type((of_v4, of_v6))
+                {
+                    let message = format!(
+                        "{} has a number that is `{other}` in the other protocol",
+                        ticked(text)
+                    );
+                    let remedy = "write a limit with `protocol: icmp` and one with `icmpv6`";
+                    findings.add(node.at, message, remedy);
+                    return None;
+                }
                 let types: Vec<u8> =
                     of_v4.filter(|_| v4).into_iter().chain(of_v6.filter(|_| v6)).collect();
                 if types.is_empty() {
@@ -184,6 +196,15 @@ fn icmp_types(node: &Node<'_>, protocols: &[u8], findings: &mut Findings<'_>) ->
     }
     not_empty(node, findings);
     found
+}
+
+/// What a number of a type means in the other family, if that has another name there. Types are matched
+/// by their numbers, whichever of the protocols it is.
+fn other_type((v4, v6): IcmpType) -> Option<&'static str> {
+    let other = |(_, (other4, other6)): &&(_, IcmpType)| {
+        (v6.is_some() && *other4 == v6) || (v4.is_some() && *other6 == v4)
+    };
+    ICMP_TYPES.iter().find(other).map(|(name, _)| *name)
 }
 
 /// Flags as they are written.
