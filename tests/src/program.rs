@@ -16,7 +16,7 @@ use aya::{
 };
 use limiter_common::{
     address::Address,
-    contract::{Bucket, Counters, Ledger, LimitTally, Source, Tally, map, shared},
+    contract::{Bucket, Counters, Interface, Ledger, LimitTally, Source, Tally, map, shared},
     limit::BucketKey,
     reason::Reason,
     refused::Refused,
@@ -297,6 +297,21 @@ impl TestProgram {
         let load = || Program::load(pins, slot, false, Clock::Test);
         let program = self.host.sandbox.inside(&self.host.namespace, load)??;
         Ok(Neighbour { program, offered: Offered::default() })
+    }
+
+    /// Writes down that an interface of this name is in a slot, as attaching one does; policies that
+    /// are applied from then on know it.
+    ///
+    /// # Errors
+    /// What the system says, or that no interface can have this name.
+    pub fn name_interface(&self, slot: u32, name: &str) -> Result<()> {
+        let mut interface = Interface { namespace: 1, ..Interface::default() };
+        let place = interface.name.get_mut(..name.len()).context("the name is too long")?;
+        place.copy_from_slice(name.as_bytes());
+        let pins = &self.pins;
+        let open = || typed::<Array<_, Interface>>(pins, map::INTERFACES);
+        let mut interfaces = self.host.sandbox.inside(&self.host.namespace, open)??;
+        interfaces.set(slot, interface, 0).context("cannot write an interface down")
     }
 
     /// The entry that frames without a readable source share.

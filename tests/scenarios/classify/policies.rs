@@ -6,7 +6,7 @@ use limiter_userspace::policy::{
     model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode, TcpFlags, Whom},
 };
 
-use super::{super::parser::mutation::Random, ACK, SYN};
+use super::{ACK, Random, SYN};
 
 /// Prefixes around the addresses that the frames have, and others.
 const PREFIXES: [&str; 10] = [
