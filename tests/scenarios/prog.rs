@@ -24,6 +24,7 @@ mod overrides;
 mod penalties;
 mod refused;
 mod sent;
+mod sets;
 mod swap;
 mod table;
 mod together;
