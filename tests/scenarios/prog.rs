@@ -14,6 +14,7 @@ mod key;
 mod keys;
 mod lifecycle;
 mod limits;
+mod lists;
 mod matching;
 mod modes;
 #[path = "parser/mutation.rs"]
