@@ -64,10 +64,9 @@ impl Entries {
         })
     }
 
-    /// The name of a tenant by its number, from 1 on.
+    /// The name of the tenant that has a number in the tables.
     pub(super) fn tenant(&self, number: u32) -> Option<&String> {
-        let place = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.policy().tenants.keys().nth(place)
+        self.in_force.held.tenant_of(number)
     }
 
     /// The entry of a list that holds longest for a source, with the prefix of it that has the source.

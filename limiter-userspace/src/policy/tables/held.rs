@@ -153,6 +153,11 @@ impl Held {
         self.tenants.get(name).copied().unwrap_or(0)
     }
 
+    /// The tenant that has a number.
+    pub fn tenant_of(&self, number: u32) -> Option<&String> {
+        self.tenants.iter().find(|(_, own)| **own == number).map(|(name, _)| name)
+    }
+
     /// Gives every tenant a number: those that have one keep it, and none gets that of another.
     ///
     /// # Errors

@@ -151,6 +151,35 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     assert_eq!(told[19].1, 1);
 }
 
+/// A tenant keeps its number when others come before it.
+#[test]
+fn a_tenant_is_told_by_its_name_after_another_one_came() {
+    let (mut program, now) = started();
+    program.run(&udp(TENANT, 1_000)).unwrap();
+    let mut policy = policy();
+    policy.tenants.insert("aaa".into(), vec![parse_prefix("192.0.2.0/24").unwrap()]);
+    let whom = OverrideWhom::Tenant("aaa".into());
+    let override_ = Override { whom, layers: Some(vec![bucket(15)]) };
+    policy.limits[0].overrides.insert(0, override_);
+    policy.limits.push(limit("both", &[KeyPart::Tenant, KeyPart::DestinationPort], 7));
+    program.apply(&policy).unwrap();
+    for _ in 0..2 {
+        program.run(&udp(TENANT, 1_000)).unwrap();
+    }
+    for (address, name, burst) in [(TENANT, "acme", 40), (OTHER, "aaa", 15)] {
+        let report = source(&program, address, now);
+        assert_eq!(report.tenant.as_deref(), Some(name));
+        let own = report.limits.iter().find(|limit| limit.name == "source").unwrap();
+        assert_eq!(own.origin, Origin::Tenant(name.into()));
+        assert_eq!((own.allowance, own.fill().unwrap().most), (Some(bucket(burst)), burst));
+        let it = explain(&program, &Question::of(address.into()), now);
+        assert_eq!(it.tenant.unwrap().0, name);
+    }
+    let states = source(&program, TENANT, now).states;
+    let keys: Vec<_> = states.iter().map(|state| state.key.as_str()).collect();
+    assert!(keys.contains(&"tenant acme port 1000/udp"), "{keys:?}");
+}
+
 #[test]
 fn of_many_states_the_fullest_are_told() {
     let (mut program, now) = started();
