@@ -99,6 +99,24 @@ fn what_a_document_changes_is_told_and_then_it_is_in_force() {
 }
 
 #[test]
+fn lists_in_another_order_are_no_difference() {
+    let bench = Bench::attached();
+    let document =
+        Document::new("deny: [203.0.113.0/25, 192.0.2.1]\nallow: [10.0.0.0/8, 10.1.0.0/16]");
+    bench.done(&document.in_place("policy apply FILE"));
+    let before = bench.state();
+    fs::write(
+        document.path(),
+        "version: 1\ndeny: [192.0.2.1, 203.0.113.0/25]\nallow: [10.1.0.0/16, 10.0.0.0/8]\n",
+    )
+    .unwrap();
+    let outcome = bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    assert_eq!(outcome.stdout, "no difference\n", "and nothing to confirm: {outcome}");
+    assert_eq!(bench.json(&document.in_place("policy apply FILE -j"))["applied"], false);
+    assert_eq!(bench.state(), before);
+}
+
+#[test]
 fn what_is_shown_can_be_applied() {
     let bench = Bench::attached();
     let shown = bench.done("policy show").stdout;

@@ -115,9 +115,9 @@ fn apply(
         return Err(Error::Unconfirmed { left });
     }
     progress.step("comparing");
-    let running = instance.maps().policy()?;
-    let changes = diff(&running, policy);
-    let changed = running != *policy;
+    let changes = diff(&instance.maps().policy()?, policy);
+    // In another order, lists are the same.
+    let changed = !changes.is_empty();
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().apply_for(policy, confirm)?;

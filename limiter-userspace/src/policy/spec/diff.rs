@@ -14,7 +14,10 @@ use super::{
     write::{Written, listed_text, scalar, service_text},
     write_limit::{limit_entries, override_text},
 };
-use crate::policy::model::{Limit, Listed, OverrideWhom, Policy};
+use crate::{
+    output::number::grouped,
+    policy::model::{Limit, Listed, OverrideWhom, Policy},
+};
 
 /// Entries of a list that are told each; of longer ones, only how many change.
 const EACH: usize = 8;
@@ -99,7 +102,7 @@ impl Changes {
                     let counts = [('+', added), ('-', removed)].into_iter();
                     let counts: Vec<_> = counts
                         .filter(|&(_, count)| count > 0)
-                        .map(|(sign, count)| format!("{sign}{}", thousands(count)))
+                        .map(|(sign, count)| format!("{sign}{}", grouped(count as u64)))
                         .collect();
                     self.push('~', path, format!("{} prefixes", counts.join(" ")));
                 }
@@ -132,7 +135,7 @@ impl Changes {
                 .map(|sign| (sign, count(sign)))
                 .into_iter()
                 .filter(|&(_, count)| count > 0)
-                .map(|(sign, count)| format!("{sign}{}", thousands(count)))
+                .map(|(sign, count)| format!("{sign}{}", grouped(count as u64)))
                 .collect();
             self.push('~', list, format!("{} more", counts.join(" ")));
         }
@@ -148,7 +151,7 @@ impl Changes {
             self.push(*sign, name, (*entry).clone());
         }
         if let Some(more) = found.len().checked_sub(EACH).filter(|&more| more > 0) {
-            self.push('~', name, format!("{} more", thousands(more)));
+            self.push('~', name, format!("{} more", grouped(more as u64)));
         }
     }
 
@@ -216,18 +219,5 @@ fn flat(value: &Written) -> String {
 }
 
 fn prefixes(count: usize) -> String {
-    format!("{} prefix{}", thousands(count), if count == 1 { "" } else { "es" })
-}
-
-/// A count with a comma between thousands.
-fn thousands(count: usize) -> String {
-    let digits = count.to_string();
-    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
+    format!("{} prefix{}", grouped(count as u64), if count == 1 { "" } else { "es" })
 }
