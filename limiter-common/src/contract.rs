@@ -291,6 +291,12 @@ impl Ledger {
     pub const NEW: Self = Self { control: 0, slots: [0; SLOTS] };
 }
 
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::NEW
+    }
+}
+
 /// What a limit admitted and refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -100,7 +100,7 @@ impl Leases {
         for place in 0..Self::MOST {
             let slot = slots.load(place);
             if Self::live(slot, tick, self.expiry()) {
-                let left = self.times(slot & Self::CLOSES != 0).expire - Self::age(slot, tick) + 1;
+                let left = self.left(slot, tick);
                 soonest = if left < soonest { left } else { soonest };
             }
         }
@@ -111,6 +111,28 @@ impl Leases {
         } else {
             (soonest.unsigned_abs() << 24) - (now & 0xff_ffff)
         }
+    }
+
+    /// Nanoseconds from `now` until no connection has a place if all are silent, at most; 0 when none
+    /// has. Not for the packet path.
+    #[inline(never)]
+    pub fn rest(&self, slots: &impl Table, now: u64) -> u64 {
+        let tick = Self::tick(now);
+        let mut last = 0;
+        for place in 0..Self::MOST {
+            let slot = slots.load(place);
+            if Self::live(slot, tick, self.expiry()) {
+                let left = self.left(slot, tick);
+                last = if left > last { left } else { last };
+            }
+        }
+        (last.unsigned_abs() << 24).saturating_sub(now & 0xff_ffff)
+    }
+
+    /// Ticks until a slot that is held becomes free without another packet, at least 1.
+    #[inline(always)]
+    const fn left(&self, slot: u64, tick: u32) -> i64 {
+        self.times(slot & Self::CLOSES != 0).expire - Self::age(slot, tick) + 1
     }
 }
 

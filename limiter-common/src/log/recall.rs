@@ -57,6 +57,17 @@ impl Log {
         from.wrapping_add(self.window).wrapping_sub(now) & Self::TIME
     }
 
+    /// Nanoseconds from `now` until no event is in the window, unless others are charged meanwhile; 0
+    /// when none is. Not for the packet path.
+    #[inline(never)]
+    pub fn rest(&self, control: &impl Word, slots: &impl Slots, now: u64) -> u64 {
+        if self.fill(control, slots, now) == 0 {
+            return 0;
+        }
+        let last = control.load() & Self::TIME;
+        last.wrapping_add(self.window).wrapping_sub(now) & Self::TIME
+    }
+
     /// The events in the window that ends at `now` (nanoseconds). Not for the packet path.
     #[inline(never)]
     pub fn fill(&self, control: &impl Word, slots: &impl Slots, now: u64) -> u64 {

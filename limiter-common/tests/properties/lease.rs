@@ -247,6 +247,10 @@ fn the_wait_ends_when_the_first_silent_connection_goes() {
         let wait = leases.wait(&row, now);
         assert!(leases.look(&row, tag(3), Signal::Open, now + wait - 1).is_err());
         assert!(leases.look(&row, tag(3), Signal::Open, now + wait).is_ok());
+        let rest = leases.rest(&row, now);
+        assert!(rest > wait, "the second one goes later");
+        assert_eq!((leases.fill(&row, now + rest - 1), leases.fill(&row, now + rest)), (1, 0));
+        assert_eq!(leases.rest(&row, now + rest), 0);
     }
 }
 

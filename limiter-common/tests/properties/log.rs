@@ -94,6 +94,10 @@ impl State {
     fn wait(&self, log: Log, now: u64) -> u64 {
         log.wait(&self.control, &self.slots, now)
     }
+
+    fn rest(&self, log: Log, now: u64) -> u64 {
+        log.rest(&self.control, &self.slots, now)
+    }
 }
 
 fn any_log(random: &mut Random, longest: u64) -> Log {
@@ -146,6 +150,9 @@ fn run(random: &mut Random, longest: u64, steps: u64) {
                 state.look(log, now + wait).is_ok() && state.look(log, now + wait - 1).is_err()
             );
         }
+        let (fill, rest) = (state.fill(log, now), state.rest(log, now));
+        assert_eq!(rest == 0, fill == 0, "{log:?} at {now}");
+        assert!(rest >= wait && state.fill(log, now + rest) == 0, "{log:?} at {now}: {rest}");
         let look = state.look(log, now);
         assert_eq!(look.map(|_| ()), if expected { Ok(()) } else { Err(Refusal::Exceed) });
         let Ok(look) = look else { continue };

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
 use limiter_common::{
     address::{Address, Mask},
-    contract::{Bucket, map},
+    contract::{Bucket, Ledger, map},
     limit::{BucketKey, Key, Limit},
     meter::Meter,
 };
@@ -12,6 +12,7 @@ use limiter_common::{
 use super::{
     entries::Entries,
     fill::Fill,
+    ledger,
     limit::{OF_SOURCE, usual_cost},
     state::{SourceState, State},
     tables::Tables,
@@ -39,8 +40,6 @@ struct Wanted<'a> {
 }
 
 /// The `most` fullest states whose keys have a source beside other things, and how many there are.
-///
-/// Another map of state would be read here too.
 pub(super) fn states(
     tables: &Tables<'_>,
     entries: &Entries,
@@ -64,7 +63,7 @@ pub(super) fn states(
     }
     let mut found: Vec<Ranked> = Vec::new();
     let mut total = 0;
-    tables.maps.each(map::BUCKETS, |key: &BucketKey, bucket: &Bucket| {
+    let mut find = |key: &BucketKey, fill: &dyn Fn(&Wanted<'_>) -> Option<Fill>| {
         let Some(it) = wanted.get(&key.stamp) else { return };
         let parts = it.limit.key.0;
         let others = parts & Key::SOURCE != 0 && key.source != it.source
@@ -73,15 +72,26 @@ pub(super) fn states(
             return;
         }
         total += 1;
-        let state = State::of_bucket(tables, bucket, it.meter, now);
-        let fill = Fill::of(&state, now, usual_cost(&it.limit));
+        let fill = fill(it);
         let rank = fill.map_or((0, None), |fill| fill.rank());
         found.push(Ranked { rank, key: *key, fill });
         // There may be many thousand, and only the fullest are told.
         if found.len() > most + 4096 {
             keep(&mut found, most);
         }
+    };
+    let of_ledger = |it: &Wanted<'_>| it.meter.1.kind >= Meter::LOG;
+    tables.maps.each(map::BUCKETS, |key: &BucketKey, bucket: &Bucket| {
+        find(key, &|it| {
+            let state = State::of_bucket(tables, bucket, it.meter, now);
+            Fill::of(&state, now, usual_cost(&it.limit))
+        });
     })?;
+    if wanted.values().any(of_ledger) {
+        tables.maps.each(map::LEDGERS, |key: &BucketKey, kept: &Ledger| {
+            find(key, &|it| Some(ledger::Copy::of(tables, *kept).fill(&it.meter.1, now)));
+        })?;
+    }
     keep(&mut found, most);
     let slots = tables.maps.slots()?;
     let told = found.into_iter().filter_map(|Ranked { key, fill, .. }| {

@@ -23,10 +23,15 @@ pub(super) struct Copy {
 }
 
 impl Copy {
+    /// A ledger of these tables.
+    pub(super) const fn of(tables: &Tables<'_>, ledger: Ledger) -> Self {
+        Self { ledger, seed: tables.settings.seed }
+    }
+
     /// The ledger of a key, one that nothing is written in if there is none yet.
     pub(super) fn read(tables: &Tables<'_>, key: &BucketKey) -> Result<Self> {
         let found: Option<Ledger> = tables.maps.entry(map::LEDGERS, key)?;
-        Ok(Self { ledger: found.unwrap_or(Ledger::NEW), seed: tables.settings.seed })
+        Ok(Self::of(tables, found.unwrap_or(Ledger::NEW)))
     }
 
     /// What the limit with this meter says of a packet.
@@ -50,15 +55,15 @@ impl Copy {
     /// How full it is.
     pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
         let control = Control(self.ledger.control);
-        let (most, used, wait) = if meter.kind == Meter::LOG {
+        let (most, used, wait, rest) = if meter.kind == Meter::LOG {
             let log = meter.log();
-            (log.limit, log.fill(&control, self, now), log.wait(&control, self, now))
+            let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));
+            (log.limit, log.fill(&control, self, now), wait, rest)
         } else {
             let leases = meter.leases();
-            (leases.limit, leases.fill(self, now), leases.wait(self, now))
+            let (wait, rest) = (leases.wait(self, now), leases.rest(self, now));
+            (leases.limit, leases.fill(self, now), wait, rest)
         };
-        // Nothing is used when the last event has left the window, or the last connection is gone.
-        let rest = if used == 0 { 0 } else { meter.gcra.interval };
         let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
         Fill { most, used: used.min(most), next, full: Duration::from_nanos(rest) }
     }

@@ -193,6 +193,64 @@ fn of_many_states_the_fullest_are_told() {
     assert_eq!((stranger.total, stranger.known), (0, false), "the state of others is theirs");
 }
 
+/// Open connections and logs are told as buckets are: of one key, and of each of several.
+#[test]
+fn open_connections_are_told_with_the_times_until_places_are_free() {
+    let of = |name: &str, parts: &[KeyPart], allowance| Limit {
+        count: Count::Connections,
+        layers: vec![Layer { allowance, key: None }],
+        ..limit(name, parts, 1)
+    };
+    let by_port = [KeyPart::Source, KeyPart::DestinationPort];
+    let open = |limit| Allowance::Concurrent { limit, idle: 60 * SECOND };
+    let log = Allowance::SlidingLog { limit: 2, window: 60 * SECOND };
+    let policy = Policy {
+        limits: vec![
+            of("open", &[KeyPart::Source], open(4)),
+            of("ports", &by_port, open(3)),
+            of("logged", &by_port, log),
+        ],
+        ..Policy::default()
+    };
+    let (mut program, mut now) = (program(&policy), monotonic());
+    for (port, from) in [(80, 5_000), (80, 5_001), (443, 5_000), (25, 5_000)] {
+        program.at(now).unwrap();
+        program.run(&Frame::tcp(OTHER, TO, from, port, SYN).build()).unwrap();
+        now += SECOND;
+    }
+    let report = source(&program, OTHER, now);
+    let own = report.limits.iter().find(|limit| limit.name == "open").unwrap();
+    let fill = own.fill().unwrap();
+    assert_eq!((fill.most, fill.used, own.key.as_str()), (4, 4, "source"));
+    let (next, full) = (fill.next.unwrap(), fill.full);
+    assert!(full > next && next > Duration::from_secs(55), "{next:?} {full:?}");
+    assert!(full < Duration::from_secs(70), "{full:?}");
+    let later = source(&program, OTHER, now + full.as_nanos() as u64);
+    let own = later.limits.iter().find(|limit| limit.name == "open").unwrap();
+    assert_eq!((own.fill().unwrap().used, own.fill().unwrap().full), (0, Duration::ZERO));
+
+    let mut told: Vec<_> = report
+        .states
+        .iter()
+        .map(|state| (state.limit.as_str(), state.key.as_str(), state.fill.unwrap().used))
+        .collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [
+            ("logged", "192.0.2.1 port 25/tcp", 1),
+            ("logged", "192.0.2.1 port 443/tcp", 1),
+            ("logged", "192.0.2.1 port 80/tcp", 2),
+            ("ports", "192.0.2.1 port 25/tcp", 1),
+            ("ports", "192.0.2.1 port 443/tcp", 1),
+            ("ports", "192.0.2.1 port 80/tcp", 2),
+        ]
+    );
+    assert_eq!(report.total, 6);
+    let stranger = source(&program, TENANT, now);
+    assert_eq!(stranger.total, 0);
+}
+
 #[test]
 fn a_block_is_told_with_what_is_left_of_it() {
     let (mut program, mut now) = started();
