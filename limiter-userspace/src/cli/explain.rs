@@ -4,20 +4,18 @@ use std::net::IpAddr;
 
 use clap::Args;
 
-use super::{
-    maps,
-    test::{address, slot},
-};
+use super::{maps, test::slot};
 use crate::{
     datapath::{bpffs::Pins, instance::attached},
     error::Result,
     inquiry::{
-        Inquiry,
+        Inquiry, InquiryError,
         explain::Question,
         now,
-        words::{parse_flags, parse_icmp, parse_target},
+        words::{check_protocol, parse_address, parse_flags, parse_icmp, parse_target},
     },
     output::{explanation, stream::Output},
+    policy::units::quoted,
 };
 
 const HELP: &str = "\
@@ -72,7 +70,7 @@ impl Explain {
         let icmp = |text: &String| parse_icmp(text, source.is_ipv4());
         let icmp = self.icmp.as_ref().map(icmp).transpose()?;
         let destination =
-            self.to.as_deref().map(|text| address("destination", text)).transpose()?;
+            self.to.as_deref().map(|text| parse_address("destination", text)).transpose()?;
         // Flags are those of TCP, and types those of ICMP.
         let implied = match (flags, icmp, source) {
             (Some(_), ..) => Some(TCP),
@@ -80,9 +78,23 @@ impl Explain {
             (_, Some(_), IpAddr::V6(_)) => Some(58),
             _ => None,
         };
+        let protocol = protocol.or(implied);
+        if let Some(protocol) = protocol {
+            let (flags, icmp) = (self.flags.as_deref(), self.icmp.as_deref());
+            check_protocol(protocol, source.is_ipv4(), flags, icmp)?;
+        }
+        if port.is_some() && icmp.is_some() {
+            return Err(InquiryError::Value {
+                what: "source",
+                value: quoted(&self.target),
+                fault: "has a port, and ICMP has none",
+                examples: "leave out the port, or `--icmp`".to_owned(),
+            }
+            .into());
+        }
         Ok(Question {
             destination,
-            protocol: protocol.or(implied),
+            protocol,
             port,
             flags,
             icmp,

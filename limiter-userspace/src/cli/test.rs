@@ -1,6 +1,6 @@
 //! `limiter test`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -12,17 +12,19 @@ use crate::{
     },
     error::{Error, Result},
     inquiry::{
-        Inquiry, InquiryError,
+        Inquiry,
         capture::Capture,
         frame::{Sighting, Sketch},
         now,
-        words::{parse_flags, parse_icmp, parse_port, parse_protocol},
+        words::{
+            check_protocol, parse_address, parse_flags, parse_icmp, parse_port, parse_protocol,
+        },
     },
     output::{
         stream::Output,
         verdict::{self, Summary},
     },
-    policy::units::{printable, quoted},
+    policy::units::printable,
 };
 
 const HELP: &str = "\
@@ -54,12 +56,12 @@ pub(super) struct Test {
     /// Destination port, or the name of a service
     #[arg(long, value_name = "PORT", default_value = "0")]
     dport: String,
-    /// Flags of TCP, e.g. syn or syn,ack or none
-    #[arg(long, default_value = "ack")]
-    flags: String,
-    /// Type of ICMP, e.g. echo-request or 8
-    #[arg(long, value_name = "TYPE", default_value = "echo-request")]
-    icmp: String,
+    /// Flags of TCP, e.g. syn or syn,ack or none [default: ack]
+    #[arg(long)]
+    flags: Option<String>,
+    /// Type of ICMP, e.g. echo-request or 8 [default: echo-request]
+    #[arg(long, value_name = "TYPE")]
+    icmp: Option<String>,
     /// Bytes of the frame, from the Ethernet header on [default: those of its headers, 60 at least]
     #[arg(long, value_name = "N")]
     length: Option<usize>,
@@ -117,28 +119,23 @@ impl Test {
 
     fn sketch(&self) -> Result<Sketch> {
         let given = |text: &Option<String>| text.clone().unwrap_or_default();
-        let source = address("source", &given(&self.src))?;
-        let destination = address("destination", &given(&self.dst))?;
+        let source = parse_address("source", &given(&self.src))?;
+        let destination = parse_address("destination", &given(&self.dst))?;
+        let protocol = parse_protocol(&self.proto, source.is_ipv4())?;
+        let (flags, icmp) = (self.flags.as_deref(), self.icmp.as_deref());
+        check_protocol(protocol, source.is_ipv4(), flags, icmp)?;
+        let flags = parse_flags(flags.unwrap_or("ack"))?;
+        let icmp = parse_icmp(icmp.unwrap_or("echo-request"), source.is_ipv4())?;
         Ok(Sketch {
             ports: [parse_port("source port", &self.sport)?, parse_port("port", &self.dport)?],
-            flags: parse_flags(&self.flags)?,
-            icmp: parse_icmp(&self.icmp, source.is_ipv4())?,
+            flags,
+            icmp,
             fragment: self.fragment,
             tags: self.tagged.clone(),
             length: self.length,
-            ..Sketch::new(source, destination, parse_protocol(&self.proto, source.is_ipv4())?)
+            ..Sketch::new(source, destination, protocol)
         })
     }
-}
-
-/// An address, as it is written.
-pub(super) fn address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
-    text.trim().parse().map_err(|_| InquiryError::Value {
-        what,
-        value: quoted(text),
-        fault: "is no address",
-        examples: "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned(),
-    })
 }
 
 /// The slot of an attached interface; without a name, of the first one.

@@ -13,6 +13,7 @@ use crate::policy::{
 /// The number of ICMP for IPv6.
 const ICMPV6: u8 = 58;
 const ICMP: u8 = 1;
+const TCP: u8 = 6;
 
 /// The address and, if they are given, the port and the protocol in `ADDRESS[:PORT][/PROTO]`; IPv6
 /// addresses are in brackets before a port.
@@ -20,13 +21,16 @@ const ICMP: u8 = 1;
 /// # Errors
 /// [`InquiryError::Value`].
 pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), InquiryError> {
-    let fault = |fault| InquiryError::Value {
+    let refused = |fault, examples: String| InquiryError::Value {
         what: "source",
         value: quoted(text),
         fault,
-        examples: "give an address, alone or with a port and a protocol, such as 203.0.113.9, \
-                   203.0.113.9:443/tcp, 203.0.113.9/icmp or [2001:db8::1]:53/udp"
-            .to_owned(),
+        examples,
+    };
+    let fault = |fault| {
+        let examples = "give an address, alone or with a port and a protocol, such as 203.0.113.9, \
+                        203.0.113.9:443/tcp, 203.0.113.9/icmp or [2001:db8::1]:53/udp";
+        refused(fault, examples.to_owned())
     };
     let (place, protocol) = match text.rsplit_once('/') {
         Some((place, protocol)) => (place, Some(protocol)),
@@ -46,12 +50,93 @@ pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), Inq
         (None, _) => (place, None),
     };
     let address: IpAddr = address.parse().map_err(|_| fault("does not begin with an address"))?;
+    check_family("source", text, address)?;
+    if port.is_none() && protocol.is_some_and(|length| is_prefix_length(length, address)) {
+        return Err(fault("has a prefix length, where only a protocol can be"));
+    }
     let protocol = protocol.map(|text| parse_protocol(text, address.is_ipv4())).transpose()?;
     let port = port.map(|text| parse_port("port", text)).transpose()?;
     if port.is_some() && protocol.is_some_and(|protocol| !has_ports(protocol)) {
         return Err(fault("has a port, and its protocol has none"));
     }
+    if port.is_none()
+        && protocol.is_some_and(has_ports)
+        && let Some((address, end)) = place.rsplit_once(':')
+        && address.parse::<IpAddr>().is_ok()
+        && parse_port("port", end).is_ok()
+    {
+        let name = text.rsplit_once('/').map_or("tcp", |(_, name)| name);
+        return Err(refused(
+            "ends with what may be a port or of the address",
+            format!(
+                "write [{address}]:{end}/{name}, or, if all of it is the address, [{place}]/{name}"
+            ),
+        ));
+    }
     Ok((address, port, protocol))
+}
+
+/// An address.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
+    let address = text.trim().parse().map_err(|_| InquiryError::Value {
+        what,
+        value: quoted(text),
+        fault: "is no address",
+        examples: "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned(),
+    })?;
+    check_family(what, text, address)?;
+    Ok(address)
+}
+
+/// Refuses an address of the family that it is not of.
+fn check_family(what: &'static str, text: &str, address: IpAddr) -> Result<(), InquiryError> {
+    let plain = address.to_canonical();
+    if plain == address {
+        return Ok(());
+    }
+    Err(InquiryError::Value {
+        what,
+        value: quoted(text),
+        fault: "has an IPv4 address in IPv6 notation",
+        examples: format!("write {plain}"),
+    })
+}
+
+/// Whether a text after an address is a length that a prefix of it can have.
+fn is_prefix_length(text: &str, address: IpAddr) -> bool {
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse().is_ok_and(|it: u8| it <= most)
+}
+
+/// Whether packets of a protocol have the flags and the type that are asked for.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn check_protocol(
+    protocol: u8,
+    ipv4: bool,
+    flags: Option<&str>,
+    icmp: Option<&str>,
+) -> Result<(), InquiryError> {
+    let of_family = if ipv4 { ICMP } else { ICMPV6 };
+    for (what, value, owner) in [("flags", flags, TCP), ("type of ICMP", icmp, of_family)] {
+        if let Some(value) = value.filter(|_| protocol != owner) {
+            return Err(InquiryError::Value {
+                what,
+                value: quoted(value),
+                fault: "is nothing that packets of the protocol have",
+                examples: format!(
+                    "leave it out, or give the protocol {} instead of {}",
+                    protocol_name(owner),
+                    protocol_name(protocol)
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A protocol by its name or number; `icmp` is that of the family.
@@ -166,6 +251,12 @@ mod tests {
             ("2001:db8::1/icmp", "2001:db8::1", None, Some(58)),
             ("[2001:db8::1]:53/udp", "2001:db8::1", Some(53), Some(17)),
             ("[2001:db8::1]/sctp", "2001:db8::1", None, Some(132)),
+            ("2001:db8::1/tcp", "2001:db8::1", None, Some(6)),
+            ("2001:db8::1:80", "2001:db8::1:80", None, None),
+            ("[2001:db8::1:80]/tcp", "2001:db8::1:80", None, Some(6)),
+            ("2001:db8::1:80/icmp", "2001:db8::1:80", None, Some(58)),
+            ("203.0.113.9:443/6", "203.0.113.9", Some(443), Some(6)),
+            ("[2001:db8::1]:443/17", "2001:db8::1", Some(443), Some(17)),
         ] {
             let expected = (address.parse().unwrap(), port, protocol);
             assert_eq!(parse_target(text).unwrap(), expected, "{text}");
@@ -178,12 +269,49 @@ mod tests {
             ("203.0.113.9:443/icmp", "its protocol has none"),
             ("203.0.113.9:70000/tcp", "neither a number nor a known name"),
             ("203.0.113.9:+5/tcp", "neither a number nor a known name"),
+            ("203.0.113.0/24", "has a prefix length"),
+            ("203.0.113.9/32", "has a prefix length"),
+            ("203.0.113.9/0", "has a prefix length"),
+            ("2001:db8::/48", "has a prefix length"),
+            ("[2001:db8::1]/128", "has a prefix length"),
+            ("2001:db8::1:80/tcp", "write [2001:db8::1]:80/tcp, or"),
+            ("2001:db8::1:80/TCP", "[2001:db8::1:80]/TCP"),
+            ("::ffff:10.5.5.5", "write 10.5.5.5"),
+            ("[::ffff:10.5.5.5]:80/tcp", "write 10.5.5.5"),
             ("203.0.113.0/256", "neither a number nor a known name"),
             ("203.0.113.9:443/\u{1b}[2J", "neither a number"),
         ] {
             let error = parse_target(text).unwrap_err();
             let message = format!("{error} {}", error.remedy().unwrap());
             assert!(message.contains(told) && !message.contains('\u{1b}'), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn flags_are_of_tcp_and_types_of_icmp() {
+        for (protocol, ipv4, flags, icmp, fits) in [
+            (6, true, Some("syn"), None, true),
+            (17, true, None, None, true),
+            (17, true, Some("syn"), None, false),
+            (1, true, None, Some("8"), true),
+            (1, false, None, Some("8"), false),
+            (58, false, None, Some("128"), true),
+            (6, true, None, Some("8"), false),
+        ] {
+            let checked = check_protocol(protocol, ipv4, flags, icmp);
+            assert_eq!(checked.is_ok(), fits, "{protocol} {flags:?} {icmp:?}");
+        }
+        let error = check_protocol(17, true, Some("syn"), None).unwrap_err();
+        assert!(error.remedy().unwrap().contains("protocol tcp instead of udp"), "{error}");
+    }
+
+    #[test]
+    fn an_address_is_of_its_own_family() {
+        assert_eq!(parse_address("source", " 10.5.5.5").unwrap().to_string(), "10.5.5.5");
+        for (text, told) in [("::ffff:10.5.5.5", "write 10.5.5.5"), ("10.5.5", "is no address")] {
+            let error = parse_address("destination", text).unwrap_err();
+            let message = format!("{error} {}", error.remedy().unwrap());
+            assert!(message.starts_with("destination") && message.contains(told), "{message}");
         }
     }
 
