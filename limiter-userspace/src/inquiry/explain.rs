@@ -124,7 +124,8 @@ impl Inquiry<'_> {
                 (true, None) if open != 0 => Standing::Depends(conditions::words(open)),
                 (true, None) => Standing::Applies,
             };
-            let mut report = LimitReport::new(&entry, entry.set_for(source.addr(), tenant));
+            let mut report =
+                LimitReport::new(&entry, entry.set_for(source.addr(), tenant), policy.key_prefix);
             if !matches!(standing, Standing::Not(_)) {
                 let limit = tables.limit(entry.bit)?;
                 let known = (&packet, slot, question.known());
@@ -141,7 +142,9 @@ impl Inquiry<'_> {
         let listed = lists.allowed.or(lists.denied).or(lists.blocked).or(lists.penalty).is_some();
         let ruling = if certain || listed { decide(tables, &frame, slot, now)? } else { None };
         let off = policy.limits.iter().filter(|limit| limit.mode == Mode::Off);
-        limits.extend(off.map(|limit| (LimitReport::off(limit), Standing::Not("off"))));
+        limits.extend(
+            off.map(|limit| (LimitReport::off(limit, policy.key_prefix), Standing::Not("off"))),
+        );
         Ok(Some(Explanation {
             source,
             monitor: tables.settings.flags & flag::MONITOR != 0,

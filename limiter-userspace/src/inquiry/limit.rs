@@ -17,7 +17,11 @@ use super::{
 };
 use crate::{
     error::Result,
-    policy::model::{Allowance, Count, Limit as Configured},
+    policy::{
+        KeyPrefix,
+        model::{Allowance, Count, Limit as Configured},
+        spec::key_name,
+    },
 };
 
 /// Bytes of a full frame: what a packet costs of bytes, where one is needed as an example.
@@ -55,11 +59,15 @@ pub enum Kept {
 
 impl LimitReport {
     /// A limit, with no state yet.
-    pub(super) fn new(entry: &Entry<'_>, setting: (Option<Allowance>, Origin)) -> Self {
+    pub(super) fn new(
+        entry: &Entry<'_>,
+        setting: (Option<Allowance>, Origin),
+        lengths: KeyPrefix,
+    ) -> Self {
         let (allowance, origin) = setting;
         Self {
             name: entry.name.clone(),
-            key: entry.key().to_string(),
+            key: key_name(entry.key(), lengths),
             count: entry.limit.count.clone(),
             mode: entry.mode(),
             allowance,
@@ -69,10 +77,10 @@ impl LimitReport {
     }
 
     /// A limit that is off.
-    pub(super) fn off(limit: &Configured) -> Self {
+    pub(super) fn off(limit: &Configured, lengths: KeyPrefix) -> Self {
         Self {
             name: limit.name.clone(),
-            key: limit.key.to_string(),
+            key: key_name(&limit.key, lengths),
             count: limit.count.clone(),
             mode: "off",
             allowance: limit.layers.first().map(|layer| layer.allowance),

@@ -81,7 +81,7 @@ impl Inquiry<'_> {
             let limit = tables.limit(entry.bit)?;
             let kept = kept(tables, &state, &limit, (&packet, 0, OF_SOURCE), now)?;
             let setting = entry.set_for(source.addr(), tenant);
-            limits.push(LimitReport { kept, ..LimitReport::new(&entry, setting) });
+            limits.push(LimitReport { kept, ..LimitReport::new(&entry, setting, prefix) });
         }
         let (states, total) = keys::states(tables, entries, address, &state, (STATES, now))?;
         Ok(Some(SourceReport {

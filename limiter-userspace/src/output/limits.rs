@@ -11,7 +11,10 @@ use super::{
     table::{Cell, Column, Table},
     tone::Tone,
 };
-use crate::policy::model::Mode;
+use crate::policy::{
+    model::{Allowance, Count, Limit, Mode, name_of_layer},
+    units::rate_per_second,
+};
 
 /// What is said when no limit is set, in two lines.
 pub const HOW_TO_SET: [&str; 2] = [
@@ -58,7 +61,7 @@ impl LimitRow {
 
     /// Whether it drops.
     pub fn mode_cell(&self) -> Cell {
-        mode_cell(self.mode)
+        shown_mode(self.mode, self.rate.is_none() && self.overrides == 0)
     }
 }
 
@@ -72,28 +75,53 @@ pub fn none_set(limits: &[LimitRow]) -> bool {
     limits.iter().all(|row| row.rate.is_none() && row.overrides == 0)
 }
 
+/// What a limit admits as an operator writes it: its rate, or how many may be open, and its burst.
+pub fn written(count: &Count, allowance: Allowance) -> [String; 2] {
+    let burst = allowance.bucket().burst;
+    match allowance.rate() {
+        None => [format!("{} open", grouped(burst)), String::new()],
+        Some(rate) if *count == Count::Bytes => [count.rate(rate), count.amount(burst)],
+        Some(rate) => [count.rate(rate), grouped(burst)],
+    }
+}
+
 /// A limit as `limit list -j` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitEntry {
     /// Its name.
     pub name: String,
-    /// What has a bucket of its own.
+    /// What has a state of its own, in the words of a document.
     pub key: String,
-    /// Its rate; nothing if it is off.
+    /// The rate of its first layer; nothing if it has none.
     pub rate_per_second: Option<Number>,
-    /// Its burst in what it counts; nothing if it is off.
+    /// The burst of its first layer in what it counts; nothing if it has none.
     pub burst: Option<u64>,
     /// What it counts.
     pub count: &'static str,
-    /// By which algorithm; nothing if it is off.
+    /// The algorithm of its first layer; nothing if it has none.
     pub algorithm: Option<&'static str>,
     /// Whether it drops.
     pub mode: Mode,
-    /// The rate and the burst as an operator writes them.
-    #[serde(skip)]
-    pub written: Option<[String; 2]>,
+    /// All that it admits at once; nothing if it is off.
+    pub layers: Vec<LayerEntry>,
     /// Its overrides, in the order in which they are shown.
     pub overrides: Vec<OverrideEntry>,
+}
+
+/// A layer of a limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerEntry {
+    /// What has a state of its own, in the words of a document.
+    pub key: String,
+    /// By which algorithm.
+    pub algorithm: &'static str,
+    /// Its rate; nothing for open connections.
+    pub rate_per_second: Option<Number>,
+    /// Its burst in what the limit counts.
+    pub burst: u64,
+    /// The rate and the burst as an operator writes them.
+    #[serde(skip)]
+    pub written: [String; 2],
 }
 
 /// The setting of a limit for the sources in a prefix.
@@ -101,13 +129,67 @@ pub struct LimitEntry {
 pub struct OverrideEntry {
     /// The prefix.
     pub src: String,
-    /// The rate; nothing if the limit is off for these sources.
+    /// The rate of the first layer; nothing if the limit is off for these sources.
     pub rate_per_second: Option<Number>,
-    /// The burst in what the limit counts; nothing if it is off for these sources.
+    /// The burst of the first layer in what the limit counts; nothing if it is off for these sources.
     pub burst: Option<u64>,
-    /// The rate and the burst as an operator writes them.
-    #[serde(skip)]
-    pub written: Option<[String; 2]>,
+    /// What it admits instead of each layer of the limit; nothing if it is off for these sources.
+    pub layers: Vec<LayerEntry>,
+}
+
+impl LimitEntry {
+    /// A limit that admits so much, and this to some instead.
+    pub fn new(
+        limit: &Limit,
+        key: String,
+        mode: Mode,
+        layers: Vec<LayerEntry>,
+        overrides: Vec<OverrideEntry>,
+    ) -> Self {
+        let first = layers.first();
+        Self {
+            name: limit.name.clone(),
+            key,
+            rate_per_second: first.and_then(|first| first.rate_per_second.clone()),
+            burst: first.map(|first| first.burst),
+            count: limit.count.name(),
+            algorithm: first.map(|first| first.algorithm),
+            mode,
+            layers,
+            overrides,
+        }
+    }
+
+    /// Whether nobody is limited.
+    const fn is_off(&self) -> bool {
+        self.layers.is_empty() && self.overrides.is_empty()
+    }
+}
+
+impl LayerEntry {
+    /// What is admitted to each of a key.
+    pub fn new(key: String, count: &Count, allowance: Allowance) -> Self {
+        Self {
+            key,
+            algorithm: allowance.algorithm(),
+            rate_per_second: allowance.rate().map(rate_per_second),
+            burst: allowance.bucket().burst,
+            written: written(count, allowance),
+        }
+    }
+}
+
+impl OverrideEntry {
+    /// Admitted instead, to these sources.
+    pub fn new(src: String, layers: Vec<LayerEntry>) -> Self {
+        let first = layers.first();
+        Self {
+            src,
+            rate_per_second: first.and_then(|first| first.rate_per_second.clone()),
+            burst: first.map(|first| first.burst),
+            layers,
+        }
+    }
 }
 
 /// Prints limits: as JSON if that was asked for, otherwise as a table with the overrides below
@@ -130,34 +212,55 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
     columns.extend(modes.then(|| Column::left("MODE")));
     let mut table = Table::new(columns);
     for limit in limits {
-        let [rate, burst] = written_cells(limit.written.as_ref());
-        table.row([
-            Cell::new(limit.name.as_str(), Tone::Strong),
-            limit.key.as_str().into(),
-            rate,
-            burst,
-            overrides_cell(limit.overrides.len()),
-            mode_cell(limit.mode),
-        ]);
+        let mode = || shown_mode(limit.mode, limit.is_off());
+        for (place, name) in rows(&limit.name, &limit.layers) {
+            let layer = limit.layers.get(place);
+            let [rate, burst] = written_cells(layer);
+            let key = layer.map_or(&limit.key, |layer| &layer.key);
+            let overrides = if place == 0 { limit.overrides.len() } else { 0 };
+            table.row([
+                Cell::new(name, Tone::Strong),
+                key.as_str().into(),
+                rate,
+                burst,
+                overrides_cell(overrides),
+                mode(),
+            ]);
+        }
         for entry in &limit.overrides {
-            let [rate, burst] = written_cells(entry.written.as_ref());
-            table.row([format!("  {}", entry.src).into(), "".into(), rate, burst]);
+            for (place, name) in rows(&entry.src, &entry.layers) {
+                let [rate, burst] = written_cells(entry.layers.get(place));
+                table.row([format!("  {name}").into(), "".into(), rate, burst]);
+            }
         }
     }
     output.table(&table)
+}
+
+/// The place and the name of a row for each layer, and of one if there is none.
+fn rows(name: &str, layers: &[LayerEntry]) -> impl Iterator<Item = (usize, String)> {
+    (0..layers.len().max(1)).map(move |place| (place, name_of_layer(name, place)))
 }
 
 fn rate_cell(rate: Option<&str>) -> Cell {
     rate.map_or_else(|| Cell::new("off", Tone::Faint), Cell::from)
 }
 
-fn written_cells(written: Option<&[String; 2]>) -> [Cell; 2] {
-    let [rate, burst] = written.map_or([None, None], |[rate, burst]| [Some(rate), Some(burst)]);
-    [rate_cell(rate.map(String::as_str)), burst.cloned().unwrap_or_default().into()]
+fn written_cells(layer: Option<&LayerEntry>) -> [Cell; 2] {
+    let Some(LayerEntry { written: [rate, burst], .. }) = layer else {
+        return [rate_cell(None), Cell::default()];
+    };
+    [rate_cell(Some(rate)), burst.clone().into()]
 }
 
-fn mode_cell(mode: Mode) -> Cell {
-    let tone = if mode == Mode::Enforce { Tone::Plain } else { Tone::Strong };
+/// The mode as it is shown: what limits nobody drops nothing.
+fn shown_mode(mode: Mode, is_off: bool) -> Cell {
+    let mode = if is_off { Mode::Off } else { mode };
+    let tone = match mode {
+        Mode::Enforce => Tone::Plain,
+        Mode::Off => Tone::Faint,
+        Mode::Monitor => Tone::Strong,
+    };
     Cell::new(mode.name(), tone)
 }
 
@@ -168,37 +271,21 @@ fn overrides_cell(overrides: usize) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Bucket, Builtin, units::parse_rate};
+
+    fn layer(key: &str, rate: &str, burst: u64) -> LayerEntry {
+        let bucket = Bucket::new(parse_rate(rate).unwrap(), burst).unwrap();
+        LayerEntry::new(key.into(), &Count::Packets, bucket.into())
+    }
 
     fn limits() -> [LimitEntry; 2] {
-        [
-            LimitEntry {
-                name: "syn".into(),
-                key: "source".into(),
-                rate_per_second: None,
-                burst: None,
-                count: "syns",
-                algorithm: None,
-                mode: Mode::Enforce,
-                written: None,
-                overrides: Vec::new(),
-            },
-            LimitEntry {
-                name: "source".into(),
-                key: "source".into(),
-                rate_per_second: Some(1000.into()),
-                burst: Some(2000),
-                count: "packets",
-                algorithm: Some("token_bucket"),
-                mode: Mode::Enforce,
-                written: Some(["1kpps".into(), "2,000".into()]),
-                overrides: vec![OverrideEntry {
-                    src: "203.0.113.0/24".into(),
-                    rate_per_second: Number::from_f64(0.5),
-                    burst: Some(5),
-                    written: Some(["30/min".into(), "5".into()]),
-                }],
-            },
-        ]
+        let [syn, source] = [Builtin::Syn, Builtin::Source].map(Builtin::limit);
+        let one = OverrideEntry::new("203.0.113.0/24".into(), vec![layer("source", "30/min", 5)]);
+        let live = vec![layer("source", "1kpps", 2_000)];
+        let entry = |limit: &Limit, layers, overrides| {
+            LimitEntry::new(limit, "source".into(), Mode::Enforce, layers, overrides)
+        };
+        [entry(&syn, vec![], vec![]), entry(&source, live, vec![one])]
     }
 
     fn text(json: bool) -> String {
@@ -220,10 +307,12 @@ mod tests {
             text(true),
             concat!(
                 r#"[{"name":"syn","key":"source","rate_per_second":null,"burst":null,"#,
-                r#""count":"syns","algorithm":null,"mode":"enforce","overrides":[]},"#,
+                r#""count":"syns","algorithm":null,"mode":"enforce","layers":[],"overrides":[]},"#,
                 r#"{"name":"source","key":"source","rate_per_second":1000,"burst":2000,"#,
-                r#""count":"packets","algorithm":"token_bucket","mode":"enforce","overrides":"#,
-                r#"[{"src":"203.0.113.0/24","rate_per_second":0.5,"burst":5}]}]"#,
+                r#""count":"packets","algorithm":"token_bucket","mode":"enforce","layers":"#,
+                r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":1000,"burst":2000}],"#,
+                r#""overrides":[{"src":"203.0.113.0/24","rate_per_second":0.5,"burst":5,"layers":"#,
+                r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":0.5,"burst":5}]}]}]"#,
                 "\n"
             )
         );
@@ -236,8 +325,25 @@ mod tests {
             "\
 LIMIT             PER       RATE  BURST  OVERRIDES
 syn               source     off
-source            source   1kpps  2,000          1
+source            source  1 kpps  2,000          1
   203.0.113.0/24          30/min      5
+"
+        );
+    }
+
+    #[test]
+    fn each_layer_has_a_row() {
+        let [_, mut limit] = limits();
+        limit.layers.push(layer("[source, destination_port]", "100/h", 20));
+        limit.overrides[0].layers.push(layer("[source, destination_port]", "5/h", 3));
+        assert_eq!(
+            text_of(false, &[limit]),
+            "\
+LIMIT                       PER                           RATE  BURST  OVERRIDES
+source                      source                      1 kpps  2,000          1
+source (layer 2)            [source, destination_port]   100/h     20
+  203.0.113.0/24                                        30/min      5
+  203.0.113.0/24 (layer 2)                                 5/h      3
 "
         );
     }
@@ -245,16 +351,24 @@ source            source   1kpps  2,000          1
     #[test]
     fn modes_are_shown_when_not_all_limits_are_enforced() {
         let mut limits = limits();
-        limits[0].mode = Mode::Monitor;
+        limits[1].mode = Mode::Monitor;
         limits[1].overrides.clear();
         assert_eq!(
             text_of(false, &limits),
             "\
-LIMIT   PER      RATE  BURST  OVERRIDES  MODE
-syn     source    off                    monitor
-source  source  1kpps  2,000             enforce
+LIMIT   PER       RATE  BURST  OVERRIDES  MODE
+syn     source     off                    off
+source  source  1 kpps  2,000             monitor
 "
         );
         assert!(text_of(true, &limits).contains(r#""mode":"monitor""#));
+    }
+
+    #[test]
+    fn open_connections_are_no_rate() {
+        let open = Allowance::Concurrent { limit: 20, idle: 60_000_000_000 };
+        let entry = LayerEntry::new("source".into(), &Count::Connections, open);
+        assert_eq!(entry.written, ["20 open".to_owned(), String::new()]);
+        assert_eq!((entry.rate_per_second, entry.burst), (None, 20));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
+    limits::written,
     number::{grouped, wait},
     table::Cell,
     tone::Tone,
@@ -16,7 +17,7 @@ use crate::{
     },
     policy::{
         model::{Allowance, Count},
-        units::{format_data_rate, format_rate, format_size, rate_per_second},
+        units::{format_size, rate_per_second},
     },
 };
 
@@ -25,11 +26,7 @@ pub(super) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
     let Some(allowance) = report.allowance else {
         return [Cell::new("off", Tone::Faint), Cell::default()];
     };
-    let bucket = allowance.bucket();
-    match report.count {
-        Count::Bytes => [format_data_rate(bucket.rate).into(), format_size(bucket.burst).into()],
-        _ => [format_rate(bucket.rate).into(), grouped(bucket.burst).into()],
-    }
+    written(&report.count, allowance).map(Cell::from)
 }
 
 /// Whom the setting of a limit is for, where that is not everybody.
@@ -89,7 +86,6 @@ pub(super) fn until_json(until: Option<Until>) -> Value {
 
 /// A limit in JSON.
 pub(super) fn limit_json(report: &LimitReport) -> Value {
-    let bucket = report.allowance.map(Allowance::bucket);
     let set_for = match &report.origin {
         Origin::Default => "default".to_owned(),
         Origin::Prefix(prefix) => prefix.to_string(),
@@ -101,9 +97,9 @@ pub(super) fn limit_json(report: &LimitReport) -> Value {
         "key": report.key,
         "algorithm": report.allowance.map(Allowance::algorithm),
         "mode": report.mode,
-        "count": counted(&report.count),
-        "rate_per_second": bucket.map(|bucket| rate_per_second(bucket.rate)),
-        "burst": bucket.map(|bucket| bucket.burst),
+        "count": report.count.name(),
+        "rate_per_second": report.allowance.and_then(Allowance::rate).map(rate_per_second),
+        "burst": report.allowance.map(|allowance| allowance.bucket().burst),
         "set_for": set_for,
         "per_key": report.kept == Kept::Many,
         "state": report.fill().map(fill_json),
@@ -121,12 +117,28 @@ pub(super) fn fill_json(fill: &Fill) -> Value {
     })
 }
 
-const fn counted(count: &Count) -> &'static str {
-    match count {
-        Count::Packets => "packets",
-        Count::Bytes => "bytes",
-        Count::Connections => "connections",
-        Count::Syns => "syns",
-        Count::Weighted(_) => "weighted",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_connections_are_no_rate() {
+        let report = LimitReport {
+            name: "web".into(),
+            key: "source".into(),
+            count: Count::Connections,
+            mode: "enforce",
+            allowance: Some(Allowance::Concurrent { limit: 2, idle: 60_000_000_000 }),
+            origin: Origin::Default,
+            kept: Kept::None,
+        };
+        let [rate, burst] = setting_cells(&report);
+        assert_eq!((rate, burst), ("2 open".into(), Cell::default()));
+        let json = limit_json(&report);
+        assert_eq!((&json["rate_per_second"], &json["burst"]), (&Value::Null, &2.into()));
+        assert_eq!(
+            (&json["count"], &json["algorithm"]),
+            (&"connections".into(), &"concurrent".into())
+        );
     }
 }

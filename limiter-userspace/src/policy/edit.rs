@@ -117,11 +117,12 @@ impl Policy {
         Ok(())
     }
 
-    /// Removes what a limit admits to keys without an override; its overrides stay. A built-in limit
-    /// with nothing left is gone.
+    /// Removes what a limit admits to keys without an override, in all its layers; its overrides stay.
+    /// A built-in limit with nothing left is gone.
     ///
     /// # Errors
-    /// [`PolicyError::NotSet`], [`PolicyError::UnknownLimit`] or [`PolicyError::Layers`].
+    /// [`PolicyError::NotSet`], [`PolicyError::UnknownLimit`], or [`PolicyError::LayersOverridden`],
+    /// as overrides of several layers mean nothing without them.
     pub fn del_default(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
         let name = name.as_ref();
         let limit = self.limit_or_builtin(name)?;
@@ -129,8 +130,8 @@ impl Policy {
             let overrides = limit.overrides.len();
             return Err(PolicyError::NotSet { limit: name.to_owned(), overrides });
         }
-        if limit.layers.len() > 1 {
-            return Err(PolicyError::Layers { limit: name.to_owned() });
+        if limit.layers.len() > 1 && !limit.overrides.is_empty() {
+            return Err(PolicyError::LayersOverridden { limit: name.to_owned() });
         }
         self.limit_mut(name)?.layers.clear();
         self.tidy(name);

@@ -130,6 +130,12 @@ pub enum PolicyError {
         /// The limit.
         limit: String,
     },
+    /// A limit whose layers cannot be deleted without its overrides.
+    #[error("limit {limit} has several layers, and overrides of all of them")]
+    LayersOverridden {
+        /// The limit.
+        limit: String,
+    },
     /// More limits than there are bits.
     #[error(
         "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
@@ -254,6 +260,7 @@ impl PolicyError {
             | Self::Document { .. }
             | Self::Algorithm { .. }
             | Self::Layers { .. }
+            | Self::LayersOverridden { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
@@ -325,6 +332,9 @@ impl PolicyError {
             Self::Layers { .. } => {
                 "change it in the document: `limiter policy show`, then `limiter policy apply FILE`"
                     .to_owned()
+            }
+            Self::LayersOverridden { limit } => {
+                format!("`limiter limit del {limit} --all` deletes it with its overrides")
             }
             Self::NotListed { within: Some(within), .. } => {
                 format!("it has {within}, which can only be deleted as a whole")

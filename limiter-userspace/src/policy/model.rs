@@ -416,39 +416,20 @@ impl Limit {
     }
 }
 
+/// What a layer is called where each has a line: the first one as the limit.
+pub fn name_of_layer(name: &str, layer: usize) -> String {
+    if layer == 0 { name.to_owned() } else { format!("{name} (layer {})", layer + 1) }
+}
+
 impl Limit {
-    /// What a layer is called where each has a line: the first one as the limit.
+    /// See [`name_of_layer`].
     pub fn name_of_layer(&self, layer: usize) -> String {
-        if layer == 0 { self.name.clone() } else { format!("{} (layer {})", self.name, layer + 1) }
+        name_of_layer(&self.name, layer)
     }
 
     /// What the candidate is called where it has a line.
     pub fn name_of_candidate(&self) -> String {
         format!("{} (candidate)", self.name)
-    }
-}
-
-impl fmt::Display for Key {
-    /// As in a policy, the parts joined by `+`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.parts.is_empty() {
-            return f.write_str("all");
-        }
-        for (place, part) in self.parts.iter().enumerate() {
-            if place > 0 {
-                f.write_str("+")?;
-            }
-            match part {
-                KeyPart::Source => f.write_str("source")?,
-                KeyPart::SourcePrefix { ipv4, ipv6 } => write!(f, "source/{ipv4},{ipv6}")?,
-                KeyPart::Destination => f.write_str("destination")?,
-                KeyPart::DestinationPort => f.write_str("destination_port")?,
-                KeyPart::Connection => f.write_str("connection")?,
-                KeyPart::Tenant => f.write_str("tenant")?,
-                KeyPart::Interface => f.write_str("interface")?,
-            }
-        }
-        Ok(())
     }
 }
 

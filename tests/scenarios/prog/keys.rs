@@ -224,7 +224,7 @@ fn limits_by_different_keys_are_charged_together() {
             .zip([4, 20, 60, 200, 250, 400, 600])
             .map(|(parts, about)| {
                 let burst = (1 + about / 2 + random.below(about)) as u64;
-                limit(&format!("limit-{run} by {}", key(parts)), parts, tokens(burst))
+                limit(&format!("limit-{run} by {:?}", key(parts)), parts, tokens(burst))
             })
             .collect();
         let policy = with_tenants(limits, &mut random);

@@ -1,41 +1,33 @@
 //! The limits of a policy as they are shown.
 
 use crate::{
-    output::{
-        limits::{LimitEntry, LimitRow, OverrideEntry},
-        number::grouped,
-    },
+    output::limits::{LayerEntry, LimitEntry, LimitRow, OverrideEntry, written},
     policy::{
         Policy,
-        model::{Allowance, Count, GlobalMode, Limit, Mode, Override},
-        units::rate_per_second,
+        model::{Allowance, GlobalMode, Limit, Mode, Override},
+        spec::key_name,
     },
 };
 
-/// A limit as it is listed: its first layer.
+/// A limit as it is listed.
 pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
-    let count = &limit.count;
-    let live = limit.layers.first().map(|layer| layer.allowance);
-    let of_override = |entry: &Override| {
-        let own = entry.layers.as_ref().and_then(|layers| layers.first()).copied();
-        OverrideEntry {
-            src: entry.whom.to_string(),
-            rate_per_second: own.and_then(Allowance::rate).map(rate_per_second),
-            burst: own.map(|own| own.bucket().burst),
-            written: own.map(|own| written(count, own)),
-        }
+    let key = key_name(&limit.key, policy.key_prefix);
+    let layer = |place: usize, allowance: Allowance| {
+        let own = limit.layers.get(place).and_then(|layer| layer.key.as_ref());
+        let key = own.map_or_else(|| key.clone(), |own| key_name(own, policy.key_prefix));
+        LayerEntry::new(key, &limit.count, allowance)
     };
-    LimitEntry {
-        name: limit.name.clone(),
-        key: limit.key.to_string(),
-        rate_per_second: live.and_then(Allowance::rate).map(rate_per_second),
-        burst: live.map(|live| live.bucket().burst),
-        count: count.name(),
-        algorithm: live.map(Allowance::algorithm),
-        mode: mode(policy, limit),
-        written: live.map(|live| written(count, live)),
-        overrides: limit.overrides.iter().map(of_override).collect(),
-    }
+    let each = |allowances: &mut dyn Iterator<Item = Allowance>| {
+        let layers = allowances.enumerate().map(|(place, allowance)| layer(place, allowance));
+        layers.collect::<Vec<_>>()
+    };
+    let live = each(&mut limit.layers.iter().map(|layer| layer.allowance));
+    let of_override = |entry: &Override| {
+        let layers = entry.layers.iter().flatten().copied();
+        OverrideEntry::new(entry.whom.to_string(), each(&mut { layers }))
+    };
+    let overrides = limit.overrides.iter().map(of_override).collect();
+    LimitEntry::new(limit, key.clone(), mode(policy, limit), live, overrides)
 }
 
 /// The limits as they stand beside statistics: each layer, and the candidate.
@@ -69,16 +61,6 @@ fn mode(policy: &Policy, limit: &Limit) -> Mode {
     match (limit.mode, policy.mode) {
         (Mode::Enforce, GlobalMode::Monitor) => Mode::Monitor,
         (mode, _) => mode,
-    }
-}
-
-/// The rate and the burst as an operator writes them.
-fn written(count: &Count, allowance: Allowance) -> [String; 2] {
-    let burst = allowance.bucket().burst;
-    match allowance.rate() {
-        None => [format!("{burst} open"), String::new()],
-        Some(rate) if *count == Count::Bytes => [count.rate(rate), count.amount(burst)],
-        Some(rate) => [count.rate(rate), grouped(burst)],
     }
 }
 
@@ -139,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_the_first_layer_with_the_overrides() {
+    fn an_entry_has_each_layer_and_the_overrides() {
         let policy = policy(
             "limits: [{name: some, key: source, count: bytes, rate: 1MB/s, burst: 10kB, overrides: \
              [{src: 203.0.113.9, rate: 2MB/s, burst: 20kB}, {src: 192.0.2.0/24, unlimited: true}]}]",
@@ -147,10 +129,33 @@ mod tests {
         let entry = entry(&policy, &policy.limits[0]);
         assert_eq!((entry.count, entry.algorithm), ("bytes", Some("token_bucket")));
         assert_eq!((entry.rate_per_second, entry.burst), (Some(1_000_000.into()), Some(10_000)));
-        assert_eq!(entry.written, Some(["1MB/s".into(), "10kB".into()]));
+        assert_eq!(entry.layers[0].written, ["1MB/s", "10kB"]);
         let whom: Vec<&str> = entry.overrides.iter().map(|entry| entry.src.as_str()).collect();
         assert_eq!(whom, ["203.0.113.9/32", "192.0.2.0/24"]);
-        assert_eq!(entry.overrides[0].written, Some(["2MB/s".into(), "20kB".into()]));
-        assert_eq!((entry.overrides[1].burst, &entry.overrides[1].written), (None, &None));
+        assert_eq!(entry.overrides[0].layers[0].written, ["2MB/s", "20kB"]);
+        assert_eq!((entry.overrides[1].burst, entry.overrides[1].layers.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_layer_has_the_key_that_is_in_the_document() {
+        let policy = policy(
+            "limits: [{name: some, key: source/24, layers: [{rate: 1/h, burst: 20}, {rate: 10/s, key: \
+             [source, destination_port]}, {rate: 50/s, key: source/48}, {rate: 90/s, key: {source: \
+             {ipv4: 16, ipv6: 48}}}, {rate: 99/s, key: all}]}]",
+        );
+        let entry = entry(&policy, &policy.limits[0]);
+        let told: Vec<_> =
+            entry.layers.iter().map(|it| (it.key.as_str(), it.written[0].as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("source/24", "1/h"),
+                ("[source, destination_port]", "10 pps"),
+                ("source/48", "50 pps"),
+                ("{source: {ipv4: 16, ipv6: 48}}", "90 pps"),
+                ("all", "99 pps"),
+            ]
+        );
+        assert_eq!((entry.key.as_str(), entry.burst), ("source/24", Some(20)));
     }
 }

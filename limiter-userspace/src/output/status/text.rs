@@ -281,16 +281,17 @@ all                          164MiB
     #[test]
     fn modes_are_shown_when_not_all_limits_are_enforced() {
         let mut limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name()));
-        limits[Builtin::Source as usize].mode = crate::policy::model::Mode::Monitor;
+        let source = &mut limits[Builtin::Source as usize];
+        (source.rate, source.mode) = (Some("9 pps".into()), crate::policy::model::Mode::Monitor);
         let text = text(false, &limits);
         let lines: Vec<&str> = text.lines().skip(4).take(4).collect();
         assert_eq!(
             lines,
             [
-                "LIMIT       RATE  BURST  OVERRIDES     CONFORM  EXCEED  MODE",
-                "connection   off                             0       0  enforce",
-                "syn          off                             0       0  enforce",
-                "source       off                    12,345,678   1,000  monitor",
+                "LIMIT        RATE  BURST  OVERRIDES     CONFORM  EXCEED  MODE",
+                "connection    off                             0       0  off",
+                "syn           off                             0       0  off",
+                "source      9 pps                    12,345,678   1,000  monitor",
             ]
         );
     }

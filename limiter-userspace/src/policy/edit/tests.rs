@@ -121,7 +121,6 @@ fn of_several_layers_no_single_rate_is_set() {
     for edited in [
         policy.set_default(Builtin::Source, bucket("1", 1)),
         policy.set_override(Builtin::Source, prefix("203.0.113.0/24"), bucket("1", 1)),
-        policy.del_default(Builtin::Source),
     ] {
         refused(
             edited,
@@ -131,6 +130,37 @@ fn of_several_layers_no_single_rate_is_set() {
         );
     }
     assert_eq!(policy, before);
+}
+
+#[test]
+fn a_limit_of_several_layers_is_deleted_with_all_of_them() {
+    let mut policy = Policy::default();
+    policy.set_default(Builtin::Source, bucket("1kpps", 2_000)).unwrap();
+    let minute = Layer { allowance: bucket("5k/min", 5_000).into(), key: None };
+    policy.limits[0].layers.push(minute);
+    let mut named = policy.clone();
+    let layers = Some(vec![bucket("1", 1).into(), bucket("5/min", 5).into()]);
+    let whom = OverrideWhom::Prefix(prefix("203.0.113.0/24"));
+    let mut overridden = policy.clone();
+    overridden.limits[0].overrides = vec![Override { whom, layers }];
+    policy.del_default(Builtin::Source).unwrap();
+    assert_eq!(policy, Policy::default());
+    named.limits[0].name = "web".to_owned();
+    named.del_default("web").unwrap();
+    assert!(named.limit("web").unwrap().is_off());
+    named.set_default("web", bucket("7", 7)).unwrap();
+    assert_eq!(named.limit("web").unwrap().layers.len(), 1);
+
+    let before = overridden.clone();
+    refused(
+        overridden.del_default(Builtin::Source),
+        PolicyErrorKind::Invalid,
+        "limit source has several layers, and overrides of all of them",
+        "`limiter limit del source --all` deletes it with its overrides",
+    );
+    assert_eq!(overridden, before);
+    overridden.del_limit(Builtin::Source).unwrap();
+    assert_eq!(overridden, Policy::default());
 }
 
 #[test]

@@ -145,8 +145,8 @@ pub(super) fn part_name(part: KeyPart, lengths: KeyPrefix) -> String {
     }
 }
 
-/// A key as it is written.
-pub(super) fn key_name(key: &Key, lengths: KeyPrefix) -> String {
+/// A key as it is written, where sources are told apart by these lengths.
+pub fn key_name(key: &Key, lengths: KeyPrefix) -> String {
     let parts: Vec<_> = key.parts.iter().map(|&part| part_name(part, lengths)).collect();
     match parts.as_slice() {
         [] => ALL.to_owned(),

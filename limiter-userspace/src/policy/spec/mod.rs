@@ -39,6 +39,7 @@ pub use self::{
     fault::{Fault, Faults},
     file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
     instant::format_instant,
+    key::key_name,
     schema::schema,
     write::to_yaml,
 };
