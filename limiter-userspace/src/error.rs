@@ -187,6 +187,20 @@ pub enum Error {
         /// What is wrong with the document.
         faults: Faults,
     },
+    /// A file would be written in the place of something else.
+    #[error("{} is no regular file, so it is not replaced by one", .path.display())]
+    NoFile {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// A path that a unit of systemd cannot have.
+    #[error("no unit of systemd can have {path}: {fault}")]
+    UnitPath {
+        /// The path, quoted.
+        path: String,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
     /// A time to try a policy for, where others depend on the one in force.
     #[error("limiter is attached to {} already, whose limits would end with that time too", .attached.join(", "))]
     Shared {
@@ -260,7 +274,10 @@ impl Error {
                 PolicyErrorKind::NotFound => 4,
             },
             Self::Inquiry(error) => error.exit_code(),
-            Self::Watch(WatchError::Interval(_)) | Self::SizeRange { .. } => 2,
+            Self::Watch(WatchError::Interval(_))
+            | Self::SizeRange { .. }
+            | Self::NoFile { .. }
+            | Self::UnitPath { .. } => 2,
             Self::Size { .. }
             | Self::Capacity { .. }
             | Self::Faults(_)
@@ -346,6 +363,10 @@ impl Error {
                 "change the policy in force so that nothing in it is without effect, and save it then"
                     .to_owned()
             }
+            Self::NoFile { .. } => {
+                "give the name of a file, or `-` for the standard output".to_owned()
+            }
+            Self::UnitPath { .. } => "use a path of printable characters in UTF-8".to_owned(),
             Self::Shared { .. } => "attach without `--for`; try a policy for a time with `limiter \
                                     policy apply FILE --confirm TIME`"
                 .to_owned(),

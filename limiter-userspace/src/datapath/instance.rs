@@ -1,6 +1,6 @@
 //! An instance: one policy, one set of buckets, and the interfaces that they are for.
 
-use limiter_common::contract::{Counters, INTERFACES, Interface as Slot, map};
+use limiter_common::contract::{Counters, INTERFACES, Interface as Slot};
 
 use super::{
     bpffs::{Pins, unpin},
@@ -123,12 +123,7 @@ impl Instance {
     /// # Errors
     /// What the system says.
     pub fn sizes(&self) -> Result<Sizes> {
-        Ok(Sizes {
-            sources: self.maps.capacity(map::SOURCES)?,
-            buckets: self.maps.capacity(map::BUCKETS)?,
-            ledgers: self.maps.capacity(map::LEDGERS)?,
-            overrides: self.maps.capacity(map::PROFILES)? / 2,
-        })
+        Sizes::of(&self.maps)
     }
 
     /// Whether it was made just now.

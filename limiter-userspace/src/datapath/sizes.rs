@@ -1,7 +1,9 @@
 //! How much an instance has room for.
 
 use aya::util::nr_cpus;
+use limiter_common::contract::map;
 
+use super::maps::Maps;
 use crate::error::{Error, Result};
 
 /// Entries of the maps whose size is the operator's choice, made when the first interface is
@@ -26,6 +28,19 @@ impl Default for Sizes {
 }
 
 impl Sizes {
+    /// Those of an instance.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of(maps: &Maps) -> Result<Self> {
+        Ok(Self {
+            sources: maps.capacity(map::SOURCES)?,
+            buckets: maps.capacity(map::BUCKETS)?,
+            ledgers: maps.capacity(map::LEDGERS)?,
+            overrides: maps.capacity(map::PROFILES)? / 2,
+        })
+    }
+
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;
 

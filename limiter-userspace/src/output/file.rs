@@ -10,17 +10,25 @@ use std::{
 
 use crate::error::{Error, Result};
 
+/// Links that are followed before they are called a circle, as the kernel does.
+const LINKS: usize = 40;
+
 /// Writes a file for its owner alone, so that at any time, also after a crash, there is either what
 /// was there before or all of the new: into a new file beside it, which then takes its name.
 ///
-/// Where the name is a link, the file that it leads to is replaced. Folders that are missing are
-/// made.
+/// Where the name is a link, the file that it leads to is replaced, or made. Folders that are missing
+/// are made. What is no file, such as a device, is not replaced by one.
 ///
 /// # Errors
-/// What the system says; what was there before is untouched then.
+/// [`Error::NoFile`], or what the system says; what was there before is untouched then.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |error| Error::system(format!("write {}", path.display()), error);
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    // By the name that was given: what `/dev/stdout` leads to has no name of its own.
+    let there = fs::metadata(path).ok();
+    if there.is_some_and(|there| !there.is_file() && !there.is_dir()) {
+        return Err(Error::NoFile { path: path.to_path_buf() });
+    }
+    let path = target(path).map_err(failed)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -42,6 +50,21 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
+/// The file that a name leads to, which need not be there.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS {
+        let Ok(to) = fs::read_link(&path) else { return Ok(path) };
+        path.pop();
+        path.push(to);
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
+}
+
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     // What a command of the same number left that was ended in the middle.
     match fs::remove_file(path) {
@@ -55,7 +78,10 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        net::UnixListener,
+    };
 
     use super::*;
 
@@ -118,6 +144,43 @@ mod tests {
         replace(&link, b"second").unwrap();
         assert_eq!(fs::read(&real).unwrap(), b"second");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_link_to_nothing_yet_stays_one() {
+        let folder = Folder::new("dangling");
+        let (link, more) = (folder.0.join("link.yaml"), folder.0.join("more.yaml"));
+        symlink("deep/policy.yaml", &link).unwrap();
+        symlink("link.yaml", &more).unwrap();
+        replace(&more, b"text").unwrap();
+        assert_eq!(fs::read(folder.0.join("deep/policy.yaml")).unwrap(), b"text");
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("deep/policy.yaml"));
+        assert_eq!(folder.names(), ["deep", "link.yaml", "more.yaml"]);
+        let (one, other) = (folder.0.join("one"), folder.0.join("other"));
+        symlink("other", &one).unwrap();
+        symlink("one", &other).unwrap();
+        assert!(replace(&one, b"text").is_err());
+        assert_eq!(fs::read_link(&one).unwrap(), Path::new("other"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced_by_one() {
+        let folder = Folder::new("device");
+        let path = |name: &str| folder.0.join(name);
+        // Not one of the machine's own, which would be gone if this test ever failed.
+        let socket = UnixListener::bind(path("socket")).unwrap();
+        symlink("socket", path("link")).unwrap();
+        let names = folder.names();
+        for name in names.iter().map(|name| path(name)) {
+            let before = fs::symlink_metadata(&name).unwrap();
+            let error = replace(&name, b"text").unwrap_err();
+            assert!(error.to_string().contains("is no regular file"), "{error}");
+            assert!(error.remedy().unwrap().contains("`-`"), "{error}");
+            let after = fs::symlink_metadata(&name).unwrap();
+            assert_eq!((after.file_type(), after.ino()), (before.file_type(), before.ino()));
+        }
+        assert_eq!(folder.names(), names);
+        drop(socket);
     }
 
     #[test]

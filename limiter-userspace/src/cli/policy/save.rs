@@ -1,20 +1,23 @@
 //! `limiter policy save`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
 use super::{
     read::{name, summary},
-    unit::Unit,
+    unit::{Unit, attach_options},
 };
 use crate::{
     cli::{maps, unix},
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, instance},
     error::{Error, Result},
     output::{file, stream::Output},
-    policy::spec::{DOCUMENT_BYTES, FileError, parse, to_yaml},
+    policy::{
+        spec::{DOCUMENT_BYTES, FileError, parse, to_yaml},
+        units::quoted,
+    },
 };
 
 /// Where the policy is that is applied when the machine starts.
@@ -22,7 +25,8 @@ pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
-    /// Where to; it is replaced as a whole, and only its owner may read it
+    /// Where to, or - for the standard output; a file is replaced as a whole, and only its owner may
+    /// read it
     #[arg(value_name = "FILE", default_value = DEFAULT)]
     file: PathBuf,
     /// Save nothing, but print a unit of systemd that attaches with the document at start
@@ -33,8 +37,16 @@ pub(in crate::cli) struct Save {
 impl Save {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
-        let unit = Unit::new(&path, pins);
         if self.systemd {
+            if self.to_output() {
+                let fault = "a document that was printed is nowhere at the next start";
+                return Err(Error::UnitPath { path: quoted("-"), fault });
+            }
+            let options = match instance::exists(pins)? {
+                true => attach_options(pins, &maps(pins)?)?,
+                false => String::new(),
+            };
+            let unit = Unit::new(&path, pins, options)?;
             if output.is_json() {
                 return Ok(output.json(&json!({ "unit": unit.to_string() }))?);
             }
@@ -45,16 +57,32 @@ impl Save {
         let text = to_yaml(&policy);
         // What could not be read at the next start would leave everything open then.
         let no_files = &mut |_: &str| Err(FileError::TooLarge { most: DOCUMENT_BYTES });
-        let path = name(&path);
-        parse(&path, text.as_bytes(), no_files).map_err(|faults| Error::Unsaved { faults })?;
+        let file = name(if self.to_output() { Path::new("policy") } else { &path });
+        parse(&file, text.as_bytes(), no_files).map_err(|faults| Error::Unsaved { faults })?;
+        let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
+        if self.to_output() {
+            if output.is_json() {
+                let value = json!({ "document": text, "limits": limits, "prefixes": prefixes });
+                return Ok(output.json(&value)?);
+            }
+            return Ok(write!(output, "{text}")?);
+        }
         file::replace(&self.file, text.as_bytes())?;
         if output.is_json() {
-            let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
-            let value = json!({ "file": path, "limits": limits, "prefixes": prefixes });
+            let value = json!({ "file": file, "limits": limits, "prefixes": prefixes });
             return Ok(output.json(&value)?);
         }
-        writeln!(output, "{path}: saved: {}", summary(&policy))?;
-        writeln!(output, "To have it applied when the machine starts:")?;
-        Ok(write!(output, "{}", unit.how_to_install())?)
+        writeln!(output, "{file}: saved: {}", summary(&policy))?;
+        // A path that a unit cannot have was saved to all the same.
+        if let Ok(unit) = Unit::new(&path, pins, String::new()) {
+            writeln!(output, "To have it applied when the machine starts:")?;
+            write!(output, "{}", unit.how_to_install())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the document is to be printed.
+    fn to_output(&self) -> bool {
+        self.file == Path::new("-")
     }
 }

@@ -5,26 +5,47 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::datapath::bpffs::{self, Pins};
+use crate::{
+    datapath::{
+        bpffs::{self, Pins},
+        instance::attached,
+        maps::Maps,
+        mode::Mode,
+        sizes::Sizes,
+    },
+    error::{Error, Result},
+    policy::units::quoted,
+};
 
 /// Where units of the operator are.
 const UNIT: &str = "/etc/systemd/system/limiter@.service";
+/// What the kernel adds to the path of a program whose file was replaced since it was begun.
+const REPLACED: &str = " (deleted)";
 
 /// What the unit runs.
 pub(super) struct Unit {
-    binary: PathBuf,
-    policy: PathBuf,
+    binary: String,
+    policy: String,
     /// The directory of the instance, if it is not the usual one.
-    bpffs: Option<PathBuf>,
+    bpffs: Option<String>,
+    /// Options of `limiter attach`, each after a space.
+    options: String,
 }
 
 impl Unit {
     /// With this command and this document.
-    pub(super) fn new(policy: &Path, pins: &Pins) -> Self {
-        let binary = std::env::current_exe().unwrap_or_else(|_| "/usr/sbin/limiter".into());
+    ///
+    /// # Errors
+    /// [`Error::UnitPath`].
+    pub(super) fn new(policy: &Path, pins: &Pins, options: String) -> Result<Self> {
         let directory = pins.directory();
-        let bpffs = (directory != Path::new(bpffs::DEFAULT)).then(|| directory.to_path_buf());
-        Self { binary, policy: policy.to_path_buf(), bpffs }
+        let usual = directory == Path::new(bpffs::DEFAULT);
+        Ok(Self {
+            binary: text(&binary())?,
+            policy: text(policy)?,
+            bpffs: if usual { None } else { Some(text(directory)?) },
+            options,
+        })
     }
 
     /// The commands that put it in place.
@@ -32,11 +53,11 @@ impl Unit {
         let option = self
             .bpffs
             .as_ref()
-            .map_or_else(String::new, |directory| format!(" --bpffs {}", directory.display()));
-        let file = if self.policy == Path::new(super::save::DEFAULT) {
+            .map_or_else(String::new, |directory| format!(" --bpffs {}", shell_word(directory)));
+        let file = if self.policy == super::save::DEFAULT {
             String::new()
         } else {
-            format!(" {}", self.policy.display())
+            format!(" {}", shell_word(&self.policy))
         };
         format!(
             "  limiter{option} policy save{file} --systemd > {UNIT}\n  systemctl enable limiter@eth0\n"
@@ -53,9 +74,67 @@ impl Unit {
     }
 }
 
+/// The options of `limiter attach` that make an instance like this one: sizes that are not the usual
+/// ones, and generic mode where nothing runs in another.
+pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
+    let generic = attached(pins, maps)?.iter().all(|attached| attached.mode == Mode::Generic);
+    Ok(options(generic, &Sizes::of(maps)?))
+}
+
+fn options(generic: bool, sizes: &Sizes) -> String {
+    let usual = Sizes::default();
+    let mut options = String::new();
+    if generic {
+        options.push_str(" --mode skb");
+    }
+    for (option, size, usual) in [
+        ("sources", sizes.sources, usual.sources),
+        ("buckets", sizes.buckets, usual.buckets),
+        ("ledgers", sizes.ledgers, usual.ledgers),
+        ("overrides", sizes.overrides, usual.overrides),
+    ] {
+        if size != usual {
+            options.push_str(&format!(" --{option} {size}"));
+        }
+    }
+    options
+}
+
+/// The path of this command.
+fn binary() -> PathBuf {
+    let path = std::env::current_exe().unwrap_or_else(|_| "/usr/sbin/limiter".into());
+    let named = path.to_str().and_then(|path| path.strip_suffix(REPLACED));
+    match named {
+        Some(named) if !path.exists() => named.into(),
+        _ => path,
+    }
+}
+
+/// A path, if a line of a unit can have it.
+fn text(path: &Path) -> Result<String> {
+    let fault = |fault| Error::UnitPath { path: quoted(&path.display().to_string()), fault };
+    let text = path.to_str().ok_or_else(|| fault("it is not in UTF-8"))?;
+    // A line that ends would let a line of its own begin.
+    if text.chars().any(char::is_control) {
+        return Err(fault("it has control characters"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A text as a word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain =
+        |character: char| character.is_ascii_alphanumeric() || "/._-@%+:,=".contains(character);
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (command, policy) = (self.command(), word(&self.policy));
+        let (command, policy, options) = (self.command(), word(&self.policy), &self.options);
         write!(
             f,
             "\
@@ -71,7 +150,7 @@ Before=network.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={command} attach %I --policy {policy}
+ExecStart={command} attach %I{options} --policy {policy}
 ExecReload={command} policy apply {policy}
 ExecStop=-{command} detach %I
 
@@ -83,18 +162,18 @@ WantedBy=sys-subsystem-net-devices-%i.device
 }
 
 /// A path as a word of a command in a unit.
-fn word(path: &Path) -> String {
-    let mut text = String::new();
-    for character in path.display().to_string().chars() {
+fn word(path: &str) -> String {
+    let mut word = String::new();
+    for character in path.chars() {
         match character {
-            '%' | '$' => text.extend([character, character]),
-            '"' | '\\' => text.extend(['\\', character]),
-            character => text.push(character),
+            '%' | '$' => word.extend([character, character]),
+            '"' | '\\' => word.extend(['\\', character]),
+            character => word.push(character),
         }
     }
     let plain =
         |character: char| character.is_ascii_alphanumeric() || "/._-@%$+:,=".contains(character);
-    if text.chars().all(plain) { text } else { format!("\"{text}\"") }
+    if word.chars().all(plain) { word } else { format!("\"{word}\"") }
 }
 
 #[cfg(test)]
@@ -106,6 +185,7 @@ mod tests {
             binary: "/usr/sbin/limiter".into(),
             policy: "/etc/limiter/policy.yaml".into(),
             bpffs: bpffs.map(Into::into),
+            options: String::new(),
         }
     }
 
@@ -134,7 +214,7 @@ mod tests {
             ("/srv/a b/%h $x", r#""/srv/a b/%%h $$x""#),
             (r#"/srv/"\"#, r#""/srv/\"\\""#),
         ] {
-            assert_eq!(word(Path::new(path)), expected);
+            assert_eq!(word(path), expected);
         }
     }
 
@@ -150,5 +230,32 @@ mod tests {
         let other = Unit { policy: "/srv/policy.yaml".into(), ..unit(None) };
         let text = other.how_to_install();
         assert!(text.starts_with("  limiter policy save /srv/policy.yaml --systemd > "), "{text}");
+        let odd = Unit { policy: "/srv/a b/it's; $x".into(), ..unit(None) };
+        let text = odd.how_to_install();
+        let quoted = r"  limiter policy save '/srv/a b/it'\''s; $x' --systemd > ";
+        assert!(text.starts_with(quoted), "{text}");
+    }
+
+    #[test]
+    fn sizes_and_the_mode_are_those_of_the_instance() {
+        assert_eq!(options(false, &Sizes::default()), "");
+        let sizes = Sizes { sources: 4_000, buckets: 2_000, ..Sizes::default() };
+        assert_eq!(options(true, &sizes), " --mode skb --sources 4000 --buckets 2000");
+        let sizes = Sizes { ledgers: 1, overrides: 2, ..Sizes::default() };
+        let text = Unit { options: options(false, &sizes), ..unit(None) }.to_string();
+        let line = "attach %I --ledgers 1 --overrides 2 --policy /etc/limiter/policy.yaml";
+        assert!(text.lines().any(|found| found.ends_with(line)), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_would_be_more_than_a_word_is_refused() {
+        for path in ["/srv/a\nExecStart=/bin/false", "/srv/\u{1b}[2J", "/srv/\u{85}"] {
+            let error = text(Path::new(path)).unwrap_err();
+            assert!(error.to_string().contains("control characters"), "{error}");
+            assert!(!error.to_string().contains(char::is_control), "{error}");
+        }
+        let bytes = std::os::unix::ffi::OsStrExt::from_bytes(b"/srv/\xff");
+        assert!(text(Path::new::<std::ffi::OsStr>(bytes)).is_err());
+        assert_eq!(text(Path::new("/srv/é b")).unwrap(), "/srv/é b");
     }
 }
