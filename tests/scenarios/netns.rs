@@ -5,6 +5,7 @@ mod lifetime;
 mod limits;
 mod neighbour;
 mod services;
+mod swap;
 mod wire;
 
 use std::{
