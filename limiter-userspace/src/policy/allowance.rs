@@ -151,6 +151,46 @@ impl Allowance {
         }
     }
 
+    /// Whether it admits all that `other` admits, of the same packets by the same key: beside that,
+    /// it never refuses one. Of two that cannot be compared, neither does.
+    pub fn never_refuses_beside(self, other: Self) -> bool {
+        // Of two buckets that are charged alike, the one that is larger and fills faster always has
+        // more in it.
+        let is_wider = |rate: Rate, held: u64, than: Rate, than_held: u64| {
+            let [rate_packets, rate_period] = [rate.packets, rate.period].map(u128::from);
+            let [packets, period] = [than.packets, than.period].map(u128::from);
+            rate_packets * period >= packets * rate_period && held >= than_held
+        };
+        match (self, other) {
+            (Self::TokenBucket { rate, burst }, Self::TokenBucket { rate: than, burst: held })
+            | (
+                Self::LeakyBucket { rate, depth: burst },
+                Self::LeakyBucket { rate: than, depth: held },
+            )
+            | (Self::Gcra { rate, tolerance: burst }, Self::Gcra { rate: than, tolerance: held }) => {
+                is_wider(rate, burst, than, held)
+            }
+            // Its windows are parts of the other's.
+            (
+                Self::FixedWindow { limit, window },
+                Self::FixedWindow { limit: least, window: longest },
+            ) => limit >= least && longest.checked_rem(window) == Some(0),
+            (
+                Self::SlidingWindow { limit, window },
+                Self::SlidingWindow { limit: least, window: same },
+            )
+            | (
+                Self::Concurrent { limit, idle: window },
+                Self::Concurrent { limit: least, idle: same },
+            ) => limit >= least && window == same,
+            (
+                Self::SlidingLog { limit, window },
+                Self::SlidingLog { limit: least, window: longest },
+            ) => limit >= least && window <= longest,
+            _ => false,
+        }
+    }
+
     /// The name of the algorithm in a policy.
     pub const fn algorithm(self) -> &'static str {
         match self {
@@ -206,6 +246,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_wider_never_refuses_beside_what_is_narrower() {
+        let per = |packets, seconds| Rate { packets, period: seconds * SECOND };
+        let buckets = |rate: Rate, burst| {
+            let bucket = Allowance::TokenBucket { rate, burst };
+            let queue = Allowance::LeakyBucket { rate, depth: burst };
+            [bucket, queue, Allowance::Gcra { rate, tolerance: burst }]
+        };
+        for (wide, narrow, expected) in [
+            (buckets(per(100, 1), 64), buckets(per(1_000, 60), 17), true),
+            (buckets(per(100, 1), 64), buckets(per(1_000, 60), 64), true),
+            (buckets(per(100, 1), 64), buckets(per(6_000, 60), 64), true),
+            (buckets(per(100, 1), 64), buckets(per(1_000, 60), 65), false),
+            (buckets(per(1_000, 60), 1_000), buckets(per(100, 1), 64), false),
+        ] {
+            for (wide, narrow) in wide.into_iter().zip(narrow) {
+                assert_eq!(wide.never_refuses_beside(narrow), expected, "{wide:?} {narrow:?}");
+            }
+        }
+        let fixed = |limit, window| Allowance::FixedWindow { limit, window };
+        assert!(fixed(10, 20).never_refuses_beside(fixed(10, 60)));
+        assert!(!fixed(10, 25).never_refuses_beside(fixed(10, 60)), "they overlap");
+        assert!(!fixed(9, 20).never_refuses_beside(fixed(10, 60)));
+        let log = |limit, window| Allowance::SlidingLog { limit, window };
+        assert!(log(10, 25).never_refuses_beside(log(10, 60)));
+        assert!(!log(10, 61).never_refuses_beside(log(10, 60)));
+        let sliding = Allowance::SlidingWindow { limit: 10, window: 20 };
+        assert!(sliding.never_refuses_beside(sliding));
+        assert!(!sliding.never_refuses_beside(fixed(1, 20)));
     }
 
     #[test]

@@ -201,9 +201,44 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
         let more = (modes, option::of(penalty), option::of(checked(algorithm)), whoms, allowances);
         let first = checked(algorithm);
         (parts, more, first).prop_map(move |(parts, more, first)| {
-            let (matching, key, count, mut layers) = parts;
+            let (matching, key, count, layers) = parts;
             let (mode, penalty, candidate, (tenants, prefixes), allowances) = more;
-            layers.dedup();
+            // Those that are refused for never refusing anything.
+            let own = |layer: &Layer| layer.key.clone().unwrap_or_else(|| key.clone());
+            let mut kept: Vec<Layer> = Vec::new();
+            for layer in layers {
+                let one = |a: &Layer, b: &Layer| a.allowance.never_refuses_beside(b.allowance);
+                let beside = |it: &Layer| own(it) == own(&layer);
+                if !kept.iter().any(|it| beside(it) && (one(it, &layer) || one(&layer, it))) {
+                    kept.push(layer);
+                }
+            }
+            let layers = kept;
+            // SYNs and connections are of TCP only.
+            let matching = match count {
+                Count::Syns | Count::Connections => Match {
+                    protocols: Vec::new(),
+                    ports: Vec::new(),
+                    service: None,
+                    tcp_flags: None,
+                    icmp_types: Vec::new(),
+                    ..matching
+                },
+                _ => matching,
+            };
+            let allowances = allowances.into_iter().map(|allowances| {
+                let mut allowances = allowances?;
+                allowances.truncate(layers.len().max(1));
+                let kept: Vec<_> = allowances.iter().zip(&layers).collect();
+                let never_refuses = kept.iter().enumerate().any(|(index, (one, layer))| {
+                    kept.iter().enumerate().any(|(other, (beside, of))| {
+                        other != index
+                            && own(layer) == own(of)
+                            && one.never_refuses_beside(**beside)
+                    })
+                });
+                (!never_refuses).then_some(allowances)
+            });
             let whoms = tenants.into_iter().map(|name| OverrideWhom::Tenant(name.to_owned()));
             let whoms = whoms.chain(prefixes.into_iter().map(OverrideWhom::Prefix));
             let overrides = whoms.zip(allowances);

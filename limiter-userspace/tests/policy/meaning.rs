@@ -99,6 +99,20 @@ fn keys_are_what_packets_share() {
 }
 
 #[test]
+fn of_several_rates_each_can_be_the_one_that_refuses() {
+    let policy = valid("layer-bursts");
+    let bursts = |name: &str| -> Vec<u64> {
+        limit(&policy, name).layers.iter().map(|layer| layer.allowance.bucket().burst).collect()
+    };
+    assert_eq!(bursts("quota"), [100, 5, 2_000, 3]);
+    assert_eq!(bursts("bytes")[1], 10_000_000);
+    assert_eq!(bursts("alone"), [2]);
+    let of_override = limit(&policy, "quota").overrides[0].layers.clone().unwrap();
+    assert_eq!(of_override[0].bucket().burst, 6_000);
+    assert_eq!(of_override[1].bucket().burst, 64);
+}
+
+#[test]
 fn matches_are_numbers() {
     let policy = valid("matches");
     let ping = limit(&policy, "ping").matching;

@@ -242,7 +242,7 @@ impl Terms<'_> {
 }
 
 /// The largest burst that a bucket of a rate can hold.
-fn largest_burst(rate: Rate) -> u64 {
+pub(super) fn largest_burst(rate: Rate) -> u64 {
     let (mut fits, mut too_long) = (1, u64::MAX);
     while too_long - fits > 1 {
         let middle = fits + (too_long - fits) / 2;

@@ -197,7 +197,7 @@ fn summary(limit: &Limit, policy: &Policy) -> String {
 }
 
 fn overrides(limit: &Limit) -> Vec<(String, String)> {
-    let terms = Terms { algorithm: written_algorithm(limit), count: &limit.count };
+    let terms = Terms::new(written_algorithm(limit), &limit.count);
     let text = limit.overrides.iter().map(|one| {
         let whom = match &one.whom {
             OverrideWhom::Prefix(prefix) => prefix.to_string(),

@@ -9,9 +9,12 @@ use super::{
     scalar, shape,
     source::Place,
     terms::{KEYS, Terms},
-    tree::Node,
+    tree::{Node, Value},
 };
-use crate::policy::model::{Count, Layer, Policy};
+use crate::policy::{
+    model::{Allowance, Count, Key, Layer, Policy},
+    units::parse_duration,
+};
 
 /// Layers of a limit.
 const LAYERS: usize = 8;
@@ -36,6 +39,7 @@ pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_
 pub(super) fn layers(
     fields: &Fields<'_, '_>,
     terms: Terms<'_>,
+    of_limit: Option<&Key>,
     policy: &Policy,
     findings: &mut Findings<'_>,
 ) -> Vec<Layer> {
@@ -59,15 +63,61 @@ pub(super) fn layers(
         let message = format!("there are {} layers, more than {LAYERS}", nodes.len());
         findings.add(first.at, message, "make it several limits");
     }
+    let terms = Terms { shortest: shortest_period(nodes, terms.count), ..terms };
+    let mut places = Vec::new();
     for node in nodes.iter().take(LAYERS) {
         let Some(layer) = layer(node, terms, policy, findings) else { continue };
         if let Some(same) = found.iter().position(|other| *other == layer) {
             let message = format!("this is the same as layer {}", same + 1);
             findings.add(node.at, message, "remove one of the two");
+            continue;
         }
         found.push(layer);
+        places.push(node.at);
     }
+    let own = |layer: &Layer| layer.key.clone().or_else(|| of_limit.cloned());
+    let parts: Vec<_> =
+        found.iter().zip(places).map(|(it, at)| (it.allowance, own(it), at)).collect();
+    never_refusing(&parts, findings);
     found
+}
+
+/// Layers that never refuse, since another of the same key always does before.
+pub(super) fn never_refusing(
+    layers: &[(Allowance, Option<Key>, Place)],
+    findings: &mut Findings<'_>,
+) {
+    for (index, (allowance, key, at)) in layers.iter().enumerate() {
+        let narrower = layers.iter().enumerate().find(|(other, (narrow, of, _))| {
+            *other != index
+                && of == key
+                && allowance.never_refuses_beside(*narrow)
+                // Of two that admit the same, the first stays.
+                && (*other < index || !narrow.never_refuses_beside(*allowance))
+        });
+        if let Some((other, _)) = narrower {
+            let message =
+                format!("this layer never refuses anything: layer {} always does first", other + 1);
+            let remedy = "remove it; beside a lower rate, a higher one needs a smaller burst";
+            findings.add(*at, message, remedy);
+        }
+    }
+}
+
+/// The shortest period of the rates of several layers.
+pub(super) fn shortest_period(nodes: &[Node<'_>], count: &Count) -> Option<u64> {
+    let period = |node: &Node<'_>| {
+        let Value::Map(pairs) = &node.value else { return None };
+        pairs.iter().find_map(|(word, node)| match (&*word.text, &node.value) {
+            ("rate", Value::Text(text)) => count.parse_rate(text).ok().map(|rate| rate.period),
+            ("window", Value::Text(text)) => {
+                let time = parse_duration(text).ok()?;
+                u64::try_from(time.as_nanos()).ok()
+            }
+            _ => None,
+        })
+    };
+    if nodes.len() < 2 { None } else { nodes.iter().filter_map(period).min() }
 }
 
 fn layer(

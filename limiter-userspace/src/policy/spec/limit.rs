@@ -6,16 +6,16 @@ use super::{
     fields::Fields,
     key::{key, source_lengths},
     layers::{count_fits, layers},
-    matching::matching,
-    names::{ALGORITHMS, Algorithm, COUNTS, Counted, KINDS, MODES},
+    matching::{TCP, matching},
+    names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, meaning},
     overrides,
-    scalar::{self, duration},
+    scalar::{self, duration, flag},
     shape,
     source::{Place, ticked},
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::model::{Costs, Count, Limit, Mode, Penalty, Policy};
+use crate::policy::model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags};
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::rate::SECOND;
@@ -64,9 +64,12 @@ fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option
     let mode = fields
         .get("action")
         .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
-    let terms = Terms { algorithm: algorithm.unwrap_or(Algorithm::TokenBucket), count: &count };
+    let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
     check_count(terms, &fields, findings);
-    let layers = layers(&fields, terms, policy, findings);
+    if let Some(matching) = &matching {
+        check_counted(terms, matching, &fields, findings);
+    }
+    let layers = layers(&fields, terms, key.as_ref(), policy, findings);
     // Of what it counts and how it decides all the rest depends.
     let first = layers
         .first()
@@ -98,9 +101,14 @@ fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option
         let read = overrides::overrides(node, &limit, key.is_some(), terms, policy, findings);
         (limit.overrides, places) = read.into_iter().unzip();
     }
+    let unlimited = fields.get("unlimited").and_then(|node| flag(node, findings)) == Some(true);
+    let says = is_given(&fields) || fields.get("layers").is_some();
+    if let Some(at) = fields.place("unlimited").filter(|_| unlimited && says) {
+        findings.add(at, "with a rate, it is not unlimited", "remove one of the two");
+    }
     let limits_nobody = limit.layers.is_empty()
-        && !is_given(&fields)
-        && fields.get("layers").is_none()
+        && !says
+        && !unlimited
         && limit.overrides.iter().all(|one| one.layers.is_none());
     if limits_nobody && fields.get("overrides").is_none_or(|_| !limit.overrides.is_empty()) {
         let remedy = match terms.algorithm {
@@ -166,6 +174,36 @@ fn check_count(terms: Terms<'_>, fields: &Fields<'_, '_>, findings: &mut Finding
     count_fits(terms, at, findings);
 }
 
+/// Whether some packet that matches is counted: only the first packets of TCP connections are, where
+/// connections or SYNs are counted.
+fn check_counted(
+    terms: Terms<'_>,
+    matching: &Match,
+    fields: &Fields<'_, '_>,
+    findings: &mut Findings<'_>,
+) {
+    let counted = match terms.count {
+        Count::Syns => "SYNs",
+        Count::Connections => "TCP connections",
+        _ => return,
+    };
+    let (flags, none) = (matching.tcp_flags, TcpFlags { set: 0, clear: 0 });
+    let TcpFlags { set, clear } = flags.unwrap_or(none);
+    let [syn, ack] = ["syn", "ack"].map(|name| meaning(name, &FLAGS).unwrap_or_default());
+    let opens = set & ack == 0 && clear & syn == 0;
+    let (message, remedy) = if !matching.protocols.is_empty() && !matching.protocols.contains(&TCP)
+    {
+        ("this matches no TCP", "write `protocol: tcp`, or count packets")
+    } else if !opens && terms.algorithm != Algorithm::Concurrent {
+        ("`tcp_flags` leave no SYN without ACK", "remove `tcp_flags`")
+    } else {
+        return;
+    };
+    let node = ["count", "algorithm"].iter().find_map(|key| fields.get(key));
+    let at = node.map_or(fields.at, |node| node.at);
+    findings.add(at, format!("only {counted} are counted, and {message}"), remedy);
+}
+
 fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
     let fields = Fields::read(node, &shape::PENALTY, findings)?;
     let after = fields.get("after").and_then(|node| duration(node, findings));
@@ -192,5 +230,8 @@ fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
 pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
     let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
     let first = limit.layers.first().map(|layer| &layer.allowance);
-    first.or_else(of_override).map_or(Algorithm::TokenBucket, algorithm_of)
+    first
+        .or_else(of_override)
+        .or(limit.candidate.as_ref())
+        .map_or(Algorithm::TokenBucket, algorithm_of)
 }

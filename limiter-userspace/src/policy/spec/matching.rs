@@ -15,7 +15,7 @@ use super::{
 };
 use crate::policy::model::{Match, Policy, TcpFlags};
 
-const TCP: u8 = 6;
+pub(super) const TCP: u8 = 6;
 const ICMP: [u8; 2] = [1, 58];
 /// The longest name of an interface of Linux.
 const INTERFACE: usize = 15;

@@ -9,6 +9,7 @@ use super::{
     fault::Findings,
     fields::{Fields, list},
     key::source_lengths,
+    layers::{never_refusing, shortest_period},
     names::Algorithm,
     scalar::{self, flag, suggest},
     shape,
@@ -186,12 +187,26 @@ fn layers(
         }
         let nodes = list(node, findings);
         check_number(nodes.len(), algorithms.len(), node.at, findings)?;
+        let shortest = shortest_period(nodes, terms.count);
         let mut found = Vec::new();
         for (node, algorithm) in nodes.iter().zip(algorithms) {
             let Some(fields) = Fields::read(node, &shape::ALLOWANCE, findings) else { continue };
-            found.extend(own(algorithm).read(&fields, findings));
+            found.extend(Terms { shortest, ..own(algorithm) }.read(&fields, findings));
         }
-        return (found.len() == nodes.len()).then_some(Some(found));
+        if found.len() < nodes.len() {
+            return None;
+        }
+        let parts: Vec<_> = found
+            .iter()
+            .zip(&limit.layers)
+            .zip(nodes)
+            .map(|((allowance, layer), node)| {
+                let key = layer.key.clone().unwrap_or_else(|| limit.key.clone());
+                (*allowance, Some(key), node.at)
+            })
+            .collect();
+        never_refusing(&parts, findings);
+        return Some(Some(found));
     }
     check_number(1, algorithms.len(), given.unwrap_or(fields.at), findings)?;
     let algorithm = algorithms.first().copied()?;

@@ -155,6 +155,7 @@ pub(super) static LIMIT: Shape = Shape {
         key("window", DURATION, "Windows: how long one is."),
         key("idle", DURATION, "concurrent: a connection is closed after so long; 5m by default."),
         key("layers", List(&Map(&LAYER)), "Several rates, all of which must admit."),
+        key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
         key("penalty", Map(&PENALTY), "What becomes of sources that stay over the limit."),
         key("overrides", List(&Map(&OVERRIDE)), "What it admits to some instead."),

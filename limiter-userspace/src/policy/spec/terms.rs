@@ -3,6 +3,7 @@
 use limiter_common::{lease::Leases, rate::Rate};
 
 use super::{
+    allowance::largest_burst,
     fault::Findings,
     names::{self, Algorithm},
     scalar,
@@ -35,9 +36,15 @@ pub(super) const fn keys_of(algorithm: Algorithm) -> &'static [&'static str] {
 pub(super) struct Terms<'c> {
     pub(super) algorithm: Algorithm,
     pub(super) count: &'c Count,
+    /// The shortest period of the rates that it is a layer with, if it is one of several.
+    pub(super) shortest: Option<u64>,
 }
 
-impl Terms<'_> {
+impl<'c> Terms<'c> {
+    pub(super) const fn new(algorithm: Algorithm, count: &'c Count) -> Self {
+        Self { algorithm, count, shortest: None }
+    }
+
     pub(super) fn rate(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Rate> {
         scalar::value(node, |text| self.count.parse_rate(text), findings)
     }
@@ -46,8 +53,15 @@ impl Terms<'_> {
         scalar::value(node, |text| self.count.parse_burst(text), findings)
     }
 
+    /// The burst of a rate without one. Of several layers, one with a longer period than another has
+    /// all of that period: with less, it would refuse first always, and the other never.
     pub(super) fn default_burst(self, rate: Rate) -> u64 {
-        self.count.default_burst(rate)
+        let usual = self.count.default_burst(rate);
+        if self.shortest.is_some_and(|shortest| rate.period > shortest) {
+            usual.max(rate.packets.min(largest_burst(rate)))
+        } else {
+            usual
+        }
     }
 
     /// What a single packet may cost at least, so that one passes at all.

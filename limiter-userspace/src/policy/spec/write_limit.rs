@@ -17,7 +17,7 @@ use crate::policy::{
 /// The keys of a limit and their values, in the order in which they are written.
 pub(super) fn limit_entries(limit: &Limit, lengths: KeyPrefix) -> Vec<(&'static str, Written)> {
     let algorithm = written_algorithm(limit);
-    let terms = Terms { algorithm, count: &limit.count };
+    let terms = Terms::new(algorithm, &limit.count);
     let mut entries = vec![("name", Written::One(scalar(&limit.name)))];
     let mut one = |key, value: String| entries.push((key, Written::One(value)));
     if limit.matching != Match::default() {
@@ -60,6 +60,9 @@ pub(super) fn limit_entries(limit: &Limit, lengths: KeyPrefix) -> Vec<(&'static 
         });
         let layers = Written::Many(layers.collect());
         entries.push(("layers", layers));
+    } else if limit.overrides.iter().all(|one| one.layers.is_none()) {
+        // What is left of a limit whose rate was deleted by a command.
+        one("unlimited", "true".to_owned());
     }
     if let Some(candidate) = &limit.candidate {
         entries.push(("candidate", Written::One(mapping(terms.written(candidate)))));
