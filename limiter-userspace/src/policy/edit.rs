@@ -8,6 +8,7 @@ use super::{
     error::PolicyError,
     model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
     nearest::nearest,
+    spec::do_the_same,
     units::quoted,
 };
 
@@ -64,7 +65,13 @@ impl Policy {
             Some(place) => place,
             None => {
                 let builtin = Builtin::by_name(name).ok_or_else(|| self.unknown(name))?;
-                self.limits.push(builtin.limit());
+                let new = builtin.limit();
+                // No document may have both.
+                if let Some(same) = self.limits.iter().find(|other| do_the_same(other, &new)) {
+                    let (limit, other) = (name.to_owned(), same.name.clone());
+                    return Err(PolicyError::SameLimit { limit, other });
+                }
+                self.limits.push(new);
                 self.limits.len() - 1
             }
         };
@@ -74,7 +81,8 @@ impl Policy {
     /// Sets what a limit admits to keys without an override.
     ///
     /// # Errors
-    /// See [`Bucket::new`]; or [`PolicyError::UnknownLimit`], or [`PolicyError::Layers`].
+    /// See [`Bucket::new`]; or [`PolicyError::UnknownLimit`], [`PolicyError::Layers`] or
+    /// [`PolicyError::SameLimit`].
     pub fn set_default(
         &mut self,
         name: impl AsRef<str>,

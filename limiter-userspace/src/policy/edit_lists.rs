@@ -78,8 +78,8 @@ impl Policy {
     /// Puts a prefix on a list, until a time of Unix or for ever. Entries that are over at `now` are
     /// dropped, from all lists.
     ///
-    /// What it gives can be written as a document and read back: there is no entry that never has an
-    /// effect.
+    /// What it gives can be written as a document and read back. What others of the policy decide
+    /// nothing any more then is told by [`unused`](Self::unused).
     ///
     /// # Errors
     /// [`PolicyError::OverrideTooNarrow`] for less than a source, [`PolicyError::ListedAlready`]
@@ -99,15 +99,11 @@ impl Policy {
             let (list, by) = (list.name(), by.to_string());
             return Err(PolicyError::ListedAlready { list, prefix, by });
         }
-        match list {
-            List::Allow if until.is_none() => self.check_denied(prefix, now)?,
-            List::Allow => {}
-            List::Deny | List::Penalty => {
-                if let Some((_, by)) = Cover::new(self.forever(List::Allow)).around(prefix) {
-                    let (list, by, entry) = (list.name(), by.to_string(), prefix.to_string());
-                    return Err(PolicyError::NeverUsed { list, entry, by });
-                }
-            }
+        if list != List::Allow
+            && let Some((_, by)) = Cover::new(self.forever(List::Allow)).around(prefix)
+        {
+            let (list, by, entry) = (list.name(), by.to_string(), prefix.to_string());
+            return Err(PolicyError::NeverUsed { list, entry, by });
         }
         self.drop_over(now);
         let entries = self.list_mut(list);
@@ -177,26 +173,8 @@ impl Policy {
             .collect()
     }
 
-    /// Checks that every entry of `deny` still denies someone when `allowed` is allowed for ever.
-    fn check_denied(&self, allowed: IpNet, now: u64) -> Result<(), PolicyError> {
-        let mut forever = self.forever(List::Allow);
-        forever.push((allowed, Whom::Prefix(allowed)));
-        let cover = Cover::new(forever);
-        for listed in self.deny.iter().filter(|listed| !listed.is_over(now)) {
-            let denied = self.prefixes(&listed.whom);
-            if !denied.is_empty() && denied.iter().all(|prefix| cover.around(*prefix).is_some()) {
-                return Err(PolicyError::NeverUsed {
-                    list: List::Deny.name(),
-                    entry: listed.whom.to_string(),
-                    by: allowed.to_string(),
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// The prefixes that are meant; none of a set that is not there.
-    fn prefixes<'p>(&'p self, whom: &'p Whom) -> &'p [IpNet] {
+    pub(super) fn prefixes<'p>(&'p self, whom: &'p Whom) -> &'p [IpNet] {
         match whom {
             Whom::Prefix(prefix) => std::slice::from_ref(prefix),
             Whom::Set(name) => self.sets.get(name).map_or(&[], Vec::as_slice),

@@ -136,6 +136,14 @@ pub enum PolicyError {
         /// The limit.
         limit: String,
     },
+    /// A limit that does what another does.
+    #[error("limit {other} has the match, key and count of limit {limit}")]
+    SameLimit {
+        /// The limit that is not there yet.
+        limit: String,
+        /// The one that is.
+        other: String,
+    },
     /// More limits than there are bits.
     #[error(
         "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
@@ -261,6 +269,7 @@ impl PolicyError {
             | Self::Algorithm { .. }
             | Self::Layers { .. }
             | Self::LayersOverridden { .. }
+            | Self::SameLimit { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
@@ -335,6 +344,9 @@ impl PolicyError {
             }
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
+            }
+            Self::SameLimit { other, .. } => {
+                format!("set that one: limiter limit set {other} --rate RATE")
             }
             Self::NotListed { within: Some(within), .. } => {
                 format!("it has {within}, which can only be deleted as a whole")

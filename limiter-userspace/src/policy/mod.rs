@@ -1,7 +1,7 @@
 //! Policy: what an operator wants, from the words of the command line to the tables of the kernel.
 //!
 //! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy, [`edit`] and
-//! [`edit_lists`] are its edits, [`spec`] is the document that operators write, and [`tables`] what
+//! [`edit_lists`] are its edits, [`unused`] what of it decides nothing, [`spec`] is the document that operators write, and [`tables`] what
 //! the datapath is given.
 
 pub mod allowance;
@@ -16,6 +16,7 @@ pub mod session;
 pub mod spec;
 pub mod tables;
 pub mod units;
+pub mod unused;
 
 pub use allowance::Bucket;
 pub use builtin::Builtin;

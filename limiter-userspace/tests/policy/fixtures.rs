@@ -10,7 +10,9 @@ use std::{
 
 use limiter_userspace::policy::{
     model::Policy,
-    spec::{Faults, SET_BYTES, parse, read, read_file, schema, to_yaml},
+    spec::{
+        Faults, SET_BYTES, Warnings, parse, parse_with_warnings, read, read_file, schema, to_yaml,
+    },
 };
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -22,23 +24,31 @@ pub(crate) fn documents(kind: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> =
         files.filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect();
     files.sort();
-    assert!(files.len() >= if kind == "valid" { 15 } else { 50 });
+    let least = match kind {
+        "valid" => 15,
+        "warned" => 5,
+        _ => 50,
+    };
+    assert!(files.len() >= least);
     files
 }
 
 /// As from the folder of the document, so that messages do not depend on where the tests run.
-fn parsed(path: &Path) -> Result<Policy, Faults> {
+fn parsed(path: &Path) -> Result<(Policy, Warnings), Faults> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let folder = path.parent().unwrap();
     let text = fs::read(path).unwrap();
-    parse(name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+    parse_with_warnings(name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
 }
 
 #[test]
 fn valid_documents_are_read_and_written_back() {
-    for path in documents("valid") {
+    for path in [documents("valid"), documents("warned")].concat() {
         let policy = read(&path).unwrap_or_else(|faults| panic!("{faults}"));
-        assert_eq!(parsed(&path).unwrap(), policy);
+        let (parsed, warnings) = parsed(&path).unwrap();
+        assert_eq!(parsed, policy);
+        let warned = path.parent().unwrap().ends_with("warned");
+        assert_eq!(warnings.total() > 0, warned, "{}: {warnings}", path.display());
         let written = to_yaml(&policy);
         let again = parse("written", written.as_bytes(), &mut |_| unreachable!());
         let again = again.unwrap_or_else(|faults| panic!("{faults}\n{written}"));
@@ -51,18 +61,34 @@ fn valid_documents_are_read_and_written_back() {
 
 #[test]
 fn invalid_documents_are_refused_with_a_message() {
+    let messages = documents("invalid").into_iter().map(|path| {
+        let Err(faults) = parsed(&path) else { panic!("{} is taken", path.display()) };
+        (path.with_extension("err"), format!("{faults}\n"))
+    });
+    compare(messages);
+}
+
+#[test]
+fn what_is_hardly_meant_so_is_told() {
+    let messages = documents("warned").into_iter().map(|path| {
+        let (_, warnings) = parsed(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        (path.with_extension("warn"), warnings.to_string())
+    });
+    compare(messages);
+}
+
+/// Compares messages with those in files.
+#[track_caller]
+fn compare(messages: impl Iterator<Item = (PathBuf, String)>) {
     let write = env::var_os("LIMITER_WRITE_FIXTURES").is_some();
     let mut wrong = Vec::new();
-    for path in documents("invalid") {
-        let Err(faults) = parsed(&path) else { panic!("{} is taken", path.display()) };
-        let message = format!("{faults}\n");
-        let beside = path.with_extension("err");
+    for (beside, message) in messages {
         if write {
             fs::write(&beside, &message).unwrap();
         }
         let expected = fs::read_to_string(&beside).unwrap_or_default();
         if message != expected {
-            wrong.push(format!("{}:\n{message}instead of\n{expected}", path.display()));
+            wrong.push(format!("{}:\n{message}instead of\n{expected}", beside.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod edits;
 mod fixtures;
 mod generated;
 mod hostile;

@@ -4,6 +4,7 @@ use super::*;
 use crate::policy::{
     error::PolicyErrorKind,
     model::{Count, GlobalMode, Key, KeyPart},
+    spec::{parse, to_yaml},
     units::{parse_prefix, parse_rate},
 };
 
@@ -55,6 +56,20 @@ fn edits_are_kept() {
 }
 
 #[test]
+fn a_built_in_limit_is_not_set_beside_one_that_does_the_same() {
+    let text = "version: 1\nlimits: [{name: web, key: source, rate: 5/s}]";
+    let mut policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+    let message = "limit web has the match, key and count of limit source";
+    let remedy = "set that one: limiter limit set web --rate RATE";
+    let fast = bucket("1kpps", 2_000);
+    let result = policy.set_default(Builtin::Source, fast);
+    refused(result, PolicyErrorKind::Invalid, message, remedy);
+    let result = policy.set_override(Builtin::Source, prefix("203.0.113.0/24"), fast);
+    refused(result, PolicyErrorKind::Invalid, message, remedy);
+    policy.set_default(Builtin::Syn, fast).unwrap();
+}
+
+#[test]
 fn a_limit_is_deleted_with_its_overrides_and_no_other() {
     let mut policy = Policy::default();
     for limit in Builtin::ALL {
@@ -94,6 +109,11 @@ fn limits_of_the_policy_are_edited_like_those_that_need_no_definition() {
     policy.del_override("web", prefix("203.0.113.0/24")).unwrap();
     policy.del_default("web").unwrap();
     assert!(policy.limit("web").unwrap().is_off());
+    let text = to_yaml(&policy);
+    assert_eq!(
+        parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")),
+        Ok(policy.clone())
+    );
     policy.del_limit("web").unwrap();
     assert_eq!(policy.limits, []);
     refused(

@@ -121,19 +121,20 @@ fn sets_count_as_what_is_in_them() {
     policy.allow.clear();
     policy.deny.push(Listed { whom: Whom::Set("cdn".into()), until: None });
     add(&mut policy, List::Allow, "203.0.113.0/24", None);
-    let message = "with 198.51.100.0/24 in allow, set cdn in deny would never be used";
-    refused(&mut policy, List::Allow, "198.51.100.0/24", None, message);
+    assert_eq!(policy.unused(), []);
+    add(&mut policy, List::Allow, "198.51.100.0/25", None);
+    let told = policy.unused().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(told, ["`deny`: set `cdn` is never denied: `allow` has all of it"]);
 }
 
 #[test]
-fn allow_leaves_no_entry_of_deny_without_effect() {
+fn what_allow_hides_is_refused_and_what_it_will_hide_is_told() {
     let mut policy = Policy::default();
     add(&mut policy, List::Deny, "203.0.113.9/32", None);
-    let message = "with 203.0.113.0/24 in allow, 203.0.113.9/32 in deny would never be used";
-    refused(&mut policy, List::Allow, "203.0.113.0/24", None, message);
     add(&mut policy, List::Allow, "203.0.113.0/24", Some(60));
-    policy.del_listed(List::Deny, net("203.0.113.9/32"), NOW).unwrap();
+    assert_eq!(policy.unused(), []);
     add(&mut policy, List::Allow, "203.0.113.0/24", None);
+    assert_eq!(policy.unused().len(), 1);
     for (list, name) in [(List::Deny, "deny"), (List::Penalty, "penalty")] {
         let message =
             format!("with 203.0.113.0/24 in allow, 203.0.113.9/32 in {name} would never be used");

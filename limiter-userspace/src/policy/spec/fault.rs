@@ -22,6 +22,8 @@ pub struct Fault {
     /// What to do about it.
     pub remedy: Option<String>,
     excerpt: Option<Excerpt>,
+    /// Whether the document is used all the same.
+    warning: bool,
     /// The document first, then files in the order in which they were read.
     rank: usize,
 }
@@ -31,6 +33,25 @@ pub struct Fault {
 pub struct Faults {
     list: Vec<Fault>,
     total: usize,
+}
+
+/// What of a document is as it may be, but hardly meant so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warnings {
+    list: Vec<Fault>,
+    total: usize,
+}
+
+impl Warnings {
+    /// The warnings in the order of the document, at most 200.
+    pub fn list(&self) -> &[Fault] {
+        &self.list
+    }
+
+    /// How many there are, with those that are not in the list.
+    pub const fn total(&self) -> usize {
+        self.total
+    }
 }
 
 impl Faults {
@@ -48,7 +69,16 @@ impl Faults {
     pub(super) fn of_file(file: &str, message: String, remedy: Option<String>) -> Self {
         let (file, line, column) = (crate::policy::units::printable(file, 256), None, 0);
         Self {
-            list: vec![Fault { file, line, column, message, remedy, excerpt: None, rank: 0 }],
+            list: vec![Fault {
+                file,
+                line,
+                column,
+                message,
+                remedy,
+                excerpt: None,
+                warning: false,
+                rank: 0,
+            }],
             total: 1,
         }
     }
@@ -60,7 +90,8 @@ impl fmt::Display for Fault {
             Some(line) => write!(f, "{}:{line}:{}: ", self.file, self.column)?,
             None => write!(f, "{}: ", self.file)?,
         }
-        writeln!(f, "error: {}", self.message)?;
+        let kind = if self.warning { "warning" } else { "error" };
+        writeln!(f, "{kind}: {}", self.message)?;
         if let (Some(line), Some(Excerpt { text, indent, width })) = (self.line, &self.excerpt) {
             let number = format!("{line:>4}");
             let gutter = number.len();
@@ -86,6 +117,18 @@ impl fmt::Display for Faults {
     }
 }
 
+impl fmt::Display for Warnings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for warning in &self.list {
+            write!(f, "{warning}")?;
+        }
+        if self.total > self.list.len() {
+            writeln!(f, "{} more warnings are not shown", self.total - self.list.len())?;
+        }
+        Ok(())
+    }
+}
+
 impl std::error::Error for Faults {}
 
 /// Faults while they are found.
@@ -95,12 +138,14 @@ pub(super) struct Findings<'t> {
     pub(super) object: Option<String>,
     list: Vec<Fault>,
     total: usize,
+    warnings: Warnings,
     files: usize,
 }
 
 impl<'t> Findings<'t> {
     pub(super) const fn new(source: &'t Source<'t>) -> Self {
-        Self { source, object: None, list: Vec::new(), total: 0, files: 0 }
+        let warnings = Warnings { list: Vec::new(), total: 0 };
+        Self { source, object: None, list: Vec::new(), total: 0, warnings, files: 0 }
     }
 
     /// Something is wrong at a place of the document.
@@ -113,6 +158,30 @@ impl<'t> Findings<'t> {
         let excerpt = Some(self.source.excerpt(at));
         let file = crate::policy::units::printable(self.source.name, 256);
         self.push(file, line, column, message.into(), remedy.into(), excerpt, 0);
+    }
+
+    /// Something at a place of the document is hardly meant so.
+    pub(super) fn warn(
+        &mut self,
+        at: Place,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.warnings.total += 1;
+        if self.warnings.list.len() >= KEPT {
+            return;
+        }
+        let (line, column) = self.source.position(at);
+        self.warnings.list.push(Fault {
+            file: crate::policy::units::printable(self.source.name, 256),
+            line: Some(line),
+            column,
+            message: self.told(message.into()),
+            remedy: Some(remedy.into()),
+            excerpt: Some(self.source.excerpt(at)),
+            warning: true,
+            rank: 0,
+        });
     }
 
     /// A value was refused.
@@ -158,12 +227,17 @@ impl<'t> Findings<'t> {
         excerpt: Option<Excerpt>,
         rank: usize,
     ) {
-        let message = match &self.object {
+        let (message, line, warning) = (self.told(message), Some(line), false);
+        let remedy = (!remedy.is_empty()).then_some(remedy);
+        self.list.push(Fault { file, line, column, message, remedy, excerpt, warning, rank });
+    }
+
+    /// A message with the object that it is about.
+    fn told(&self, message: String) -> String {
+        match &self.object {
             Some(object) => format!("{object}: {message}"),
             None => message,
-        };
-        let remedy = (!remedy.is_empty()).then_some(remedy);
-        self.list.push(Fault { file, line: Some(line), column, message, remedy, excerpt, rank });
+        }
     }
 
     /// The line of a place, from 1.
@@ -179,6 +253,13 @@ impl<'t> Findings<'t> {
     /// How many there are.
     pub(super) const fn total(&self) -> usize {
         self.total
+    }
+
+    /// The warnings, in the order of the document.
+    pub(super) fn take_warnings(&mut self) -> Warnings {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        warnings.list.sort_by_key(|warning| (warning.line, warning.column));
+        warnings
     }
 
     /// What was found, in the order of the document; `None` for nothing.

@@ -98,7 +98,7 @@ pub(super) fn whoms(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_
 }
 
 /// The prefixes that are meant.
-pub(super) fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
+fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
     match whom {
         Whom::Prefix(prefix) => std::slice::from_ref(prefix),
         Whom::Set(name) => policy.sets.get(name).map_or(&[], Vec::as_slice),
@@ -123,39 +123,6 @@ fn within_others(found: &[Entry], policy: &Policy, findings: &mut Findings<'_>) 
     }
 }
 
-/// Denies that an `allow` hides, which is asked first.
-pub(super) fn hidden_by_allow(
-    allow: &[Entry],
-    deny: &[Entry],
-    policy: &Policy,
-    findings: &mut Findings<'_>,
-) {
-    // One that ends hides nothing for ever.
-    let mut allowed: Vec<(IpNet, &Whom)> = Vec::new();
-    for (listed, _) in allow.iter().filter(|(listed, _)| listed.until.is_none()) {
-        allowed.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
-    }
-    let cover = Cover::new(allowed);
-    for (listed, at) in deny {
-        let denied = prefixes(&listed.whom, policy);
-        let Some(&first) = denied.first() else { continue };
-        // A set that is allowed in part still denies the rest.
-        if !denied.iter().all(|&prefix| cover.around(prefix).is_some()) {
-            continue;
-        }
-        let Some((outer, whom)) = cover.around(first) else { continue };
-        let message = match &listed.whom {
-            Whom::Prefix(prefix) => {
-                format!("{prefix} is never denied: `allow` has {outer}{}", of(whom))
-            }
-            Whom::Set(name) => {
-                format!("set {} is never denied: `allow` has all of it", ticked(name))
-            }
-        };
-        findings.add(*at, message, "`allow` is asked first; remove one of the two");
-    }
-}
-
 fn shown(whom: &Whom) -> String {
     match whom {
         Whom::Set(name) => format!("set {}", ticked(name)),
@@ -164,7 +131,7 @@ fn shown(whom: &Whom) -> String {
 }
 
 /// The set that a prefix came from.
-pub(super) fn of(whom: &Whom) -> String {
+fn of(whom: &Whom) -> String {
     match whom {
         Whom::Set(name) => format!(" of set {}", ticked(name)),
         Whom::Prefix(_) => String::new(),

@@ -33,10 +33,10 @@ mod write_limit;
 
 use std::path::Path;
 
-pub(super) use self::cover::Cover;
+pub(super) use self::{cover::Cover, reach::do_the_same};
 pub use self::{
     diff::{Change, diff},
-    fault::{Fault, Faults},
+    fault::{Fault, Faults, Warnings},
     file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
     instant::format_instant,
     key::key_name,
@@ -46,6 +46,7 @@ pub use self::{
 use self::{
     fault::Findings,
     fields::{Fields, list, named},
+    limit::Found,
     prefixes::Sets,
     source::{Place, Source, ticked},
     tree::{Node, Value, tree},
@@ -67,13 +68,21 @@ pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
 /// # Errors
 /// All that is wrong with it.
 pub fn read(path: &Path) -> Result<Policy, Faults> {
+    read_with_warnings(path).map(|(policy, _)| policy)
+}
+
+/// As [`read`], with what of the document is as it may be, but hardly meant so.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_warnings(path: &Path) -> Result<(Policy, Warnings), Faults> {
     let name = path.display().to_string();
     let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
         let remedy = Some(error.remedy().to_owned());
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse(&name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+    parse_with_warnings(&name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
 }
 
 /// Reads a policy from the bytes of a document; `name` is what it is called in faults. Nothing but
@@ -82,6 +91,18 @@ pub fn read(path: &Path) -> Result<Policy, Faults> {
 /// # Errors
 /// All that is wrong with it.
 pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy, Faults> {
+    parse_with_warnings(name, text, files).map(|(policy, _)| policy)
+}
+
+/// As [`parse`], with what of the document is as it may be, but hardly meant so.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_warnings(
+    name: &str,
+    text: &[u8],
+    files: &mut SetFiles<'_>,
+) -> Result<(Policy, Warnings), Faults> {
     if text.len() as u64 > DOCUMENT_BYTES {
         let error = FileError::TooLarge { most: DOCUMENT_BYTES };
         let remedy = "move long lists of prefixes to files of sets".to_owned();
@@ -98,9 +119,10 @@ pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy
     let source = Source::new(name, text);
     let mut findings = Findings::new(&source);
     let policy = tree(text, &mut findings).map(|root| policy(&root, files, &mut findings));
+    let warnings = findings.take_warnings();
     match (findings.into_faults(), policy) {
         (Some(faults), _) => Err(faults),
-        (None, Some(policy)) => Ok(policy),
+        (None, Some(policy)) => Ok((policy, warnings)),
         (None, None) => Err(Faults::of_file(name, "it cannot be read".to_owned(), None)),
     }
 }
@@ -163,17 +185,15 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         let entries = fields.get(list).map(|node| lists::entries(node, &policy, findings));
         entries.unwrap_or_default()
     });
-    findings.object = Some("`deny`".to_owned());
-    lists::hidden_by_allow(&allow, &deny, &policy, findings);
     findings.object = None;
+    let denied: Vec<Place> = deny.iter().map(|(_, at)| *at).collect();
     let listed = |entries: Vec<lists::Entry>| -> Vec<Listed> {
         entries.into_iter().map(|(listed, _)| listed).collect()
     };
     (policy.allow, policy.deny, policy.penalties) =
         (listed(allow), listed(deny), listed(penalties));
-    if let Some(node) = fields.get("limits") {
-        limits(node, &mut policy, findings);
-    }
+    let overrides = fields.get("limits").map(|node| limits(node, &mut policy, findings));
+    reach::unused(&policy, &denied, &overrides.unwrap_or_default(), findings);
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }
@@ -217,7 +237,8 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
     }
 }
 
-fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
+/// Reads the limits; gives where the overrides of each are.
+fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) -> Vec<Vec<Place>> {
     let nodes = list(node, findings);
     if let Some(first) = nodes.get(LIMITS) {
         let message = format!("there are {} limits, more than {LIMITS}", nodes.len());
@@ -227,6 +248,8 @@ fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
     let read = |(index, node)| limit::limit(node, index, policy, findings);
     let found: Vec<_> = nodes.filter_map(read).collect();
     reach::limits(&found, findings);
-    reach::overrides(&found, policy, findings);
-    policy.limits = found.into_iter().map(|found| found.limit).collect();
+    let parts = found.into_iter().map(|Found { limit, overrides, .. }| (limit, overrides));
+    let overrides;
+    (policy.limits, overrides) = parts.unzip();
+    overrides
 }

@@ -6,13 +6,14 @@ use ipnet::IpNet;
 
 use super::{
     PREFIXES,
-    cover::Cover,
     fault::Findings,
     limit::Found,
-    lists::{of, prefixes},
     source::{Place, ticked},
 };
-use crate::policy::model::{Listed, Match, OverrideWhom, Policy, Whom};
+use crate::policy::{
+    model::{Limit, Match, Policy},
+    unused::Unused,
+};
 
 /// Tenants that share a prefix: nobody could say whose it is.
 pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mut Findings<'_>) {
@@ -37,11 +38,8 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
             findings.add(*at, message, format!("the first is on line {}", findings.line(first)));
         }
         names.entry(&limit.name).or_insert(*at);
-        let same = found[..index].iter().find(|Found { limit: other, .. }| {
-            other.key == limit.key
-                && other.count == limit.count
-                && same_packets(&other.matching, &limit.matching)
-        });
+        let same =
+            found[..index].iter().find(|Found { limit: other, .. }| do_the_same(other, limit));
         if let Some(Found { limit: other, at: first, .. }) = same {
             let message = format!(
                 "limit {} has the match, key and count of limit {}",
@@ -58,9 +56,9 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether two are about the same packets, however they are written.
-fn same_packets(a: &Match, b: &Match) -> bool {
-    plain(a) == plain(b)
+/// Whether two limits count the same of the same packets by the same key, however that is written.
+pub(in crate::policy) fn do_the_same(a: &Limit, b: &Limit) -> bool {
+    a.key == b.key && a.count == b.count && plain(&a.matching) == plain(&b.matching)
 }
 
 fn plain(matching: &Match) -> Match {
@@ -80,34 +78,22 @@ fn plain(matching: &Match) -> Match {
     plain
 }
 
-/// Overrides for those whom no limit is ever asked about.
-pub(super) fn overrides(found: &[Found], policy: &Policy, findings: &mut Findings<'_>) {
-    let [allowed, denied] = [&policy.allow, &policy.deny].map(|list| cover(list, policy));
-    for Found { limit, overrides, .. } in found {
-        for (one, at) in limit.overrides.iter().zip(overrides) {
-            let OverrideWhom::Prefix(prefix) = one.whom else { continue };
-            for (cover, list) in [(&allowed, "allow"), (&denied, "deny")] {
-                if let Some((outer, whom)) = cover.around(prefix) {
-                    let name = ticked(&limit.name);
-                    let message = format!(
-                        "limit {name}: the override for {prefix} is never used: `{list}` has \
-                         {outer}{}",
-                        of(whom)
-                    );
-                    findings.add(*at, message, format!("remove one; `{list}` comes before limits"));
-                }
+/// Entries that decide nothing: warnings, see [`Unused`]. `denied` is where those of `deny` are.
+pub(super) fn unused(
+    policy: &Policy,
+    denied: &[Place],
+    overrides: &[Vec<Place>],
+    findings: &mut Findings<'_>,
+) {
+    for unused in policy.unused() {
+        let at = match unused {
+            Unused::Deny { place, .. } => denied.get(place),
+            Unused::Override { limit, place, .. } => {
+                overrides.get(limit).and_then(|places| places.get(place))
             }
-        }
+        };
+        findings.warn(at.copied().unwrap_or_default(), unused.to_string(), unused.remedy());
     }
-}
-
-fn cover<'p>(list: &'p [Listed], policy: &'p Policy) -> Cover<&'p Whom> {
-    let mut all = Vec::new();
-    // One that ends hides nothing for ever.
-    for listed in list.iter().filter(|listed| listed.until.is_none()) {
-        all.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
-    }
-    Cover::new(all)
 }
 
 /// More prefixes than there may be in all sets, tenants, lists and overrides together.

@@ -1,0 +1,79 @@
+//! Whatever commands make of a policy can be written as a document and read back.
+
+use ipnet::IpNet;
+use limiter_common::rate::Rate;
+use limiter_userspace::policy::{
+    Bucket, Context, Held, List, Policy, compile,
+    spec::{parse, to_yaml},
+};
+use proptest::prelude::*;
+
+const NOW: u64 = 1_800_000_000;
+const LIMITS: [&str; 5] = ["source", "syn", "connection", "web", "api"];
+
+/// What every policy begins as: with sets, and limits beside the built-in ones.
+const BEGIN: &str = "version: 1
+sets: {some: {cidrs: [192.0.2.0/29, 192.0.2.128/25]}}
+deny: [some]
+limits:
+  - {name: web, key: source, count: syns, match: {protocol: tcp, ports: 80}, rate: 5/s}
+  - name: api
+    match: {protocol: udp}
+    key: source
+    overrides: [{src: 192.0.2.7, rate: 9/s}, {src: 192.0.2.9, unlimited: true}]
+";
+
+/// One that does what a built-in one would do.
+const SAME: &str = "version: 1
+limits: [{name: web, key: source, rate: 5/s}]
+";
+
+proptest! {
+    #[test]
+    fn what_edits_make_can_be_read_back(
+        same in any::<bool>(),
+        edits in prop::collection::vec(
+            (0_u8..8, 0..LIMITS.len(), 28_u8..=32, any::<u8>(), 0_u64..40, 1_u64..100),
+            1..30,
+        ),
+    ) {
+        let text = if same { SAME } else { BEGIN };
+        let mut policy = parse("policy", text.as_bytes(), &mut |_| unreachable!()).unwrap();
+        for (edit, limit, length, last, time, rate) in edits {
+            let (before, name) = (policy.clone(), LIMITS[limit]);
+            let prefix = IpNet::new([192, 0, 2, last].into(), length).unwrap().trunc();
+            let bucket = Bucket::new(Rate::per_second(rate), rate).unwrap();
+            let until = (time < 20).then_some(NOW + 1 + time);
+            let list = [List::Allow, List::Deny, List::Penalty][limit % 3];
+            let result = match edit {
+                0 => policy.set_default(name, bucket),
+                1 => policy.set_override(name, prefix, bucket),
+                2 => policy.del_default(name),
+                3 => policy.del_override(name, prefix),
+                4 if last < 20 => policy.del_limit(name),
+                5 => policy.del_listed(list, prefix, NOW),
+                _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
+            };
+            if result.is_err() || compile(&policy, &Held::default(), &Context::default()).is_err() {
+                policy = before;
+            }
+            let text = to_yaml(&policy);
+            let read = parse("policy", text.as_bytes(), &mut |_| unreachable!());
+            prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);
+        }
+    }
+}
+
+#[test]
+fn an_override_outlives_a_deny() {
+    let mut policy = Policy::default();
+    let bucket = Bucket::new(Rate::per_second(5), 5).unwrap();
+    policy.set_override("source", "203.0.113.9/32".parse().unwrap(), bucket).unwrap();
+    let denied = "203.0.113.0/24".parse().unwrap();
+    policy.add_listed(List::Deny, denied, None, NOW).unwrap();
+    assert_eq!(policy.unused().len(), 1);
+    let text = to_yaml(&policy);
+    assert_eq!(parse("policy", text.as_bytes(), &mut |_| unreachable!()).unwrap(), policy);
+    policy.del_listed(List::Deny, denied, NOW).unwrap();
+    assert_eq!(policy.unused(), []);
+}
