@@ -132,6 +132,38 @@ fn prefixes_are_bounded() {
     says(format!("version: 1\ndeny: [{list}]").as_bytes(), "more than 131072");
 }
 
+#[test]
+fn files_of_sets_are_bounded_together() {
+    const MIB: usize = 1 << 20;
+    let sets = |name: fn(usize) -> usize| -> String {
+        let sets = (0..20).map(|at| format!("  s{at}: {{file: f{}}}\n", name(at)));
+        format!("version: 1\nsets:\n{}", sets.collect::<String>())
+    };
+    let comments = |length: usize| [vec![b'#'; 100], vec![b'\n']].concat().repeat(length / 101);
+    let mut files = Vec::new();
+    let mut read = |document: &str, text: &[u8]| {
+        files.clear();
+        let parsed = parse("f", document.as_bytes(), &mut |name| {
+            files.push(name.to_owned());
+            Ok(text.to_vec())
+        });
+        (parsed.map_err(|faults| faults.to_string()), files.len())
+    };
+    let (parsed, times) = read(&sets(|_| 0), &comments(60 * MIB));
+    assert_eq!((parsed.unwrap().sets.len(), times), (20, 1), "the same file is read once");
+    let (parsed, times) = read(&sets(|at| at), &comments(20 * MIB));
+    let message = parsed.unwrap_err();
+    let expected = "file `f3` is not used: with those before, it is larger than 64 MiB";
+    assert!(message.contains(expected) && message.contains("17 errors"), "{message}");
+    assert_eq!(times, 4);
+    let line = [vec![b' '; 60 * MIB], b"192.0.2.1\n".to_vec()].concat();
+    let message = read("version: 1\nsets: {a: {file: f}}", &line).0.unwrap_err();
+    assert!(message.contains("f:1:1: error: set `a`: the line is longer than 1024"), "{message}");
+    // One prefix, the number of times that they may be in a policy.
+    let (parsed, times) = read(&sets(|_| 0), b"192.0.2.1\n");
+    assert_eq!((parsed.unwrap().sets["s19"].len(), times), (1, 1));
+}
+
 /// What is compared with each other is never both long.
 #[test]
 fn no_two_lists_multiply() {

@@ -1,9 +1,11 @@
 //! Sets of prefixes, from the document and from files.
 
+use std::{collections::HashMap, rc::Rc};
+
 use ipnet::IpNet;
 
 use super::{
-    PREFIXES, SetFiles,
+    FileError, PREFIXES, SET_BYTES, SetFiles,
     fault::Findings,
     fields::{Fields, list},
     scalar::{self, expected},
@@ -15,12 +17,18 @@ use crate::policy::units::{parse_prefix, printable};
 
 /// Bad lines of one file that are told.
 const BAD_LINES: usize = 20;
+/// Bytes of a line of a file, with its comment.
+const LINE_BYTES: usize = 1024;
 
 /// Reads sets, all of which together are bounded.
 pub(super) struct Sets<'f> {
     files: &'f mut SetFiles<'f>,
     /// Prefixes that may still come.
     left: usize,
+    /// Bytes of files that may still come.
+    bytes_left: usize,
+    /// The files that were read, by the paths in the document.
+    known: HashMap<String, Rc<SetFile>>,
 }
 
 /// A prefix and where it was written.
@@ -41,15 +49,19 @@ struct SetFile {
     name: String,
     rank: usize,
     text: Vec<u8>,
+    /// The prefixes, each with its line, from 1, and the bytes of it.
+    prefixes: Vec<(IpNet, usize, Place)>,
 }
 
 impl<'f> Sets<'f> {
     pub(super) fn new(files: &'f mut SetFiles<'f>) -> Self {
-        Self { files, left: PREFIXES }
+        let bytes_left = usize::try_from(SET_BYTES).unwrap_or(usize::MAX);
+        Self { files, left: PREFIXES, bytes_left, known: HashMap::new() }
     }
 
     /// The prefixes of a set, sorted; those listed twice or within others are faults.
     pub(super) fn read(&mut self, node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<IpNet> {
+        let before = findings.total();
         let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else {
             return Vec::new();
         };
@@ -67,14 +79,26 @@ impl<'f> Sets<'f> {
         }
         let mut file = None;
         if let Some(node) = fields.get("file") {
-            file = self.file(node, &mut entries, findings);
+            file = self.file(node, findings);
+            let origin = |line, at| Origin::File(line, at);
+            let prefixes = file.iter().flat_map(|file| &file.prefixes);
+            entries.extend(
+                prefixes.map(|&(prefix, line, at)| Entry { prefix, origin: origin(line, at) }),
+            );
+            if entries.len() > self.left {
+                self.too_many(node.at, findings);
+                return Vec::new();
+            }
         }
         if fields.get("cidrs").is_none() && fields.get("file").is_none() {
             let remedy = "write `cidrs: [203.0.113.0/24]` or `file: PATH`";
             findings.add(fields.at, "a set of prefixes needs `cidrs` or `file`", remedy);
         }
-        self.left -= entries.len().min(self.left);
-        disjoint(entries, file.as_ref(), findings)
+        self.left -= entries.len();
+        if entries.is_empty() && findings.total() == before {
+            findings.warn(fields.at, "there are no prefixes in it", "check that this is meant");
+        }
+        disjoint(entries, file.as_deref(), findings)
     }
 
     fn too_many(&self, at: Place, findings: &mut Findings<'_>) {
@@ -82,12 +106,8 @@ impl<'f> Sets<'f> {
         findings.add(at, message, "write neighbouring prefixes as a wider one");
     }
 
-    fn file(
-        &mut self,
-        node: &Node<'_>,
-        entries: &mut Vec<Entry>,
-        findings: &mut Findings<'_>,
-    ) -> Option<SetFile> {
+    /// A file, which is read once however often it is named.
+    fn file(&mut self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Rc<SetFile>> {
         let name = match &node.value {
             Value::Text(name) if !name.is_empty() && !name.contains('\0') => name.to_string(),
             _ => {
@@ -95,7 +115,11 @@ impl<'f> Sets<'f> {
                 return None;
             }
         };
-        let text = match (self.files)(&name) {
+        if let Some(file) = self.known.get(&name) {
+            return Some(Rc::clone(file));
+        }
+        let read = if self.bytes_left == 0 { Ok(Vec::new()) } else { (self.files)(&name) };
+        let text = match read {
             Ok(text) => text,
             Err(error) => {
                 let message = format!("file {} is not used: {error}", ticked(&name));
@@ -103,37 +127,30 @@ impl<'f> Sets<'f> {
                 return None;
             }
         };
-        let file = SetFile { name, rank: findings.next_file(), text };
-        let (mut start, mut bad) = (0, 0);
-        for (number, line) in file.text.split(|&byte| byte == b'\n').enumerate() {
-            match entry(line) {
-                Ok(None) => {}
-                Ok(Some((prefix, at))) => {
-                    let origin = Origin::File(number + 1, shifted(at, start));
-                    entries.push(Entry { prefix, origin });
-                }
-                Err((at, message, remedy)) => {
-                    file.fault(number + 1, shifted(at, start), &message, &remedy, findings);
-                    bad += 1;
-                }
-            }
-            if bad == BAD_LINES {
-                let message = "the rest of the file was not read, for all that is wrong before it";
-                file.fault(number + 1, shifted(Place::default(), start), message, "", findings);
-                break;
-            }
-            if entries.len() > self.left {
-                self.too_many(node.at, findings);
-                break;
-            }
-            start += line.len() + 1;
+        // Of all of them together, so that many that are large take no longer than one.
+        if self.bytes_left == 0 || text.len() > self.bytes_left {
+            self.bytes_left = 0;
+            let error = FileError::TooLarge { most: SET_BYTES };
+            let message = format!("file {} is not used: with those before, {error}", ticked(&name));
+            findings.add(node.at, message, "keep in the files what is used of them");
+            return None;
         }
+        self.bytes_left -= text.len();
+        let mut file = SetFile { name, rank: findings.next_file(), text, prefixes: Vec::new() };
+        file.prefixes = file.read(findings);
+        let file = Rc::new(file);
+        self.known.insert(file.name.clone(), Rc::clone(&file));
         Some(file)
     }
 }
 
 /// The prefix of a line and where in it it is; `None` for a line with nothing but a comment.
 fn entry(line: &[u8]) -> Result<Option<(IpNet, Place)>, (Place, String, String)> {
+    if line.len() > LINE_BYTES {
+        let message = format!("the line is longer than {LINE_BYTES} bytes");
+        let remedy = "write one prefix on each line".to_owned();
+        return Err((Place::default(), message, remedy));
+    }
     let text = match std::str::from_utf8(line) {
         Ok(text) => text,
         Err(error) => {
@@ -161,6 +178,39 @@ const fn shifted(at: Place, by: usize) -> Place {
 }
 
 impl SetFile {
+    /// The prefixes, no more than a policy may have and one.
+    fn read(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize, Place)> {
+        let mut prefixes = Vec::new();
+        let (mut start, mut bad) = (0, 0);
+        for (line, text) in (1..).zip(self.text.split_inclusive(|&byte| byte == b'\n')) {
+            let Some(whole) = text.strip_suffix(b"\n") else {
+                // It would be another prefix if the rest was missing.
+                let message = "the last line has no end: is the file half-written?";
+                let at = Place { start: start + text.len(), end: start + text.len() };
+                self.fault(line, at, message, "end it with a line break", findings);
+                break;
+            };
+            match entry(whole) {
+                Ok(None) => {}
+                Ok(Some((prefix, at))) => prefixes.push((prefix, line, shifted(at, start))),
+                Err((at, message, remedy)) => {
+                    self.fault(line, shifted(at, start), &message, &remedy, findings);
+                    bad += 1;
+                }
+            }
+            if bad == BAD_LINES {
+                let message = "the rest of the file was not read, for all that is wrong before it";
+                self.fault(line, shifted(Place::default(), start), message, "", findings);
+                break;
+            }
+            if prefixes.len() > PREFIXES {
+                break;
+            }
+            start += text.len();
+        }
+        prefixes
+    }
+
     fn fault(
         &self,
         number: usize,
