@@ -214,8 +214,11 @@ pub enum Error {
         prefix: IpNet,
     },
     /// No SSH session is known.
-    #[error("no SSH session is known that could be kept: SSH_CONNECTION is not set")]
-    NoSession,
+    #[error("no SSH session is known that could be kept: {cause}")]
+    NoSession {
+        /// Why.
+        cause: String,
+    },
     /// A block that was not made by hand.
     #[error(
         "{prefix} is blocked by a limit, for {} more; `limiter penalty del` removes only blocks \
@@ -289,7 +292,7 @@ impl Error {
             | Self::NotAttached { .. }
             | Self::NoInstance { .. }
             | Self::NothingToConfirm
-            | Self::NoSession
+            | Self::NoSession { .. }
             | Self::BlockedByLimit { .. } => 4,
             Self::Permission { .. } => 5,
             Self::ForeignProgram { .. } | Self::Busy { .. } | Self::Unconfirmed { .. } => 6,
@@ -371,7 +374,7 @@ impl Error {
                                     policy apply FILE --confirm TIME`"
                 .to_owned(),
             Self::OwnSession { .. } => "with `--no-keep-ssh` it is done all the same".to_owned(),
-            Self::NoSession => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
+            Self::NoSession { .. } => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
                                 --preserve-env=SSH_CONNECTION` does"
                 .to_owned(),
             Self::BlockedByLimit { prefix, .. } => format!(

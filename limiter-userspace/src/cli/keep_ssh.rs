@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{self, IsTerminal as _},
+    net::IpAddr,
     os::unix::{ffi::OsStrExt as _, process::parent_id},
 };
 
@@ -15,11 +16,15 @@ use crate::{
     policy::{
         Policy, Session,
         model::{Listed, Whom},
+        spec::format_instant,
+        units::quoted,
     },
 };
 
 /// What sshd puts into the environment of a session.
 const VARIABLE: &str = "SSH_CONNECTION";
+/// For how long a session is kept, in seconds: long enough to notice, and no hole for ever.
+const KEPT: u64 = 24 * 3600;
 
 #[derive(Debug, Args)]
 pub(super) struct KeepSsh {
@@ -39,54 +44,134 @@ impl KeepSsh {
         if self.no_keep_ssh || !(self.keep_ssh || interactive()) {
             return Ok(None);
         }
-        match connection().as_deref().and_then(Session::parse) {
-            None if self.keep_ssh => Err(Error::NoSession),
-            session => Ok(session),
+        match find() {
+            Err(cause) if self.keep_ssh => Err(Error::NoSession { cause }),
+            session => Ok(session.ok()),
         }
     }
 }
 
-/// Allows the peer of a session for ever if the policy could drop it, and says what was allowed.
-pub(super) fn keep(session: &Session, policy: &mut Policy, now: u64) -> Option<IpNet> {
-    if !policy.could_drop(session, now) {
+/// A source that is allowed for its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) source: IpNet,
+    /// Until when, in seconds of Unix time.
+    pub(super) until: u64,
+}
+
+/// Allows the peer of a session for a while if the policy, which comes after `before`, could drop it.
+/// Says what was allowed.
+pub(super) fn keep(
+    session: &Session,
+    policy: &mut Policy,
+    before: &Policy,
+    now: u64,
+) -> Option<Kept> {
+    // What has the half of its time left is not renewed: a policy that is applied again is the same.
+    let enough = now.saturating_add(KEPT / 2);
+    if !policy.could_drop(session, now, enough) {
         return None;
     }
     let source = policy.source_of(session.peer);
     let whom = Whom::Prefix(source);
+    let until = before.allow.iter().find(|listed| listed.whom == whom);
+    let until = until.and_then(|listed| listed.until).filter(|until| *until >= enough);
+    let until = until.unwrap_or_else(|| now.saturating_add(KEPT));
     // Not by the edit that would refuse it where the source itself is denied: whoever wrote that
     // would like to take it back.
     match policy.allow.iter_mut().find(|listed| listed.whom == whom) {
-        Some(listed) => listed.until = None,
-        None => policy.allow.push(Listed { whom, until: None }),
+        Some(listed) => listed.until = Some(until),
+        None => policy.allow.push(Listed { whom, until: Some(until) }),
     }
-    Some(source)
+    Some(Kept { source, until })
 }
 
-/// What is said of a source that was kept.
-pub(super) fn kept(source: IpNet) -> String {
-    let source = top::name(source.addr(), source.prefix_len());
-    format!("{source} (this SSH session) is kept allowed; leave it out with --no-keep-ssh")
+impl Kept {
+    /// The source, without the length of a whole address.
+    pub(super) fn name(self) -> String {
+        top::name(self.source.addr(), self.source.prefix_len())
+    }
+
+    /// What is said of it.
+    pub(super) fn said(self) -> String {
+        let (source, until) = (self.name(), format_instant(self.until));
+        format!(
+            "{source} (this SSH session) is kept allowed until {until}; leave it out with \
+             --no-keep-ssh"
+        )
+    }
 }
 
-/// What sshd says of the session: in the environment of this process, or of one that it comes from,
-/// since `sudo` and `su` do not pass it on.
-fn connection() -> Option<String> {
+/// The session by what sshd says of it: in the environment of this process, or of one that it comes
+/// from, since `sudo` and `su` do not pass it on. What is said counts only if there is such a
+/// connection: in a `tmux` of yesterday it is yesterday's. Gives why there is none otherwise.
+fn find() -> Result<Session, String> {
+    let mut cause = format!("{VARIABLE} is not set");
+    for said in environments().filter(|said| !said.trim().is_empty()) {
+        match Session::parse(&said) {
+            Some(session) if is_open(&session) => return Ok(session),
+            Some(Session { peer, .. }) => {
+                cause = format!("{VARIABLE} says {peer}, and no connection from there is open");
+            }
+            None => cause = format!("{VARIABLE} is {}, which is no connection", quoted(&said)),
+        }
+    }
+    Err(cause)
+}
+
+/// What the variable is in this process, and in those that it comes from.
+fn environments() -> impl Iterator<Item = String> {
     const MOST: usize = 64;
-    if let Ok(own) = env::var(VARIABLE) {
-        return Some(own);
+    let own = env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
+    let parents = std::iter::successors(Some(parent_id()), |process| {
+        parent_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+    });
+    let of_parents = parents.take_while(|process| *process > 1).take(MOST).filter_map(|process| {
+        of_environment(&fs::read(format!("/proc/{process}/environ")).unwrap_or_default())
+    });
+    own.into_iter().chain(of_parents)
+}
+
+/// Whether the connection of a session is open on this host.
+fn is_open(session: &Session) -> bool {
+    ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().any(|sockets| {
+        let sockets = fs::read_to_string(sockets).unwrap_or_default();
+        sockets.lines().any(|socket| is_of(socket, session))
+    })
+}
+
+/// Whether a line of the kernel's list of sockets is of an established connection from the peer.
+fn is_of(socket: &str, session: &Session) -> bool {
+    const ESTABLISHED: &str = "01";
+    let mut words = socket.split_ascii_whitespace().skip(1);
+    let (Some(local), Some(remote), Some(state)) = (words.next(), words.next(), words.next())
+    else {
+        return false;
+    };
+    let (Some((_, port)), Some((peer, peer_port))) = (end(local), end(remote)) else {
+        return false;
+    };
+    state == ESTABLISHED
+        && peer == session.peer
+        && session.peer_port.is_none_or(|known| known == peer_port)
+        && session.port.is_none_or(|known| known == port)
+}
+
+/// One end of a connection as the kernel's list of sockets has it: words of the address in the order
+/// of this machine's bytes, and the port.
+fn end(text: &str) -> Option<(IpAddr, u16)> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::new();
+    for at in (0..address.len()).step_by(8) {
+        let word = u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
     }
-    let mut process = parent_id();
-    for _ in 0..MOST {
-        if process <= 1 {
-            return None;
-        }
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        if let Some(found) = of_environment(&environment) {
-            return Some(found);
-        }
-        process = parent_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)?;
-    }
-    None
+    let address: IpAddr = match *bytes.as_slice() {
+        [a, b, c, d] => [a, b, c, d].into(),
+        _ => <[u8; 16]>::try_from(bytes).ok()?.into(),
+    };
+    Some((address.to_canonical(), port))
 }
 
 /// The variable in an environment as `/proc` has it.
@@ -123,33 +208,91 @@ mod tests {
     fn only_a_peer_that_could_be_dropped_is_allowed() {
         let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
         let mut policy = denying("203.0.113.0/24");
-        assert_eq!(keep(&session, &mut policy, NOW), Some(net("203.0.113.9/32")));
+        let before = policy.clone();
+        let kept = Kept { source: net("203.0.113.9/32"), until: NOW + KEPT };
+        assert_eq!(keep(&session, &mut policy, &before, NOW), Some(kept));
         assert_eq!(policy.allow.len(), 1);
-        assert_eq!(keep(&session, &mut policy, NOW), None, "it is allowed now");
+        assert_eq!(keep(&session, &mut policy, &before, NOW), None, "it is allowed now");
         assert_eq!(policy.allow.len(), 1);
         for mut policy in [
             denying("198.51.100.0/24"),
             Policy { mode: GlobalMode::Monitor, ..denying("203.0.113.0/24") },
         ] {
-            assert_eq!(keep(&session, &mut policy, NOW), None);
+            let before = policy.clone();
+            assert_eq!(keep(&session, &mut policy, &before, NOW), None);
             assert_eq!(policy.allow, []);
         }
     }
 
     #[test]
-    fn an_allowance_that_would_end_holds_for_ever_then() {
+    fn what_is_kept_ends_and_is_renewed_in_time() {
         let session = Session::parse("2001:db8::9 50000 2001:db8::1 22").unwrap();
+        let whom = Whom::Prefix(net("2001:db8::/64"));
         let mut policy = denying("2001:db8::/32");
         policy.add_listed(List::Allow, net("2001:db8::/64"), Some(NOW + 9), NOW).unwrap();
-        assert_eq!(keep(&session, &mut policy, NOW), Some(net("2001:db8::/64")));
-        let whom = Whom::Prefix(net("2001:db8::/64"));
-        assert_eq!(policy.allow, [Listed { whom, until: None }]);
+        let document = denying("2001:db8::/32");
+        let mut kept = |now| {
+            let before = policy.clone();
+            keep(&session, &mut policy, &before, now);
+            let [entry] = policy.allow.as_slice() else { panic!("{:?}", policy.allow) };
+            assert_eq!(entry.whom, whom);
+            // Applied again, the same document makes the same policy.
+            let mut again = document.clone();
+            keep(&session, &mut again, &policy, now);
+            assert_eq!(again.allow, policy.allow);
+            entry.until.unwrap() - NOW
+        };
+        assert_eq!(kept(NOW), KEPT);
+        assert_eq!(kept(NOW + KEPT / 2), KEPT, "there is enough left");
+        assert_eq!(kept(NOW + KEPT / 2 + 1), KEPT / 2 + 1 + KEPT);
+        // For ever is more than that.
+        policy.add_listed(List::Allow, net("2001:db8::/64"), None, NOW).unwrap();
+        let before = policy.clone();
+        assert_eq!(keep(&session, &mut policy, &before, NOW), None);
+        assert_eq!(policy, before);
     }
 
     #[test]
     fn what_is_kept_is_told_by_its_address() {
-        assert!(kept(net("203.0.113.9/32")).starts_with("203.0.113.9 (this SSH session) is kept"));
-        assert!(kept(net("2001:db8::/64")).starts_with("2001:db8::/64 (this"));
+        let said = |prefix| Kept { source: net(prefix), until: NOW }.said();
+        let expected = "203.0.113.9 (this SSH session) is kept allowed until 2027-01-15T08:00:00Z;";
+        assert!(said("203.0.113.9/32").starts_with(expected), "{}", said("203.0.113.9/32"));
+        assert!(said("2001:db8::/64").starts_with("2001:db8::/64 (this"));
+    }
+
+    #[test]
+    fn an_open_connection_is_told_from_others() {
+        let session = |text: &str| Session::parse(text).unwrap();
+        let line = |local: &str, remote: &str, state: &str| {
+            format!(
+                "   7: {local} {remote} {state} 00000000:00000000 00:00000000 00000000 0 0 1 1 0"
+            )
+        };
+        let v4 = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
+        let (host, peer) = (v4([192, 0, 2, 1]), v4([203, 0, 113, 9]));
+        let open = line(&format!("{host}:0016"), &format!("{peer}:C350"), "01");
+        assert!(is_of(&open, &session("203.0.113.9 50000 192.0.2.1 22")));
+        assert!(is_of(&open, &session("::ffff:203.0.113.9 50000 ::ffff:192.0.2.1 22")));
+        assert!(is_of(&open, &session("203.0.113.9")));
+        for other in ["203.0.113.8 50000 192.0.2.1 22", "203.0.113.9 50001 192.0.2.1 22"] {
+            assert!(!is_of(&open, &session(other)), "{other}");
+        }
+        assert!(!is_of(&open, &session("203.0.113.9 50000 192.0.2.1 2222")));
+        let closing = line(&format!("{host}:0016"), &format!("{peer}:C350"), "06");
+        assert!(!is_of(&closing, &session("203.0.113.9 50000 192.0.2.1 22")));
+        let zeros = "0".repeat(16);
+        let mapped = |address: &str| {
+            format!("{zeros}{:08X}{address}", u32::from_ne_bytes([0, 0, 0xff, 0xff]))
+        };
+        let remote = format!("{}:C350", mapped(&peer));
+        let open = line(&format!("{}:0016", mapped(&host)), &remote, "01");
+        assert!(is_of(&open, &session("203.0.113.9 50000 192.0.2.1 22")));
+        let header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
+        for bad in
+            [header, "", "7:", "7: x y 01", "7: 0:0 0:0 01", "7: \u{e9}\u{e9}\u{e9}\u{e9}:1 1:1 01"]
+        {
+            assert!(!is_of(bad, &session("0.0.0.0 0 0.0.0.0 0")), "{bad}");
+        }
     }
 
     #[test]

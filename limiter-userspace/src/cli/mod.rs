@@ -14,6 +14,7 @@ mod test;
 mod watch;
 
 use std::{
+    collections::HashSet,
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
@@ -23,6 +24,7 @@ use std::{
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use self::keep_ssh::{Kept, keep};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
@@ -31,7 +33,7 @@ use crate::{
     },
     error::{Error, Result},
     output::stream::Output,
-    policy::{List, Policy},
+    policy::{List, Policy, Session, unused::Unused},
 };
 
 /// Kernel-level rate limiter: drops floods per source and per connection in XDP, before the network
@@ -74,10 +76,10 @@ enum Command {
     Monitor(monitor::Monitor),
     /// Let sources pass whatever the limits say
     #[command(subcommand)]
-    Allow(list::ListCommand<list::Add>),
+    Allow(list::ListCommand),
     /// Drop all of sources
     #[command(subcommand)]
-    Deny(list::ListCommand<list::AddDropped>),
+    Deny(list::ListCommand),
     /// Block sources for a while, and see who is blocked
     #[command(subcommand)]
     Penalty(list::PenaltyCommand),
@@ -131,7 +133,7 @@ fn complain(error: &Error, json: bool) {
     let _: io::Result<()> = if json {
         let mut told = json!({ "message": error.to_string(), "hint": error.remedy() });
         if let Error::Faults(faults) | Error::Unsaved { faults } = error {
-            told["faults"] = policy::faults(faults);
+            told["faults"] = policy::entries(faults.list());
             told["message"] = json!(format!("the document has {} errors", faults.total()));
         }
         writeln!(stderr, "{}", json!({ "error": told }))
@@ -159,13 +161,71 @@ fn maps(pins: &Pins) -> Result<Maps> {
     Maps::open(pins)
 }
 
-/// Changes the policy in force, and gives the new one with what `edit` says of it.
-fn change<T>(pins: &Pins, edit: impl FnOnce(&mut Policy) -> Result<T>) -> Result<(Policy, T)> {
+/// What came of a change of the policy in force.
+struct Changed<T> {
+    /// The policy as it is now.
+    policy: Policy,
+    /// What the edit says.
+    said: T,
+    kept: Option<Kept>,
+    /// What decides nothing any more.
+    unused: Vec<Unused>,
+}
+
+/// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
+/// it is given over.
+fn change<T>(
+    pins: &Pins,
+    session: Option<Session>,
+    edit: impl FnOnce(&mut Policy) -> Result<T>,
+) -> Result<Changed<T>> {
     let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
-    let mut policy = instance.maps().settled()?;
+    let before = instance.maps().settled()?;
+    let mut policy = before.clone();
     let said = edit(&mut policy)?;
+    let kept = session.and_then(|session| keep(&session, &mut policy, &before, unix()));
     instance.maps_mut().apply(&policy)?;
-    Ok((policy, said))
+    let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();
+    let mut unused = policy.unused();
+    unused.retain(|unused| !known.contains(&unused.to_string()));
+    Ok(Changed { policy, said, kept, unused })
+}
+
+impl<T> Changed<T> {
+    /// Tells what else came of it than what was asked for, after that.
+    fn tell(&self, output: &mut Output) -> Result<()> {
+        if let Some(kept) = self.kept {
+            if output.is_json() {
+                warn(&kept.said(), output);
+            } else {
+                writeln!(output, "{}", kept.said())?;
+            }
+        }
+        warn_of(&self.unused, output);
+        Ok(())
+    }
+}
+
+/// Warns of entries that decide nothing; of many, of the first only.
+fn warn_of(unused: &[Unused], output: &Output) {
+    const TOLD: usize = 5;
+    for unused in unused.iter().take(TOLD) {
+        warn(&unused.to_string(), output);
+    }
+    if let Some(more) = unused.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        warn(&format!("{more} more entries are never used"), output);
+    }
+}
+
+/// Tells on the standard error output, if that is still there, what does not keep a command from
+/// being done.
+fn warn(message: &str, output: &Output) {
+    let mut stderr = io::stderr().lock();
+    let _: io::Result<()> = if output.is_json() {
+        writeln!(stderr, "{}", json!({ "warning": { "message": message } }))
+    } else {
+        writeln!(stderr, "warning: {message}")
+    };
 }
 
 /// Seconds of Unix time.

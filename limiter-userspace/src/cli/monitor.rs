@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{change, maps};
+use super::{change, keep_ssh::KeepSsh, maps};
 use crate::{
     datapath::bpffs::Pins, error::Result, output::stream::Output, policy::model::GlobalMode,
 };
@@ -14,6 +14,8 @@ pub(super) struct Monitor {
     /// which it is]
     #[arg(value_enum)]
     switch: Option<Switch>,
+    #[command(flatten)]
+    keep: KeepSsh,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,16 +26,16 @@ enum Switch {
 
 impl Monitor {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let mode = match self.switch {
+        let changed = self.switch.map(|switch| {
+            change(pins, self.keep.session()?, |policy| {
+                policy.mode = switch.mode();
+                Ok(())
+            })
+        });
+        let changed = changed.transpose()?;
+        let mode = match &changed {
             None => maps(pins)?.policy()?.mode,
-            Some(switch) => {
-                let mode = switch.mode();
-                change(pins, |policy| {
-                    policy.mode = mode;
-                    Ok(())
-                })?;
-                mode
-            }
+            Some(changed) => changed.policy.mode,
         };
         let (name, said) = match mode {
             GlobalMode::Monitor => {
@@ -44,9 +46,11 @@ impl Monitor {
             }
         };
         if output.is_json() {
-            return Ok(output.json(&json!({ "mode": name }))?);
+            output.json(&json!({ "mode": name }))?;
+        } else {
+            writeln!(output, "{said}")?;
         }
-        Ok(writeln!(output, "{said}")?)
+        changed.map_or(Ok(()), |changed| changed.tell(output))
     }
 }
 

@@ -16,6 +16,8 @@ const TCP: u8 = 6;
 pub struct Session {
     /// From where.
     pub peer: IpAddr,
+    /// From which port, if that is known.
+    pub peer_port: Option<u16>,
     /// To which address, if that is known.
     pub host: Option<IpAddr>,
     /// To which port, if that is known.
@@ -28,9 +30,10 @@ impl Session {
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let peer = address(words.next()?)?;
-        let host = words.nth(1).and_then(address);
+        let peer_port = words.next().and_then(|port| port.parse().ok());
+        let host = words.next().and_then(address);
         let port = words.next().and_then(|port| port.parse().ok());
-        Some(Self { peer, host, port })
+        Some(Self { peer, peer_port, host, port })
     }
 }
 
@@ -48,12 +51,14 @@ impl Policy {
     }
 
     /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
-    /// while: by a list, or by a limit that is enforced, however much it admits.
-    pub fn could_drop(&self, session: &Session, now: u64) -> bool {
+    /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
+    /// less than until `end` does not count.
+    pub fn could_drop(&self, session: &Session, now: u64, end: u64) -> bool {
         let source = self.source_of(session.peer);
-        let forever = self.allow.iter().filter(|listed| listed.until.is_none());
+        let mut lasting =
+            self.allow.iter().filter(|listed| listed.until.is_none_or(|until| until >= end));
         if self.mode == GlobalMode::Monitor
-            || forever.map(|listed| &listed.whom).any(|whom| self.has(whom, session.peer))
+            || lasting.any(|listed| self.has(&listed.whom, session.peer))
         {
             return false;
         }

@@ -1,53 +1,149 @@
 //! Whoever changes a policy over SSH is not cut off by it.
 
-use limiter_tests::command::Outcome;
+use std::{
+    fs::File,
+    io::Read as _,
+    net::{IpAddr, TcpListener, TcpStream},
+    os::fd::{FromRawFd as _, OwnedFd},
+    ptr::{null, null_mut},
+};
+
+use limiter_tests::command::{LimiterCommand, Outcome};
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// Runs a command as from an SSH session.
+/// A connection that is open on the router, as one to its sshd would be.
+struct Session {
+    peer: IpAddr,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Session {
+    /// From an address, which the router gets for that.
+    fn from(bench: &Bench, peer: &str) -> Self {
+        let peer: IpAddr = peer.parse().unwrap();
+        let router = &bench.hosts.router;
+        let (length, dad) = if peer.is_ipv4() { (32, "") } else { (128, " nodad") };
+        router.ip(&format!("address replace {peer}/{length} dev lo{dad}\n")).unwrap();
+        let open = || {
+            let sshd = TcpListener::bind((peer, 0)).unwrap();
+            let client = TcpStream::connect(sshd.local_addr().unwrap()).unwrap();
+            let (server, _) = sshd.accept().unwrap();
+            Self { peer, client, server }
+        };
+        router.sandbox.inside(&router.namespace, open).unwrap()
+    }
+
+    /// What sshd would say of it.
+    fn connection(&self) -> String {
+        let [peer_port, port] =
+            [&self.client, &self.server].map(|end| end.local_addr().unwrap().port());
+        format!("{0} {peer_port} {0} {port}", self.peer)
+    }
+
+    fn run(&self, bench: &Bench, arguments: &str) -> LimiterCommand {
+        bench.run(arguments).env("SSH_CONNECTION", &self.connection())
+    }
+
+    #[track_caller]
+    fn done(&self, bench: &Bench, arguments: &str) -> Outcome {
+        self.run(bench, arguments).done().unwrap()
+    }
+}
+
+/// Runs a command as somebody at a terminal does, and gives what is on that then.
+fn at_terminal(bench: &Bench, session: &Session, arguments: &str) -> String {
+    let (mut master, mut slave) = (-1, -1);
+    // SAFETY: there is memory for both results; without a name and settings.
+    let opened =
+        unsafe { libc::openpty(&raw mut master, &raw mut slave, null_mut(), null(), null()) };
+    assert_eq!(opened, 0);
+    // SAFETY: the call gave both descriptors to us alone.
+    let (mut master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+    let status = bench
+        .hosts
+        .router
+        .command(bench.limiter.path().to_str().unwrap())
+        .args(arguments.split(' '))
+        .env("SSH_CONNECTION", session.connection())
+        .stdin(slave.try_clone().unwrap())
+        .stdout(slave.try_clone().unwrap())
+        .stderr(slave)
+        .status()
+        .unwrap();
+    let mut said = Vec::new();
+    // It ends in an error when nobody has the terminal any more.
+    let _ = master.read_to_end(&mut said);
+    let said = String::from_utf8(said).unwrap();
+    assert!(status.success(), "{said}");
+    said
+}
+
+/// What is said of a session that is kept.
+fn keeps(outcome: &Outcome, source: &str) -> bool {
+    let begin = format!("{source} (this SSH session) is kept allowed until 20");
+    let end = "Z; leave it out with --no-keep-ssh";
+    outcome.stdout.lines().any(|line| line.starts_with(&begin) && line.ends_with(end))
+}
+
+/// Asserts that one entry allows a source, for no more than a day.
 #[track_caller]
-fn over_ssh(bench: &Bench, peer: &str, arguments: &str) -> Outcome {
-    let connection = format!("{peer} 50000 198.18.0.2 22");
-    bench.run(arguments).env("SSH_CONNECTION", &connection).done().unwrap()
+fn assert_kept(bench: &Bench, source: &str) {
+    let list = bench.json("allow list -j");
+    assert_eq!(list.as_array().map(Vec::len), Some(1), "{list}");
+    let entry = &list[0];
+    let left = entry["seconds_left"].as_u64().unwrap();
+    assert!(entry["src"] == source && (86_000..=86_400).contains(&left), "{list}");
 }
 
 #[test]
 fn the_peer_is_allowed_where_a_policy_could_drop_it() {
     let bench = Bench::new();
     bench.done(&format!("attach eth0 {SMALL}"));
+    let session = Session::from(&bench, "203.0.113.9");
     let document = Document::new("limits: [{name: some, key: source, rate: 10/s, burst: 10}]");
     let apply = document.in_place("policy apply FILE --keep-ssh");
-    let outcome = over_ssh(&bench, "203.0.113.9", &apply);
-    let line = "203.0.113.9 (this SSH session) is kept allowed; leave it out with --no-keep-ssh";
-    assert!(outcome.stdout.lines().any(|found| found == line), "{outcome}");
-    assert!(outcome.stdout.contains("+ allow: 203.0.113.9/32\n"), "{outcome}");
+    let outcome = session.done(&bench, &apply);
+    assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
+    assert!(outcome.stdout.contains("+ allow: {src: 203.0.113.9/32, until: \"20"), "{outcome}");
+    assert_kept(&bench, "203.0.113.9/32");
     for source in [[203, 0, 113, 9], [203, 0, 113, 10]] {
         send(&bench, source, 100);
     }
     let reasons = &bench.json("status -j")["reasons"];
     assert_eq!(reasons["allow"], 100);
     assert!(reasons["exceed"].as_u64().unwrap() >= 80, "{reasons}");
+    // As long as there is enough left, the same document is the same policy.
+    assert_eq!(session.done(&bench, &apply).stdout.lines().next(), Some("no difference"));
+    // It is saved with its end.
+    bench.done(&document.in_place("policy save FILE"));
+    assert_eq!(bench.done(&document.in_place("policy apply FILE")).stdout, "no difference\n");
+    bench.done("allow del 203.0.113.9");
 
     // In JSON, and as the source that an address is of.
-    let connection = "2001:db8:1:2::9 50000 2001:db8::1 22";
-    let apply = bench.run(&document.in_place("policy apply FILE --keep-ssh -j"));
-    let applied = apply.env("SSH_CONNECTION", connection).json().unwrap();
+    let session = Session::from(&bench, "2001:db8:1:2::9");
+    let document = Document::new("limits: [{name: some, key: source, rate: 10/s, burst: 10}]");
+    let apply = document.in_place("policy apply FILE --keep-ssh -j");
+    let applied = session.run(&bench, &apply).json().unwrap();
     assert_eq!(applied["kept"], "2001:db8:1:2::/64");
+    assert!(applied["kept_until"].as_str().unwrap().ends_with('Z'), "{applied}");
 }
 
 #[test]
 fn a_session_is_left_alone_without_need_or_wish() {
     let bench = Bench::new();
     bench.done(&format!("attach eth0 {SMALL}"));
+    let session = Session::from(&bench, "203.0.113.9");
     let some = Document::new("limits: [{name: some, key: source, rate: 10/s}]");
     let udp =
         Document::new("limits: [{name: some, match: {protocol: udp}, key: source, rate: 9/s}]");
     for (document, options) in [(&some, ""), (&some, "--no-keep-ssh"), (&udp, "--keep-ssh")] {
         let apply = document.in_place(&format!("policy apply FILE {options}"));
-        let outcome = over_ssh(&bench, "203.0.113.9", &apply);
+        let outcome = session.done(&bench, &apply);
         assert!(!outcome.stdout.contains("SSH session"), "{outcome}");
         assert_eq!(bench.json("allow list -j").as_array().map(Vec::len), Some(0), "{options}");
-        over_ssh(&bench, "203.0.113.9", &Document::new("").in_place("policy apply FILE"));
+        session.done(&bench, &Document::new("").in_place("policy apply FILE"));
     }
     bench.refused(
         &some.in_place("policy apply FILE --keep-ssh --no-keep-ssh"),
@@ -57,33 +153,98 @@ fn a_session_is_left_alone_without_need_or_wish() {
 }
 
 #[test]
-fn the_peer_is_kept_out_of_what_is_denied() {
-    let bench = Bench::attached();
-    let outcome = over_ssh(&bench, "203.0.113.9", "deny add 203.0.0.0/16 --keep-ssh");
-    assert!(outcome.stdout.contains("203.0.113.9 (this SSH session) is kept allowed"), "{outcome}");
-    assert_eq!(bench.json("allow list -j")[0]["src"], "203.0.113.9/32");
-    let outcome = over_ssh(&bench, "192.0.2.1", "deny add 198.51.100.0/24 --keep-ssh");
-    assert!(!outcome.stdout.contains("SSH session"), "it is not denied: {outcome}");
-    over_ssh(&bench, "192.0.2.1", "penalty add 192.0.2.0/24 --for 1h --keep-ssh");
-    assert_eq!(bench.json("allow list -j")[1]["src"], "192.0.2.1/32");
-
-    let itself = bench
-        .run("deny add 192.0.9.1 --keep-ssh")
-        .env("SSH_CONNECTION", "192.0.9.1 1 192.0.2.9 22");
-    bench.refused_as(
-        itself,
-        3,
-        &["192.0.9.1/32 is where this SSH session comes from", "--no-keep-ssh"],
-    );
-    over_ssh(&bench, "192.0.9.1", "deny add 192.0.9.1 --no-keep-ssh");
+fn every_change_keeps_the_peer() {
+    for (first, change) in [
+        ("", "limit set source --rate 1/h --burst 1"),
+        ("limit set source --src 203.0.113.0/24 --rate 9/s", "limit set source --rate 9/s"),
+        ("policy apply FILE", "limit del source --src 203.0.113.0/24"),
+        ("policy apply FILE", "monitor off"),
+        ("", "deny add 203.0.0.0/16"),
+        ("", "penalty add 203.0.113.0/24 --for 1h"),
+    ] {
+        let bench = Bench::new();
+        bench.done(&format!("attach eth0 {SMALL}"));
+        let session = Session::from(&bench, "203.0.113.9");
+        let document = Document::new(
+            "limits: [{name: source, key: source, rate: 5/s, overrides: [\
+             {src: 203.0.113.0/24, unlimited: true}]}, {name: syn, key: source, count: syns, rate: 5/s}]",
+        );
+        if !first.is_empty() {
+            bench.done(&document.in_place(first));
+        }
+        assert_eq!(bench.json("allow list -j").as_array().map(Vec::len), Some(0));
+        let outcome = session.done(&bench, &format!("{change} --keep-ssh"));
+        assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
+        assert_kept(&bench, "203.0.113.9/32");
+    }
 }
 
 #[test]
-fn an_attach_with_a_policy_keeps_the_peer_too() {
+fn whoever_is_at_a_terminal_is_kept_without_being_asked() {
     let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let session = Session::from(&bench, "203.0.113.9");
+    let said = at_terminal(&bench, &session, "limit set source --rate 1/h --burst 1 --no-keep-ssh");
+    assert!(!said.contains("SSH session"), "{said}");
+    let said = at_terminal(&bench, &session, "limit set source --rate 1/h --burst 1");
+    assert!(said.contains("203.0.113.9 (this SSH session) is kept allowed until 20"), "{said}");
+    assert_kept(&bench, "203.0.113.9/32");
+    let said = at_terminal(&bench, &session, "limit set source --rate 2/h --burst 1");
+    assert!(!said.contains("SSH session"), "it is said once: {said}");
+}
+
+#[test]
+fn the_peer_itself_is_neither_denied_nor_left_to_the_limits() {
+    let bench = Bench::attached();
+    let session = Session::from(&bench, "192.0.9.1");
+    let words = ["192.0.9.1/32 is where this SSH session comes from", "--no-keep-ssh"];
+    bench.refused_as(session.run(&bench, "deny add 192.0.9.1 --keep-ssh"), 3, &words);
+    session.done(&bench, "limit set syn --rate 5/s --keep-ssh");
+    assert_kept(&bench, "192.0.9.1/32");
+    bench.refused_as(session.run(&bench, "allow del 192.0.9.1 --keep-ssh"), 3, &words);
+    bench.refused_as(session.run(&bench, "deny add 192.0.9.1 --keep-ssh"), 3, &words);
+    session.done(&bench, "allow del 192.0.9.1 --no-keep-ssh");
+    session.done(&bench, "deny add 192.0.9.1 --no-keep-ssh");
+    assert!(keeps(&session.done(&bench, "deny del 192.0.9.1 --keep-ssh"), "192.0.9.1"));
+}
+
+#[test]
+fn an_attach_keeps_the_peer_too() {
     let document = Document::new("deny: [203.0.113.0/24]");
-    let attach = document.in_place(&format!("attach eth0 {SMALL} --policy FILE --keep-ssh"));
-    let outcome = over_ssh(&bench, "203.0.113.9", &attach);
-    assert!(outcome.stdout.contains("203.0.113.9 (this SSH session) is kept allowed"), "{outcome}");
-    assert_eq!(bench.json("allow list -j")[0]["src"], "203.0.113.9/32");
+    for options in ["--policy FILE", "--pps 1/h --burst 1"] {
+        let bench = Bench::new();
+        let session = Session::from(&bench, "203.0.113.9");
+        let attach = document.in_place(&format!("attach eth0 {SMALL} {options} --keep-ssh"));
+        let outcome = session.done(&bench, &attach);
+        assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
+        assert_kept(&bench, "203.0.113.9/32");
+    }
+}
+
+#[test]
+fn only_a_session_that_is_open_is_kept() {
+    let bench = Bench::attached();
+    let session = Session::from(&bench, "203.0.113.9");
+    let connection = session.connection();
+    let set = "limit set syn --rate 5/s --keep-ssh";
+    let said = |value: &str| bench.run(set).env("SSH_CONNECTION", value);
+    bench.refused_as(said("gibberish"), 4, &["SSH_CONNECTION is \"gibberish\"", "--keep-ssh"]);
+    let stale = said("203.0.113.9 1 203.0.113.9 22");
+    bench.refused_as(stale, 4, &["203.0.113.9, and no connection from there is open"]);
+    // An empty or stale one does not hide that of the process that the command comes from.
+    let script = "SSH_CONNECTION= \"$@\" && SSH_CONNECTION='192.0.2.1 1 2 3' \"$@\"; true";
+    let outcome = bench
+        .hosts
+        .router
+        .command("sh")
+        .env("SSH_CONNECTION", &connection)
+        .args(["-c", script, "sh"])
+        .arg(bench.limiter.path())
+        .args(set.split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(outcome.stdout).unwrap();
+    assert!(said.contains("203.0.113.9 (this SSH session) is kept allowed"), "{said}");
+    assert_eq!(said.matches("syn limit: ").count(), 2, "{said}");
+    drop(session);
 }

@@ -3,11 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
-use ipnet::IpNet;
 
 use crate::{
     cli::{
-        keep_ssh::{KeepSsh, keep},
+        keep_ssh::{KeepSsh, Kept, keep},
         policy, unix,
     },
     error::{Error, Result},
@@ -65,11 +64,17 @@ impl PolicyOptions {
     /// Reads what they name.
     pub(super) fn read(&self) -> Result<Asked<'_>> {
         let time = self.time.as_deref().map(parse_duration).transpose();
+        let mut document = None;
+        if let Some(path) = &self.policy {
+            let (policy, warnings) = policy::read_with_warnings(path)?;
+            policy::tell(&warnings);
+            document = Some(policy);
+        }
         Ok(Asked {
             options: self,
             time: time.map_err(PolicyError::from)?,
-            session: if self.policy.is_some() { self.keep.session()? } else { None },
-            document: self.policy.as_deref().map(policy::read).transpose()?,
+            session: self.keep.session()?,
+            document,
         })
     }
 
@@ -97,9 +102,9 @@ impl PolicyOptions {
 
 impl Asked<'_> {
     /// The policy that is to be in force, where this one is.
-    pub(super) fn policy(&self, running: Policy) -> Result<Policy> {
+    pub(super) fn policy(&self, running: &Policy) -> Result<Policy> {
         let options = self.options;
-        let mut policy = self.document.clone().unwrap_or(running);
+        let mut policy = self.document.clone().unwrap_or_else(|| running.clone());
         let mut prefix = policy.key_prefix;
         prefix.ipv4 = options.ipv4_prefix.unwrap_or(prefix.ipv4);
         prefix.ipv6 = options.ipv6_prefix.unwrap_or(prefix.ipv6);
@@ -115,7 +120,7 @@ impl Asked<'_> {
             policy.mode = GlobalMode::Monitor;
         }
         if let Some(session) = &self.session {
-            keep(session, &mut policy, unix());
+            keep(session, &mut policy, running, unix());
         }
         Ok(policy)
     }
@@ -130,11 +135,14 @@ impl Asked<'_> {
     }
 
     /// The source of the session that was kept in a policy that was applied.
-    pub(super) fn kept(&self, policy: &Policy) -> Option<IpNet> {
+    pub(super) fn kept(&self, policy: &Policy) -> Option<Kept> {
         let source = policy.source_of(self.session?.peer);
-        let allowed = |list: &[Listed]| list.iter().any(|it| it.whom == Whom::Prefix(source));
-        let written = self.document.as_ref().is_some_and(|document| allowed(&document.allow));
-        (!written && allowed(&policy.allow)).then_some(source)
+        let entry = |list: &[Listed]| {
+            list.iter().find(|it| it.whom == Whom::Prefix(source)).and_then(|it| it.until)
+        };
+        let written = self.document.as_ref().and_then(|document| entry(&document.allow));
+        let until = entry(&policy.allow).filter(|until| written != Some(*until))?;
+        Some(Kept { source, until })
     }
 
     /// Refuses a time for an instance that others are attached to.
@@ -182,7 +190,7 @@ mod tests {
         running
             .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
             .unwrap();
-        let policy = asked.policy(running).unwrap();
+        let policy = asked.policy(&running).unwrap();
         assert_eq!((policy.mode, policy.key_prefix.ipv4), (GlobalMode::Monitor, 24));
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
@@ -194,7 +202,7 @@ mod tests {
     fn a_policy_for_a_time_comes_after_an_empty_one_and_only_in_a_new_instance() {
         let options = options("--pps 1kpps --for 5m --ipv4-prefix 24").unwrap();
         let asked = options.read().unwrap();
-        let policy = asked.policy(Policy::default()).unwrap();
+        let policy = asked.policy(&Policy::default()).unwrap();
         let first = asked.first(&policy);
         assert_eq!((first.key_prefix, first.limits.len()), (policy.key_prefix, 0));
         let error = asked.check_time(["eth0".to_owned()].into_iter()).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use self::{
     asked::{Asked, PolicyOptions, names_interfaces},
     done::Done,
 };
-use super::{end_of, keep_ssh::kept, policy::taken_back};
+use super::{end_of, policy::taken_back};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -67,7 +67,7 @@ enum ModeName {
 impl Attach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let asked = self.policy.read()?;
-        asked.policy(Policy::default())?;
+        asked.policy(&Policy::default())?;
         let mut interfaces: Vec<Interface> = Vec::new();
         for name in &self.interfaces {
             let interface = Interface::find(name)?;
@@ -103,7 +103,7 @@ impl Attach {
         asked: &Asked<'_>,
         interfaces: &[Interface],
     ) -> Result<(Vec<Done>, Policy)> {
-        let policy = asked.policy(Policy::default())?;
+        let policy = asked.policy(&Policy::default())?;
         let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?;
         let result = self.attach_all(&mut instance, asked, interfaces);
         let policy = instance.maps().policy();
@@ -189,8 +189,8 @@ impl Attach {
             }
             return Ok(());
         }
-        if let Some(source) = asked.kept(policy) {
-            writeln!(output, "{}", kept(source))?;
+        if let Some(kept) = asked.kept(policy) {
+            writeln!(output, "{}", kept.said())?;
         }
         let lists = policy.deny.len() + policy.penalties.len();
         if policy.limits.iter().all(Limit::is_off) && lists == 0 {
@@ -243,7 +243,7 @@ impl Attach {
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<()> {
     let running = instance.maps().settled()?;
-    let policy = asked.policy(running)?;
+    let policy = asked.policy(&running)?;
     // A new instance has it already, unless it is to be for a time or about interfaces.
     if instance.is_fresh() && asked.time.is_none() && !names_interfaces(&policy) {
         return Ok(());

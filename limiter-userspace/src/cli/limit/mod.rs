@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use self::rows::entry;
 pub(super) use self::rows::rows;
-use super::{change, maps};
+use super::{change, keep_ssh::KeepSsh, maps};
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
@@ -48,6 +48,8 @@ pub(super) struct Set {
     /// Only for sources in this prefix; the longest prefix that has a source wins
     #[arg(long, value_name = "PREFIX")]
     src: Option<String>,
+    #[command(flatten)]
+    keep: KeepSsh,
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +62,8 @@ pub(super) struct Del {
     /// Delete all overrides too
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    keep: KeepSsh,
 }
 
 impl LimitCommand {
@@ -88,7 +92,7 @@ impl LimitCommand {
 impl Set {
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
-        edit(pins, &self.name, output, |policy| {
+        edit(pins, &self.name, &self.keep, output, |policy| {
             let limit = policy.limit_or_builtin(&self.name)?;
             let bucket = limit.count.bucket(&self.rate, self.burst.as_deref())?;
             match src {
@@ -105,7 +109,7 @@ impl Del {
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
         let name = &self.name;
-        edit(pins, name, output, |policy| {
+        edit(pins, name, &self.keep, output, |policy| {
             if let Some(src) = src {
                 policy.del_override(name, src)?;
                 return Ok(format!("{name} limit: deleted the override for {src}"));
@@ -130,15 +134,19 @@ impl Del {
 fn edit(
     pins: &Pins,
     name: &str,
+    keep: &KeepSsh,
     output: &mut Output,
     edit: impl FnOnce(&mut Policy) -> Result<String>,
 ) -> Result<()> {
-    let (policy, said) = change(pins, edit)?;
+    let changed = change(pins, keep.session()?, edit)?;
     if output.is_json() {
+        let policy = &changed.policy;
         let limit = policy.limit_or_builtin(name).ok();
-        return Ok(output.json(&limit.map(|limit| entry(&policy, &limit)))?);
+        output.json(&limit.map(|limit| entry(policy, &limit)))?;
+    } else {
+        writeln!(output, "{}", changed.said)?;
     }
-    Ok(writeln!(output, "{said}")?)
+    changed.tell(output)
 }
 
 fn describe(limit: &Limit, bucket: &Bucket) -> String {

@@ -6,11 +6,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
 pub(super) use self::penalty::PenaltyCommand;
-use super::{
-    change, end_of,
-    keep_ssh::{KeepSsh, keep, kept},
-    maps, unix,
-};
+use super::{change, end_of, keep_ssh::KeepSsh, maps, unix};
 use crate::{
     datapath::bpffs::Pins,
     error::{Error, Result},
@@ -28,9 +24,9 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum ListCommand<A: Addition> {
+pub(super) enum ListCommand {
     /// Put the sources in a prefix on the list
-    Add(A),
+    Add(Add),
     /// Take a prefix off the list
     #[command(visible_alias = "delete")]
     Del(Del),
@@ -47,44 +43,8 @@ pub(super) struct Add {
     /// Only for so long, e.g. 10m
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
-}
-
-/// To a list that drops.
-#[derive(Debug, Args)]
-pub(super) struct AddDropped {
-    #[command(flatten)]
-    add: Add,
     #[command(flatten)]
     keep: KeepSsh,
-}
-
-/// An entry to be added.
-pub(super) trait Addition: Args {
-    /// The entry.
-    fn add(&self) -> &Add;
-
-    /// The session that it must not cut off.
-    fn session(&self) -> Result<Option<Session>>;
-}
-
-impl Addition for Add {
-    fn add(&self) -> &Self {
-        self
-    }
-
-    fn session(&self) -> Result<Option<Session>> {
-        Ok(None)
-    }
-}
-
-impl Addition for AddDropped {
-    fn add(&self) -> &Add {
-        &self.add
-    }
-
-    fn session(&self) -> Result<Option<Session>> {
-        self.keep.session()
-    }
 }
 
 #[derive(Debug, Args)]
@@ -92,18 +52,19 @@ pub(super) struct Del {
     /// The prefix as it was added
     #[arg(value_name = "PREFIX")]
     prefix: String,
+    #[command(flatten)]
+    keep: KeepSsh,
 }
 
-impl<A: Addition> ListCommand<A> {
+impl ListCommand {
     pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
-            Self::Add(addition) => {
-                let Add { prefix, time } = addition.add();
+            Self::Add(Add { prefix, time, keep }) => {
                 let asked = Asked {
                     list,
                     prefix: parse_prefix(prefix).map_err(PolicyError::from)?,
                     time: time.as_deref(),
-                    session: addition.session()?,
+                    session: keep.session()?,
                 };
                 asked.run(pins, output)
             }
@@ -119,14 +80,20 @@ impl<A: Addition> ListCommand<A> {
 impl Del {
     fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         let prefix = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
-        let now = unix();
-        let (policy, ()) = change(pins, |policy| Ok(policy.del_listed(list, prefix, now)?))?;
+        let (session, now) = (self.keep.session()?, unix());
+        let changed = change(pins, session, |policy| {
+            policy.del_listed(list, prefix, now)?;
+            if list == List::Allow { check_own(session, prefix, policy, now) } else { Ok(()) }
+        })?;
+        let policy = &changed.policy;
         if output.is_json() {
-            return Ok(output.json(&of(&policy, list, now))?);
+            output.json(&of(policy, list, now))?;
+            return changed.tell(output);
         }
         let still = policy.covering(list, prefix, now);
         let still = still.map_or_else(String::new, |by| format!("; {by} still includes it"));
-        Ok(writeln!(output, "{}: deleted {prefix}{still}", list.name())?)
+        writeln!(output, "{}: deleted {prefix}{still}", list.name())?;
+        changed.tell(output)
     }
 }
 
@@ -143,18 +110,22 @@ impl Asked<'_> {
         let Self { list, prefix, .. } = *self;
         let time = self.time.map(parse_duration).transpose().map_err(PolicyError::from)?;
         let (now, until) = (unix(), time.map(end_of));
-        let (policy, (displaced, source)) = change(pins, |policy| {
+        let changed = change(pins, self.session, |policy| {
             let displaced = policy.add_listed(list, prefix, until, now)?;
-            Ok((displaced, self.keep(policy, now)?))
+            if list != List::Allow {
+                check_own(self.session, prefix, policy, now)?;
+            }
+            Ok(displaced)
         })?;
         if output.is_json() {
-            return Ok(output.json(&of(&policy, list, now))?);
+            output.json(&of(&changed.policy, list, now))?;
+            return changed.tell(output);
         }
         let until = until.map_or_else(String::new, |until| {
             let time = duration(time.unwrap_or_default());
             format!(" until {} ({time})", format_instant(until))
         });
-        let Displaced { same, narrower } = displaced;
+        let Displaced { same, narrower } = changed.said;
         let same = if same { ", instead of the entry that it had" } else { "" };
         let narrower = match narrower {
             0 => String::new(),
@@ -162,23 +133,21 @@ impl Asked<'_> {
             more => format!(", with {more} entries for less of it"),
         };
         writeln!(output, "{}: {prefix}{until}{same}{narrower}", list.name())?;
-        if let Some(source) = source {
-            writeln!(output, "{}", kept(source))?;
-        }
-        Ok(())
+        changed.tell(output)
     }
+}
 
-    /// Allows the peer of the session, if it is within the prefix.
-    fn keep(&self, policy: &mut Policy, now: u64) -> Result<Option<IpNet>> {
-        let Some(session) = self.session.filter(|session| self.prefix.contains(&session.peer))
-        else {
-            return Ok(None);
-        };
-        // There would be nobody left for the entry to be about.
-        if policy.source_of(session.peer) == self.prefix && policy.could_drop(&session, now) {
-            return Err(Error::OwnSession { prefix: self.prefix });
+/// Refuses an edit that is about nobody but a session that could be cut off by it, now or when what
+/// allows it ends: kept, there would be nobody left for it to be about.
+fn check_own(session: Option<Session>, prefix: IpNet, policy: &Policy, now: u64) -> Result<()> {
+    match session {
+        Some(session)
+            if policy.source_of(session.peer) == prefix
+                && policy.could_drop(&session, now, u64::MAX) =>
+        {
+            Err(Error::OwnSession { prefix })
         }
-        Ok(keep(&session, policy, now))
+        _ => Ok(()),
     }
 }
 

@@ -6,18 +6,19 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
+    entries,
     progress::{Progress, took},
-    read::{name, read, summary},
+    read::{name, read_with_warnings, summary, tell},
 };
 use crate::{
     cli::{
         end_of,
-        keep_ssh::{KeepSsh, keep, kept},
+        keep_ssh::{KeepSsh, Kept, keep},
         maps, no_instance, unix,
     },
     datapath::{bpffs::Pins, instance::Instance},
     error::{Error, Result},
-    output::{changes, number::duration, stream::Output, top},
+    output::{changes, number::duration, stream::Output},
     policy::{
         Policy, PolicyError,
         spec::{Change, diff, format_instant},
@@ -44,6 +45,7 @@ pub(in crate::cli) struct Apply {
 struct Applied {
     changes: Vec<Change>,
     changed: bool,
+    kept: Option<Kept>,
     time: Duration,
 }
 
@@ -54,27 +56,32 @@ impl Apply {
         let session = self.keep.session()?;
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
-        let mut policy = read(&self.file)?;
-        let source = session.and_then(|session| keep(&session, &mut policy, unix()));
-        let applied = if self.dry_run {
-            dry_run(pins, &policy, progress)?
-        } else {
-            apply(pins, &policy, confirm, progress)?
+        let (mut policy, warnings) = read_with_warnings(&self.file)?;
+        let keep = |policy: &mut Policy, running: &Policy| {
+            session.and_then(|session| keep(&session, policy, running, unix()))
         };
-        let Applied { changes, changed, time } = applied;
+        let applied = if self.dry_run {
+            dry_run(pins, &mut policy, keep, progress)?
+        } else {
+            apply(pins, &mut policy, keep, confirm, progress)?
+        };
+        let Applied { changes, changed, kept, time } = applied;
         let until = confirm.filter(|_| changed).map(end_of);
         if output.is_json() {
             return Ok(output.json(&json!({
                 "changes": changes::entries(&changes),
                 "applied": changed,
-                "kept": source.map(|source| top::name(source.addr(), source.prefix_len())),
+                "kept": kept.map(Kept::name),
+                "kept_until": kept.map(|kept| format_instant(kept.until)),
                 "confirm_until": until.map(format_instant),
                 "seconds": time.as_secs_f64(),
+                "warnings": entries(warnings.list()),
             }))?);
         }
+        tell(&warnings);
         changes::print(output, &changes)?;
-        if let Some(source) = source {
-            writeln!(output, "{}", kept(source))?;
+        if let Some(kept) = kept {
+            writeln!(output, "{}", kept.said())?;
         }
         if changed {
             let (file, took) = (name(&self.file), took(time));
@@ -95,17 +102,25 @@ pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
     format!("It is taken back at {until} (in {time}) unless you keep it: limiter policy confirm")
 }
 
-fn dry_run(pins: &Pins, policy: &Policy, progress: Progress) -> Result<Applied> {
+fn dry_run(
+    pins: &Pins,
+    policy: &mut Policy,
+    keep: impl FnOnce(&mut Policy, &Policy) -> Option<Kept>,
+    progress: Progress,
+) -> Result<Applied> {
     progress.step("comparing");
     let maps = maps(pins)?;
-    let changes = diff(&maps.policy()?, policy);
+    let running = maps.policy()?;
+    let kept = keep(policy, &running);
+    let changes = diff(&running, policy);
     maps.check(policy)?;
-    Ok(Applied { changes, changed: false, time: progress.end() })
+    Ok(Applied { changes, changed: false, kept, time: progress.end() })
 }
 
 fn apply(
     pins: &Pins,
-    policy: &Policy,
+    policy: &mut Policy,
+    keep: impl FnOnce(&mut Policy, &Policy) -> Option<Kept>,
     confirm: Option<Duration>,
     progress: Progress,
 ) -> Result<Applied> {
@@ -115,12 +130,14 @@ fn apply(
         return Err(Error::Unconfirmed { left });
     }
     progress.step("comparing");
-    let changes = diff(&instance.maps().policy()?, policy);
+    let running = instance.maps().policy()?;
+    let kept = keep(policy, &running);
+    let changes = diff(&running, policy);
     // In another order, lists are the same.
     let changed = !changes.is_empty();
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().apply_for(policy, confirm)?;
     }
-    Ok(Applied { changes, changed, time: progress.end() })
+    Ok(Applied { changes, changed, kept, time: progress.end() })
 }

@@ -14,13 +14,16 @@ use self::{
     read::{Check, Diff},
     save::Save,
 };
-pub(super) use self::{apply::taken_back, read::read};
+pub(super) use self::{
+    apply::taken_back,
+    read::{read_with_warnings, tell},
+};
 use super::{explain::Explain, maps, no_instance};
 use crate::{
     datapath::{bpffs::Pins, instance::Instance, maps::Maps},
     error::Result,
     output::{changes, number::duration, stream::Output},
-    policy::spec::{Faults, diff, schema, to_yaml},
+    policy::spec::{Fault, diff, schema, to_yaml},
 };
 
 #[derive(Debug, Subcommand)]
@@ -109,9 +112,9 @@ fn print_schema(output: &mut Output) -> Result<()> {
     Ok(writeln!(output, "{text}")?)
 }
 
-/// The faults of a document, for JSON.
-pub(super) fn faults(faults: &Faults) -> Value {
-    let each = faults.list().iter().map(|fault| {
+/// Faults or warnings of a document, for JSON.
+pub(super) fn entries(faults: &[Fault]) -> Value {
+    let each = faults.iter().map(|fault| {
         json!({
             "file": fault.file,
             "line": fault.line,

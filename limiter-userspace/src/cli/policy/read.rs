@@ -1,10 +1,14 @@
 //! `limiter policy check` and `limiter policy diff`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use serde_json::json;
 
+use super::entries;
 use crate::{
     cli::{maps, unix},
     datapath::bpffs::Pins,
@@ -12,7 +16,7 @@ use crate::{
     output::{changes, number::grouped, stream::Output},
     policy::{
         Context, Held, Policy, compile,
-        spec::{self, diff},
+        spec::{self, Warnings, diff},
         units::printable,
     },
 };
@@ -33,13 +37,19 @@ pub(in crate::cli) struct Diff {
 
 impl Check {
     pub(super) fn run(&self, output: &mut Output) -> Result<()> {
-        let policy = read(&self.file)?;
+        let (policy, warnings) = read_with_warnings(&self.file)?;
         let file = name(&self.file);
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
-            let value = json!({ "file": file, "limits": limits, "prefixes": prefixes });
-            return Ok(output.json(&value)?);
+            let warnings = entries(warnings.list());
+            return Ok(output.json(&json!({
+                "file": file,
+                "limits": limits,
+                "prefixes": prefixes,
+                "warnings": warnings,
+            }))?);
         }
+        tell(&warnings);
         Ok(writeln!(output, "{file}: ok: {}", summary(&policy))?)
     }
 }
@@ -55,14 +65,24 @@ impl Diff {
     }
 }
 
+/// Tells warnings on the standard error output, if that is still there.
+pub(in crate::cli) fn tell(warnings: &Warnings) {
+    let _: io::Result<()> = write!(io::stderr().lock(), "{warnings}");
+}
+
 /// Reads the policy in a document, which has to be one that can be applied.
 pub(in crate::cli) fn read(path: &Path) -> Result<Policy> {
-    let policy = spec::read(path)?;
+    read_with_warnings(path).map(|(policy, _)| policy)
+}
+
+/// As [`read`], with what of the document is hardly meant so.
+pub(in crate::cli) fn read_with_warnings(path: &Path) -> Result<(Policy, Warnings)> {
+    let (policy, warnings) = spec::read_with_warnings(path)?;
     // For no interface and on no state, all that is impossible shows as well.
     let context = Context { unix: unix(), ..Context::default() };
     compile(&policy, &Held::default(), &context)
         .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
-    Ok(policy)
+    Ok((policy, warnings))
 }
 
 /// How much is in a policy.

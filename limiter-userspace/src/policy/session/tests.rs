@@ -2,6 +2,7 @@ use super::*;
 use crate::policy::{Builtin, model::Listed, spec::parse};
 
 const NOW: u64 = 1_800_000_000;
+const END: u64 = 2_000_000_000;
 
 /// An SSH session from 203.0.113.9.
 fn ssh() -> Session {
@@ -30,14 +31,14 @@ fn limit(text: &str) -> Policy {
 #[test]
 fn the_peer_and_the_port_are_read() {
     let [peer, host] = ["203.0.113.9", "192.0.2.1"].map(|text| text.parse().unwrap());
-    assert_eq!(ssh(), Session { peer, host: Some(host), port: Some(22) });
+    assert_eq!(ssh(), Session { peer, peer_port: Some(50000), host: Some(host), port: Some(22) });
     let zone = Session::parse("fe80::1%eth0 50000 fe80::2%eth0 2222").unwrap();
     assert_eq!((zone.peer, zone.port), ("fe80::1".parse().unwrap(), Some(2222)));
     assert_eq!(
         Session::parse("::ffff:203.0.113.9 1 ::ffff:192.0.2.1 22"),
-        Some(Session { peer, host: Some(host), port: Some(22) })
+        Some(Session { peer, peer_port: Some(1), host: Some(host), port: Some(22) })
     );
-    let short = Session { peer, host: None, port: None };
+    let short = Session { peer, peer_port: None, host: None, port: None };
     assert_eq!(Session::parse("203.0.113.9"), Some(short));
     for text in ["", "somewhere 1 2 3", "203.0.113.999 1 192.0.2.1 22"] {
         assert_eq!(Session::parse(text), None, "{text}");
@@ -63,9 +64,10 @@ fn lists_drop_and_allow() {
         ("allow: [203.0.113.9]\ndeny: [203.0.113.0/24]", false),
         ("sets: {us: {cidrs: [203.0.113.8/30]}}\nallow: [us]\ndeny: [203.0.113.0/24]", false),
         // When that is over it would be denied.
-        ("allow: [{src: 203.0.113.9, until: 1900000000}]\ndeny: [203.0.113.0/24]", true),
+        ("allow: [{src: 203.0.113.9, until: 1999999999}]\ndeny: [203.0.113.0/24]", true),
+        ("allow: [{src: 203.0.113.9, until: 2000000000}]\ndeny: [203.0.113.0/24]", false),
     ] {
-        assert_eq!(policy(text).could_drop(&ssh(), NOW), drops, "{text}");
+        assert_eq!(policy(text).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
 }
 
@@ -90,7 +92,7 @@ fn limits_drop_what_they_are_about() {
         ("key: source, rate: 1/s, match: {destination: 192.0.2.2}", false),
         ("key: source, rate: 1/s, match: {except_destination: 192.0.2.0/24}", false),
     ] {
-        assert_eq!(limit(text).could_drop(&ssh(), NOW), drops, "{text}");
+        assert_eq!(limit(text).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
 }
 
@@ -108,12 +110,12 @@ fn overrides_and_tenants_decide_for_whom_a_limit_is() {
         ("key: source, rate: 1/s, overrides: [{tenant: acme, unlimited: true}]", false),
         ("key: tenant, rate: 1/s", true),
     ] {
-        assert_eq!(limit(text).could_drop(&ssh(), NOW), drops, "{text}");
+        assert_eq!(limit(text).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
     let stranger = Session::parse("203.0.113.77 50000 192.0.2.1 22").unwrap();
-    assert!(!limit("key: tenant, rate: 1/s").could_drop(&stranger, NOW), "of no tenant");
+    assert!(!limit("key: tenant, rate: 1/s").could_drop(&stranger, NOW, END), "of no tenant");
     let ladder = "key: source, layers: [{rate: 1/s, key: tenant}, {rate: 9/s, burst: 9}]";
-    assert!(limit(ladder).could_drop(&stranger, NOW), "the second layer is about everybody");
+    assert!(limit(ladder).could_drop(&stranger, NOW, END), "the second layer is about everybody");
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn what_is_not_known_of_the_connection_may_match() {
         "key: source, rate: 1/s, match: {protocol: tcp, ports: [80]}",
         "key: source, rate: 1/s, match: {destination: 198.51.100.2}",
     ] {
-        assert!(limit(text).could_drop(&unknown, NOW), "{text}");
+        assert!(limit(text).could_drop(&unknown, NOW, END), "{text}");
     }
 }
 
@@ -133,8 +135,8 @@ fn an_allowed_peer_is_kept_whatever_is_added() {
     policy
         .set_default(Builtin::Source, Builtin::Source.limit().count.bucket("1/s", None).unwrap())
         .unwrap();
-    assert!(policy.could_drop(&ssh(), NOW));
+    assert!(policy.could_drop(&ssh(), NOW, END));
     let whom = Whom::Prefix(policy.source_of(ssh().peer));
     policy.allow.push(Listed { whom, until: None });
-    assert!(!policy.could_drop(&ssh(), NOW));
+    assert!(!policy.could_drop(&ssh(), NOW, END));
 }
