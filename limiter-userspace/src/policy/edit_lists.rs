@@ -141,6 +141,12 @@ impl Policy {
         Ok(())
     }
 
+    /// Whether an entry of a list has an end.
+    pub fn has_ends(&self) -> bool {
+        let lists = [&self.allow, &self.deny, &self.penalties];
+        lists.into_iter().flatten().any(|listed| listed.until.is_some())
+    }
+
     /// Drops the entries of all lists that are over at `now`, and says how many they were.
     pub fn drop_over(&mut self, now: u64) -> usize {
         [List::Allow, List::Deny, List::Penalty]

@@ -138,6 +138,9 @@ fn apply(
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().apply_for(policy, confirm)?;
+    } else if policy.has_ends() {
+        // Those are times of the wall clock, which may have been set since they were compiled.
+        instance.maps_mut().apply(policy)?;
     }
     Ok(Applied { changes, changed, kept, time: progress.end() })
 }

@@ -50,7 +50,9 @@ fn entries_are_added_changed_and_removed() {
 #[test]
 fn what_is_over_goes_with_the_next_edit() {
     let mut policy = Policy::default();
+    assert!(!policy.has_ends());
     add(&mut policy, List::Allow, "203.0.113.1/32", Some(1));
+    assert!(policy.has_ends());
     add(&mut policy, List::Penalty, "203.0.113.2/32", Some(2));
     add(&mut policy, List::Deny, "203.0.113.3/32", None);
     let later = NOW + 1;
