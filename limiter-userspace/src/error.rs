@@ -363,7 +363,7 @@ impl Error {
             Self::Inquiry(error) => return error.remedy(),
             Self::Impossible { error, .. } => return error.remedy(),
             Self::Unsaved { .. } => {
-                "change the policy in force so that nothing in it is without effect, and save it then"
+                "change the policy in force so that it can be read back, and save it then"
                     .to_owned()
             }
             Self::NoFile { .. } => {

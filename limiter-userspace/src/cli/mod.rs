@@ -33,7 +33,7 @@ use crate::{
     },
     error::{Error, Result},
     output::stream::Output,
-    policy::{List, Policy, Session, unused::Unused},
+    policy::{List, Policy, Session, spec::check_length, unused::Unused},
 };
 
 /// Kernel-level rate limiter: drops floods per source and per connection in XDP, before the network
@@ -184,6 +184,7 @@ fn change<T>(
     let mut policy = before.clone();
     let said = edit(&mut policy)?;
     let kept = session.and_then(|session| keep(&session, &mut policy, &before, unix()));
+    check_length(&policy)?;
     instance.maps_mut().apply(&policy)?;
     let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();
     let mut unused = policy.unused();

@@ -7,7 +7,10 @@ use limiter_common::{
 };
 use thiserror::Error;
 
-use super::units::{ValueError, format_rate};
+use super::{
+    spec::DOCUMENT_BYTES,
+    units::{ValueError, format_rate},
+};
 
 /// What an error means for the command that met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +147,15 @@ pub enum PolicyError {
         /// The one that is.
         other: String,
     },
+    /// A policy that could not be written as a document.
+    #[error(
+        "as a document, the policy has {:.1} MiB, more than {} MiB: it could not be saved",
+        *bytes as f64 / f64::from(1 << 20), DOCUMENT_BYTES >> 20
+    )]
+    TooLong {
+        /// How many bytes it has.
+        bytes: usize,
+    },
     /// More limits than there are bits.
     #[error(
         "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
@@ -270,6 +282,7 @@ impl PolicyError {
             | Self::Layers { .. }
             | Self::LayersOverridden { .. }
             | Self::SameLimit { .. }
+            | Self::TooLong { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
@@ -344,6 +357,11 @@ impl PolicyError {
             }
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
+            }
+            Self::TooLong { .. } => {
+                "give overrides to wider prefixes or to tenants, which are written \
+                                     once, or leave some out"
+                    .to_owned()
             }
             Self::SameLimit { other, .. } => {
                 format!("set that one: limiter limit set {other} --rate RATE")

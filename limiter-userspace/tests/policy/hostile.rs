@@ -13,7 +13,8 @@ use std::{
 };
 
 use limiter_userspace::policy::spec::{
-    DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, parse, read, read_file,
+    DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse, read, read_file,
+    to_yaml,
 };
 use proptest::prelude::*;
 
@@ -162,6 +163,30 @@ fn files_of_sets_are_bounded_together() {
     // One prefix, the number of times that they may be in a policy.
     let (parsed, times) = read(&sets(|_| 0), b"192.0.2.1\n");
     assert_eq!((parsed.unwrap().sets["s19"].len(), times), (1, 1));
+}
+
+/// What can be applied can be saved: written with all its bursts, it may be longer than it was.
+#[test]
+fn a_policy_is_not_longer_than_what_can_be_read_back() {
+    let policy = |overrides: u32| {
+        let mut text = "version: 1\nlimits:\n- name: a\n  key: source\n  layers: [{rate: 1/s}, \
+                        {rate: 9/min}, {rate: 99/h}, {rate: 999/d}]\n  overrides:\n"
+            .to_owned();
+        for at in 0..overrides {
+            let src = Ipv4Addr::from_bits(0x0a00_0000 + at);
+            text += &format!(
+                "  - {{src: {src}, layers: [{{rate: 1/s}}, {{rate: 9/min}}, {{rate: 99/h}}, {{rate: 999/d}}]}}\n"
+            );
+        }
+        assert!(text.len() < 8 << 20);
+        parse("f", text.as_bytes(), &mut |_| unreachable!()).unwrap()
+    };
+    check_length(&policy(1_000)).unwrap();
+    let long = policy(60_000);
+    let error = check_length(&long).unwrap_err();
+    assert!(error.to_string().contains("more than 8 MiB: it could not be saved"), "{error}");
+    let text = to_yaml(&long);
+    assert!(parse("f", text.as_bytes(), &mut |_| unreachable!()).is_err());
 }
 
 /// What is compared with each other is never both long.

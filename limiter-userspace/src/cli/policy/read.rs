@@ -81,6 +81,7 @@ pub(in crate::cli) fn read_with_warnings(path: &Path) -> Result<(Policy, Warning
     // For no interface and on no state, all that is impossible shows as well.
     let context = Context { unix: unix(), ..Context::default() };
     compile(&policy, &Held::default(), &context)
+        .and_then(|_| spec::check_length(&policy))
         .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
     Ok((policy, warnings))
 }

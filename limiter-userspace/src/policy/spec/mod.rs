@@ -41,7 +41,7 @@ pub use self::{
     instant::format_instant,
     key::key_name,
     schema::schema,
-    write::to_yaml,
+    write::{check_length, to_yaml},
 };
 use self::{
     fault::Findings,

@@ -5,13 +5,16 @@ use std::fmt::Write as _;
 use ipnet::IpNet;
 
 use super::{
-    VERSION,
+    DOCUMENT_BYTES, VERSION,
     instant::format_instant,
     names::{GLOBAL_MODES, word_for},
     ports::{protocol_name, range_name},
     write_limit::limit_entries,
 };
-use crate::policy::model::{GlobalMode, KeyPrefix, Listed, Policy, Service, Whom};
+use crate::policy::{
+    PolicyError,
+    model::{GlobalMode, KeyPrefix, Listed, Policy, Service, Whom},
+};
 
 /// Values of a list that are written on one line.
 const ON_ONE_LINE: usize = 4;
@@ -68,6 +71,16 @@ pub fn to_yaml(policy: &Policy) -> String {
         }
     }
     text
+}
+
+/// Checks that the document of a policy would not be too long to be read back. One that is shorter can
+/// become so when it is written: with every burst, and with what was in files.
+///
+/// # Errors
+/// [`PolicyError::TooLong`].
+pub fn check_length(policy: &Policy) -> Result<(), PolicyError> {
+    let bytes = to_yaml(policy).len();
+    if bytes as u64 > DOCUMENT_BYTES { Err(PolicyError::TooLong { bytes }) } else { Ok(()) }
 }
 
 impl Written {
