@@ -24,9 +24,34 @@ fn a_policy_is_applied_on_the_way_and_not_to_what_is_attached_already() {
         "{outcome}"
     );
     assert_eq!(bench.done(&first.in_place("policy diff FILE")).stdout, "no difference\n");
-    bench.done(&other.in_place("attach lo --policy FILE"));
+    bench.done("deny add 203.0.113.0/24");
+    let outcome = bench.done(&other.in_place("attach lo --policy FILE"));
+    for line in ["- deny: 203.0.113.0/24", "- limits.first", "+ limits.other: key: source, "] {
+        assert!(outcome.stdout.lines().any(|it| it.starts_with(line)), "no {line} in {outcome}");
+    }
     assert_eq!(bench.done(&other.in_place("policy diff FILE")).stdout, "no difference\n");
     bench.refused(&other.in_place("attach lo --policy FILE --pps 5/s"), 2, &["--pps"]);
+}
+
+#[test]
+fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: some, key: source, rate: 7/s}]");
+    let outcome =
+        bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy-if-new FILE")));
+    assert!(!outcome.stdout.contains("changed"), "{outcome}");
+    assert_eq!(bench.done(&document.in_place("policy diff FILE")).stdout, "no difference\n");
+    bench.done("deny add 203.0.113.0/24");
+    bench.done("limit set some --rate 9/s");
+    let running = bench.json("policy show -j");
+    let outcome = bench.json(&document.in_place("attach lo --policy-if-new FILE -j"));
+    assert_eq!(outcome[0]["policy_changes"], Value::Array(Vec::new()));
+    assert_eq!(bench.json("policy show -j"), running);
+    bench.done("detach lo");
+    // What is asked for beside it is told as well.
+    let outcome = bench.json("attach lo --pps 5kpps -j");
+    let changes = outcome[0]["policy_changes"].as_array().unwrap();
+    assert_eq!((changes.len(), &changes[0]["path"]), (1, &"limits.source".into()), "{outcome}");
 }
 
 #[test]

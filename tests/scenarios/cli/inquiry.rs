@@ -307,6 +307,17 @@ fn an_explanation_names_what_decides_and_why_the_others_do_not() {
         assert!(text.contains(part), "no {part} in:\n{text}");
     }
     bench.refused("policy explain 192.0.2.1:53/icmp", 2, &["192.0.2.1:53/icmp", "hint: "]);
+    for (asked, words) in [
+        ("203.0.113.0/24", &["203.0.113.0/24", "prefix length"][..]),
+        ("2001:db8::1:80/tcp", &["[2001:db8::1]:80/tcp"]),
+        ("::ffff:10.5.5.5", &["write 10.5.5.5"]),
+        ("192.0.2.1:53/udp --flags syn", &["flags", "tcp instead of udp"]),
+        ("192.0.2.1:53 --icmp 8", &["ICMP has none"]),
+    ] {
+        bench.refused(&format!("policy explain {asked}"), 2, words);
+    }
+    let flags = "test --src 192.0.2.1 --dst 192.0.2.99 --proto udp --flags syn";
+    bench.refused(flags, 2, &["tcp instead of udp"]);
     bench.refused("policy explain 192.0.2.1 --to 2001:db8::1", 2, &["families"]);
     bench.refused("policy explain 192.0.2.1 --in eth7", 4, &["eth7", "eth0"]);
 }

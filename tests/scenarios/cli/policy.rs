@@ -1,6 +1,12 @@
 //! Whole policies: checked, compared, applied, shown and saved.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{
+    fs,
+    os::unix::{
+        fs::{FileTypeExt as _, PermissionsExt as _},
+        net::UnixListener,
+    },
+};
 
 use serde_json::Value;
 
@@ -99,15 +105,40 @@ fn what_a_document_changes_is_told_and_then_it_is_in_force() {
 }
 
 #[test]
+fn a_limit_of_several_layers_is_listed_and_deleted_with_all_of_them() {
+    let bench = Bench::attached();
+    let document = Document::new(
+        "limits: [{name: web, key: source, layers: [{rate: 1/h, burst: 20}, {rate: 10/s, key: \
+         [source, destination_port]}]}, {name: old, key: source/24, action: off, rate: 7/s}]",
+    );
+    bench.done(&document.in_place("policy apply FILE"));
+    let list = bench.done("limit list").stdout;
+    let words: Vec<Vec<&str>> = list.lines().map(|it| it.split_whitespace().collect()).collect();
+    for row in [
+        &["web", "source", "1/h", "20", "enforce"][..],
+        &["web", "(layer", "2)", "[source,", "destination_port]", "10", "pps", "10", "enforce"],
+        &["old", "source/24", "7", "pps", "7", "off"],
+        &["syn", "source", "off", "off"],
+    ] {
+        assert!(words.iter().any(|found| found == row), "no {row:?} in\n{list}");
+    }
+    let web = bench.json("limit show web -j");
+    assert_eq!(web["layers"][1]["key"], "[source, destination_port]");
+    assert_eq!((&web["burst"], &web["layers"][1]["burst"]), (&20.into(), &10.into()));
+    assert_eq!(bench.done("limit del web").stdout, "web limit: off\n");
+    assert_eq!(bench.json("limit show web -j")["layers"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn lists_in_another_order_are_no_difference() {
     let bench = Bench::attached();
     let document =
-        Document::new("deny: [203.0.113.0/25, 192.0.2.1]\nallow: [10.0.0.0/8, 198.51.100.0/24]");
+        Document::new("deny: [203.0.113.0/25, 192.0.2.1]\nallow: [10.0.0.0/8, 172.16.0.0/12]");
     bench.done(&document.in_place("policy apply FILE"));
     let before = bench.state();
     fs::write(
         document.path(),
-        "version: 1\ndeny: [192.0.2.1, 203.0.113.0/25]\nallow: [198.51.100.0/24, 10.0.0.0/8]\n",
+        "version: 1\ndeny: [192.0.2.1, 203.0.113.0/25]\nallow: [172.16.0.0/12, 10.0.0.0/8]\n",
     )
     .unwrap();
     let outcome = bench.done(&document.in_place("policy apply FILE --confirm 60s"));
@@ -174,9 +205,38 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     assert_eq!(bench.json("policy show -j"), model);
 
     let unit = bench.done(&saved.in_place("policy save FILE --systemd")).stdout;
-    let policy = saved.in_place(" --policy FILE");
-    let starts = |line: &str| line.starts_with("ExecStart=/") && line.ends_with(&policy);
+    let attach = saved.in_place(&format!("attach %I {SMALL} --policy-if-new FILE"));
+    let starts = |line: &str| line.starts_with("ExecStart=/") && line.ends_with(&attach);
     assert!(unit.lines().any(starts), "{unit}");
+    bench.done("detach --all");
+    let attach = "attach eth0 --mode skb --sources 4000 --buckets 2000";
+    bench.done(attach);
+    let unit = bench.json("policy save --systemd -j")["unit"].as_str().unwrap().to_owned();
+    let attach = attach.replace("eth0", "%I");
+    assert!(
+        unit.contains(&format!("{attach} --policy-if-new /etc/limiter/policy.yaml\n")),
+        "{unit}"
+    );
+}
+
+#[test]
+fn a_policy_is_saved_to_a_file_or_printed_and_never_in_the_place_of_something_else() {
+    let bench = Bench::attached();
+    let shown = bench.done("policy show").stdout;
+    assert_eq!(bench.done("policy save -").stdout, shown);
+    assert_eq!(bench.json("policy save - -j")["document"].as_str(), Some(shown.as_str()));
+    let place = Document::new("");
+    let socket = place.folder.join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let words = ["is no regular file", "`-`", "hint: "];
+    bench.refused(&format!("policy save {}", socket.display()), 2, &words);
+    assert!(fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
+    bench.refused("policy save /dev/stdout", 2, &words);
+    bench.refused("policy save - --systemd", 2, &["no unit of systemd", "printed"]);
+    let odd = place.folder.join("a\nExecStart=");
+    let odd = odd.to_str().unwrap();
+    let outcome = bench.limiter.with(&["policy", "save", odd, "--systemd"]).outcome().unwrap();
+    outcome.assert_exit_code(2).assert_says(&["control characters", "hint: "]);
 }
 
 #[test]

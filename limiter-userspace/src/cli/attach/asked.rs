@@ -26,6 +26,10 @@ pub(super) struct PolicyOptions {
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["pps", "syn", "ipv4_prefix", "ipv6_prefix"])]
     policy: Option<PathBuf>,
+    /// Apply this policy document if nothing is attached yet; an instance that runs keeps its policy
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["policy", "pps", "syn", "monitor", "ipv4_prefix", "ipv6_prefix"])]
+    policy_if_new: Option<PathBuf>,
     /// Limit `source`: packets per source, e.g. 10kpps
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pps: Option<String>,
@@ -64,8 +68,9 @@ impl PolicyOptions {
     /// Reads what they name.
     pub(super) fn read(&self) -> Result<Asked<'_>> {
         let time = self.time.as_deref().map(parse_duration).transpose();
+        let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let mut document = None;
-        if let Some(path) = &self.policy {
+        if let Some(path) = file {
             let (policy, warnings) = policy::read_with_warnings(path)?;
             policy::tell(&warnings);
             document = Some(policy);
@@ -78,7 +83,7 @@ impl PolicyOptions {
         })
     }
 
-    /// Whether they ask for anything at all.
+    /// Whether they ask for anything at all of an instance that runs.
     pub(super) const fn ask(&self) -> bool {
         self.policy.is_some()
             || self.pps.is_some()
@@ -101,6 +106,15 @@ impl PolicyOptions {
 }
 
 impl Asked<'_> {
+    /// The policy that is to be in force in an instance that runs with this one.
+    pub(super) fn over(&self, running: &Policy) -> Result<Policy> {
+        if self.options.policy_if_new.is_some() {
+            Ok(running.clone())
+        } else {
+            self.policy(running)
+        }
+    }
+
     /// The policy that is to be in force, where this one is.
     pub(super) fn policy(&self, running: &Policy) -> Result<Policy> {
         let options = self.options;
@@ -195,6 +209,7 @@ mod tests {
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
         assert_eq!(asked.first(&policy), policy);
+        assert_eq!(asked.over(policy.clone()).unwrap(), policy);
         assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
     }
 
@@ -219,6 +234,10 @@ mod tests {
             "--for 5m --monitor",
             "--burst 5",
             "--policy a.yaml --keep-ssh --no-keep-ssh",
+            "--policy-if-new a.yaml --policy a.yaml",
+            "--policy-if-new a.yaml --pps 1kpps",
+            "--policy-if-new a.yaml --monitor",
+            "--policy-if-new a.yaml --for 5m",
         ] {
             assert!(options(arguments).is_err(), "{arguments}");
         }

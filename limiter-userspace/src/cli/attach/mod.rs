@@ -4,6 +4,7 @@ mod asked;
 mod done;
 
 use clap::{Args, ValueEnum};
+use serde_json::json;
 
 use self::{
     asked::{Asked, PolicyOptions, names_interfaces},
@@ -20,10 +21,11 @@ use crate::{
         sizes::Sizes,
     },
     error::{Error, Result},
-    output::stream::Output,
+    output::{changes, stream::Output},
     policy::{
         Policy,
         model::{GlobalMode, Limit},
+        spec::{Change, diff},
     },
 };
 
@@ -57,6 +59,16 @@ pub(super) struct Attach {
     mount_bpffs: bool,
 }
 
+/// What was done.
+struct All {
+    /// With each interface.
+    done: Vec<Done>,
+    /// With the policy that was in force before.
+    changes: Vec<Change>,
+    /// The policy in force now.
+    policy: Policy,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeName {
     Auto,
@@ -80,13 +92,13 @@ impl Attach {
         privilege::check()?;
         let mounted = if self.mount_bpffs { pins.mount()? } else { None };
         match self.attach_to(pins, &asked, &interfaces) {
-            Ok((done, policy)) => {
+            Ok(all) => {
                 if let Some(mount) = mounted
                     && !output.is_json()
                 {
                     writeln!(output, "mounted a BPF file system on {}", mount.display())?;
                 }
-                self.report(&interfaces, &done, &policy, &asked, output)
+                self.report(&interfaces, &all, &asked, output)
             }
             Err(error) => {
                 if let Some(mount) = mounted {
@@ -97,18 +109,14 @@ impl Attach {
         }
     }
 
-    fn attach_to(
-        &self,
-        pins: &Pins,
-        asked: &Asked<'_>,
-        interfaces: &[Interface],
-    ) -> Result<(Vec<Done>, Policy)> {
+    fn attach_to(&self, pins: &Pins, asked: &Asked<'_>, interfaces: &[Interface]) -> Result<All> {
         let policy = asked.policy(&Policy::default())?;
         let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?;
         let result = self.attach_all(&mut instance, asked, interfaces);
         let policy = instance.maps().policy();
         instance.close()?;
-        Ok((result?, policy?))
+        let (done, changes) = result?;
+        Ok(All { done, changes, policy: policy? })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.
@@ -117,7 +125,7 @@ impl Attach {
         instance: &mut Instance,
         asked: &Asked<'_>,
         interfaces: &[Interface],
-    ) -> Result<Vec<Done>> {
+    ) -> Result<(Vec<Done>, Vec<Change>)> {
         let before = instance.attached()?;
         let running = |interface: &Interface| {
             before.iter().find(|attached| attached.present && attached.index == interface.index)
@@ -137,18 +145,17 @@ impl Attach {
         let result = result.and_then(|()| {
             // What is gone is not to be taken for what is meant.
             instance.reclaim()?;
-            if new { apply(instance, asked) } else { Ok(()) }
+            if new { apply(instance, asked) } else { Ok(Vec::new()) }
         });
-        if let Err(error) = result {
+        if result.is_err() {
             for attached in instance.attached()? {
                 // The slot of one that is gone may have been given to another.
                 if before.iter().all(|before| !before.exists || before.slot != attached.slot) {
                     instance.detach(attached.slot)?;
                 }
             }
-            return Err(error);
         }
-        Ok(done)
+        Ok((done, result?))
     }
 
     fn attach(
@@ -170,13 +177,18 @@ impl Attach {
     fn report(
         &self,
         interfaces: &[Interface],
-        done: &[Done],
-        policy: &Policy,
+        All { done, changes, policy }: &All,
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
         if output.is_json() {
-            let entries: Vec<_> = interfaces.iter().zip(done).map(Done::json).collect();
+            let changes = changes::entries(changes);
+            let entry = |it: (&Interface, &Done)| {
+                let mut entry = Done::json(it);
+                entry["policy_changes"] = json!(changes);
+                entry
+            };
+            let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
             return Ok(output.json(&entries)?);
         }
         for (interface, done) in interfaces.iter().zip(done) {
@@ -188,6 +200,10 @@ impl Attach {
                 writeln!(output, "The policy is as it was; change it with `{command}`.")?;
             }
             return Ok(());
+        }
+        if !changes.is_empty() {
+            writeln!(output, "The policy was changed, also for what was attached before:")?;
+            changes::print(output, changes)?;
         }
         if let Some(kept) = asked.kept(policy) {
             writeln!(output, "{}", kept.said())?;
@@ -240,15 +256,21 @@ impl Attach {
     }
 }
 
-/// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
-fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<()> {
+/// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Gives
+/// what that changes for those that were attached before.
+fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Vec<Change>> {
     let running = instance.maps().settled()?;
-    let policy = asked.policy(&running)?;
-    // A new instance has it already, unless it is to be for a time or about interfaces.
-    if instance.is_fresh() && asked.time.is_none() && !names_interfaces(&policy) {
-        return Ok(());
+    if instance.is_fresh() {
+        let policy = asked.policy(&running)?;
+        // It has it already, unless it is to be for a time or about interfaces.
+        if asked.time.is_some() || names_interfaces(&policy) {
+            instance.maps_mut().apply_for(&policy, asked.time)?;
+        }
+        return Ok(Vec::new());
     }
-    instance.maps_mut().apply_for(&policy, asked.time)
+    let policy = asked.over(&running)?;
+    instance.maps_mut().apply_for(&policy, asked.time)?;
+    Ok(diff(&running, &policy))
 }
 
 impl ModeName {

@@ -150,7 +150,7 @@ Before=network.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={command} attach %I{options} --policy {policy}
+ExecStart={command} attach %I{options} --policy-if-new {policy}
 ExecReload={command} policy apply {policy}
 ExecStop=-{command} detach %I
 
@@ -194,7 +194,7 @@ mod tests {
         let text = unit(None).to_string();
         for line in [
             "BindsTo=sys-subsystem-net-devices-%i.device",
-            "ExecStart=/usr/sbin/limiter attach %I --policy /etc/limiter/policy.yaml",
+            "ExecStart=/usr/sbin/limiter attach %I --policy-if-new /etc/limiter/policy.yaml",
             "ExecReload=/usr/sbin/limiter policy apply /etc/limiter/policy.yaml",
             "ExecStop=-/usr/sbin/limiter detach %I",
             "RemainAfterExit=yes",
@@ -202,7 +202,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }
         let text = unit(Some("/sys/fs/bpf/other")).to_string();
-        let line = "ExecStart=/usr/sbin/limiter --bpffs /sys/fs/bpf/other attach %I --policy \
+        let line = "ExecStart=/usr/sbin/limiter --bpffs /sys/fs/bpf/other attach %I --policy-if-new \
                     /etc/limiter/policy.yaml";
         assert!(text.lines().any(|found| found == line), "{text}");
     }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(options(true, &sizes), " --mode skb --sources 4000 --buckets 2000");
         let sizes = Sizes { ledgers: 1, overrides: 2, ..Sizes::default() };
         let text = Unit { options: options(false, &sizes), ..unit(None) }.to_string();
-        let line = "attach %I --ledgers 1 --overrides 2 --policy /etc/limiter/policy.yaml";
+        let line = "attach %I --ledgers 1 --overrides 2 --policy-if-new /etc/limiter/policy.yaml";
         assert!(text.lines().any(|found| found.ends_with(line)), "{text}");
     }
 
