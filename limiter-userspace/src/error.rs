@@ -110,9 +110,13 @@ pub enum Error {
         most: u32,
     },
     /// More overrides than the instance has room for.
-    #[error("the policy needs {needed} profiles, but the instance was made for {capacity}")]
+    #[error(
+        "the policy has {needed} different overrides or combinations of limits, but the instance was \
+         made for {capacity}"
+    )]
     Capacity {
-        /// Profiles or meters of the policy: distinct combinations of limits.
+        /// Profiles of the policy, which are distinct combinations of what holds for sources, or
+        /// meters, which are distinct settings of limits.
         needed: usize,
         /// Those of the instance.
         capacity: u32,
@@ -324,8 +328,9 @@ impl Error {
                 directory.display()
             ),
             Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
-                                        CAP_NET_ADMIN and CAP_PERFMON and write access to the \
-                                        BPF file system"
+                                        CAP_NET_ADMIN and CAP_PERFMON, for `get`, `test` and \
+                                        `policy explain` also CAP_SYS_ADMIN, and write access to \
+                                        the BPF file system"
                 .to_owned(),
             Self::Kernel { .. } => "boot a newer kernel; Debian 12 and later have it".to_owned(),
             Self::Mode { .. } => "use `--mode auto`, which takes the best that there is".to_owned(),

@@ -42,8 +42,8 @@ impl Allowance {
     /// The parameters that the datapath keeps it with, for packets that cost `dearest` at most.
     ///
     /// # Errors
-    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or
-    /// [`PolicyError::BurstTooLong`].
+    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`], [`PolicyError::BurstTooLong`] or
+    /// [`PolicyError::TooDear`].
     pub fn meter(self, dearest: u64) -> Result<Meter, PolicyError> {
         let made = match self {
             Self::TokenBucket { rate, burst } => rate.bucket(burst, dearest),
@@ -64,7 +64,7 @@ impl Allowance {
                 return leases.map(Meter::of_leases).map_err(|_| self.out_of_bounds());
             }
         };
-        made.map(Meter::bucket).map_err(|error| self.impossible(error))
+        made.map(Meter::bucket).map_err(|error| self.impossible(error, dearest))
     }
 
     fn windowed(
@@ -88,13 +88,22 @@ impl Allowance {
         }
     }
 
-    fn impossible(self, error: RateError) -> PolicyError {
+    fn impossible(self, error: RateError, dearest: u64) -> PolicyError {
         let Bucket { rate, burst } = self.bucket();
+        let too_dear = |cost| rate.bucket(1, cost) == Err(RateError::BurstTooLong);
         match error {
             RateError::Zero | RateError::TooFast | RateError::TooSlow => {
                 PolicyError::RateOutOfBounds { packets: rate.packets, period: rate.period }
             }
             RateError::NoBurst => PolicyError::NoBurst,
+            RateError::BurstTooLong if too_dear(dearest) => {
+                let (mut most, mut least) = (1, dearest);
+                while least.saturating_sub(most) > 1 {
+                    let middle = most + (least - most) / 2;
+                    if too_dear(middle) { least = middle } else { most = middle }
+                }
+                PolicyError::TooDear { rate, cost: dearest, most }
+            }
             RateError::BurstTooLong => {
                 let Gcra { interval, fraction, .. } = rate.bucket(1, 1).unwrap_or_default();
                 let most = (u128::from(Gcra::MAX_DEPTH) << fraction) / u128::from(interval.max(1));
@@ -277,6 +286,27 @@ mod tests {
         let sliding = Allowance::SlidingWindow { limit: 10, window: 20 };
         assert!(sliding.never_refuses_beside(sliding));
         assert!(!sliding.never_refuses_beside(fixed(1, 20)));
+    }
+
+    #[test]
+    fn a_packet_that_costs_too_much_is_told_from_a_burst_that_is_too_long() {
+        let slow = Rate { packets: 1, period: 24 * 3600 * SECOND };
+        for allowance in [
+            Allowance::TokenBucket { rate: slow, burst: 10 },
+            Allowance::LeakyBucket { rate: slow, depth: 10 },
+            Allowance::Gcra { rate: slow, tolerance: 0 },
+        ] {
+            assert!(allowance.meter(1).is_ok());
+            let error = allowance.meter(60_000).unwrap_err();
+            let PolicyError::TooDear { cost: 60_000, most, .. } = error else {
+                unreachable!("{error}");
+            };
+            assert!(allowance.meter(most).is_ok() && allowance.meter(most + 1).is_err());
+            let text = format!("{error}: {}", error.remedy().unwrap());
+            assert!(text.contains("costs 60000") && !text.contains("burst"), "{text}");
+        }
+        let long = Allowance::TokenBucket { rate: slow, burst: 10_000 };
+        assert!(matches!(long.meter(1), Err(PolicyError::BurstTooLong { burst: 10_000, .. })));
     }
 
     #[test]

@@ -63,6 +63,16 @@ pub enum PolicyError {
         /// The largest burst at this rate.
         largest: u64,
     },
+    /// A packet that costs more than a bucket of this rate can be charged.
+    #[error("a packet that costs {cost} is more than can be kept at {}", format_rate(*rate))]
+    TooDear {
+        /// The rate.
+        rate: Rate,
+        /// What the dearest packet costs.
+        cost: u64,
+        /// The most that one may cost at this rate.
+        most: u64,
+    },
     /// A length that no address has.
     #[error("sources of {family} cannot be counted per /{length}: addresses have {bits} bits")]
     KeyPrefixTooLong {
@@ -273,6 +283,7 @@ impl PolicyError {
             | Self::RateOutOfBounds { .. }
             | Self::NoBurst
             | Self::BurstTooLong { .. }
+            | Self::TooDear { .. }
             | Self::NoRoom { .. }
             | Self::KeyPrefixTooLong { .. } => PolicyErrorKind::Usage,
             Self::OverrideTooNarrow { .. }
@@ -315,6 +326,10 @@ impl PolicyError {
             Self::BurstTooLong { rate, largest, .. } => {
                 format!("the largest burst at {} is {largest} packets", format_rate(*rate))
             }
+            Self::TooDear { rate, most, .. } => format!(
+                "give a higher rate, or costs of at most {most}, which is the most at {}",
+                format_rate(*rate)
+            ),
             Self::KeyPrefixTooLong { bits, .. } => format!("give a length from 0 to {bits}"),
             Self::OverrideTooNarrow { prefix, length } => {
                 let wide = IpNet::new(prefix.addr(), *length).unwrap_or(*prefix).trunc();
