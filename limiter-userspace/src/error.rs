@@ -374,7 +374,7 @@ impl Error {
             Self::NoFile { .. } => {
                 "give the name of a file, or `-` for the standard output".to_owned()
             }
-            Self::UnitPath { .. } => "use a path of printable characters in UTF-8".to_owned(),
+            Self::UnitPath { .. } => "give the path of a file, of printable characters in UTF-8".to_owned(),
             Self::Shared { .. } => "attach without `--for`; try a policy for a time with `limiter \
                                     policy apply FILE --confirm TIME`"
                 .to_owned(),

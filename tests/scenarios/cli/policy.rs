@@ -235,7 +235,7 @@ fn a_policy_is_saved_to_a_file_or_printed_and_never_in_the_place_of_something_el
     bench.refused("policy save - --systemd", 2, &["no unit of systemd", "printed"]);
     let odd = place.folder.join("a\nExecStart=");
     let odd = odd.to_str().unwrap();
-    let outcome = bench.limiter.with(&["policy", "save", odd, "--systemd"]).outcome().unwrap();
+    let outcome = bench.limiter.with(["policy", "save", odd, "--systemd"]).outcome().unwrap();
     outcome.assert_exit_code(2).assert_says(&["control characters", "hint: "]);
 }
 
