@@ -74,8 +74,10 @@ fn is_blocked_for(program: &mut TestProgram, now: u64, seconds: u64) -> u64 {
 
 #[test]
 fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
+    let mut program = program(&Policy::default());
     for parts in [&[KeyPart::Source][..], &[within(24, 48)], &[KeyPart::Connection]] {
-        let mut program = program(&policy_of([strict("it", parts)]));
+        program.forget().unwrap();
+        program.apply(&policy_of([strict("it", parts)])).unwrap();
         assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
         let blocked = stay_over(&mut program, NOW + SECOND);
         // From everything, not only from what the limit is about; the frames of others are not its.
@@ -90,9 +92,9 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
         assert_eq!(reason_at(&mut program, end, &tcp), Reason::Conform);
         // What is dropped because of the penalty is nothing to the limit.
         assert_eq!((counted_before, tally(&program, "it")), ((1, 7), (1, 8)), "{parts:?}");
-        program.check_accounts().unwrap();
-        program.close().unwrap();
     }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
 }
 
 #[test]
@@ -197,7 +199,12 @@ fn who_is_allowed_is_never_blocked() {
 }
 
 /// Is over a limit of UDP and over one of SYNs in some seconds, and tells when what is blocked.
-fn in_turn(after: [u64; 2], over: impl Fn(u64) -> [bool; 2], seconds: u64) -> Vec<u64> {
+fn in_turn(
+    program: &mut TestProgram,
+    after: [u64; 2],
+    over: impl Fn(u64) -> [bool; 2],
+    seconds: u64,
+) -> Vec<u64> {
     let limits =
         [("udp", 17), ("tcp", 6)].into_iter().zip(after).map(|((name, protocol), after)| {
             let mut limit = strict(name, &[KeyPart::Source]);
@@ -205,22 +212,21 @@ fn in_turn(after: [u64; 2], over: impl Fn(u64) -> [bool; 2], seconds: u64) -> Ve
             limit.penalty = Some(Penalty { after: after * SECOND, ..PENALTY });
             limit
         });
-    let mut program = program(&policy_of(limits));
+    program.forget().unwrap();
+    program.apply(&policy_of(limits)).unwrap();
     let frames = [udp(A), syn(A)];
     for frame in &frames {
-        assert_eq!(reason_at(&mut program, NOW, frame), Reason::Conform);
+        assert_eq!(reason_at(program, NOW, frame), Reason::Conform);
     }
     let mut blocked = Vec::new();
     for second in 1..=seconds {
         let now = NOW + second * SECOND;
         for (frame, over) in frames.iter().zip(over(second)) {
-            if over && reason_at(&mut program, now, frame) == Reason::Penalty {
+            if over && reason_at(program, now, frame) == Reason::Penalty {
                 blocked.push(second);
             }
         }
     }
-    program.check_accounts().unwrap();
-    program.close().unwrap();
     blocked
 }
 
@@ -228,14 +234,20 @@ fn in_turn(after: [u64; 2], over: impl Fn(u64) -> [bool; 2], seconds: u64) -> Ve
 /// to one is not held against it by the other.
 #[test]
 fn who_is_over_two_limits_in_turn_is_blocked_by_one() {
+    let mut program = program(&Policy::default());
     // Over UDP from second 1 to 11, when it is blocked.
-    assert_eq!(in_turn([10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
-    assert_eq!(in_turn([10, 10], |second| [second % 2 == 1, second % 2 == 0], 14), [12, 13, 14]);
+    assert_eq!(in_turn(&mut program, [10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
+    assert_eq!(
+        in_turn(&mut program, [10, 10], |second| [second % 2 == 1, second % 2 == 0], 14),
+        [12, 13, 14]
+    );
     // The limit that blocks sooner does, whichever it is: the last packet before is counted still.
-    assert_eq!(in_turn([10, 4], |_| [true; 2], 6), [6, 6]);
-    assert_eq!(in_turn([4, 10], |_| [true; 2], 6), [5, 6, 6]);
+    assert_eq!(in_turn(&mut program, [10, 4], |_| [true; 2], 6), [6, 6]);
+    assert_eq!(in_turn(&mut program, [4, 10], |_| [true; 2], 6), [5, 6, 6]);
     // Nine seconds of one and nine of the other are no ten of either. What began first has ended when
     // it was not seen for 10 s; from the second after that on, it is the other's turn.
     let changes = |second| [second <= 9, second > 9];
-    assert_eq!(in_turn([10, 10], changes, 33), [31, 32, 33]);
+    assert_eq!(in_turn(&mut program, [10, 10], changes, 33), [31, 32, 33]);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
 }
