@@ -209,7 +209,7 @@ mod tests {
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
         assert_eq!(asked.first(&policy), policy);
-        assert_eq!(asked.over(policy.clone()).unwrap(), policy);
+        assert_eq!(asked.over(&policy).unwrap(), policy);
         assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
     }
 
