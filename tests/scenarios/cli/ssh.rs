@@ -180,6 +180,24 @@ fn every_change_keeps_the_peer() {
 }
 
 #[test]
+fn with_a_policy_for_a_new_instance_only_the_peer_is_kept_in_that_alone() {
+    let bench = Bench::new();
+    let session = Session::from(&bench, "203.0.113.9");
+    let document = Document::new("limits: [{name: some, key: source, rate: 10/s}]");
+    let kept = |interface: &str| {
+        let options = "--policy-if-new FILE --keep-ssh";
+        let attach = document.in_place(&format!("attach {interface} {SMALL} {options}"));
+        keeps(&session.done(&bench, &attach), "203.0.113.9")
+    };
+    assert!(kept("eth0"));
+    assert!(!kept("lo"), "it was allowed before");
+    bench.done("allow del 203.0.113.9 --no-keep-ssh");
+    bench.done("detach lo");
+    assert!(!kept("lo"));
+    assert_eq!(bench.json("allow list -j").as_array().map(Vec::len), Some(0));
+}
+
+#[test]
 fn whoever_is_at_a_terminal_is_kept_without_being_asked() {
     let bench = Bench::new();
     bench.done(&format!("attach eth0 {SMALL}"));

@@ -149,7 +149,10 @@ impl Asked<'_> {
     }
 
     /// The source of the session that was kept in a policy that was applied.
-    pub(super) fn kept(&self, policy: &Policy) -> Option<Kept> {
+    pub(super) fn kept(&self, policy: &Policy, fresh: bool) -> Option<Kept> {
+        if self.options.policy_if_new.is_some() && !fresh {
+            return None;
+        }
         let source = policy.source_of(self.session?.peer);
         let entry = |list: &[Listed]| {
             list.iter().find(|it| it.whom == Whom::Prefix(source)).and_then(|it| it.until)

@@ -67,6 +67,8 @@ struct All {
     changes: Vec<Change>,
     /// The policy in force now.
     policy: Policy,
+    /// Whether the instance is new.
+    fresh: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -113,10 +115,10 @@ impl Attach {
         let policy = asked.policy(&Policy::default())?;
         let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?;
         let result = self.attach_all(&mut instance, asked, interfaces);
-        let policy = instance.maps().policy();
+        let (policy, fresh) = (instance.maps().policy(), instance.is_fresh());
         instance.close()?;
         let (done, changes) = result?;
-        Ok(All { done, changes, policy: policy? })
+        Ok(All { done, changes, policy: policy?, fresh })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.
@@ -177,7 +179,7 @@ impl Attach {
     fn report(
         &self,
         interfaces: &[Interface],
-        All { done, changes, policy }: &All,
+        All { done, changes, policy, fresh }: &All,
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
@@ -205,7 +207,7 @@ impl Attach {
             writeln!(output, "The policy was changed, also for what was attached before:")?;
             changes::print(output, changes)?;
         }
-        if let Some(kept) = asked.kept(policy) {
+        if let Some(kept) = asked.kept(policy, *fresh) {
             writeln!(output, "{}", kept.said())?;
         }
         let lists = policy.deny.len() + policy.penalties.len();
