@@ -36,7 +36,8 @@ fn a_policy_is_applied_on_the_way_and_not_to_what_is_attached_already() {
 #[test]
 fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
     let bench = Bench::new();
-    let document = Document::new("limits: [{name: some, key: source, rate: 7/s}]");
+    let limit = "limits: [{name: some, match: {protocol: udp}, key: source, rate: 7/s}]";
+    let document = Document::new(limit);
     let outcome =
         bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy-if-new FILE")));
     assert!(!outcome.stdout.contains("changed"), "{outcome}");
