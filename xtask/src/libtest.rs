@@ -1,4 +1,4 @@
-//! The counts that Rust's test harness prints.
+//! What is read of the output of Rust's test harness.
 
 use std::ops::AddAssign;
 
@@ -34,6 +34,12 @@ impl Counts {
     pub(crate) fn tests(self) -> usize {
         self.passed + self.failed + self.ignored
     }
+}
+
+/// Whether a line that a test printed is to be said again in the end: what the kernel makes of the
+/// programs.
+pub(crate) fn is_note(line: &str) -> bool {
+    [" instructions verified, ", " bytes of stack: "].iter().any(|words| line.contains(words))
 }
 
 impl AddAssign for Counts {

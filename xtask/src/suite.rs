@@ -14,7 +14,7 @@ use clap::ValueEnum;
 
 use crate::{
     capability, child, launch,
-    libtest::Counts,
+    libtest::{self, Counts},
     lint,
     privilege::Privilege,
     setup::{self, Extent, Use},
@@ -143,7 +143,7 @@ fn run_unit(toolchain: &Toolchain) -> Result<Outcome> {
     for selection in [targets, vec![OsString::from("--doc")]] {
         let mut cargo = toolchain.cargo();
         cargo.args(["test", "--no-fail-fast"]).args(HOST_CRATES).args(selection);
-        counts += run_tests(&mut cargo)?;
+        counts += run_tests(&mut cargo, &mut Vec::new())?;
     }
     Ok(Outcome::new("unit", counts, start))
 }
@@ -235,16 +235,17 @@ impl<'a> Integration<'a> {
         let mut cargo = self.cargo();
         // Whole names: a plain filter also matches in the middle of a name.
         let mut names = tests.iter().filter(|test| is_in(test, module)).peekable();
+        let mut notes = Vec::new();
         let counts = if names.peek().is_none() {
             Counts::default()
         } else {
-            cargo.args(["--", "--exact"]).args(names);
+            cargo.args(["--", "--exact", "--show-output"]).args(names);
             if serial {
                 cargo.arg("--test-threads=1");
             }
-            run_tests(&mut cargo)?
+            run_tests(&mut cargo, &mut notes)?
         };
-        Ok(Outcome::new(module, counts, start))
+        Ok(Outcome { notes, ..Outcome::new(module, counts, start) })
     }
 }
 
@@ -257,8 +258,9 @@ pub(crate) fn is_in(test: &str, module: &str) -> bool {
     test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Runs tests by cargo, with their output passed through, and counts them.
-fn run_tests(cargo: &mut Command) -> Result<Counts> {
+/// Runs tests by cargo, with their output passed through, counts them, and keeps what is to be said
+/// in the end.
+fn run_tests(cargo: &mut Command, notes: &mut Vec<String>) -> Result<Counts> {
     let shown = child::show(cargo);
     let mut child = cargo
         .stdin(Stdio::null())
@@ -273,6 +275,8 @@ fn run_tests(cargo: &mut Command) -> Result<Counts> {
             println!("{line}");
             if let Some(more) = Counts::parse(&line) {
                 counts += more;
+            } else if libtest::is_note(&line) {
+                notes.push(line.into_owned());
             }
         }
     }

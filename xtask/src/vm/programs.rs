@@ -5,7 +5,13 @@ use std::{path::PathBuf, process::Command};
 use anyhow::{Context as _, Result, bail};
 
 use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
-use crate::{child, libtest::Counts, suite, toolchain::Toolchain, workspace::HOST_CRATES};
+use crate::{
+    child,
+    libtest::{self, Counts},
+    suite,
+    toolchain::Toolchain,
+    workspace::HOST_CRATES,
+};
 
 /// The module of the tests.
 const MODULE: &str = "prog";
@@ -90,7 +96,7 @@ impl Programs {
         let end = boot(kernel, initramfs, |line| {
             if let Some(more) = Counts::parse(line) {
                 counts += more;
-            } else if line.contains(" instructions verified, ") {
+            } else if libtest::is_note(line) {
                 loads.push(line.to_owned());
             }
         })?;

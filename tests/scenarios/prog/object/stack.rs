@@ -10,6 +10,7 @@ use std::{
 };
 
 use aya_obj::{Function, Object, generated::bpf_insn};
+use rustc_demangle::demangle;
 
 /// Bytes that the kernel gives a program.
 pub(super) const MOST: usize = 512;
@@ -52,7 +53,12 @@ impl Stack {
 impl fmt::Display for Stack {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes of stack:", self.bytes())?;
-        self.0.iter().try_for_each(|(name, bytes)| write!(out, " {name} {bytes}"))
+        let mut between = " ";
+        for (name, bytes) in &self.0 {
+            write!(out, "{between}{:#} {bytes}", demangle(name))?;
+            between = ", ";
+        }
+        Ok(())
     }
 }
 
