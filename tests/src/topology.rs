@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    fs,
     io::{self, Write as _},
     mem::zeroed,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -37,6 +38,7 @@ impl Host {
     /// What the system says; it takes CAP_SYS_ADMIN and CAP_NET_ADMIN.
     pub fn new(sandbox: &Sandbox, name: &'static str) -> Result<Self> {
         let host = Self { name, namespace: Namespace::new()?, sandbox: sandbox.clone() };
+        sandbox.inside(&host.namespace, be_silent)??;
         host.ip("link set dev lo up\n")?;
         Ok(host)
     }
@@ -190,6 +192,18 @@ impl Port {
         }
         Ok(())
     }
+}
+
+/// Lets the kernel send nothing by itself on the interfaces that this namespace will have: it asks for
+/// no routers, and says at once, not seconds later, which groups of IPv6 it listens to.
+fn be_silent() -> Result<()> {
+    for (setting, value) in
+        [("accept_ra", 0), ("router_solicitations", 0), ("mldv2_unsolicited_report_interval", 1)]
+    {
+        let path = format!("/proc/sys/net/ipv6/conf/default/{setting}");
+        fs::write(&path, value.to_string()).with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
 }
 
 /// Lays wire number `number` between two hosts, each with the name of its interface, and gives its
