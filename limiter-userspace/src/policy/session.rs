@@ -66,7 +66,9 @@ impl Policy {
             || self.covering(List::Penalty, source, now).is_some()
             || self.limits.iter().any(|limit| {
                 limit.mode == Mode::Enforce
-                    && self.is_about(&limit.matching, session)
+                    // One with a penalty blocks its source for all that it sends.
+                    && (limit.penalty.is_some() || self.is_about(&limit.matching, session))
+                    && self.is_from(&limit.matching, session.peer)
                     && self.admits_part(limit, session.peer)
             })
     }
@@ -80,7 +82,13 @@ impl Policy {
         }
     }
 
-    /// Whether some packet of a connection could match. What packets of the same connection differ
+    /// Whether a limit is about a source.
+    fn is_from(&self, matching: &Match, peer: IpAddr) -> bool {
+        let any = |whoms: &[Whom]| whoms.iter().any(|whom| self.has(whom, peer));
+        (matching.sources.is_empty() || any(&matching.sources)) && !any(&matching.except_sources)
+    }
+
+    /// Whether some packet of a connection could match, whatever its source. What packets of the same connection differ
     /// in, or comes from elsewhere, is not asked.
     fn is_about(&self, matching: &Match, session: &Session) -> bool {
         let any = |whoms: &[Whom], address| whoms.iter().any(|whom| self.has(whom, address));
@@ -91,8 +99,6 @@ impl Policy {
             && session.port.is_none_or(|port| {
                 ports.is_empty() || ports.iter().any(|range| range.contains(&port))
             })
-            && (matching.sources.is_empty() || any(&matching.sources, session.peer))
-            && !any(&matching.except_sources, session.peer)
             && to.is_none_or(|to| {
                 (matching.destinations.is_empty() || any(&matching.destinations, to))
                     && !any(&matching.except_destinations, to)

@@ -97,6 +97,22 @@ fn limits_drop_what_they_are_about() {
 }
 
 #[test]
+fn a_penalty_drops_what_its_limit_is_not_about() {
+    for (text, drops) in [
+        ("", true),
+        (", action: monitor", false),
+        (", match: {protocol: tcp, ports: [80]}", true),
+        (", match: {protocol: udp, destination: 192.0.2.2}", true),
+        (", match: {protocol: udp, source: 198.51.100.0/24}", false),
+        (", match: {protocol: udp, except: [office]}", false),
+        (", overrides: [{src: 203.0.113.9, unlimited: true}]", false),
+    ] {
+        let text = format!("key: source, rate: 1/s, penalty: {{after: 1s, block: 1h}}{text}");
+        assert_eq!(limit(&text).could_drop(&ssh(), NOW, END), drops, "{text}");
+    }
+}
+
+#[test]
 fn overrides_and_tenants_decide_for_whom_a_limit_is() {
     for (text, drops) in [
         ("key: source, overrides: [{src: 203.0.113.0/24, rate: 1/s}]", true),
