@@ -163,6 +163,14 @@ fn files_of_sets_are_bounded_together() {
     // One prefix, the number of times that they may be in a policy.
     let (parsed, times) = read(&sets(|_| 0), b"192.0.2.1\n");
     assert_eq!((parsed.unwrap().sets["s19"].len(), times), (1, 1));
+    // A file that fits once, by name after name.
+    let largest: String =
+        (0..PREFIXES as u32).map(|at| format!("{}\n", Ipv4Addr::from(at << 8))).collect();
+    let names: String = (0..1 << 17).map(|at| format!(" s{at}: {{file: f}}\n")).collect();
+    let begun = Instant::now();
+    let (parsed, times) = read(&format!("version: 1\nsets:\n{names}"), largest.as_bytes());
+    assert!(parsed.unwrap_err().contains("131071 errors") && times == 1);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
 }
 
 /// What can be applied can be saved: written with all its bursts, it may be longer than it was.

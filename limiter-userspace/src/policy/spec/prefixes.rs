@@ -80,15 +80,18 @@ impl<'f> Sets<'f> {
         let mut file = None;
         if let Some(node) = fields.get("file") {
             file = self.file(node, findings);
-            let origin = |line, at| Origin::File(line, at);
-            let prefixes = file.iter().flat_map(|file| &file.prefixes);
-            entries.extend(
-                prefixes.map(|&(prefix, line, at)| Entry { prefix, origin: origin(line, at) }),
-            );
-            if entries.len() > self.left {
+            // Before they are copied: any number of sets may name a large one.
+            let prefixes = file.as_ref().map_or(&[][..], |file| &file.prefixes);
+            if entries.len() + prefixes.len() > self.left {
                 self.too_many(node.at, findings);
                 return Vec::new();
             }
+            let origin = |line, at| Origin::File(line, at);
+            entries.extend(
+                prefixes
+                    .iter()
+                    .map(|&(prefix, line, at)| Entry { prefix, origin: origin(line, at) }),
+            );
         }
         if fields.get("cidrs").is_none() && fields.get("file").is_none() {
             let remedy = "write `cidrs: [203.0.113.0/24]` or `file: PATH`";
