@@ -171,7 +171,7 @@ pub struct Settings {
 pub mod flag {
     /// There are prefixes of sources with profiles of their own.
     pub const PREFIXES: u32 = 1;
-    /// Some source may be refused something.
+    /// Some source may be refused something, whether or not that is dropped.
     pub const LIMITS: u32 = 2;
     /// Nothing is dropped; what would be is counted.
     pub const MONITOR: u32 = 4;

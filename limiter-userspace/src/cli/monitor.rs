@@ -3,9 +3,12 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{change, keep_ssh::KeepSsh, maps};
+use super::{change, keep_ssh::KeepSsh, maps, no_instance};
 use crate::{
-    datapath::bpffs::Pins, error::Result, output::stream::Output, policy::model::GlobalMode,
+    datapath::{bpffs::Pins, instance::Instance},
+    error::Result,
+    output::stream::Output,
+    policy::model::GlobalMode,
 };
 
 #[derive(Debug, Args)]
@@ -26,16 +29,21 @@ enum Switch {
 
 impl Monitor {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let changed = self.switch.map(|switch| {
-            change(pins, self.keep.session()?, |policy| {
-                policy.mode = switch.mode();
-                Ok(())
-            })
-        });
-        let changed = changed.transpose()?;
-        let mode = match &changed {
-            None => maps(pins)?.policy()?.mode,
-            Some(changed) => changed.policy.mode,
+        let (mode, changed) = match self.switch {
+            None => (maps(pins)?.policy()?.mode, None),
+            Some(Switch::On) => {
+                // Whatever else waits: this is for when too much is dropped.
+                let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+                instance.maps_mut().monitor()?;
+                (instance.maps().policy()?.mode, None)
+            }
+            Some(Switch::Off) => {
+                let changed = change(pins, self.keep.session()?, |policy| {
+                    policy.mode = GlobalMode::Enforce;
+                    Ok(())
+                })?;
+                (changed.policy.mode, Some(changed))
+            }
         };
         let (name, said) = match mode {
             GlobalMode::Monitor => {
@@ -51,14 +59,5 @@ impl Monitor {
             writeln!(output, "{said}")?;
         }
         changed.map_or(Ok(()), |changed| changed.tell(output))
-    }
-}
-
-impl Switch {
-    const fn mode(self) -> GlobalMode {
-        match self {
-            Self::On => GlobalMode::Monitor,
-            Self::Off => GlobalMode::Enforce,
-        }
     }
 }

@@ -126,7 +126,7 @@ fn compile_held(
     });
     for (flag, on) in [
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
-        (flag::LIMITS, enforced && refuses),
+        (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),
         (flag::PENALTIES, penalised & settings.enforced != 0),
     ] {
