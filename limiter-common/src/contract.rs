@@ -235,8 +235,8 @@ pub struct Source {
     pub blocked: u64,
     /// See [`Offence::blocks`](crate::penalty::Offence::blocks).
     pub blocks: u64,
-    /// See [`Offence::over`](crate::penalty::Offence::over).
-    pub over: u64,
+    /// See [`Offence::rest`](crate::penalty::Offence::rest).
+    pub rest: u64,
 }
 
 impl Source {
@@ -252,7 +252,7 @@ impl Source {
         last: 0,
         blocked: 0,
         blocks: 0,
-        over: 0,
+        rest: 0,
     };
 }
 

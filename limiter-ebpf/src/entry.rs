@@ -82,18 +82,18 @@ impl SourceEntry {
     pub(crate) fn penalise(&self, limit: &Limit, now: u64) {
         let source = self.source;
         // SAFETY: as in `cell`; a policy has no part in them.
-        let [began, last, blocked, blocks, over] = unsafe {
+        let [began, last, rest, blocked, blocks] = unsafe {
             [
                 &raw mut (*source).began,
                 &raw mut (*source).last,
+                &raw mut (*source).rest,
                 &raw mut (*source).blocked,
                 &raw mut (*source).blocks,
-                &raw mut (*source).over,
             ]
             .map(|word| Plain::new(word))
         };
-        let offence = Offence { began, last, blocked, blocks, over };
-        limit.penalty.exceed(limit.stamp, &offence, now);
+        let offence = Offence { began, last, rest, blocked, blocks };
+        limit.penalty.exceed(&offence, now);
     }
 }
 

@@ -230,12 +230,11 @@ fn in_turn(
     blocked
 }
 
-/// Who is over one limit and over another in turn is not forgiven because of that, and what was done
-/// to one is not held against it by the other.
+/// Who is over one limit and over another in turn is not forgiven because of that.
 #[test]
 fn who_is_over_two_limits_in_turn_is_blocked_by_one() {
     let mut program = program(&Policy::default());
-    // Over UDP from second 1 to 11, when it is blocked.
+    // From second 1 to 11, when it is blocked.
     assert_eq!(in_turn(&mut program, [10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
     assert_eq!(
         in_turn(&mut program, [10, 10], |second| [second % 2 == 1, second % 2 == 0], 14),
@@ -244,10 +243,14 @@ fn who_is_over_two_limits_in_turn_is_blocked_by_one() {
     // The limit that blocks sooner does, whichever it is: the last packet before is counted still.
     assert_eq!(in_turn(&mut program, [10, 4], |_| [true; 2], 6), [6, 6]);
     assert_eq!(in_turn(&mut program, [4, 10], |_| [true; 2], 6), [5, 6, 6]);
-    // Nine seconds of one and nine of the other are no ten of either. What began first has ended when
-    // it was not seen for 10 s; from the second after that on, it is the other's turn.
+    // The time that it was over one counts for the other.
     let changes = |second| [second <= 9, second > 9];
-    assert_eq!(in_turn(&mut program, [10, 10], changes, 33), [31, 32, 33]);
+    assert_eq!(in_turn(&mut program, [10, 10], changes, 13), [12, 13]);
+    // Nor does it help to be over a limit that blocks sooner, or to rest by the measure of that one.
+    let now_and_then = |second| [true, second % 9 == 0];
+    assert_eq!(in_turn(&mut program, [10, 1], now_and_then, 11), [10, 11]);
+    let apart = |second| [second % 6 == 0, second % 6 == 5];
+    assert_eq!(in_turn(&mut program, [10, 20], apart, 24), [23, 24]);
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
