@@ -59,9 +59,10 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
 
 /// Decides about the packet of the subject, under one policy, and gives the place of the reason.
 ///
-/// One that stays undecided ([`Reason::Contended`]) is charged and counted nowhere: its source has
-/// no entry yet that is bound to the policy, or other CPUs came first at its state. As this is
-/// verified by itself, it can be called as often as it takes.
+/// One that stays undecided ([`Reason::Contended`]) is counted nowhere: its source has no entry yet
+/// that is bound to the policy, or other CPUs came first at its state. What it was charged is taken
+/// back, but from state that a swap carries over at that very moment: at most one packet per CPU and
+/// swap is charged there twice. As this is verified by itself, it can be called as often as it takes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn decide_subject() -> u32 {

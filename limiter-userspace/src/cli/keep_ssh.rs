@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal as _};
 use clap::Args;
 use ipnet::IpNet;
 
+use self::connection::Absent;
 use crate::{
     error::{Error, Result},
     output::top,
@@ -39,8 +40,14 @@ impl KeepSsh {
             return Ok(None);
         }
         match connection::find() {
-            Err(cause) if self.keep_ssh => Err(Error::NoSession { cause }),
-            session => Ok(session.ok()),
+            Ok(session) => Ok(Some(session)),
+            Err(cause) if self.keep_ssh => Err(Error::NoSession { cause: cause.to_string() }),
+            Err(Absent::Unsaid) => Ok(None),
+            Err(cause @ Absent::Unfit(_)) => {
+                // Such as in a terminal that outlived the connection that it was opened over.
+                eprintln!("warning: no SSH session is kept: {cause}");
+                Ok(None)
+            }
         }
     }
 }

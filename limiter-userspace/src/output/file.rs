@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process,
 };
@@ -24,9 +24,12 @@ const LINKS: usize = 40;
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |error| Error::system(format!("write {}", path.display()), error);
     // By the name that was given: what `/dev/stdout` leads to has no name of its own.
-    let there = fs::metadata(path).ok();
-    if there.is_some_and(|there| !there.is_file() && !there.is_dir()) {
-        return Err(Error::NoFile { path: path.to_path_buf() });
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() && !there.is_dir() => {
+            return Err(Error::NoFile { path: path.to_path_buf() });
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
     }
     let path = target(path).map_err(failed)?;
     let folder = match path.parent() {
@@ -50,16 +53,26 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
-/// The file that a name leads to, which need not be there.
+/// The file that a name leads to, which need not be there. A link counts if it is this user's or of
+/// the owner of its folder: in one that all may write to, anybody could lead to any file.
 fn target(path: &Path) -> io::Result<PathBuf> {
-    match fs::canonicalize(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        found => return found,
-    }
     let mut path = path.to_path_buf();
     for _ in 0..LINKS {
-        let Ok(to) = fs::read_link(&path) else { return Ok(path) };
+        let link = match fs::symlink_metadata(&path) {
+            Ok(there) if there.is_symlink() => there,
+            _ => return Ok(path),
+        };
+        let to = fs::read_link(&path)?;
         path.pop();
+        let folder = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+        // SAFETY: it has no precondition.
+        let user = unsafe { libc::geteuid() };
+        if ![user, fs::metadata(folder)?.uid()].contains(&link.uid()) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it is a link that somebody else made",
+            ));
+        }
         path.push(to);
     }
     Err(io::Error::from_raw_os_error(libc::ELOOP))

@@ -49,10 +49,30 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
     assert_eq!(outcome[0]["policy_changes"], Value::Array(Vec::new()));
     assert_eq!(bench.json("policy show -j"), running);
     bench.done("detach lo");
+    // It is not needed, so it may be anything.
+    for file in ["/nowhere/policy.yaml", "/proc/self/mem"] {
+        let outcome = bench.done(&format!("attach lo --policy-if-new {file}"));
+        assert!(outcome.stderr.contains(file), "{outcome}");
+        assert_eq!(bench.json("policy show -j"), running);
+        bench.done("detach lo");
+    }
     // What is asked for beside it is told as well.
     let outcome = bench.json("attach lo --pps 5kpps -j");
     let changes = outcome[0]["policy_changes"].as_array().unwrap();
     assert_eq!((changes.len(), &changes[0]["path"]), (1, &"limits.source".into()), "{outcome}");
+}
+
+#[test]
+fn an_interface_is_attached_while_a_policy_waits_to_be_confirmed() {
+    let bench = Bench::attached();
+    let document = Document::new("limits: [{name: some, key: source/24, rate: 7/s}]");
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    bench.done(&document.in_place("attach lo --policy-if-new FILE"));
+    bench.done("detach lo");
+    bench.refused("attach lo --pps 5kpps", 6, &["limiter policy confirm"]);
+    bench.done("attach lo");
+    assert_eq!(bench.json("status -j")["interfaces"].as_array().unwrap().len(), 2);
+    bench.done("policy confirm");
 }
 
 #[test]

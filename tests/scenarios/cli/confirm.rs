@@ -68,7 +68,7 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
         &document.in_place("policy apply FILE"),
         &saved.in_place("policy apply FILE"),
         &saved.in_place("policy save FILE"),
-        "attach lo",
+        "attach lo --pps 1kpps",
     ] {
         bench.refused(command, 6, &["limiter policy confirm", "limiter policy revert", "s more"]);
     }

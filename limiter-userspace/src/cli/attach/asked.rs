@@ -71,9 +71,15 @@ impl PolicyOptions {
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let mut document = None;
         if let Some(path) = file {
-            let (policy, warnings) = policy::read_with_warnings(path)?;
-            policy::tell(&warnings);
-            document = Some(policy);
+            match policy::read_with_warnings(path) {
+                Ok((policy, warnings)) => {
+                    policy::tell(&warnings);
+                    document = Some(policy);
+                }
+                // It may not be needed.
+                Err(_) if self.policy_if_new.is_some() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(Asked {
             options: self,
@@ -108,17 +114,18 @@ impl PolicyOptions {
 impl Asked<'_> {
     /// The policy that is to be in force in an instance that runs with this one.
     pub(super) fn over(&self, running: &Policy) -> Result<Policy> {
-        if self.options.policy_if_new.is_some() {
-            Ok(running.clone())
-        } else {
-            self.policy(running)
-        }
+        if self.is_for_new() { Ok(running.clone()) } else { self.policy(running) }
     }
 
     /// The policy that is to be in force, where this one is.
     pub(super) fn policy(&self, running: &Policy) -> Result<Policy> {
         let options = self.options;
-        let mut policy = self.document.clone().unwrap_or_else(|| running.clone());
+        let mut policy = match (&self.document, &options.policy_if_new) {
+            (Some(document), _) => document.clone(),
+            (None, None) => running.clone(),
+            // It could not be read, and it is told why.
+            (None, Some(path)) => policy::read_with_warnings(path)?.0,
+        };
         let mut prefix = policy.key_prefix;
         prefix.ipv4 = options.ipv4_prefix.unwrap_or(prefix.ipv4);
         prefix.ipv6 = options.ipv6_prefix.unwrap_or(prefix.ipv6);
@@ -148,11 +155,20 @@ impl Asked<'_> {
         }
     }
 
+    /// Whether nothing has to be applied for further interfaces of an instance that runs with this
+    /// policy.
+    pub(super) fn leaves(&self, running: &Policy) -> bool {
+        let asks = self.options.ask() || self.session.is_some();
+        (!asks || self.is_for_new()) && !names_interfaces(running)
+    }
+
+    /// Whether what is asked for is for a new instance only.
+    pub(super) const fn is_for_new(&self) -> bool {
+        self.options.policy_if_new.is_some()
+    }
+
     /// The source of the session that was kept in a policy that was applied.
-    pub(super) fn kept(&self, policy: &Policy, fresh: bool) -> Option<Kept> {
-        if self.options.policy_if_new.is_some() && !fresh {
-            return None;
-        }
+    pub(super) fn kept(&self, policy: &Policy) -> Option<Kept> {
         let source = policy.source_of(self.session?.peer);
         let entry = |list: &[Listed]| {
             list.iter().find(|it| it.whom == Whom::Prefix(source)).and_then(|it| it.until)

@@ -81,7 +81,9 @@ enum ModeName {
 impl Attach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let asked = self.policy.read()?;
-        asked.policy(&Policy::default())?;
+        if !asked.is_for_new() {
+            asked.policy(&Policy::default())?;
+        }
         let mut interfaces: Vec<Interface> = Vec::new();
         for name in &self.interfaces {
             let interface = Interface::find(name)?;
@@ -112,8 +114,18 @@ impl Attach {
     }
 
     fn attach_to(&self, pins: &Pins, asked: &Asked<'_>, interfaces: &[Interface]) -> Result<All> {
-        let policy = asked.policy(&Policy::default())?;
-        let mut instance = Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?;
+        let mut instance = match asked.policy(&Policy::default()) {
+            Ok(policy) => Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?,
+            // One that runs does not need it.
+            Err(error) if asked.is_for_new() => match Instance::open(pins)? {
+                Some(instance) => {
+                    eprintln!("warning: {error}: what runs keeps its policy");
+                    instance
+                }
+                None => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
         let result = self.attach_all(&mut instance, asked, interfaces);
         let (policy, fresh) = (instance.maps().policy(), instance.is_fresh());
         instance.close()?;
@@ -207,7 +219,8 @@ impl Attach {
             writeln!(output, "The policy was changed, also for what was attached before:")?;
             changes::print(output, changes)?;
         }
-        if let Some(kept) = asked.kept(policy, *fresh) {
+        let kept = *fresh || changes.iter().any(|change| change.path.starts_with("allow"));
+        if let Some(kept) = asked.kept(policy).filter(|_| kept) {
             writeln!(output, "{}", kept.said())?;
         }
         let lists = policy.deny.len() + policy.penalties.len();
@@ -261,6 +274,9 @@ impl Attach {
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Gives
 /// what that changes for those that were attached before.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Vec<Change>> {
+    if !instance.is_fresh() && asked.leaves(&instance.maps().policy()?) {
+        return Ok(Vec::new());
+    }
     let running = instance.maps().settled()?;
     if instance.is_fresh() {
         let policy = asked.policy(&running)?;

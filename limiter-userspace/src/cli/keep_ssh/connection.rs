@@ -1,7 +1,7 @@
 //! Finding the SSH session that a command is given over.
 
 use std::{
-    env, fs,
+    env, fmt, fs,
     net::IpAddr,
     os::unix::{ffi::OsStrExt as _, process::parent_id},
 };
@@ -11,18 +11,40 @@ use crate::policy::{Session, units::quoted};
 /// What sshd puts into the environment of a session.
 const VARIABLE: &str = "SSH_CONNECTION";
 
+/// Why no session was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Absent {
+    /// Nothing says that there is one.
+    Unsaid,
+    /// What is said of it does not hold.
+    Unfit(String),
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsaid => write!(out, "{VARIABLE} is not set"),
+            Self::Unfit(cause) => out.write_str(cause),
+        }
+    }
+}
+
 /// The session by what sshd says of it: in the environment of this process, or of one that it comes
 /// from, since `sudo` and `su` do not pass it on. What is said counts only if there is such a
 /// connection: in a `tmux` of yesterday it is yesterday's. Gives why there is none otherwise.
-pub(super) fn find() -> Result<Session, String> {
-    let mut cause = format!("{VARIABLE} is not set");
+pub(super) fn find() -> Result<Session, Absent> {
+    let mut cause = Absent::Unsaid;
     for said in environments().filter(|said| !said.trim().is_empty()) {
         match Session::parse(&said) {
             Some(session) if is_open(&session) => return Ok(session),
             Some(Session { peer, .. }) => {
-                cause = format!("{VARIABLE} says {peer}, and no connection from there is open");
+                let said = format!("{VARIABLE} says {peer}, and no connection from there is open");
+                cause = Absent::Unfit(said);
             }
-            None => cause = format!("{VARIABLE} is {}, which is no connection", quoted(&said)),
+            None => {
+                let said = format!("{VARIABLE} is {}, which is no connection", quoted(&said));
+                cause = Absent::Unfit(said);
+            }
         }
     }
     Err(cause)
