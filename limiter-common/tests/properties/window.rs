@@ -192,7 +192,7 @@ fn a_window_decides_as_its_definition_says() {
         let mut random = Random::new(SEED, number);
         let window = any_window(&mut random);
         for sliding in [false, true] {
-            run(&mut random, window, sliding, 700);
+            run(&mut random, window, sliding, 1_050);
         }
     }
 }

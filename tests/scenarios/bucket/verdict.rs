@@ -59,10 +59,10 @@ fn run(
     }
 }
 
-/// 2.7 million packets.
+/// 3.3 million packets, more than a million of each kind.
 #[test]
 fn every_verdict_is_the_exact_one() {
-    const RUNS: u64 = 1_800;
+    const RUNS: u64 = 2_200;
     let seed = seed();
     let mut reached = Kind::ALL.map(|_| Reached::default());
     for number in 0..RUNS {
