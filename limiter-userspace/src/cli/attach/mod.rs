@@ -119,7 +119,7 @@ impl Attach {
             // One that runs does not need it.
             Err(error) if asked.is_for_new() => match Instance::open(pins)? {
                 Some(instance) => {
-                    eprintln!("warning: {error}: what runs keeps its policy");
+                    eprintln!("{error}\nwarning: it is not needed: what runs keeps its policy");
                     instance
                 }
                 None => return Err(error),
