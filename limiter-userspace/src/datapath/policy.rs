@@ -5,6 +5,8 @@
 //! changed nothing. The policy before stays where it is until the next one is written, and can be
 //! back by nothing but the clock: see [`Revert`].
 
+mod document;
+
 use std::{
     os::fd::AsFd as _,
     sync::Arc,
@@ -12,11 +14,11 @@ use std::{
 };
 
 use limiter_common::{
-    contract::{CHUNK, Head, Interface, LAYOUT_VERSION, LimitTally, Revert, flag, half, map},
+    contract::{Head, Interface, LAYOUT_VERSION, LimitTally, Revert, flag, half, map},
     limit::Limit as Row,
 };
-use serde::{Deserialize, Serialize};
 
+pub use self::document::InForce;
 use super::{
     interface,
     maps::{Maps, object},
@@ -24,24 +26,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    policy::{
-        Context, Held, Policy, PolicyError, Tables, compile, model::GlobalMode, units::printable,
-    },
+    policy::{Context, Held, Policy, Tables, compile, model::GlobalMode},
 };
-
-/// The version of what is stored, and the only one that is read.
-const VERSION: u32 = 3;
-
-/// A policy, and what it holds of the datapath.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InForce {
-    version: u32,
-    /// The policy.
-    pub policy: Policy,
-    /// Where the state of its limits is.
-    pub held: Held,
-}
 
 impl Maps {
     /// The policy in force.
@@ -158,7 +144,7 @@ impl Maps {
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(policy, &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let document = InForce { version: VERSION, policy: policy.clone(), held }.write()?;
+        let document = InForce::new(policy.clone(), held).write()?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;
@@ -310,36 +296,6 @@ impl Maps {
             .map_err(|error| Error::system("reset a tally", error))?;
         self.tallies.set(tally, zero, 0).map_err(failed)
     }
-
-    fn document(&self, half: u32) -> Result<Vec<u8>> {
-        let mut document = Vec::new();
-        for number in 0.. {
-            match self.document.get(&[half, number], 0) {
-                Ok(chunk) => document.extend_from_slice(&chunk),
-                Err(aya::maps::MapError::KeyNotFound) => break,
-                Err(error) => return Err(object("read the policy document", &error)),
-            }
-        }
-        // The last chunk is filled up with zeros, which a document does not have.
-        let end = document.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        document.truncate(end);
-        Ok(document)
-    }
-
-    fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
-        let failed = |error| object("write the policy document", &error);
-        let mut number = 0;
-        for part in document.chunks(CHUNK) {
-            let mut chunk = [0; CHUNK];
-            chunk[..part.len()].copy_from_slice(part);
-            self.document.insert([half, number], chunk, 0).map_err(failed)?;
-            number += 1;
-        }
-        while let Ok(()) = self.document.remove(&[half, number]) {
-            number += 1;
-        }
-        Ok(())
-    }
 }
 
 /// The epoch that packets go by at a time.
@@ -361,42 +317,3 @@ fn mode(head: &Head, epoch: u32) -> GlobalMode {
 fn epoch_word(epoch: u32) -> u64 {
     u64::from(LAYOUT_VERSION) << 32 | u64::from(epoch)
 }
-
-/// What is stored, beside what it was made of.
-struct Written {
-    bytes: Vec<u8>,
-    held: Held,
-}
-
-impl InForce {
-    fn write(self) -> Result<Written> {
-        let bytes = serde_json::to_vec(&self).map_err(|error| unreadable(&error))?;
-        Ok(Written { bytes, held: self.held })
-    }
-
-    fn read(document: &[u8]) -> Result<Self> {
-        /// What every version has.
-        #[derive(Deserialize)]
-        struct Header {
-            version: u32,
-        }
-        // First, so that another version is called that, and not a list of unknown fields.
-        let Header { version } =
-            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
-        if version != VERSION {
-            let cause =
-                format!("it is of version {version}, and this limiter reads version {VERSION}");
-            return Err(PolicyError::Document { cause }.into());
-        }
-        serde_json::from_slice(document).map_err(|error| unreadable(&error).into())
-    }
-}
-
-fn unreadable(error: &serde_json::Error) -> PolicyError {
-    // Its text may repeat any part of the document.
-    const LONGEST: usize = 200;
-    PolicyError::Document { cause: printable(&error.to_string(), LONGEST) }
-}
-
-#[cfg(test)]
-mod tests;

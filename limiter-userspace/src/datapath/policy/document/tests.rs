@@ -1,13 +1,17 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{
-    Bucket, Builtin, KeyPrefix, PolicyErrorKind, tables::tests::policy, units::parse_rate,
+use crate::{
+    error::Error,
+    policy::{
+        Bucket, Builtin, Context, KeyPrefix, PolicyErrorKind, compile, tables::tests::policy,
+        units::parse_rate,
+    },
 };
 
 fn stored(policy: Policy) -> InForce {
     let (_, held) = compile(&policy, &Held::default(), &Context::default()).unwrap();
-    InForce { version: VERSION, policy, held }
+    InForce::new(policy, held)
 }
 
 fn document(in_force: &InForce) -> String {

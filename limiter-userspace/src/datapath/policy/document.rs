@@ -1,0 +1,102 @@
+//! The policy as it is stored in the kernel, beside what it holds of the datapath.
+
+use limiter_common::contract::CHUNK;
+use serde::{Deserialize, Serialize};
+
+use super::super::maps::{Maps, object};
+use crate::{
+    error::Result,
+    policy::{Held, Policy, PolicyError, units::printable},
+};
+
+/// The version of what is stored, and the only one that is read.
+const VERSION: u32 = 3;
+
+/// A policy, and what it holds of the datapath.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InForce {
+    version: u32,
+    /// The policy.
+    pub policy: Policy,
+    /// Where the state of its limits is.
+    pub held: Held,
+}
+
+impl Maps {
+    /// The document of a half; empty if there is none.
+    pub(super) fn document(&self, half: u32) -> Result<Vec<u8>> {
+        let mut document = Vec::new();
+        for number in 0.. {
+            match self.document.get(&[half, number], 0) {
+                Ok(chunk) => document.extend_from_slice(&chunk),
+                Err(aya::maps::MapError::KeyNotFound) => break,
+                Err(error) => return Err(object("read the policy document", &error)),
+            }
+        }
+        // The last chunk is filled up with zeros, which a document does not have.
+        let end = document.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        document.truncate(end);
+        Ok(document)
+    }
+
+    /// Stores a document for a half.
+    pub(super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
+        let failed = |error| object("write the policy document", &error);
+        let mut number = 0;
+        for part in document.chunks(CHUNK) {
+            let mut chunk = [0; CHUNK];
+            chunk[..part.len()].copy_from_slice(part);
+            self.document.insert([half, number], chunk, 0).map_err(failed)?;
+            number += 1;
+        }
+        while let Ok(()) = self.document.remove(&[half, number]) {
+            number += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What is stored, beside what it was made of.
+pub(super) struct Written {
+    pub(super) bytes: Vec<u8>,
+    pub(super) held: Held,
+}
+
+impl InForce {
+    /// The document of a policy and what it holds.
+    pub(super) fn new(policy: Policy, held: Held) -> Self {
+        Self { version: VERSION, policy, held }
+    }
+
+    pub(super) fn write(self) -> Result<Written> {
+        let bytes = serde_json::to_vec(&self).map_err(|error| unreadable(&error))?;
+        Ok(Written { bytes, held: self.held })
+    }
+
+    pub(super) fn read(document: &[u8]) -> Result<Self> {
+        /// What every version has.
+        #[derive(Deserialize)]
+        struct Header {
+            version: u32,
+        }
+        // First, so that another version is called that, and not a list of unknown fields.
+        let Header { version } =
+            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
+        if version != VERSION {
+            let cause =
+                format!("it is of version {version}, and this limiter reads version {VERSION}");
+            return Err(PolicyError::Document { cause }.into());
+        }
+        serde_json::from_slice(document).map_err(|error| unreadable(&error).into())
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> PolicyError {
+    // Its text may repeat any part of the document.
+    const LONGEST: usize = 200;
+    PolicyError::Document { cause: printable(&error.to_string(), LONGEST) }
+}
+
+#[cfg(test)]
+mod tests;
