@@ -1,20 +1,15 @@
 //! A policy that changes: what it does not touch goes on, and nobody gets a fresh burst by it.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
-
 use limiter_common::{rate::Rate, reason::Reason};
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
-    program::{Clock, SMALL, TestProgram, pin_to_cpu, two_cpus},
+    program::{Clock, SMALL, TestProgram},
 };
 use limiter_userspace::policy::{Builtin, Policy};
 
 use super::{
     NEVER, NOW, Run, bucket, counted, keeps_time, mutation::Random, part, per_second, policy,
-    program, seed, set_override, source_word, syn, tokens, udp,
+    program, seed, set_override, source_word, swap::swap_under_load, syn, tokens, udp,
 };
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -169,28 +164,7 @@ fn changes_under_load_give_nothing_away() {
     let frame = syn(A);
     assert_eq!(program.run_many(&frame, 2_000).unwrap(), 1_000);
 
-    let cpus = two_cpus().unwrap();
-    let done = AtomicBool::new(false);
-    let (runner, maps) = program.split().unwrap();
-    thread::scope(|scope| {
-        for cpu in cpus {
-            let (runner, done, frame) = (&runner, &done, &frame);
-            scope.spawn(move || {
-                pin_to_cpu(cpu).unwrap();
-                while !done.load(Ordering::Relaxed) {
-                    runner.run_many(frame, 500).unwrap();
-                }
-            });
-        }
-        for change in 1..=CHANGES {
-            let applied = maps.apply(&policies[change % policies.len()]);
-            if applied.is_err() {
-                done.store(true, Ordering::Relaxed);
-            }
-            applied.unwrap();
-        }
-        done.store(true, Ordering::Relaxed);
-    });
+    swap_under_load(&mut program, &[frame], 500, &policies, CHANGES);
     program.check_accounts().unwrap();
     assert_eq!(program.passed().unwrap(), 1_000);
     let contended = counted(&program, Reason::Contended);

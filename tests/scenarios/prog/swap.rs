@@ -48,6 +48,37 @@ fn policy([one, other]: [RangeInclusive<u16>; 2], bursts: [u64; 2], denied: &str
     policy
 }
 
+/// Applies these policies in turn, from the second one on, while two CPUs run each frame so many times
+/// in a row, again and again.
+pub(super) fn swap_under_load(
+    program: &mut TestProgram,
+    frames: &[Vec<u8>],
+    times: u32,
+    policies: &[Policy],
+    changes: usize,
+) {
+    let cpus = two_cpus().unwrap();
+    let done = AtomicBool::new(false);
+    let (runner, maps) = program.split().unwrap();
+    thread::scope(|scope| {
+        for cpu in cpus {
+            let (runner, done) = (&runner, &done);
+            scope.spawn(move || {
+                pin_to_cpu(cpu).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    for frame in frames {
+                        runner.run_many(frame, times).unwrap();
+                    }
+                }
+            });
+        }
+        let applied =
+            (1..=changes).try_for_each(|change| maps.apply(&policies[change % policies.len()]));
+        done.store(true, Ordering::Relaxed);
+        applied.unwrap();
+    });
+}
+
 #[test]
 fn each_packet_is_decided_by_the_old_policy_or_the_new_one() {
     let policies = [
@@ -60,26 +91,7 @@ fn each_packet_is_decided_by_the_old_policy_or_the_new_one() {
         .map(|(source, port)| Frame::udp(source, [198, 51, 100, 1], 40_000, port).build())
         .collect();
     let mut program = TestProgram::new(SMALL, &policies[0], Clock::Monotonic).unwrap();
-    let cpus = two_cpus().unwrap();
-    let done = AtomicBool::new(false);
-    let (runner, maps) = program.split().unwrap();
-    thread::scope(|scope| {
-        for cpu in cpus {
-            let (runner, done, frames) = (&runner, &done, &frames);
-            scope.spawn(move || {
-                pin_to_cpu(cpu).unwrap();
-                while !done.load(Ordering::Relaxed) {
-                    for frame in frames {
-                        runner.run_many(frame, 20).unwrap();
-                    }
-                }
-            });
-        }
-        let applied = (1..=part(CHANGES))
-            .try_for_each(|change| maps.apply(&policies[(change % 2) as usize]).map(drop));
-        done.store(true, Ordering::Relaxed);
-        applied.unwrap();
-    });
+    swap_under_load(&mut program, &frames, 20, &policies, part(CHANGES) as usize);
     program.check_accounts().unwrap();
 
     let undecided = counted(&program, Reason::Contended);
