@@ -1,6 +1,6 @@
 //! The limits that every policy can have by a name alone.
 
-use super::model::{Count, Key, KeyPart, Limit, Match, Mode};
+use super::model::{Count, KeyPart, Limit};
 
 /// A limit that needs no definition: `limiter limit set source --rate 1kpps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,17 +34,8 @@ impl Builtin {
     /// The limit, which admits everything.
     pub fn limit(self) -> Limit {
         let key = if self == Self::Connection { KeyPart::Connection } else { KeyPart::Source };
-        Limit {
-            name: self.name().to_owned(),
-            matching: Match::default(),
-            key: Key { parts: vec![key] },
-            count: if self == Self::Syn { Count::Syns } else { Count::Packets },
-            mode: Mode::Enforce,
-            layers: Vec::new(),
-            candidate: None,
-            penalty: None,
-            overrides: Vec::new(),
-        }
+        let count = if self == Self::Syn { Count::Syns } else { Count::Packets };
+        Limit { count, ..Limit::new(self.name(), &[key]) }
     }
 }
 

@@ -409,6 +409,21 @@ impl Match {
 }
 
 impl Limit {
+    /// An enforced limit of packets by a key, which is about all of them and admits everything.
+    pub fn new(name: impl Into<String>, parts: &[KeyPart]) -> Self {
+        Self {
+            name: name.into(),
+            matching: Match::default(),
+            key: Key { parts: parts.to_vec() },
+            count: Count::Packets,
+            mode: Mode::Enforce,
+            layers: Vec::new(),
+            candidate: None,
+            penalty: None,
+            overrides: Vec::new(),
+        }
+    }
+
     /// How many things of a packet it asks about, what it counts being one.
     pub(super) const fn conditions(&self) -> usize {
         let counts = matches!(self.count, Count::Syns | Count::Connections);

@@ -3,7 +3,7 @@
 use limiter_common::rate::Rate;
 use limiter_userspace::policy::{
     Policy,
-    model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode, TcpFlags, Whom},
+    model::{Allowance, Count, KeyPart, Layer, Limit, Match, Mode, TcpFlags, Whom},
 };
 
 use super::{ACK, Random, SYN};
@@ -98,15 +98,6 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
 /// A limit of ten packets a second.
 pub(super) fn limit(name: &str, key: KeyPart, matching: Match, burst: u64) -> Limit {
     let allowance = Allowance::TokenBucket { rate: Rate::per_second(10), burst };
-    Limit {
-        name: name.to_owned(),
-        matching,
-        key: Key { parts: vec![key] },
-        count: Count::Packets,
-        mode: Mode::Enforce,
-        layers: vec![Layer { allowance, key: None }],
-        candidate: None,
-        penalty: None,
-        overrides: Vec::new(),
-    }
+    let layers = vec![Layer { allowance, key: None }];
+    Limit { matching, layers, ..Limit::new(name, &[key]) }
 }

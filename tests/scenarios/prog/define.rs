@@ -2,7 +2,7 @@
 
 use limiter_userspace::policy::{
     Policy,
-    model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode},
+    model::{Allowance, Key, KeyPart, Layer, Limit, Mode},
 };
 
 /// A source within prefixes of these lengths, of IPv4 and of IPv6.
@@ -16,17 +16,8 @@ pub(super) fn key(parts: &[KeyPart]) -> Key {
 
 /// An enforced limit of packets that is about all of them.
 pub(super) fn limit(name: &str, parts: &[KeyPart], allowance: impl Into<Allowance>) -> Limit {
-    Limit {
-        name: name.to_owned(),
-        matching: Match::default(),
-        key: key(parts),
-        count: Count::Packets,
-        mode: Mode::Enforce,
-        layers: vec![Layer { allowance: allowance.into(), key: None }],
-        candidate: None,
-        penalty: None,
-        overrides: Vec::new(),
-    }
+    let layers = vec![Layer { allowance: allowance.into(), key: None }];
+    Limit { layers, ..Limit::new(name, parts) }
 }
 
 /// The same with a further layer.

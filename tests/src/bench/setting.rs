@@ -6,7 +6,7 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, Count, Key, KeyPart, Layer, Limit, Match, Mode},
+        model::{Allowance, KeyPart, Layer, Limit},
     },
 };
 
@@ -141,17 +141,8 @@ fn overrides(number: u32) -> impl Iterator<Item = u32> {
 }
 
 fn by_source(number: u32, allowance: Allowance) -> Limit {
-    Limit {
-        name: format!("limit-{number}"),
-        matching: Match::default(),
-        key: Key { parts: vec![KeyPart::Source] },
-        count: Count::Packets,
-        mode: Mode::Enforce,
-        layers: vec![Layer { allowance, key: None }],
-        candidate: None,
-        penalty: None,
-        overrides: Vec::new(),
-    }
+    let layers = vec![Layer { allowance, key: None }];
+    Limit { layers, ..Limit::new(format!("limit-{number}"), &[KeyPart::Source]) }
 }
 
 #[cfg(test)]

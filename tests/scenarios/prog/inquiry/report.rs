@@ -17,14 +17,14 @@ use limiter_userspace::{
     policy::{
         Policy,
         model::{
-            Allowance, Count, Key, KeyPart, Layer, Limit, Listed, Match, Mode, Override,
-            OverrideWhom, Penalty, Whom,
+            Allowance, Count, KeyPart, Layer, Limit, Listed, Match, Mode, Override, OverrideWhom,
+            Penalty, Whom,
         },
         units::parse_prefix,
     },
 };
 
-use super::super::program;
+use super::super::{define, program};
 
 const FRIEND: [u8; 4] = [198, 51, 100, 1];
 const FOE: [u8; 4] = [198, 51, 100, 66];
@@ -37,17 +37,7 @@ fn bucket(burst: u64) -> Allowance {
 }
 
 fn limit(name: &str, parts: &[KeyPart], burst: u64) -> Limit {
-    Limit {
-        name: name.into(),
-        matching: Match::default(),
-        key: Key { parts: parts.to_vec() },
-        count: Count::Packets,
-        mode: Mode::Enforce,
-        layers: vec![Layer { allowance: bucket(burst), key: None }],
-        candidate: None,
-        penalty: None,
-        overrides: Vec::new(),
-    }
+    define::limit(name, parts, bucket(burst))
 }
 
 fn policy() -> Policy {
