@@ -11,7 +11,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -39,6 +39,9 @@ pub mod map {
     pub const BUCKETS: &str = "BUCKETS";
     /// LRU hash of [`Ledger`](super::Ledger) by [`BucketKey`](crate::limit::BucketKey).
     pub const LEDGERS: &str = "LEDGERS";
+    /// LRU hash of [`Opening`](crate::opening::Opening) by its
+    /// [`key`](crate::opening::Opening::key).
+    pub const OPENINGS: &str = "OPENINGS";
     /// Array of [`Source`](super::Source), at the constants of [`shared`](super::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
     /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
@@ -157,6 +160,8 @@ pub struct Settings {
     pub unit: u64,
     /// The limits that are kept by keys of their own, as bits.
     pub keyed: u64,
+    /// The limits that count new connections, as bits.
+    pub connections: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub elsewhere: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
@@ -334,8 +339,8 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 128);
-    assert!(size_of::<Head>() == 272);
+    assert!(size_of::<Settings>() == 136);
+    assert!(size_of::<Head>() == 288);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 152);

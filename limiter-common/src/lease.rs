@@ -145,8 +145,9 @@ impl Leases {
 
     /// The name of a connection, from a hash of its 5-tuple: 31 bits, never 0.
     #[inline(always)]
-    pub const fn tag(hash: u32) -> u32 {
-        if hash >> 1 == 0 { 1 } else { hash >> 1 }
+    pub const fn tag(hash: u64) -> u32 {
+        let tag = (hash >> 33) as u32;
+        if tag == 0 { 1 } else { tag }
     }
 
     /// Looks whether a packet of the connection `tag` conforms at `now` (nanoseconds), and writes

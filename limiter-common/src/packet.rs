@@ -63,6 +63,8 @@ pub struct Packet {
     pub fragment: FragmentField,
     /// The ports, both zero unless they are really there.
     pub ports: Ports,
+    /// The sequence number of TCP; zero unless it is really there.
+    pub sequence: u32,
     /// What else the transport header begins with.
     pub transport: Transport,
 }
@@ -164,16 +166,17 @@ impl Packet {
         destination: [0; 4],
         protocol: UNKNOWN_PROTOCOL,
         ports: Ports { source: 0, destination: 0 },
+        sequence: 0,
         tcp_flags: TcpFlags { known: false, bits: 0 },
         fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
         transport: Transport { read: false, icmp: 0 },
     };
 
-    /// A hash of its connection: addresses, ports and protocol. Who does not know the seed cannot tell
+    /// A hash of its connection: addresses, ports and protocol; its high bits are the best. Who does not know the seed cannot tell
     /// which connections have the same one.
     #[inline(always)]
-    pub const fn hash(&self, seed: u32) -> u32 {
+    pub const fn hash(&self, seed: u32) -> u64 {
         // Multiplicative hashing; the constants are odd and otherwise arbitrary.
         let [a, b, c, d] = self.source.words;
         let [e, f, g, h] = self.destination;
@@ -186,9 +189,7 @@ impl Packet {
             (hash ^ hash >> 29 ^ (b as u64) << 32 ^ f as u64).wrapping_mul(0xb504_f333_f9de_6485);
         hash =
             (hash ^ hash >> 29 ^ (c as u64) << 32 ^ g as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash =
-            (hash ^ hash >> 29 ^ (d as u64) << 32 ^ h as u64).wrapping_mul(0xb504_f333_f9de_6485);
-        (hash >> 32) as u32
+        (hash ^ hash >> 29 ^ (d as u64) << 32 ^ h as u64).wrapping_mul(0xb504_f333_f9de_6485)
     }
 
     /// The destination port; `None` if there is none, or none that could be read.
@@ -294,6 +295,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         destination: Address::v4([header[16], header[17], header[18], header[19]]).words,
         protocol: header[9],
         ports: Ports::default(),
+        sequence: 0,
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
@@ -323,6 +325,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         destination: address::<24>(&header),
         protocol,
         ports: Ports::default(),
+        sequence: 0,
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
@@ -411,6 +414,7 @@ impl Datagram {
             && let Some(header) = self.read::<TCP_FLAGS_END, F>(frame, offset)
         {
             packet.ports = Ports::new([header[0], header[1], header[2], header[3]]);
+            packet.sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
             packet.tcp_flags = TcpFlags { known: true, bits: header[TCP_FLAGS_END - 1] };
             packet.transport.read = true;
         } else if ports && let Some(header) = self.read(frame, offset) {

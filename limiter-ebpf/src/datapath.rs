@@ -19,6 +19,7 @@ use crate::{
     inline::{self, Inline},
     keyed::{self, count_keyed},
     maps::{HEAD, LIMITS, METERS},
+    opening::{recall_opening, remember_opening},
     refused::{Place, Refusing},
     subject::Subject,
     tally,
@@ -212,6 +213,11 @@ fn decide(
         count_keyed(conform & settings.keyed, exceed & settings.keyed);
     }
     if bill.refused == 0 {
+        // One that a limit would have refused counts when it comes again.
+        let due = bill.applies & settings.connections;
+        if due != 0 && due & !bill.charged == 0 {
+            remember_opening();
+        }
         return Verdict(subject.conform);
     }
     refuse(subject, policy, entry, place, &bill, now);
@@ -312,6 +318,9 @@ impl InForce {
         subject.applicable = u64::MAX;
         if self.settings.sections != 0 {
             classify_subject(self.epoch, self.settings.sections, self.settings.elsewhere);
+        }
+        if subject.applicable & self.settings.connections != 0 {
+            recall_opening(self.settings.connections, self.settings.seed);
         }
     }
 }

@@ -56,6 +56,10 @@ pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_
 #[map]
 pub(crate) static LEDGERS: LruHashMap<BucketKey, Ledger> = LruHashMap::with_max_entries(1, 0);
 
+/// LRU, because nobody tells that a connection is over.
+#[map]
+pub(crate) static OPENINGS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0);
+
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
 

@@ -24,6 +24,8 @@ pub(crate) struct Subject {
     pub(crate) conform: u64,
     /// The limits that a packet like this is about, whatever its source, as bits.
     pub(crate) applicable: u64,
+    /// The key of the connection that it opens, if a limit counts those; 0 if it is not known.
+    pub(crate) opening: u64,
     /// When it is decided, in nanoseconds.
     pub(crate) now: u64,
     /// The key of its source.

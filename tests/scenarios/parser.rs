@@ -79,6 +79,7 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
         port: packet.port(),
         icmp_type: packet.icmp_type(),
         tcp_flags: packet.tcp_flags.get(),
+        sequence: packet.sequence,
         fragment: match packet.fragment.get() {
             Fragment::Whole => ReferenceFragment::Whole,
             Fragment::First => ReferenceFragment::First,

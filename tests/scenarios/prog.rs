@@ -4,6 +4,7 @@ mod accuracy;
 mod algorithms;
 mod change;
 mod clock;
+mod connections;
 mod cpus;
 mod define;
 mod differential;

@@ -84,7 +84,8 @@ impl Frame {
         destination_port: u16,
         flags: u8,
     ) -> Self {
-        let transport = Transport::Tcp { ports: [source_port, destination_port], flags };
+        let ports = [source_port, destination_port];
+        let transport = Transport::Tcp { ports, sequence: 1, flags };
         Self::over_ip(source.into(), destination.into(), 6, transport)
     }
 
@@ -183,6 +184,16 @@ impl Frame {
     #[must_use]
     pub fn ttl(self, ttl: u8) -> Self {
         self.ip_part(|ip| ip.ttl = ttl)
+    }
+
+    /// Sets the sequence number of TCP (1 if not set).
+    #[must_use]
+    pub fn sequence(self, number: u32) -> Self {
+        self.ip_part(|ip| {
+            if let Transport::Tcp { sequence, .. } = &mut ip.transport {
+                *sequence = number;
+            }
+        })
     }
 
     /// Sets IPv4 options: at most 40 bytes, filled up to a multiple of 4. IPv6 has none.

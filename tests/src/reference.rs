@@ -34,6 +34,8 @@ pub enum Reference {
         icmp_type: Option<u8>,
         /// Byte 13 of the TCP header.
         tcp_flags: Option<u8>,
+        /// The sequence number of TCP, 0 unless the flags are there too.
+        sequence: u32,
         /// Which part of a datagram it is.
         fragment: ReferenceFragment,
         /// What is wrong with it.
@@ -251,6 +253,7 @@ struct Upper {
     ports: Option<(u16, u16)>,
     icmp_type: Option<u8>,
     tcp_flags: Option<u8>,
+    sequence: u32,
     fragment: ReferenceFragment,
     anomaly: ReferenceAnomaly,
 }
@@ -258,7 +261,15 @@ struct Upper {
 impl Upper {
     fn nothing(protocol: u8, fragment: ReferenceFragment) -> Self {
         let anomaly = ReferenceAnomaly::None;
-        Self { protocol, ports: None, icmp_type: None, tcp_flags: None, fragment, anomaly }
+        Self {
+            protocol,
+            ports: None,
+            icmp_type: None,
+            tcp_flags: None,
+            sequence: 0,
+            fragment,
+            anomaly,
+        }
     }
 
     /// Reads the transport header at the start of `body`, unless `body` is from the middle of one.
@@ -274,6 +285,9 @@ impl Upper {
             IpNumber::TCP => {
                 self.ports = pair();
                 self.tcp_flags = body.get(13).copied();
+                if self.tcp_flags.is_some() {
+                    self.sequence = body[4..8].iter().fold(0, |n, &byte| n << 8 | u32::from(byte));
+                }
                 body.len() >= 20
             }
             IpNumber::UDP => match UdpHeaderSlice::from_slice(body) {
@@ -324,6 +338,7 @@ impl Upper {
             port: self.ports.map(|(_, destination)| destination),
             icmp_type: self.icmp_type,
             tcp_flags: self.tcp_flags,
+            sequence: self.sequence,
             fragment: self.fragment,
             anomaly: if complete { self.anomaly } else { ReferenceAnomaly::Malformed },
             may_open,

@@ -145,7 +145,7 @@ fn run(random: &mut Random, steps: u64) {
                 assert_eq!(charged.is_ok(), expected || charged == Ok(look));
             }
         }
-        let tag = Leases::tag((random.below(names) as u32).wrapping_mul(0x9e37_79b9) | 1);
+        let tag = Leases::tag((random.below(names) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let signal = any_signal(random);
         let expected = model.conforms(leases, tag, signal);
         let look = look(leases, &row, tag, signal, now);
@@ -183,7 +183,7 @@ fn a_table_admits_as_a_set_does() {
 
 /// The connection of a number.
 fn tag(number: u32) -> u32 {
-    Leases::tag(number << 1)
+    Leases::tag(u64::from(number) << 33)
 }
 
 fn packet(leases: Leases, row: &Row, number: u32, signal: Signal, now: u64) -> bool {
@@ -277,7 +277,9 @@ fn leases_keep_their_bounds() {
     assert_eq!(Leases::new(1, SECOND - 1), Err(LeaseError::TooShort));
     assert_eq!(Leases::new(1, Leases::LONGEST + 1), Err(LeaseError::TooLong));
     assert!(
-        [0, 1, 2, u32::MAX].into_iter().all(|hash| matches!(Leases::tag(hash), 1..=0x7fff_ffff))
+        [0, 1, 2, 1 << 33, u64::MAX]
+            .into_iter()
+            .all(|hash| matches!(Leases::tag(hash), 1..=0x7fff_ffff))
     );
     let row = Row::new();
     assert!(!packet(Leases::default(), &row, 1, Signal::Open, 0));

@@ -13,6 +13,7 @@ pub struct Sizes {
     /// Sources that are tracked at once.
     pub sources: u32,
     /// States by other keys than the source that are tracked at once: connections, prefixes, pairs.
+    /// As many new connections are remembered, where those are counted.
     pub buckets: u32,
     /// Logs of events and lists of open connections that are kept at once; each takes a kilobyte.
     pub ledgers: u32,

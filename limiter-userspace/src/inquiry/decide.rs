@@ -91,7 +91,10 @@ impl Case<'_> {
     fn limit(&self) -> Result<Option<Ruling>> {
         let Self { tables, packet, bytes, slot, now } = *self;
         let settings = &tables.settings;
-        let applicable = applicable(tables, packet, bytes, slot, settings.sections)?;
+        let mut applicable = applicable(tables, packet, bytes, slot, settings.sections)?;
+        if applicable & settings.connections != 0 && tables.repeats(packet, now)? {
+            applicable &= !settings.connections;
+        }
         let source = packet.source.masked(&settings.mask);
         // Whichever CPU gets the packet; what one of them remembers, the entry confirms.
         for refused in tables.maps.remembered(&source)? {

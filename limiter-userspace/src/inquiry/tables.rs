@@ -12,6 +12,7 @@ use limiter_common::{
     contract::{Profile, Settings, flag, half, map},
     limit::Limit,
     meter::Meter,
+    opening::Opening,
     packet::Packet,
 };
 
@@ -89,6 +90,13 @@ impl<'a> Tables<'a> {
         let found: Option<[u32; 2]> = trie.find(destination)?;
         Ok(found
             .map_or(self.settings.elsewhere, |[low, high]| u64::from(high) << 32 | u64::from(low)))
+    }
+
+    /// Whether a SYN is a repetition of one that was admitted.
+    pub(super) fn repeats(&self, packet: &Packet, now: u64) -> Result<bool> {
+        let Some(key) = Opening::key(packet, self.settings.seed) else { return Ok(false) };
+        let found: Option<u64> = self.maps.entry(map::OPENINGS, &key)?;
+        Ok(found.is_some_and(|word| Opening(word).repeated(now).is_some()))
     }
 
     /// Calls `ask` with the sets of limits by what packets are.

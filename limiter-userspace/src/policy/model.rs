@@ -236,7 +236,8 @@ pub enum Count {
     Packets,
     /// The bytes of the frame, from the Ethernet header on.
     Bytes,
-    /// 1 for the first packet of a connection, 0 for the others.
+    /// 1 for the SYN of a new TCP connection, 0 when it is sent again and for all others; see
+    /// [`Opening`](limiter_common::opening::Opening).
     Connections,
     /// 1 for a SYN without ACK, 0 for the others.
     Syns,

@@ -14,6 +14,8 @@ const B4: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 2];
 const PORTS: (u16, u16) = (40_000, 443);
+/// The sequence number of all TCP here.
+const SEQUENCE: u32 = 0x8765_4321;
 /// Bytes before the IP header of a frame without tags.
 const ETHERNET: usize = 14;
 
@@ -24,11 +26,11 @@ const MALFORMED: ReferenceAnomaly = ReferenceAnomaly::Malformed;
 const EXTENSION_BOUND: ReferenceAnomaly = ReferenceAnomaly::ExtensionBound;
 
 fn tcp4(flags: u8) -> Frame {
-    Frame::tcp(A4, B4, PORTS.0, PORTS.1, flags)
+    Frame::tcp(A4, B4, PORTS.0, PORTS.1, flags).sequence(SEQUENCE)
 }
 
 fn tcp6(flags: u8) -> Frame {
-    Frame::tcp(A6, B6, PORTS.0, PORTS.1, flags)
+    Frame::tcp(A6, B6, PORTS.0, PORTS.1, flags).sequence(SEQUENCE)
 }
 
 /// What is expected of a packet; what is not said is as in a plain TCP SYN.
@@ -78,6 +80,7 @@ fn expect(name: &str, frame: &[u8], expected: Expected) {
         port: port.then_some(ports.1),
         icmp_type,
         tcp_flags,
+        sequence: if tcp_flags.is_some() { SEQUENCE } else { 0 },
         fragment,
         anomaly,
         may_open,

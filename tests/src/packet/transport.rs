@@ -7,7 +7,7 @@ use super::datagram::{Addresses, saturate};
 /// The transport header of a datagram; ports are source and destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Transport {
-    Tcp { ports: [u16; 2], flags: u8 },
+    Tcp { ports: [u16; 2], sequence: u32, flags: u8 },
     Udp { ports: [u16; 2] },
     Echo { identifier: u16, sequence: u16 },
     Sctp { ports: [u16; 2] },
@@ -44,10 +44,11 @@ impl Transport {
     fn header(&self, protocol: u8, payload: usize) -> (Vec<u8>, Option<usize>) {
         let mut bytes = Vec::new();
         let checksum_at = match *self {
-            Self::Tcp { ports, flags } => {
+            Self::Tcp { ports, sequence, flags } => {
                 bytes.extend(ports.map(u16::to_be_bytes).concat());
-                // Sequence and acknowledgement number, length and flags, window.
-                bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 5 << 4, flags, 0xfa, 0xf0, 0, 0, 0, 0]);
+                bytes.extend(sequence.to_be_bytes());
+                // Acknowledgement number, length and flags, window.
+                bytes.extend([0, 0, 0, 0, 5 << 4, flags, 0xfa, 0xf0, 0, 0, 0, 0]);
                 16
             }
             Self::Udp { ports } => {

@@ -29,9 +29,22 @@ impl Connection {
     /// # Errors
     /// What the system says, also that the other side refuses.
     pub fn open(client: &Namespace, from: IpAddr, to: SocketAddr) -> Result<Option<Self>> {
+        Self::open_within(client, from, to, Self::PATIENCE)
+    }
+
+    /// Does the same with that much patience; after a second, the SYN is sent again.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_within(
+        client: &Namespace,
+        from: IpAddr,
+        to: SocketAddr,
+        patience: Duration,
+    ) -> Result<Option<Self>> {
         let open = || {
             let socket = begin(Some(from), to)?;
-            if !is_answered(&socket, Self::PATIENCE)? {
+            if !is_answered(&socket, patience)? {
                 return Ok(None);
             }
             let stream = TcpStream::from(socket);

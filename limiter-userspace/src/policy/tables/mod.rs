@@ -107,6 +107,7 @@ fn compile_held(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
+        connections: set(&|at| rows.counts_connections(at)),
         elsewhere: classes.elsewhere,
         inline: [0; INLINE],
         stamps: [0; INLINE],

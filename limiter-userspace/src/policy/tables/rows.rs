@@ -83,6 +83,12 @@ impl<'a> Rows<'a> {
         row.limit.mode == Mode::Enforce && !row.candidate
     }
 
+    /// Whether it counts new connections.
+    pub(super) fn counts_connections(&self, at: usize) -> bool {
+        let row = &self.rows[at];
+        row.limit.count == Count::Connections && !row.is_of_connections()
+    }
+
     /// The rows as the datapath has them.
     pub(super) fn compile(
         &self,

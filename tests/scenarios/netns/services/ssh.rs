@@ -1,6 +1,10 @@
 //! A login port with few connections per minute beside a web port with many packets per second.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
 
 use limiter_tests::{
     packet::Frame,
@@ -174,5 +178,55 @@ limits:
     for login in &mut open_logins {
         assert_eq!(login.ask("whoami").unwrap(), "whoami");
     }
+    end(&net);
+}
+
+/// A client that the answers do not reach at first sends its SYN again, as real ones do.
+#[test]
+fn a_syn_that_is_sent_again_is_of_one_connection() {
+    const SYNS: &str = "
+limits:
+  - name: ssh
+    match: { protocol: tcp, ports: ssh }
+    key: source
+    count: connections
+    algorithm: sliding_log
+    rate: 2/min
+  - name: syns
+    match: { protocol: tcp, ports: ssh }
+    key: source
+    count: syns
+    rate: 1000/s";
+    let net = applied(SYNS);
+    let _ssh = ssh(&net);
+    let hosts = &net.hosts;
+    let (near, far) = (&hosts.client_port, &hosts.router_port);
+    let from = v4(10);
+    hosts.client.ip(&format!("address add {from}/24 dev {}\n", near.interface)).unwrap();
+    let neighbour = |what: &str, mac: &str| {
+        let neighbour = format!("neighbour {what} {from} lladdr {mac} dev {}", far.interface);
+        hosts.router.ip(&format!("{neighbour} nud permanent\n")).unwrap();
+    };
+    neighbour("add", "02:00:00:00:ff:ff");
+    let start = Instant::now();
+    let mut login = thread::scope(|scope| {
+        let to = SocketAddr::new(far.v4.into(), 22);
+        let open =
+            move || Connection::open_within(&hosts.client.namespace, from.into(), to, MINUTE);
+        let opening = scope.spawn(open);
+        while Counts::of(&net, "syns").conform < 3 {
+            assert!(start.elapsed() < MINUTE, "the client does not try again");
+            thread::sleep(Duration::from_millis(50));
+        }
+        let mac = near.mac.map(|byte| format!("{byte:02x}")).join(":");
+        neighbour("replace", &mac);
+        opening.join().unwrap().unwrap().expect("the connection is there at last")
+    });
+    assert_eq!(login.hear().unwrap(), GREETING);
+    assert_eq!(Counts::of(&net, "ssh").packets(), (1, 0));
+    assert!(open(&net, from, 22).is_some(), "the second of two");
+    assert!(open(&net, from, 22).is_none(), "a third one");
+    assert!(start.elapsed() < MINUTE, "too slow to say anything");
+    assert_eq!(Counts::of(&net, "ssh").packets(), (2, 1));
     end(&net);
 }

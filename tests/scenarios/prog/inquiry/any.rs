@@ -92,7 +92,8 @@ fn any_count(random: &mut Random) -> Count {
     match random.below(8) {
         0 => Count::Bytes,
         1 => Count::Syns,
-        2 => Count::Weighted(Costs {
+        2 => Count::Connections,
+        3 => Count::Weighted(Costs {
             default: 1 + random.below(3) as u16,
             by_kind: BTreeMap::from([
                 (PacketKind::Fragment, 1 + random.below(5) as u16),
