@@ -39,6 +39,8 @@ pub mod map {
     pub const BUCKETS: &str = "BUCKETS";
     /// LRU hash of [`Ledger`](super::Ledger) by [`BucketKey`](crate::limit::BucketKey).
     pub const LEDGERS: &str = "LEDGERS";
+    /// LRU hash of [`Offence`](super::Offence) by [`OffenceKey`](super::OffenceKey).
+    pub const OFFENCES: &str = "OFFENCES";
     /// LRU hash of [`Opening`](crate::opening::Opening) by its
     /// [`key`](crate::opening::Opening::key).
     pub const OPENINGS: &str = "OPENINGS";
@@ -160,6 +162,8 @@ pub struct Settings {
     pub unit: u64,
     /// The limits that are kept by keys of their own, as bits.
     pub keyed: u64,
+    /// The limits that are enforced and have a penalty, as bits.
+    pub penalties: u64,
     /// The limits that count new connections, as bits.
     pub connections: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
@@ -180,8 +184,6 @@ pub mod flag {
     pub const LIMITS: u32 = 2;
     /// Nothing is dropped; what would be is counted.
     pub const MONITOR: u32 = 4;
-    /// Some limit that is enforced has a penalty.
-    pub const PENALTIES: u32 = 8;
 }
 
 /// What holds for the sources of a prefix.
@@ -232,16 +234,10 @@ pub struct Source {
     pub passed: Tally,
     /// What was dropped.
     pub dropped: Tally,
-    /// See [`Offence::began`](crate::penalty::Offence::began).
-    pub began: u64,
-    /// See [`Offence::last`](crate::penalty::Offence::last).
-    pub last: u64,
-    /// See [`Offence::blocked`](crate::penalty::Offence::blocked).
+    /// Until when it is blocked because it stayed over a limit, in nanoseconds, or was: the longest
+    /// that its [`Offence`]s say, of limits with penalties that are about it under the policy that it
+    /// is bound to.
     pub blocked: u64,
-    /// See [`Offence::blocks`](crate::penalty::Offence::blocks).
-    pub blocks: u64,
-    /// See [`Offence::rest`](crate::penalty::Offence::rest).
-    pub rest: u64,
 }
 
 impl Source {
@@ -253,12 +249,38 @@ impl Source {
         stamps: [0; INLINE],
         passed: Tally { packets: 0, bytes: 0 },
         dropped: Tally { packets: 0, bytes: 0 },
-        began: 0,
-        last: 0,
         blocked: 0,
-        blocks: 0,
-        rest: 0,
     };
+}
+
+/// What the offence of a source is found by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OffenceKey {
+    /// The source.
+    pub source: Address,
+    /// See [`Penalty::limit`](crate::penalty::Penalty::limit).
+    pub limit: u32,
+}
+
+/// What is known of a source that was over a limit with a penalty, see
+/// [`penalty::Offence`](crate::penalty::Offence).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offence {
+    /// When it began, in nanoseconds; 0 when it did not.
+    pub began: u64,
+    /// When it was last over the limit.
+    pub last: u64,
+    /// Until when it is blocked for that, or was.
+    pub blocked: u64,
+    /// How many blocks came without a rest between them.
+    pub blocks: u64,
+}
+
+impl Offence {
+    /// One that nothing is known of.
+    pub const NEW: Self = Self { began: 0, last: 0, blocked: 0, blocks: 0 };
 }
 
 /// The state of a limit for one key.
@@ -339,17 +361,19 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 136);
-    assert!(size_of::<Head>() == 288);
+    assert!(size_of::<Settings>() == 144);
+    assert!(size_of::<Head>() == 304);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
-    assert!(size_of::<crate::limit::Limit>() == 152);
+    assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
     assert!(size_of::<Profile>() == 72);
-    assert!(size_of::<Source>() == 176);
+    assert!(size_of::<Source>() == 144);
     assert!(offset_of!(Source, words) == 8);
     assert!(offset_of!(Source, passed) == 104);
+    assert!(size_of::<OffenceKey>() == 24);
+    assert!(size_of::<Offence>() == 32);
     assert!(size_of::<Bucket>() == 32);
     assert!(size_of::<Ledger>() == 1032);
     assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);

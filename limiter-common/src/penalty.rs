@@ -14,17 +14,17 @@ pub struct Penalty {
     pub most: u64,
     /// By what each block is longer than the one before, 1 to [`Penalty::STEEPEST`].
     pub backoff: u64,
+    /// Which limit it is of: the lowest [`stamp`](crate::limit::Limit::stamp) of its layers.
+    pub limit: u64,
 }
 
-/// What is known of the offences of a source; all zero at first.
+/// What is known of a source that was over a limit; all zero at first.
 pub struct Offence<W> {
-    /// When it began to be over limits without a rest, in nanoseconds; 0 when it is not.
+    /// When it began to be over it without a rest, in nanoseconds; 0 when it is not.
     pub began: W,
-    /// When it was last over one.
+    /// When it was last over it.
     pub last: W,
-    /// What is a rest since it began: the longest [`Penalty::rest`] of those that it was over.
-    pub rest: W,
-    /// Until when it is blocked, or was.
+    /// Until when it is blocked for that, or was.
     pub blocked: W,
     /// How many blocks came without a rest of [`Penalty::most`] between them.
     pub blocks: W,
@@ -64,32 +64,30 @@ impl Penalty {
     }
 
     /// Notes that a packet of a source was over the limit at `now` (nanoseconds), and blocks it if it
-    /// has been over limits for long enough. Of several CPUs that find that, one does it.
+    /// has been over it for long enough. Of several CPUs that find that, one does it. Gives until
+    /// when it is blocked, or was.
     ///
-    /// The offence is the source's, whichever limits it is about: so nothing that is done to another
-    /// limit saves who stays over this one.
+    /// The offence is about this limit alone, so nothing that is done to another saves who stays
+    /// over it, nor makes it worse.
     #[inline(always)]
-    pub fn exceed<W: Word>(&self, offence: &Offence<W>, now: u64) {
-        let [began, last, rest] = [&offence.began, &offence.last, &offence.rest].map(Word::load);
+    pub fn exceed<W: Word>(&self, offence: &Offence<W>, now: u64) -> u64 {
+        let [began, last] = [&offence.began, &offence.last].map(Word::load);
         set(&offence.last, last, now);
-        let longest = if rest > self.rest() { rest } else { self.rest() };
-        if began == 0 || now.wrapping_sub(last) as i64 > longest as i64 {
-            set(&offence.rest, rest, self.rest());
+        if began == 0 || now.wrapping_sub(last) as i64 > self.rest() as i64 {
             set(&offence.began, began, if now == 0 { 1 } else { now });
-            return;
-        }
-        if rest != longest {
-            set(&offence.rest, rest, longest);
+            return offence.blocked.load();
         }
         let time = now.wrapping_sub(began);
         if (time as i64) < self.after as i64 || !set(&offence.began, began, 0) {
-            return;
+            return offence.blocked.load();
         }
         let (until, blocks) = (offence.blocked.load(), offence.blocks.load());
         let rested = now.wrapping_sub(until) as i64 > self.most as i64;
         let number = if rested { 1 } else { blocks + 1 };
         set(&offence.blocks, blocks, number);
-        set(&offence.blocked, until, now + self.length(number));
+        let end = now + self.length(number);
+        set(&offence.blocked, until, end);
+        end
     }
 }
 

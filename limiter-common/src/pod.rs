@@ -3,7 +3,8 @@
 use crate::{
     address::{Address, Mask},
     contract::{
-        Bucket, Counters, Head, Interface, Ledger, LimitTally, Profile, Settings, Source, Tally,
+        Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Profile,
+        Settings, Source, Tally,
     },
     limit::{BucketKey, Limit},
     meter::Meter,
@@ -20,5 +21,5 @@ macro_rules! pod {
 
 pod!(
     Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
-    Profile, Refused, Settings, Source, Tally,
+    Offence, OffenceKey, Profile, Refused, Settings, Source, Tally,
 );

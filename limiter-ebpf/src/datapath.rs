@@ -18,7 +18,8 @@ use crate::{
     frame::XdpFrame,
     inline::{self, Inline},
     keyed::{self, count_keyed},
-    maps::{HEAD, LIMITS, METERS},
+    maps::{HEAD, METERS},
+    offence::offend_subject,
     opening::{recall_opening, remember_opening},
     refused::{Place, Refusing},
     subject::Subject,
@@ -80,8 +81,8 @@ extern "C" fn decide_subject() -> u32 {
 #[inline(never)]
 extern "C" fn bind_subject() -> u32 {
     if let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) {
-        let source = subject.packet.source.masked(&policy.settings.mask);
-        subject.overflow = entry::renew(&source, policy.epoch, policy.settings).into();
+        subject.source = subject.packet.source.masked(&policy.settings.mask);
+        subject.overflow = entry::renew(&subject.source, policy.epoch, policy.settings).into();
     }
     0
 }
@@ -161,7 +162,7 @@ fn decide(
             return Verdict::new(Reason::Penalty);
         }
     }
-    if now < blocked && settings.flags & flag::PENALTIES != 0 {
+    if now < blocked {
         return Verdict::new(Reason::Penalty);
     }
     if applies == 0 {
@@ -236,12 +237,11 @@ fn refuse(
 ) {
     let settings = policy.settings;
     // What is only monitored blocks nobody later.
-    if settings.flags & (flag::PENALTIES | flag::MONITOR) == flag::PENALTIES
-        && let Some(limit) = LIMITS.get(half(policy.epoch, Limit::row(bill.refused)))
-        && limit.penalty.after != 0
+    if settings.penalties & bill.refused != 0
+        && !policy.monitors()
         && !entry.is_shared(&subject.source)
     {
-        entry.penalise(limit, now);
+        entry.block(offend_subject(half(policy.epoch, Limit::row(bill.refused))));
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
     if entry.overflow || policy.monitors() || bill.applies & (bill.refused - 1) != 0 {

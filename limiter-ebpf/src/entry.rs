@@ -5,8 +5,7 @@ use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
     contract::{Profile, Settings, Source, flag, half, shared},
-    limit::{INLINE, Limit},
-    penalty::Offence,
+    limit::INLINE,
     word::Word as _,
 };
 
@@ -15,6 +14,7 @@ use crate::{
     cell::{self, Cell, Plain},
     clock,
     maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
+    offence::recall_offences,
 };
 
 /// Whose the shared entries are: no prefix has them.
@@ -73,27 +73,24 @@ impl SourceEntry {
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
     pub(crate) fn blocked(&self) -> u64 {
-        // SAFETY: as in `cell`; an aligned word.
-        unsafe { (&raw const (*self.source).blocked).read_volatile() }
+        self.blocks_until().load()
     }
 
-    /// Notes that the source was over a limit with a penalty at `now`.
-    #[inline(never)]
-    pub(crate) fn penalise(&self, limit: &Limit, now: u64) {
-        let source = self.source;
-        // SAFETY: as in `cell`; a policy has no part in them.
-        let [began, last, rest, blocked, blocks] = unsafe {
-            [
-                &raw mut (*source).began,
-                &raw mut (*source).last,
-                &raw mut (*source).rest,
-                &raw mut (*source).blocked,
-                &raw mut (*source).blocks,
-            ]
-            .map(|word| Plain::new(word))
-        };
-        let offence = Offence { began, last, rest, blocked, blocks };
-        limit.penalty.exceed(&offence, now);
+    /// Blocks the source until then at least, in nanoseconds. Where another CPU moves the word or
+    /// binds the entry just now, the next packet that is refused does it.
+    #[inline(always)]
+    pub(crate) fn block(&self, until: u64) {
+        let word = self.blocks_until();
+        let seen = word.load();
+        if seen < until {
+            let _: u64 = word.compare_exchange(seen, until);
+        }
+    }
+
+    #[inline(always)]
+    fn blocks_until(&self) -> Plain {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { Plain::new(&raw mut (*self.source).blocked) }
     }
 }
 
@@ -183,6 +180,12 @@ fn refresh(
     // SAFETY: as above.
     let entry = cell(unsafe { &raw mut (*source).binding });
     bind(&entry, target, || {
+        // A block is of a limit: it goes, and comes back, with that being about the source.
+        let shared = address.family == Address::NONE.family;
+        let penalties = if shared { 0 } else { settings.penalties & profile.limits };
+        let blocked = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*source).blocked).write_volatile(blocked) };
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };

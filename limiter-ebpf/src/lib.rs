@@ -36,6 +36,8 @@ mod ledger;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod offence;
+#[cfg(target_arch = "bpf")]
 mod opening;
 #[cfg(target_arch = "bpf")]
 mod refused;

@@ -13,8 +13,8 @@ use limiter_common::{
     address::Address,
     class::place,
     contract::{
-        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Profile, Source,
-        TALLIES as TALLY_COUNT, shared,
+        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Profile,
+        Source, TALLIES as TALLY_COUNT, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
@@ -55,6 +55,9 @@ pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_
 
 #[map]
 pub(crate) static LEDGERS: LruHashMap<BucketKey, Ledger> = LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_max_entries(1, 0);
 
 /// LRU, because nobody tells that a connection is over.
 #[map]

@@ -2,6 +2,7 @@
 
 use limiter_common::{
     address::Address,
+    contract::OffenceKey,
     lease,
     limit::{BucketKey, INLINE, KEYED},
     packet::Packet,
@@ -24,6 +25,8 @@ pub(crate) struct Subject {
     pub(crate) conform: u64,
     /// The limits that a packet like this is about, whatever its source, as bits.
     pub(crate) applicable: u64,
+    /// By what the offence of its source is looked up, while it is.
+    pub(crate) offence: OffenceKey,
     /// The key of the connection that it opens, if a limit counts those; 0 if it is not known.
     pub(crate) opening: u64,
     /// When it is decided, in nanoseconds.

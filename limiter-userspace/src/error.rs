@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     inquiry::InquiryError,
-    output::{number::duration, stream::OutputError},
+    output::stream::OutputError,
     policy::{PolicyError, PolicyErrorKind, spec::Faults},
     watch::session::WatchError,
 };
@@ -223,17 +223,6 @@ pub enum Error {
         /// Why.
         cause: String,
     },
-    /// A block that was not made by hand.
-    #[error(
-        "{prefix} is blocked by a limit, for {} more; `limiter penalty del` removes only blocks \
-         that were made by hand", duration(*.left)
-    )]
-    BlockedByLimit {
-        /// The source.
-        prefix: IpNet,
-        /// How long still.
-        left: Duration,
-    },
     /// Writing the result failed.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -296,8 +285,7 @@ impl Error {
             | Self::NotAttached { .. }
             | Self::NoInstance { .. }
             | Self::NothingToConfirm
-            | Self::NoSession { .. }
-            | Self::BlockedByLimit { .. } => 4,
+            | Self::NoSession { .. } => 4,
             Self::Permission { .. } => 5,
             Self::ForeignProgram { .. } | Self::Busy { .. } | Self::Unconfirmed { .. } => 6,
             _ => 1,
@@ -382,10 +370,6 @@ impl Error {
             Self::NoSession { .. } => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
                                 --preserve-env=SSH_CONNECTION` does"
                 .to_owned(),
-            Self::BlockedByLimit { prefix, .. } => format!(
-                "it ends by itself; to let the source pass until then: limiter allow add \
-                 {prefix} --for TIME"
-            ),
             Self::Output(OutputError::Write(_)) => {
                 "check where it is redirected to; what was asked for was done".to_owned()
             }

@@ -10,13 +10,17 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::{
+    Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
     programs::{ProgramInfo, loaded_programs},
     util::nr_cpus,
 };
 use limiter_common::{
     address::Address,
-    contract::{Bucket, Counters, Interface, Ledger, LimitTally, Source, Tally, map, shared},
+    contract::{
+        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Source, Tally, map,
+        shared,
+    },
     limit::BucketKey,
     reason::Reason,
     refused::Refused,
@@ -71,6 +75,8 @@ pub struct TestProgram {
     sources: HashMap<MapData, Address, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
+    offences: HashMap<MapData, OffenceKey, Offence>,
+    openings: HashMap<MapData, u64, u64>,
     shared: Array<MapData, Source>,
     refused: PerCpuArray<MapData, Refused>,
     counters: PerCpuArray<MapData, Counters>,
@@ -128,6 +134,8 @@ impl TestProgram {
                 sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
+                offences: typed(&pins, map::OFFENCES)?,
+                openings: typed(&pins, map::OPENINGS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
                 refused: typed(&pins, map::REFUSED)?,
                 counters: typed(&pins, map::COUNTERS)?,
@@ -336,12 +344,11 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
-        let sources: Vec<_> = self.sources.keys().collect::<Result<_, _>>()?;
-        sources.iter().try_for_each(|source| self.sources.remove(source))?;
-        let buckets: Vec<_> = self.buckets.keys().collect::<Result<_, _>>()?;
-        buckets.iter().try_for_each(|bucket| self.buckets.remove(bucket))?;
-        let ledgers: Vec<_> = self.ledgers.keys().collect::<Result<_, _>>()?;
-        ledgers.iter().try_for_each(|ledger| self.ledgers.remove(ledger))?;
+        clear(&mut self.sources)?;
+        clear(&mut self.buckets)?;
+        clear(&mut self.ledgers)?;
+        clear(&mut self.offences)?;
+        clear(&mut self.openings)?;
         (0..shared::LEN).try_for_each(|entry| self.shared.set(entry, Source::NEW, 0))?;
         let nobody = vec![Refused::default(); nr_cpus().map_err(|(_, error)| error)?];
         for slot in 0..Refused::SLOTS {
@@ -364,13 +371,16 @@ impl TestProgram {
             sources,
             buckets,
             ledgers,
+            offences,
+            openings,
             shared,
             refused,
             counters,
             host,
             ..
         } = self;
-        drop((program, clock, sources, buckets, ledgers, shared, refused, counters));
+        drop((program, clock, sources, buckets, ledgers, offences, openings));
+        drop((shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {
@@ -384,6 +394,12 @@ impl TestProgram {
 fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
     let open = || T::try_from(Map::from_map_data(MapData::from_pin(pins.map(name))?)?);
     open().with_context(|| format!("cannot open the map {name}"))
+}
+
+/// Removes what is in a map.
+fn clear<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>) -> Result<()> {
+    let keys: Vec<K> = map.keys().collect::<Result<_, _>>()?;
+    Ok(keys.iter().try_for_each(|key| map.remove(key))?)
 }
 
 fn found<T>(entry: Result<T, MapError>) -> Result<Option<T>> {

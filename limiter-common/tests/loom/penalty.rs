@@ -8,12 +8,12 @@ use loom::{sync::Arc, thread};
 
 use super::{NOW, Plain, check};
 
-const PENALTY: Penalty = Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2 };
+const PENALTY: Penalty =
+    Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2, limit: 1 };
 
 fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
-    let words = [began, NOW - 1, PENALTY.rest(), blocked, blocks];
-    let [began, last, rest, blocked, blocks] = words.map(Plain::new);
-    Arc::new(Offence { began, last, rest, blocked, blocks })
+    let [began, last, blocked, blocks] = [began, NOW - 1, blocked, blocks].map(Plain::new);
+    Arc::new(Offence { began, last, blocked, blocks })
 }
 
 /// So many CPUs find a source over the limit at once; what is known of it then: when it began, until
@@ -21,7 +21,9 @@ fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
 fn exceed(offence: &Arc<Offence<Plain>>, cpus: usize) -> [u64; 3] {
     let send = || {
         let offence = Arc::clone(offence);
-        move || PENALTY.exceed(&offence, NOW)
+        move || {
+            let _: u64 = PENALTY.exceed(&offence, NOW);
+        }
     };
     let others: Vec<_> = (1..cpus).map(|_| thread::spawn(send())).collect();
     send()();

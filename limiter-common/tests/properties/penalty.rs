@@ -27,8 +27,8 @@ impl Word for Plain {
 }
 
 fn unknown() -> Offence<Plain> {
-    let [began, last, rest, blocked, blocks] = [0; 5].map(|word| Plain(Cell::new(word)));
-    Offence { began, last, rest, blocked, blocks }
+    let [began, last, blocked, blocks] = [0; 4].map(|word| Plain(Cell::new(word)));
+    Offence { began, last, blocked, blocks }
 }
 
 /// A source as somebody would tell of it who writes everything down.
@@ -65,7 +65,10 @@ fn penalty() -> impl Strategy<Value = Penalty> {
     let time = || magnitude(55).prop_map(|time| time.clamp(1, Penalty::LONGEST));
     let short = magnitude(36).prop_map(|time| time.max(1));
     (prop_oneof![time(), short], time(), time(), 1..=Penalty::STEEPEST).prop_map(
-        |(after, block, most, backoff)| Penalty { after, block, most: most.max(block), backoff },
+        |(after, block, most, backoff)| {
+            let most = most.max(block);
+            Penalty { after, block, most, backoff, limit: 1 }
+        },
     )
 }
 
@@ -110,78 +113,14 @@ proptest! {
             if now < blocked {
                 continue;
             }
-            penalty.exceed(&offence, now);
+            let until = penalty.exceed(&offence, now);
             story.exceed(&penalty, now);
             let [blocked, blocks] = [&offence.blocked, &offence.blocks].map(Word::load);
             let expected = story.blocks.last().map_or((0, 0), |&(_, until, number)| {
                 (until, u64::from(number))
             });
             prop_assert_eq!((blocked, blocks), expected, "at {}", now);
-        }
-    }
-
-    /// Of several limits that a source is over, one blocks it only after so long, whichever it was
-    /// over until then.
-    #[test]
-    fn nobody_is_blocked_before_the_time_of_a_limit(
-        penalties in prop::collection::vec(penalty(), 2..4), begin in magnitude(60),
-        steps in prop::collection::vec((0..8_u8, any::<u64>(), 0..4_usize), 1..200),
-    ) {
-        let offence = unknown();
-        let mut over: Vec<(u64, u64)> = Vec::new();
-        let mut now = begin + 1;
-        for (kind, any, which) in steps {
-            let penalty = &penalties[which % penalties.len()];
-            let [blocks, blocked] = [&offence.blocks, &offence.blocked].map(Word::load);
-            now += step(penalty, blocked, now, (kind, any));
-            if now > u64::MAX / 4 {
-                break;
-            }
-            if now < blocked {
-                continue;
-            }
-            over.push((now, penalty.rest()));
-            penalty.exceed(&offence, now);
-            if [&offence.blocks, &offence.blocked].map(Word::load) == [blocks, blocked] {
-                continue;
-            }
-            // No two times in between are further apart than the longest rest up to then.
-            let began = over.iter().map(|(time, _)| *time).find(|first| now - first >= penalty.after);
-            prop_assert!(began.is_some(), "{now}: {over:?}");
-            let last = over[over.len() - 2].0;
-            let longest = over.iter().map(|(_, rest)| *rest).max().unwrap();
-            prop_assert!(now - last <= longest, "{now}: {over:?}");
-            over.clear();
-        }
-    }
-
-    /// Nothing that is done to other limits saves a source that stays over one.
-    #[test]
-    fn whoever_stays_over_a_limit_is_blocked(
-        penalty in penalty(), others in prop::collection::vec(penalty(), 1..4),
-        begin in magnitude(60),
-        between in prop::collection::vec((any::<u64>(), 0..6_usize), 1..100),
-    ) {
-        let penalty = Penalty { after: penalty.after.min(1 << 40), ..penalty };
-        let offence = unknown();
-        let mut now = begin + 1;
-        // What came before may be anything.
-        others[0].exceed(&offence, now);
-        penalty.exceed(&offence, now);
-        let began = now;
-        for (any, number) in between {
-            let pause = 1 + any % penalty.rest();
-            let mut before = now;
-            for other in others.iter().cycle().take(number) {
-                before += (now + pause - before) / 2;
-                other.exceed(&offence, before);
-            }
-            now += pause;
-            penalty.exceed(&offence, now);
-            if offence.blocks.load() > 0 {
-                return Ok(());
-            }
-            prop_assert!(now - began < penalty.after, "{}", now - began);
+            prop_assert_eq!(until, blocked);
         }
     }
 

@@ -11,8 +11,8 @@ use limiter_common::{
     address::Address,
     class::place,
     contract::{
-        Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Profile, Source,
-        TALLIES, map, shared,
+        Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Offence,
+        OffenceKey, Profile, Source, TALLIES, map, shared,
     },
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
@@ -35,7 +35,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 18] = [
+pub(crate) const SHAPES: [Shape; 19] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -46,6 +46,7 @@ pub(crate) const SHAPES: [Shape; 18] = [
     shape::<Address, Source>(map::SOURCES, MapType::LruHash, None),
     shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
+    shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
     shape::<u64, u64>(map::OPENINGS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
     shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),

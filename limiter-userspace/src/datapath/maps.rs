@@ -10,7 +10,9 @@ use std::{
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
-    contract::{CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, map},
+    contract::{
+        CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey, map,
+    },
     refused::Refused,
 };
 
@@ -30,6 +32,7 @@ pub struct Maps {
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
     pub(crate) interfaces: Array<MapData, Interface>,
+    pub(crate) offences: HashMap<MapData, OffenceKey, Offence>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
     /// The policy as it was read last, and its epoch.
     pub(super) read: RefCell<Option<(u32, Arc<InForce>)>>,
@@ -67,6 +70,7 @@ impl Maps {
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
             interfaces: typed(pins, map::INTERFACES)?,
+            offences: typed(pins, map::OFFENCES)?,
             document: typed(pins, map::DOCUMENT)?,
             read: RefCell::default(),
             raw,

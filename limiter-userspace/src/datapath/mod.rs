@@ -1,6 +1,5 @@
 //! The kernel side of an instance: programs, links and maps.
 
-pub mod blocked;
 pub mod bpffs;
 pub mod instance;
 pub mod interface;
@@ -10,6 +9,7 @@ mod lock;
 pub(crate) mod lookup;
 pub mod maps;
 pub mod mode;
+mod offences;
 pub mod policy;
 pub(crate) mod privilege;
 pub mod program;
@@ -17,5 +17,5 @@ pub mod sizes;
 pub mod snapshot;
 pub mod statistics;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
-mod sys;
+pub(crate) mod sys;
 mod trie;

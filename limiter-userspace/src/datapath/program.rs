@@ -87,6 +87,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)
             .map_max_entries(map::OPENINGS, sizes.buckets)
+            .map_max_entries(map::OFFENCES, sizes.buckets)
             .map_max_entries(map::PROFILES, halves)
             .map_max_entries(map::METERS, meters);
     })?);

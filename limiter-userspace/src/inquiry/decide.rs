@@ -115,7 +115,7 @@ impl Case<'_> {
     }
 
     fn decide(&self, source: &SourceState, applicable: u64) -> Result<Ruling> {
-        let Self { tables, packet, now, .. } = *self;
+        let Self { packet, now, .. } = *self;
         let profile = &source.profile;
         let conform = Ruling::of(Reason::conform(packet));
         let listed = [
@@ -126,8 +126,7 @@ impl Case<'_> {
         if let Some((_, reason)) = listed.into_iter().find(|(until, _)| now < *until) {
             return Ok(Ruling::of(reason));
         }
-        let blocked = source.known.map_or(0, |entry| entry.blocked);
-        if now < blocked && tables.settings.flags & flag::PENALTIES != 0 {
+        if now < source.blocked {
             return Ok(Ruling::of(Reason::Penalty));
         }
         let applies = profile.limits & applicable;

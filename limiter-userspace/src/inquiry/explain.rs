@@ -17,7 +17,8 @@ use super::{
     decide::{decide, source_key},
     entries::{Entry, prefix_having, source_of},
     frame::{Sighting, Sketch},
-    limit::{Kept, LimitReport, Lists, OF_SOURCE, Until, kept},
+    limit::{Kept, LimitReport, OF_SOURCE, kept},
+    lists::{Lists, Until},
     source::found,
     state::SourceState,
     words::{has_ports, is_icmp},
@@ -138,8 +139,8 @@ impl Inquiry<'_> {
             Standing::Depends(_) => false,
             Standing::Not(_) => true,
         });
-        let lists = Lists::of(tables, &state, now);
-        let listed = lists.allowed.or(lists.denied).or(lists.blocked).or(lists.penalty).is_some();
+        let lists = Lists::of(&self.entries, &state, now);
+        let listed = lists.decide();
         let ruling = if certain || listed { decide(tables, &frame, slot, now)? } else { None };
         let off = policy.limits.iter().filter(|limit| limit.mode == Mode::Off);
         limits.extend(
@@ -164,9 +165,11 @@ impl Inquiry<'_> {
                 });
             Some(ListReport { list, entry: entry.unwrap_or_default(), until: until? })
         };
-        let blocks = format!("over a limit, block {}", lists.blocks);
-        let penalty =
-            lists.penalty.map(|until| ListReport { list: "penalty", entry: blocks, until });
+        let penalty = lists.penalty.as_ref().map(|block| ListReport {
+            list: "penalty",
+            entry: block.to_string(),
+            until: block.until,
+        });
         let of_policy = [
             of("allow", &policy.allow, lists.allowed),
             of("deny", &policy.deny, lists.denied),

@@ -1,7 +1,6 @@
 //! A limit as it stands for a source.
 
 use limiter_common::{
-    contract::{Profile, flag},
     limit::{BucketKey, Key, Limit, Sort},
     meter::Meter,
     packet::Packet,
@@ -135,53 +134,3 @@ pub(super) fn kept(
 
 /// The parts of keys that a source tells by itself.
 pub(super) const OF_SOURCE: u32 = Key::SOURCE | Key::TENANT;
-
-/// A time of the datapath.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// It never ends.
-    Forever,
-    /// It ends after so long.
-    For(std::time::Duration),
-}
-
-impl Until {
-    /// What is left at `now` of a time in a profile; nothing if it has passed, or never was.
-    pub(super) const fn left(until: u64, now: u64) -> Option<Self> {
-        match until {
-            u64::MAX => Some(Self::Forever),
-            until if until > now => Some(Self::For(std::time::Duration::from_nanos(until - now))),
-            _ => None,
-        }
-    }
-}
-
-/// What the lists say of a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lists {
-    /// It is allowed.
-    pub allowed: Option<Until>,
-    /// It is denied.
-    pub denied: Option<Until>,
-    /// It is blocked by hand.
-    pub blocked: Option<Until>,
-    /// It is blocked because it stayed over a limit.
-    pub penalty: Option<Until>,
-    /// How many such blocks it had without a rest between them.
-    pub blocks: u64,
-}
-
-impl Lists {
-    pub(super) fn of(tables: &Tables<'_>, source: &SourceState, now: u64) -> Self {
-        let Profile { allowed, denied, blocked, .. } = source.profile;
-        let (until, blocks) = source.known.map_or((0, 0), |entry| (entry.blocked, entry.blocks));
-        let penalties = tables.settings.flags & flag::PENALTIES != 0;
-        Self {
-            allowed: Until::left(allowed, now),
-            denied: Until::left(denied, now),
-            blocked: Until::left(blocked, now),
-            penalty: Until::left(if penalties { until } else { 0 }, now),
-            blocks,
-        }
-    }
-}

@@ -3,6 +3,7 @@
 //! Nothing here changes any state. What decides is the core that runs in the kernel, on copies of
 //! what the program would find in its maps.
 
+pub mod blocked;
 pub mod capture;
 mod conditions;
 mod decide;
@@ -14,6 +15,7 @@ pub mod frame;
 mod keys;
 mod ledger;
 pub mod limit;
+pub mod lists;
 pub mod source;
 mod state;
 mod tables;

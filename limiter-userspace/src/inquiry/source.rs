@@ -13,7 +13,8 @@ use super::{
     decide::source_key,
     entries::source_of,
     keys,
-    limit::{LimitReport, Lists, OF_SOURCE, kept},
+    limit::{LimitReport, OF_SOURCE, kept},
+    lists::Lists,
     state::{Found, SourceState},
 };
 use crate::error::Result;
@@ -91,7 +92,7 @@ impl Inquiry<'_> {
             tenant: tenant.cloned(),
             passed: entry.passed,
             dropped,
-            lists: Lists::of(tables, &state, now),
+            lists: Lists::of(entries, &state, now),
             limits,
             states,
             total,

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use limiter_common::{
     address::Address,
     binding::{self, Binding, Measured, Standing, bind},
-    contract::{self, Profile, map, shared},
+    contract::{self, Offence, OffenceKey, Profile, map, shared},
     limit::{BucketKey, INLINE, Limit},
     meter::Meter,
     policer::{Decision, Policer as _},
@@ -125,6 +125,10 @@ pub(super) struct SourceState {
     /// The entry as it is; `None` when there is none yet.
     pub(super) known: Option<contract::Source>,
     pub(super) profile: Profile,
+    /// Until when it is blocked because it stayed over a limit, in nanoseconds, or was.
+    pub(super) blocked: u64,
+    /// What it did to be, by the bits of limits with penalties that are about it.
+    pub(super) offences: Vec<(u64, Offence)>,
     words: [u64; INLINE],
 }
 
@@ -160,7 +164,12 @@ impl SourceState {
                 *word = carried(tables, &profile, &entry, place, now)?;
             }
         }
-        Ok(Found::Source(Box::new(Self { known, profile, words })))
+        let offences = offences(tables, &profile, key)?;
+        let blocked = match &known {
+            Some(entry) if !behind => entry.blocked,
+            _ => offences.iter().map(|(_, offence)| offence.blocked).max().unwrap_or(0),
+        };
+        Ok(Found::Source(Box::new(Self { known, profile, blocked, offences, words })))
     }
 
     /// The state of the limit at a place of the entry.
@@ -173,6 +182,27 @@ impl SourceState {
     pub(super) fn place_of(tables: &Tables<'_>, limit: &Limit) -> Option<usize> {
         tables.settings.inline.iter().position(|bit| *bit == limit.bit)
     }
+}
+
+/// What is known of a source that was over limits with penalties that are about it, and the bits of
+/// those.
+fn offences(
+    tables: &Tables<'_>,
+    profile: &Profile,
+    source: Address,
+) -> Result<Vec<(u64, Offence)>> {
+    // Sources that share an entry have none.
+    let shared = source.family == Address::NONE.family;
+    let mut left = if shared { 0 } else { tables.settings.penalties & profile.limits };
+    let mut found = Vec::new();
+    while left != 0 {
+        let bit = left & left.wrapping_neg();
+        left ^= bit;
+        let limit = tables.limit(bit)?.penalty.limit as u32;
+        let offence = tables.maps.entry(map::OFFENCES, &OffenceKey { source, limit })?;
+        found.extend(offence.map(|offence| (bit, offence)));
+    }
+    Ok(found)
 }
 
 /// The word at a place of an entry that is behind, as the first packet makes it.

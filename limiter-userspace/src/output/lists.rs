@@ -11,8 +11,7 @@ use super::{
     tone::Tone,
 };
 use crate::{
-    datapath::blocked::Blocked,
-    output::top,
+    inquiry::{blocked::Blocked, source::source_name},
     policy::{
         model::{Listed, Whom},
         spec::format_instant,
@@ -43,7 +42,9 @@ pub struct PenaltyEntry {
     pub entry: ListEntry,
     /// `hand`, or `limit` for a source that stayed over a limit.
     pub by: &'static str,
-    /// How many blocks by limits came without a rest between them.
+    /// The limit, if it is known still.
+    pub limit: Option<String>,
+    /// How many blocks by that limit came without a rest between them.
     pub blocks: Option<u64>,
 }
 
@@ -79,22 +80,22 @@ impl ListEntry {
 impl PenaltyEntry {
     /// A source that was blocked by hand.
     pub fn by_hand(listed: &Listed, now: u64) -> Self {
-        Self { entry: ListEntry::new(listed, now), by: "hand", blocks: None }
+        Self { entry: ListEntry::new(listed, now), by: "hand", limit: None, blocks: None }
     }
 
     /// A source that a limit blocks.
     pub fn by_limit(blocked: &Blocked, now: u64) -> Self {
-        let Blocked { address, prefix, left, blocks } = *blocked;
+        let Blocked { source, limit, left, blocks } = blocked;
         // What is left of a second counts as one, so that nothing seems over that is not.
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let entry = ListEntry {
-            src: top::name(address, prefix),
+            src: source_name(*source),
             until: Some(format_instant(now.saturating_add(seconds))),
             seconds_left: Some(seconds),
             gone: false,
             set: false,
         };
-        Self { entry, by: "limit", blocks: Some(blocks) }
+        Self { entry, by: "limit", limit: limit.clone(), blocks: Some(*blocks) }
     }
 }
 
@@ -142,9 +143,11 @@ pub fn print_penalties<W: Write>(
         Column::left("BY"),
         Column::right("BLOCKS"),
     ]);
-    for PenaltyEntry { entry, by, blocks } in entries {
+    for PenaltyEntry { entry, by, limit, blocks } in entries {
         let mut cells = entry.cells().to_vec();
-        cells.push((*by).into());
+        cells.push(
+            limit.as_ref().map_or_else(|| (*by).into(), |name| format!("{by} {name}").into()),
+        );
         cells.push(blocks.map(grouped).unwrap_or_default().into());
         table.row(cells);
     }
@@ -208,25 +211,25 @@ set cdn         for ever
 
     #[test]
     fn blocks_say_whose_they_are() {
-        let address = "198.51.100.7".parse().unwrap();
+        let (source, limit) = ("198.51.100.7/24".parse().unwrap(), Some("web".into()));
         let left = Duration::from_millis(41_500);
         let entries = [
             PenaltyEntry::by_hand(&listed("203.0.113.9/32", Some(NOW + 60)), NOW),
-            PenaltyEntry::by_limit(&Blocked { address, prefix: 24, left, blocks: 3 }, NOW),
+            PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, NOW),
         ];
         let text = |json| written(|output| print_penalties(output, &entries).unwrap(), json);
         assert_eq!(
             text(false),
             "\
-SOURCE           UNTIL                   LEFT  BY     BLOCKS
+SOURCE           UNTIL                   LEFT  BY         BLOCKS
 203.0.113.9/32   2027-01-15T08:01:00Z  1m 00s  hand
-198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit       3
+198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit web       3
 "
         );
         assert!(
             text(true).ends_with(concat!(
                 r#"{"src":"198.51.100.7/24","until":"2027-01-15T08:00:42Z","seconds_left":42,"#,
-                r#""gone":false,"by":"limit","blocks":3}]"#,
+                r#""gone":false,"by":"limit","limit":"web","blocks":3}]"#,
                 "\n"
             )),
             "{}",

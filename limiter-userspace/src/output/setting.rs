@@ -13,7 +13,8 @@ use super::{
 use crate::{
     inquiry::{
         Fill,
-        limit::{Kept, LimitReport, Origin, Until},
+        limit::{Kept, LimitReport, Origin},
+        lists::Until,
     },
     policy::{
         model::{Allowance, Count},

@@ -55,10 +55,6 @@ fn facts_of(report: &SourceReport) -> Vec<(&'static str, String, Tone)> {
     let packets =
         |tally: Tally| format!("{} packets, {}", grouped(tally.packets), traffic(tally.bytes));
     let lists = &report.lists;
-    let blocks = match lists.blocks {
-        0 => String::new(),
-        blocks => format!(", block {blocks}"),
-    };
     let facts = [
         report.tenant.as_ref().map(|tenant| ("tenant", tenant.clone(), Tone::Plain)),
         Some(("passed", packets(report.passed), Tone::Plain)),
@@ -66,7 +62,10 @@ fn facts_of(report: &SourceReport) -> Vec<(&'static str, String, Tone)> {
         lists.allowed.map(|it| ("allowed", until(it), Tone::Passed)),
         lists.denied.map(|it| ("denied", until(it), Tone::Dropped)),
         lists.blocked.map(|it| ("blocked", format!("by hand, {}", until(it)), Tone::Dropped)),
-        lists.penalty.map(|it| ("penalty", format!("{}{blocks}", until(it)), Tone::Dropped)),
+        lists
+            .penalty
+            .as_ref()
+            .map(|it| ("penalty", format!("{it}, {}", until(it.until)), Tone::Dropped)),
         report.monitor.then(|| ("policy", "monitor: nothing is dropped".to_owned(), Tone::Strong)),
     ];
     facts.into_iter().flatten().collect()
@@ -135,6 +134,7 @@ fn json(report: &SourceReport) -> Value {
             json!({ "limit": state.limit, "key": state.key, "state": fill })
         })
         .collect();
+    let penalty = report.lists.penalty.as_ref();
     json!({
         "schema": SCHEMA,
         "source": report.name(),
@@ -146,8 +146,9 @@ fn json(report: &SourceReport) -> Value {
         "allowed": until_json(report.lists.allowed),
         "denied": until_json(report.lists.denied),
         "blocked": until_json(report.lists.blocked),
-        "penalty": until_json(report.lists.penalty),
-        "blocks": report.lists.blocks,
+        "penalty": until_json(penalty.map(|block| block.until)),
+        "penalty_limit": penalty.and_then(|block| block.limit.as_ref()),
+        "blocks": penalty.map_or(0, |block| block.blocks),
         "limits": report.limits.iter().map(limit_json).collect::<Vec<_>>(),
         "states": states,
         "states_total": report.total,

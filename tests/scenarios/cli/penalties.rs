@@ -48,17 +48,22 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     let text = bench.done("penalty list").stdout;
     let line = text.lines().find(|line| line.starts_with("192.0.2.1 ")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words[words.len() - 2..], ["limit", "1"], "{text}");
+    assert_eq!(words[words.len() - 3..], ["limit", "some", "1"], "{text}");
+    let told = bench.done("get 192.0.2.1").stdout;
+    assert!(told.contains("limit some, block 1, for "), "{told}");
 
-    let words =
-        ["192.0.2.1/32 is blocked by a limit", "made by hand", "limiter allow add 192.0.2.1/32"];
-    bench.refused("penalty del 192.0.2.1", 4, &words);
     bench.refused("penalty del 192.0.2.2", 4, &["penalty has no entry for 192.0.2.2/32"]);
-    // What the hint says.
-    bench.done("allow add 192.0.2.1/32 --for 1h");
-    let passed = || bench.json("status -j")["reasons"]["allow"].as_u64().unwrap();
-    send(&bench, [192, 0, 2, 1], 50);
-    assert_eq!(passed(), 50);
+    let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
+    let before = dropped();
+    send(&bench, [192, 0, 2, 1], 5);
+    assert_eq!(dropped(), before + 5);
+    let lifted = "penalty: 192.0.2.0/24: 1 source that a limit blocked is free again\n";
+    assert_eq!(bench.done("penalty del 192.0.2.0/24").stdout, lifted);
+    send(&bench, [192, 0, 2, 1], 5);
+    assert_eq!(dropped(), before + 5);
+    assert_eq!(bench.json("penalty list -j").as_array().map(Vec::len), Some(1));
+    send(&bench, [192, 0, 2, 1], 5_000);
+    assert_eq!(bench.json("penalty list -j")[1]["limit"], "some");
     // Without a penalty in the policy nobody is blocked by a limit.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");

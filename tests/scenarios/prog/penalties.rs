@@ -15,7 +15,7 @@ use limiter_userspace::policy::{
 
 use super::{
     NOW, counted,
-    define::{in_mode, limit, policy_of, within},
+    define::{and, in_mode, limit, policy_of, within},
     modes::tally,
     program, syn, tokens, udp,
 };
@@ -230,27 +230,114 @@ fn in_turn(
     blocked
 }
 
-/// Who is over one limit and over another in turn is not forgiven because of that.
+/// Each limit has the time that a source is over it, whatever that does to others.
 #[test]
-fn who_is_over_two_limits_in_turn_is_blocked_by_one() {
+fn what_is_done_to_one_limit_is_nothing_to_another() {
     let mut program = program(&Policy::default());
     // From second 1 to 11, when it is blocked.
     assert_eq!(in_turn(&mut program, [10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
-    assert_eq!(
-        in_turn(&mut program, [10, 10], |second| [second % 2 == 1, second % 2 == 0], 14),
-        [12, 13, 14]
-    );
+    let by_turns = |second| [second % 2 == 1, second % 2 == 0];
+    assert_eq!(in_turn(&mut program, [10, 10], by_turns, 14), [12, 13, 14]);
     // The limit that blocks sooner does, whichever it is: the last packet before is counted still.
     assert_eq!(in_turn(&mut program, [10, 4], |_| [true; 2], 6), [6, 6]);
     assert_eq!(in_turn(&mut program, [4, 10], |_| [true; 2], 6), [5, 6, 6]);
-    // The time that it was over one counts for the other.
+    // Nine seconds over one and ten over the other are ten over the other.
     let changes = |second| [second <= 9, second > 9];
-    assert_eq!(in_turn(&mut program, [10, 10], changes, 13), [12, 13]);
-    // Nor does it help to be over a limit that blocks sooner, or to rest by the measure of that one.
+    assert_eq!(in_turn(&mut program, [10, 10], changes, 21), [21]);
+    // It does not help to be over another that blocks sooner, now and then.
     let now_and_then = |second| [true, second % 9 == 0];
-    assert_eq!(in_turn(&mut program, [10, 1], now_and_then, 11), [10, 11]);
+    assert_eq!(in_turn(&mut program, [10, 1], now_and_then, 12), [12]);
+    // Nor does a limit with a long time make one with a short time stricter, which gets a rest.
     let apart = |second| [second % 6 == 0, second % 6 == 5];
-    assert_eq!(in_turn(&mut program, [10, 20], apart, 24), [23, 24]);
+    assert_eq!(in_turn(&mut program, [5, 20], apart, 30), [30]);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// Blocks of one limit grow by what is done to that one.
+#[test]
+fn blocks_of_another_limit_make_none_longer() {
+    let mut short = strict("short", &[KeyPart::Source]);
+    short.matching.protocols = vec![6];
+    short.penalty = Some(Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND });
+    let mut program = program(&policy_of([strict("long", &[KeyPart::Source]), short]));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);
+    let mut now = NOW + SECOND;
+    for seconds in [60, 120, 200] {
+        // For longer than a rest of the other limit.
+        for _ in 0..6 {
+            assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Exceed);
+            assert_eq!(reason_at(&mut program, now + 1, &syn(A)), Reason::Exceed);
+            assert_eq!(reason_at(&mut program, now + 2, &syn(A)), Reason::Penalty);
+            now += 2 * SECOND;
+        }
+        let blocked = stay_over(&mut program, now);
+        now = is_blocked_for(&mut program, blocked, seconds);
+    }
+    program.close().unwrap();
+}
+
+/// A block is there as long as its limit is about the source, and as the limit is.
+#[test]
+fn a_block_goes_and_comes_with_its_limit() {
+    let it = || strict("it", &[KeyPart::Source]);
+    let mut program = program(&policy_of([it()]));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let blocked = stay_over(&mut program, NOW + SECOND);
+    let mut excepting = it();
+    excepting.matching.except_sources = vec![Whom::Prefix("10.0.0.1/32".parse().unwrap())];
+    let other = || Limit { penalty: Some(PENALTY), ..limit("other", &[], tokens(1 << 20)) };
+    let free = [
+        policy_of([excepting.clone(), other()]),
+        policy_of([Limit { penalty: None, ..it() }, other()]),
+        policy_of([in_mode(Mode::Monitor, it()), other()]),
+    ];
+    for (number, policy) in free.iter().enumerate() {
+        program.apply(policy).unwrap();
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform, "{number}");
+        program.apply(&policy_of([other(), it()])).unwrap();
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{number}");
+    }
+    // Its own layers are one limit, in any order.
+    let two = |first, second| {
+        let mut it = and(limit("it", &[KeyPart::Source], first), second);
+        it.matching.protocols = vec![17];
+        policy_of([Limit { penalty: Some(PENALTY), ..it }])
+    };
+    let allowance = it().layers[0].allowance;
+    let wide = Allowance::LeakyBucket { rate: Rate { packets: 1, period: DAY }, depth: 2 };
+    for policy in [two(allowance, wide), two(wide, allowance)] {
+        program.apply(&policy).unwrap();
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
+    }
+    // What comes after it went is another one.
+    program.apply(&policy_of([other()])).unwrap();
+    program.apply(&policy_of([other(), it()])).unwrap();
+    assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// Forgiven, it is as if nothing had been: also the next block is the first one.
+#[test]
+fn who_is_forgiven_begins_anew() {
+    let policy = policy_of([strict("it", &[KeyPart::Source])]);
+    let mut program = program(&policy);
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let mut now = NOW + SECOND;
+    for net in ["10.0.0.1/32", "10.0.0.0/24", "0.0.0.0/0"] {
+        let blocked = stay_over(&mut program, now);
+        for (other, number) in [("10.0.0.2/32", 0), ("::/0", 0), (net, 1), (net, 0)] {
+            let maps = program.split().unwrap().1;
+            assert_eq!(maps.forgive(other.parse().unwrap(), blocked).unwrap(), number, "{other}");
+        }
+        program.apply(&policy).unwrap();
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform, "{net}");
+        let blocked = stay_over(&mut program, blocked + 2);
+        now = is_blocked_for(&mut program, blocked, 60);
+        program.split().unwrap().1.forgive(net.parse().unwrap(), now).unwrap();
+    }
     program.check_accounts().unwrap();
     program.close().unwrap();
 }

@@ -4,11 +4,13 @@ use clap::{Args, Subcommand};
 
 use super::{Asked, Del};
 use crate::{
-    cli::{keep_ssh::KeepSsh, maps, unix},
-    datapath::{blocked::Blocked, bpffs::Pins},
-    error::{Error, Result},
+    cli::{change, keep_ssh::KeepSsh, maps, unix},
+    datapath::{bpffs::Pins, maps::Maps},
+    error::Result,
+    inquiry::{self, Inquiry},
     output::{
         lists::{self, PenaltyEntry},
+        number::grouped,
         stream::Output,
     },
     policy::{List, PolicyError, units::parse_prefix},
@@ -18,7 +20,7 @@ use crate::{
 pub(in crate::cli) enum PenaltyCommand {
     /// Block the sources in a prefix for a while
     Add(Add),
-    /// Take back a block that was made by hand
+    /// End blocks: that which was made by hand, and those that limits made in the prefix
     #[command(visible_alias = "delete")]
     Del(Del),
     /// Show who is blocked, by hand and by limits
@@ -50,35 +52,53 @@ impl PenaltyCommand {
                 };
                 asked.run(pins, output)
             }
-            Self::Del(del) => del.run(List::Penalty, pins, output).map_err(|error| match error {
-                Error::Policy(PolicyError::NotListed { .. }) => {
-                    blocked_by_limit(del, pins).unwrap_or(error)
-                }
-                error => error,
-            }),
-            Self::List => {
-                let (maps, now) = (maps(pins)?, unix());
-                let policy = maps.policy()?;
-                let by_hand = policy
-                    .list(List::Penalty)
-                    .iter()
-                    .map(|listed| PenaltyEntry::by_hand(listed, now));
-                let blocked = maps.blocked()?;
-                let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
-                let entries: Vec<_> = by_hand.chain(by_limit).collect();
-                Ok(lists::print_penalties(output, &entries)?)
-            }
+            Self::Del(del) => lift(del, pins, output),
+            Self::List => Ok(lists::print_penalties(output, &entries(&maps(pins)?)?)?),
         }
     }
 }
 
-/// What is said instead when it is a limit that blocks what was to be taken back.
-fn blocked_by_limit(del: &Del, pins: &Pins) -> Option<Error> {
-    let prefix = parse_prefix(&del.prefix).ok()?;
-    let blocked = maps(pins).ok()?.blocked().ok()?;
-    let same = |blocked: &Blocked| {
-        blocked.address == prefix.addr() && blocked.prefix == prefix.prefix_len()
+/// Who is blocked, by hand and by limits.
+fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
+    let (policy, now, at) = (maps.policy()?, unix(), inquiry::now());
+    let by_hand =
+        policy.list(List::Penalty).iter().map(|listed| PenaltyEntry::by_hand(listed, now));
+    let blocked = Inquiry::new(maps, at)?.blocked(at)?;
+    let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
+    Ok(by_hand.chain(by_limit).collect())
+}
+
+/// Ends the block of a prefix that was made by hand, and those of sources in it that limits made.
+fn lift(del: &Del, pins: &Pins, output: &mut Output) -> Result<()> {
+    let prefix = parse_prefix(&del.prefix).map_err(PolicyError::from)?;
+    let (session, now) = (del.keep.session()?, unix());
+    let mut maps = maps(pins)?;
+    let changed = change(pins, session, |policy| {
+        let by_limits = maps.forgive(prefix, inquiry::now())?;
+        match policy.del_listed(List::Penalty, prefix, now) {
+            Ok(()) => Ok((true, by_limits)),
+            Err(_) if by_limits > 0 => Ok((false, by_limits)),
+            Err(error) => Err(error.into()),
+        }
+    })?;
+    if output.is_json() {
+        lists::print_penalties(output, &entries(&maps)?)?;
+        return changed.tell(output);
+    }
+    let sources = |number| match number {
+        1 => "1 source that a limit blocked is".to_owned(),
+        more => format!("{} sources that limits blocked are", grouped(more as u64)),
     };
-    let left = blocked.into_iter().find(same)?.left;
-    Some(Error::BlockedByLimit { prefix, left })
+    match changed.said {
+        (true, 0) => writeln!(output, "penalty: deleted {prefix}")?,
+        (true, more) => {
+            writeln!(output, "penalty: deleted {prefix}; {} free again", sources(more))?;
+        }
+        (false, more) => writeln!(output, "penalty: {prefix}: {} free again", sources(more))?,
+    }
+    let still = changed.policy.covering(List::Penalty, prefix, now);
+    if let Some(by) = still {
+        writeln!(output, "{by} still includes it")?;
+    }
+    changed.tell(output)
 }

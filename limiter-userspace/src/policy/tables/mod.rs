@@ -107,6 +107,7 @@ fn compile_held(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
+        penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
         connections: set(&|at| rows.counts_connections(at)),
         elsewhere: classes.elsewhere,
         inline: [0; INLINE],
@@ -120,7 +121,6 @@ fn compile_held(
             settings.tallies[word] = row.tally;
         }
     }
-    let penalised = set(&|at| compiled[at].penalty.after != 0);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
@@ -129,7 +129,6 @@ fn compile_held(
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
         (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),
-        (flag::PENALTIES, penalised & settings.enforced != 0),
     ] {
         settings.flags |= if on { flag } else { 0 };
     }

@@ -83,6 +83,22 @@ impl<'a> Rows<'a> {
         row.limit.mode == Mode::Enforce && !row.candidate
     }
 
+    /// What happens to a source that stays over a limit, whichever of its layers refuses it.
+    fn penalty(&self, limit: &Limit, held: &Held) -> Penalty {
+        let Some(penalty) = &limit.penalty else { return Penalty::default() };
+        let layers =
+            self.rows.iter().filter(|row| std::ptr::eq(row.limit, limit) && !row.candidate);
+        let stamps = layers.filter_map(|row| Some(held.get(&row.identity())?.stamp));
+        let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
+        Penalty {
+            after: bounded(penalty.after),
+            block: bounded(penalty.block),
+            most: bounded(penalty.max.max(penalty.block)),
+            backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
+            limit: stamps.min().map_or(0, u64::from),
+        }
+    }
+
     /// Whether it counts new connections.
     pub(super) fn counts_connections(&self, at: usize) -> bool {
         let row = &self.rows[at];
@@ -123,7 +139,11 @@ impl<'a> Rows<'a> {
                 column: column as u32,
                 bytes: u32::from(row.limit.count == Count::Bytes),
                 kind: row.kind(),
-                penalty: if row.candidate { Penalty::default() } else { penalty(row.limit) },
+                penalty: if row.candidate {
+                    Penalty::default()
+                } else {
+                    self.penalty(row.limit, held)
+                },
             });
         }
         Ok(compiled)
@@ -269,17 +289,6 @@ fn costs(count: &Count) -> [u32; Sort::COUNT] {
         let cost = by_kind.iter().find(|(kind, _)| fits(kind)).map_or(*default, |(_, cost)| *cost);
         u32::from(cost).max(1)
     })
-}
-
-fn penalty(limit: &Limit) -> Penalty {
-    let Some(penalty) = &limit.penalty else { return Penalty::default() };
-    let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
-    Penalty {
-        after: bounded(penalty.after),
-        block: bounded(penalty.block),
-        most: bounded(penalty.max.max(penalty.block)),
-        backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
-    }
 }
 
 #[cfg(test)]

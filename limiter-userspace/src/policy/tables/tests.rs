@@ -77,6 +77,7 @@ fn an_empty_policy_is_one_empty_profile() {
         enforced: 0,
         unit: 0,
         keyed: 0,
+        penalties: 0,
         connections: 0,
         elsewhere: u64::MAX,
         inline: [0; INLINE],

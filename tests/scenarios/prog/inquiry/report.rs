@@ -11,7 +11,8 @@ use limiter_userspace::{
     inquiry::{
         Inquiry,
         explain::{Explanation, Question, Standing},
-        limit::{Kept, Origin, Until},
+        limit::{Kept, Origin},
+        lists::{Block, Until},
         source::SourceReport,
     },
     policy::{
@@ -250,18 +251,17 @@ fn a_block_is_told_with_what_is_left_of_it() {
         program.at(now).unwrap();
     }
     let report = source(&program, OTHER, now);
-    let Some(Until::For(left)) = report.lists.penalty else {
+    let Some(Block { until: Until::For(left), limit, blocks }) = report.lists.penalty else {
         unreachable!("it is blocked: {report:?}");
     };
     assert!(left > Duration::from_secs(29) && left < Duration::from_secs(30), "{left:?}");
-    assert_eq!(report.lists.blocks, 1);
+    assert_eq!((limit.as_deref(), blocks), (Some("source"), 1));
     let explanation = explain(&program, &Question::of(OTHER.into()), now);
     assert_eq!(explanation.lists[0].list, "penalty");
     assert!(explanation.lists[0].entry.contains("block 1"), "{explanation:?}");
     assert_eq!(explanation.verdict.unwrap().reason.name(), "penalty");
     let later = now + 31 * SECOND;
     assert_eq!(source(&program, OTHER, later).lists.penalty, None, "it ends by itself");
-    assert_eq!(source(&program, OTHER, later).lists.blocks, 1);
 }
 
 #[test]

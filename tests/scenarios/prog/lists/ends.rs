@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use limiter_common::{rate::SECOND, reason::Reason};
 use limiter_tests::program::{TestProgram, Verdict, monotonic};
 use limiter_userspace::{
-    inquiry::{Inquiry, limit::Until},
+    inquiry::{Inquiry, lists::Until},
     policy::{
         List, Policy,
         model::{KeyPart, Listed, Whom},

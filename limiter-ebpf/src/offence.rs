@@ -1,0 +1,78 @@
+//! What is known of sources that were over limits with penalties.
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use limiter_common::{
+    contract::{Offence as Known, half},
+    limit::{LIMITS as LIMIT_COUNT, Limit},
+    penalty::Offence,
+};
+
+use crate::{
+    cell::Plain,
+    maps::{LIMITS, OFFENCES},
+    subject::Subject,
+};
+
+static NEW: Known = Known::NEW;
+
+/// Notes that the source of the subject was over the limit in a row, and gives until when it is
+/// blocked for that, in nanoseconds, or was. Where the table has no room, it is not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
+    let (Some(subject), Some(limit)) = (Subject::get(), LIMITS.get(row)) else { return 0 };
+    subject.offence.source = subject.source;
+    subject.offence.limit = limit.penalty.limit as u32;
+    let found = OFFENCES.get_ptr_mut(&subject.offence).or_else(|| {
+        // Another CPU may have made it first, which is as good.
+        let _: Result<(), i32> = OFFENCES.insert(&subject.offence, &NEW, u64::from(BPF_NOEXIST));
+        OFFENCES.get_ptr_mut(&subject.offence)
+    });
+    let Some(known) = found else { return 0 };
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let [began, last, blocked, blocks] = unsafe {
+        [
+            &raw mut (*known).began,
+            &raw mut (*known).last,
+            &raw mut (*known).blocked,
+            &raw mut (*known).blocks,
+        ]
+        .map(|word| Plain::new(word))
+    };
+    limit.penalty.exceed(&Offence { began, last, blocked, blocks }, subject.now)
+}
+
+/// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was;
+/// `epoch` is that of the limits.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
+    let Some(subject) = Subject::get() else { return 0 };
+    subject.offence.source = subject.source;
+    let (mut left, mut until) = (penalties, 0);
+    for _ in 0..LIMIT_COUNT {
+        let bit = left & left.wrapping_neg();
+        let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) else { break };
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        subject.offence.limit = limit.penalty.limit as u32;
+        if let Some(known) = OFFENCES.get_ptr_mut(&subject.offence) {
+            // SAFETY: an aligned word of a map value that was just looked up.
+            let blocked = unsafe { (&raw const (*known).blocked).read_volatile() };
+            if blocked > until {
+                until = blocked;
+            }
+        }
+    }
+    until
+}
