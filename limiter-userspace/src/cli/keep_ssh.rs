@@ -60,17 +60,18 @@ pub(super) struct Kept {
     pub(super) until: u64,
 }
 
-/// Allows the peer of a session for a while if the policy, which comes after `before`, could drop it.
-/// Says what was allowed.
+/// Allows the peer of a session, if there is one, for a while if the policy, which comes after `before`,
+/// could drop it. Says what was allowed.
 pub(super) fn keep(
-    session: &Session,
+    session: Option<Session>,
     policy: &mut Policy,
     before: &Policy,
     now: u64,
 ) -> Option<Kept> {
+    let session = session?;
     // What has the half of its time left is not renewed: a policy that is applied again is the same.
     let enough = now.saturating_add(KEPT / 2);
-    if !policy.could_drop(session, now, enough) {
+    if !policy.could_drop(&session, now, enough) {
         return None;
     }
     let source = policy.source_of(session.peer);
@@ -122,39 +123,41 @@ mod tests {
 
     #[test]
     fn only_a_peer_that_could_be_dropped_is_allowed() {
-        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
+        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22");
         let mut policy = denying("203.0.113.0/24");
         let before = policy.clone();
+        assert_eq!(keep(None, &mut policy, &before, NOW), None);
+        assert_eq!(policy, before);
         let kept = Kept { source: net("203.0.113.9/32"), until: NOW + KEPT };
-        assert_eq!(keep(&session, &mut policy, &before, NOW), Some(kept));
+        assert_eq!(keep(session, &mut policy, &before, NOW), Some(kept));
         assert_eq!(policy.allow.len(), 1);
-        assert_eq!(keep(&session, &mut policy, &before, NOW), None, "it is allowed now");
+        assert_eq!(keep(session, &mut policy, &before, NOW), None, "it is allowed now");
         assert_eq!(policy.allow.len(), 1);
         for mut policy in [
             denying("198.51.100.0/24"),
             Policy { mode: GlobalMode::Monitor, ..denying("203.0.113.0/24") },
         ] {
             let before = policy.clone();
-            assert_eq!(keep(&session, &mut policy, &before, NOW), None);
+            assert_eq!(keep(session, &mut policy, &before, NOW), None);
             assert_eq!(policy.allow, []);
         }
     }
 
     #[test]
     fn what_is_kept_ends_and_is_renewed_in_time() {
-        let session = Session::parse("2001:db8::9 50000 2001:db8::1 22").unwrap();
+        let session = Session::parse("2001:db8::9 50000 2001:db8::1 22");
         let whom = Whom::Prefix(net("2001:db8::/64"));
         let mut policy = denying("2001:db8::/32");
         policy.add_listed(List::Allow, net("2001:db8::/64"), Some(NOW + 9), NOW).unwrap();
         let document = denying("2001:db8::/32");
         let mut kept = |now| {
             let before = policy.clone();
-            keep(&session, &mut policy, &before, now);
+            keep(session, &mut policy, &before, now);
             let [entry] = policy.allow.as_slice() else { panic!("{:?}", policy.allow) };
             assert_eq!(entry.whom, whom);
             // Applied again, the same document makes the same policy.
             let mut again = document.clone();
-            keep(&session, &mut again, &policy, now);
+            keep(session, &mut again, &policy, now);
             assert_eq!(again.allow, policy.allow);
             entry.until.unwrap() - NOW
         };
@@ -164,7 +167,7 @@ mod tests {
         // For ever is more than that.
         policy.add_listed(List::Allow, net("2001:db8::/64"), None, NOW).unwrap();
         let before = policy.clone();
-        assert_eq!(keep(&session, &mut policy, &before, NOW), None);
+        assert_eq!(keep(session, &mut policy, &before, NOW), None);
         assert_eq!(policy, before);
     }
 

@@ -183,7 +183,7 @@ fn change<T>(
     let before = instance.maps().settled()?;
     let mut policy = before.clone();
     let said = edit(&mut policy)?;
-    let kept = session.and_then(|session| keep(&session, &mut policy, &before, unix()));
+    let kept = keep(session, &mut policy, &before, unix());
     check_length(&policy)?;
     instance.maps_mut().apply(&policy)?;
     let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();

@@ -236,6 +236,12 @@ fn an_attach_keeps_the_peer_too() {
         let outcome = session.done(&bench, &attach);
         assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
         assert_kept(&bench, "203.0.113.9/32");
+        bench.done("allow del 203.0.113.9 --no-keep-ssh");
+        // And where it runs already.
+        let attach = document.in_place(&format!("attach lo {options} --keep-ssh"));
+        let outcome = session.done(&bench, &attach);
+        assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
+        assert_kept(&bench, "203.0.113.9/32");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     policy::{
         Builtin, Policy, PolicyError, Session,
-        model::{GlobalMode, KeyPart, Limit, Listed, Whom},
+        model::{GlobalMode, KeyPart, Limit},
         units::parse_duration,
     },
 };
@@ -59,9 +59,20 @@ pub(super) struct PolicyOptions {
 pub(super) struct Asked<'o> {
     options: &'o PolicyOptions,
     document: Option<Policy>,
+    /// Why the document for a new instance could not be read.
+    pub(super) unread: Option<Error>,
     session: Option<Session>,
     /// For how long, unless it is confirmed.
     pub(super) time: Option<Duration>,
+    /// In an instance that is new.
+    pub(super) new: Wanted,
+}
+
+/// The policy that is to be in force.
+pub(super) struct Wanted {
+    pub(super) policy: Policy,
+    /// The source that is allowed in it for the session.
+    pub(super) kept: Option<Kept>,
 }
 
 impl PolicyOptions {
@@ -69,7 +80,7 @@ impl PolicyOptions {
     pub(super) fn read(&self) -> Result<Asked<'_>> {
         let time = self.time.as_deref().map(parse_duration).transpose();
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
-        let mut document = None;
+        let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
             match policy::read_with_warnings(path) {
                 Ok((policy, warnings)) => {
@@ -77,16 +88,38 @@ impl PolicyOptions {
                     document = Some(policy);
                 }
                 // It may not be needed.
-                Err(_) if self.policy_if_new.is_some() => {}
+                Err(error) if self.policy_if_new.is_some() => unread = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Asked {
-            options: self,
-            time: time.map_err(PolicyError::from)?,
-            session: self.keep.session()?,
-            document,
-        })
+        let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session()?);
+        let new = self.change(document.clone().unwrap_or_default(), &Policy::default(), session)?;
+        Ok(Asked { options: self, document, unread, session, time, new })
+    }
+
+    /// Makes the other options part of a policy, which comes after the one that runs.
+    fn change(
+        &self,
+        mut policy: Policy,
+        running: &Policy,
+        session: Option<Session>,
+    ) -> Result<Wanted> {
+        let mut prefix = policy.key_prefix;
+        prefix.ipv4 = self.ipv4_prefix.unwrap_or(prefix.ipv4);
+        prefix.ipv6 = self.ipv6_prefix.unwrap_or(prefix.ipv6);
+        policy.set_key_prefix(prefix)?;
+        let pps = (Builtin::Source, self.pps.as_deref(), self.burst.as_deref());
+        for (limit, rate, burst) in [pps, (Builtin::Syn, self.syn.as_deref(), None)] {
+            if let Some(rate) = rate {
+                let count = policy.limit_or_builtin(limit)?.count;
+                policy.set_default(limit, count.bucket(rate, burst)?)?;
+            }
+        }
+        if self.monitor {
+            policy.mode = GlobalMode::Monitor;
+        }
+        let kept = keep(session, &mut policy, running, unix());
+        Ok(Wanted { policy, kept })
     }
 
     /// Whether they ask for anything at all of an instance that runs.
@@ -112,46 +145,22 @@ impl PolicyOptions {
 }
 
 impl Asked<'_> {
-    /// The policy that is to be in force in an instance that runs with this one.
-    pub(super) fn over(&self, running: &Policy) -> Result<Policy> {
-        if self.is_for_new() { Ok(running.clone()) } else { self.policy(running) }
-    }
-
-    /// The policy that is to be in force, where this one is.
-    pub(super) fn policy(&self, running: &Policy) -> Result<Policy> {
-        let options = self.options;
-        let mut policy = match (&self.document, &options.policy_if_new) {
-            (Some(document), _) => document.clone(),
-            (None, None) => running.clone(),
-            // It could not be read, and it is told why.
-            (None, Some(path)) => policy::read_with_warnings(path)?.0,
-        };
-        let mut prefix = policy.key_prefix;
-        prefix.ipv4 = options.ipv4_prefix.unwrap_or(prefix.ipv4);
-        prefix.ipv6 = options.ipv6_prefix.unwrap_or(prefix.ipv6);
-        policy.set_key_prefix(prefix)?;
-        let pps = (Builtin::Source, options.pps.as_deref(), options.burst.as_deref());
-        for (limit, rate, burst) in [pps, (Builtin::Syn, options.syn.as_deref(), None)] {
-            if let Some(rate) = rate {
-                let count = policy.limit_or_builtin(limit)?.count;
-                policy.set_default(limit, count.bucket(rate, burst)?)?;
-            }
+    /// What is to be in force in an instance that runs with this policy.
+    pub(super) fn over(&self, running: &Policy) -> Result<Wanted> {
+        if self.is_for_new() {
+            return Ok(Wanted { policy: running.clone(), kept: None });
         }
-        if options.monitor {
-            policy.mode = GlobalMode::Monitor;
-        }
-        if let Some(session) = &self.session {
-            keep(session, &mut policy, running, unix());
-        }
-        Ok(policy)
+        let policy = self.document.as_ref().unwrap_or(running).clone();
+        self.options.change(policy, running, self.session)
     }
 
     /// The policy of a new instance that nothing is attached to yet. One that is to be for a time
     /// only comes after one that limits nothing, so that there is something to go back to.
-    pub(super) fn first(&self, policy: &Policy) -> Policy {
+    pub(super) fn first(&self) -> Policy {
+        let wanted = &self.new.policy;
         match self.time {
-            None => policy.clone(),
-            Some(_) => Policy { key_prefix: policy.key_prefix, ..Policy::default() },
+            None => wanted.clone(),
+            Some(_) => Policy { key_prefix: wanted.key_prefix, ..Policy::default() },
         }
     }
 
@@ -165,17 +174,6 @@ impl Asked<'_> {
     /// Whether what is asked for is for a new instance only.
     pub(super) const fn is_for_new(&self) -> bool {
         self.options.policy_if_new.is_some()
-    }
-
-    /// The source of the session that was kept in a policy that was applied.
-    pub(super) fn kept(&self, policy: &Policy) -> Option<Kept> {
-        let source = policy.source_of(self.session?.peer);
-        let entry = |list: &[Listed]| {
-            list.iter().find(|it| it.whom == Whom::Prefix(source)).and_then(|it| it.until)
-        };
-        let written = self.document.as_ref().and_then(|document| entry(&document.allow));
-        let until = entry(&policy.allow).filter(|until| written != Some(*until))?;
-        Some(Kept { source, until })
     }
 
     /// Refuses a time for an instance that others are attached to.
@@ -223,12 +221,14 @@ mod tests {
         running
             .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
             .unwrap();
-        let policy = asked.policy(&running).unwrap();
+        let Wanted { policy, kept } = asked.over(&running).unwrap();
+        assert_eq!(kept, None);
         assert_eq!((policy.mode, policy.key_prefix.ipv4), (GlobalMode::Monitor, 24));
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
-        assert_eq!(asked.first(&policy), policy);
-        assert_eq!(asked.over(&policy).unwrap(), policy);
+        let new = asked.first();
+        assert_eq!((&new, new.limits.len()), (&asked.new.policy, 1));
+        assert_eq!(asked.over(&policy).unwrap().policy, policy);
         assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
     }
 
@@ -236,11 +236,20 @@ mod tests {
     fn a_policy_for_a_time_comes_after_an_empty_one_and_only_in_a_new_instance() {
         let options = options("--pps 1kpps --for 5m --ipv4-prefix 24").unwrap();
         let asked = options.read().unwrap();
-        let policy = asked.policy(&Policy::default()).unwrap();
-        let first = asked.first(&policy);
-        assert_eq!((first.key_prefix, first.limits.len()), (policy.key_prefix, 0));
+        let first = asked.first();
+        assert_eq!((first.key_prefix.ipv4, first.limits.len()), (24, 0));
+        assert_eq!(asked.new.policy.limits.len(), 1);
         let error = asked.check_time(["eth0".to_owned()].into_iter()).unwrap_err().to_string();
         assert!(error.contains("attached to eth0 already"), "{error}");
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_read_may_not_be_needed() {
+        let if_new = options("--policy-if-new /nowhere/policy.yaml").unwrap();
+        let unread = if_new.read().unwrap().unread.unwrap().to_string();
+        assert!(unread.contains("/nowhere/policy.yaml"), "{unread}");
+        let error = options("--policy /nowhere/policy.yaml").unwrap().read().err().unwrap();
+        assert_eq!(error.to_string(), unread);
     }
 
     #[test]

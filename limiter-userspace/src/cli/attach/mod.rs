@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use self::{
-    asked::{Asked, PolicyOptions, names_interfaces},
+    asked::{Asked, PolicyOptions, Wanted, names_interfaces},
     done::Done,
 };
-use super::{end_of, policy::taken_back};
+use super::{end_of, keep_ssh::Kept, policy::taken_back};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -63,12 +63,17 @@ pub(super) struct Attach {
 struct All {
     /// With each interface.
     done: Vec<Done>,
-    /// With the policy that was in force before.
-    changes: Vec<Change>,
+    applied: Applied,
     /// The policy in force now.
     policy: Policy,
-    /// Whether the instance is new.
-    fresh: bool,
+}
+
+/// What was done with the policy.
+#[derive(Default)]
+struct Applied {
+    /// What changed for the interfaces that were attached before.
+    changes: Vec<Change>,
+    kept: Option<Kept>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,10 +85,7 @@ enum ModeName {
 
 impl Attach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let asked = self.policy.read()?;
-        if !asked.is_for_new() {
-            asked.policy(&Policy::default())?;
-        }
+        let mut asked = self.policy.read()?;
         let mut interfaces: Vec<Interface> = Vec::new();
         for name in &self.interfaces {
             let interface = Interface::find(name)?;
@@ -95,7 +97,7 @@ impl Attach {
         self.sizes().check()?;
         privilege::check()?;
         let mounted = if self.mount_bpffs { pins.mount()? } else { None };
-        match self.attach_to(pins, &asked, &interfaces) {
+        match self.attach_to(pins, &mut asked, &interfaces) {
             Ok(all) => {
                 if let Some(mount) = mounted
                     && !output.is_json()
@@ -113,24 +115,28 @@ impl Attach {
         }
     }
 
-    fn attach_to(&self, pins: &Pins, asked: &Asked<'_>, interfaces: &[Interface]) -> Result<All> {
-        let mut instance = match asked.policy(&Policy::default()) {
-            Ok(policy) => Instance::open_or_create(pins, &self.sizes(), &asked.first(&policy))?,
+    fn attach_to(
+        &self,
+        pins: &Pins,
+        asked: &mut Asked<'_>,
+        interfaces: &[Interface],
+    ) -> Result<All> {
+        let mut instance = match asked.unread.take() {
+            None => Instance::open_or_create(pins, &self.sizes(), &asked.first())?,
             // One that runs does not need it.
-            Err(error) if asked.is_for_new() => match Instance::open(pins)? {
+            Some(error) => match Instance::open(pins)? {
                 Some(instance) => {
                     eprintln!("{error}\nwarning: it is not needed: what runs keeps its policy");
                     instance
                 }
                 None => return Err(error),
             },
-            Err(error) => return Err(error),
         };
         let result = self.attach_all(&mut instance, asked, interfaces);
-        let (policy, fresh) = (instance.maps().policy(), instance.is_fresh());
+        let policy = instance.maps().policy();
         instance.close()?;
-        let (done, changes) = result?;
-        Ok(All { done, changes, policy: policy?, fresh })
+        let (done, applied) = result?;
+        Ok(All { done, applied, policy: policy? })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.
@@ -139,7 +145,7 @@ impl Attach {
         instance: &mut Instance,
         asked: &Asked<'_>,
         interfaces: &[Interface],
-    ) -> Result<(Vec<Done>, Vec<Change>)> {
+    ) -> Result<(Vec<Done>, Applied)> {
         let before = instance.attached()?;
         let running = |interface: &Interface| {
             before.iter().find(|attached| attached.present && attached.index == interface.index)
@@ -159,7 +165,7 @@ impl Attach {
         let result = result.and_then(|()| {
             // What is gone is not to be taken for what is meant.
             instance.reclaim()?;
-            if new { apply(instance, asked) } else { Ok(Vec::new()) }
+            if new { apply(instance, asked) } else { Ok(Applied::default()) }
         });
         if result.is_err() {
             for attached in instance.attached()? {
@@ -191,7 +197,7 @@ impl Attach {
     fn report(
         &self,
         interfaces: &[Interface],
-        All { done, changes, policy, fresh }: &All,
+        All { done, applied: Applied { changes, kept }, policy }: &All,
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
@@ -219,8 +225,7 @@ impl Attach {
             writeln!(output, "The policy was changed, also for what was attached before:")?;
             changes::print(output, changes)?;
         }
-        let kept = *fresh || changes.iter().any(|change| change.path.starts_with("allow"));
-        if let Some(kept) = asked.kept(policy).filter(|_| kept) {
+        if let Some(kept) = kept {
             writeln!(output, "{}", kept.said())?;
         }
         let lists = policy.deny.len() + policy.penalties.len();
@@ -271,24 +276,23 @@ impl Attach {
     }
 }
 
-/// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Gives
-/// what that changes for those that were attached before.
-fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Vec<Change>> {
-    if !instance.is_fresh() && asked.leaves(&instance.maps().policy()?) {
-        return Ok(Vec::new());
+/// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
+fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
+    if instance.is_fresh() {
+        let Wanted { policy, kept } = &asked.new;
+        // It has it already, unless it is to be for a time or about interfaces.
+        if asked.time.is_some() || names_interfaces(policy) {
+            instance.maps_mut().apply_for(policy, asked.time)?;
+        }
+        return Ok(Applied { changes: Vec::new(), kept: *kept });
+    }
+    if asked.leaves(&instance.maps().policy()?) {
+        return Ok(Applied::default());
     }
     let running = instance.maps().settled()?;
-    if instance.is_fresh() {
-        let policy = asked.policy(&running)?;
-        // It has it already, unless it is to be for a time or about interfaces.
-        if asked.time.is_some() || names_interfaces(&policy) {
-            instance.maps_mut().apply_for(&policy, asked.time)?;
-        }
-        return Ok(Vec::new());
-    }
-    let policy = asked.over(&running)?;
+    let Wanted { policy, kept } = asked.over(&running)?;
     instance.maps_mut().apply_for(&policy, asked.time)?;
-    Ok(diff(&running, &policy))
+    Ok(Applied { changes: diff(&running, &policy), kept })
 }
 
 impl ModeName {

@@ -20,7 +20,7 @@ use crate::{
     error::{Error, Result},
     output::{changes, number::duration, stream::Output},
     policy::{
-        Policy, PolicyError,
+        Policy, PolicyError, Session,
         spec::{Change, diff, format_instant},
         units::parse_duration,
     },
@@ -57,13 +57,10 @@ impl Apply {
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
         let (mut policy, warnings) = read_with_warnings(&self.file)?;
-        let keep = |policy: &mut Policy, running: &Policy| {
-            session.and_then(|session| keep(&session, policy, running, unix()))
-        };
         let applied = if self.dry_run {
-            dry_run(pins, &mut policy, keep, progress)?
+            dry_run(pins, &mut policy, session, progress)?
         } else {
-            apply(pins, &mut policy, keep, confirm, progress)?
+            apply(pins, &mut policy, session, confirm, progress)?
         };
         let Applied { changes, changed, kept, time } = applied;
         let until = confirm.filter(|_| changed).map(end_of);
@@ -105,13 +102,13 @@ pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
 fn dry_run(
     pins: &Pins,
     policy: &mut Policy,
-    keep: impl FnOnce(&mut Policy, &Policy) -> Option<Kept>,
+    session: Option<Session>,
     progress: Progress,
 ) -> Result<Applied> {
     progress.step("comparing");
     let maps = maps(pins)?;
     let running = maps.policy()?;
-    let kept = keep(policy, &running);
+    let kept = keep(session, policy, &running, unix());
     let changes = diff(&running, policy);
     maps.check(policy)?;
     Ok(Applied { changes, changed: false, kept, time: progress.end() })
@@ -120,7 +117,7 @@ fn dry_run(
 fn apply(
     pins: &Pins,
     policy: &mut Policy,
-    keep: impl FnOnce(&mut Policy, &Policy) -> Option<Kept>,
+    session: Option<Session>,
     confirm: Option<Duration>,
     progress: Progress,
 ) -> Result<Applied> {
@@ -131,7 +128,7 @@ fn apply(
     }
     progress.step("comparing");
     let running = instance.maps().policy()?;
-    let kept = keep(policy, &running);
+    let kept = keep(session, policy, &running, unix());
     let changes = diff(&running, policy);
     // In another order, lists are the same.
     let changed = !changes.is_empty();
