@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{maps, no_instance};
+use super::{instance, maps};
 use crate::{
     datapath::{
         bpffs::Pins,
@@ -46,7 +46,7 @@ impl Detach {
 
     /// Detaches from the interfaces that were named, all of which must be attached.
     fn detach(&self, pins: &Pins) -> Result<(Vec<String>, usize)> {
-        let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+        let mut instance = instance(pins)?;
         let all = instance.attached()?;
         let mut found: Vec<&Attached> = Vec::new();
         for name in &self.interfaces {

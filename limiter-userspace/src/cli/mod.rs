@@ -28,7 +28,7 @@ use self::keep_ssh::{Kept, keep};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
-        instance::{self, Instance},
+        instance::{Instance, exists},
         maps::Maps,
     },
     error::{Error, Result},
@@ -148,17 +148,18 @@ fn complain(error: &Error, json: bool) {
     };
 }
 
-/// The error for a command that needs an instance where there is none.
-fn no_instance(pins: &Pins) -> Error {
-    Error::NoInstance { directory: pins.directory().to_path_buf() }
-}
-
 /// Opens the maps for reading.
 fn maps(pins: &Pins) -> Result<Maps> {
-    if !instance::exists(pins)? {
-        return Err(no_instance(pins));
-    }
-    Maps::open(pins)
+    if exists(pins)? { Maps::open(pins) } else { Err(no_instance(pins)) }
+}
+
+/// Opens the instance for changing it.
+fn instance(pins: &Pins) -> Result<Instance> {
+    Instance::open(pins)?.ok_or_else(|| no_instance(pins))
+}
+
+fn no_instance(pins: &Pins) -> Error {
+    Error::NoInstance { directory: pins.directory().to_path_buf() }
 }
 
 /// What came of a change of the policy in force.
@@ -179,7 +180,7 @@ fn change<T>(
     session: Option<Session>,
     edit: impl FnOnce(&mut Policy) -> Result<T>,
 ) -> Result<Changed<T>> {
-    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    let mut instance = instance(pins)?;
     let before = instance.maps().settled()?;
     let mut policy = before.clone();
     let said = edit(&mut policy)?;

@@ -3,12 +3,9 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{change, keep_ssh::KeepSsh, maps, no_instance};
+use super::{change, instance, keep_ssh::KeepSsh, maps};
 use crate::{
-    datapath::{bpffs::Pins, instance::Instance},
-    error::Result,
-    output::stream::Output,
-    policy::model::GlobalMode,
+    datapath::bpffs::Pins, error::Result, output::stream::Output, policy::model::GlobalMode,
 };
 
 #[derive(Debug, Args)]
@@ -33,7 +30,7 @@ impl Monitor {
             None => (maps(pins)?.policy()?.mode, None),
             Some(Switch::On) => {
                 // Whatever else waits: this is for when too much is dropped.
-                let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+                let mut instance = instance(pins)?;
                 instance.maps_mut().monitor()?;
                 (instance.maps().policy()?.mode, None)
             }

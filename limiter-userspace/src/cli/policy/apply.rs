@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{
     cli::{
-        end_of,
+        end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
-        maps, no_instance, unix,
+        maps, unix,
     },
-    datapath::{bpffs::Pins, instance::Instance},
+    datapath::bpffs::Pins,
     error::{Error, Result},
     output::{changes, number::duration, stream::Output},
     policy::{
@@ -121,7 +121,7 @@ fn apply(
     confirm: Option<Duration>,
     progress: Progress,
 ) -> Result<Applied> {
-    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    let mut instance = instance(pins)?;
     // Also one that would change nothing: whoever applies it means that it stays.
     if let Some(left) = instance.maps().unconfirmed()? {
         return Err(Error::Unconfirmed { left });

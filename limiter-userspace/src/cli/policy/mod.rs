@@ -18,9 +18,9 @@ pub(super) use self::{
     apply::taken_back,
     read::{read_with_warnings, tell},
 };
-use super::{explain::Explain, maps, no_instance};
+use super::{explain::Explain, instance, maps};
 use crate::{
-    datapath::{bpffs::Pins, instance::Instance, maps::Maps},
+    datapath::{bpffs::Pins, maps::Maps},
     error::Result,
     output::{changes, number::duration, stream::Output},
     policy::spec::{Fault, diff, schema, to_yaml},
@@ -65,8 +65,7 @@ impl PolicyCommand {
 }
 
 fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
-    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
-    instance.maps_mut().confirm()?;
+    instance(pins)?.maps_mut().confirm()?;
     if output.is_json() {
         return Ok(output.json(&json!({ "confirmed": true }))?);
     }
@@ -77,7 +76,7 @@ fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
 }
 
 fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
-    let mut instance = Instance::open(pins)?.ok_or_else(|| no_instance(pins))?;
+    let mut instance = instance(pins)?;
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
