@@ -8,9 +8,10 @@ use clap::Args;
 use ipnet::IpNet;
 
 use self::connection::Absent;
+use super::stderr::warn;
 use crate::{
     error::{Error, Result},
-    output::top,
+    output::{stream::Output, top},
     policy::{
         Policy, Session,
         model::{Listed, Whom},
@@ -34,7 +35,7 @@ pub(super) struct KeepSsh {
 
 impl KeepSsh {
     /// The session that is to be kept, if there is one.
-    pub(super) fn session(&self) -> Result<Option<Session>> {
+    pub(super) fn session(&self, output: &Output) -> Result<Option<Session>> {
         let interactive = || io::stdin().is_terminal() && io::stdout().is_terminal();
         if self.no_keep_ssh || !(self.keep_ssh || interactive()) {
             return Ok(None);
@@ -45,7 +46,7 @@ impl KeepSsh {
             Err(Absent::Unsaid) => Ok(None),
             Err(cause @ Absent::Unfit(_)) => {
                 // Such as in a terminal that outlived the connection that it was opened over.
-                eprintln!("warning: no SSH session is kept: {cause}");
+                warn(&format!("no SSH session is kept: {cause}"), output);
                 Ok(None)
             }
         }
@@ -94,8 +95,16 @@ impl Kept {
         top::name(self.source.addr(), self.source.prefix_len())
     }
 
-    /// What is said of it.
-    pub(super) fn said(self) -> String {
+    /// Tells of it, after what was asked for.
+    pub(super) fn tell(self, output: &mut Output) -> Result<()> {
+        if output.is_json() {
+            warn(&self.said(), output);
+            return Ok(());
+        }
+        Ok(writeln!(output, "{}", self.said())?)
+    }
+
+    fn said(self) -> String {
         let (source, until) = (self.name(), format_instant(self.until));
         format!(
             "{source} (this SSH session) is kept allowed until {until}; leave it out with \

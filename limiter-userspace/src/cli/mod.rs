@@ -10,21 +10,23 @@ mod list;
 mod monitor;
 mod policy;
 mod statistics;
+mod stderr;
 mod test;
 mod watch;
 
 use std::{
     collections::HashSet,
-    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use clap::{Parser, Subcommand};
-use serde_json::json;
 
-use self::keep_ssh::{Kept, keep};
+use self::{
+    keep_ssh::{Kept, keep},
+    stderr::{complain, warn_of_unused},
+};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
@@ -121,31 +123,10 @@ pub fn run() -> ExitCode {
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error, cli.json);
+            complain(&error, &output);
             ExitCode::from(error.exit_code())
         }
     }
-}
-
-/// Tells an error and what to do about it, on the standard error output if that is still there.
-fn complain(error: &Error, json: bool) {
-    let mut stderr = io::stderr().lock();
-    let _: io::Result<()> = if json {
-        let mut told = json!({ "message": error.to_string(), "hint": error.remedy() });
-        if let Error::Faults(faults) | Error::Unsaved { faults } = error {
-            told["faults"] = policy::entries(faults.list());
-            told["message"] = json!(format!("the document has {} errors", faults.total()));
-        }
-        writeln!(stderr, "{}", json!({ "error": told }))
-    } else if let Error::Faults(faults) = error {
-        // Each begins with its place, as editors and other tools expect it.
-        writeln!(stderr, "{faults}")
-    } else {
-        writeln!(stderr, "error: {error}").and_then(|()| match error.remedy() {
-            Some(remedy) => writeln!(stderr, "hint: {remedy}"),
-            None => Ok(()),
-        })
-    };
 }
 
 /// Opens the maps for reading.
@@ -197,37 +178,11 @@ impl<T> Changed<T> {
     /// Tells what else came of it than what was asked for, after that.
     fn tell(&self, output: &mut Output) -> Result<()> {
         if let Some(kept) = self.kept {
-            if output.is_json() {
-                warn(&kept.said(), output);
-            } else {
-                writeln!(output, "{}", kept.said())?;
-            }
+            kept.tell(output)?;
         }
-        warn_of(&self.unused, output);
+        warn_of_unused(&self.unused, output);
         Ok(())
     }
-}
-
-/// Warns of entries that decide nothing; of many, of the first only.
-fn warn_of(unused: &[Unused], output: &Output) {
-    const TOLD: usize = 5;
-    for unused in unused.iter().take(TOLD) {
-        warn(&unused.to_string(), output);
-    }
-    if let Some(more) = unused.len().checked_sub(TOLD).filter(|more| *more > 0) {
-        warn(&format!("{more} more entries are never used"), output);
-    }
-}
-
-/// Tells on the standard error output, if that is still there, what does not keep a command from
-/// being done.
-fn warn(message: &str, output: &Output) {
-    let mut stderr = io::stderr().lock();
-    let _: io::Result<()> = if output.is_json() {
-        writeln!(stderr, "{}", json!({ "warning": { "message": message } }))
-    } else {
-        writeln!(stderr, "warning: {message}")
-    };
 }
 
 /// Seconds of Unix time.

@@ -35,7 +35,7 @@ impl Monitor {
                 (instance.maps().policy()?.mode, None)
             }
             Some(Switch::Off) => {
-                let changed = change(pins, self.keep.session()?, |policy| {
+                let changed = change(pins, self.keep.session(output)?, |policy| {
                     policy.mode = GlobalMode::Enforce;
                     Ok(())
                 })?;

@@ -3,6 +3,7 @@
 
 pub mod changes;
 pub mod explanation;
+pub mod faults;
 pub mod file;
 pub mod limits;
 pub mod lists;

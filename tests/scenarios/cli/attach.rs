@@ -55,11 +55,33 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
         assert!(outcome.stderr.contains(file), "{outcome}");
         assert_eq!(bench.json("policy show -j"), running);
         bench.done("detach lo");
+        let outcome = bench.done(&format!("attach lo --policy-if-new {file} -j"));
+        let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
+        let cause = &told["warning"]["cause"];
+        assert!(told["warning"]["message"].as_str().unwrap().contains("not needed"), "{told}");
+        assert!(cause["faults"][0]["file"] == file && cause["message"].is_string(), "{told}");
+        bench.done("detach lo");
     }
     // What is asked for beside it is told as well.
     let outcome = bench.json("attach lo --pps 5kpps -j");
     let changes = outcome[0]["policy_changes"].as_array().unwrap();
     assert_eq!((changes.len(), &changes[0]["path"]), (1, &"limits.source".into()), "{outcome}");
+}
+
+#[test]
+fn what_is_hardly_meant_so_is_told_beside_the_output() {
+    let document = Document::new(
+        "deny: [203.0.113.0/24]\nlimits: [{name: some, key: source, rate: 7/s, overrides: [\
+         {src: 203.0.113.9, rate: 5/s}]}]",
+    );
+    let bench = Bench::new();
+    let outcome = bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert!(outcome.stderr.contains("warning: limit `some`: the override for 203"), "{outcome}");
+    let outcome = bench.done(&document.in_place("attach lo --policy FILE -j"));
+    let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
+    let warning = &told["warning"];
+    assert!(warning["message"].as_str().unwrap().contains("203.0.113.9/32 is never"), "{told}");
+    assert!(warning["line"].is_u64() && warning["hint"].is_string(), "{told}");
 }
 
 #[test]

@@ -7,9 +7,12 @@ use clap::{ArgGroup, Args};
 use crate::{
     cli::{
         keep_ssh::{KeepSsh, Kept, keep},
-        policy, unix,
+        policy,
+        stderr::warn_of_document,
+        unix,
     },
     error::{Error, Result},
+    output::stream::Output,
     policy::{
         Builtin, Policy, PolicyError, Session,
         model::{GlobalMode, KeyPart, Limit},
@@ -77,14 +80,14 @@ pub(super) struct Wanted {
 
 impl PolicyOptions {
     /// Reads what they name.
-    pub(super) fn read(&self) -> Result<Asked<'_>> {
+    pub(super) fn read(&self, output: &Output) -> Result<Asked<'_>> {
         let time = self.time.as_deref().map(parse_duration).transpose();
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
             match policy::read_with_warnings(path) {
                 Ok((policy, warnings)) => {
-                    policy::tell(&warnings);
+                    warn_of_document(&warnings, output);
                     document = Some(policy);
                 }
                 // It may not be needed.
@@ -92,7 +95,7 @@ impl PolicyOptions {
                 Err(error) => return Err(error),
             }
         }
-        let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session()?);
+        let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session(output)?);
         let new = self.change(document.clone().unwrap_or_default(), &Policy::default(), session)?;
         Ok(Asked { options: self, document, unread, session, time, new })
     }
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn options_change_what_runs() {
         let options = options("--pps 1kpps --burst 5 --monitor --ipv4-prefix 24").unwrap();
-        let asked = options.read().unwrap();
+        let asked = options.read(&Output::stdout(false)).unwrap();
         let mut running = Policy::default();
         running
             .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn a_policy_for_a_time_comes_after_an_empty_one_and_only_in_a_new_instance() {
         let options = options("--pps 1kpps --for 5m --ipv4-prefix 24").unwrap();
-        let asked = options.read().unwrap();
+        let asked = options.read(&Output::stdout(false)).unwrap();
         let first = asked.first();
         assert_eq!((first.key_prefix.ipv4, first.limits.len()), (24, 0));
         assert_eq!(asked.new.policy.limits.len(), 1);
@@ -246,9 +249,13 @@ mod tests {
     #[test]
     fn a_document_that_cannot_be_read_may_not_be_needed() {
         let if_new = options("--policy-if-new /nowhere/policy.yaml").unwrap();
-        let unread = if_new.read().unwrap().unread.unwrap().to_string();
+        let unread = if_new.read(&Output::stdout(false)).unwrap().unread.unwrap().to_string();
         assert!(unread.contains("/nowhere/policy.yaml"), "{unread}");
-        let error = options("--policy /nowhere/policy.yaml").unwrap().read().err().unwrap();
+        let error = options("--policy /nowhere/policy.yaml")
+            .unwrap()
+            .read(&Output::stdout(false))
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), unread);
     }
 

@@ -10,7 +10,7 @@ use self::{
     asked::{Asked, PolicyOptions, Wanted, names_interfaces},
     done::Done,
 };
-use super::{end_of, keep_ssh::Kept, policy::taken_back};
+use super::{end_of, keep_ssh::Kept, policy::taken_back, stderr::warn_of_error};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -85,7 +85,7 @@ enum ModeName {
 
 impl Attach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let mut asked = self.policy.read()?;
+        let mut asked = self.policy.read(output)?;
         let mut interfaces: Vec<Interface> = Vec::new();
         for name in &self.interfaces {
             let interface = Interface::find(name)?;
@@ -97,7 +97,7 @@ impl Attach {
         self.sizes().check()?;
         privilege::check()?;
         let mounted = if self.mount_bpffs { pins.mount()? } else { None };
-        match self.attach_to(pins, &mut asked, &interfaces) {
+        match self.attach_to(pins, &mut asked, &interfaces, output) {
             Ok(all) => {
                 if let Some(mount) = mounted
                     && !output.is_json()
@@ -120,13 +120,15 @@ impl Attach {
         pins: &Pins,
         asked: &mut Asked<'_>,
         interfaces: &[Interface],
+        output: &Output,
     ) -> Result<All> {
         let mut instance = match asked.unread.take() {
             None => Instance::open_or_create(pins, &self.sizes(), &asked.first())?,
             // One that runs does not need it.
             Some(error) => match Instance::open(pins)? {
                 Some(instance) => {
-                    eprintln!("{error}\nwarning: it is not needed: what runs keeps its policy");
+                    let why = "it is not needed: what runs keeps its policy";
+                    warn_of_error(&error, why, output);
                     instance
                 }
                 None => return Err(error),
@@ -226,7 +228,7 @@ impl Attach {
             changes::print(output, changes)?;
         }
         if let Some(kept) = kept {
-            writeln!(output, "{}", kept.said())?;
+            kept.tell(output)?;
         }
         let lists = policy.deny.len() + policy.penalties.len();
         if policy.limits.iter().all(Limit::is_off) && lists == 0 {

@@ -138,7 +138,7 @@ fn edit(
     output: &mut Output,
     edit: impl FnOnce(&mut Policy) -> Result<String>,
 ) -> Result<()> {
-    let changed = change(pins, keep.session()?, edit)?;
+    let changed = change(pins, keep.session(output)?, edit)?;
     if output.is_json() {
         let policy = &changed.policy;
         let limit = policy.limit_or_builtin(name).ok();

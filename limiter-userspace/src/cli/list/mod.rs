@@ -64,7 +64,7 @@ impl ListCommand {
                     list,
                     prefix: parse_prefix(prefix).map_err(PolicyError::from)?,
                     time: time.as_deref(),
-                    session: keep.session()?,
+                    session: keep.session(output)?,
                 };
                 asked.run(pins, output)
             }
@@ -80,7 +80,7 @@ impl ListCommand {
 impl Del {
     fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         let prefix = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
-        let (session, now) = (self.keep.session()?, unix());
+        let (session, now) = (self.keep.session(output)?, unix());
         let changed = change(pins, session, |policy| {
             policy.del_listed(list, prefix, now)?;
             if list == List::Allow { check_own(session, prefix, policy, now) } else { Ok(()) }

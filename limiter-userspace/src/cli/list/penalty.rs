@@ -48,7 +48,7 @@ impl PenaltyCommand {
                     list: List::Penalty,
                     prefix: parse_prefix(&add.prefix).map_err(PolicyError::from)?,
                     time: Some(&add.time),
-                    session: add.keep.session()?,
+                    session: add.keep.session(output)?,
                 };
                 asked.run(pins, output)
             }

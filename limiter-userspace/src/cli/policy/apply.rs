@@ -6,19 +6,20 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    entries,
     progress::{Progress, took},
-    read::{name, read_with_warnings, summary, tell},
+    read::{name, read_with_warnings, summary},
 };
 use crate::{
     cli::{
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
-        maps, unix,
+        maps,
+        stderr::warn_of_document,
+        unix,
     },
     datapath::bpffs::Pins,
     error::{Error, Result},
-    output::{changes, number::duration, stream::Output},
+    output::{changes, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
         spec::{Change, diff, format_instant},
@@ -53,7 +54,7 @@ impl Apply {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let confirm = self.confirm.as_deref().map(parse_duration).transpose();
         let confirm = confirm.map_err(PolicyError::from)?;
-        let session = self.keep.session()?;
+        let session = self.keep.session(output)?;
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
         let (mut policy, warnings) = read_with_warnings(&self.file)?;
@@ -72,13 +73,13 @@ impl Apply {
                 "kept_until": kept.map(|kept| format_instant(kept.until)),
                 "confirm_until": until.map(format_instant),
                 "seconds": time.as_secs_f64(),
-                "warnings": entries(warnings.list()),
+                "warnings": faults::entries(warnings.list()),
             }))?);
         }
-        tell(&warnings);
+        warn_of_document(&warnings, output);
         changes::print(output, &changes)?;
         if let Some(kept) = kept {
-            writeln!(output, "{}", kept.said())?;
+            kept.tell(output)?;
         }
         if changed {
             let (file, took) = (name(&self.file), took(time));

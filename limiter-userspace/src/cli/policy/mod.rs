@@ -7,23 +7,20 @@ mod save;
 mod unit;
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::{
     apply::Apply,
     read::{Check, Diff},
     save::Save,
 };
-pub(super) use self::{
-    apply::taken_back,
-    read::{read_with_warnings, tell},
-};
+pub(super) use self::{apply::taken_back, read::read_with_warnings};
 use super::{explain::Explain, instance, maps};
 use crate::{
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
     output::{changes, number::duration, stream::Output},
-    policy::spec::{Fault, diff, schema, to_yaml},
+    policy::spec::{diff, schema, to_yaml},
 };
 
 #[derive(Debug, Subcommand)]
@@ -109,18 +106,4 @@ fn print_schema(output: &mut Output) -> Result<()> {
     let text = serde_json::to_string_pretty(&schema())
         .map_err(crate::output::stream::OutputError::from)?;
     Ok(writeln!(output, "{text}")?)
-}
-
-/// Faults or warnings of a document, for JSON.
-pub(super) fn entries(faults: &[Fault]) -> Value {
-    let each = faults.iter().map(|fault| {
-        json!({
-            "file": fault.file,
-            "line": fault.line,
-            "column": fault.line.map(|_| fault.column),
-            "message": fault.message,
-            "hint": fault.remedy,
-        })
-    });
-    each.collect()
 }

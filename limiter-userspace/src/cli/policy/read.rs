@@ -1,19 +1,15 @@
 //! `limiter policy check` and `limiter policy diff`.
 
-use std::{
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
-use super::entries;
 use crate::{
-    cli::{maps, unix},
+    cli::{maps, stderr::warn_of_document, unix},
     datapath::bpffs::Pins,
     error::{Error, Result},
-    output::{changes, number::grouped, stream::Output},
+    output::{changes, faults, number::grouped, stream::Output},
     policy::{
         Context, Held, Policy, compile,
         spec::{self, Warnings, diff},
@@ -41,7 +37,7 @@ impl Check {
         let file = name(&self.file);
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
-            let warnings = entries(warnings.list());
+            let warnings = faults::entries(warnings.list());
             return Ok(output.json(&json!({
                 "file": file,
                 "limits": limits,
@@ -49,7 +45,7 @@ impl Check {
                 "warnings": warnings,
             }))?);
         }
-        tell(&warnings);
+        warn_of_document(&warnings, output);
         Ok(writeln!(output, "{file}: ok: {}", summary(&policy))?)
     }
 }
@@ -63,11 +59,6 @@ impl Diff {
         }
         Ok(changes::print(output, &changes)?)
     }
-}
-
-/// Tells warnings on the standard error output, if that is still there.
-pub(in crate::cli) fn tell(warnings: &Warnings) {
-    let _: io::Result<()> = write!(io::stderr().lock(), "{warnings}");
 }
 
 /// Reads the policy in a document, which has to be one that can be applied.

@@ -1,0 +1,93 @@
+//! What is told beside the output of a command: on the standard error output, if that is still there,
+//! and in a line of JSON each if JSON was asked for.
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    error::Error,
+    output::{faults::entries, stream::Output},
+    policy::{spec::Warnings, unused::Unused},
+};
+
+/// Tells an error and what to do about it.
+pub(super) fn complain(error: &Error, output: &Output) {
+    if output.is_json() {
+        tell(json!({ "error": described(error) }));
+        return;
+    }
+    match error {
+        // Each begins with its place, as editors and other tools expect it.
+        Error::Faults(faults) => tell(faults),
+        error => tell(format_args!("error: {error}")),
+    }
+    if let Some(remedy) = error.remedy() {
+        tell(format_args!("hint: {remedy}"));
+    }
+}
+
+/// Warns of what does not keep a command from being done.
+pub(super) fn warn(message: &str, output: &Output) {
+    if output.is_json() {
+        tell(json!({ "warning": { "message": message } }));
+    } else {
+        tell(format_args!("warning: {message}"));
+    }
+}
+
+/// Warns of an error, and says why it does not keep a command from being done.
+pub(super) fn warn_of_error(error: &Error, why: &str, output: &Output) {
+    if output.is_json() {
+        tell(json!({ "warning": { "message": why, "cause": described(error) } }));
+    } else {
+        tell(format_args!("{error}\nwarning: {why}"));
+    }
+}
+
+/// Warns of what is hardly meant so in a document.
+pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
+    if !output.is_json() {
+        let _: io::Result<()> = write!(io::stderr().lock(), "{warnings}");
+        return;
+    }
+    for warning in entries(warnings.list()) {
+        tell(json!({ "warning": warning }));
+    }
+    if let Some(more) = more_than(warnings.list().len(), warnings.total()) {
+        warn(&format!("{more} more warnings are not shown"), output);
+    }
+}
+
+/// Warns of entries that decide nothing; of many, of the first only.
+pub(super) fn warn_of_unused(unused: &[Unused], output: &Output) {
+    const TOLD: usize = 5;
+    for unused in unused.iter().take(TOLD) {
+        warn(&unused.to_string(), output);
+    }
+    if let Some(more) = more_than(TOLD, unused.len()) {
+        warn(&format!("{more} more entries are never used"), output);
+    }
+}
+
+/// How many there are more than were told.
+fn more_than(told: usize, total: usize) -> Option<usize> {
+    total.checked_sub(told).filter(|more| *more > 0)
+}
+
+/// An error in JSON.
+fn described(error: &Error) -> Value {
+    let mut described = json!({ "message": error.to_string(), "hint": error.remedy() });
+    if let Error::Faults(faults) | Error::Unsaved { faults } = error {
+        described["faults"] = json!(entries(faults.list()));
+        described["message"] = json!(format!("the document has {} errors", faults.total()));
+    }
+    described
+}
+
+fn tell(line: impl Display) {
+    let _: io::Result<()> = writeln!(io::stderr().lock(), "{line}");
+}
