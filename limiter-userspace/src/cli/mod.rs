@@ -1,6 +1,7 @@
 //! The command line.
 
 mod attach;
+mod change;
 mod detach;
 mod explain;
 mod get;
@@ -15,7 +16,6 @@ mod test;
 mod watch;
 
 use std::{
-    collections::HashSet,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -23,10 +23,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-use self::{
-    keep_ssh::{Kept, keep},
-    stderr::{complain, warn_of_unused},
-};
+use self::stderr::complain;
 use crate::{
     datapath::{
         bpffs::{self, Pins},
@@ -35,7 +32,7 @@ use crate::{
     },
     error::{Error, Result},
     output::stream::Output,
-    policy::{List, Policy, Session, spec::check_length, unused::Unused},
+    policy::List,
 };
 
 /// Kernel-level rate limiter: drops floods per source and per connection in XDP, before the network
@@ -141,48 +138,6 @@ fn instance(pins: &Pins) -> Result<Instance> {
 
 fn no_instance(pins: &Pins) -> Error {
     Error::NoInstance { directory: pins.directory().to_path_buf() }
-}
-
-/// What came of a change of the policy in force.
-struct Changed<T> {
-    /// The policy as it is now.
-    policy: Policy,
-    /// What the edit says.
-    said: T,
-    kept: Option<Kept>,
-    /// What decides nothing any more.
-    unused: Vec<Unused>,
-}
-
-/// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
-/// it is given over.
-fn change<T>(
-    pins: &Pins,
-    session: Option<Session>,
-    edit: impl FnOnce(&mut Policy) -> Result<T>,
-) -> Result<Changed<T>> {
-    let mut instance = instance(pins)?;
-    let before = instance.maps().settled()?;
-    let mut policy = before.clone();
-    let said = edit(&mut policy)?;
-    let kept = keep(session, &mut policy, &before, unix());
-    check_length(&policy)?;
-    instance.maps_mut().apply(&policy)?;
-    let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();
-    let mut unused = policy.unused();
-    unused.retain(|unused| !known.contains(&unused.to_string()));
-    Ok(Changed { policy, said, kept, unused })
-}
-
-impl<T> Changed<T> {
-    /// Tells what else came of it than what was asked for, after that.
-    fn tell(&self, output: &mut Output) -> Result<()> {
-        if let Some(kept) = self.kept {
-            kept.tell(output)?;
-        }
-        warn_of_unused(&self.unused, output);
-        Ok(())
-    }
 }
 
 /// Seconds of Unix time.

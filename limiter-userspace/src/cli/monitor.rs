@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{change, instance, keep_ssh::KeepSsh, maps};
+use super::{change::change, instance, keep_ssh::KeepSsh, maps};
 use crate::{
     datapath::bpffs::Pins, error::Result, output::stream::Output, policy::model::GlobalMode,
 };

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use self::rows::entry;
 pub(super) use self::rows::rows;
-use super::{change, keep_ssh::KeepSsh, maps};
+use super::{change::change, keep_ssh::KeepSsh, maps};
 use crate::{
     datapath::bpffs::Pins,
     error::Result,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
 pub(super) use self::penalty::PenaltyCommand;
-use super::{change, end_of, keep_ssh::KeepSsh, maps, unix};
+use super::{change::change, end_of, keep_ssh::KeepSsh, maps, unix};
 use crate::{
     datapath::bpffs::Pins,
     error::{Error, Result},

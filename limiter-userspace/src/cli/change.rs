@@ -1,0 +1,58 @@
+//! Changing the policy in force.
+
+use std::collections::HashSet;
+
+use super::{
+    instance,
+    keep_ssh::{Kept, keep},
+    stderr::warn_of_unused,
+    unix,
+};
+use crate::{
+    datapath::bpffs::Pins,
+    error::Result,
+    output::stream::Output,
+    policy::{Policy, Session, spec::check_length, unused::Unused},
+};
+
+/// What came of a change.
+pub(super) struct Changed<T> {
+    /// The policy as it is now.
+    pub(super) policy: Policy,
+    /// What the edit says.
+    pub(super) said: T,
+    kept: Option<Kept>,
+    /// What decides nothing any more.
+    unused: Vec<Unused>,
+}
+
+/// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
+/// it is given over.
+pub(super) fn change<T>(
+    pins: &Pins,
+    session: Option<Session>,
+    edit: impl FnOnce(&mut Policy) -> Result<T>,
+) -> Result<Changed<T>> {
+    let mut instance = instance(pins)?;
+    let before = instance.maps().settled()?;
+    let mut policy = before.clone();
+    let said = edit(&mut policy)?;
+    let kept = keep(session, &mut policy, &before, unix());
+    check_length(&policy)?;
+    instance.maps_mut().apply(&policy)?;
+    let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();
+    let mut unused = policy.unused();
+    unused.retain(|unused| !known.contains(&unused.to_string()));
+    Ok(Changed { policy, said, kept, unused })
+}
+
+impl<T> Changed<T> {
+    /// Tells what else came of it than what was asked for, after that.
+    pub(super) fn tell(&self, output: &mut Output) -> Result<()> {
+        if let Some(kept) = self.kept {
+            kept.tell(output)?;
+        }
+        warn_of_unused(&self.unused, output);
+        Ok(())
+    }
+}
