@@ -237,6 +237,12 @@ fn an_attach_keeps_the_peer_too() {
         assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
         assert_kept(&bench, "203.0.113.9/32");
         bench.done("allow del 203.0.113.9 --no-keep-ssh");
+        bench.done("detach eth0");
+        // In JSON, beside the output.
+        let attach = document.in_place(&format!("attach eth0 {SMALL} {options} --keep-ssh -j"));
+        let said = session.done(&bench, &attach).stderr;
+        assert!(said.starts_with("{\"warning\":{\"message\":\"203.0.113.9 (this SSH"), "{said}");
+        bench.done("allow del 203.0.113.9 --no-keep-ssh");
         // And where it runs already.
         let attach = document.in_place(&format!("attach lo {options} --keep-ssh"));
         let outcome = session.done(&bench, &attach);

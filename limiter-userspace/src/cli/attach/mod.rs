@@ -211,7 +211,8 @@ impl Attach {
                 entry
             };
             let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
-            return Ok(output.json(&entries)?);
+            output.json(&entries)?;
+            return kept.map_or(Ok(()), |kept| kept.tell(output));
         }
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name))?;
