@@ -42,6 +42,16 @@ impl Sizes {
         })
     }
 
+    /// Each with the option of `limiter attach` that sets it.
+    pub const fn by_option(&self) -> [(&'static str, u32); 4] {
+        [
+            ("--sources", self.sources),
+            ("--buckets", self.buckets),
+            ("--ledgers", self.ledgers),
+            ("--overrides", self.overrides),
+        ]
+    }
+
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;
 
@@ -53,12 +63,8 @@ impl Sizes {
     pub fn check(&self) -> Result<()> {
         let cpus = nr_cpus().map_or(1, |cpus| cpus as u32);
         let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
-        for (option, asked, least) in [
-            ("--sources", self.sources, tracked),
-            ("--buckets", self.buckets, tracked),
-            ("--ledgers", self.ledgers, tracked),
-            ("--overrides", self.overrides, 1),
-        ] {
+        let least = [tracked, tracked, tracked, 1];
+        for ((option, asked), least) in self.by_option().into_iter().zip(least) {
             if !(least..=Self::MOST).contains(&asked) {
                 return Err(Error::SizeRange { option, asked, least, most: Self::MOST });
             }

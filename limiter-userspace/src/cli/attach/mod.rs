@@ -263,12 +263,8 @@ impl Attach {
     /// Sizes that are given must be those of the instance that runs.
     fn check_sizes(&self, instance: &Instance) -> Result<()> {
         let running = instance.sizes()?;
-        for (option, asked, running) in [
-            ("--sources", self.sources, running.sources),
-            ("--buckets", self.buckets, running.buckets),
-            ("--ledgers", self.ledgers, running.ledgers),
-            ("--overrides", self.overrides, running.overrides),
-        ] {
+        let asked = [self.sources, self.buckets, self.ledgers, self.overrides];
+        for ((option, running), asked) in running.by_option().into_iter().zip(asked) {
             if let Some(asked) = asked
                 && asked != running
             {

@@ -82,19 +82,13 @@ pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
 }
 
 fn options(generic: bool, sizes: &Sizes) -> String {
-    let usual = Sizes::default();
     let mut options = String::new();
     if generic {
         options.push_str(" --mode skb");
     }
-    for (option, size, usual) in [
-        ("sources", sizes.sources, usual.sources),
-        ("buckets", sizes.buckets, usual.buckets),
-        ("ledgers", sizes.ledgers, usual.ledgers),
-        ("overrides", sizes.overrides, usual.overrides),
-    ] {
-        if size != usual {
-            options.push_str(&format!(" --{option} {size}"));
+    for ((option, size), usual) in sizes.by_option().into_iter().zip(Sizes::default().by_option()) {
+        if size != usual.1 {
+            options.push_str(&format!(" {option} {size}"));
         }
     }
     options
