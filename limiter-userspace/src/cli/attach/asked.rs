@@ -85,7 +85,7 @@ impl PolicyOptions {
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
-            match policy::read_with_warnings(path) {
+            match policy::read(path) {
                 Ok((policy, warnings)) => {
                     warn_of_document(&warnings, output);
                     document = Some(policy);

@@ -12,22 +12,27 @@ use crate::{
 /// A limit as it is listed.
 pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
     let key = key_name(&limit.key, policy.key_prefix);
-    let layer = |place: usize, allowance: Allowance| {
-        let own = limit.layers.get(place).and_then(|layer| layer.key.as_ref());
-        let key = own.map_or_else(|| key.clone(), |own| key_name(own, policy.key_prefix));
-        LayerEntry::new(key, &limit.count, allowance)
-    };
-    let each = |allowances: &mut dyn Iterator<Item = Allowance>| {
-        let layers = allowances.enumerate().map(|(place, allowance)| layer(place, allowance));
-        layers.collect::<Vec<_>>()
-    };
-    let live = each(&mut limit.layers.iter().map(|layer| layer.allowance));
+    let live = layers(policy, limit, limit.layers.iter().map(|layer| layer.allowance));
     let of_override = |entry: &Override| {
-        let layers = entry.layers.iter().flatten().copied();
-        OverrideEntry::new(entry.whom.to_string(), each(&mut { layers }))
+        let own = layers(policy, limit, entry.layers.iter().flatten().copied());
+        OverrideEntry::new(entry.whom.to_string(), own)
     };
     let overrides = limit.overrides.iter().map(of_override).collect();
-    LimitEntry::new(limit, key.clone(), mode(policy, limit), live, overrides)
+    LimitEntry::new(limit, key, mode(policy, limit), live, overrides)
+}
+
+/// The layers of a limit when they admit so much, in this order.
+fn layers(
+    policy: &Policy,
+    limit: &Limit,
+    allowances: impl Iterator<Item = Allowance>,
+) -> Vec<LayerEntry> {
+    let layer = |(place, allowance): (usize, Allowance)| {
+        let own = limit.layers.get(place).and_then(|layer| layer.key.as_ref());
+        let key = key_name(own.unwrap_or(&limit.key), policy.key_prefix);
+        LayerEntry::new(key, &limit.count, allowance)
+    };
+    allowances.enumerate().map(layer).collect()
 }
 
 /// The limits as they stand beside statistics: each layer, and the candidate.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     progress::{Progress, took},
-    read::{name, read_with_warnings, summary},
+    read::{name, read, summary},
 };
 use crate::{
     cli::{
@@ -57,7 +57,7 @@ impl Apply {
         let session = self.keep.session(output)?;
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
-        let (mut policy, warnings) = read_with_warnings(&self.file)?;
+        let (mut policy, warnings) = read(&self.file)?;
         let applied = if self.dry_run {
             dry_run(pins, &mut policy, session, progress)?
         } else {

@@ -14,7 +14,7 @@ use self::{
     read::{Check, Diff},
     save::Save,
 };
-pub(super) use self::{apply::taken_back, read::read_with_warnings};
+pub(super) use self::{apply::taken_back, read::read};
 use super::{explain::Explain, instance, maps};
 use crate::{
     datapath::{bpffs::Pins, maps::Maps},

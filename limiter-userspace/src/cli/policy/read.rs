@@ -33,7 +33,7 @@ pub(in crate::cli) struct Diff {
 
 impl Check {
     pub(super) fn run(&self, output: &mut Output) -> Result<()> {
-        let (policy, warnings) = read_with_warnings(&self.file)?;
+        let (policy, warnings) = read(&self.file)?;
         let file = name(&self.file);
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
@@ -52,7 +52,7 @@ impl Check {
 
 impl Diff {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let policy = read(&self.file)?;
+        let (policy, _) = read(&self.file)?;
         let changes = diff(&maps(pins)?.policy()?, &policy);
         if output.is_json() {
             return Ok(output.json(&changes::entries(&changes))?);
@@ -61,13 +61,9 @@ impl Diff {
     }
 }
 
-/// Reads the policy in a document, which has to be one that can be applied.
-pub(in crate::cli) fn read(path: &Path) -> Result<Policy> {
-    read_with_warnings(path).map(|(policy, _)| policy)
-}
-
-/// As [`read`], with what of the document is hardly meant so.
-pub(in crate::cli) fn read_with_warnings(path: &Path) -> Result<(Policy, Warnings)> {
+/// Reads the policy in a document, which has to be one that can be applied, and what of it is hardly
+/// meant so.
+pub(in crate::cli) fn read(path: &Path) -> Result<(Policy, Warnings)> {
     let (policy, warnings) = spec::read_with_warnings(path)?;
     // For no interface and on no state, all that is impossible shows as well.
     let context = Context { unix: unix(), ..Context::default() };
@@ -78,7 +74,7 @@ pub(in crate::cli) fn read_with_warnings(path: &Path) -> Result<(Policy, Warning
 }
 
 /// How much is in a policy.
-pub(in crate::cli) fn summary(policy: &Policy) -> String {
+pub(super) fn summary(policy: &Policy) -> String {
     let counted = |count: usize, one: &str, more: &str| {
         format!("{} {}", grouped(count as u64), if count == 1 { one } else { more })
     };
