@@ -1,7 +1,5 @@
 //! `limiter policy explain`.
 
-use std::net::IpAddr;
-
 use clap::Args;
 
 use super::{maps, test::slot};
@@ -12,7 +10,8 @@ use crate::{
         Inquiry, InquiryError,
         explain::Question,
         now,
-        words::{check_protocol, parse_address, parse_flags, parse_icmp, parse_target},
+        target::{parse_address, parse_target},
+        words::{TCP, check_protocol, icmp_of, parse_flags, parse_icmp},
     },
     output::{explanation, stream::Output},
     policy::units::quoted,
@@ -64,7 +63,6 @@ impl Explain {
     }
 
     fn question(&self) -> Result<Question> {
-        const TCP: u8 = 6;
         let (source, port, protocol) = parse_target(&self.target)?;
         let flags = self.flags.as_deref().map(parse_flags).transpose()?;
         let icmp = |text: &String| parse_icmp(text, source.is_ipv4());
@@ -72,13 +70,8 @@ impl Explain {
         let destination =
             self.to.as_deref().map(|text| parse_address("destination", text)).transpose()?;
         // Flags are those of TCP, and types those of ICMP.
-        let implied = match (flags, icmp, source) {
-            (Some(_), ..) => Some(TCP),
-            (_, Some(_), IpAddr::V4(_)) => Some(1),
-            (_, Some(_), IpAddr::V6(_)) => Some(58),
-            _ => None,
-        };
-        let protocol = protocol.or(implied);
+        let by_icmp = icmp.map(|_| icmp_of(source.is_ipv4()));
+        let protocol = protocol.or_else(|| flags.map(|_| TCP)).or(by_icmp);
         if let Some(protocol) = protocol {
             let (flags, icmp) = (self.flags.as_deref(), self.icmp.as_deref());
             check_protocol(protocol, source.is_ipv4(), flags, icmp)?;

@@ -16,9 +16,8 @@ use crate::{
         capture::Capture,
         frame::{Sighting, Sketch},
         now,
-        words::{
-            check_protocol, parse_address, parse_flags, parse_icmp, parse_port, parse_protocol,
-        },
+        target::parse_address,
+        words::{check_protocol, parse_flags, parse_icmp, parse_port, parse_protocol},
     },
     output::{
         stream::Output,

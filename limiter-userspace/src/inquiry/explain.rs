@@ -21,7 +21,7 @@ use super::{
     lists::{Lists, Until},
     source::found,
     state::SourceState,
-    words::{has_ports, is_icmp},
+    words::{TCP, UDP, has_ports, is_icmp},
 };
 use crate::{
     error::Result,
@@ -228,7 +228,7 @@ impl Question {
         [
             (section::PROTOCOL, self.protocol.is_some()),
             (section::PORT, self.port.is_some() || other_than(has_ports)),
-            (section::FLAGS, self.flags.is_some() || other_than(|protocol| protocol == 6)),
+            (section::FLAGS, self.flags.is_some() || other_than(|protocol| protocol == TCP)),
             (section::ICMP, self.icmp.is_some() || other_than(is_icmp)),
             (section::FRAGMENT, true),
             (section::LENGTH, self.length.is_some()),
@@ -257,8 +257,6 @@ impl Question {
 
     /// A packet of the kind.
     fn sketch(&self) -> Sketch {
-        const TCP: u8 = 6;
-        const UDP: u8 = 17;
         let protocol = self.protocol.unwrap_or(if self.port.is_some() { TCP } else { UDP });
         let nobody = match self.source {
             IpAddr::V4(_) => IpAddr::from([0; 4]),

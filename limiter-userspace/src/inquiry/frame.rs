@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use limiter_common::frame::Frame;
 
-use super::error::InquiryError;
+use super::{
+    error::InquiryError,
+    words::{TCP, UDP},
+};
 
 /// A frame of which the first bytes are at hand.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +63,6 @@ pub struct Sketch {
     pub length: Option<usize>,
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
 impl Sketch {

@@ -19,6 +19,7 @@ pub mod lists;
 pub mod source;
 mod state;
 mod tables;
+pub mod target;
 pub mod words;
 
 use limiter_common::reason::Reason;

@@ -1,7 +1,5 @@
 //! Reading and writing what is said of packets: protocols, ports, flags, types.
 
-use std::net::IpAddr;
-
 use super::InquiryError;
 use crate::policy::{
     spec::names::{
@@ -10,106 +8,13 @@ use crate::policy::{
     units::quoted,
 };
 
+/// The number of TCP.
+pub const TCP: u8 = 6;
+/// The number of UDP.
+pub(super) const UDP: u8 = 17;
+const ICMP: u8 = 1;
 /// The number of ICMP for IPv6.
 const ICMPV6: u8 = 58;
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-
-/// The address and, if they are given, the port and the protocol in `ADDRESS[:PORT][/PROTO]`; IPv6
-/// addresses are in brackets before a port.
-///
-/// # Errors
-/// [`InquiryError::Value`].
-pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), InquiryError> {
-    let refused = |fault, examples: String| InquiryError::Value {
-        what: "source",
-        value: quoted(text),
-        fault,
-        examples,
-    };
-    let fault = |fault| {
-        let examples = "give an address, alone or with a port and a protocol, such as 203.0.113.9, \
-                        203.0.113.9:443/tcp, 203.0.113.9/icmp or [2001:db8::1]:53/udp";
-        refused(fault, examples.to_owned())
-    };
-    let (place, protocol) = match text.rsplit_once('/') {
-        Some((place, protocol)) => (place, Some(protocol)),
-        None => (text, None),
-    };
-    let (address, port) = match (place.strip_prefix('['), place.rsplit_once(':')) {
-        (Some(rest), _) => match rest.split_once(']') {
-            Some((address, "")) => (address, None),
-            Some((address, port)) => {
-                let port = port.strip_prefix(':').ok_or_else(|| fault("is not understood"))?;
-                (address, Some(port))
-            }
-            None => return Err(fault("has a bracket that does not close")),
-        },
-        // More than one colon: an IPv6 address without a port.
-        (None, Some((address, port))) if !address.contains(':') => (address, Some(port)),
-        (None, _) => (place, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| fault("does not begin with an address"))?;
-    check_family("source", text, address)?;
-    if port.is_none() && protocol.is_some_and(|length| is_prefix_length(length, address)) {
-        return Err(fault("has a prefix length, where only a protocol can be"));
-    }
-    let protocol = protocol.map(|text| parse_protocol(text, address.is_ipv4())).transpose()?;
-    let port = port.map(|text| parse_port("port", text)).transpose()?;
-    if port.is_some() && protocol.is_some_and(|protocol| !has_ports(protocol)) {
-        return Err(fault("has a port, and its protocol has none"));
-    }
-    if port.is_none()
-        && protocol.is_some_and(has_ports)
-        && let Some((address, end)) = place.rsplit_once(':')
-        && address.parse::<IpAddr>().is_ok()
-        && parse_port("port", end).is_ok()
-    {
-        let name = text.rsplit_once('/').map_or("tcp", |(_, name)| name);
-        return Err(refused(
-            "ends with what may be a port or of the address",
-            format!(
-                "write [{address}]:{end}/{name}, or, if all of it is the address, [{place}]/{name}"
-            ),
-        ));
-    }
-    Ok((address, port, protocol))
-}
-
-/// An address.
-///
-/// # Errors
-/// [`InquiryError::Value`].
-pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
-    let address = text.trim().parse().map_err(|_| InquiryError::Value {
-        what,
-        value: quoted(text),
-        fault: "is no address",
-        examples: "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned(),
-    })?;
-    check_family(what, text, address)?;
-    Ok(address)
-}
-
-/// Refuses an address of the family that it is not of.
-fn check_family(what: &'static str, text: &str, address: IpAddr) -> Result<(), InquiryError> {
-    let plain = address.to_canonical();
-    if plain == address {
-        return Ok(());
-    }
-    Err(InquiryError::Value {
-        what,
-        value: quoted(text),
-        fault: "has an IPv4 address in IPv6 notation",
-        examples: format!("write {plain}"),
-    })
-}
-
-/// Whether a text after an address is a length that a prefix of it can have.
-fn is_prefix_length(text: &str, address: IpAddr) -> bool {
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse().is_ok_and(|it: u8| it <= most)
-}
 
 /// Whether packets of a protocol have the flags and the type that are asked for.
 ///
@@ -121,8 +26,7 @@ pub fn check_protocol(
     flags: Option<&str>,
     icmp: Option<&str>,
 ) -> Result<(), InquiryError> {
-    let of_family = if ipv4 { ICMP } else { ICMPV6 };
-    for (what, value, owner) in [("flags", flags, TCP), ("type of ICMP", icmp, of_family)] {
+    for (what, value, owner) in [("flags", flags, TCP), ("type of ICMP", icmp, icmp_of(ipv4))] {
         if let Some(value) = value.filter(|_| protocol != owner) {
             return Err(InquiryError::Value {
                 what,
@@ -146,7 +50,7 @@ pub fn check_protocol(
 pub fn parse_protocol(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
     let lower = text.to_ascii_lowercase();
     if lower == "icmp" {
-        return Ok(if ipv4 { ICMP } else { ICMPV6 });
+        return Ok(icmp_of(ipv4));
     }
     number_or_word("protocol", text, &lower, &PROTOCOLS)
 }
@@ -224,6 +128,11 @@ pub fn has_ports(protocol: u8) -> bool {
     WITH_PORTS.contains(&protocol)
 }
 
+/// The number of ICMP for a family.
+pub const fn icmp_of(ipv4: bool) -> u8 {
+    if ipv4 { ICMP } else { ICMPV6 }
+}
+
 /// Whether a protocol is ICMP or ICMPv6.
 pub const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
@@ -237,55 +146,6 @@ pub fn protocol_name(protocol: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_target_is_an_address_with_what_follows() {
-        for (text, address, port, protocol) in [
-            ("203.0.113.9", "203.0.113.9", None, None),
-            ("203.0.113.9:443/tcp", "203.0.113.9", Some(443), Some(6)),
-            ("203.0.113.9:https/TCP", "203.0.113.9", Some(443), Some(6)),
-            ("203.0.113.9:53", "203.0.113.9", Some(53), None),
-            ("203.0.113.9/icmp", "203.0.113.9", None, Some(1)),
-            ("203.0.113.9/47", "203.0.113.9", None, Some(47)),
-            ("2001:db8::1", "2001:db8::1", None, None),
-            ("2001:db8::1/icmp", "2001:db8::1", None, Some(58)),
-            ("[2001:db8::1]:53/udp", "2001:db8::1", Some(53), Some(17)),
-            ("[2001:db8::1]/sctp", "2001:db8::1", None, Some(132)),
-            ("2001:db8::1/tcp", "2001:db8::1", None, Some(6)),
-            ("2001:db8::1:80", "2001:db8::1:80", None, None),
-            ("[2001:db8::1:80]/tcp", "2001:db8::1:80", None, Some(6)),
-            ("2001:db8::1:80/icmp", "2001:db8::1:80", None, Some(58)),
-            ("203.0.113.9:443/6", "203.0.113.9", Some(443), Some(6)),
-            ("[2001:db8::1]:443/17", "2001:db8::1", Some(443), Some(17)),
-        ] {
-            let expected = (address.parse().unwrap(), port, protocol);
-            assert_eq!(parse_target(text).unwrap(), expected, "{text}");
-        }
-        for (text, told) in [
-            ("", "does not begin with an address"),
-            ("example.org", "does not begin with an address"),
-            ("[2001:db8::1", "bracket"),
-            ("[2001:db8::1]53", "is not understood"),
-            ("203.0.113.9:443/icmp", "its protocol has none"),
-            ("203.0.113.9:70000/tcp", "neither a number nor a known name"),
-            ("203.0.113.9:+5/tcp", "neither a number nor a known name"),
-            ("203.0.113.0/24", "has a prefix length"),
-            ("203.0.113.9/32", "has a prefix length"),
-            ("203.0.113.9/0", "has a prefix length"),
-            ("2001:db8::/48", "has a prefix length"),
-            ("[2001:db8::1]/128", "has a prefix length"),
-            ("2001:db8::1:80/tcp", "write [2001:db8::1]:80/tcp, or"),
-            ("2001:db8::1:80/TCP", "[2001:db8::1:80]/TCP"),
-            ("::ffff:10.5.5.5", "write 10.5.5.5"),
-            ("[::ffff:10.5.5.5]:80/tcp", "write 10.5.5.5"),
-            ("203.0.113.0/256", "neither a number nor a known name"),
-            ("203.0.113.9:443/\u{1b}[2J", "neither a number"),
-        ] {
-            let error = parse_target(text).unwrap_err();
-            let message = format!("{error} {}", error.remedy().unwrap());
-            assert!(message.contains(told) && !message.contains('\u{1b}'), "{text}: {message}");
-        }
-    }
 
     #[test]
     fn flags_are_of_tcp_and_types_of_icmp() {
@@ -303,16 +163,6 @@ mod tests {
         }
         let error = check_protocol(17, true, Some("syn"), None).unwrap_err();
         assert!(error.remedy().unwrap().contains("protocol tcp instead of udp"), "{error}");
-    }
-
-    #[test]
-    fn an_address_is_of_its_own_family() {
-        assert_eq!(parse_address("source", " 10.5.5.5").unwrap().to_string(), "10.5.5.5");
-        for (text, told) in [("::ffff:10.5.5.5", "write 10.5.5.5"), ("10.5.5", "is no address")] {
-            let error = parse_address("destination", text).unwrap_err();
-            let message = format!("{error} {}", error.remedy().unwrap());
-            assert!(message.starts_with("destination") && message.contains(told), "{message}");
-        }
     }
 
     #[test]
