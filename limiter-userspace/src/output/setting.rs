@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    limits::written,
+    limits::{written, written_cells},
     number::{grouped, wait},
     table::Cell,
     tone::Tone,
@@ -24,10 +24,7 @@ use crate::{
 
 /// What a limit admits, as an operator writes it: its rate and its burst.
 pub(super) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
-    let Some(allowance) = report.allowance else {
-        return [Cell::new("off", Tone::Faint), Cell::default()];
-    };
-    written(&report.count, allowance).map(Cell::from)
+    written_cells(report.allowance.map(|allowance| written(&report.count, allowance)))
 }
 
 /// Whom the setting of a limit is for, where that is not everybody.

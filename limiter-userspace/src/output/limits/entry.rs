@@ -1,89 +1,22 @@
-//! Limits as they are set.
+//! Limits as they are listed.
 
 use std::io::Write;
 
 use serde::Serialize;
 use serde_json::Number;
 
-use super::{
-    number::grouped,
-    stream::{Output, OutputError},
-    table::{Cell, Column, Table},
-    tone::Tone,
+use super::{overrides_cell, shown_mode, written, written_cells};
+use crate::{
+    output::{
+        stream::{Output, OutputError},
+        table::{Cell, Column, Table},
+        tone::Tone,
+    },
+    policy::{
+        model::{Allowance, Count, Limit, Mode, name_of_layer},
+        units::rate_per_second,
+    },
 };
-use crate::policy::{
-    model::{Allowance, Count, Limit, Mode, name_of_layer},
-    units::rate_per_second,
-};
-
-/// What is said when no limit is set, in two lines.
-pub const HOW_TO_SET: [&str; 2] = [
-    "No limit is set, so every packet passes.",
-    "Set one: limiter limit set source --rate 1kpps --burst 2k",
-];
-
-/// The setting of a limit in a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitRow {
-    /// Its name.
-    pub name: String,
-    /// Its rate as an operator writes it; nothing if it is off.
-    pub rate: Option<String>,
-    /// Its burst as an operator writes it; nothing if it is off.
-    pub burst: Option<String>,
-    /// How many prefixes have a setting of their own.
-    pub overrides: usize,
-    /// Whether it drops.
-    pub mode: Mode,
-}
-
-impl LimitRow {
-    /// A limit that is off.
-    pub fn off(name: impl Into<String>) -> Self {
-        let mode = Mode::Enforce;
-        Self { name: name.into(), rate: None, burst: None, overrides: 0, mode }
-    }
-
-    /// Its rate, or that it is off.
-    pub fn rate_cell(&self) -> Cell {
-        rate_cell(self.rate.as_deref())
-    }
-
-    /// Its burst.
-    pub fn burst_cell(&self) -> Cell {
-        self.burst.clone().unwrap_or_default().into()
-    }
-
-    /// How many overrides it has; nothing if none.
-    pub fn overrides_cell(&self) -> Cell {
-        overrides_cell(self.overrides)
-    }
-
-    /// Whether it drops.
-    pub fn mode_cell(&self) -> Cell {
-        shown_mode(self.mode, self.rate.is_none() && self.overrides == 0)
-    }
-}
-
-/// Whether there is more to say of modes than that all limits are enforced.
-pub fn has_modes(limits: &[LimitRow]) -> bool {
-    limits.iter().any(|row| row.mode != Mode::Enforce)
-}
-
-/// Whether no limit is set, not even for a prefix.
-pub fn none_set(limits: &[LimitRow]) -> bool {
-    limits.iter().all(|row| row.rate.is_none() && row.overrides == 0)
-}
-
-/// What a limit admits as an operator writes it: its rate, or how many may be open, and its burst.
-pub fn written(count: &Count, allowance: Allowance) -> [String; 2] {
-    let burst = allowance.bucket().burst;
-    match allowance.rate() {
-        None => [format!("{} open", grouped(burst)), String::new()],
-        Some(rate) if *count == Count::Bytes => [count.rate(rate), count.amount(burst)],
-        Some(rate) => [count.rate(rate), grouped(burst)],
-    }
-}
 
 /// A limit as `limit list -j` prints it.
 #[derive(Clone, Debug, Serialize)]
@@ -215,7 +148,7 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
         let mode = || shown_mode(limit.mode, limit.is_off());
         for (place, name) in rows(&limit.name, &limit.layers) {
             let layer = limit.layers.get(place);
-            let [rate, burst] = written_cells(layer);
+            let [rate, burst] = written_cells(layer.map(|layer| layer.written.clone()));
             let key = layer.map_or(&limit.key, |layer| &layer.key);
             let overrides = if place == 0 { limit.overrides.len() } else { 0 };
             table.row([
@@ -229,7 +162,8 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
         }
         for entry in &limit.overrides {
             for (place, name) in rows(&entry.src, &entry.layers) {
-                let [rate, burst] = written_cells(entry.layers.get(place));
+                let layer = entry.layers.get(place);
+                let [rate, burst] = written_cells(layer.map(|layer| layer.written.clone()));
                 table.row([format!("  {name}").into(), "".into(), rate, burst]);
             }
         }
@@ -240,32 +174,6 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
 /// The place and the name of a row for each layer, and of one if there is none.
 fn rows(name: &str, layers: &[LayerEntry]) -> impl Iterator<Item = (usize, String)> {
     (0..layers.len().max(1)).map(move |place| (place, name_of_layer(name, place)))
-}
-
-fn rate_cell(rate: Option<&str>) -> Cell {
-    rate.map_or_else(|| Cell::new("off", Tone::Faint), Cell::from)
-}
-
-fn written_cells(layer: Option<&LayerEntry>) -> [Cell; 2] {
-    let Some(LayerEntry { written: [rate, burst], .. }) = layer else {
-        return [rate_cell(None), Cell::default()];
-    };
-    [rate_cell(Some(rate)), burst.clone().into()]
-}
-
-/// The mode as it is shown: what limits nobody drops nothing.
-fn shown_mode(mode: Mode, is_off: bool) -> Cell {
-    let mode = if is_off { Mode::Off } else { mode };
-    let tone = match mode {
-        Mode::Enforce => Tone::Plain,
-        Mode::Off => Tone::Faint,
-        Mode::Monitor => Tone::Strong,
-    };
-    Cell::new(mode.name(), tone)
-}
-
-fn overrides_cell(overrides: usize) -> Cell {
-    if overrides == 0 { Cell::default() } else { grouped(overrides as u64).into() }
 }
 
 #[cfg(test)]

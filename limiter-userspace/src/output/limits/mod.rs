@@ -1,0 +1,105 @@
+//! Limits as they are set.
+
+mod entry;
+
+pub use self::entry::{LayerEntry, LimitEntry, OverrideEntry, print};
+use super::{number::grouped, table::Cell, tone::Tone};
+use crate::policy::model::{Allowance, Count, Mode};
+
+/// What is said when no limit is set, in two lines.
+pub const HOW_TO_SET: [&str; 2] = [
+    "No limit is set, so every packet passes.",
+    "Set one: limiter limit set source --rate 1kpps --burst 2k",
+];
+
+/// The setting of a limit in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitRow {
+    /// Its name.
+    pub name: String,
+    /// Its rate as an operator writes it; nothing if it is off.
+    pub rate: Option<String>,
+    /// Its burst as an operator writes it; nothing if it is off.
+    pub burst: Option<String>,
+    /// How many prefixes have a setting of their own.
+    pub overrides: usize,
+    /// Whether it drops.
+    pub mode: Mode,
+}
+
+impl LimitRow {
+    /// A limit that is off.
+    pub fn off(name: impl Into<String>) -> Self {
+        let mode = Mode::Enforce;
+        Self { name: name.into(), rate: None, burst: None, overrides: 0, mode }
+    }
+
+    /// Its rate, or that it is off.
+    pub fn rate_cell(&self) -> Cell {
+        rate_cell(self.rate.as_deref())
+    }
+
+    /// Its burst.
+    pub fn burst_cell(&self) -> Cell {
+        self.burst.clone().unwrap_or_default().into()
+    }
+
+    /// How many overrides it has; nothing if none.
+    pub fn overrides_cell(&self) -> Cell {
+        overrides_cell(self.overrides)
+    }
+
+    /// Whether it drops.
+    pub fn mode_cell(&self) -> Cell {
+        shown_mode(self.mode, self.is_off())
+    }
+
+    /// Whether nobody is limited.
+    const fn is_off(&self) -> bool {
+        self.rate.is_none() && self.overrides == 0
+    }
+}
+
+/// Whether there is more to say of modes than that all limits are enforced.
+pub fn has_modes(limits: &[LimitRow]) -> bool {
+    limits.iter().any(|row| row.mode != Mode::Enforce)
+}
+
+/// Whether no limit is set, not even for a prefix.
+pub fn none_set(limits: &[LimitRow]) -> bool {
+    limits.iter().all(LimitRow::is_off)
+}
+
+/// What a limit admits as an operator writes it: its rate, or how many may be open, and its burst.
+pub fn written(count: &Count, allowance: Allowance) -> [String; 2] {
+    let burst = allowance.bucket().burst;
+    match allowance.rate() {
+        None => [format!("{} open", grouped(burst)), String::new()],
+        Some(rate) if *count == Count::Bytes => [count.rate(rate), count.amount(burst)],
+        Some(rate) => [count.rate(rate), grouped(burst)],
+    }
+}
+
+fn rate_cell(rate: Option<&str>) -> Cell {
+    rate.map_or_else(|| Cell::new("off", Tone::Faint), Cell::from)
+}
+
+/// The cells of a rate and a burst; without them it is off.
+pub(super) fn written_cells(written: Option<[String; 2]>) -> [Cell; 2] {
+    written.map_or_else(|| [rate_cell(None), Cell::default()], |written| written.map(Cell::from))
+}
+
+/// The mode as it is shown: what limits nobody drops nothing.
+fn shown_mode(mode: Mode, is_off: bool) -> Cell {
+    let mode = if is_off { Mode::Off } else { mode };
+    let tone = match mode {
+        Mode::Enforce => Tone::Plain,
+        Mode::Off => Tone::Faint,
+        Mode::Monitor => Tone::Strong,
+    };
+    Cell::new(mode.name(), tone)
+}
+
+fn overrides_cell(overrides: usize) -> Cell {
+    if overrides == 0 { Cell::default() } else { grouped(overrides as u64).into() }
+}
