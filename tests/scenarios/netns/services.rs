@@ -6,15 +6,12 @@ mod ssh;
 mod tenant;
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Sub,
     time::Duration,
 };
 
-use limiter_tests::{
-    topology::{Host, Port},
-    traffic::{Connection, Sent},
-};
+use limiter_tests::traffic::{Connection, Sent};
 use serde_json::Value;
 
 use super::{Net, SMALL};
@@ -82,16 +79,17 @@ fn end(net: &Net) {
     footprint.assert_gone().unwrap();
 }
 
-/// Gives a host more IPv4 addresses at its end of a wire.
-fn add_addresses(near: (&Host, &Port), far: (&Host, &Port), addresses: &[IpAddr]) {
-    let mac = near.1.mac.map(|byte| format!("{byte:02x}")).join(":");
-    for address in addresses {
-        let interface = &near.1.interface;
-        near.0.ip(&format!("address add {address}/24 dev {interface}\n")).unwrap();
-        let interface = &far.1.interface;
-        let neighbour = format!("neighbour add {address} lladdr {mac} dev {interface}");
-        far.0.ip(&format!("{neighbour} nud permanent\n")).unwrap();
-    }
+/// Two hosts, of which the client has this address too, with a document in force on the router.
+fn attached_with(address: Ipv4Addr, policy: &str) -> Net {
+    let net = Net::new();
+    let hosts = &net.hosts;
+    let (near, far) = (&hosts.client_port, &hosts.router_port);
+    hosts.client.ip(&format!("address add {address}/24 dev {}\n", near.interface)).unwrap();
+    let mac = near.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let neighbour = format!("neighbour add {address} lladdr {mac} dev {}", far.interface);
+    hosts.router.ip(&format!("{neighbour} nud permanent\n")).unwrap();
+    attach(&net, "eth0", policy);
+    net
 }
 
 /// Tries to open a connection from an address of the client to a port of the router.

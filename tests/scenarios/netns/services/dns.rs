@@ -15,8 +15,8 @@ use limiter_tests::{
     traffic::{Pace, Receiver, Sent, Stop},
 };
 
-use super::{Counts, add_addresses, assert_within, attach, end, totals};
-use crate::netns::{Net, v4};
+use super::{Counts, assert_within, attached_with, end, totals};
+use crate::netns::v4;
 
 /// 50 kB/s, and 20 kB at once.
 const POLICY: &str = "
@@ -134,11 +134,9 @@ fn answers(socket: &UdpSocket, to: SocketAddr) -> Vec<u16> {
 
 #[test]
 fn requests_pass_up_to_their_bytes() {
-    let net = Net::new();
+    let net = attached_with(v4(10), POLICY);
     let hosts = &net.hosts;
     let (near, far) = (&hosts.client_port, &hosts.router_port);
-    add_addresses((&hosts.client, near), (&hosts.router, far), &[v4(10).into()]);
-    attach(&net, "eth0", POLICY);
     // The headers of Ethernet, IP and UDP are bytes of a frame, too.
     let clients = [
         (IpAddr::from(near.v4), 1_000, &SIZES[..], 42),

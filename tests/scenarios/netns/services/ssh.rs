@@ -11,7 +11,7 @@ use limiter_tests::{
     traffic::{Connection, Receiver, Service},
 };
 
-use super::{Counts, add_addresses, applied, attach, end, open, totals, used};
+use super::{Counts, applied, attached_with, end, open, totals, used};
 use crate::netns::{Net, assert_admitted, v4};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,11 +62,9 @@ fn logins(net: &Net, from: impl Into<std::net::IpAddr> + Copy) -> Vec<Connection
 
 #[test]
 fn logins_are_few_and_what_else_their_source_does_is_not() {
-    let net = Net::new();
+    let net = attached_with(v4(10), POLICY);
     let hosts = &net.hosts;
     let (near, far) = (&hosts.client_port, &hosts.router_port);
-    add_addresses((&hosts.client, near), (&hosts.router, far), &[v4(10).into()]);
-    attach(&net, "eth0", POLICY);
     let ssh = ssh(&net);
     let _web = Service::start(&hosts.router.namespace, 80, "").unwrap();
     let source = near.v4;
@@ -107,12 +105,10 @@ fn logins_are_few_and_what_else_their_source_does_is_not() {
 
 #[test]
 fn a_flood_of_the_web_port_is_held_and_logins_of_its_source_go_on() {
-    let net = Net::new();
+    let polite = v4(10);
+    let net = attached_with(polite, POLICY);
     let hosts = &net.hosts;
     let (near, far) = (&hosts.client_port, &hosts.router_port);
-    let polite = v4(10);
-    add_addresses((&hosts.client, near), (&hosts.router, far), &[polite.into()]);
-    attach(&net, "eth0", POLICY);
     let _services = [ssh(&net), Service::start(&hosts.router.namespace, 80, "").unwrap()];
     let (source, stranger) = (near.v4, v4(30));
     let mut login = open(&net, source, 22).unwrap();
