@@ -58,14 +58,10 @@ pub fn print<W: Write>(output: &mut Output<W>, changes: &[Change]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::stream::printed;
 
     fn text(changes: &[Change], colour: bool) -> String {
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, false, colour);
-        print(&mut output, changes).unwrap();
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
+        printed(false, colour, |output| print(output, changes))
     }
 
     #[test]

@@ -157,6 +157,7 @@ pub fn print_penalties<W: Write>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::stream::printed;
 
     /// 2027-01-15T08:00:00Z.
     const NOW: u64 = 1_800_000_000;
@@ -166,18 +167,9 @@ mod tests {
         Listed { whom, until }
     }
 
-    fn written(print: impl FnOnce(&mut Output<&mut Vec<u8>>), json: bool) -> String {
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, json, false);
-        print(&mut output);
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
-    }
-
     fn text(json: bool, entries: &[Listed]) -> String {
         let entries: Vec<_> = entries.iter().map(|listed| ListEntry::new(listed, NOW)).collect();
-        written(|output| print(output, "deny", &entries).unwrap(), json)
+        printed(json, false, |output| print(output, "deny", &entries))
     }
 
     #[test]
@@ -217,7 +209,7 @@ set cdn         for ever
             PenaltyEntry::by_hand(&listed("203.0.113.9/32", Some(NOW + 60)), NOW),
             PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, NOW),
         ];
-        let text = |json| written(|output| print_penalties(output, &entries).unwrap(), json);
+        let text = |json| printed(json, false, |output| print_penalties(output, &entries));
         assert_eq!(
             text(false),
             "\

@@ -151,6 +151,21 @@ impl<W: Write> Output<W> {
     }
 }
 
+/// What a test prints, in colour or not.
+#[cfg(test)]
+pub(crate) fn printed(
+    json: bool,
+    colour: bool,
+    print: impl FnOnce(&mut Output<&mut Vec<u8>>) -> Result<(), OutputError>,
+) -> String {
+    let mut written = Vec::new();
+    let mut output = Output::new(&mut written, json, colour);
+    print(&mut output).unwrap();
+    output.flush().unwrap();
+    drop(output);
+    String::from_utf8(written).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
@@ -197,12 +212,7 @@ mod tests {
             (false, "A  LONG\nx     7\n"),
             (true, "\x1b[2mA\x1b[0m  \x1b[2mLONG\x1b[0m\nx     \x1b[31m7\x1b[0m\n"),
         ] {
-            let mut written = Vec::new();
-            let mut output = Output::new(&mut written, false, colour);
-            output.table(&table).unwrap();
-            output.flush().unwrap();
-            drop(output);
-            assert_eq!(String::from_utf8(written).unwrap(), text);
+            assert_eq!(printed(false, colour, |output| output.table(&table)), text);
         }
     }
 }

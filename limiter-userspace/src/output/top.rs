@@ -92,6 +92,7 @@ mod tests {
     use limiter_common::contract::Tally;
 
     use super::*;
+    use crate::output::stream::printed;
 
     fn talker(address: &str, prefix: u8, passed: u64, dropped: u64) -> Talker {
         let tally = |packets| Tally { packets, bytes: packets * 60 };
@@ -110,12 +111,7 @@ mod tests {
         talkers.sort_unstable_by_key(|talker| {
             Reverse((talker.dropped.packets, talker.passed.packets))
         });
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, json, false);
-        print(&mut output, &talkers).unwrap();
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
+        printed(json, false, |output| print(output, &talkers))
     }
 
     #[test]

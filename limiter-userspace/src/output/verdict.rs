@@ -174,6 +174,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::stream::printed;
 
     fn verdict(reason: Reason, limit: Option<&str>) -> Verdict {
         Verdict {
@@ -183,15 +184,6 @@ mod tests {
             exceeded: limit.map(|_| "tried".to_owned()).into_iter().collect(),
             charged: Vec::new(),
         }
-    }
-
-    fn text(json: bool, print: impl FnOnce(&mut Output<&mut Vec<u8>>)) -> String {
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, json, false);
-        print(&mut output);
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
     }
 
     #[test]
@@ -205,7 +197,7 @@ mod tests {
             ),
             (verdict(Reason::Monitor, None), None, "pass (monitor; enforced it would be deny)\n"),
         ] {
-            assert_eq!(text(false, |output| print(output, number, &verdict).unwrap()), line);
+            assert_eq!(printed(false, false, |output| print(output, number, &verdict)), line);
         }
     }
 
@@ -221,7 +213,7 @@ mod tests {
             summary.add(&verdict(reason, limit), bytes);
         }
         assert_eq!(
-            text(false, |output| summary.print(output).unwrap()),
+            printed(false, false, |output| summary.print(output)),
             "\
 VERDICT  REASON   LIMIT  PACKETS  BYTES
 pass     conform               1     60
@@ -231,7 +223,7 @@ drop     exceed   web          2    300
 "
         );
         let json: Value =
-            serde_json::from_str(&text(true, |output| summary.print(output).unwrap())).unwrap();
+            serde_json::from_str(&printed(true, false, |output| summary.print(output))).unwrap();
         assert_eq!((&json["packets"], &json["bytes"]), (&4.into(), &1_360.into()));
         assert_eq!(json["verdicts"][2]["limit"], "web");
     }

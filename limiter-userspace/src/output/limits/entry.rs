@@ -179,7 +179,10 @@ fn rows(name: &str, layers: &[LayerEntry]) -> impl Iterator<Item = (usize, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Bucket, Builtin, units::parse_rate};
+    use crate::{
+        output::stream::printed,
+        policy::{Bucket, Builtin, units::parse_rate},
+    };
 
     fn layer(key: &str, rate: &str, burst: u64) -> LayerEntry {
         let bucket = Bucket::new(parse_rate(rate).unwrap(), burst).unwrap();
@@ -201,12 +204,7 @@ mod tests {
     }
 
     fn text_of(json: bool, limits: &[LimitEntry]) -> String {
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, json, false);
-        print(&mut output, limits).unwrap();
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
+        printed(json, false, |output| print(output, limits))
     }
 
     #[test]

@@ -164,6 +164,7 @@ mod tests {
             mode::Mode,
             snapshot::{InterfaceStatistics, LimitStatistics, Snapshot},
         },
+        output::stream::printed,
         policy::Builtin,
     };
 
@@ -210,12 +211,7 @@ mod tests {
     }
 
     fn text(json: bool, limits: &[LimitRow]) -> String {
-        let mut written = Vec::new();
-        let mut output = Output::new(&mut written, json, false);
-        status().print(&mut output, limits).unwrap();
-        output.flush().unwrap();
-        drop(output);
-        String::from_utf8(written).unwrap()
+        printed(json, false, |output| status().print(output, limits))
     }
 
     #[test]
