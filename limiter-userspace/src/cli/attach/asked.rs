@@ -60,7 +60,7 @@ pub(super) struct PolicyOptions {
 
 /// What they ask for, read.
 pub(super) struct Asked<'o> {
-    options: &'o PolicyOptions,
+    pub(super) options: &'o PolicyOptions,
     document: Option<Policy>,
     /// Why the document for a new instance could not be read.
     pub(super) unread: Option<Error>,

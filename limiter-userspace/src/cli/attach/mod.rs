@@ -2,15 +2,16 @@
 
 mod asked;
 mod done;
+mod report;
 
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use self::{
     asked::{Asked, PolicyOptions, Wanted, names_interfaces},
     done::Done,
+    report::{All, Applied},
 };
-use super::{end_of, keep_ssh::Kept, policy::taken_back, stderr::warn_of_error};
+use super::stderr::warn_of_error;
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -21,12 +22,8 @@ use crate::{
         sizes::Sizes,
     },
     error::{Error, Result},
-    output::{changes, stream::Output},
-    policy::{
-        Policy,
-        model::{GlobalMode, Limit},
-        spec::{Change, diff},
-    },
+    output::stream::Output,
+    policy::spec::diff,
 };
 
 #[derive(Debug, Args)]
@@ -59,23 +56,6 @@ pub(super) struct Attach {
     mount_bpffs: bool,
 }
 
-/// What was done.
-struct All {
-    /// With each interface.
-    done: Vec<Done>,
-    applied: Applied,
-    /// The policy in force now.
-    policy: Policy,
-}
-
-/// What was done with the policy.
-#[derive(Default)]
-struct Applied {
-    /// What changed for the interfaces that were attached before.
-    changes: Vec<Change>,
-    kept: Option<Kept>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeName {
     Auto,
@@ -104,7 +84,7 @@ impl Attach {
                 {
                     writeln!(output, "mounted a BPF file system on {}", mount.display())?;
                 }
-                self.report(&interfaces, &all, &asked, output)
+                all.print(&interfaces, &asked, output)
             }
             Err(error) => {
                 if let Some(mount) = mounted {
@@ -194,60 +174,6 @@ impl Attach {
             Some(running) => Ok(Done::Nothing(running.mode)),
             None => instance.attach(interface, self.mode.choice()).map(Done::Attached),
         }
-    }
-
-    fn report(
-        &self,
-        interfaces: &[Interface],
-        All { done, applied: Applied { changes, kept }, policy }: &All,
-        asked: &Asked<'_>,
-        output: &mut Output,
-    ) -> Result<()> {
-        if output.is_json() {
-            let changes = changes::entries(changes);
-            let entry = |it: (&Interface, &Done)| {
-                let mut entry = Done::json(it);
-                entry["policy_changes"] = json!(changes);
-                entry
-            };
-            let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
-            output.json(&entries)?;
-            return kept.map_or(Ok(()), |kept| kept.tell(output));
-        }
-        for (interface, done) in interfaces.iter().zip(done) {
-            writeln!(output, "{}", done.text(&interface.name))?;
-        }
-        if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
-            if self.policy.ask() {
-                let command = self.policy.command_instead();
-                writeln!(output, "The policy is as it was; change it with `{command}`.")?;
-            }
-            return Ok(());
-        }
-        if !changes.is_empty() {
-            writeln!(output, "The policy was changed, also for what was attached before:")?;
-            changes::print(output, changes)?;
-        }
-        if let Some(kept) = kept {
-            kept.tell(output)?;
-        }
-        let lists = policy.deny.len() + policy.penalties.len();
-        if policy.limits.iter().all(Limit::is_off) && lists == 0 {
-            writeln!(
-                output,
-                "Nothing is limited yet, only counted. Set a limit: `limiter limit set source \
-                 --rate 10kpps`"
-            )?;
-        } else if policy.mode == GlobalMode::Monitor {
-            writeln!(
-                output,
-                "Nothing is dropped, only counted; `limiter monitor off` begins to enforce."
-            )?;
-        }
-        if let Some(time) = asked.time {
-            writeln!(output, "{}", taken_back(end_of(time), time))?;
-        }
-        Ok(())
     }
 
     fn sizes(&self) -> Sizes {

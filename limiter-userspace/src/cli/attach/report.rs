@@ -1,0 +1,90 @@
+//! What `limiter attach` says of what it did.
+
+use serde_json::json;
+
+use super::{asked::Asked, done::Done};
+use crate::{
+    cli::{end_of, keep_ssh::Kept, policy::taken_back},
+    datapath::interface::Interface,
+    error::Result,
+    output::{changes, stream::Output},
+    policy::{
+        Policy,
+        model::{GlobalMode, Limit},
+        spec::Change,
+    },
+};
+
+/// What was done.
+pub(super) struct All {
+    /// With each interface.
+    pub(super) done: Vec<Done>,
+    pub(super) applied: Applied,
+    /// The policy in force now.
+    pub(super) policy: Policy,
+}
+
+/// What was done with the policy.
+#[derive(Default)]
+pub(super) struct Applied {
+    /// What changed for the interfaces that were attached before.
+    pub(super) changes: Vec<Change>,
+    pub(super) kept: Option<Kept>,
+}
+
+impl All {
+    /// Prints what was done with these interfaces, and what is to be known of the policy then.
+    pub(super) fn print(
+        &self,
+        interfaces: &[Interface],
+        asked: &Asked<'_>,
+        output: &mut Output,
+    ) -> Result<()> {
+        let Self { done, applied: Applied { changes, kept }, policy } = self;
+        if output.is_json() {
+            let changes = changes::entries(changes);
+            let entry = |it: (&Interface, &Done)| {
+                let mut entry = Done::json(it);
+                entry["policy_changes"] = json!(changes);
+                entry
+            };
+            let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
+            output.json(&entries)?;
+            return kept.map_or(Ok(()), |kept| kept.tell(output));
+        }
+        for (interface, done) in interfaces.iter().zip(done) {
+            writeln!(output, "{}", done.text(&interface.name))?;
+        }
+        if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
+            if asked.options.ask() {
+                let command = asked.options.command_instead();
+                writeln!(output, "The policy is as it was; change it with `{command}`.")?;
+            }
+            return Ok(());
+        }
+        if !changes.is_empty() {
+            writeln!(output, "The policy was changed, also for what was attached before:")?;
+            changes::print(output, changes)?;
+        }
+        if let Some(kept) = kept {
+            kept.tell(output)?;
+        }
+        let lists = policy.deny.len() + policy.penalties.len();
+        if policy.limits.iter().all(Limit::is_off) && lists == 0 {
+            writeln!(
+                output,
+                "Nothing is limited yet, only counted. Set a limit: `limiter limit set source \
+                 --rate 10kpps`"
+            )?;
+        } else if policy.mode == GlobalMode::Monitor {
+            writeln!(
+                output,
+                "Nothing is dropped, only counted; `limiter monitor off` begins to enforce."
+            )?;
+        }
+        if let Some(time) = asked.time {
+            writeln!(output, "{}", taken_back(end_of(time), time))?;
+        }
+        Ok(())
+    }
+}
