@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use super::{
     instance,
     keep_ssh::{Kept, keep},
-    stderr::warn_of_unused,
+    stderr::warn_of_shadowed,
     unix,
 };
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
     output::stream::Output,
-    policy::{Policy, Session, spec::check_length, unused::Unused},
+    policy::{Policy, Session, spec::check_length},
 };
 
 /// What came of a change.
@@ -22,8 +22,8 @@ pub(super) struct Changed<T> {
     /// What the edit says.
     pub(super) said: T,
     kept: Option<Kept>,
-    /// What decides nothing any more.
-    unused: Vec<Unused>,
+    /// What decides nothing any more, as it is told.
+    shadowed: Vec<String>,
 }
 
 /// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
@@ -40,10 +40,10 @@ pub(super) fn change<T>(
     let kept = keep(session, &mut policy, &before, unix());
     check_length(&policy)?;
     instance.maps_mut().apply(&policy)?;
-    let known: HashSet<String> = before.unused().iter().map(ToString::to_string).collect();
-    let mut unused = policy.unused();
-    unused.retain(|unused| !known.contains(&unused.to_string()));
-    Ok(Changed { policy, said, kept, unused })
+    let known: HashSet<String> = before.shadowed().iter().map(ToString::to_string).collect();
+    let mut shadowed: Vec<_> = policy.shadowed().iter().map(ToString::to_string).collect();
+    shadowed.retain(|shadowed| !known.contains(shadowed));
+    Ok(Changed { policy, said, kept, shadowed })
 }
 
 impl<T> Changed<T> {
@@ -52,7 +52,7 @@ impl<T> Changed<T> {
         if let Some(kept) = self.kept {
             kept.tell(output)?;
         }
-        warn_of_unused(&self.unused, output);
+        warn_of_shadowed(&self.shadowed, output);
         Ok(())
     }
 }

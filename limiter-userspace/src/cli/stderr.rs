@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     error::Error,
     output::{faults::entries, stream::Output},
-    policy::{spec::Warnings, unused::Unused},
+    policy::spec::Warnings,
 };
 
 /// Tells an error and what to do about it.
@@ -63,13 +63,13 @@ pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
 }
 
 /// Warns of entries that decide nothing; of many, of the first only.
-pub(super) fn warn_of_unused(unused: &[Unused], output: &Output) {
+pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
     const TOLD: usize = 5;
-    for unused in unused.iter().take(TOLD) {
-        warn(&unused.to_string(), output);
+    for shadowed in shadowed.iter().take(TOLD) {
+        warn(shadowed, output);
     }
-    if let Some(more) = more_than(TOLD, unused.len()) {
-        warn(&format!("{more} more entries are never used"), output);
+    if let Some(more) = more_than(TOLD, shadowed.len()) {
+        warn(&format!("{more} more entries are shadowed"), output);
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// A list of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
     /// [`Policy::allow`].
     Allow,
@@ -37,6 +37,15 @@ impl List {
             Self::Allow => "allow",
             Self::Deny => "deny",
             Self::Penalty => "penalty",
+        }
+    }
+
+    /// The key of the document.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Penalty => "penalties",
         }
     }
 }
@@ -79,11 +88,11 @@ impl Policy {
     /// dropped, from all lists.
     ///
     /// What it gives can be written as a document and read back. What others of the policy decide
-    /// nothing any more then is told by [`unused`](Self::unused).
+    /// nothing any more then is told by [`shadowed`](Self::shadowed).
     ///
     /// # Errors
     /// [`PolicyError::OverrideTooNarrow`] for less than a source, [`PolicyError::ListedAlready`]
-    /// when another entry includes it for ever, [`PolicyError::NeverUsed`] for what `allow` hides;
+    /// when another entry includes it for ever, [`PolicyError::Shadowed`] for what `allow` hides;
     /// nothing was changed then.
     pub fn add_listed(
         &mut self,
@@ -103,7 +112,7 @@ impl Policy {
             && let Some((_, by)) = Cover::new(self.forever(List::Allow)).around(prefix)
         {
             let (list, by, entry) = (list.name(), by.to_string(), prefix.to_string());
-            return Err(PolicyError::NeverUsed { list, entry, by });
+            return Err(PolicyError::Shadowed { list, entry, by });
         }
         self.drop_over(now);
         let entries = self.list_mut(list);

@@ -253,8 +253,8 @@ pub enum PolicyError {
         by: String,
     },
     /// An entry that nothing would ever come to.
-    #[error("with {by} in allow, {entry} in {list} would never be used")]
-    NeverUsed {
+    #[error("{entry} in {list} would be shadowed by {by} in allow")]
+    Shadowed {
         /// `deny` or `penalty`.
         list: &'static str,
         /// Its entry.
@@ -303,7 +303,7 @@ impl PolicyError {
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. }
             | Self::ListedAlready { .. }
-            | Self::NeverUsed { .. } => PolicyErrorKind::Invalid,
+            | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
             | Self::NotSet { .. }
             | Self::NoOverride { .. }
@@ -388,7 +388,7 @@ impl PolicyError {
             Self::ListedAlready { list, by, .. } => {
                 format!("nothing has to be done; `limiter {list} list` shows {by}")
             }
-            Self::NeverUsed { .. } => {
+            Self::Shadowed { .. } => {
                 "`allow` is asked first: remove one of the two from its list first, or allow for a \
                  time, with `--for`"
                     .to_owned()

@@ -1,8 +1,8 @@
 //! Policy: what an operator wants, from the words of the command line to the tables of the kernel.
 //!
 //! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy, [`edit`] and
-//! [`edit_lists`] are its edits, [`unused`] what of it decides nothing, [`spec`] is the document that operators write, and [`tables`] what
-//! the datapath is given.
+//! [`edit_lists`] are its edits, [`shadowed`] is what of it decides nothing, [`spec`] the document that
+//! operators write, and [`tables`] what the datapath is given.
 
 pub mod allowance;
 pub mod builtin;
@@ -13,10 +13,10 @@ pub mod error;
 pub mod model;
 mod nearest;
 pub mod session;
+pub mod shadowed;
 pub mod spec;
 pub mod tables;
 pub mod units;
-pub mod unused;
 
 pub use allowance::Bucket;
 pub use builtin::Builtin;

@@ -20,7 +20,7 @@ limits:
   - name: api
     match: {protocol: udp}
     key: source
-    overrides: [{src: 192.0.2.7, rate: 9/s}, {src: 192.0.2.9, unlimited: true}]
+    overrides: [{src: 192.0.2.7, rate: 9/s, shadowed: true}, {src: 192.0.2.9, unlimited: true}]
 ";
 
 /// One that does what a built-in one would do.
@@ -71,9 +71,14 @@ fn an_override_outlives_a_deny() {
     policy.set_override("source", "203.0.113.9/32".parse().unwrap(), bucket).unwrap();
     let denied = "203.0.113.0/24".parse().unwrap();
     policy.add_listed(List::Deny, denied, None, NOW).unwrap();
-    assert_eq!(policy.unused().len(), 1);
+    assert_eq!(policy.shadowed().len(), 1);
     let text = to_yaml(&policy);
+    assert!(
+        text.contains("{src: 203.0.113.9/32, rate: 5 pps, burst: 5, shadowed: true}"),
+        "{text}"
+    );
     assert_eq!(parse("policy", text.as_bytes(), &mut |_| unreachable!()).unwrap(), policy);
     policy.del_listed(List::Deny, denied, NOW).unwrap();
-    assert_eq!(policy.unused(), []);
+    assert!(policy.shadowed().is_empty());
+    assert!(!to_yaml(&policy).contains("shadowed"));
 }

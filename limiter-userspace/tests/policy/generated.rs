@@ -261,19 +261,42 @@ fn listed(group: u8) -> impl Strategy<Value = Vec<Listed>> {
     })
 }
 
+/// Entries of `allow` and `deny` around those that others have, which they so may shadow.
+fn around() -> impl Strategy<Value = [Vec<Listed>; 2]> {
+    let wide = |group: u8| -> [IpNet; 2] {
+        let v6 = [0xfd00, group.into(), 0, 0, 0, 0, 0, 0];
+        [IpNet::new([10, group, 0, 0].into(), 16), IpNet::new(v6.into(), 32)].map(Result::unwrap)
+    };
+    // The set `cdn`, what is denied, and what has overrides.
+    let entries = move |groups: Vec<u8>| {
+        let prefixes: Vec<_> = groups.into_iter().flat_map(wide).collect();
+        let times = vec(option::weighted(0.2, any::<u64>()), prefixes.len());
+        subsequence(prefixes.clone(), 0..=prefixes.len()).prop_flat_map(move |some| {
+            times.clone().prop_map(move |times| {
+                let entries = some.iter().copied().map(Whom::Prefix).zip(times);
+                entries.map(|(whom, until)| Listed { whom, until }).collect::<Vec<_>>()
+            })
+        })
+    };
+    (entries(vec![2, 22, 91]), entries(vec![91])).prop_map(Into::into)
+}
+
 fn policy() -> impl Strategy<Value = Policy> {
     let sets = (prefixes(1), prefixes(2), prefixes(3), prefixes(4));
     let tenants = (prefixes(11), prefixes(12), prefixes(13));
     let head = (any::<bool>(), 24..=32_u8, 48..=128_u8);
-    let lists = (listed(21), listed(22), listed(23));
+    let lists = (listed(21), listed(22), listed(23), around());
     let limits = (0..4_u16).prop_flat_map(|number| (0..number).map(limit).collect::<Vec<_>>());
     (head, sets, tenants, lists, limits).prop_map(|(head, sets, tenants, lists, limits)| {
         let (monitor, ipv4, ipv6) = head;
         let sets = SETS.map(str::to_owned).into_iter().zip([sets.0, sets.1, sets.2, sets.3]);
         let tenants = TENANTS.map(str::to_owned).into_iter().zip([tenants.0, tenants.1, tenants.2]);
         let web = Service { protocols: vec![6, 17], ports: vec![80..=80, 443..=443, 8000..=8010] };
-        let (mut allow, deny, penalties) = lists;
+        let (mut allow, mut deny, penalties, [allowed, denied]) = lists;
         allow.insert(0, Listed { whom: Whom::Set("office".to_owned()), until: None });
+        deny.insert(0, Listed { whom: Whom::Set("cdn".to_owned()), until: None });
+        allow.extend(allowed);
+        deny.extend(denied);
         Policy {
             mode: if monitor { GlobalMode::Monitor } else { GlobalMode::Enforce },
             key_prefix: KeyPrefix { ipv4, ipv6 },
@@ -298,6 +321,11 @@ proptest! {
             Ok(read) => prop_assert_eq!(read, policy.clone(), "{}", written),
             Err(faults) => prop_assert!(false, "{faults}\n{written}"),
         }
+        let shadowed = policy.shadowed().len();
+        prop_assert_eq!(written.matches("shadowed: true").count(), shadowed, "{}", written);
+        let bare = written.replace(", shadowed: true", "");
+        let refused = parse("bare", bare.as_bytes(), &mut |_| unreachable!());
+        prop_assert_eq!(refused.map_or_else(|faults| faults.total(), |_| 0), shadowed, "{}", bare);
         prop_assert_eq!(diff(&policy, &policy), vec![]);
         let changes = diff(&policy, &other);
         prop_assert_eq!(changes.is_empty(), policy == other);

@@ -173,6 +173,45 @@ fn what_is_shown_can_be_applied() {
 }
 
 #[test]
+fn what_a_list_shadows_is_shown_so_and_can_be_applied() {
+    let bench = Bench::attached();
+    let document = Document::new("");
+    let shown = |marks: usize| {
+        let shown = bench.done("policy show").stdout;
+        assert_eq!(shown.matches("shadowed: true").count(), marks, "{shown}");
+        shown
+    };
+    bench.done("limit set source --src 192.0.2.9 --rate 5/s");
+    bench.done("deny add 198.51.100.7");
+    shown(0);
+    bench.done("deny add 192.0.2.0/24");
+    bench.done("allow add 198.51.100.0/24");
+    let text = shown(2);
+    for entry in [
+        "{src: 192.0.2.9/32, rate: 5 pps, burst: 5, shadowed: true}",
+        "  - {src: 198.51.100.7/32, shadowed: true}\n",
+    ] {
+        assert!(text.contains(entry), "no {entry} in {text}");
+    }
+    fs::write(document.path(), &text).unwrap();
+    let outcome = bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!((&*outcome.stdout, &*outcome.stderr), ("no difference\n", ""));
+    assert_eq!(bench.done("policy save -").stdout, text);
+
+    fs::write(document.path(), text.replace(", shadowed: true", "")).unwrap();
+    let words = ["`source`", "198.51.100.7/32", "`shadowed: true`", "help: ", "2 errors"];
+    for command in ["policy check FILE", "policy diff FILE", "policy apply FILE"] {
+        bench.refused(&document.in_place(command), 3, &words);
+    }
+    // What says so without need does no harm, and is shown as what it is.
+    bench.done("deny del 192.0.2.0/24");
+    fs::write(document.path(), text.replace("  - 192.0.2.0/24\n", "")).unwrap();
+    let outcome = bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!((&*outcome.stdout, &*outcome.stderr), ("no difference\n", ""));
+    shown(1);
+}
+
+#[test]
 fn more_than_an_instance_has_room_for_is_refused_also_by_a_dry_run() {
     let bench = Bench::attached();
     let overrides = (1..=100).map(|number| format!("{{src: 10.0.0.{number}, rate: {number}/s}}"));

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{Asked, Del};
 use crate::{
-    cli::{change, keep_ssh::KeepSsh, maps, unix},
+    cli::{change::change, keep_ssh::KeepSsh, maps, unix},
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
     inquiry::{self, Inquiry},
@@ -71,7 +71,7 @@ fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
 /// Ends the block of a prefix that was made by hand, and those of sources in it that limits made.
 fn lift(del: &Del, pins: &Pins, output: &mut Output) -> Result<()> {
     let prefix = parse_prefix(&del.prefix).map_err(PolicyError::from)?;
-    let (session, now) = (del.keep.session()?, unix());
+    let (session, now) = (del.keep.session(output)?, unix());
     let mut maps = maps(pins)?;
     let changed = change(pins, session, |policy| {
         let by_limits = maps.forgive(prefix, inquiry::now())?;

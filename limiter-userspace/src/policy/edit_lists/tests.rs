@@ -115,7 +115,7 @@ fn sets_count_as_what_is_in_them() {
     policy.allow.push(Listed { whom: Whom::Set("cdn".into()), until: None });
     let message = "allow has set cdn already, which includes 203.0.113.9/32";
     refused(&mut policy, List::Allow, "203.0.113.9/32", None, message);
-    let message = "with set cdn in allow, 203.0.113.9/32 in deny would never be used";
+    let message = "203.0.113.9/32 in deny would be shadowed by set cdn in allow";
     refused(&mut policy, List::Deny, "203.0.113.9/32", None, message);
     let error = policy.del_listed(List::Allow, net("203.0.113.0/24"), NOW).unwrap_err();
     assert_eq!(error.remedy().unwrap(), "it has set cdn, which can only be deleted as a whole");
@@ -123,10 +123,10 @@ fn sets_count_as_what_is_in_them() {
     policy.allow.clear();
     policy.deny.push(Listed { whom: Whom::Set("cdn".into()), until: None });
     add(&mut policy, List::Allow, "203.0.113.0/24", None);
-    assert_eq!(policy.unused(), []);
+    assert!(policy.shadowed().is_empty());
     add(&mut policy, List::Allow, "198.51.100.0/25", None);
-    let told = policy.unused().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(told, ["`deny`: set `cdn` is never denied: `allow` has all of it"]);
+    let told = policy.shadowed().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(told, ["`deny`: set `cdn` is shadowed by `allow`, which has all of it"]);
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn what_allow_hides_is_refused_and_what_it_will_hide_is_told() {
     let mut policy = Policy::default();
     add(&mut policy, List::Deny, "203.0.113.9/32", None);
     add(&mut policy, List::Allow, "203.0.113.0/24", Some(60));
-    assert_eq!(policy.unused(), []);
+    assert!(policy.shadowed().is_empty());
     add(&mut policy, List::Allow, "203.0.113.0/24", None);
-    assert_eq!(policy.unused().len(), 1);
+    assert_eq!(policy.shadowed().len(), 1);
     for (list, name) in [(List::Deny, "deny"), (List::Penalty, "penalty")] {
         let message =
-            format!("with 203.0.113.0/24 in allow, 203.0.113.9/32 in {name} would never be used");
+            format!("203.0.113.9/32 in {name} would be shadowed by 203.0.113.0/24 in allow");
         refused(&mut policy, list, "203.0.113.9/32", Some(NOW + 60), &message);
     }
 }

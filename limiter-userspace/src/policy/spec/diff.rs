@@ -43,7 +43,7 @@ impl fmt::Display for Change {
 }
 
 /// The changes that make the new policy of the old one, in the order of the document; none when
-/// they are the same.
+/// they are the same. What is shadowed follows from the rest, and is not told.
 pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
     let mut changes = Changes(Vec::new());
     let mode = |policy: &Policy| word_for(&policy.mode, &GLOBAL_MODES).unwrap_or_default();
@@ -142,8 +142,8 @@ impl Changes {
     }
 
     fn list(&mut self, name: &str, old: &[Listed], new: &[Listed]) {
-        let [before, after] =
-            [old, new].map(|list| list.iter().map(listed_text).collect::<BTreeSet<_>>());
+        let [before, after] = [old, new]
+            .map(|list| list.iter().map(|one| listed_text(one, false)).collect::<BTreeSet<_>>());
         let gone = before.difference(&after).map(|entry| ('-', entry));
         let added = after.difference(&before).map(|entry| ('+', entry));
         let found: Vec<_> = gone.chain(added).collect();
@@ -169,7 +169,7 @@ impl Changes {
                 continue;
             };
             let [was, is] = [(&before, old), (limit, new)].map(|(limit, policy)| {
-                let entries = limit_entries(limit, policy.key_prefix).into_iter();
+                let entries = limit_entries(limit, policy.key_prefix, |_| false).into_iter();
                 let entries = entries.filter(|(key, _)| *key != "overrides");
                 entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect::<Vec<_>>()
             });
@@ -190,7 +190,7 @@ impl Changes {
 
 /// A limit in a line.
 fn summary(limit: &Limit, policy: &Policy) -> String {
-    let entries = limit_entries(limit, policy.key_prefix).into_iter();
+    let entries = limit_entries(limit, policy.key_prefix, |_| false).into_iter();
     let entries = entries.filter(|(key, _)| !["name", "overrides"].contains(key));
     let entries: Vec<_> = entries.map(|(key, value)| format!("{key}: {}", flat(&value))).collect();
     entries.join(", ")
@@ -203,7 +203,7 @@ fn overrides(limit: &Limit) -> Vec<(String, String)> {
             OverrideWhom::Prefix(prefix) => prefix.to_string(),
             OverrideWhom::Tenant(name) => name.clone(),
         };
-        let text = override_text(one, limit, terms);
+        let text = override_text(one, limit, terms, false);
         // What follows for whom it is.
         let what = text.split_once(", ").map_or("", |(_, what)| what);
         (whom, what.trim_end_matches('}').to_owned())

@@ -9,6 +9,7 @@ use super::{
     matching::{TCP, matching},
     names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, meaning},
     overrides,
+    reach::Spot,
     scalar::{self, duration, flag},
     shape,
     source::{Place, ticked},
@@ -26,7 +27,7 @@ pub(super) struct Found {
     /// The name.
     pub(super) at: Place,
     /// The overrides.
-    pub(super) overrides: Vec<Place>,
+    pub(super) overrides: Vec<Spot>,
 }
 
 /// A limit; what of it was understood, if anything.

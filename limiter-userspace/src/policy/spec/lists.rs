@@ -9,6 +9,7 @@ use super::{
     fault::Findings,
     fields::{Fields, list},
     instant::parse_instant,
+    reach::Spot,
     scalar::{self, suggest},
     shape,
     source::{Place, ticked},
@@ -20,21 +21,22 @@ use crate::policy::{
 };
 
 /// An entry and where it was written.
-pub(super) type Entry = (Listed, Place);
+pub(super) type Entry = (Listed, Spot);
 
 /// The entries of a list; one that can never be reached is a fault.
 pub(super) fn entries(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Entry> {
     let mut found: Vec<Entry> = Vec::new();
     let mut seen: HashMap<Whom, Place> = HashMap::new();
     for node in list(node, findings) {
-        let Some((listed, at)) = entry(node, policy, findings) else { continue };
+        let Some((listed, spot)) = entry(node, policy, findings) else { continue };
         if let Some(&first) = seen.get(&listed.whom) {
             let message = format!("{} is listed twice", shown(&listed.whom));
-            findings.add(at, message, format!("the first is on line {}", findings.line(first)));
+            let line = findings.line(first);
+            findings.add(spot.at, message, format!("the first is on line {line}"));
             continue;
         }
-        seen.insert(listed.whom.clone(), at);
-        found.push((listed, at));
+        seen.insert(listed.whom.clone(), spot.at);
+        found.push((listed, spot));
     }
     within_others(&found, policy, findings);
     found
@@ -49,9 +51,10 @@ fn entry(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Optio
             Some(node) => Some(instant(node, findings)?),
             None => None,
         };
-        return Some((Listed { whom, until }, src.at));
+        return Some((Listed { whom, until }, Spot::new(src.at, Some(&fields), findings)));
     }
-    Some((Listed { whom: whom(node, policy, findings)?, until: None }, node.at))
+    let listed = Listed { whom: whom(node, policy, findings)?, until: None };
+    Some((listed, Spot::new(node.at, None, findings)))
 }
 
 fn instant(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
@@ -112,13 +115,13 @@ fn within_others(found: &[Entry], policy: &Policy, findings: &mut Findings<'_>) 
         forever.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
     }
     let cover = Cover::new(forever);
-    for (listed, at) in found {
+    for (listed, spot) in found {
         let Whom::Prefix(prefix) = listed.whom else { continue };
         if let Some((outer, whom)) = cover.around(prefix)
             && **whom != listed.whom
         {
             let message = format!("{prefix} is within {outer}{}, which is listed too", of(whom));
-            findings.add(*at, message, "remove it");
+            findings.add(spot.at, message, "remove it");
         }
     }
 }

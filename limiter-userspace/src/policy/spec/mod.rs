@@ -48,6 +48,7 @@ use self::{
     fields::{Fields, list, named},
     limit::Found,
     prefixes::Sets,
+    reach::Spot,
     source::{Place, Source, ticked},
     tree::{Node, Value, tree},
 };
@@ -186,14 +187,14 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         entries.unwrap_or_default()
     });
     findings.object = None;
-    let denied: Vec<Place> = deny.iter().map(|(_, at)| *at).collect();
+    let denied: Vec<Spot>;
+    (policy.deny, denied) = deny.into_iter().unzip();
     let listed = |entries: Vec<lists::Entry>| -> Vec<Listed> {
         entries.into_iter().map(|(listed, _)| listed).collect()
     };
-    (policy.allow, policy.deny, policy.penalties) =
-        (listed(allow), listed(deny), listed(penalties));
+    (policy.allow, policy.penalties) = (listed(allow), listed(penalties));
     let overrides = fields.get("limits").map(|node| limits(node, &mut policy, findings));
-    reach::unused(&policy, &denied, &overrides.unwrap_or_default(), findings);
+    reach::shadowed(&policy, &denied, &overrides.unwrap_or_default(), findings);
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }
@@ -238,7 +239,7 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
 }
 
 /// Reads the limits; gives where the overrides of each are.
-fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) -> Vec<Vec<Place>> {
+fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) -> Vec<Vec<Spot>> {
     let nodes = list(node, findings);
     if let Some(first) = nodes.get(LIMITS) {
         let message = format!("there are {} limits, more than {LIMITS}", nodes.len());

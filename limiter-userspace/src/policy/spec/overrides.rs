@@ -11,6 +11,7 @@ use super::{
     key::source_lengths,
     layers::{never_refusing, shortest_period},
     names::Algorithm,
+    reach::Spot,
     scalar::{self, flag, suggest},
     shape,
     source::{Place, ticked},
@@ -30,7 +31,7 @@ pub(super) fn overrides(
     terms: Terms<'_>,
     policy: &Policy,
     findings: &mut Findings<'_>,
-) -> Vec<(Override, Place)> {
+) -> Vec<(Override, Spot)> {
     let mut found = Vec::new();
     let mut seen: HashMap<OverrideWhom, Place> = HashMap::new();
     let nodes = list(node, findings);
@@ -52,7 +53,7 @@ pub(super) fn overrides(
             check_key(&whom, at, limit, policy, findings);
         }
         let Some(layers) = layers else { continue };
-        found.push((Override { whom, layers }, at));
+        found.push((Override { whom, layers }, Spot::new(at, Some(&fields), findings)));
     }
     found
 }

@@ -7,13 +7,35 @@ use ipnet::IpNet;
 use super::{
     PREFIXES,
     fault::Findings,
+    fields::Fields,
     limit::Found,
+    scalar::flag,
     source::{Place, ticked},
 };
 use crate::policy::{
     model::{Limit, Match, Policy},
-    unused::Unused,
+    shadowed::Entry,
 };
+
+/// Where an entry was written.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) at: Place,
+    /// Whether it says that a list may shadow it.
+    shadowed: bool,
+}
+
+impl Spot {
+    /// An entry at a place; of one that has them, its keys say more.
+    pub(super) fn new(
+        at: Place,
+        fields: Option<&Fields<'_, '_>>,
+        findings: &mut Findings<'_>,
+    ) -> Self {
+        let node = fields.and_then(|fields| fields.get("shadowed"));
+        Self { at, shadowed: node.and_then(|node| flag(node, findings)) == Some(true) }
+    }
+}
 
 /// Tenants that share a prefix: nobody could say whose it is.
 pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mut Findings<'_>) {
@@ -78,21 +100,24 @@ fn plain(matching: &Match) -> Match {
     plain
 }
 
-/// Entries that decide nothing: warnings, see [`Unused`]. `denied` is where those of `deny` are.
-pub(super) fn unused(
+/// Entries that a list shadows and that do not say so. One that says so without need may do that: what
+/// shadowed it could have been removed since.
+pub(super) fn shadowed(
     policy: &Policy,
-    denied: &[Place],
-    overrides: &[Vec<Place>],
+    denied: &[Spot],
+    overrides: &[Vec<Spot>],
     findings: &mut Findings<'_>,
 ) {
-    for unused in policy.unused() {
-        let at = match unused {
-            Unused::Deny { place, .. } => denied.get(place),
-            Unused::Override { limit, place, .. } => {
-                overrides.get(limit).and_then(|places| places.get(place))
+    for shadowed in policy.shadowed() {
+        let spot = match shadowed.entry {
+            Entry::Listed { place, .. } => denied.get(place),
+            Entry::Override { limit, place } => {
+                overrides.get(limit).and_then(|spots| spots.get(place))
             }
         };
-        findings.warn(at.copied().unwrap_or_default(), unused.to_string(), unused.remedy());
+        if let Some(spot) = spot.filter(|spot| !spot.shadowed) {
+            findings.add(spot.at, shadowed.to_string(), shadowed.remedy());
+        }
     }
 }
 

@@ -66,6 +66,7 @@ const AMOUNT: Kind = Text(&["400", "2k", "64kB", "200ms"]);
 const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
+const SHADOWED_DOC: &str = "It may decide nothing while a list that is asked first has all of it.";
 const KEY_KIND: Kind = OneOrMore(&TextOrMap(
     &[
         "source",
@@ -133,6 +134,7 @@ pub(super) static LISTED: Shape = Shape {
     keys: &[
         needed("src", WHOM, "The name of a set, or a prefix."),
         key("until", Text(&["2027-01-31T18:00:00Z"]), "When it ends, in UTC."),
+        key("shadowed", Flag, SHADOWED_DOC),
     ],
 };
 
@@ -199,6 +201,7 @@ pub(super) static OVERRIDE: Shape = Shape {
         key("src", PREFIX, "Sources within a prefix; the longest decides."),
         key("tenant", Name, "Sources of a tenant."),
         key("unlimited", Flag, "Not limited at all."),
+        key("shadowed", Flag, SHADOWED_DOC),
         key("layers", List(&Map(&ALLOWANCE)), "One for each layer of the limit."),
         key("rate", RATE, "See the limit's."),
         key("burst", AMOUNT, "See the limit's."),

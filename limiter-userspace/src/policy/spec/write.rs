@@ -1,6 +1,6 @@
 //! A policy as a document.
 
-use std::fmt::Write as _;
+use std::{collections::HashSet, fmt::Write as _};
 
 use ipnet::IpNet;
 
@@ -12,8 +12,9 @@ use super::{
     write_limit::limit_entries,
 };
 use crate::policy::{
-    PolicyError,
+    List, PolicyError,
     model::{GlobalMode, KeyPrefix, Listed, Policy, Service, Whom},
+    shadowed::Entry,
 };
 
 /// Values of a list that are written on one line.
@@ -26,7 +27,11 @@ pub(super) enum Written {
     Many(Vec<String>),
 }
 
-/// The document of a policy. Sets that were read from files are written with what was in them.
+/// What an entry says that a list shadows.
+pub(super) const SHADOWED: (&str, &str) = ("shadowed", "true");
+
+/// The document of a policy. Sets that were read from files are written with what was in them, and
+/// entries that a list shadows say so.
 ///
 /// [`parse`](super::parse) reads it back as the same policy, if that came from a document.
 pub fn to_yaml(policy: &Policy) -> String {
@@ -50,18 +55,22 @@ pub fn to_yaml(policy: &Policy) -> String {
     for (name, service) in &policy.services {
         line(&mut text, 1, &scalar(name), &service_text(service));
     }
-    let lists =
-        [("allow", &policy.allow), ("deny", &policy.deny), ("penalties", &policy.penalties)];
-    for (name, entries) in lists {
+    let shadowed: HashSet<Entry> = policy.shadowed().iter().map(|it| it.entry).collect();
+    for list in [List::Allow, List::Deny, List::Penalty] {
+        let entries = policy.list(list).iter().enumerate();
+        let entries: Vec<_> = entries
+            .map(|(place, one)| listed_text(one, shadowed.contains(&Entry::Listed { list, place })))
+            .collect();
         if !entries.is_empty() {
             text.push('\n');
-            entry(&mut text, 0, 2, name, &Written::Many(entries.iter().map(listed_text).collect()));
+            entry(&mut text, 0, 2, list.key(), &Written::Many(entries));
         }
     }
     heading(&mut text, "limits", policy.limits.is_empty());
-    for limit in &policy.limits {
+    for (at, limit) in policy.limits.iter().enumerate() {
         let mut indent = "  - ";
-        for (key, value) in limit_entries(limit, policy.key_prefix) {
+        let shadowed = |place| shadowed.contains(&Entry::Override { limit: at, place });
+        for (key, value) in limit_entries(limit, policy.key_prefix, shadowed) {
             text.push_str(indent);
             match value {
                 Written::One(value) => line(&mut text, 0, key, &value),
@@ -160,12 +169,12 @@ pub(super) fn whom_text(whom: &Whom) -> String {
     }
 }
 
-pub(super) fn listed_text(listed: &Listed) -> String {
+pub(super) fn listed_text(listed: &Listed, shadowed: bool) -> String {
     let whom = whom_text(&listed.whom);
-    match listed.until {
-        None => whom,
-        Some(until) => {
-            mapping([("src", whom), ("until", format!("\"{}\"", format_instant(until)))])
-        }
+    let until = listed.until.map(|until| ("until", format!("\"{}\"", format_instant(until))));
+    if until.is_none() && !shadowed {
+        return whom;
     }
+    let mark = shadowed.then(|| (SHADOWED.0, SHADOWED.1.to_owned()));
+    mapping([("src", whom)].into_iter().chain(until).chain(mark))
 }

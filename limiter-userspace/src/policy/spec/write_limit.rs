@@ -7,15 +7,20 @@ use super::{
     names::{Algorithm, COUNTS, Counted, KINDS, MODES, word_for},
     ports::{protocol_name, range_name},
     terms::{Terms, algorithm_of},
-    write::{Written, mapping, one_or_list, scalar, whom_text},
+    write::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
 };
 use crate::policy::{
     model::{Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom},
     units::format_duration,
 };
 
-/// The keys of a limit and their values, in the order in which they are written.
-pub(super) fn limit_entries(limit: &Limit, lengths: KeyPrefix) -> Vec<(&'static str, Written)> {
+/// The keys of a limit and their values, in the order in which they are written. The overrides at
+/// some places are shadowed.
+pub(super) fn limit_entries(
+    limit: &Limit,
+    lengths: KeyPrefix,
+    shadowed: impl Fn(usize) -> bool,
+) -> Vec<(&'static str, Written)> {
     let algorithm = written_algorithm(limit);
     let terms = Terms::new(algorithm, &limit.count);
     let mut entries = vec![("name", Written::One(scalar(&limit.name)))];
@@ -77,7 +82,9 @@ pub(super) fn limit_entries(limit: &Limit, lengths: KeyPrefix) -> Vec<(&'static 
         entries.push(("penalty", Written::One(mapping(pairs))));
     }
     if !limit.overrides.is_empty() {
-        let overrides = limit.overrides.iter().map(|one| override_text(one, limit, terms));
+        let overrides = limit.overrides.iter().enumerate();
+        let overrides =
+            overrides.map(|(place, one)| override_text(one, limit, terms, shadowed(place)));
         entries.push(("overrides", Written::Many(overrides.collect())));
     }
     entries
@@ -88,7 +95,12 @@ fn count_word(counted: Counted) -> String {
 }
 
 /// An override with for whom it is.
-pub(super) fn override_text(one: &Override, limit: &Limit, terms: Terms<'_>) -> String {
+pub(super) fn override_text(
+    one: &Override,
+    limit: &Limit,
+    terms: Terms<'_>,
+    shadowed: bool,
+) -> String {
     let mut pairs = vec![match &one.whom {
         OverrideWhom::Prefix(prefix) => ("src", scalar(&prefix.to_string())),
         OverrideWhom::Tenant(name) => ("tenant", scalar(name)),
@@ -103,6 +115,9 @@ pub(super) fn override_text(one: &Override, limit: &Limit, terms: Terms<'_>) -> 
             let layers: Vec<_> = layers.iter().map(|layer| mapping(own(layer))).collect();
             pairs.push(("layers", format!("[{}]", layers.join(", "))));
         }
+    }
+    if shadowed {
+        pairs.push((SHADOWED.0, SHADOWED.1.to_owned()));
     }
     mapping(pairs)
 }

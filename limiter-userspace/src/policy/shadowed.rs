@@ -1,0 +1,190 @@
+//! Entries of a policy that decide nothing, since a list is asked before them.
+//!
+//! They come and go with the lists: a source that is denied during an attack keeps its override for
+//! the time after it. So no edit is refused for one, and the document says `shadowed: true` of each,
+//! which is found anew whenever it is written and no part of the policy.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use super::{
+    edit_lists::List,
+    model::{Listed, OverrideWhom, Policy, Whom},
+    spec::Cover,
+    units::printable,
+};
+
+/// An entry that decides nothing as long as a list has all that it is for, for ever.
+#[derive(Clone, Debug)]
+pub struct Shadowed<'p> {
+    /// Which one it is.
+    pub entry: Entry,
+    what: What<'p>,
+    /// The list that is asked first.
+    list: List,
+    /// What of the list includes it; `None` for several prefixes that do together.
+    by: Option<(IpNet, &'p Whom)>,
+}
+
+/// An entry, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// Of a list.
+    Listed {
+        /// The list.
+        list: List,
+        /// Its place in the list.
+        place: usize,
+    },
+    /// An override.
+    Override {
+        /// The place of its limit.
+        limit: usize,
+        /// Its place in the limit.
+        place: usize,
+    },
+}
+
+/// What an entry is told as.
+#[derive(Clone, Copy, Debug)]
+enum What<'p> {
+    Listed(List, &'p Whom),
+    /// An override of the limit of a name.
+    Override(&'p str, IpNet),
+}
+
+/// What a list has for ever.
+type Lasting<'p> = (List, Cover<&'p Whom>);
+
+impl Policy {
+    /// The entries that a list shadows.
+    pub fn shadowed(&self) -> Vec<Shadowed<'_>> {
+        let [allowed, denied] = [List::Allow, List::Deny].map(|list| self.lasting(list));
+        let mut found = Vec::new();
+        for (place, Listed { whom, .. }) in self.deny.iter().enumerate() {
+            let entry = Entry::Listed { list: List::Deny, place };
+            let what = What::Listed(List::Deny, whom);
+            found.extend(self.behind(&[&allowed], whom, entry, what));
+        }
+        for (limit, one) in self.limits.iter().enumerate() {
+            for (place, of) in one.overrides.iter().enumerate() {
+                let OverrideWhom::Prefix(prefix) = of.whom else { continue };
+                let entry = Entry::Override { limit, place };
+                let what = What::Override(&one.name, prefix);
+                let whom = Whom::Prefix(prefix);
+                found.extend(self.behind(&[&allowed, &denied], &whom, entry, what));
+            }
+        }
+        found
+    }
+
+    /// An entry as shadowed, if one of the lists that are asked before it has all of it.
+    fn behind<'p>(
+        &self,
+        lists: &[&Lasting<'p>],
+        whom: &Whom,
+        entry: Entry,
+        what: What<'p>,
+    ) -> Option<Shadowed<'p>> {
+        let prefixes = self.prefixes(whom);
+        // A set that is on the list in part still does its work for the rest.
+        let has_all = |cover: &Cover<&Whom>| {
+            !prefixes.is_empty() && prefixes.iter().all(|&prefix| cover.around(prefix).is_some())
+        };
+        let (list, cover) = lists.iter().find(|(_, cover)| has_all(cover))?;
+        let by = match whom {
+            Whom::Prefix(prefix) => cover.around(*prefix).copied(),
+            Whom::Set(_) => None,
+        };
+        Some(Shadowed { entry, what, list: *list, by })
+    }
+
+    fn lasting(&self, list: List) -> Lasting<'_> {
+        let mut all = Vec::new();
+        // One that ends hides nothing for ever.
+        for Listed { whom, .. } in self.list(list).iter().filter(|listed| listed.until.is_none()) {
+            all.extend(self.prefixes(whom).iter().map(|&prefix| (prefix, whom)));
+        }
+        (list, Cover::new(all))
+    }
+}
+
+impl Shadowed<'_> {
+    /// What to do about it in a document.
+    pub const fn remedy(&self) -> &'static str {
+        match self.entry {
+            Entry::Listed { .. } => {
+                "remove one of the two, or write `{src: ..., shadowed: true}` to keep it for the \
+                 time after"
+            }
+            Entry::Override { .. } => {
+                "remove one of the two, or add `shadowed: true` to keep it for the time after"
+            }
+        }
+    }
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listed(list, Whom::Prefix(prefix)) => write!(f, "`{}`: {prefix}", list.key()),
+            Self::Listed(list, Whom::Set(name)) => {
+                write!(f, "`{}`: set {}", list.key(), ticked(name))
+            }
+            Self::Override(limit, prefix) => {
+                write!(f, "limit {}: the override for {prefix}", ticked(limit))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shadowed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is shadowed by `{}`, which has ", self.what, self.list.key())?;
+        match self.by {
+            None => write!(f, "all of it"),
+            Some((prefix, Whom::Prefix(_))) => write!(f, "{prefix}"),
+            Some((prefix, Whom::Set(name))) => write!(f, "{prefix} of set {}", ticked(name)),
+        }
+    }
+}
+
+/// A name in backquotes, safe to print on a terminal.
+fn ticked(name: &str) -> String {
+    format!("`{}`", printable(name, 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::parse;
+
+    #[test]
+    fn what_a_list_has_for_ever_shadows_others() {
+        let text = "version: 1\nsets: {a: {cidrs: [192.0.2.7]}, b: {cidrs: [192.0.2.8, 10.0.0.1]}}\n\
+             allow: [192.0.2.0/24, {src: 198.51.100.0/24, until: \"2030-01-01T00:00:00Z\"}]\n\
+             deny: [{src: a, shadowed: true}, b, {src: 192.0.2.9, shadowed: true}, 198.51.100.7, \
+             203.0.113.0/24]\n\
+             limits:\n  - {name: web, key: source, overrides: [{src: 203.0.113.9, rate: 5/s, \
+             shadowed: true}, {src: 192.0.2.9, unlimited: true, shadowed: true}, \
+             {src: 198.51.100.8, rate: 1/s}]}\n";
+        let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+        let told: Vec<_> = policy.shadowed().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "`deny`: set `a` is shadowed by `allow`, which has all of it",
+                "`deny`: 192.0.2.9/32 is shadowed by `allow`, which has 192.0.2.0/24",
+                "limit `web`: the override for 203.0.113.9/32 is shadowed by `deny`, which has \
+                 203.0.113.0/24",
+                "limit `web`: the override for 192.0.2.9/32 is shadowed by `allow`, which has \
+                 192.0.2.0/24",
+            ]
+        );
+        let entries: Vec<_> = policy.shadowed().iter().map(|shadowed| shadowed.entry).collect();
+        let denied = |place| Entry::Listed { list: List::Deny, place };
+        let overridden = |place| Entry::Override { limit: 0, place };
+        assert_eq!(entries, [denied(0), denied(2), overridden(0), overridden(1)]);
+    }
+}
