@@ -8,6 +8,7 @@ use super::{
     error::PolicyError,
     model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
     nearest::nearest,
+    scope::Scope,
     spec::do_the_same,
     units::quoted,
 };
@@ -101,8 +102,8 @@ impl Policy {
     /// Sets what a limit admits to each source within `prefix`.
     ///
     /// # Errors
-    /// See [`set_default`](Self::set_default); and [`PolicyError::OverrideTooNarrow`], or
-    /// [`PolicyError::Value`] for a prefix with host bits.
+    /// See [`set_default`](Self::set_default); and [`PolicyError::OverrideTooNarrow`],
+    /// [`PolicyError::NotAbout`], or [`PolicyError::Value`] for a prefix with host bits.
     pub fn set_override(
         &mut self,
         name: impl AsRef<str>,
@@ -113,6 +114,9 @@ impl Policy {
         self.key_prefix.check_source(prefix)?;
         // Of a limit with many overrides, no copy is made.
         let allowance = match self.limit(name) {
+            Some(limit) if !Scope::of_sources(self, &limit.matching).has_part_of(prefix) => {
+                return Err(PolicyError::NotAbout { limit: name.to_owned(), prefix });
+            }
             Some(limit) => limit.allowance_with(bucket)?,
             None => self.limit_or_builtin(name)?.allowance_with(bucket)?,
         };

@@ -232,6 +232,14 @@ pub enum PolicyError {
         /// Whom it is for.
         whom: String,
     },
+    /// An override for sources that no packet of the limit has.
+    #[error("limit {limit} is not about {prefix}: its `match` leaves it out")]
+    NotAbout {
+        /// The limit.
+        limit: String,
+        /// Whom the override would be for.
+        prefix: IpNet,
+    },
     /// What is to be removed from a list is not in it.
     #[error("{list} has no entry for {whom}")]
     NotListed {
@@ -302,6 +310,7 @@ impl PolicyError {
             | Self::Undefined { .. }
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. }
+            | Self::NotAbout { .. }
             | Self::ListedAlready { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
@@ -366,7 +375,7 @@ impl PolicyError {
                  limiter detach --all, attach again, and set the limits anew"
                     .to_owned()
             }
-            Self::Layers { .. } => {
+            Self::Layers { .. } | Self::NotAbout { .. } => {
                 "change it in the document: `limiter policy show`, then `limiter policy apply FILE`"
                     .to_owned()
             }

@@ -12,6 +12,7 @@ pub mod edit_lists;
 pub mod error;
 pub mod model;
 mod nearest;
+mod scope;
 pub mod session;
 pub mod shadowed;
 pub mod spec;

@@ -18,7 +18,7 @@ deny: [some]
 limits:
   - {name: web, key: source, count: syns, match: {protocol: tcp, ports: 80}, rate: 5/s}
   - name: api
-    match: {protocol: udp}
+    match: {protocol: udp, source: [some, 192.0.2.8/29], except: 192.0.2.12/31}
     key: source
     overrides: [{src: 192.0.2.7, rate: 9/s, shadowed: true}, {src: 192.0.2.9, unlimited: true}]
 ";
@@ -60,6 +60,29 @@ proptest! {
             let text = to_yaml(&policy);
             let read = parse("policy", text.as_bytes(), &mut |_| unreachable!());
             prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);
+        }
+    }
+}
+
+#[test]
+fn whom_a_limit_is_not_about_gets_no_override() {
+    let mut policy = parse("policy", BEGIN.as_bytes(), &mut |_| unreachable!()).unwrap();
+    let bucket = Bucket::new(Rate::per_second(5), 5).unwrap();
+    for (prefix, about) in [
+        ("192.0.2.0/24", true),
+        ("192.0.2.12/30", true),
+        ("192.0.2.12/31", false),
+        ("192.0.2.64/26", false),
+        ("2001:db8::/64", false),
+    ] {
+        let before = policy.clone();
+        let result = policy.set_override("api", prefix.parse().unwrap(), bucket);
+        assert_eq!(result.is_ok(), about, "{prefix}: {result:?}");
+        if let Err(error) = result {
+            let message = format!("limit api is not about {prefix}: its `match` leaves it out");
+            assert_eq!(error.to_string(), message);
+            assert!(error.remedy().unwrap().contains("policy show"));
+            assert_eq!(policy, before);
         }
     }
 }

@@ -143,6 +143,13 @@ fn whoms() -> impl Strategy<Value = Vec<Whom>> {
     })
 }
 
+/// Prefixes around all of the groups from 8 to 15 and from 64 to 95.
+fn some() -> [IpNet; 4] {
+    let v6 = |group, length| IpNet::new([0xfd00, group, 0, 0, 0, 0, 0, 0].into(), length);
+    let v4 = |group, length| IpNet::new([10, group, 0, 0].into(), length);
+    [v4(8, 13), v4(64, 11), v6(8, 29), v6(64, 27)].map(Result::unwrap)
+}
+
 /// Length of the frame sets apart each limit, so that no two are about the same.
 fn matching(index: u16) -> impl Strategy<Value = Match> {
     let protocols = prop_oneof![
@@ -164,7 +171,15 @@ fn matching(index: u16) -> impl Strategy<Value = Match> {
     (protocols, single, lists).prop_map(
         move |((protocols, ports, service), (fragments, flags, types, interfaces), lists)| {
             let tcp = protocols.is_empty() || protocols.contains(&6);
-            let icmp = protocols.contains(&1) || protocols.contains(&58);
+            // Of a packet with flags, there is no type.
+            let icmp = flags.is_none() && (protocols.contains(&1) || protocols.contains(&58));
+            // So that there is somebody of all who have overrides, whoever is excepted.
+            let some = |mut named: Vec<Whom>| {
+                if !named.is_empty() {
+                    named.extend(some().map(Whom::Prefix));
+                }
+                named
+            };
             Match {
                 tcp_flags: flags.filter(|_| tcp),
                 icmp_types: if icmp { types } else { Vec::new() },
@@ -173,8 +188,8 @@ fn matching(index: u16) -> impl Strategy<Value = Match> {
                 fragments,
                 length: Some(64 + index..=1500),
                 interfaces: interfaces.into_iter().map(str::to_owned).collect(),
-                sources: lists.0,
-                destinations: lists.1,
+                sources: some(lists.0),
+                destinations: some(lists.1),
                 except_sources: lists.2,
                 except_destinations: lists.3,
                 service,

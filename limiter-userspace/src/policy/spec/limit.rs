@@ -1,6 +1,7 @@
 //! A limit.
 
 use super::{
+    about,
     allowance::is_given,
     fault::Findings,
     fields::Fields,
@@ -56,6 +57,7 @@ fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
 }
 
 fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Found> {
+    let before = findings.total();
     let fields = Fields::read(node, &shape::LIMIT, findings)?;
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
     let matching = fields.get("match").map(|node| matching(node, policy, findings));
@@ -120,6 +122,9 @@ fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option
     }
     name?;
     key?;
+    if findings.total() == before {
+        about::check(&fields, &limit, &places, policy, findings);
+    }
     let at = fields.get("name").map_or(fields.at, |node| node.at);
     Some(Found { limit, at, overrides: places })
 }
@@ -195,6 +200,8 @@ fn check_counted(
     let (message, remedy) = if !matching.protocols.is_empty() && !matching.protocols.contains(&TCP)
     {
         ("this matches no TCP", "write `protocol: tcp`, or count packets")
+    } else if !matching.icmp_types.is_empty() {
+        ("`icmp_type` leaves no TCP", "remove `icmp_type`, or count packets")
     } else if !opens && terms.algorithm != Algorithm::Concurrent {
         ("`tcp_flags` leave no SYN without ACK", "remove `tcp_flags`")
     } else {

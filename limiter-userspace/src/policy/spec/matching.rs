@@ -49,6 +49,10 @@ pub(super) fn matching(node: &Node<'_>, policy: &Policy, findings: &mut Findings
     if let Some(node) = fields.get("icmp_type") {
         if found.protocols.iter().any(|protocol| ICMP.contains(protocol)) {
             found.icmp_types = icmp_types(node, &found.protocols, findings);
+            if found.tcp_flags.is_some() && found.protocols.contains(&TCP) {
+                let message = "no packet has both a type of ICMP and flags of TCP";
+                findings.add(node.at, message, "write a limit for each");
+            }
         } else {
             let message = "`icmp_type` needs ICMP, and this does not say so";
             findings.add(node.at, message, "write `protocol: icmp` or `protocol: icmpv6`");

@@ -5,6 +5,7 @@
 //! tells editors what may be written, from the tables that the reader goes by, and [`diff`] what
 //! changes from one policy to another in the words of the document.
 
+mod about;
 mod allowance;
 mod cover;
 mod diff;
