@@ -115,8 +115,14 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::policy::{List, model::GlobalMode};
+    use crate::policy::{
+        List,
+        model::GlobalMode,
+        spec::{parse, to_yaml},
+    };
 
     const NOW: u64 = 1_800_000_000;
 
@@ -178,6 +184,32 @@ mod tests {
         let before = policy.clone();
         assert_eq!(keep(session, &mut policy, &before, NOW), None);
         assert_eq!(policy, before);
+    }
+
+    proptest! {
+        /// Whatever the lists have, with what is kept they can be written as a document and read back.
+        #[test]
+        fn what_is_kept_can_be_read_back(
+            edits in prop::collection::vec((0_usize..3, 28_u8..=32, 0_u8..16, 0_u64..60, 0_u8..4), 1..20),
+        ) {
+            let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
+            let mut policy = Policy::default();
+            for (list, length, last, hours, kind) in edits {
+                let before = policy.clone();
+                let prefix = IpNet::new([203, 0, 113, last].into(), length).unwrap().trunc();
+                let until = (hours < 40).then_some(NOW + 1 + 3600 * hours);
+                let list = [List::Allow, List::Deny, List::Penalty][list];
+                // What is refused changes nothing.
+                let _ = match kind {
+                    0 => policy.del_listed(list, prefix, NOW),
+                    _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
+                };
+                keep(&session, &mut policy, &before, NOW);
+                let text = to_yaml(&policy);
+                let read = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files"));
+                prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);
+            }
+        }
     }
 
     #[test]

@@ -15,16 +15,22 @@ use super::{
     units::printable,
 };
 
-/// An entry that decides nothing as long as a list has all that it is for, for ever.
+/// An entry that decides nothing as long as lists have all that it is for, for ever.
 #[derive(Clone, Debug)]
 pub struct Shadowed<'p> {
     /// Which one it is.
     pub entry: Entry,
     what: What<'p>,
-    /// The list that is asked first.
-    list: List,
+    by: By<'p>,
+}
+
+/// What an entry is shadowed by.
+#[derive(Clone, Debug)]
+struct By<'p> {
+    /// The lists that are asked first.
+    lists: Vec<List>,
     /// What of the list includes it; `None` for several prefixes that do together.
-    by: Option<(IpNet, &'p Whom)>,
+    around: Option<(IpNet, &'p Whom)>,
 }
 
 /// An entry, by its place.
@@ -51,7 +57,7 @@ pub enum Entry {
 enum What<'p> {
     Listed(List, &'p Whom),
     /// An override of the limit of a name.
-    Override(&'p str, IpNet),
+    Override(&'p str, &'p OverrideWhom),
 }
 
 /// What a list has for ever.
@@ -61,43 +67,33 @@ impl Policy {
     /// The entries that a list shadows.
     pub fn shadowed(&self) -> Vec<Shadowed<'_>> {
         let [allowed, denied] = [List::Allow, List::Deny].map(|list| self.lasting(list));
+        let both: [&Lasting<'_>; 2] = [&allowed, &denied];
         let mut found = Vec::new();
-        for (place, Listed { whom, .. }) in self.deny.iter().enumerate() {
-            let entry = Entry::Listed { list: List::Deny, place };
-            let what = What::Listed(List::Deny, whom);
-            found.extend(self.behind(&[&allowed], whom, entry, what));
+        for (list, first) in [(List::Deny, &both[..1]), (List::Penalty, &both)] {
+            for (place, Listed { whom, .. }) in self.list(list).iter().enumerate() {
+                let single = matches!(whom, Whom::Prefix(_));
+                if let Some(by) = behind(first, self.prefixes(whom), single) {
+                    let (entry, what) = (Entry::Listed { list, place }, What::Listed(list, whom));
+                    found.push(Shadowed { entry, what, by });
+                }
+            }
         }
         for (limit, one) in self.limits.iter().enumerate() {
             for (place, of) in one.overrides.iter().enumerate() {
-                let OverrideWhom::Prefix(prefix) = of.whom else { continue };
-                let entry = Entry::Override { limit, place };
-                let what = What::Override(&one.name, prefix);
-                let whom = Whom::Prefix(prefix);
-                found.extend(self.behind(&[&allowed, &denied], &whom, entry, what));
+                let (prefixes, single) = match &of.whom {
+                    OverrideWhom::Prefix(prefix) => (std::slice::from_ref(prefix), true),
+                    OverrideWhom::Tenant(name) => {
+                        (self.tenants.get(name).map_or(&[][..], Vec::as_slice), false)
+                    }
+                };
+                if let Some(by) = behind(&both, prefixes, single) {
+                    let entry = Entry::Override { limit, place };
+                    let what = What::Override(&one.name, &of.whom);
+                    found.push(Shadowed { entry, what, by });
+                }
             }
         }
         found
-    }
-
-    /// An entry as shadowed, if one of the lists that are asked before it has all of it.
-    fn behind<'p>(
-        &self,
-        lists: &[&Lasting<'p>],
-        whom: &Whom,
-        entry: Entry,
-        what: What<'p>,
-    ) -> Option<Shadowed<'p>> {
-        let prefixes = self.prefixes(whom);
-        // A set that is on the list in part still does its work for the rest.
-        let has_all = |cover: &Cover<&Whom>| {
-            !prefixes.is_empty() && prefixes.iter().all(|&prefix| cover.around(prefix).is_some())
-        };
-        let (list, cover) = lists.iter().find(|(_, cover)| has_all(cover))?;
-        let by = match whom {
-            Whom::Prefix(prefix) => cover.around(*prefix).copied(),
-            Whom::Set(_) => None,
-        };
-        Some(Shadowed { entry, what, list: *list, by })
     }
 
     fn lasting(&self, list: List) -> Lasting<'_> {
@@ -108,6 +104,22 @@ impl Policy {
         }
         (list, Cover::new(all))
     }
+}
+
+/// The lists that have all of these prefixes, and what of them does; a set or a tenant is not a single
+/// prefix also if it has only one. One that the lists have in part still does its work for the rest.
+fn behind<'p>(lists: &[&Lasting<'p>], prefixes: &[IpNet], single: bool) -> Option<By<'p>> {
+    let mut by = By { lists: Vec::new(), around: None };
+    for &prefix in prefixes {
+        let (list, around) = lists
+            .iter()
+            .find_map(|(list, cover)| cover.around(prefix).map(|around| (*list, *around)))?;
+        if !by.lists.contains(&list) {
+            by.lists.push(list);
+        }
+        by.around = Some(around).filter(|_| single);
+    }
+    (!by.lists.is_empty()).then_some(by)
 }
 
 impl Shadowed<'_> {
@@ -132,8 +144,11 @@ impl fmt::Display for What<'_> {
             Self::Listed(list, Whom::Set(name)) => {
                 write!(f, "`{}`: set {}", list.key(), ticked(name))
             }
-            Self::Override(limit, prefix) => {
+            Self::Override(limit, OverrideWhom::Prefix(prefix)) => {
                 write!(f, "limit {}: the override for {prefix}", ticked(limit))
+            }
+            Self::Override(limit, OverrideWhom::Tenant(name)) => {
+                write!(f, "limit {}: the override for tenant {}", ticked(limit), ticked(name))
             }
         }
     }
@@ -141,11 +156,13 @@ impl fmt::Display for What<'_> {
 
 impl fmt::Display for Shadowed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is shadowed by `{}`, which has ", self.what, self.list.key())?;
-        match self.by {
-            None => write!(f, "all of it"),
-            Some((prefix, Whom::Prefix(_))) => write!(f, "{prefix}"),
-            Some((prefix, Whom::Set(name))) => write!(f, "{prefix} of set {}", ticked(name)),
+        let lists: Vec<_> = self.by.lists.iter().map(|list| format!("`{}`", list.key())).collect();
+        write!(f, "{} is shadowed by {}, which ", self.what, lists.join(" and "))?;
+        match self.by.around {
+            None if lists.len() > 1 => write!(f, "have all of it"),
+            None => write!(f, "has all of it"),
+            Some((prefix, Whom::Prefix(_))) => write!(f, "has {prefix}"),
+            Some((prefix, Whom::Set(name))) => write!(f, "has {prefix} of set {}", ticked(name)),
         }
     }
 }
@@ -159,6 +176,27 @@ fn ticked(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::policy::spec::parse;
+
+    #[test]
+    fn what_lists_have_together_shadows_a_set_and_a_tenant() {
+        let text = "version: 1\nsets: {a: {cidrs: [192.0.2.7, 203.0.113.7]}}\n\
+             tenants: {t: {cidrs: [192.0.2.7, 203.0.113.7]}, u: {cidrs: [192.0.2.8, 10.0.0.1]}}\n\
+             allow: [192.0.2.0/24]\ndeny: [203.0.113.0/24, a]\n\
+             penalties: [{src: a, shadowed: true}, {src: 203.0.113.9, shadowed: true}, 10.0.0.1]\n\
+             limits:\n  - {name: web, key: source, overrides: [{tenant: t, rate: 5/s, \
+             shadowed: true}, {tenant: u, rate: 1/s}]}\n";
+        let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+        let told: Vec<_> = policy.shadowed().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "`penalties`: set `a` is shadowed by `allow` and `deny`, which have all of it",
+                "`penalties`: 203.0.113.9/32 is shadowed by `deny`, which has 203.0.113.0/24",
+                "limit `web`: the override for tenant `t` is shadowed by `allow` and `deny`, which \
+                 have all of it",
+            ]
+        );
+    }
 
     #[test]
     fn what_a_list_has_for_ever_shadows_others() {

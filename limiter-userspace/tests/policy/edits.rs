@@ -14,13 +14,15 @@ const LIMITS: [&str; 5] = ["source", "syn", "connection", "web", "api"];
 /// What every policy begins as: with sets, and limits beside the built-in ones.
 const BEGIN: &str = "version: 1
 sets: {some: {cidrs: [192.0.2.0/29, 192.0.2.128/25]}}
+tenants: {near: {cidrs: [192.0.2.4/30, 192.0.2.16/31]}}
 deny: [some]
 limits:
   - {name: web, key: source, count: syns, match: {protocol: tcp, ports: 80}, rate: 5/s}
   - name: api
     match: {protocol: udp, source: [some, 192.0.2.8/29], except: 192.0.2.12/31}
     key: source
-    overrides: [{src: 192.0.2.7, rate: 9/s, shadowed: true}, {src: 192.0.2.9, unlimited: true}]
+    overrides: [{src: 192.0.2.7, rate: 9/s, shadowed: true}, {src: 192.0.2.9, unlimited: true},
+      {tenant: near, rate: 2/s}]
 ";
 
 /// One that does what a built-in one would do.

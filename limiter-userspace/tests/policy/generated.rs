@@ -282,7 +282,7 @@ fn around() -> impl Strategy<Value = [Vec<Listed>; 2]> {
         let v6 = [0xfd00, group.into(), 0, 0, 0, 0, 0, 0];
         [IpNet::new([10, group, 0, 0].into(), 16), IpNet::new(v6.into(), 32)].map(Result::unwrap)
     };
-    // The set `cdn`, what is denied, and what has overrides.
+    // The set `cdn`, tenants, what is denied or blocked, and what has overrides.
     let entries = move |groups: Vec<u8>| {
         let prefixes: Vec<_> = groups.into_iter().flat_map(wide).collect();
         let times = vec(option::weighted(0.2, any::<u64>()), prefixes.len());
@@ -293,7 +293,7 @@ fn around() -> impl Strategy<Value = [Vec<Listed>; 2]> {
             })
         })
     };
-    (entries(vec![2, 22, 91]), entries(vec![91])).prop_map(Into::into)
+    (entries(vec![2, 11, 22, 91]), entries(vec![12, 23, 91])).prop_map(Into::into)
 }
 
 fn policy() -> impl Strategy<Value = Policy> {

@@ -53,7 +53,10 @@ use self::{
     source::{Place, Source, ticked},
     tree::{Node, Value, tree},
 };
-use super::model::{Listed, Policy, Service};
+use super::{
+    List,
+    model::{Policy, Service},
+};
 
 /// The version of the document that is read and written.
 pub const VERSION: u64 = 1;
@@ -188,14 +191,13 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         entries.unwrap_or_default()
     });
     findings.object = None;
-    let denied: Vec<Spot>;
+    policy.allow = allow.into_iter().map(|(listed, _)| listed).collect();
+    let (denied, blocked);
     (policy.deny, denied) = deny.into_iter().unzip();
-    let listed = |entries: Vec<lists::Entry>| -> Vec<Listed> {
-        entries.into_iter().map(|(listed, _)| listed).collect()
-    };
-    (policy.allow, policy.penalties) = (listed(allow), listed(penalties));
+    (policy.penalties, blocked) = penalties.into_iter().unzip();
     let overrides = fields.get("limits").map(|node| limits(node, &mut policy, findings));
-    reach::shadowed(&policy, &denied, &overrides.unwrap_or_default(), findings);
+    let listed = [(List::Deny, denied), (List::Penalty, blocked)];
+    reach::shadowed(&policy, &listed, &overrides.unwrap_or_default(), findings);
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }

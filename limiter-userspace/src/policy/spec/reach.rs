@@ -13,6 +13,7 @@ use super::{
     source::{Place, ticked},
 };
 use crate::policy::{
+    List,
     model::{Limit, Match, Policy},
     shadowed::Entry,
 };
@@ -104,13 +105,16 @@ fn plain(matching: &Match) -> Match {
 /// shadowed it could have been removed since.
 pub(super) fn shadowed(
     policy: &Policy,
-    denied: &[Spot],
+    listed: &[(List, Vec<Spot>)],
     overrides: &[Vec<Spot>],
     findings: &mut Findings<'_>,
 ) {
     for shadowed in policy.shadowed() {
         let spot = match shadowed.entry {
-            Entry::Listed { place, .. } => denied.get(place),
+            Entry::Listed { list, place } => {
+                let spots = listed.iter().find(|(other, _)| *other == list);
+                spots.and_then(|(_, spots)| spots.get(place))
+            }
             Entry::Override { limit, place } => {
                 overrides.get(limit).and_then(|spots| spots.get(place))
             }
