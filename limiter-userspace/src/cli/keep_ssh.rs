@@ -204,7 +204,7 @@ mod tests {
                     0 => policy.del_listed(list, prefix, NOW),
                     _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
                 };
-                keep(&session, &mut policy, &before, NOW);
+                keep(Some(session), &mut policy, &before, NOW);
                 let text = to_yaml(&policy);
                 let read = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files"));
                 prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);

@@ -71,16 +71,15 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
 #[test]
 fn what_is_hardly_meant_so_is_told_beside_the_output() {
     let document = Document::new(
-        "deny: [203.0.113.0/24]\nlimits: [{name: some, key: source, rate: 7/s, overrides: [\
-         {src: 203.0.113.9, rate: 5/s}]}]",
+        "sets: {nobody: {cidrs: []}}\nlimits: [{name: some, key: source, rate: 7/s}]",
     );
     let bench = Bench::new();
     let outcome = bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
-    assert!(outcome.stderr.contains("warning: limit `some`: the override for 203"), "{outcome}");
+    assert!(outcome.stderr.contains("warning: set `nobody`: there are no"), "{outcome}");
     let outcome = bench.done(&document.in_place("attach lo --policy FILE -j"));
     let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
     let warning = &told["warning"];
-    assert!(warning["message"].as_str().unwrap().contains("203.0.113.9/32 is never"), "{told}");
+    assert!(warning["message"].as_str().unwrap().contains("there are no prefixes"), "{told}");
     assert!(warning["line"].is_u64() && warning["hint"].is_string(), "{told}");
 }
 
