@@ -43,6 +43,11 @@ pub enum Entry {
         /// Its place in the list.
         place: usize,
     },
+    /// A limit.
+    Limit {
+        /// Its place.
+        limit: usize,
+    },
     /// An override.
     Override {
         /// The place of its limit.
@@ -56,6 +61,8 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug)]
 enum What<'p> {
     Listed(List, &'p Whom),
+    /// A limit, by its name.
+    Limit(&'p str),
     /// An override of the limit of a name.
     Override(&'p str, &'p OverrideWhom),
 }
@@ -79,6 +86,11 @@ impl Policy {
             }
         }
         for (limit, one) in self.limits.iter().enumerate() {
+            let sources = one.matching.sources.iter().flat_map(|whom| self.prefixes(whom));
+            if let Some(by) = behind(&both, sources, false) {
+                let (entry, what) = (Entry::Limit { limit }, What::Limit(&one.name));
+                found.push(Shadowed { entry, what, by });
+            }
             for (place, of) in one.overrides.iter().enumerate() {
                 let (prefixes, single) = match &of.whom {
                     OverrideWhom::Prefix(prefix) => (std::slice::from_ref(prefix), true),
@@ -108,7 +120,11 @@ impl Policy {
 
 /// The lists that have all of these prefixes, and what of them does; a set or a tenant is not a single
 /// prefix also if it has only one. One that the lists have in part still does its work for the rest.
-fn behind<'p>(lists: &[&Lasting<'p>], prefixes: &[IpNet], single: bool) -> Option<By<'p>> {
+fn behind<'p, 'a>(
+    lists: &[&Lasting<'p>],
+    prefixes: impl IntoIterator<Item = &'a IpNet>,
+    single: bool,
+) -> Option<By<'p>> {
     let mut by = By { lists: Vec::new(), around: None };
     for &prefix in prefixes {
         let (list, around) = lists
@@ -130,7 +146,7 @@ impl Shadowed<'_> {
                 "remove one of the two, or write `{src: ..., shadowed: true}` to keep it for the \
                  time after"
             }
-            Entry::Override { .. } => {
+            Entry::Limit { .. } | Entry::Override { .. } => {
                 "remove one of the two, or add `shadowed: true` to keep it for the time after"
             }
         }
@@ -144,6 +160,7 @@ impl fmt::Display for What<'_> {
             Self::Listed(list, Whom::Set(name)) => {
                 write!(f, "`{}`: set {}", list.key(), ticked(name))
             }
+            Self::Limit(limit) => write!(f, "limit {}: each of its sources", ticked(limit)),
             Self::Override(limit, OverrideWhom::Prefix(prefix)) => {
                 write!(f, "limit {}: the override for {prefix}", ticked(limit))
             }

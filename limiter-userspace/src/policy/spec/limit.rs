@@ -25,8 +25,8 @@ const LONGEST_BLOCK: u64 = 3600 * limiter_common::rate::SECOND;
 /// A limit and where parts of it were written, for what is looked at across limits.
 pub(super) struct Found {
     pub(super) limit: Limit,
-    /// The name.
-    pub(super) at: Place,
+    /// The limit, at its name.
+    pub(super) spot: Spot,
     /// The overrides.
     pub(super) overrides: Vec<Spot>,
 }
@@ -126,7 +126,8 @@ fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option
         about::check(&fields, &limit, &places, policy, findings);
     }
     let at = fields.get("name").map_or(fields.at, |node| node.at);
-    Some(Found { limit, at, overrides: places })
+    let spot = Spot::new(at, Some(&fields), findings);
+    Some(Found { limit, spot, overrides: places })
 }
 
 fn algorithm(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Option<Algorithm> {

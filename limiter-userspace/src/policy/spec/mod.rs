@@ -195,9 +195,9 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     let (denied, blocked);
     (policy.deny, denied) = deny.into_iter().unzip();
     (policy.penalties, blocked) = penalties.into_iter().unzip();
-    let overrides = fields.get("limits").map(|node| limits(node, &mut policy, findings));
+    let spots = fields.get("limits").map(|node| limits(node, &mut policy, findings));
     let listed = [(List::Deny, denied), (List::Penalty, blocked)];
-    reach::shadowed(&policy, &listed, &overrides.unwrap_or_default(), findings);
+    reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), findings);
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }
@@ -242,7 +242,11 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
 }
 
 /// Reads the limits; gives where the overrides of each are.
-fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) -> Vec<Vec<Spot>> {
+fn limits(
+    node: &Node<'_>,
+    policy: &mut Policy,
+    findings: &mut Findings<'_>,
+) -> Vec<(Spot, Vec<Spot>)> {
     let nodes = list(node, findings);
     if let Some(first) = nodes.get(LIMITS) {
         let message = format!("there are {} limits, more than {LIMITS}", nodes.len());
@@ -252,8 +256,9 @@ fn limits(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) -> 
     let read = |(index, node)| limit::limit(node, index, policy, findings);
     let found: Vec<_> = nodes.filter_map(read).collect();
     reach::limits(&found, findings);
-    let parts = found.into_iter().map(|Found { limit, overrides, .. }| (limit, overrides));
-    let overrides;
-    (policy.limits, overrides) = parts.unzip();
-    overrides
+    let parts =
+        found.into_iter().map(|Found { limit, spot, overrides }| (limit, (spot, overrides)));
+    let spots;
+    (policy.limits, spots) = parts.unzip();
+    spots
 }

@@ -55,7 +55,7 @@ pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mu
 /// Limits with the name of an earlier one, or that do what an earlier one does.
 pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
     let mut names: HashMap<&str, Place> = HashMap::new();
-    for (index, Found { limit, at, .. }) in found.iter().enumerate() {
+    for (index, Found { limit, spot: Spot { at, .. }, .. }) in found.iter().enumerate() {
         if let Some(&first) = names.get(limit.name.as_str()) {
             let message = format!("there are two limits {}", ticked(&limit.name));
             findings.add(*at, message, format!("the first is on line {}", findings.line(first)));
@@ -63,7 +63,7 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
         names.entry(&limit.name).or_insert(*at);
         let same =
             found[..index].iter().find(|Found { limit: other, .. }| do_the_same(other, limit));
-        if let Some(Found { limit: other, at: first, .. }) = same {
+        if let Some(Found { limit: other, spot: Spot { at: first, .. }, .. }) = same {
             let message = format!(
                 "limit {} has the match, key and count of limit {}",
                 ticked(&limit.name),
@@ -106,7 +106,7 @@ fn plain(matching: &Match) -> Match {
 pub(super) fn shadowed(
     policy: &Policy,
     listed: &[(List, Vec<Spot>)],
-    overrides: &[Vec<Spot>],
+    limits: &[(Spot, Vec<Spot>)],
     findings: &mut Findings<'_>,
 ) {
     for shadowed in policy.shadowed() {
@@ -115,8 +115,9 @@ pub(super) fn shadowed(
                 let spots = listed.iter().find(|(other, _)| *other == list);
                 spots.and_then(|(_, spots)| spots.get(place))
             }
+            Entry::Limit { limit } => limits.get(limit).map(|(spot, _)| spot),
             Entry::Override { limit, place } => {
-                overrides.get(limit).and_then(|spots| spots.get(place))
+                limits.get(limit).and_then(|(_, overrides)| overrides.get(place))
             }
         };
         if let Some(spot) = spot.filter(|spot| !spot.shadowed) {

@@ -144,6 +144,7 @@ pub(super) static LIMIT: Shape = Shape {
     keys: &[
         needed("name", Name, "The name of the limit, unique in the policy."),
         key("match", Map(&MATCH), "Which packets; all that is given must hold."),
+        key("shadowed", Flag, SHADOWED_DOC),
         needed("key", KEY_KIND, KEY_DOC),
         key("count", Word(names::counts), "What of a packet is counted; packets by default."),
         key("cost", Map(&COSTS), "What a packet costs by its kind, in place of `count`."),

@@ -69,7 +69,12 @@ pub fn to_yaml(policy: &Policy) -> String {
     heading(&mut text, "limits", policy.limits.is_empty());
     for (at, limit) in policy.limits.iter().enumerate() {
         let mut indent = "  - ";
-        let shadowed = |place| shadowed.contains(&Entry::Override { limit: at, place });
+        let shadowed = |place: Option<usize>| {
+            shadowed.contains(&match place {
+                None => Entry::Limit { limit: at },
+                Some(place) => Entry::Override { limit: at, place },
+            })
+        };
         for (key, value) in limit_entries(limit, policy.key_prefix, shadowed) {
             text.push_str(indent);
             match value {

@@ -15,11 +15,11 @@ use crate::policy::{
 };
 
 /// The keys of a limit and their values, in the order in which they are written. The overrides at
-/// some places are shadowed.
+/// some places are shadowed, or, without one, the limit is.
 pub(super) fn limit_entries(
     limit: &Limit,
     lengths: KeyPrefix,
-    shadowed: impl Fn(usize) -> bool,
+    shadowed: impl Fn(Option<usize>) -> bool,
 ) -> Vec<(&'static str, Written)> {
     let algorithm = written_algorithm(limit);
     let terms = Terms::new(algorithm, &limit.count);
@@ -27,6 +27,9 @@ pub(super) fn limit_entries(
     let mut one = |key, value: String| entries.push((key, Written::One(value)));
     if limit.matching != Match::default() {
         one("match", match_text(&limit.matching));
+    }
+    if shadowed(None) {
+        one(SHADOWED.0, SHADOWED.1.to_owned());
     }
     one("key", key_name(&limit.key, lengths));
     match &limit.count {
@@ -84,7 +87,7 @@ pub(super) fn limit_entries(
     if !limit.overrides.is_empty() {
         let overrides = limit.overrides.iter().enumerate();
         let overrides =
-            overrides.map(|(place, one)| override_text(one, limit, terms, shadowed(place)));
+            overrides.map(|(place, one)| override_text(one, limit, terms, shadowed(Some(place))));
         entries.push(("overrides", Written::Many(overrides.collect())));
     }
     entries
