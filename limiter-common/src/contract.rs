@@ -109,6 +109,9 @@ pub struct Head {
     pub epoch: u64,
     /// See [`Revert`].
     pub revert: Revert,
+    /// 1 while the operator has nothing dropped, whatever the policy says; what would be is counted.
+    /// No change of the policy touches it.
+    pub monitor: u64,
     /// What holds under it, at `epoch & 1`.
     pub settings: [Settings; 2],
 }
@@ -182,7 +185,8 @@ pub mod flag {
     pub const PREFIXES: u32 = 1;
     /// Some source may be refused something, whether or not that is dropped.
     pub const LIMITS: u32 = 2;
-    /// Nothing is dropped; what would be is counted.
+    /// Nothing is dropped by this policy, whatever [`Head::monitor`](super::Head::monitor) is; what
+    /// would be is counted.
     pub const MONITOR: u32 = 4;
 }
 
@@ -362,7 +366,7 @@ pub const TALLIES: u32 = 2 * LIMITS;
 const _: () = {
     assert!(size_of::<Address>() == 20);
     assert!(size_of::<Settings>() == 144);
-    assert!(size_of::<Head>() == 304);
+    assert!(size_of::<Head>() == 312);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 160);

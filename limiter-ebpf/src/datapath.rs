@@ -71,8 +71,9 @@ extern "C" fn decide_subject() -> u32 {
     let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
         return Verdict::new(Reason::Contended).0 as u32;
     };
+    subject.monitor = policy.monitors();
     let verdict = limit(subject, &policy);
-    let verdict = if policy.monitors() { verdict.monitored() } else { verdict };
+    let verdict = if subject.monitors() { verdict.monitored() } else { verdict };
     verdict.0 as u32
 }
 
@@ -98,7 +99,7 @@ extern "C" fn give_up_subject() -> u32 {
     let verdict = if policy.settings.flags & flag::LIMITS == 0 {
         // Nothing that is only observed is dropped.
         Verdict(subject.conform)
-    } else if policy.monitors() {
+    } else if policy.monitors() != 0 {
         Verdict::new(Reason::Monitor)
     } else {
         undecided
@@ -117,7 +118,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
         return Verdict::new(Reason::Contended);
     };
     // What is only monitored passes, and is not remembered.
-    if !policy.monitors()
+    if !subject.monitors()
         && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, bytes)
     {
         tally::count(tally, true, bytes);
@@ -129,7 +130,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     };
     let verdict = decide(subject, policy, &entry, &mut place, bytes);
     if verdict.is_decided() {
-        entry.account(verdict.drops() && !policy.monitors(), bytes);
+        entry.account(verdict.drops() && !subject.monitors(), bytes);
     }
     verdict
 }
@@ -238,13 +239,13 @@ fn refuse(
     let settings = policy.settings;
     // What is only monitored blocks nobody later.
     if settings.penalties & bill.refused != 0
-        && !policy.monitors()
+        && !subject.monitors()
         && !entry.is_shared(&subject.source)
     {
         entry.block(offend_subject(half(policy.epoch, Limit::row(bill.refused))));
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
-    if entry.overflow || policy.monitors() || bill.applies & (bill.refused - 1) != 0 {
+    if entry.overflow || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
         return;
     }
     for index in 0..INLINE {
@@ -281,6 +282,8 @@ pub(crate) fn settings(epoch: u32) -> Option<&'static Settings> {
 struct InForce {
     epoch: u32,
     settings: &'static Settings,
+    /// See [`Head::monitor`](limiter_common::contract::Head::monitor).
+    switch: u64,
 }
 
 impl InForce {
@@ -290,10 +293,11 @@ impl InForce {
         // SAFETY: aligned words of a map value, which the controller writes by one store each, after
         // the half of the settings that the epoch says. It is read once, so that the packet sees one
         // policy.
-        let (mut epoch, revert) = unsafe {
+        let (mut epoch, revert, switch) = unsafe {
             (
                 (&raw const (*head).epoch).read_volatile() as u32,
                 (&raw const (*head).revert).read_volatile(),
+                (&raw const (*head).monitor).read_volatile(),
             )
         };
         if let Some(at) = revert.at(epoch)
@@ -301,15 +305,13 @@ impl InForce {
         {
             epoch = epoch.wrapping_add(1);
         }
-        Some(Self { epoch, settings: settings(epoch)? })
+        Some(Self { epoch, settings: settings(epoch)?, switch })
     }
 
-    /// Whether nothing is dropped. It is read each time: of one reading that is kept, the verifier
-    /// would follow both outcomes to the end.
+    /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     #[inline(always)]
-    fn monitors(&self) -> bool {
-        // SAFETY: an aligned word of a map value.
-        unsafe { (&raw const self.settings.flags).read_volatile() & flag::MONITOR != 0 }
+    fn monitors(&self) -> u64 {
+        self.switch | u64::from(self.settings.flags & flag::MONITOR)
     }
 
     /// Finds the limits that a packet is about, whatever its source.

@@ -21,6 +21,8 @@ pub(crate) struct Subject {
     pub(crate) packet: Packet,
     /// Bytes of the frame.
     pub(crate) bytes: u64,
+    /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
+    pub(crate) monitor: u64,
     /// The place of the reason to pass it.
     pub(crate) conform: u64,
     /// The limits that a packet like this is about, whatever its source, as bits.
@@ -78,6 +80,14 @@ impl Subject {
         // runs with bottom halves disabled. All zeros, which it is at first, is a valid value. A part
         // of the program that gets it anew is called with no other reference in use.
         Some(unsafe { &mut *subject })
+    }
+
+    /// Whether nothing is dropped. It is read each time: of one reading that is kept, the verifier
+    /// would follow both outcomes to the end.
+    #[inline(always)]
+    pub(crate) fn monitors(&self) -> bool {
+        // SAFETY: a word of the value, which is borrowed.
+        unsafe { (&raw const self.monitor).read_volatile() != 0 }
     }
 
     /// The same as the compiler must take it to be: anything.

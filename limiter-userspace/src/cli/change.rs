@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{
     instance,
     keep_ssh::{Kept, keep},
-    stderr::warn_of_shadowed,
+    stderr::{warn_of_shadowed, warn_of_switch},
     unix,
 };
 use crate::{
@@ -24,6 +24,8 @@ pub(super) struct Changed<T> {
     kept: Option<Kept>,
     /// What decides nothing any more, as it is told.
     shadowed: Vec<String>,
+    /// Whether nothing is dropped all the same, by the switch.
+    switched: bool,
 }
 
 /// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
@@ -43,16 +45,25 @@ pub(super) fn change<T>(
     let known: HashSet<String> = before.shadowed().iter().map(ToString::to_string).collect();
     let mut shadowed: Vec<_> = policy.shadowed().iter().map(ToString::to_string).collect();
     shadowed.retain(|shadowed| !known.contains(shadowed));
-    Ok(Changed { policy, said, kept, shadowed })
+    let switched = instance.maps().monitoring()?.switch;
+    Ok(Changed { policy, said, kept, shadowed, switched })
 }
 
 impl<T> Changed<T> {
+    /// The same, after the switch was taken back.
+    pub(super) fn enforced(self) -> Self {
+        Self { switched: false, ..self }
+    }
+
     /// Tells what else came of it than what was asked for, after that.
     pub(super) fn tell(&self, output: &mut Output) -> Result<()> {
         if let Some(kept) = self.kept {
             kept.tell(output)?;
         }
         warn_of_shadowed(&self.shadowed, output);
+        if self.switched {
+            warn_of_switch(output);
+        }
         Ok(())
     }
 }

@@ -71,7 +71,7 @@ enum Command {
     /// Check, compare, apply, show and save whole policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Only count what would be dropped, or drop it again
+    /// Drop nothing at once, whatever the policy says, or drop again; what would be is counted
     Monitor(monitor::Monitor),
     /// Let sources pass whatever the limits say
     #[command(subcommand)]

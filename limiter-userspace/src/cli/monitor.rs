@@ -3,15 +3,22 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{change::change, instance, keep_ssh::KeepSsh, maps};
+use super::{
+    change::change,
+    keep_ssh::{KeepSsh, keep},
+    maps, unix,
+};
 use crate::{
-    datapath::bpffs::Pins, error::Result, output::stream::Output, policy::model::GlobalMode,
+    datapath::{bpffs::Pins, maps::Maps, monitoring::Monitoring},
+    error::Result,
+    output::stream::Output,
+    policy::{Session, model::GlobalMode},
 };
 
 #[derive(Debug, Args)]
 pub(super) struct Monitor {
-    /// on: nothing is dropped, what would be is counted; off: as each limit says [default: tell
-    /// which it is]
+    /// on: nothing is dropped, what would be is counted, whatever the policy says and becomes; off:
+    /// limits are enforced again, each as it says [default: tell which it is]
     #[arg(value_enum)]
     switch: Option<Switch>,
     #[command(flatten)]
@@ -26,35 +33,90 @@ enum Switch {
 
 impl Monitor {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let (mode, changed) = match self.switch {
-            None => (maps(pins)?.policy()?.mode, None),
-            Some(Switch::On) => {
-                // Whatever else waits: this is for when too much is dropped.
-                let mut instance = instance(pins)?;
-                instance.maps_mut().monitor()?;
-                (instance.maps().policy()?.mode, None)
+        match self.switch {
+            None => {
+                let monitoring = maps(pins)?.monitoring()?;
+                tell(monitoring, said(monitoring), output)
             }
-            Some(Switch::Off) => {
-                let changed = change(pins, self.keep.session(output)?, |policy| {
-                    policy.mode = GlobalMode::Enforce;
-                    Ok(())
-                })?;
-                (changed.policy.mode, Some(changed))
-            }
-        };
-        let (name, said) = match mode {
-            GlobalMode::Monitor => {
-                ("monitor", "monitor: on; nothing is dropped, what would be is counted")
-            }
-            GlobalMode::Enforce => {
-                ("enforce", "monitor: off; limits are enforced as each one says")
-            }
-        };
-        if output.is_json() {
-            output.json(&json!({ "mode": name }))?;
-        } else {
-            writeln!(output, "{said}")?;
+            Some(Switch::On) => on(pins, output),
+            Some(Switch::Off) => off(pins, self.keep.session(output)?, output),
         }
-        changed.map_or(Ok(()), |changed| changed.tell(output))
     }
+}
+
+/// Has nothing dropped. This is for when too much is: it waits for no other command, and nothing that
+/// comes after the store can make it fail but the output.
+fn on(pins: &Pins, output: &mut Output) -> Result<()> {
+    let mut maps = throw(pins, true)?;
+    // Without the lock, the instance may just have been removed, and made anew.
+    while !maps.are_pinned(pins).unwrap_or(true) {
+        maps = throw(pins, true)?;
+    }
+    let monitoring = maps.monitoring().unwrap_or_default();
+    let monitoring = Monitoring { switch: true, ..monitoring };
+    tell(monitoring, said(monitoring), output)
+}
+
+/// Has limits enforced, also where the policy in force says by itself that nothing is dropped.
+fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()> {
+    let maps = maps(pins)?;
+    let policy = maps.monitoring()?.policy;
+    // While the switch is on, a session may have got a policy that would drop it.
+    let endangered = session.is_some() && {
+        let running = maps.policy()?;
+        keep(session, &mut running.clone(), &running, unix()).is_some()
+    };
+    let mut changed = None;
+    if policy == GlobalMode::Monitor || endangered {
+        changed = Some(change(pins, session, |policy| {
+            policy.mode = GlobalMode::Enforce;
+            Ok(())
+        })?);
+    }
+    // At last, so that nothing is enforced if that was refused.
+    let monitoring = throw(pins, false)?.monitoring()?;
+    let text = match policy {
+        GlobalMode::Monitor => {
+            "monitor: off; limits are enforced as each one says: `mode: monitor` was taken out of the \
+             policy"
+        }
+        GlobalMode::Enforce => said(monitoring),
+    };
+    tell(monitoring, text, output)?;
+    changed.map_or(Ok(()), |changed| changed.enforced().tell(output))
+}
+
+fn throw(pins: &Pins, on: bool) -> Result<Maps> {
+    let mut maps = maps(pins)?;
+    maps.switch_monitor(on)?;
+    Ok(maps)
+}
+
+/// How it stands, in a line.
+const fn said(monitoring: Monitoring) -> &'static str {
+    match monitoring {
+        Monitoring { switch: true, policy: GlobalMode::Enforce } => {
+            "monitor: on; nothing is dropped, what would be is counted, until `limiter monitor off`"
+        }
+        Monitoring { switch: true, policy: GlobalMode::Monitor } => {
+            "monitor: on, and the policy has `mode: monitor`; nothing is dropped, what would be is \
+             counted, until `limiter monitor off`"
+        }
+        Monitoring { switch: false, policy: GlobalMode::Monitor } => {
+            "monitor: off, but the policy has `mode: monitor`; nothing is dropped, what would be is \
+             counted, until `limiter monitor off`"
+        }
+        Monitoring { switch: false, policy: GlobalMode::Enforce } => {
+            "monitor: off; limits are enforced as each one says"
+        }
+    }
+}
+
+fn tell(monitoring: Monitoring, text: &str, output: &mut Output) -> Result<()> {
+    if !output.is_json() {
+        return Ok(writeln!(output, "{text}")?);
+    }
+    let Monitoring { switch, policy } = monitoring;
+    let value = json!({ "mode": monitoring.mode(), "switch": switch, "policy": policy });
+    Ok(output.json(&value)?)
 }

@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 
-use super::{limit::rows, maps};
+use super::{limit::rows, maps, unix};
 use crate::{
     datapath::{bpffs::Pins, instance::attached, maps::Maps},
     error::Result,
     output::{
+        monitoring,
         number::duration,
         status::{Status, Tables},
         stream::Output,
@@ -26,8 +27,10 @@ pub(super) struct Top {
 
 impl Top {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let (talkers, _) = maps(pins)?.talkers(self.n.get())?;
-        Ok(top::print(output, &talkers)?)
+        let maps = maps(pins)?;
+        let (talkers, _) = maps.talkers(self.n.get())?;
+        top::print(output, &talkers)?;
+        Ok(monitoring::print(output, maps.monitoring()?)?)
     }
 }
 
@@ -35,8 +38,9 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     let maps = maps(pins)?;
     let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
     let scan = scan(&maps, 0)?;
-    let limits = rows(&maps.in_force()?.policy);
+    let limits = rows(&maps.in_force()?.policy, unix());
     Status::new(&snapshot, scan.tables).print(output, &limits)?;
+    monitoring::print(output, snapshot.monitoring)?;
     if let Some(left) = maps.unconfirmed()?
         && !output.is_json()
     {

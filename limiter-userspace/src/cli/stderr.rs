@@ -62,6 +62,11 @@ pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
     }
 }
 
+/// Warns, where a policy was put in force, that nothing is dropped all the same.
+pub(super) fn warn_of_switch(output: &Output) {
+    warn("nothing is dropped until `limiter monitor off`", output);
+}
+
 /// Warns of entries that decide nothing; of many, of the first only.
 pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
     const TOLD: usize = 5;

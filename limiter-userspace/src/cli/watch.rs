@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{limit::rows, maps, no_instance, statistics::scan};
+use super::{limit::rows, maps, no_instance, statistics::scan, unix};
 use crate::{
     datapath::{bpffs::Pins, instance::attached},
     error::Result,
@@ -58,7 +58,7 @@ impl Watch {
             }
             Ok(Reading {
                 snapshot: maps.snapshot(&attached)?,
-                limits: rows(&maps.in_force()?.policy),
+                limits: rows(&maps.in_force()?.policy, unix()),
                 scan: if sources { Some(scan(&maps, CANDIDATES)?) } else { None },
             })
         })

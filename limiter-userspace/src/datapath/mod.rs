@@ -9,6 +9,7 @@ mod lock;
 pub(crate) mod lookup;
 pub mod maps;
 pub mod mode;
+pub mod monitoring;
 mod offences;
 pub mod policy;
 pub(crate) mod privilege;

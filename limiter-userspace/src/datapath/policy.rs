@@ -14,7 +14,7 @@ use std::{
 };
 
 use limiter_common::{
-    contract::{Head, Interface, LAYOUT_VERSION, LimitTally, Revert, flag, half, map},
+    contract::{Head, Interface, LAYOUT_VERSION, LimitTally, Revert, half, map},
     limit::Limit as Row,
 };
 
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    policy::{Context, Held, Policy, Tables, compile, model::GlobalMode},
+    policy::{Context, Held, Policy, Tables, compile},
 };
 
 impl Maps {
@@ -44,23 +44,16 @@ impl Maps {
     /// As [`policy`](Self::policy).
     pub fn in_force(&self) -> Result<Arc<InForce>> {
         loop {
-            let head = self.read_head()?;
-            let epoch = in_force(&head, sys::monotonic());
-            let mode = mode(&head, epoch);
-            if let Some((read, in_force)) = &mut *self.read.borrow_mut()
+            let epoch = self.epoch()?;
+            if let Some((read, in_force)) = &*self.read.borrow()
                 && *read == epoch
             {
-                if in_force.policy.mode != mode {
-                    Arc::make_mut(in_force).policy.mode = mode;
-                }
                 return Ok(Arc::clone(in_force));
             }
             let document = self.document(epoch & 1)?;
             // Two changes since would have overwritten what was read.
             if self.epoch()? == epoch {
-                let mut in_force = InForce::read(&document)?;
-                in_force.policy.mode = mode;
-                let in_force = Arc::new(in_force);
+                let in_force = Arc::new(InForce::read(&document)?);
                 *self.read.borrow_mut() = Some((epoch, Arc::clone(&in_force)));
                 return Ok(in_force);
             }
@@ -75,18 +68,6 @@ impl Maps {
     /// The epoch that packets go by at a time of the monotonic clock.
     pub(crate) fn epoch_at(&self, now: u64) -> Result<u32> {
         Ok(in_force(&self.read_head()?, now))
-    }
-
-    /// Drops nothing from now on, under the policy in force and under one that comes back.
-    ///
-    /// It is a switch beside the documents, which say it as soon as they are read: so it needs no
-    /// policy to be settled, and nothing that could fail.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn monitor(&mut self) -> Result<()> {
-        sys::monitor(self.raw(map::HEAD)?.fd().as_fd())
-            .map_err(|error| Error::system("have nothing dropped", error))
     }
 
     /// For how long the policy in force is so unless it is confirmed; `None` if it needs no
@@ -299,18 +280,10 @@ impl Maps {
 }
 
 /// The epoch that packets go by at a time.
-fn in_force(head: &Head, now: u64) -> u32 {
+pub(super) fn in_force(head: &Head, now: u64) -> u32 {
     let epoch = head.epoch as u32;
     let reverted = head.revert.at(epoch).is_some_and(|at| now >= at);
     if reverted { epoch.wrapping_add(1) } else { epoch }
-}
-
-/// Whether packets are dropped under an epoch.
-fn mode(head: &Head, epoch: u32) -> GlobalMode {
-    match head.settings[epoch as usize & 1].flags & flag::MONITOR {
-        0 => GlobalMode::Enforce,
-        _ => GlobalMode::Monitor,
-    }
 }
 
 /// The word of an epoch.

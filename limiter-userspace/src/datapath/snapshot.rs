@@ -7,13 +7,15 @@ use limiter_common::{
     reason::REASONS,
 };
 
-use super::mode::Mode;
+use super::{mode::Mode, monitoring::Monitoring};
 
 /// The statistics of an instance at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// When it was taken.
     pub taken: Instant,
+    /// Whether anything is dropped.
+    pub monitoring: Monitoring,
     /// The attached interfaces, in the order of their slots.
     pub interfaces: Vec<InterfaceStatistics>,
     /// Frames of all interfaces by [`Reason::index`](limiter_common::reason::Reason::index); their

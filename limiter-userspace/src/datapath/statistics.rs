@@ -53,6 +53,7 @@ impl Maps {
         }
         Ok(Snapshot {
             taken: Instant::now(),
+            monitoring: self.monitoring()?,
             interfaces,
             reasons: total.reasons,
             limits: self.limits()?,

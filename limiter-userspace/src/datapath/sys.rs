@@ -6,12 +6,12 @@ use std::{
     io,
     mem::{MaybeUninit, size_of, zeroed},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya::Pod;
 use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info};
-use limiter_common::contract::{Head, Revert, Settings, flag};
+use limiter_common::contract::{Head, Revert, Settings};
 
 /// A `bpf(2)` call.
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<libc::c_long> {
@@ -312,16 +312,12 @@ pub(crate) fn set_revert(map: BorrowedFd<'_>, revert: Revert) -> io::Result<()> 
     })
 }
 
-/// Has nothing dropped under either half of the settings.
-pub(crate) fn monitor(map: BorrowedFd<'_>) -> io::Result<()> {
+/// Has nothing dropped, or as the policy says.
+pub(crate) fn set_monitor(map: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     with_head(map, |head| {
-        for half in 0..2 {
-            // SAFETY: the mapping is as long as the value. The word is aligned, and a packet reads it
-            // as a whole.
-            unsafe {
-                let flags = AtomicU32::from_ptr(&raw mut (*head).settings[half].flags);
-                flags.fetch_or(flag::MONITOR, Ordering::Release);
-            }
+        // SAFETY: as in `publish`.
+        unsafe {
+            AtomicU64::from_ptr(&raw mut (*head).monitor).store(on.into(), Ordering::Release);
         }
     })
 }

@@ -29,7 +29,7 @@ use crate::error::Result;
 pub(super) struct Ruling {
     /// The reason that it would be counted under.
     pub(super) reason: Reason,
-    /// The reason if the policy did not only monitor.
+    /// The reason if packets were dropped.
     pub(super) enforced: Reason,
     /// The bit of the limit that refuses it; 0 when none does.
     pub(super) refused: u64,
@@ -61,7 +61,7 @@ pub(super) fn decide(
     let Some(mut ruling) = Case { tables, packet: &packet, bytes, slot, now }.limit()? else {
         return Ok(None);
     };
-    if tables.settings.flags & flag::MONITOR != 0 && ruling.reason.drops() {
+    if tables.monitoring.is_on() && ruling.reason.drops() {
         ruling.reason = Reason::Monitor;
     }
     Ok(Some(ruling))
@@ -96,8 +96,13 @@ impl Case<'_> {
             applicable &= !settings.connections;
         }
         let source = packet.source.masked(&settings.mask);
-        // Whichever CPU gets the packet; what one of them remembers, the entry confirms.
-        for refused in tables.maps.remembered(&source)? {
+        // Whichever CPU gets the packet; what one of them remembers, the entry confirms. Of that
+        // packets make nothing while none is dropped.
+        let remembered = match tables.monitoring.is_on() {
+            true => Vec::new(),
+            false => tables.maps.remembered(&source)?,
+        };
+        for refused in remembered {
             let concerned = refused.concerns(&source, tables.epoch, applicable);
             if refused.until != 0 && concerned && refused.holds(now) {
                 return Ok(Some(Ruling { refused: refused.bit, ..Ruling::of(Reason::Exceed) }));

@@ -6,7 +6,6 @@ use ipnet::IpNet;
 use limiter_common::{
     address::Address,
     class::section,
-    contract::flag,
     limit::Key,
     packet::{Packet, parse},
 };
@@ -24,6 +23,7 @@ use super::{
     words::{TCP, UDP, has_ports, is_icmp},
 };
 use crate::{
+    datapath::monitoring::Monitoring,
     error::Result,
     policy::model::{KeyPart, Listed, Mode, Policy, Whom},
 };
@@ -56,8 +56,8 @@ pub struct Question {
 pub struct Explanation {
     /// The source.
     pub source: IpNet,
-    /// Whether the policy only monitors.
-    pub monitor: bool,
+    /// Whether anything is dropped.
+    pub monitoring: Monitoring,
     /// What the lists say, in the order in which they are asked.
     pub lists: Vec<ListReport>,
     /// The tenant that the source is of, and the prefix that says so.
@@ -148,7 +148,7 @@ impl Inquiry<'_> {
         );
         Ok(Some(Explanation {
             source,
-            monitor: tables.settings.flags & flag::MONITOR != 0,
+            monitoring: tables.monitoring,
             lists: self.lists(policy, &lists, source.addr()),
             tenant: tenant.map(|name| (name.clone(), prefix_of(policy, name, source.addr()))),
             limits,

@@ -56,7 +56,7 @@ pub struct Inquiry<'a> {
 pub struct Verdict {
     /// The reason that it would be counted under, which says whether it passes.
     pub reason: Reason,
-    /// What the reason would be if the policy did not only monitor.
+    /// What the reason would be if packets were dropped.
     pub enforced: Reason,
     /// The limit that refuses it.
     pub limit: Option<String>,
@@ -99,12 +99,13 @@ impl<'a> Inquiry<'a> {
         }
     }
 
-    /// Asks until the policy was the same from the beginning of an answer to its end. An answer of
-    /// nothing says that it was not.
+    /// Asks until the policy was the same from the beginning of an answer to its end, and so was
+    /// whether anything is dropped. An answer of nothing says that it was not.
     fn steadily<T>(&mut self, now: u64, ask: impl Fn(&Self) -> Result<Option<T>>) -> Result<T> {
         for _ in 0..TRIES {
             let current = |inquiry: &Self| -> Result<bool> {
-                Ok(inquiry.maps.epoch_at(now)? == inquiry.tables.epoch)
+                let Tables { epoch, monitoring, .. } = inquiry.tables;
+                Ok(inquiry.maps.monitoring_at(now)? == (epoch, monitoring))
             };
             if current(self)?
                 && let Some(answer) = ask(self)?

@@ -1,11 +1,7 @@
 //! What is known of a source, and which limits apply to it.
 
 use ipnet::IpNet;
-use limiter_common::{
-    address::Address,
-    contract::{Tally, flag},
-    packet::Packet,
-};
+use limiter_common::{address::Address, contract::Tally, packet::Packet};
 
 pub use super::keys::KeyedReport;
 use super::{
@@ -17,7 +13,7 @@ use super::{
     lists::Lists,
     state::{Found, SourceState},
 };
-use crate::error::Result;
+use crate::{datapath::monitoring::Monitoring, error::Result};
 
 /// States by other keys that are told.
 pub const STATES: usize = 20;
@@ -29,8 +25,8 @@ pub struct SourceReport {
     pub source: IpNet,
     /// Whether anything is known of it.
     pub known: bool,
-    /// Whether the policy only monitors.
-    pub monitor: bool,
+    /// Whether anything is dropped.
+    pub monitoring: Monitoring,
     /// The tenant that it is of.
     pub tenant: Option<String>,
     /// What passed.
@@ -88,7 +84,7 @@ impl Inquiry<'_> {
         Ok(Some(SourceReport {
             source,
             known: state.known.is_some() || outstanding.packets != 0 || total != 0,
-            monitor: tables.settings.flags & flag::MONITOR != 0,
+            monitoring: tables.monitoring,
             tenant: tenant.cloned(),
             passed: entry.passed,
             dropped,

@@ -17,7 +17,7 @@ use limiter_common::{
 };
 
 use crate::{
-    datapath::{lookup::Trie, maps::Maps},
+    datapath::{lookup::Trie, maps::Maps, monitoring::Monitoring},
     error::{Error, Result},
 };
 
@@ -27,6 +27,8 @@ pub(super) struct Tables<'a> {
     pub(super) maps: &'a Maps,
     pub(super) epoch: u32,
     pub(super) settings: Settings,
+    /// Whether anything is dropped.
+    pub(super) monitoring: Monitoring,
     limits: Column<Limit>,
     classes: Column<u64>,
     profiles: Column<Profile>,
@@ -38,12 +40,13 @@ pub(super) struct Tables<'a> {
 impl<'a> Tables<'a> {
     /// The tables that are in force at a time.
     pub(super) fn at(maps: &'a Maps, now: u64) -> Result<Self> {
-        let epoch = maps.epoch_at(now)?;
+        let (epoch, monitoring) = maps.monitoring_at(now)?;
         let settings = maps.read_head()?.settings[epoch as usize & 1];
         Ok(Self {
             maps,
             epoch,
             settings,
+            monitoring,
             limits: Column::new(map::LIMITS),
             classes: Column::new(map::CLASSES),
             profiles: Column::new(map::PROFILES),

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::{
+    monitoring,
     setting::{kept_cells, limit_json, origin, setting_cells, until, until_json},
     stream::{Output, OutputError},
     table::{Cell, Column, Table},
@@ -28,8 +29,8 @@ pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), O
         return output.json(&json(it));
     }
     writeln!(output, "source {}", source_name(it.source))?;
-    if it.monitor {
-        writeln!(output, "policy monitor: nothing is dropped, what would be is counted")?;
+    if let Some(said) = monitoring::said(it.monitoring) {
+        writeln!(output, "{said}")?;
     }
     for (place, ListReport { list, entry, until: time }) in it.lists.iter().enumerate() {
         let effect = if *list == "allow" { "passes" } else { "is dropped" };
@@ -125,7 +126,7 @@ fn json(it: &Explanation) -> Value {
     json!({
         "schema": SCHEMA,
         "source": source_name(it.source),
-        "monitor": it.monitor,
+        "mode": it.monitoring.mode(),
         "lists": lists,
         "tenant": it.tenant.as_ref().map(|(name, _)| name),
         "limits": limits,

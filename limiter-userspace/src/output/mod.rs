@@ -7,6 +7,7 @@ pub mod faults;
 pub mod file;
 pub mod limits;
 pub mod lists;
+pub mod monitoring;
 pub mod number;
 pub mod setting;
 pub mod source;

@@ -6,6 +6,7 @@ use limiter_common::contract::Tally;
 use serde_json::{Value, json};
 
 use super::{
+    monitoring,
     number::{grouped, traffic},
     setting::{
         fill_cells, fill_json, kept_cells, limit_json, origin, setting_cells, until, until_json,
@@ -35,6 +36,9 @@ pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<
         facts.row([Cell::new(name, Tone::Faint), Cell::new(value, tone)]);
     }
     output.table(&facts)?;
+    if let Some(said) = monitoring::said(report.monitoring) {
+        writeln!(output, "{said}")?;
+    }
     writeln!(output)?;
     if report.limits.is_empty() {
         return writeln!(output, "No limit applies to it.");
@@ -66,7 +70,6 @@ fn facts_of(report: &SourceReport) -> Vec<(&'static str, String, Tone)> {
             .penalty
             .as_ref()
             .map(|it| ("penalty", format!("{it}, {}", until(it.until)), Tone::Dropped)),
-        report.monitor.then(|| ("policy", "monitor: nothing is dropped".to_owned(), Tone::Strong)),
     ];
     facts.into_iter().flatten().collect()
 }
@@ -139,7 +142,7 @@ fn json(report: &SourceReport) -> Value {
         "schema": SCHEMA,
         "source": report.name(),
         "known": report.known,
-        "monitor": report.monitor,
+        "mode": report.monitoring.mode(),
         "tenant": report.tenant,
         "passed": tally(report.passed),
         "dropped": tally(report.dropped),

@@ -174,7 +174,7 @@ mod tests {
     use limiter_common::reason::Reason;
 
     use super::*;
-    use crate::datapath::mode::Mode;
+    use crate::datapath::{mode::Mode, monitoring::Monitoring};
 
     fn tally(packets: u64) -> Tally {
         Tally { packets, bytes: packets * 100 }
@@ -198,7 +198,8 @@ mod tests {
             reasons[Reason::Exceed.index()].packets += interface.dropped.packets;
         }
         let limits = Vec::new();
-        Snapshot { taken, interfaces: interfaces.to_vec(), reasons, limits }
+        let (monitoring, interfaces) = (Monitoring::default(), interfaces.to_vec());
+        Snapshot { taken, monitoring, interfaces, reasons, limits }
     }
 
     fn pps(history: &History) -> (f64, f64) {

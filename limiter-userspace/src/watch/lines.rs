@@ -1,4 +1,5 @@
-//! A line per reading, for pipes: columns of text, or JSON.
+//! A line per reading, for pipes: columns of text, or JSON. In text, that nothing is dropped has a
+//! line of its own, when that begins and when it is over.
 
 use std::{
     io::Write,
@@ -13,13 +14,17 @@ use super::{
     talkers::Ranked,
     view::View,
 };
-use crate::output::{
-    number::{bit_rate, scaled},
-    status::{Status, by_reason},
-    stream::{Output, OutputError},
-    table::{Cell, Column, GAP, Table},
-    timestamp::utc,
-    top::{self, TopEntry},
+use crate::{
+    datapath::monitoring::Monitoring,
+    output::{
+        monitoring,
+        number::{bit_rate, scaled},
+        status::{Status, by_reason},
+        stream::{Output, OutputError},
+        table::{Cell, Column, GAP, Table},
+        timestamp::utc,
+        top::{self, TopEntry},
+    },
 };
 
 /// Sources in a line of JSON.
@@ -29,6 +34,8 @@ const TOP: usize = 10;
 #[derive(Debug, Default)]
 pub struct Lines {
     titled: bool,
+    /// Whether anything was dropped when the last line was printed.
+    monitoring: Monitoring,
 }
 
 impl Lines {
@@ -46,6 +53,11 @@ impl Lines {
         if output.is_json() {
             output.json(&Record::new(view, now))?;
         } else {
+            let monitoring = view.history.latest().monitoring;
+            if monitoring != self.monitoring {
+                writeln!(output, "{}", monitoring::said(monitoring).unwrap_or(monitoring::OVER))?;
+                self.monitoring = monitoring;
+            }
             let lines = table(view, now).layout(usize::MAX);
             for line in lines.iter().skip(usize::from(self.titled)) {
                 let texts: Vec<_> = line.iter().map(|cell| cell.text.as_str()).collect();

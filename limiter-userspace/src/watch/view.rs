@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{history::History, talkers::Talkers};
 use crate::{
     datapath::snapshot::{Snapshot, Talker},
-    output::{limits::LimitRow, status::Tables},
+    output::{limits::LimitRows, status::Tables},
 };
 
 /// What a watch reads at once.
@@ -13,8 +13,8 @@ use crate::{
 pub struct Reading {
     /// The counters.
     pub snapshot: Snapshot,
-    /// The settings of all limits, narrow before wide.
-    pub limits: Vec<LimitRow>,
+    /// The settings of all limits.
+    pub limits: LimitRows,
     /// The sources, if they were asked for.
     pub scan: Option<Scan>,
 }
@@ -35,7 +35,7 @@ pub struct View {
     /// Counters and rates.
     pub history: History,
     /// The settings of the limits.
-    pub limits: Vec<LimitRow>,
+    pub limits: LimitRows,
     /// The sources of the latest scan.
     pub talkers: Talkers,
     /// How full the state was at the latest scan.

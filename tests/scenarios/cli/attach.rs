@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL, json::send};
 
@@ -101,25 +101,30 @@ fn a_policy_that_only_monitors_drops_nothing_until_it_is_told_to() {
     let bench = Bench::new();
     let outcome = bench.done(&format!("attach eth0 {SMALL} --pps 10/s --burst 10 --monitor"));
     assert!(outcome.stdout.contains("limiter monitor off"), "{outcome}");
-    let list = bench.done("limit list").stdout;
-    assert!(list.lines().next().unwrap().ends_with("MODE"), "{list}");
-    let source =
-        |text: &str| text.lines().find(|line| line.starts_with("source")).map(str::to_owned);
-    assert!(source(&list).unwrap().ends_with("monitor"), "{list}");
-    assert!(source(&bench.done("status").stdout).unwrap().ends_with("monitor"));
-    assert_eq!(bench.json("limit show source -j")["mode"], "monitor");
+    for command in ["limit list", "limit show source", "status", "top"] {
+        let text = bench.done(command).stdout;
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.starts_with("Nothing is dropped, ") && last.contains("`mode: monitor`"),
+            "{text}"
+        );
+    }
+    // What a limit says itself is another thing.
+    assert_eq!(bench.json("limit show source -j")["mode"], "enforce");
+    assert_eq!(bench.json("status -j")["mode"], "monitor");
     send(&bench, [192, 0, 2, 1], 300);
     let (monitored, dropped) = (counted(&bench, "monitor"), counted(&bench, "exceed"));
     assert!(monitored >= 280 && dropped == 0, "{monitored} {dropped}");
 
-    assert!(bench.done("monitor").stdout.starts_with("monitor: on;"));
-    assert!(bench.done("monitor off").stdout.starts_with("monitor: off;"));
+    assert!(bench.done("monitor").stdout.starts_with("monitor: off, but the policy has `mode: "));
+    let asked = bench.json("monitor -j");
+    assert_eq!(asked, json!({ "mode": "monitor", "switch": false, "policy": "monitor" }));
+    let outcome = bench.done("monitor off");
+    assert!(outcome.stdout.contains("`mode: monitor` was taken out of the policy"), "{outcome}");
     assert_eq!(bench.json("monitor -j")["mode"], "enforce");
-    assert!(!bench.done("limit list").stdout.contains("MODE"));
+    assert!(!bench.done("limit list").stdout.contains("Nothing is dropped"));
     send(&bench, [192, 0, 2, 2], 300);
     assert!(counted(&bench, "exceed") >= 280);
-    assert_eq!(bench.json("monitor on -j")["mode"], "monitor");
-    assert_eq!(bench.json("policy show -j")["mode"], "monitor");
 }
 
 #[test]

@@ -64,7 +64,6 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     for command in [
         "limit set source --rate 1kpps",
         "deny add 203.0.113.9",
-        "monitor off",
         &document.in_place("policy apply FILE"),
         &saved.in_place("policy apply FILE"),
         &saved.in_place("policy save FILE"),
@@ -83,25 +82,6 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     assert_eq!(bench.json("policy revert -j")["reverted"], true);
     bench.done(&document.in_place("policy apply FILE --confirm 60s"));
     assert_eq!(bench.json("policy confirm -j")["confirmed"], true);
-}
-
-#[test]
-fn nothing_is_dropped_at_once_also_while_a_policy_waits_and_when_it_is_taken_back() {
-    let bench = Bench::attached();
-    let document = Document::new(OTHER);
-    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
-    let mode = || bench.json("monitor -j")["mode"].as_str().unwrap().to_owned();
-    assert_eq!(mode(), "enforce");
-    assert!(bench.done("monitor on").stdout.starts_with("monitor: on;"));
-    assert_eq!(mode(), "monitor");
-    assert!(bench.done("policy show").stdout.contains("mode: monitor\n"));
-    bench.done("policy revert");
-    assert_eq!(mode(), "monitor");
-    // It is part of the policy from then on.
-    bench.done("limit set syn --rate 5/s");
-    assert_eq!(mode(), "monitor");
-    bench.done("monitor off");
-    assert_eq!(mode(), "enforce");
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn status_shape() -> Value {
     let verdicts = json!({ "passed": "count", "dropped": "count" });
     json!({
         "schema": "text",
+        "mode": "text",
         "interfaces": [{ "name": "text", "mode": "text", "packets": verdicts, "bytes": verdicts }],
         "limits": [{ "name": "text", "conform": "count", "exceed": "count" }],
         "sources": { "tracked": "count", "capacity": "count" },
@@ -83,6 +84,7 @@ fn status_accounts_for_every_frame() {
     let status = bench.json("status -j");
     assert_shape(&status, &status_shape(), "status");
     assert_eq!(status["schema"], "limiter.status/1");
+    assert_eq!(status["mode"], "enforce");
     assert_eq!(status["interfaces"].as_array().unwrap().len(), 1);
     assert_eq!(status["interfaces"][0]["name"], "eth0");
     assert_eq!(status["interfaces"][0]["mode"], "native");

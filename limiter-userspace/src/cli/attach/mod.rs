@@ -116,9 +116,10 @@ impl Attach {
         };
         let result = self.attach_all(&mut instance, asked, interfaces);
         let policy = instance.maps().policy();
+        let monitoring = instance.maps().monitoring();
         instance.close()?;
         let (done, applied) = result?;
-        Ok(All { done, applied, policy: policy? })
+        Ok(All { done, applied, policy: policy?, switched: monitoring?.switch })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{asked::Asked, done::Done};
 use crate::{
-    cli::{end_of, keep_ssh::Kept, policy::taken_back},
+    cli::{end_of, keep_ssh::Kept, policy::taken_back, stderr::warn_of_switch},
     datapath::interface::Interface,
     error::Result,
     output::{changes, stream::Output},
@@ -22,6 +22,8 @@ pub(super) struct All {
     pub(super) applied: Applied,
     /// The policy in force now.
     pub(super) policy: Policy,
+    /// Whether nothing is dropped, by the switch.
+    pub(super) switched: bool,
 }
 
 /// What was done with the policy.
@@ -40,7 +42,10 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, applied: Applied { changes, kept }, policy } = self;
+        let Self { done, applied: Applied { changes, kept }, policy, switched } = self;
+        if *switched {
+            warn_of_switch(output);
+        }
         if output.is_json() {
             let changes = changes::entries(changes);
             let entry = |it: (&Interface, &Done)| {

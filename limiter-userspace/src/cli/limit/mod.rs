@@ -10,7 +10,7 @@ use super::{change::change, keep_ssh::KeepSsh, maps};
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
-    output::{limits, stream::Output},
+    output::{limits, monitoring, stream::Output},
     policy::{Bucket, Policy, PolicyError, model::Limit, units::parse_prefix},
 };
 
@@ -70,18 +70,22 @@ impl LimitCommand {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
             Self::List => {
-                let policy = maps(pins)?.policy()?;
+                let maps = maps(pins)?;
+                let policy = maps.policy()?;
                 let limits = policy.listed_limits();
                 let entries: Vec<_> = limits.iter().map(|limit| entry(&policy, limit)).collect();
-                Ok(limits::print(output, &entries)?)
+                limits::print(output, &entries)?;
+                Ok(monitoring::print(output, maps.monitoring()?)?)
             }
             Self::Show(Show { name }) => {
-                let policy = maps(pins)?.policy()?;
+                let maps = maps(pins)?;
+                let policy = maps.policy()?;
                 let entry = entry(&policy, &policy.limit_or_builtin(name)?);
                 if output.is_json() {
                     return Ok(output.json(&entry)?);
                 }
-                Ok(limits::print(output, &[entry])?)
+                limits::print(output, &[entry])?;
+                Ok(monitoring::print(output, maps.monitoring()?)?)
             }
             Self::Set(set) => set.run(pins, output),
             Self::Del(del) => del.run(pins, output),

@@ -1,10 +1,10 @@
 //! The limits of a policy as they are shown.
 
 use crate::{
-    output::limits::{LayerEntry, LimitEntry, LimitRow, OverrideEntry, written},
+    output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
     policy::{
         Policy,
-        model::{Allowance, GlobalMode, Limit, Mode, Override},
+        model::{Allowance, Limit, Mode, Override},
         spec::key_name,
     },
 };
@@ -18,7 +18,7 @@ pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
         OverrideEntry::new(entry.whom.to_string(), own)
     };
     let overrides = limit.overrides.iter().map(of_override).collect();
-    LimitEntry::new(limit, key, mode(policy, limit), live, overrides)
+    LimitEntry::new(limit, key, live, overrides)
 }
 
 /// The layers of a limit when they admit so much, in this order.
@@ -35,18 +35,23 @@ fn layers(
     allowances.enumerate().map(layer).collect()
 }
 
-/// The limits as they stand beside statistics: each layer, and the candidate.
-pub(in crate::cli) fn rows(policy: &Policy) -> Vec<LimitRow> {
-    policy.listed_limits().iter().flat_map(|limit| rows_of(policy, limit)).collect()
+/// The limits as they stand beside statistics at a time of Unix, in seconds: each layer, and the
+/// candidate.
+pub(in crate::cli) fn rows(policy: &Policy, now: u64) -> LimitRows {
+    let mut dropped = policy.deny.iter().chain(&policy.penalties);
+    LimitRows {
+        rows: policy.listed_limits().iter().flat_map(rows_of).collect(),
+        lists: dropped.any(|listed| !listed.is_over(now)),
+    }
 }
 
-fn rows_of(policy: &Policy, limit: &Limit) -> Vec<LimitRow> {
+fn rows_of(limit: &Limit) -> Vec<LimitRow> {
     let row = |name, allowance: Option<Allowance>, overrides, mode| {
         let written = allowance.map(|allowance| written(&limit.count, allowance));
         let [rate, burst] = written.map_or([None, None], |written| written.map(Some));
         LimitRow { name, rate, burst, overrides, mode }
     };
-    let live = mode(policy, limit);
+    let live = limit.mode;
     let mut rows: Vec<LimitRow> = (0..limit.layers.len().max(1))
         .map(|layer| {
             let allowance = limit.layers.get(layer).map(|layer| layer.allowance);
@@ -59,14 +64,6 @@ fn rows_of(policy: &Policy, limit: &Limit) -> Vec<LimitRow> {
         row(limit.name_of_candidate(), Some(candidate), 0, mode)
     }));
     rows
-}
-
-/// Whether a limit drops, under its policy.
-fn mode(policy: &Policy, limit: &Limit) -> Mode {
-    match (limit.mode, policy.mode) {
-        (Mode::Enforce, GlobalMode::Monitor) => Mode::Monitor,
-        (mode, _) => mode,
-    }
 }
 
 #[cfg(test)]
@@ -83,7 +80,7 @@ mod tests {
     fn shown(text: &str) -> Vec<String> {
         let policy = policy(text);
         let built_in = policy.listed_limits().len() - policy.limits.len();
-        let rows = rows(&policy).into_iter().skip(built_in);
+        let rows = rows(&policy, 0).rows.into_iter().skip(built_in);
         rows.map(|LimitRow { name, rate, burst, mode, .. }| {
             let [rate, burst] = [rate, burst].map(|text| text.unwrap_or_else(|| "none".into()));
             format!("{name}: {rate}, {burst}, {}", mode.name())
@@ -122,7 +119,22 @@ mod tests {
         assert_eq!(shown(&limit("")), rows("enforce", "monitor"));
         assert_eq!(shown(&limit(", action: monitor")), rows("monitor", "monitor"));
         assert_eq!(shown(&limit(", action: off")), rows("off", "off"));
-        assert_eq!(shown(&format!("mode: monitor\n{}", limit(""))), rows("monitor", "monitor"));
+        // What the whole policy says is told beside that.
+        assert_eq!(shown(&format!("mode: monitor\n{}", limit(""))), rows("enforce", "monitor"));
+    }
+
+    #[test]
+    fn lists_drop_without_a_limit_as_long_as_they_hold() {
+        for (text, lists) in [
+            ("", false),
+            ("allow: [203.0.113.9]", false),
+            ("deny: [203.0.113.9]", true),
+            ("deny: [{src: 203.0.113.9, until: 2027-01-15T08:00:00Z}]", false),
+            ("deny: [{src: 203.0.113.9, until: 2027-01-15T08:00:01Z}]", true),
+            ("penalties: [{src: 203.0.113.9, until: 2027-01-15T08:00:01Z}]", true),
+        ] {
+            assert_eq!(rows(&policy(text), 1_800_000_000).lists, lists, "{text}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
-        stderr::warn_of_document,
+        stderr::{warn_of_document, warn_of_switch},
         unix,
     },
     datapath::bpffs::Pins,
@@ -47,6 +47,8 @@ struct Applied {
     changes: Vec<Change>,
     changed: bool,
     kept: Option<Kept>,
+    /// Whether nothing is dropped all the same, by the switch.
+    switched: bool,
     time: Duration,
 }
 
@@ -63,7 +65,10 @@ impl Apply {
         } else {
             apply(pins, &mut policy, session, confirm, progress)?
         };
-        let Applied { changes, changed, kept, time } = applied;
+        let Applied { changes, changed, kept, switched, time } = applied;
+        if switched {
+            warn_of_switch(output);
+        }
         let until = confirm.filter(|_| changed).map(end_of);
         if output.is_json() {
             return Ok(output.json(&json!({
@@ -112,7 +117,7 @@ fn dry_run(
     let kept = keep(session, policy, &running, unix());
     let changes = diff(&running, policy);
     maps.check(policy)?;
-    Ok(Applied { changes, changed: false, kept, time: progress.end() })
+    Ok(Applied { changes, changed: false, kept, switched: false, time: progress.end() })
 }
 
 fn apply(
@@ -140,5 +145,6 @@ fn apply(
         // Those are times of the wall clock, which may have been set since they were compiled.
         instance.maps_mut().apply(policy)?;
     }
-    Ok(Applied { changes, changed, kept, time: progress.end() })
+    let switched = instance.maps().monitoring()?.switch;
+    Ok(Applied { changes, changed, kept, switched, time: progress.end() })
 }

@@ -33,7 +33,7 @@ pub struct LimitEntry {
     pub count: &'static str,
     /// The algorithm of its first layer; nothing if it has none.
     pub algorithm: Option<&'static str>,
-    /// Whether it drops.
+    /// Whether it drops, by its own word.
     pub mode: Mode,
     /// All that it admits at once; nothing if it is off.
     pub layers: Vec<LayerEntry>,
@@ -75,7 +75,6 @@ impl LimitEntry {
     pub fn new(
         limit: &Limit,
         key: String,
-        mode: Mode,
         layers: Vec<LayerEntry>,
         overrides: Vec<OverrideEntry>,
     ) -> Self {
@@ -87,7 +86,7 @@ impl LimitEntry {
             burst: first.map(|first| first.burst),
             count: limit.count.name(),
             algorithm: first.map(|first| first.algorithm),
-            mode,
+            mode: limit.mode,
             layers,
             overrides,
         }
@@ -194,7 +193,7 @@ mod tests {
         let one = OverrideEntry::new("203.0.113.0/24".into(), vec![layer("source", "30/min", 5)]);
         let live = vec![layer("source", "1kpps", 2_000)];
         let entry = |limit: &Limit, layers, overrides| {
-            LimitEntry::new(limit, "source".into(), Mode::Enforce, layers, overrides)
+            LimitEntry::new(limit, "source".into(), layers, overrides)
         };
         [entry(&syn, vec![], vec![]), entry(&source, live, vec![one])]
     }

@@ -6,11 +6,31 @@ pub use self::entry::{LayerEntry, LimitEntry, OverrideEntry, print};
 use super::{number::grouped, table::Cell, tone::Tone};
 use crate::policy::model::{Allowance, Count, Mode};
 
-/// What is said when no limit is set, in two lines.
-pub const HOW_TO_SET: [&str; 2] = [
-    "No limit is set, so every packet passes.",
-    "Set one: limiter limit set source --rate 1kpps --burst 2k",
-];
+/// The limits as they stand beside statistics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitRows {
+    /// A row for each layer and each candidate, narrow before wide.
+    pub rows: Vec<LimitRow>,
+    /// Whether sources are denied, or blocked by hand.
+    pub lists: bool,
+}
+
+impl LimitRows {
+    /// Whether there is more to say of modes than that all limits are enforced.
+    pub fn have_modes(&self) -> bool {
+        self.rows.iter().any(|row| row.mode != Mode::Enforce)
+    }
+
+    /// What is said when no limit is set, not even for a prefix, in two lines.
+    pub fn how_to_set(&self) -> Option<[&'static str; 2]> {
+        let first = match self.lists {
+            false => "No limit is set, so every packet passes.",
+            true => "No limit is set, the lists alone decide: limiter deny list, penalty list",
+        };
+        let lines = [first, "Set one: limiter limit set source --rate 1kpps --burst 2k"];
+        self.rows.iter().all(LimitRow::is_off).then_some(lines)
+    }
+}
 
 /// The setting of a limit in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +43,7 @@ pub struct LimitRow {
     pub burst: Option<String>,
     /// How many prefixes have a setting of their own.
     pub overrides: usize,
-    /// Whether it drops.
+    /// Whether it drops, by its own word.
     pub mode: Mode,
 }
 
@@ -58,16 +78,6 @@ impl LimitRow {
     const fn is_off(&self) -> bool {
         self.rate.is_none() && self.overrides == 0
     }
-}
-
-/// Whether there is more to say of modes than that all limits are enforced.
-pub fn has_modes(limits: &[LimitRow]) -> bool {
-    limits.iter().any(|row| row.mode != Mode::Enforce)
-}
-
-/// Whether no limit is set, not even for a prefix.
-pub fn none_set(limits: &[LimitRow]) -> bool {
-    limits.iter().all(LimitRow::is_off)
 }
 
 /// What a limit admits as an operator writes it: its rate, or how many may be open, and its burst.

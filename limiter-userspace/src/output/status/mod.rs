@@ -8,7 +8,10 @@ use limiter_common::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot};
+use crate::{
+    datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot},
+    policy::model::GlobalMode,
+};
 
 /// The name of this shape.
 pub const SCHEMA: &str = "limiter.status/1";
@@ -18,6 +21,8 @@ pub const SCHEMA: &str = "limiter.status/1";
 pub struct Status {
     /// [`SCHEMA`].
     pub schema: &'static str,
+    /// Whether anything is dropped: `enforce`, or `monitor` by the switch or the policy.
+    pub mode: GlobalMode,
     /// The attached interfaces.
     pub interfaces: Vec<InterfaceStatus>,
     /// Every frame, under the one reason that it was counted for.
@@ -97,6 +102,7 @@ impl Status {
     pub fn new(snapshot: &Snapshot, tables: Tables) -> Self {
         Self {
             schema: SCHEMA,
+            mode: snapshot.monitoring.mode(),
             interfaces: snapshot.interfaces.iter().map(InterfaceStatus::new).collect(),
             reasons: Reasons(snapshot.reasons),
             limits: snapshot.limits.iter().map(LimitStatus::new).collect(),

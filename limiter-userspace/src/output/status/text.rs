@@ -6,7 +6,7 @@ use limiter_common::{contract::Tally, reason::Reason};
 
 use super::{InterfaceStatus, LimitStatus, Occupancy, Reasons, Status, Tables, verdict};
 use crate::output::{
-    limits::{self, LimitRow},
+    limits::LimitRows,
     number::{grouped, memory, traffic},
     stream::{Output, OutputError},
     table::{Cell, Column, Table},
@@ -22,7 +22,7 @@ impl Status {
     pub fn print<W: Write>(
         &self,
         output: &mut Output<W>,
-        limits: &[LimitRow],
+        limits: &LimitRows,
     ) -> Result<(), OutputError> {
         if output.is_json() {
             return output.json(self);
@@ -70,7 +70,7 @@ impl Status {
     fn print_limits<W: Write>(
         &self,
         output: &mut Output<W>,
-        limits: &[LimitRow],
+        limits: &LimitRows,
     ) -> Result<(), OutputError> {
         let mut columns = vec![
             Column::left("LIMIT"),
@@ -80,9 +80,9 @@ impl Status {
             Column::right("CONFORM"),
             Column::right("EXCEED"),
         ];
-        columns.extend(limits::has_modes(limits).then(|| Column::left("MODE")));
+        columns.extend(limits.have_modes().then(|| Column::left("MODE")));
         let mut table = Table::new(columns);
-        for row in limits {
+        for row in &limits.rows {
             let of = |limit: &&LimitStatus| limit.name == row.name;
             let (conform, exceed) =
                 self.limits.iter().find(of).map_or((0, 0), |limit| (limit.conform, limit.exceed));
@@ -97,8 +97,8 @@ impl Status {
             ]);
         }
         output.table(&table)?;
-        if limits::none_set(limits) {
-            writeln!(output, "{}", limits::HOW_TO_SET.join("\n"))?;
+        if let Some(lines) = limits.how_to_set() {
+            writeln!(output, "{}", lines.join("\n"))?;
         }
         Ok(())
     }
@@ -162,9 +162,10 @@ mod tests {
     use crate::{
         datapath::{
             mode::Mode,
+            monitoring::Monitoring,
             snapshot::{InterfaceStatistics, LimitStatistics, Snapshot},
         },
-        output::stream::printed,
+        output::{limits::LimitRow, stream::printed},
         policy::Builtin,
     };
 
@@ -172,6 +173,7 @@ mod tests {
         let tally = |packets, bytes| Tally { packets, bytes };
         let mut snapshot = Snapshot {
             taken: Instant::now(),
+            monitoring: Monitoring::default(),
             interfaces: vec![
                 InterfaceStatistics {
                     name: "eth0".into(),
@@ -211,6 +213,10 @@ mod tests {
     }
 
     fn text(json: bool, limits: &[LimitRow]) -> String {
+        text_of(json, &LimitRows { rows: limits.to_vec(), lists: false })
+    }
+
+    fn text_of(json: bool, limits: &LimitRows) -> String {
         printed(json, false, |output| status().print(output, limits))
     }
 
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!(
             text(true, &[]),
             concat!(
-                r#"{"schema":"limiter.status/1","interfaces":["#,
+                r#"{"schema":"limiter.status/1","mode":"enforce","interfaces":["#,
                 r#"{"name":"eth0","mode":"native","present":true,"#,
                 r#""packets":{"passed":12345678,"dropped":1000},"#,
                 r#""bytes":{"passed":987654321,"dropped":60000}},"#,
@@ -270,8 +276,16 @@ all                          164MiB
 
     #[test]
     fn without_limits_it_says_how_to_set_one() {
-        let text = text(false, &Builtin::ALL.map(|limit| LimitRow::off(limit.name())));
-        assert!(text.contains("limiter limit set source --rate"), "{text}");
+        let rows = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).to_vec();
+        let said = |lists| text_of(false, &LimitRows { rows: rows.clone(), lists });
+        for (lists, first) in [
+            (false, "so every packet passes."),
+            (true, "the lists alone decide: limiter deny list"),
+        ] {
+            let text = said(lists);
+            assert!(text.contains(first), "{text}");
+            assert!(text.contains("limiter limit set source --rate"), "{text}");
+        }
     }
 
     #[test]

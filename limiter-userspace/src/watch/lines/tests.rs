@@ -38,6 +38,21 @@ TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  TOP EXCEED
 }
 
 #[test]
+fn that_nothing_is_dropped_is_said_when_it_begins_and_when_it_is_over() {
+    let with = |switch| {
+        let mut reading = example::reading(Instant::now(), Duration::ZERO, true);
+        reading.snapshot.monitoring.switch = switch;
+        View::new(reading, Duration::from_secs(1), false)
+    };
+    let text = printed(&[with(true), with(true), with(false), with(false)]);
+    let first = |line: &str| line.split(' ').next().map(str::to_owned);
+    let lines: Vec<_> = text.lines().filter_map(first).collect();
+    let time = |second| format!("2023-11-14T22:13:{second}Z");
+    let expected = ["Nothing", "TIME", &time(20), &time(21), "Limits", &time(22), &time(23)];
+    assert_eq!(lines, expected, "{text}");
+}
+
+#[test]
 fn where_nothing_happened_no_limit_and_no_source_is_named() {
     let start = Instant::now();
     let second = Duration::from_secs(1);

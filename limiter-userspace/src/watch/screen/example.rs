@@ -10,10 +10,11 @@ use limiter_common::{
 use crate::{
     datapath::{
         mode::Mode,
+        monitoring::Monitoring,
         snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
     },
     output::{
-        limits::LimitRow,
+        limits::{LimitRow, LimitRows},
         status::{Occupancy, Tables},
     },
     policy::Builtin,
@@ -31,6 +32,7 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
     let other = tally(1_234, 42);
     let mut snapshot = Snapshot {
         taken,
+        monitoring: Monitoring::default(),
         interfaces: vec![
             interface("veth0", Mode::Native, [ordinary, flood]),
             interface("eth1", Mode::Generic, [other, syns]),
@@ -47,18 +49,19 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
     {
         snapshot.reasons[reason.index()] = tally;
     }
-    let limits = vec![
+    let rows = vec![
         LimitRow::off(Builtin::Connection.name()),
         limit(Builtin::Syn, "50/s", "50", 0),
         limit(Builtin::Source, "1kpps", "200", 2),
     ];
+    let limits = LimitRows { rows, lists: false };
     Reading { snapshot, limits, scan: scan.then(|| scanned(flood, ordinary)) }
 }
 
 /// The same without a limit.
 pub(crate) fn unlimited(taken: Instant) -> Reading {
-    let limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).into();
-    Reading { limits, ..reading(taken, Duration::ZERO, true) }
+    let rows = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).into();
+    Reading { limits: LimitRows { rows, lists: false }, ..reading(taken, Duration::ZERO, true) }
 }
 
 fn scanned(flood: Tally, ordinary: Tally) -> Scan {

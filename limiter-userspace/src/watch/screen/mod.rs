@@ -22,7 +22,7 @@ use theme::Theme;
 
 use super::view::View;
 use crate::output::{
-    limits,
+    monitoring,
     number::{duration, grouped, memory},
     status::Tables,
     table::Table,
@@ -37,6 +37,7 @@ pub fn render(view: &View, area: Rect, buffer: &mut Buffer) {
     let mut page = Page::new(view, area, buffer);
     page.footer();
     page.header();
+    page.monitoring();
     page.gap();
     page.totals();
     page.gap();
@@ -122,6 +123,13 @@ impl<'a> Page<'a> {
         self.ends(area, self.interfaces(room), times);
     }
 
+    /// That nothing is dropped, if that is so.
+    fn monitoring(&mut self) {
+        if let Some(said) = monitoring::said(self.view.history.latest().monitoring) {
+            self.text(Tone::Strong, said);
+        }
+    }
+
     /// The interfaces, as many as there is room for, but at least one.
     fn interfaces(&self, room: usize) -> Line<'static> {
         let mut line = Line::from(self.theme.span(Tone::Strong, "limiter"));
@@ -200,8 +208,8 @@ impl<'a> Page<'a> {
     }
 
     fn limits(&mut self) {
-        if limits::none_set(&self.view.limits) {
-            for text in limits::HOW_TO_SET {
+        if let Some(lines) = self.view.limits.how_to_set() {
+            for text in lines {
                 self.text(Tone::Plain, text);
             }
         } else {

@@ -75,7 +75,7 @@ pub(super) fn limits(view: &View, width: u16) -> Table {
         Column::left("EXCEED SHARE").rank(5),
         Column::right(OVERRIDES).rank(6),
     ]);
-    for row in &view.limits {
+    for row in &view.limits.rows {
         let tally = view.history.latest().tally(&row.name);
         let rate = view.history.rates().and_then(|rates| rates.limit(&row.name));
         let mut cells =

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use ratatui::{Terminal, backend::TestBackend, buffer::Cell, style::Color};
 
 use super::{example, render};
-use crate::watch::view::View;
+use crate::{datapath::monitoring::Monitoring, policy::model::GlobalMode, watch::view::View};
 
 /// The example after 30 s of readings, one per second.
 fn view(colour: bool) -> View {
@@ -109,6 +109,19 @@ fn without_a_limit_it_says_how_to_set_one() {
     let text = drawn(&view, 80, 24).join("\n");
     assert!(text.contains("Set one: limiter limit set source --rate 1kpps --burst 2k"), "{text}");
     assert!(!text.contains("CONFORM/S"), "{text}");
+}
+
+#[test]
+fn it_says_when_nothing_is_dropped() {
+    for (monitoring, said) in [
+        (Monitoring { switch: true, ..Monitoring::default() }, "until: limiter monitor off"),
+        (Monitoring { policy: GlobalMode::Monitor, ..Monitoring::default() }, "`mode: monitor`"),
+    ] {
+        let mut reading = example::reading(Instant::now(), Duration::ZERO, true);
+        reading.snapshot.monitoring = monitoring;
+        let view = View::new(reading, Duration::from_secs(1), false);
+        assert!(drawn(&view, 80, 24)[1].contains(said), "{:#?}", drawn(&view, 80, 24));
+    }
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! That nothing is dropped, and why.
+
+use std::io::Write;
+
+use super::stream::{Output, OutputError};
+use crate::{datapath::monitoring::Monitoring, policy::model::GlobalMode};
+
+/// What is said once that is over.
+pub const OVER: &str = "Limits are enforced as each one says.";
+
+/// What is said while nothing is dropped: by the switch before the policy, which the switch hides.
+pub const fn said(monitoring: Monitoring) -> Option<&'static str> {
+    match monitoring {
+        Monitoring { switch: true, .. } => {
+            Some("Nothing is dropped, what would be is counted, until: limiter monitor off")
+        }
+        Monitoring { policy: GlobalMode::Monitor, .. } => {
+            Some("Nothing is dropped, what would be is counted: the policy has `mode: monitor`")
+        }
+        Monitoring { policy: GlobalMode::Enforce, .. } => None,
+    }
+}
+
+/// Prints that in a line of its own after a table, if it is so. JSON has it in its place.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn print<W: Write>(output: &mut Output<W>, monitoring: Monitoring) -> Result<(), OutputError> {
+    match said(monitoring) {
+        Some(said) if !output.is_json() => writeln!(output, "\n{said}"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(json: bool, monitoring: Monitoring) -> String {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, json, false);
+        print(&mut output, monitoring).unwrap();
+        output.flush().unwrap();
+        drop(output);
+        String::from_utf8(written).unwrap()
+    }
+
+    #[test]
+    fn it_is_told_with_what_ends_it() {
+        let of = |switch, policy| Monitoring { switch, policy };
+        for (monitoring, end) in [
+            (of(true, GlobalMode::Enforce), "until: limiter monitor off\n"),
+            (of(true, GlobalMode::Monitor), "until: limiter monitor off\n"),
+            (of(false, GlobalMode::Monitor), "the policy has `mode: monitor`\n"),
+        ] {
+            let said = text(false, monitoring);
+            assert!(said.starts_with("\nNothing is dropped, ") && said.ends_with(end), "{said}");
+            assert_eq!(text(true, monitoring), "");
+        }
+        assert_eq!(text(false, Monitoring::default()), "");
+    }
+}
