@@ -8,6 +8,7 @@ mod inquiry;
 mod json;
 mod lists;
 mod mistakes;
+mod monitor;
 mod penalties;
 mod policy;
 mod ssh;

@@ -28,6 +28,7 @@ mod refused;
 mod sent;
 mod sets;
 mod swap;
+mod switch;
 mod table;
 mod together;
 
