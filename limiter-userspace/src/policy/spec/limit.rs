@@ -13,7 +13,7 @@ use super::{
     reach::Spot,
     scalar::{self, duration, flag},
     shape,
-    source::{Place, ticked},
+    source::ticked,
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
