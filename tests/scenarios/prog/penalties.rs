@@ -10,7 +10,9 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Policy,
-    model::{Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Penalty, Whom},
+    model::{
+        Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty, Whom,
+    },
 };
 
 use super::{
@@ -288,8 +290,12 @@ fn a_block_goes_and_comes_with_its_limit() {
     let mut excepting = it();
     excepting.matching.except_sources = vec![Whom::Prefix("10.0.0.1/32".parse().unwrap())];
     let other = || Limit { penalty: Some(PENALTY), ..limit("other", &[], tokens(1 << 20)) };
+    let mut unlimited = it();
+    let whom = OverrideWhom::Prefix("10.0.0.0/24".parse().unwrap());
+    unlimited.overrides = vec![Override { whom, layers: None }];
     let free = [
-        policy_of([excepting.clone(), other()]),
+        policy_of([excepting, other()]),
+        policy_of([unlimited, other()]),
         policy_of([Limit { penalty: None, ..it() }, other()]),
         policy_of([in_mode(Mode::Monitor, it()), other()]),
     ];
