@@ -5,6 +5,7 @@ mod commands;
 mod confirm;
 mod environment;
 mod inquiry;
+mod interfaces;
 mod json;
 mod lists;
 mod mistakes;

@@ -6,6 +6,7 @@
 //! back by nothing but the clock: see [`Revert`].
 
 mod document;
+mod interfaces;
 
 use std::{
     os::fd::AsFd as _,
@@ -14,13 +15,12 @@ use std::{
 };
 
 use limiter_common::{
-    contract::{Head, Interface, LAYOUT_VERSION, LimitTally, Revert, half, map},
+    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, half, map},
     limit::Limit as Row,
 };
 
 pub use self::document::InForce;
 use super::{
-    interface,
     maps::{Maps, object},
     sys, trie,
 };
@@ -206,15 +206,7 @@ impl Maps {
     /// What a policy is compiled for now, to be in force under an epoch.
     fn context(&self, epoch: u32) -> Result<Context> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut interfaces = Vec::new();
-        for (slot, interface) in (0..).zip(self.interfaces.iter()) {
-            let interface: Interface =
-                interface.map_err(|error| object("read the interfaces", &error))?;
-            if interface.namespace != 0 {
-                interfaces.push((slot, interface::recorded(&interface.name)));
-            }
-        }
-        Ok(Context { epoch, unix, monotonic: sys::monotonic(), interfaces })
+        Ok(Context { epoch, unix, monotonic: sys::monotonic(), interfaces: self.slots()? })
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {

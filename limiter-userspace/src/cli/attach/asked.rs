@@ -13,11 +13,7 @@ use crate::{
     },
     error::{Error, Result},
     output::stream::Output,
-    policy::{
-        Builtin, Policy, PolicyError, Session,
-        model::{GlobalMode, KeyPart, Limit},
-        units::parse_duration,
-    },
+    policy::{Builtin, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration},
 };
 
 /// The options about the policy.
@@ -167,11 +163,9 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether nothing has to be applied for further interfaces of an instance that runs with this
-    /// policy.
-    pub(super) fn leaves(&self, running: &Policy) -> bool {
-        let asks = self.options.ask() || self.session.is_some();
-        (!asks || self.is_for_new()) && !names_interfaces(running)
+    /// Whether it is about the policy of an instance that runs.
+    pub(super) const fn is_for_running(&self) -> bool {
+        (self.options.ask() || self.session.is_some()) && !self.is_for_new()
     }
 
     /// Whether what is asked for is for a new instance only.
@@ -188,22 +182,11 @@ impl Asked<'_> {
     }
 }
 
-/// Whether a policy means another thing when other interfaces are attached.
-pub(super) fn names_interfaces(policy: &Policy) -> bool {
-    let by_interface = |limit: &Limit| {
-        let of_layers = limit.layers.iter().filter_map(|layer| layer.key.as_ref());
-        !limit.matching.interfaces.is_empty()
-            || of_layers.chain([&limit.key]).any(|key| key.parts.contains(&KeyPart::Interface))
-    };
-    policy.limits.iter().any(by_interface)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::policy::spec::parse;
 
     #[derive(Debug, Parser)]
     struct Command {
@@ -283,21 +266,6 @@ mod tests {
             "--pps 1/s --syn 1/s --for 1s",
         ] {
             assert!(options(arguments).is_ok(), "{arguments}");
-        }
-    }
-
-    #[test]
-    fn limits_that_ask_for_interfaces_are_told_from_others() {
-        for (limit, names) in [
-            ("key: source, rate: 1/s", false),
-            ("key: source, rate: 1/s, match: {interface: eth0}", true),
-            ("key: interface, rate: 1/s", true),
-            ("key: source, layers: [{rate: 1/s}, {rate: 9/s, burst: 9, key: interface}]", true),
-        ] {
-            let text = format!("version: 1\nlimits: [{{name: some, {limit}}}]");
-            let policy =
-                parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-            assert_eq!(names_interfaces(&policy), names, "{limit}");
         }
     }
 }

@@ -7,7 +7,7 @@ mod report;
 use clap::{Args, ValueEnum};
 
 use self::{
-    asked::{Asked, PolicyOptions, Wanted, names_interfaces},
+    asked::{Asked, PolicyOptions, Wanted},
     done::Done,
     report::{All, Applied},
 };
@@ -206,13 +206,14 @@ impl Attach {
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
     if instance.is_fresh() {
         let Wanted { policy, kept } = &asked.new;
-        // It has it already, unless it is to be for a time or about interfaces.
-        if asked.time.is_some() || names_interfaces(policy) {
+        // It has it already, unless it is to be for a time or about what was attached since.
+        if asked.time.is_some() || !instance.maps().fits_interfaces()? {
             instance.maps_mut().apply_for(policy, asked.time)?;
         }
         return Ok(Applied { changes: Vec::new(), kept: *kept });
     }
-    if asked.leaves(&instance.maps().policy()?) {
+    instance.maps().check_interfaces()?;
+    if !asked.is_for_running() && instance.maps().fits_interfaces()? {
         return Ok(Applied::default());
     }
     let running = instance.maps().settled()?;

@@ -46,6 +46,8 @@ pub(in crate::cli) struct Apply {
 struct Applied {
     changes: Vec<Change>,
     changed: bool,
+    /// Whether the same policy was compiled for other interfaces than before.
+    anew: bool,
     kept: Option<Kept>,
     /// Whether nothing is dropped all the same, by the switch.
     switched: bool,
@@ -65,7 +67,7 @@ impl Apply {
         } else {
             apply(pins, &mut policy, session, confirm, progress)?
         };
-        let Applied { changes, changed, kept, switched, time } = applied;
+        let Applied { changes, changed, anew, kept, switched, time } = applied;
         if switched {
             warn_of_switch(output);
         }
@@ -73,7 +75,7 @@ impl Apply {
         if output.is_json() {
             return Ok(output.json(&json!({
                 "changes": changes::entries(&changes),
-                "applied": changed,
+                "applied": changed || anew,
                 "kept": kept.map(Kept::name),
                 "kept_until": kept.map(|kept| format_instant(kept.until)),
                 "confirm_until": until.map(format_instant),
@@ -89,6 +91,8 @@ impl Apply {
         if changed {
             let (file, took) = (name(&self.file), took(time));
             writeln!(output, "{file}: applied{took}: {}", summary(&policy))?;
+        } else if anew {
+            writeln!(output, "It was applied again, for the interfaces that are attached now.")?;
         } else if self.dry_run && !changes.is_empty() {
             writeln!(output, "Nothing was applied.")?;
         }
@@ -117,7 +121,14 @@ fn dry_run(
     let kept = keep(session, policy, &running, unix());
     let changes = diff(&running, policy);
     maps.check(policy)?;
-    Ok(Applied { changes, changed: false, kept, switched: false, time: progress.end() })
+    Ok(Applied {
+        changes,
+        changed: false,
+        anew: false,
+        kept,
+        switched: false,
+        time: progress.end(),
+    })
 }
 
 fn apply(
@@ -138,13 +149,14 @@ fn apply(
     let changes = diff(&running, policy);
     // In another order, lists are the same.
     let changed = !changes.is_empty();
+    let anew = !changed && !instance.maps().fits_interfaces()?;
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().apply_for(policy, confirm)?;
-    } else if policy.has_ends() {
+    } else if anew || policy.has_ends() {
         // Those are times of the wall clock, which may have been set since they were compiled.
         instance.maps_mut().apply(policy)?;
     }
     let switched = instance.maps().monitoring()?.switch;
-    Ok(Applied { changes, changed, kept, switched, time: progress.end() })
+    Ok(Applied { changes, changed, anew, kept, switched, time: progress.end() })
 }

@@ -23,6 +23,8 @@ pub struct Held {
     tenants: BTreeMap<String, u32>,
     /// The number that was given to a tenant last.
     last_tenant: u32,
+    /// The slots of the interfaces that limits ask for, as they were when it was compiled.
+    pub(super) slots: BTreeMap<u32, String>,
 }
 
 /// What belongs to a layer of a limit.

@@ -5,6 +5,7 @@
 
 mod classes;
 mod held;
+mod interfaces;
 mod profiles;
 mod rows;
 
@@ -88,7 +89,8 @@ fn compile_held(
     let limits = || rows.iter().map(rows::Row::identity);
     let mut numbered = held.clone();
     numbered.number_tenants(policy.tenants.keys(), limits())?;
-    let held = numbered.next(limits(), keeping, context.epoch);
+    let mut held = numbered.next(limits(), keeping, context.epoch);
+    held.slots = policy.slots(&context.interfaces);
     let compiled = rows.compile(policy, &held, &mut meters)?;
     let classes = Classes::new(policy, &rows, &held, context)?;
     let profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;

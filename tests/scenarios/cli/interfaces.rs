@@ -1,0 +1,102 @@
+//! Limits about interfaces, as those come and go.
+
+use std::{thread, time::Duration};
+
+use aya::maps::{Array, MapData};
+use limiter_common::contract::map;
+use limiter_tests::sandbox::BPFFS;
+
+use super::{Bench, Document, SMALL, json::send};
+
+/// About `eth0` alone.
+const ETH0: &str =
+    "limits: [{name: some, match: {interface: eth0}, key: source, rate: 10/s, burst: 10}]";
+
+/// How many packets of 300 by `eth0` are dropped.
+fn dropped(bench: &Bench, last: u8) -> u64 {
+    let exceed = || bench.json("status -j")["reasons"]["exceed"].as_u64().unwrap();
+    let before = exceed();
+    send(bench, [192, 0, 2, last], 300);
+    exceed() - before
+}
+
+#[test]
+fn no_interface_comes_that_the_policy_that_may_be_back_was_not_compiled_for() {
+    let bench = Bench::new();
+    let (about, empty) = (Document::new(ETH0), Document::new(""));
+    bench.done(&about.in_place(&format!("attach lo {SMALL} --policy FILE")));
+    bench.done(&empty.in_place("policy apply FILE --confirm 2s"));
+    bench.refused("attach eth0", 6, &["limiter policy confirm", "limiter policy revert"]);
+    thread::sleep(Duration::from_millis(2_200));
+    bench.done("attach eth0");
+    assert!(dropped(&bench, 1) >= 280, "{}", bench.done("status").stdout);
+
+    // What waits itself is asked as well.
+    bench.done("detach eth0");
+    bench.done(&empty.in_place("policy apply FILE"));
+    bench.done(&about.in_place("policy apply FILE --confirm 60s"));
+    bench.refused("attach eth0", 6, &["limiter policy confirm"]);
+    bench.done("policy confirm");
+    bench.done("attach eth0");
+    assert!(dropped(&bench, 2) >= 280);
+}
+
+#[test]
+fn no_other_interface_takes_the_slot_that_the_policy_that_may_be_back_limits() {
+    let bench = Bench::new();
+    let mut ip = bench.hosts.router.command("ip");
+    let ip = ip.args("link add other0 type veth peer name other1".split(' '));
+    assert!(ip.status().unwrap().success());
+    let about = Document::new(&ETH0.replace("eth0", "other0"));
+    bench.done(&about.in_place(&format!("attach other0 lo {SMALL} --policy FILE")));
+    bench.done(&Document::new("").in_place("policy apply FILE --confirm 60s"));
+    bench.done("detach other0");
+    bench.refused("attach eth0", 6, &["limiter policy confirm"]);
+    bench.done("attach other0");
+    // Nothing of it is about one in a slot of its own.
+    bench.done("attach eth0");
+    bench.done("detach other0");
+    bench.done("policy revert");
+    assert_eq!(dropped(&bench, 1), 0);
+    bench.done("detach eth0");
+    bench.done("attach eth0");
+    assert_eq!(dropped(&bench, 2), 0, "it is in the slot of the other one");
+}
+
+#[test]
+fn a_policy_is_applied_again_that_was_compiled_for_other_interfaces() {
+    let bench = Bench::new();
+    let document = Document::new(ETH0);
+    let apply = document.in_place("policy apply FILE");
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert_eq!(bench.done(&apply).stdout, "no difference\n");
+    // As an attach leaves it that is killed before it compiles the policy.
+    let record = |name: &str| {
+        let mut bytes = [0; 16];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        let router = &bench.hosts.router;
+        let write = || {
+            let path = format!("{BPFFS}/limiter/maps/{}", map::INTERFACES);
+            let map = aya::maps::Map::from_map_data(MapData::from_pin(path).unwrap()).unwrap();
+            let mut slots: Array<_, [[u8; 16]; 2]> = map.try_into().unwrap();
+            let [fields, _] = slots.get(&0, 0).unwrap();
+            slots.set(0, [fields, bytes], 0).unwrap();
+        };
+        router.sandbox.inside(&router.namespace, write).unwrap();
+    };
+    record("gone0");
+    bench.done("limit set syn --rate 9/s");
+    bench.done("limit del syn");
+    assert_eq!(dropped(&bench, 1), 0);
+    record("eth0");
+    assert_eq!(
+        bench.done(&apply).stdout,
+        "no difference\nIt was applied again, for the interfaces that are attached now.\n"
+    );
+    assert!(dropped(&bench, 2) >= 280);
+    assert_eq!(bench.done(&apply).stdout, "no difference\n");
+    record("gone0");
+    let applied = bench.json(&document.in_place("policy apply FILE --confirm 9s -j"));
+    assert_eq!(applied["applied"], true);
+    assert!(applied["confirm_until"].is_null(), "{applied}");
+}
