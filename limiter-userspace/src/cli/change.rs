@@ -39,7 +39,7 @@ pub(super) fn change<T>(
     let before = instance.maps().settled()?;
     let mut policy = before.clone();
     let said = edit(&mut policy)?;
-    let kept = keep(session, &mut policy, &before, unix());
+    let kept = keep(session, &mut policy, &before, Some(instance.maps()), unix())?;
     check_length(&policy)?;
     instance.maps_mut().apply(&policy)?;
     let known: HashSet<String> = before.shadowed().iter().map(ToString::to_string).collect();

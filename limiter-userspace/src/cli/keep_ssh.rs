@@ -10,7 +10,9 @@ use ipnet::IpNet;
 use self::connection::Absent;
 use super::stderr::warn;
 use crate::{
+    datapath::maps::Maps,
     error::{Error, Result},
+    inquiry,
     output::{stream::Output, top},
     policy::{
         Policy, Session,
@@ -61,18 +63,43 @@ pub(super) struct Kept {
     pub(super) until: u64,
 }
 
-/// Allows the peer of a session, if there is one, for a while if the policy, which comes after `before`,
-/// could drop it. Says what was allowed.
+/// Allows the peer of a session, if there is one, for a while if the policy could drop it, which comes
+/// after `before`: by what it says, or by a block that a limit made in an instance that runs with
+/// these maps. Says what was allowed.
 pub(super) fn keep(
     session: Option<Session>,
     policy: &mut Policy,
     before: &Policy,
+    maps: Option<&Maps>,
+    now: u64,
+) -> Result<Option<Kept>> {
+    let Some(session) = session else { return Ok(None) };
+    let blocked = match maps {
+        Some(maps) if policy.could_block(&session, enough(now)) => {
+            maps.is_blocked(policy.source_of(session.peer), inquiry::now())?
+        }
+        _ => false,
+    };
+    Ok(allow(&session, policy, before, blocked, now))
+}
+
+/// Until when somebody has to be allowed, who is not renewed then: what has the half of its time left
+/// stays as it is, so that a policy that is applied again is the same.
+const fn enough(now: u64) -> u64 {
+    now.saturating_add(KEPT / 2)
+}
+
+/// Allows the peer of a session if it could be dropped. `blocked` says whether some limit blocks it.
+fn allow(
+    session: &Session,
+    policy: &mut Policy,
+    before: &Policy,
+    blocked: bool,
     now: u64,
 ) -> Option<Kept> {
-    let session = session?;
-    // What has the half of its time left is not renewed: a policy that is applied again is the same.
-    let enough = now.saturating_add(KEPT / 2);
-    if !policy.could_drop(&session, now, enough) {
+    let enough = enough(now);
+    let could_block = blocked && policy.could_block(session, enough);
+    if !could_block && !policy.could_drop(session, now, enough) {
         return None;
     }
     let source = policy.source_of(session.peer);
@@ -138,41 +165,64 @@ mod tests {
 
     #[test]
     fn only_a_peer_that_could_be_dropped_is_allowed() {
-        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22");
+        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
         let mut policy = denying("203.0.113.0/24");
         let before = policy.clone();
-        assert_eq!(keep(None, &mut policy, &before, NOW), None);
+        assert_eq!(keep(None, &mut policy, &before, None, NOW).unwrap(), None);
         assert_eq!(policy, before);
         let kept = Kept { source: net("203.0.113.9/32"), until: NOW + KEPT };
-        assert_eq!(keep(session, &mut policy, &before, NOW), Some(kept));
+        assert_eq!(allow(&session, &mut policy, &before, false, NOW), Some(kept));
         assert_eq!(policy.allow.len(), 1);
-        assert_eq!(keep(session, &mut policy, &before, NOW), None, "it is allowed now");
+        assert_eq!(allow(&session, &mut policy, &before, false, NOW), None, "it is allowed now");
         assert_eq!(policy.allow.len(), 1);
         for mut policy in [
             denying("198.51.100.0/24"),
             Policy { mode: GlobalMode::Monitor, ..denying("203.0.113.0/24") },
         ] {
             let before = policy.clone();
-            assert_eq!(keep(session, &mut policy, &before, NOW), None);
+            assert_eq!(allow(&session, &mut policy, &before, false, NOW), None);
             assert_eq!(policy.allow, []);
         }
     }
 
     #[test]
+    fn a_peer_that_a_limit_blocks_is_allowed_where_some_limit_blocks() {
+        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
+        let other = |rest: &str| {
+            let text = format!(
+                "version: 1\nlimits: [{{name: some, key: source, rate: 1/s, \
+                 match: {{source: 198.51.100.0/24}}{rest}}}]"
+            );
+            parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
+        };
+        for (rest, blocked, kept) in [
+            (", penalty: {after: 1s, block: 1h}", true, true),
+            (", penalty: {after: 1s, block: 1h}", false, false),
+            ("", true, false),
+        ] {
+            let (before, mut policy) = (Policy::default(), other(rest));
+            let allowed = allow(&session, &mut policy, &before, blocked, NOW);
+            assert_eq!(allowed.is_some(), kept, "{rest} {blocked}");
+            assert_eq!(policy.allow.len(), usize::from(kept));
+            assert_eq!(allow(&session, &mut policy, &before, blocked, NOW), None, "once");
+        }
+    }
+
+    #[test]
     fn what_is_kept_ends_and_is_renewed_in_time() {
-        let session = Session::parse("2001:db8::9 50000 2001:db8::1 22");
+        let session = Session::parse("2001:db8::9 50000 2001:db8::1 22").unwrap();
         let whom = Whom::Prefix(net("2001:db8::/64"));
         let mut policy = denying("2001:db8::/32");
         policy.add_listed(List::Allow, net("2001:db8::/64"), Some(NOW + 9), NOW).unwrap();
         let document = denying("2001:db8::/32");
         let mut kept = |now| {
             let before = policy.clone();
-            keep(session, &mut policy, &before, now);
+            allow(&session, &mut policy, &before, false, now);
             let [entry] = policy.allow.as_slice() else { panic!("{:?}", policy.allow) };
             assert_eq!(entry.whom, whom);
             // Applied again, the same document makes the same policy.
             let mut again = document.clone();
-            keep(session, &mut again, &policy, now);
+            allow(&session, &mut again, &policy, false, now);
             assert_eq!(again.allow, policy.allow);
             entry.until.unwrap() - NOW
         };
@@ -182,7 +232,7 @@ mod tests {
         // For ever is more than that.
         policy.add_listed(List::Allow, net("2001:db8::/64"), None, NOW).unwrap();
         let before = policy.clone();
-        assert_eq!(keep(session, &mut policy, &before, NOW), None);
+        assert_eq!(allow(&session, &mut policy, &before, false, NOW), None);
         assert_eq!(policy, before);
     }
 
@@ -204,7 +254,7 @@ mod tests {
                     0 => policy.del_listed(list, prefix, NOW),
                     _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
                 };
-                keep(Some(session), &mut policy, &before, NOW);
+                allow(&session, &mut policy, &before, false, NOW);
                 let text = to_yaml(&policy);
                 let read = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files"));
                 prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);

@@ -64,7 +64,7 @@ fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()>
     // While the switch is on, a session may have got a policy that would drop it.
     let endangered = session.is_some() && {
         let running = maps.policy()?;
-        keep(session, &mut running.clone(), &running, unix()).is_some()
+        keep(session, &mut running.clone(), &running, Some(&maps), unix())?.is_some()
     };
     let mut changed = None;
     if policy == GlobalMode::Monitor || endangered {

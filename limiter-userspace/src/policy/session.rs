@@ -54,14 +54,10 @@ impl Policy {
     /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
     /// less than until `end` does not count.
     pub fn could_drop(&self, session: &Session, now: u64, end: u64) -> bool {
-        let source = self.source_of(session.peer);
-        let mut lasting =
-            self.allow.iter().filter(|listed| listed.until.is_none_or(|until| until >= end));
-        if self.mode == GlobalMode::Monitor
-            || lasting.any(|listed| self.has(&listed.whom, session.peer))
-        {
+        if self.spares(session.peer, end) {
             return false;
         }
+        let source = self.source_of(session.peer);
         self.covering(List::Deny, source, now).is_some()
             || self.covering(List::Penalty, source, now).is_some()
             || self.limits.iter().any(|limit| {
@@ -71,6 +67,21 @@ impl Policy {
                     && self.is_from(&limit.matching, session.peer)
                     && self.admits_part(limit, session.peer)
             })
+    }
+
+    /// Whether a block that some limit made of the source of a connection could hold under this policy:
+    /// as long as there is any limit that blocks, whomever it is about. What allows it for less than
+    /// until `end` does not count.
+    pub fn could_block(&self, session: &Session, end: u64) -> bool {
+        let blocks = |limit: &Limit| limit.mode == Mode::Enforce && limit.penalty.is_some();
+        !self.spares(session.peer, end) && self.limits.iter().any(blocks)
+    }
+
+    /// Whether nothing is dropped of an address until `end`, in seconds of Unix time.
+    fn spares(&self, address: IpAddr, end: u64) -> bool {
+        let mut lasting =
+            self.allow.iter().filter(|listed| listed.until.is_none_or(|until| until >= end));
+        self.mode == GlobalMode::Monitor || lasting.any(|listed| self.has(&listed.whom, address))
     }
 
     fn has(&self, whom: &Whom, address: IpAddr) -> bool {

@@ -180,6 +180,34 @@ fn every_change_keeps_the_peer() {
 }
 
 #[test]
+fn a_peer_that_a_limit_blocks_already_is_kept() {
+    let penalty = "penalty: {after: 100ms, block: 1h}";
+    let some = Document::new(&format!("limits: [{{name: some, key: source, rate: 1/s, {penalty}}}]"));
+    let other = Document::new(&format!(
+        "limits: [{{name: other, match: {{source: 198.51.100.0/24}}, key: source, rate: 1/s, {penalty}}}]"
+    ));
+    let bench = Bench::new();
+    let session = Session::from(&bench, "203.0.113.9");
+    let attach = some.in_place(&format!("attach eth0 {SMALL} --policy FILE"));
+    let apply = other.in_place("policy apply FILE --keep-ssh");
+    bench.done(&attach);
+    let outcome = session.done(&bench, &apply);
+    assert!(!keeps(&outcome, "203.0.113.9"), "it is not blocked, nor could it be: {outcome}");
+    bench.done(&some.in_place("policy apply FILE"));
+    send(&bench, [203, 0, 113, 9], 5_000);
+    let blocked = bench.json("penalty list -j");
+    assert_eq!(blocked[0]["src"], "203.0.113.9", "{blocked}");
+    bench.done("monitor on");
+    bench.done(&other.in_place("policy apply FILE"));
+    bench.done("monitor on");
+    let outcome = session.done(&bench, "monitor off --keep-ssh");
+    assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
+    assert_kept(&bench, "203.0.113.9/32");
+    let outcome = session.done(&bench, &apply);
+    assert!(!outcome.stdout.contains("- allow"), "it is kept still: {outcome}");
+}
+
+#[test]
 fn with_a_policy_for_a_new_instance_only_the_peer_is_kept_in_that_alone() {
     let bench = Bench::new();
     let session = Session::from(&bench, "203.0.113.9");

@@ -11,6 +11,7 @@ use crate::{
         stderr::warn_of_document,
         unix,
     },
+    datapath::maps::Maps,
     error::{Error, Result},
     output::stream::Output,
     policy::{Builtin, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration},
@@ -92,15 +93,18 @@ impl PolicyOptions {
             }
         }
         let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session(output)?);
-        let new = self.change(document.clone().unwrap_or_default(), &Policy::default(), session)?;
+        let policy = document.clone().unwrap_or_default();
+        let new = self.change(policy, &Policy::default(), None, session)?;
         Ok(Asked { options: self, document, unread, session, time, new })
     }
 
-    /// Makes the other options part of a policy, which comes after the one that runs.
+    /// Makes the other options part of a policy, which comes after the one that runs, if one does with
+    /// these maps.
     fn change(
         &self,
         mut policy: Policy,
         running: &Policy,
+        maps: Option<&Maps>,
         session: Option<Session>,
     ) -> Result<Wanted> {
         let mut prefix = policy.key_prefix;
@@ -117,7 +121,7 @@ impl PolicyOptions {
         if self.monitor {
             policy.mode = GlobalMode::Monitor;
         }
-        let kept = keep(session, &mut policy, running, unix());
+        let kept = keep(session, &mut policy, running, maps, unix())?;
         Ok(Wanted { policy, kept })
     }
 
@@ -144,13 +148,13 @@ impl PolicyOptions {
 }
 
 impl Asked<'_> {
-    /// What is to be in force in an instance that runs with this policy.
-    pub(super) fn over(&self, running: &Policy) -> Result<Wanted> {
+    /// What is to be in force in an instance that runs with this policy, and with these maps.
+    pub(super) fn over(&self, running: &Policy, maps: Option<&Maps>) -> Result<Wanted> {
         if self.is_for_new() {
             return Ok(Wanted { policy: running.clone(), kept: None });
         }
         let policy = self.document.as_ref().unwrap_or(running).clone();
-        self.options.change(policy, running, self.session)
+        self.options.change(policy, running, maps, self.session)
     }
 
     /// The policy of a new instance that nothing is attached to yet. One that is to be for a time
@@ -207,14 +211,14 @@ mod tests {
         running
             .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
             .unwrap();
-        let Wanted { policy, kept } = asked.over(&running).unwrap();
+        let Wanted { policy, kept } = asked.over(&running, None).unwrap();
         assert_eq!(kept, None);
         assert_eq!((policy.mode, policy.key_prefix.ipv4), (GlobalMode::Monitor, 24));
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
         let new = asked.first();
         assert_eq!((&new, new.limits.len()), (&asked.new.policy, 1));
-        assert_eq!(asked.over(&policy).unwrap().policy, policy);
+        assert_eq!(asked.over(&policy, None).unwrap().policy, policy);
         assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
     }
 

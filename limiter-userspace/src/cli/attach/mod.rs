@@ -217,7 +217,7 @@ fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
         return Ok(Applied::default());
     }
     let running = instance.maps().settled()?;
-    let Wanted { policy, kept } = asked.over(&running)?;
+    let Wanted { policy, kept } = asked.over(&running, Some(instance.maps()))?;
     instance.maps_mut().apply_for(&policy, asked.time)?;
     Ok(Applied { changes: diff(&running, &policy), kept })
 }

@@ -118,7 +118,7 @@ fn dry_run(
     progress.step("comparing");
     let maps = maps(pins)?;
     let running = maps.policy()?;
-    let kept = keep(session, policy, &running, unix());
+    let kept = keep(session, policy, &running, Some(&maps), unix())?;
     let changes = diff(&running, policy);
     maps.check(policy)?;
     Ok(Applied {
@@ -145,7 +145,7 @@ fn apply(
     }
     progress.step("comparing");
     let running = instance.maps().policy()?;
-    let kept = keep(session, policy, &running, unix());
+    let kept = keep(session, policy, &running, Some(instance.maps()), unix())?;
     let changes = diff(&running, policy);
     // In another order, lists are the same.
     let changed = !changes.is_empty();

@@ -113,6 +113,30 @@ fn a_penalty_drops_what_its_limit_is_not_about() {
 }
 
 #[test]
+fn a_block_may_hold_as_long_as_any_limit_blocks() {
+    const PENALTY: &str = "penalty: {after: 1s, block: 1h}";
+    for (text, holds) in [
+        ("key: source, rate: 1/s", false),
+        ("key: source, rate: 1/s, PENALTY", true),
+        ("key: source, rate: 1/s, PENALTY, action: monitor", false),
+        ("key: source, rate: 1/s, PENALTY, action: off", false),
+        ("key: source, rate: 1/s, PENALTY, match: {source: 198.51.100.0/24}", true),
+        ("key: source, rate: 1/s, PENALTY, match: {except: [office]}", true),
+    ] {
+        let mut policy = limit(&text.replace("PENALTY", PENALTY));
+        assert_eq!(policy.could_block(&ssh(), END), holds, "{text}");
+        let whom = Whom::Prefix(policy.source_of(ssh().peer));
+        policy.allow.push(Listed { whom, until: Some(END - 1) });
+        assert_eq!(policy.could_block(&ssh(), END), holds, "{text}: it ends before");
+        policy.mode = GlobalMode::Monitor;
+        assert!(!policy.could_block(&ssh(), END));
+        policy.mode = GlobalMode::Enforce;
+        policy.allow[0].until = Some(END);
+        assert!(!policy.could_block(&ssh(), END), "{text}: it is allowed");
+    }
+}
+
+#[test]
 fn overrides_and_tenants_decide_for_whom_a_limit_is() {
     for (text, drops) in [
         ("key: source, overrides: [{src: 203.0.113.0/24, rate: 1/s}]", true),
