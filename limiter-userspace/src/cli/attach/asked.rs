@@ -150,10 +150,9 @@ impl PolicyOptions {
 impl Asked<'_> {
     /// What is to be in force in an instance that runs with this policy, and with these maps.
     pub(super) fn over(&self, running: &Policy, maps: Option<&Maps>) -> Result<Wanted> {
-        if self.is_for_new() {
-            return Ok(Wanted { policy: running.clone(), kept: None });
-        }
-        let policy = self.document.as_ref().unwrap_or(running).clone();
+        // A document for a new instance is none for this one.
+        let document = self.document.as_ref().filter(|_| self.options.policy_if_new.is_none());
+        let policy = document.unwrap_or(running).clone();
         self.options.change(policy, running, maps, self.session)
     }
 
@@ -169,12 +168,7 @@ impl Asked<'_> {
 
     /// Whether it is about the policy of an instance that runs.
     pub(super) const fn is_for_running(&self) -> bool {
-        (self.options.ask() || self.session.is_some()) && !self.is_for_new()
-    }
-
-    /// Whether what is asked for is for a new instance only.
-    pub(super) const fn is_for_new(&self) -> bool {
-        self.options.policy_if_new.is_some()
+        self.options.ask() || self.session.is_some()
     }
 
     /// Refuses a time for an instance that others are attached to.
@@ -231,6 +225,25 @@ mod tests {
         assert_eq!(asked.new.policy.limits.len(), 1);
         let error = asked.check_time(["eth0".to_owned()].into_iter()).unwrap_err().to_string();
         assert!(error.contains("attached to eth0 already"), "{error}");
+    }
+
+    #[test]
+    fn a_document_for_a_new_instance_leaves_the_policy_that_runs_but_for_the_session() {
+        const FILE: &str =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/policy/valid/bytes.yaml");
+        let options = options(&format!("--policy-if-new {FILE}")).unwrap();
+        let mut asked = options.read(&Output::stdout(false)).unwrap();
+        assert!(asked.unread.is_none() && !asked.is_for_running());
+        assert_ne!(asked.new.policy, Policy::default());
+        let mut running = Policy::default();
+        let limit = Builtin::Source.limit().count.bucket("7/s", None).unwrap();
+        running.set_default(Builtin::Source, limit).unwrap();
+        assert_eq!(asked.over(&running, None).unwrap().policy, running);
+        asked.session = Session::parse("203.0.113.9 50000 192.0.2.1 22");
+        assert!(asked.is_for_running());
+        let Wanted { policy, kept } = asked.over(&running, None).unwrap();
+        assert_eq!((&policy.limits, policy.allow.len()), (&running.limits, 1));
+        assert!(kept.is_some());
     }
 
     #[test]
