@@ -67,9 +67,21 @@ pub(super) fn warn_of_switch(output: &Output) {
     warn("nothing is dropped until `limiter monitor off`", output);
 }
 
+/// Of so many of a kind each is told.
+const TOLD: usize = 5;
+
+/// Warns of interfaces that a policy asks for and that are not attached; of many, of the first only.
+pub(super) fn warn_of_absent(interfaces: &[String], output: &Output) {
+    for name in interfaces.iter().take(TOLD) {
+        warn(&format!("a limit is about {name}, but no interface {name} is attached"), output);
+    }
+    if let Some(more) = more_than(TOLD, interfaces.len()) {
+        warn(&format!("{more} more interfaces that limits are about are not attached"), output);
+    }
+}
+
 /// Warns of entries that decide nothing; of many, of the first only.
 pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
-    const TOLD: usize = 5;
     for shadowed in shadowed.iter().take(TOLD) {
         warn(shadowed, output);
     }

@@ -6,6 +6,8 @@ use aya::maps::{Array, MapData};
 use limiter_common::contract::map;
 use limiter_tests::sandbox::BPFFS;
 
+use serde_json::Value;
+
 use super::{Bench, Document, SMALL, json::send};
 
 /// About `eth0` alone.
@@ -99,4 +101,24 @@ fn a_policy_is_applied_again_that_was_compiled_for_other_interfaces() {
     let applied = bench.json(&document.in_place("policy apply FILE --confirm 9s -j"));
     assert_eq!(applied["applied"], true);
     assert!(applied["confirm_until"].is_null(), "{applied}");
+}
+
+#[test]
+fn an_interface_that_is_not_attached_is_told() {
+    const ABSENT: &str = "warning: a limit is about ethh0, but no interface ethh0 is attached\n";
+    let bench = Bench::new();
+    let document = Document::new(&ETH0.replace("eth0", "ethh0"));
+    let of = |arguments: &str| bench.done(&document.in_place(arguments)).stderr;
+    assert_eq!(of("policy check FILE"), "", "nobody knows what will be attached");
+    assert_eq!(of(&format!("attach eth0 {SMALL} --policy FILE")), ABSENT);
+    bench.done(&Document::new(ETH0).in_place("policy apply FILE"));
+    for option in ["--dry-run", "", "", "--confirm 9s"] {
+        assert_eq!(of(&format!("policy apply FILE {option}")), ABSENT, "{option}");
+    }
+    let told: Value = serde_json::from_str(&of("policy apply FILE -j")).unwrap();
+    assert!(ABSENT.trim_end().ends_with(told["warning"]["message"].as_str().unwrap()), "{told}");
+    assert_eq!(of("attach lo"), "", "nothing is applied");
+    bench.done("detach lo");
+    assert_eq!(of("attach lo --policy FILE"), ABSENT);
+    assert_eq!(bench.done(&Document::new(ETH0).in_place("policy apply FILE")).stderr, "");
 }

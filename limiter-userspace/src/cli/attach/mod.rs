@@ -210,7 +210,8 @@ fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
         if asked.time.is_some() || !instance.maps().fits_interfaces()? {
             instance.maps_mut().apply_for(policy, asked.time)?;
         }
-        return Ok(Applied { changes: Vec::new(), kept: *kept });
+        let absent = instance.maps().absent_interfaces(policy)?;
+        return Ok(Applied { changes: Vec::new(), kept: *kept, absent });
     }
     instance.maps().check_interfaces()?;
     if !asked.is_for_running() && instance.maps().fits_interfaces()? {
@@ -219,7 +220,8 @@ fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
     let running = instance.maps().settled()?;
     let Wanted { policy, kept } = asked.over(&running, Some(instance.maps()))?;
     instance.maps_mut().apply_for(&policy, asked.time)?;
-    Ok(Applied { changes: diff(&running, &policy), kept })
+    let absent = instance.maps().absent_interfaces(&policy)?;
+    Ok(Applied { changes: diff(&running, &policy), kept, absent })
 }
 
 impl ModeName {

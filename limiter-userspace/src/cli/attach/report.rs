@@ -4,7 +4,12 @@ use serde_json::json;
 
 use super::{asked::Asked, done::Done};
 use crate::{
-    cli::{end_of, keep_ssh::Kept, policy::taken_back, stderr::warn_of_switch},
+    cli::{
+        end_of,
+        keep_ssh::Kept,
+        policy::taken_back,
+        stderr::{warn_of_absent, warn_of_switch},
+    },
     datapath::interface::Interface,
     error::Result,
     output::{changes, stream::Output},
@@ -32,6 +37,8 @@ pub(super) struct Applied {
     /// What changed for the interfaces that were attached before.
     pub(super) changes: Vec<Change>,
     pub(super) kept: Option<Kept>,
+    /// The interfaces that it asks for and that are not attached.
+    pub(super) absent: Vec<String>,
 }
 
 impl All {
@@ -42,10 +49,11 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, applied: Applied { changes, kept }, policy, switched } = self;
+        let Self { done, applied: Applied { changes, kept, absent }, policy, switched } = self;
         if *switched {
             warn_of_switch(output);
         }
+        warn_of_absent(absent, output);
         if output.is_json() {
             let changes = changes::entries(changes);
             let entry = |it: (&Interface, &Done)| {

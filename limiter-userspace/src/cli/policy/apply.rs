@@ -14,7 +14,7 @@ use crate::{
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
-        stderr::{warn_of_document, warn_of_switch},
+        stderr::{warn_of_absent, warn_of_document, warn_of_switch},
         unix,
     },
     datapath::bpffs::Pins,
@@ -48,6 +48,8 @@ struct Applied {
     changed: bool,
     /// Whether the same policy was compiled for other interfaces than before.
     anew: bool,
+    /// The interfaces that it asks for and that are not attached.
+    absent: Vec<String>,
     kept: Option<Kept>,
     /// Whether nothing is dropped all the same, by the switch.
     switched: bool,
@@ -67,13 +69,13 @@ impl Apply {
         } else {
             apply(pins, &mut policy, session, confirm, progress)?
         };
-        let Applied { changes, changed, anew, kept, switched, time } = applied;
+        let Applied { changes, changed, anew, absent, kept, switched, time } = applied;
         if switched {
             warn_of_switch(output);
         }
         let until = confirm.filter(|_| changed).map(end_of);
         if output.is_json() {
-            return Ok(output.json(&json!({
+            output.json(&json!({
                 "changes": changes::entries(&changes),
                 "applied": changed || anew,
                 "kept": kept.map(Kept::name),
@@ -81,9 +83,12 @@ impl Apply {
                 "confirm_until": until.map(format_instant),
                 "seconds": time.as_secs_f64(),
                 "warnings": faults::entries(warnings.list()),
-            }))?);
+            }))?;
+            warn_of_absent(&absent, output);
+            return Ok(());
         }
         warn_of_document(&warnings, output);
+        warn_of_absent(&absent, output);
         changes::print(output, &changes)?;
         if let Some(kept) = kept {
             kept.tell(output)?;
@@ -121,10 +126,12 @@ fn dry_run(
     let kept = keep(session, policy, &running, Some(&maps), unix())?;
     let changes = diff(&running, policy);
     maps.check(policy)?;
+    let absent = maps.absent_interfaces(policy)?;
     Ok(Applied {
         changes,
         changed: false,
         anew: false,
+        absent,
         kept,
         switched: false,
         time: progress.end(),
@@ -157,6 +164,7 @@ fn apply(
         // Those are times of the wall clock, which may have been set since they were compiled.
         instance.maps_mut().apply(policy)?;
     }
+    let absent = instance.maps().absent_interfaces(policy)?;
     let switched = instance.maps().monitoring()?.switch;
-    Ok(Applied { changes, changed, anew, kept, switched, time: progress.end() })
+    Ok(Applied { changes, changed, anew, absent, kept, switched, time: progress.end() })
 }

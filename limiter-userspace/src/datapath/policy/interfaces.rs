@@ -1,9 +1,22 @@
 //! Whether what was compiled is for the interfaces that are attached.
 
 use super::{super::maps::Maps, InForce};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    policy::Policy,
+};
 
 impl Maps {
+    /// The interfaces that limits of a policy ask for and that are not attached.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn absent_interfaces(&self, policy: &Policy) -> Result<Vec<String>> {
+        let slots = self.slots()?;
+        let absent = |name: &&str| slots.iter().all(|(_, attached)| attached != name);
+        Ok(policy.interfaces().into_iter().filter(absent).map(str::to_owned).collect())
+    }
+
     /// Whether the policy in force was compiled for the interfaces that are attached, as far as its
     /// limits ask for them.
     ///
