@@ -1,11 +1,13 @@
 //! What packets must share to be counted together.
 
+use ipnet::IpNet;
+
 use super::{
     fault::Findings,
     fields::Fields,
     scalar::{self, number, suggest},
     shape,
-    source::ticked,
+    source::{Place, ticked},
     tree::{Node, Value},
 };
 use crate::policy::model::{Key, KeyPart, KeyPrefix};
@@ -131,6 +133,28 @@ pub(super) fn source_lengths(key: &Key, lengths: KeyPrefix) -> Option<KeyPrefix>
         KeyPart::Connection => Some(KeyPrefix { ipv4: 32, ipv6: 128 }),
         _ => None,
     })
+}
+
+/// What to do where sources are wider than somebody wants to tell apart.
+pub(super) const LONGER: &str = "make `key_prefix` of `defaults` longer";
+
+/// Whether prefixes are none within a source, where these lengths make one. Of what they are, where that
+/// was written, and what else to do about it, is told.
+pub(super) fn whole(
+    prefixes: &[IpNet],
+    lengths: KeyPrefix,
+    of: &str,
+    (at, otherwise): (Place, &str),
+    findings: &mut Findings<'_>,
+) -> bool {
+    let narrow = prefixes.iter().find(|prefix| prefix.prefix_len() > lengths.length_for(prefix));
+    if let Some(prefix) = narrow {
+        let length = lengths.length_for(prefix);
+        let message = format!("sources are counted per /{length}, and {prefix}{of} is narrower");
+        let wide = IpNet::new(prefix.addr(), length).map_or(*prefix, |wide| wide.trunc());
+        findings.add(at, message, format!("give {wide} or wider; or {otherwise}"));
+    }
+    narrow.is_none()
 }
 
 /// A part as it is written in a list; a source with lengths of its own may need a mapping.

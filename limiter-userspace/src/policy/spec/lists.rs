@@ -9,6 +9,7 @@ use super::{
     fault::Findings,
     fields::{Fields, list},
     instant::parse_instant,
+    key::{LONGER, whole},
     reach::Spot,
     scalar::{self, suggest},
     shape,
@@ -36,6 +37,7 @@ pub(super) fn entries(node: &Node<'_>, policy: &Policy, findings: &mut Findings<
             continue;
         }
         seen.insert(listed.whom.clone(), spot.at);
+        of_sources(&listed.whom, spot.at, policy, findings);
         found.push((listed, spot));
     }
     within_others(&found, policy, findings);
@@ -81,8 +83,31 @@ pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>
     None
 }
 
-/// Sets or prefixes, each once.
-pub(super) fn whoms(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Whom> {
+/// Finds fault with less than a source.
+fn of_sources(whom: &Whom, at: Place, policy: &Policy, findings: &mut Findings<'_>) {
+    whole(prefixes(whom, policy), policy.key_prefix, &of(whom), (at, LONGER), findings);
+}
+
+/// Sets or prefixes of sources, each once.
+pub(super) fn sources(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Whom> {
+    each(node, policy, findings, of_sources)
+}
+
+/// Sets or prefixes of destinations, each once.
+pub(super) fn destinations(
+    node: &Node<'_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Vec<Whom> {
+    each(node, policy, findings, |_, _, _, _| {})
+}
+
+fn each(
+    node: &Node<'_>,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+    check: impl Fn(&Whom, Place, &Policy, &mut Findings<'_>),
+) -> Vec<Whom> {
     let mut found: Vec<Whom> = Vec::new();
     for node in scalar::up_to(scalar::ENTRIES, node, findings) {
         let Some(whom) = whom(node, policy, findings) else { continue };
@@ -90,6 +115,7 @@ pub(super) fn whoms(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_
             let message = format!("{} is listed twice", shown(&whom));
             findings.add(node.at, message, "remove one of the two");
         } else {
+            check(&whom, node.at, policy, findings);
             found.push(whom);
         }
     }

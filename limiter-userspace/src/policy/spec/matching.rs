@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::{
     fault::Findings,
     fields::Fields,
-    lists::whoms,
+    lists::{destinations, sources},
     names::{FLAGS, ICMP_TYPES, IcmpType, meaning, words},
     ports::{check_ports, not_empty, ports, protocols, range, several},
     scalar::{self, flag, number, suggest},
@@ -13,7 +13,7 @@ use super::{
     source::ticked,
     tree::Node,
 };
-use crate::policy::model::{Match, Policy, TcpFlags};
+use crate::policy::model::{Match, Policy, TcpFlags, Whom};
 
 pub(super) const TCP: u8 = 6;
 const ICMP: [u8; 2] = [1, 58];
@@ -63,11 +63,13 @@ pub(super) fn matching(node: &Node<'_>, policy: &Policy, findings: &mut Findings
     if let Some(node) = fields.get("interface") {
         found.interfaces = interfaces(node, findings);
     }
-    let mut whoms = |key| fields.get(key).map(|node| whoms(node, policy, findings));
-    found.sources = whoms("source").unwrap_or_default();
-    found.destinations = whoms("destination").unwrap_or_default();
-    found.except_sources = whoms("except").unwrap_or_default();
-    found.except_destinations = whoms("except_destination").unwrap_or_default();
+    let mut of = |key, read: fn(&Node<'_>, &Policy, &mut Findings<'_>) -> Vec<Whom>| {
+        fields.get(key).map(|node| read(node, policy, findings)).unwrap_or_default()
+    };
+    found.sources = of("source", sources);
+    found.destinations = of("destination", destinations);
+    found.except_sources = of("except", sources);
+    found.except_destinations = of("except_destination", destinations);
     found
 }
 

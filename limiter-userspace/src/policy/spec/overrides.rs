@@ -8,7 +8,7 @@ use super::{
     allowance::is_given,
     fault::Findings,
     fields::{Fields, list},
-    key::source_lengths,
+    key::{source_lengths, whole},
     layers::{never_refusing, shortest_period},
     names::Algorithm,
     reach::Spot,
@@ -137,18 +137,11 @@ fn check_one_key(
         OverrideWhom::Tenant(_) if tenants => &[],
         OverrideWhom::Tenant(name) => policy.tenants.get(name).map_or(&[], Vec::as_slice),
     };
-    let narrow = prefixes.iter().find(|prefix| prefix.prefix_len() > lengths.length_for(prefix));
-    if let Some(prefix) = narrow {
-        let length = lengths.length_for(prefix);
-        let of = match whom {
-            OverrideWhom::Tenant(name) => format!(" of tenant {}", ticked(name)),
-            OverrideWhom::Prefix(_) => String::new(),
-        };
-        let message = format!("sources are counted per /{length}, and {prefix}{of} is narrower");
-        let wide = IpNet::new(prefix.addr(), length).map_or(*prefix, |wide| wide.trunc());
-        findings.add(at, message, format!("give {wide} or wider; or count with a narrower key"));
-    }
-    narrow.is_none()
+    let of = match whom {
+        OverrideWhom::Tenant(name) => format!(" of tenant {}", ticked(name)),
+        OverrideWhom::Prefix(_) => String::new(),
+    };
+    whole(prefixes, lengths, &of, (at, "count with a narrower key"), findings)
 }
 
 /// What is admitted; `Some(None)` for everything.

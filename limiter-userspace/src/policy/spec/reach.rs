@@ -8,6 +8,7 @@ use super::{
     PREFIXES,
     fault::Findings,
     fields::Fields,
+    key::{LONGER, whole},
     limit::Found,
     scalar::flag,
     source::{Place, ticked},
@@ -38,11 +39,14 @@ impl Spot {
     }
 }
 
-/// Tenants that share a prefix: nobody could say whose it is.
+/// Tenants that share a prefix or a source: nobody could say whose it is.
 pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mut Findings<'_>) {
     let mut owners: HashMap<IpNet, &str> = HashMap::new();
     for (name, at) in places {
-        for &prefix in policy.tenants.get(name).map_or(&[][..], Vec::as_slice) {
+        let prefixes = policy.tenants.get(name).map_or(&[][..], Vec::as_slice);
+        let of = format!(" of tenant {}", ticked(name));
+        whole(prefixes, policy.key_prefix, &of, (*at, LONGER), findings);
+        for &prefix in prefixes {
             if let Some(owner) = owners.insert(prefix, name) {
                 let message =
                     format!("{prefix} of tenant {} is of {} too", ticked(name), ticked(owner));
