@@ -164,22 +164,31 @@ impl Maps {
         }
     }
 
-    /// Keeps the policy in force, which would have been taken back otherwise. The caller holds the
-    /// lock.
+    /// Whether the policy that was applied last is not in force any more, since nobody confirmed it.
     ///
     /// # Errors
-    /// [`Error::NothingToConfirm`], or what the system says.
-    pub fn confirm(&mut self) -> Result<()> {
+    /// What the system says.
+    pub fn is_taken_back(&self) -> Result<bool> {
+        let head = self.read_head()?;
+        Ok(in_force(&head, sys::monotonic()) != head.epoch as u32)
+    }
+
+    /// Keeps the policy in force, if it would be taken back otherwise, and says whether it would. The
+    /// caller holds the lock.
+    ///
+    /// # Errors
+    /// [`Error::NothingToConfirm`] after it was taken back, or what the system says.
+    pub fn confirm(&mut self) -> Result<bool> {
         // Not in the last moment: nobody must be interrupted between looking and storing.
         const MARGIN: Duration = Duration::from_millis(100);
+        let head = self.read_head()?;
+        let Some(at) = head.revert.at(head.epoch as u32) else { return Ok(false) };
         if self.unconfirmed()?.is_none_or(|left| left < MARGIN) {
             return Err(Error::NothingToConfirm);
         }
-        let head = self.read_head()?;
         self.set_revert(Revert::NEVER)?;
-        let Some(at) = head.revert.at(head.epoch as u32) else { return Ok(()) };
         if sys::monotonic() < at {
-            return Ok(());
+            return Ok(true);
         }
         // The time came just before: packets have gone by the policy before already.
         self.set_revert(head.revert)?;
@@ -189,7 +198,7 @@ impl Maps {
     /// Takes the policy in force back now instead of at its time. The caller holds the lock.
     ///
     /// # Errors
-    /// As [`confirm`](Self::confirm).
+    /// [`Error::NothingToConfirm`], or what the system says.
     pub fn revert(&mut self) -> Result<()> {
         if self.unconfirmed()?.is_none() {
             return Err(Error::NothingToConfirm);

@@ -56,6 +56,29 @@ fn a_confirmed_policy_stays() {
 }
 
 #[test]
+fn a_script_that_applies_and_confirms_runs_twice() {
+    const NOTHING: &str = "No policy waits to be confirmed; the one in force stays.\n";
+    let bench = Bench::attached();
+    let document = Document::new(OTHER);
+    let apply = document.in_place("policy apply FILE --confirm 1s");
+    bench.done(&apply);
+    bench.done("policy confirm");
+    assert_eq!(bench.done(&apply).stdout, "no difference\nNothing waits to be confirmed.\n");
+    assert_eq!(bench.done("policy confirm").stdout, NOTHING);
+    assert_eq!(bench.json("policy confirm -j")["confirmed"], false);
+    bench.refused("policy revert", 4, &["no policy waits"]);
+    assert!(bench.done("policy show").stdout.contains("name: other"));
+
+    // Too late for one that was taken back, but not for the one in force when that is applied.
+    bench.done(&Document::new("").in_place("policy apply FILE --confirm 1s"));
+    thread::sleep(Duration::from_millis(1_200));
+    bench.refused("policy confirm", 4, &["no policy waits"]);
+    assert_eq!(bench.done(&apply).stdout, "no difference\nNothing waits to be confirmed.\n");
+    assert_eq!(bench.done("policy confirm").stdout, NOTHING);
+    assert_eq!(bench.done(&document.in_place("policy diff FILE")).stdout, "no difference\n");
+}
+
+#[test]
 fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     let bench = Bench::attached();
     let before = bench.done("policy show").stdout;

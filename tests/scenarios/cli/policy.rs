@@ -142,7 +142,7 @@ fn lists_in_another_order_are_no_difference() {
     )
     .unwrap();
     let outcome = bench.done(&document.in_place("policy apply FILE --confirm 60s"));
-    assert_eq!(outcome.stdout, "no difference\n", "and nothing to confirm: {outcome}");
+    assert_eq!(outcome.stdout, "no difference\nNothing waits to be confirmed.\n");
     assert_eq!(bench.json(&document.in_place("policy apply FILE -j"))["applied"], false);
     assert_eq!(bench.state(), before);
 }

@@ -101,8 +101,10 @@ impl Apply {
         } else if self.dry_run && !changes.is_empty() {
             writeln!(output, "Nothing was applied.")?;
         }
-        if let (Some(until), Some(time)) = (until, confirm) {
-            writeln!(output, "{}", taken_back(until, time))?;
+        match (until, confirm) {
+            (Some(until), Some(time)) => writeln!(output, "{}", taken_back(until, time))?,
+            (None, Some(_)) => writeln!(output, "Nothing waits to be confirmed.")?,
+            _ => {}
         }
         Ok(())
     }
@@ -160,8 +162,9 @@ fn apply(
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().apply_for(policy, confirm)?;
-    } else if anew || policy.has_ends() {
-        // Those are times of the wall clock, which may have been set since they were compiled.
+    } else if anew || policy.has_ends() || instance.maps().is_taken_back()? {
+        // Ends are times of the wall clock, which may have been set since they were compiled. And
+        // after a policy that was taken back, whoever confirms this one is not too late.
         instance.maps_mut().apply(policy)?;
     }
     let absent = instance.maps().absent_interfaces(policy)?;

@@ -62,9 +62,13 @@ impl PolicyCommand {
 }
 
 fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
-    instance(pins)?.maps_mut().confirm()?;
+    let waited = instance(pins)?.maps_mut().confirm()?;
     if output.is_json() {
-        return Ok(output.json(&json!({ "confirmed": true }))?);
+        return Ok(output.json(&json!({ "confirmed": waited }))?);
+    }
+    if !waited {
+        // As after a document that made no difference: whoever keeps it has what they want.
+        return Ok(writeln!(output, "No policy waits to be confirmed; the one in force stays.")?);
     }
     Ok(writeln!(
         output,
