@@ -124,17 +124,23 @@ impl Kept {
 
     /// Tells of it, after what was asked for.
     pub(super) fn tell(self, output: &mut Output) -> Result<()> {
+        let said = self.said("is");
         if output.is_json() {
-            warn(&self.said(), output);
+            warn(&said, output);
             return Ok(());
         }
-        Ok(writeln!(output, "{}", self.said())?)
+        Ok(writeln!(output, "{said}")?)
     }
 
-    fn said(self) -> String {
+    /// Tells of what is not done.
+    pub(super) fn would_tell(self, output: &mut Output) -> Result<()> {
+        Ok(writeln!(output, "{}", self.said("would be"))?)
+    }
+
+    fn said(self, is: &str) -> String {
         let (source, until) = (self.name(), format_instant(self.until));
         format!(
-            "{source} (this SSH session) is kept allowed until {until}; leave it out with \
+            "{source} (this SSH session) {is} kept allowed until {until}; leave it out with \
              --no-keep-ssh"
         )
     }
@@ -264,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_told_by_its_address() {
-        let said = |prefix| Kept { source: net(prefix), until: NOW }.said();
+        let said = |prefix| Kept { source: net(prefix), until: NOW }.said("is");
         let expected = "203.0.113.9 (this SSH session) is kept allowed until 2027-01-15T08:00:00Z;";
         assert!(said("203.0.113.9/32").starts_with(expected), "{}", said("203.0.113.9/32"));
         assert!(said("2001:db8::/64").starts_with("2001:db8::/64 (this"));

@@ -104,6 +104,10 @@ fn the_peer_is_allowed_where_a_policy_could_drop_it() {
     let session = Session::from(&bench, "203.0.113.9");
     let document = Document::new("limits: [{name: some, key: source, rate: 10/s, burst: 10}]");
     let apply = document.in_place("policy apply FILE --keep-ssh");
+    let would = session.done(&bench, &format!("{apply} --dry-run")).stdout;
+    let lines: Vec<&str> = would.lines().rev().take(2).collect();
+    assert_eq!(lines[0], "Nothing was applied.");
+    assert!(lines[1].starts_with("203.0.113.9 (this SSH session) would be kept allowed until 20"));
     let outcome = session.done(&bench, &apply);
     assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
     assert!(outcome.stdout.contains("+ allow: {src: 203.0.113.9/32, until: \"20"), "{outcome}");

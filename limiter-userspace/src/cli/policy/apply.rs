@@ -90,8 +90,10 @@ impl Apply {
         warn_of_document(&warnings, output);
         warn_of_absent(&absent, output);
         changes::print(output, &changes)?;
-        if let Some(kept) = kept {
-            kept.tell(output)?;
+        match kept {
+            Some(kept) if self.dry_run => kept.would_tell(output)?,
+            Some(kept) => kept.tell(output)?,
+            None => {}
         }
         if changed {
             let (file, took) = (name(&self.file), took(time));
