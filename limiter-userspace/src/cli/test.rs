@@ -17,7 +17,7 @@ use crate::{
         frame::{Sighting, Sketch},
         now,
         target::parse_address,
-        words::{check_protocol, parse_flags, parse_icmp, parse_port, parse_protocol},
+        words::{check_port, check_protocol, parse_flags, parse_icmp, parse_port, parse_protocol},
     },
     output::{
         stream::Output,
@@ -49,12 +49,12 @@ pub(super) struct Test {
     /// Protocol: tcp, udp, icmp, another name, or a number
     #[arg(long, value_name = "PROTO", default_value = "tcp")]
     proto: String,
-    /// Source port
-    #[arg(long, value_name = "PORT", default_value = "49152")]
-    sport: String,
-    /// Destination port, or the name of a service
-    #[arg(long, value_name = "PORT", default_value = "0")]
-    dport: String,
+    /// Source port [default: 49152]
+    #[arg(long, value_name = "PORT")]
+    sport: Option<String>,
+    /// Destination port, or the name of a service [default: 0]
+    #[arg(long, value_name = "PORT")]
+    dport: Option<String>,
     /// Flags of TCP, e.g. syn or syn,ack or none [default: ack]
     #[arg(long)]
     flags: Option<String>,
@@ -125,8 +125,16 @@ impl Test {
         check_protocol(protocol, source.is_ipv4(), flags, icmp)?;
         let flags = parse_flags(flags.unwrap_or("ack"))?;
         let icmp = parse_icmp(icmp.unwrap_or("echo-request"), source.is_ipv4())?;
+        let port = |what, given: Option<&str>, default| {
+            check_port(what, protocol, given)?;
+            parse_port(what, given.unwrap_or(default))
+        };
+        let ports = [
+            port("source port", self.sport.as_deref(), "49152")?,
+            port("port", self.dport.as_deref(), "0")?,
+        ];
         Ok(Sketch {
-            ports: [parse_port("source port", &self.sport)?, parse_port("port", &self.dport)?],
+            ports,
             flags,
             icmp,
             fragment: self.fragment,

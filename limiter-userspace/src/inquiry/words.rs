@@ -43,6 +43,29 @@ pub fn check_protocol(
     Ok(())
 }
 
+/// Whether packets of a protocol have ports, if one is asked for.
+///
+/// # Errors
+/// [`InquiryError::Value`].
+pub fn check_port(
+    what: &'static str,
+    protocol: u8,
+    port: Option<&str>,
+) -> Result<(), InquiryError> {
+    match port {
+        Some(port) if !has_ports(protocol) => Err(InquiryError::Value {
+            what,
+            value: quoted(port),
+            fault: "is nothing that packets of the protocol have",
+            examples: format!(
+                "leave it out, or give a protocol with ports, such as tcp, instead of {}",
+                protocol_name(protocol)
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// A protocol by its name or number; `icmp` is that of the family.
 ///
 /// # Errors
@@ -163,6 +186,25 @@ mod tests {
         }
         let error = check_protocol(17, true, Some("syn"), None).unwrap_err();
         assert!(error.remedy().unwrap().contains("protocol tcp instead of udp"), "{error}");
+    }
+
+    #[test]
+    fn ports_are_of_protocols_that_have_some() {
+        for (protocol, port, fits) in [
+            (6, Some("22"), true),
+            (17, Some("dns"), true),
+            (132, Some("0"), true),
+            (1, Some("22"), false),
+            (58, Some("0"), false),
+            (47, Some("22"), false),
+            (47, None, true),
+        ] {
+            let checked = check_port("port", protocol, port);
+            assert_eq!(checked.is_ok(), fits, "{protocol} {port:?}");
+        }
+        let error = check_port("source port", 1, Some("22")).unwrap_err();
+        assert!(error.to_string().starts_with("source port "), "{error}");
+        assert!(error.remedy().unwrap().ends_with("such as tcp, instead of icmp"), "{error}");
     }
 
     #[test]

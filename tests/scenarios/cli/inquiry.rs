@@ -213,6 +213,8 @@ fn a_test_that_makes_no_packet_is_refused() {
     usage("test --src 192.0.2.1 --dst 2001:db8::1", &["different families", "hint: "]);
     usage("test --src nobody --dst 192.0.2.1", &["nobody", "is no address", "hint: "]);
     usage(&format!("{packet} --proto tpc"), &["tpc", "tcp"]);
+    usage(&format!("{packet} --proto icmp --dport 22"), &["port \"22\"", "instead of icmp"]);
+    usage(&format!("{packet} --proto icmp --sport 22"), &["source port \"22\"", "instead of icmp"]);
     usage(&format!("{packet} --dport 70000"), &["70000"]);
     usage(&format!("{packet} --flags sny"), &["sny", "syn"]);
     usage(&format!("{packet} --length 20"), &["20 bytes", "54"]);
