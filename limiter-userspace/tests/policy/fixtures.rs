@@ -33,12 +33,15 @@ pub(crate) fn documents(kind: &str) -> Vec<PathBuf> {
     files
 }
 
+/// 2026-01-01, which documents with ends are read at.
+const NOW: u64 = 1_767_225_600;
+
 /// As from the folder of the document, so that messages do not depend on where the tests run.
 fn parsed(path: &Path) -> Result<(Policy, Warnings), Faults> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let folder = path.parent().unwrap();
     let text = fs::read(path).unwrap();
-    parse_with_warnings(name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+    parse_with_warnings(name, &text, NOW, &mut |file| read_file(&folder.join(file), SET_BYTES))
 }
 
 #[test]

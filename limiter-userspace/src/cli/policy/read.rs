@@ -64,9 +64,10 @@ impl Diff {
 /// Reads the policy in a document, which has to be one that can be applied, and what of it is hardly
 /// meant so.
 pub(in crate::cli) fn read(path: &Path) -> Result<(Policy, Warnings)> {
-    let (policy, warnings) = spec::read_with_warnings(path)?;
+    let now = unix();
+    let (policy, warnings) = spec::read_with_warnings(path, now)?;
     // For no interface and on no state, all that is impossible shows as well.
-    let context = Context { unix: unix(), ..Context::default() };
+    let context = Context { unix: now, ..Context::default() };
     compile(&policy, &Held::default(), &context)
         .and_then(|_| spec::check_length(&policy))
         .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;

@@ -136,6 +136,8 @@ pub(super) struct Findings<'t> {
     source: &'t Source<'t>,
     /// The object that is being read, such as a limit with its name.
     pub(super) object: Option<String>,
+    /// Seconds of Unix time, of when the document is read.
+    pub(super) now: u64,
     list: Vec<Fault>,
     total: usize,
     warnings: Warnings,
@@ -144,8 +146,12 @@ pub(super) struct Findings<'t> {
 
 impl<'t> Findings<'t> {
     pub(super) const fn new(source: &'t Source<'t>) -> Self {
+        Self::at(0, source)
+    }
+
+    pub(super) const fn at(now: u64, source: &'t Source<'t>) -> Self {
         let warnings = Warnings { list: Vec::new(), total: 0 };
-        Self { source, object: None, list: Vec::new(), total: 0, warnings, files: 0 }
+        Self { source, object: None, now, list: Vec::new(), total: 0, warnings, files: 0 }
     }
 
     /// Something is wrong at a place of the document.

@@ -8,7 +8,7 @@ use super::{
     cover::Cover,
     fault::Findings,
     fields::{Fields, list},
-    instant::parse_instant,
+    instant::{format_instant, parse_instant},
     key::{LONGER, whole},
     reach::Spot,
     scalar::{self, suggest},
@@ -50,10 +50,18 @@ fn entry(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Optio
         let src = fields.get("src")?;
         let whom = whom(src, policy, findings)?;
         let until = match fields.get("until") {
-            Some(node) => Some(instant(node, findings)?),
+            Some(node) => Some((instant(node, findings)?, node.at)),
             None => None,
         };
-        return Some((Listed { whom, until }, Spot::new(src.at, Some(&fields), findings)));
+        let listed = Listed { whom, until: until.map(|(until, _)| until) };
+        if let Some((until, at)) = until
+            && listed.is_over(findings.now)
+        {
+            let (whom, since) = (shown(&listed.whom), format_instant(until));
+            let message = format!("{whom} is listed until {since}, which is over");
+            findings.warn(at, message, "remove the entry, or give a later time");
+        }
+        return Some((listed, Spot::new(src.at, Some(&fields), findings)));
     }
     let listed = Listed { whom: whom(node, policy, findings)?, until: None };
     Some((listed, Spot::new(node.at, None, findings)))

@@ -73,21 +73,22 @@ pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
 /// # Errors
 /// All that is wrong with it.
 pub fn read(path: &Path) -> Result<Policy, Faults> {
-    read_with_warnings(path).map(|(policy, _)| policy)
+    read_with_warnings(path, 0).map(|(policy, _)| policy)
 }
 
-/// As [`read`], with what of the document is as it may be, but hardly meant so.
+/// As [`read`], with what of the document is as it may be, but hardly meant so at a time of Unix, in
+/// seconds.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with_warnings(path: &Path) -> Result<(Policy, Warnings), Faults> {
+pub fn read_with_warnings(path: &Path, now: u64) -> Result<(Policy, Warnings), Faults> {
     let name = path.display().to_string();
     let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
         let remedy = Some(error.remedy().to_owned());
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse_with_warnings(&name, &text, &mut |file| read_file(&folder.join(file), SET_BYTES))
+    parse_with_warnings(&name, &text, now, &mut |file| read_file(&folder.join(file), SET_BYTES))
 }
 
 /// Reads a policy from the bytes of a document; `name` is what it is called in faults. Nothing but
@@ -96,16 +97,18 @@ pub fn read_with_warnings(path: &Path) -> Result<(Policy, Warnings), Faults> {
 /// # Errors
 /// All that is wrong with it.
 pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy, Faults> {
-    parse_with_warnings(name, text, files).map(|(policy, _)| policy)
+    parse_with_warnings(name, text, 0, files).map(|(policy, _)| policy)
 }
 
-/// As [`parse`], with what of the document is as it may be, but hardly meant so.
+/// As [`parse`], with what of the document is as it may be, but hardly meant so at a time of Unix, in
+/// seconds.
 ///
 /// # Errors
 /// As [`parse`].
 pub fn parse_with_warnings(
     name: &str,
     text: &[u8],
+    now: u64,
     files: &mut SetFiles<'_>,
 ) -> Result<(Policy, Warnings), Faults> {
     if text.len() as u64 > DOCUMENT_BYTES {
@@ -122,7 +125,7 @@ pub fn parse_with_warnings(
         Err(error) => return Err(not_text(name, text, error.valid_up_to())),
     };
     let source = Source::new(name, text);
-    let mut findings = Findings::new(&source);
+    let mut findings = Findings::at(now, &source);
     let policy = tree(text, &mut findings).map(|root| policy(&root, files, &mut findings));
     let warnings = findings.take_warnings();
     match (findings.into_faults(), policy) {
