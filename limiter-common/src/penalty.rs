@@ -47,6 +47,14 @@ impl Penalty {
         if self.after > Self::REST { self.after } else { Self::REST }
     }
 
+    /// Until when a block that was to end at `until` is one at `now`, in nanoseconds: what is left of it
+    /// when the penalty was another one is no longer than its longest.
+    #[inline(always)]
+    pub const fn bounded(&self, until: u64, now: u64) -> u64 {
+        let most = now + self.most;
+        if until < most { until } else { most }
+    }
+
     /// How long block number `blocks` is, from 1 on.
     #[inline(always)]
     pub const fn length(&self, blocks: u64) -> u64 {

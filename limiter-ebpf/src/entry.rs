@@ -82,9 +82,17 @@ impl SourceEntry {
     pub(crate) fn block(&self, until: u64) {
         let word = self.blocks_until();
         let seen = word.load();
-        if seen < until {
-            let _: u64 = word.compare_exchange(seen, until);
+        if seen < until && word.compare_exchange(seen, until) == seen && !self.is_bound() {
+            // Who bound the entry knows what holds there, and perhaps wrote it before.
+            let _: u64 = word.compare_exchange(until, seen);
         }
+    }
+
+    /// Whether it is bound as it was when it was found.
+    #[inline(always)]
+    fn is_bound(&self) -> bool {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { (&raw const (*self.source).binding).read_volatile() == self.binding.0 }
     }
 
     #[inline(always)]
@@ -183,7 +191,7 @@ fn refresh(
         // A block is of a limit: it goes, and comes back, with that being about the source.
         let shared = address.family == Address::NONE.family;
         let penalties = if shared { 0 } else { settings.penalties & profile.limits };
-        let blocked = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
+        let blocked = if penalties == 0 { 0 } else { recall_offences(epoch, penalties, now) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(blocked) };
         for place in 0..INLINE {

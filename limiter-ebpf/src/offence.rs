@@ -43,18 +43,19 @@ pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
         ]
         .map(|word| Plain::new(word))
     };
-    limit.penalty.exceed(&Offence { began, last, blocked, blocks }, subject.now)
+    let until = limit.penalty.exceed(&Offence { began, last, blocked, blocks }, subject.now);
+    limit.penalty.bounded(until, subject.now)
 }
 
-/// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was;
-/// `epoch` is that of the limits.
+/// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was, as
+/// it stands at `now`; `epoch` is that of the limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "a value would be copied to the stack"
 )]
-pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
+pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64, now: u64) -> u64 {
     let Some(subject) = Subject::get() else { return 0 };
     subject.offence.source = subject.source;
     let (mut left, mut until) = (penalties, 0);
@@ -69,6 +70,7 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
         if let Some(known) = OFFENCES.get_ptr_mut(&subject.offence) {
             // SAFETY: an aligned word of a map value that was just looked up.
             let blocked = unsafe { (&raw const (*known).blocked).read_volatile() };
+            let blocked = limit.penalty.bounded(blocked, now);
             if blocked > until {
                 until = blocked;
             }

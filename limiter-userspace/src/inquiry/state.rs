@@ -164,7 +164,7 @@ impl SourceState {
                 *word = carried(tables, &profile, &entry, place, now)?;
             }
         }
-        let offences = offences(tables, &profile, key)?;
+        let offences = offences(tables, &profile, key, now)?;
         let blocked = match &known {
             Some(entry) if !behind => entry.blocked,
             _ => offences.iter().map(|(_, offence)| offence.blocked).max().unwrap_or(0),
@@ -190,6 +190,7 @@ fn offences(
     tables: &Tables<'_>,
     profile: &Profile,
     source: Address,
+    now: u64,
 ) -> Result<Vec<(u64, Offence)>> {
     // Sources that share an entry have none.
     let shared = source.family == Address::NONE.family;
@@ -198,9 +199,14 @@ fn offences(
     while left != 0 {
         let bit = left & left.wrapping_neg();
         left ^= bit;
-        let limit = tables.limit(bit)?.penalty.limit as u32;
-        let offence = tables.maps.entry(map::OFFENCES, &OffenceKey { source, limit })?;
-        found.extend(offence.map(|offence| (bit, offence)));
+        let penalty = tables.limit(bit)?.penalty;
+        let key = OffenceKey { source, limit: penalty.limit as u32 };
+        let known: Option<Offence> = tables.maps.entry(map::OFFENCES, &key)?;
+        found.extend(
+            known.map(|known| {
+                (bit, Offence { blocked: penalty.bounded(known.blocked, now), ..known })
+            }),
+        );
     }
     Ok(found)
 }

@@ -317,6 +317,15 @@ fn a_block_goes_and_comes_with_its_limit() {
         program.apply(&policy).unwrap();
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
     }
+    // With a shorter penalty, no more than the longest block of that is left.
+    let shorter = Penalty { block: SECOND, max: 2 * SECOND, ..PENALTY };
+    program.apply(&policy_of([Limit { penalty: None, ..it() }])).unwrap();
+    program.apply(&policy_of([Limit { penalty: Some(shorter), ..it() }])).unwrap();
+    assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
+    assert_eq!(reason_at(&mut program, blocked + 2 * SECOND, &syn(A)), Reason::Penalty);
+    assert_eq!(reason_at(&mut program, blocked + 2 * SECOND + 1, &syn(A)), Reason::Conform);
+    program.apply(&policy_of([it()])).unwrap();
+    assert_eq!(reason_at(&mut program, blocked + 3 * SECOND, &syn(A)), Reason::Penalty);
     // What comes after it went is another one.
     program.apply(&policy_of([other()])).unwrap();
     program.apply(&policy_of([other(), it()])).unwrap();
