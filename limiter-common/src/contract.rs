@@ -41,8 +41,7 @@ pub mod map {
     pub const LEDGERS: &str = "LEDGERS";
     /// LRU hash of [`Offence`](super::Offence) by [`OffenceKey`](super::OffenceKey).
     pub const OFFENCES: &str = "OFFENCES";
-    /// LRU hash of [`Opening`](crate::opening::Opening) by its
-    /// [`key`](crate::opening::Opening::key).
+    /// LRU hash of [`Opening`](super::Opening) by its [`key`](crate::opening::key).
     pub const OPENINGS: &str = "OPENINGS";
     /// Array of [`Source`](super::Source), at the constants of [`shared`](super::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
@@ -146,6 +145,20 @@ impl Revert {
     }
 }
 
+/// By what connections are hashed: random, and the same as long as the instance is there.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seed(pub [u32; 3]);
+
+impl Seed {
+    /// The key of the hash.
+    #[inline(always)]
+    pub const fn key(self) -> [u64; 2] {
+        let [a, b, c] = self.0;
+        [(a as u64) << 32 | b as u64, c as u64]
+    }
+}
+
 /// What holds for every packet under a policy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +170,8 @@ pub struct Settings {
     /// The properties of packets that limits ask about: constants of
     /// [`section`](crate::class::section), or-ed.
     pub sections: u32,
-    /// By what connections are hashed: random, and the same as long as the instance is there.
-    pub seed: u32,
+    /// By what connections are hashed.
+    pub seed: Seed,
     /// The limits that are enforced, as bits.
     pub enforced: u64,
     /// The limits by which every packet costs 1, as bits.
@@ -255,6 +268,18 @@ impl Source {
         dropped: Tally { packets: 0, bytes: 0 },
         blocked: 0,
     };
+}
+
+/// A new connection that was admitted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// See [`opening::Opening`](crate::opening::Opening).
+    pub word: u64,
+    /// The epoch that it was admitted under.
+    pub epoch: u64,
+    /// The limits of new connections that it was charged to, as bits under that epoch.
+    pub charged: u64,
 }
 
 /// What the offence of a source is found by.
@@ -365,8 +390,8 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 144);
-    assert!(size_of::<Head>() == 312);
+    assert!(size_of::<Settings>() == 152);
+    assert!(size_of::<Head>() == 328);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 160);
@@ -376,6 +401,7 @@ const _: () = {
     assert!(size_of::<Source>() == 144);
     assert!(offset_of!(Source, words) == 8);
     assert!(offset_of!(Source, passed) == 104);
+    assert!(size_of::<Opening>() == 24);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 32);
     assert!(size_of::<Bucket>() == 32);

@@ -34,6 +34,7 @@ pub mod policer;
 pub mod rate;
 pub mod reason;
 pub mod refused;
+pub mod siphash;
 pub mod slots;
 pub mod window;
 pub mod word;

@@ -1,11 +1,31 @@
 //! Openings: which SYN is the first of its connection.
 //!
 //! A client that hears nothing sends its SYN again, with the same ports and the same initial
-//! sequence number (RFC 9293, section 3.8.1). Who counts new connections does not count that, so the
-//! first SYN is remembered once it is admitted. Whoever sends the same SYN on and on opens no
-//! connection by it, but is no client either: after [`Opening::REPEATS`] it counts as a new one.
+//! sequence number (RFC 9293, section 3.8.1), a second after the first one (RFC 6298) and then
+//! later and later: Linux after 1, 2, 3, 4, 5, 7, 11 s and so on, others after 1, 3, 7 s. Who counts
+//! new connections does not count that, so the first SYN is remembered once it is admitted.
+//!
+//! Who forges sequence numbers can end a connection and open the next one by the same SYN, so that
+//! what belongs to one is bounded: [`Opening::REPEATS`] SYNs, none sooner than a real client sends
+//! it.
 
-use crate::packet::Packet;
+use crate::{
+    contract::Seed,
+    packet::{Packet, TcpFlags},
+};
+
+/// What to look a connection up by that a packet opens: a hash of its addresses, ports and initial
+/// sequence number, never 0; `None` for packets that open none, or of which that is not known.
+#[inline(always)]
+pub const fn key(packet: &Packet, seed: Seed) -> Option<u64> {
+    match packet.tcp_flags.get() {
+        Some(flags) if TcpFlags::open(flags) => {
+            let key = packet.hash(seed, packet.sequence);
+            Some(if key == 0 { 1 } else { key })
+        }
+        _ => None,
+    }
+}
 
 /// What is remembered of a connection: when its SYN was admitted, and how often it was repeated.
 #[repr(transparent)]
@@ -13,26 +33,15 @@ use crate::packet::Packet;
 pub struct Opening(pub u64);
 
 impl Opening {
-    /// Repetitions that belong to a connection: what Linux sends (`tcp_syn_retries`), and nobody
-    /// more by default.
-    pub const REPEATS: u64 = 6;
-    /// For how long they do, in nanoseconds: the last one is sent after 63 s, if the time to the
-    /// next is doubled each time from one second on (RFC 6298).
-    pub const SPAN: u64 = 64_000_000_000;
+    /// Repetitions that belong to a connection.
+    pub const REPEATS: u64 = 3;
+    /// For how long they do, in nanoseconds.
+    pub const SPAN: u64 = 8_000_000_000;
+    /// How long it takes until the next one, in nanoseconds: a second, less what a clock that is
+    /// late or a way that is shorter may make of it.
+    pub const STEP: u64 = 900_000_000;
     /// The low bits, which are the number of repetitions; times are exact to 256 ns.
     const NUMBER: u64 = 0xff;
-
-    /// What to look a connection up by: a hash of its addresses, ports and initial sequence number;
-    /// `None` unless the flags of the packet are known to be those of TCP. Never 0.
-    #[inline(always)]
-    pub const fn key(packet: &Packet, seed: u32) -> Option<u64> {
-        if packet.tcp_flags.get().is_none() {
-            return None;
-        }
-        let sequence = (packet.sequence as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let key = packet.hash(seed) ^ sequence;
-        Some(if key == 0 { 1 } else { key })
-    }
 
     /// A connection whose SYN is admitted at `now` (nanoseconds).
     #[inline(always)]
@@ -43,10 +52,10 @@ impl Opening {
     /// The same after a SYN that comes at `now`; `None` if that is a new connection.
     #[inline(always)]
     pub const fn repeated(self, now: u64) -> Option<Self> {
-        let first = self.0 & !Self::NUMBER;
-        let number = self.0 & Self::NUMBER;
+        let number = (self.0 & Self::NUMBER) + 1;
         // CPUs read the clock one after the other: the first may seem to be later.
-        if number >= Self::REPEATS || now.saturating_sub(first) > Self::SPAN {
+        let time = now.saturating_sub(self.0 & !Self::NUMBER);
+        if number > Self::REPEATS || time > Self::SPAN || time < number * Self::STEP {
             return None;
         }
         Some(Self(self.0 + 1))
@@ -58,14 +67,36 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1 << 40;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// How many SYNs at these times, in seconds after the first, are of its connection.
+    fn belong(times: &[u64]) -> usize {
+        let mut opening = Opening::new(NOW + 255);
+        let mut number = 0;
+        for time in times {
+            if let Some(next) = opening.repeated(NOW + 255 + time * SECOND) {
+                opening = next;
+                number += 1;
+            }
+        }
+        number
+    }
 
     #[test]
-    fn so_many_repetitions_belong_to_a_connection() {
-        let mut opening = Opening::new(NOW + 255);
-        for number in 1..=Opening::REPEATS {
-            opening = opening.repeated(NOW + number).unwrap();
-        }
-        assert_eq!(opening.repeated(NOW + 10), None);
+    fn the_first_repetitions_of_real_clients_belong_to_a_connection() {
+        assert_eq!(belong(&[1, 2, 3, 4, 5, 7, 11]), 3);
+        assert_eq!(belong(&[1, 3, 7, 15, 31]), 3);
+        assert_eq!(belong(&[3, 9, 21]), 1);
+    }
+
+    #[test]
+    fn those_that_come_too_soon_do_not() {
+        assert_eq!(belong(&[0; 100]), 0);
+        assert_eq!(belong(&[1, 1, 1]), 1);
+        let opening = Opening::new(NOW);
+        assert_eq!(opening.repeated(NOW + Opening::STEP - 1), None);
+        assert!(opening.repeated(NOW + Opening::STEP).is_some());
+        assert_eq!(Opening::new(NOW + SECOND).repeated(NOW), None);
     }
 
     #[test]
@@ -73,7 +104,5 @@ mod tests {
         let opening = Opening::new(NOW);
         assert!(opening.repeated(NOW + Opening::SPAN).is_some());
         assert_eq!(opening.repeated(NOW + Opening::SPAN + 1), None);
-        // Of a first one that another CPU saw a moment later.
-        assert!(Opening::new(NOW + 1_000).repeated(NOW).is_some());
     }
 }

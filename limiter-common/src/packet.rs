@@ -17,8 +17,10 @@ use network_types::{
 
 use crate::{
     address::Address,
+    contract::Seed,
     extension::{self, Chain},
     frame::Frame,
+    siphash::SipHash,
 };
 
 /// VLAN tags that are walked.
@@ -110,10 +112,16 @@ impl TcpFlags {
         if self.known { Some(self.bits) } else { None }
     }
 
+    /// Whether these flags are those of a SYN without ACK.
+    #[inline(always)]
+    pub(crate) const fn open(flags: u8) -> bool {
+        flags & (SYN | ACK) == SYN
+    }
+
     /// Whether they are those of a SYN without ACK, or out of reach.
     #[inline(always)]
     const fn may_open(self) -> bool {
-        !self.known || self.bits & (SYN | ACK) == SYN
+        !self.known || Self::open(self.bits)
     }
 }
 
@@ -173,23 +181,21 @@ impl Packet {
         transport: Transport { read: false, icmp: 0 },
     };
 
-    /// A hash of its connection: addresses, ports and protocol; its high bits are the best. Who does not know the seed cannot tell
-    /// which connections have the same one.
+    /// A hash of its connection: addresses, ports and protocol, and what else is given. Who does not
+    /// know the seed cannot tell which connections have the same one.
     #[inline(always)]
-    pub const fn hash(&self, seed: u32) -> u64 {
-        // Multiplicative hashing; the constants are odd and otherwise arbitrary.
+    pub const fn hash(&self, seed: Seed, what: u32) -> u64 {
         let [a, b, c, d] = self.source.words;
         let [e, f, g, h] = self.destination;
         let Ports { source, destination } = self.ports;
-        let ports = (source as u64) << 32 | (destination as u64) << 16 | self.protocol as u64;
-        let mut hash = (ports ^ (seed as u64) << 21).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        hash ^= hash >> 32 ^ seed as u64;
-        hash = (hash ^ (a as u64) << 32 ^ e as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash =
-            (hash ^ hash >> 29 ^ (b as u64) << 32 ^ f as u64).wrapping_mul(0xb504_f333_f9de_6485);
-        hash =
-            (hash ^ hash >> 29 ^ (c as u64) << 32 ^ g as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash ^ hash >> 29 ^ (d as u64) << 32 ^ h as u64).wrapping_mul(0xb504_f333_f9de_6485)
+        let mut hash = SipHash::new(seed.key()).word((a as u64) << 32 | e as u64);
+        if self.source.family != Address::IPV4 {
+            hash = hash.word((b as u64) << 32 | f as u64);
+            hash = hash.word((c as u64) << 32 | g as u64);
+            hash = hash.word((d as u64) << 32 | h as u64);
+        }
+        let ports = (source as u64) << 48 | (destination as u64) << 32 | what as u64;
+        hash.word(ports).word(self.protocol as u64).finish()
     }
 
     /// The destination port; `None` if there is none, or none that could be read.

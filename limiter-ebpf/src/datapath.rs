@@ -44,6 +44,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     }
     subject.bytes = bytes;
     subject.overflow = 0;
+    subject.opening = 0;
     subject.conform = Reason::conform(&subject.packet).index() as u64;
     let mut verdict = Verdict(decide_subject().into());
     for _ in 1..ATTEMPTS {
@@ -113,6 +114,8 @@ extern "C" fn give_up_subject() -> u32 {
 fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let bytes = subject.bytes;
     policy.classify(subject);
+    // Other parts of the program wrote to it.
+    let subject = subject.reread();
     subject.source = subject.packet.source.masked(&policy.settings.mask);
     let Some(mut place) = Place::of(&subject.source) else {
         return Verdict::new(Reason::Contended);
@@ -215,10 +218,8 @@ fn decide(
         count_keyed(conform & settings.keyed, exceed & settings.keyed);
     }
     if bill.refused == 0 {
-        // One that a limit would have refused counts when it comes again.
-        let due = bill.applies & settings.connections;
-        if due != 0 && due & !bill.charged == 0 {
-            remember_opening();
+        if bill.charged & settings.connections != 0 {
+            remember_opening(bill.charged & settings.connections);
         }
         return Verdict(subject.conform);
     }
@@ -321,8 +322,8 @@ impl InForce {
         if self.settings.sections != 0 {
             classify_subject(self.epoch, self.settings.sections, self.settings.elsewhere);
         }
-        if subject.applicable & self.settings.connections != 0 {
-            recall_opening(self.settings.connections, self.settings.seed);
+        if subject.reread().applicable & self.settings.connections != 0 {
+            recall_opening(self.epoch);
         }
     }
 }

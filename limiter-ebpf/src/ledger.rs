@@ -6,7 +6,7 @@ use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use limiter_common::{
-    contract::{Ledger, SLOTS, half},
+    contract::{Ledger, SLOTS, Seed, half},
     lease::{Leases, Signal, Table},
     limit::KEYED,
     log::{Event, Log},
@@ -196,10 +196,11 @@ impl Entry {
     }
 }
 
-/// By what connections are hashed.
+/// What tells the connection of the packet from others.
 #[inline(always)]
-fn seed(subject: &Subject) -> u32 {
-    settings(subject.epoch).map_or(0, |settings| settings.seed)
+fn tag(subject: &Subject) -> u32 {
+    let seed = settings(subject.epoch).map_or(Seed::default(), |settings| settings.seed);
+    Leases::tag(subject.packet.hash(seed, 0))
 }
 
 /// The meter of the limit at a place.
@@ -231,8 +232,7 @@ pub(crate) extern "C" fn look_ledger_at(place: u32) -> u32 {
     let looked = if meter.kind == Meter::LOG {
         meter.log().look(&entry.control, &entry.slots, subject.now).map(|_| ())
     } else if has_connection(&subject.packet) {
-        let (tag, signal) =
-            (Leases::tag(subject.packet.hash(seed(subject))), Signal::of(&subject.packet));
+        let (tag, signal) = (tag(subject), Signal::of(&subject.packet));
         meter.leases().look(&entry.slots, tag, signal, subject.now).map(|_| ())
     } else {
         Ok(())
@@ -278,8 +278,7 @@ fn charge(subject: &mut Subject, place: usize) -> Result<Charge, Refusal> {
         };
         subject.keyed.written[place].event = event.0;
     } else if has_connection(&subject.packet) {
-        let (tag, signal) =
-            (Leases::tag(subject.packet.hash(seed(subject))), Signal::of(&subject.packet));
+        let (tag, signal) = (tag(subject), Signal::of(&subject.packet));
         let leases = meter.leases();
         let look = leases.look(&entry.slots, tag, signal, now)?;
         if !leases.attempt(&entry.slots, look, tag, signal, now) {

@@ -13,8 +13,8 @@ use limiter_common::{
     address::Address,
     class::place,
     contract::{
-        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Profile,
-        Source, TALLIES as TALLY_COUNT, shared,
+        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Opening,
+        Profile, Source, TALLIES as TALLY_COUNT, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
@@ -61,7 +61,7 @@ pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_m
 
 /// LRU, because nobody tells that a connection is over.
 #[map]
-pub(crate) static OPENINGS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static OPENINGS: LruHashMap<u64, Opening> = LruHashMap::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);

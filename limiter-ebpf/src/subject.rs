@@ -2,7 +2,7 @@
 
 use limiter_common::{
     address::Address,
-    contract::OffenceKey,
+    contract::{OffenceKey, Opening},
     lease,
     limit::{BucketKey, INLINE, KEYED},
     packet::Packet,
@@ -29,8 +29,10 @@ pub(crate) struct Subject {
     pub(crate) applicable: u64,
     /// By what the offence of its source is looked up, while it is.
     pub(crate) offence: OffenceKey,
-    /// The key of the connection that it opens, if a limit counts those; 0 if it is not known.
+    /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
     pub(crate) opening: u64,
+    /// What was known of that connection, if it repeats the SYN of one.
+    pub(crate) opened: Opening,
     /// When it is decided, in nanoseconds.
     pub(crate) now: u64,
     /// The key of its source.

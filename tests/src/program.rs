@@ -18,8 +18,8 @@ use aya::{
 use limiter_common::{
     address::Address,
     contract::{
-        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Source, Tally, map,
-        shared,
+        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Source,
+        Tally, map, shared,
     },
     limit::BucketKey,
     reason::Reason,
@@ -76,7 +76,7 @@ pub struct TestProgram {
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
     offences: HashMap<MapData, OffenceKey, Offence>,
-    openings: HashMap<MapData, u64, u64>,
+    openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
     refused: PerCpuArray<MapData, Refused>,
     counters: PerCpuArray<MapData, Counters>,

@@ -17,6 +17,7 @@ mod random;
 mod rate;
 mod revert;
 mod row;
+mod siphash;
 mod window;
 mod window_carry;
 

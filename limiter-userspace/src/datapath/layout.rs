@@ -12,7 +12,7 @@ use limiter_common::{
     class::place,
     contract::{
         Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Offence,
-        OffenceKey, Profile, Source, TALLIES, map, shared,
+        OffenceKey, Opening, Profile, Source, TALLIES, map, shared,
     },
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
@@ -47,7 +47,7 @@ pub(crate) const SHAPES: [Shape; 19] = [
     shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
     shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
-    shape::<u64, u64>(map::OPENINGS, MapType::LruHash, None),
+    shape::<u64, Opening>(map::OPENINGS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
     shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),

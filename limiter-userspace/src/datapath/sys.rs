@@ -294,12 +294,14 @@ pub(crate) fn publish_epoch(map: BorrowedFd<'_>, epoch: u64) -> io::Result<()> {
     })
 }
 
-/// A random number; 0 when the kernel has none to give yet.
-pub(crate) fn random() -> u32 {
-    let mut bytes = [0_u8; 4];
+/// Random numbers; 0 when the kernel has none to give yet.
+pub(crate) fn random() -> [u32; 3] {
+    let mut numbers = [0_u32; 3];
     // SAFETY: memory for the result.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
-    u32::from_ne_bytes(bytes)
+    unsafe {
+        libc::getrandom(numbers.as_mut_ptr().cast(), size_of_val(&numbers), libc::GRND_NONBLOCK)
+    };
+    numbers
 }
 
 /// Changes when the policy in force is taken back.

@@ -92,8 +92,8 @@ impl Case<'_> {
         let Self { tables, packet, bytes, slot, now } = *self;
         let settings = &tables.settings;
         let mut applicable = applicable(tables, packet, bytes, slot, settings.sections)?;
-        if applicable & settings.connections != 0 && tables.repeats(packet, now)? {
-            applicable &= !settings.connections;
+        if applicable & settings.connections != 0 {
+            applicable &= !tables.charged_before(packet, now)?;
         }
         let source = packet.source.masked(&settings.mask);
         // Whichever CPU gets the packet; what one of them remembers, the entry confirms. Of that

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_common::{
-    contract::{Ledger, map},
+    contract::{Ledger, Seed, map},
     lease::{Leases, Signal, Table},
     limit::BucketKey,
     meter::Meter,
@@ -19,7 +19,7 @@ use crate::error::Result;
 /// A ledger that was read. Whoever stores in it stores nothing.
 pub(super) struct Copy {
     ledger: Ledger,
-    seed: u32,
+    seed: Seed,
 }
 
 impl Copy {
@@ -48,7 +48,7 @@ impl Copy {
         if packet.port().is_none() && !packet.may_have_ports() {
             return Ok(());
         }
-        let (tag, signal) = (Leases::tag(packet.hash(self.seed)), Signal::of(packet));
+        let (tag, signal) = (Leases::tag(packet.hash(self.seed, 0)), Signal::of(packet));
         meter.leases().look(self, tag, signal, now).map(drop)
     }
 

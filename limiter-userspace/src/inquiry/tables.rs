@@ -9,10 +9,10 @@ use aya::Pod;
 use limiter_common::{
     address::Address,
     class::Sets,
-    contract::{Profile, Settings, flag, half, map},
+    contract::{self, Profile, Settings, flag, half, map},
     limit::Limit,
     meter::Meter,
-    opening::Opening,
+    opening::{self, Opening},
     packet::Packet,
 };
 
@@ -95,11 +95,17 @@ impl<'a> Tables<'a> {
             .map_or(self.settings.elsewhere, |[low, high]| u64::from(high) << 32 | u64::from(low)))
     }
 
-    /// Whether a SYN is a repetition of one that was admitted.
-    pub(super) fn repeats(&self, packet: &Packet, now: u64) -> Result<bool> {
-        let Some(key) = Opening::key(packet, self.settings.seed) else { return Ok(false) };
-        let found: Option<u64> = self.maps.entry(map::OPENINGS, &key)?;
-        Ok(found.is_some_and(|word| Opening(word).repeated(now).is_some()))
+    /// The limits of new connections that a packet is charged to no more, as bits: it repeats a SYN that
+    /// was.
+    pub(super) fn charged_before(&self, packet: &Packet, now: u64) -> Result<u64> {
+        let Some(key) = opening::key(packet, self.settings.seed) else { return Ok(0) };
+        let known: Option<contract::Opening> = self.maps.entry(map::OPENINGS, &key)?;
+        Ok(match known {
+            Some(known) if Opening(known.word).repeated(now).is_none() => 0,
+            Some(known) if known.epoch == u64::from(self.epoch) => known.charged,
+            Some(_) => self.settings.connections,
+            None => 0,
+        })
     }
 
     /// Calls `ask` with the sets of limits by what packets are.

@@ -1,13 +1,16 @@
 //! New connections: what of their SYNs is counted, and what belongs to one that was admitted.
 
-use limiter_common::{opening::Opening, rate::SECOND};
+use limiter_common::{
+    opening::Opening,
+    rate::{Rate, SECOND},
+};
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
     program::{TestProgram, Verdict},
 };
 use limiter_userspace::policy::{
     Policy,
-    model::{Count, KeyPart, Limit, Mode},
+    model::{Allowance, Count, KeyPart, Limit, Mode},
 };
 
 use super::{
@@ -23,19 +26,21 @@ const B: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
 
-/// A limit of so many new connections while the time stands still.
+/// A limit of so many new connections: strict, so that time alone gives nothing.
 fn connections(name: &str, parts: &[KeyPart], most: u64) -> Limit {
-    Limit { count: Count::Connections, ..limit(name, parts, tokens(most)) }
+    let rate = Rate { packets: 1, period: 86_400 * SECOND };
+    let allowance = Allowance::LeakyBucket { rate, depth: most };
+    Limit { count: Count::Connections, ..limit(name, parts, allowance) }
 }
 
 fn syn(port: u16, sequence: u32) -> Frame {
     Frame::tcp(A, B, port, 22, SYN).sequence(sequence)
 }
 
-/// Runs frames, and tells how many of each passed.
-fn passed(program: &mut TestProgram, frames: &[Frame], times: u64) -> Vec<u64> {
-    let run = |frame: &Frame| program.run_many(&frame.build(), times as u32).unwrap();
-    frames.iter().map(run).collect()
+/// Runs frames so many seconds later, and tells which pass.
+fn pass(program: &mut TestProgram, seconds: u64, frames: &[Frame]) -> Vec<bool> {
+    program.at(NOW + seconds * SECOND).unwrap();
+    frames.iter().map(|frame| program.run(&frame.build()).unwrap() == Verdict::Pass).collect()
 }
 
 #[test]
@@ -44,15 +49,17 @@ fn a_repeated_syn_is_of_the_connection_that_was_admitted() {
     for parts in [&[KeyPart::Source][..], &[KeyPart::DestinationPort], &[]] {
         program.forget().unwrap();
         program.apply(&policy_of([connections("new", parts, 3)])).unwrap();
-        let before = tally(&program, "new").0;
-        let each = 1 + Opening::REPEATS;
-        // A first one and its repetitions, of connections that differ by one thing each.
+        let before = tally(&program, "new");
+        // Of connections that differ by one thing each, as a client of Linux repeats them.
         let three = [syn(40_000, 1), syn(40_000, 2), syn(40_001, 1)];
-        assert_eq!(passed(&mut program, &three, each), [each; 3], "{parts:?}");
-        assert_eq!(tally(&program, "new").0 - before, 3, "{parts:?}");
+        for seconds in [0, 1, 2, 3] {
+            assert_eq!(pass(&mut program, seconds, &three), [true; 3], "{parts:?} {seconds}");
+        }
+        let (conform, exceed) = tally(&program, "new");
+        assert_eq!((conform - before.0, exceed - before.1), (3, 0), "{parts:?}");
         // There is no room for a fourth, nor for those to begin anew.
         let further = [syn(40_002, 1), syn(40_000, 1), syn(40_001, 1)];
-        assert_eq!(passed(&mut program, &further, 2), [0; 3], "{parts:?}");
+        assert_eq!(pass(&mut program, 4, &further), [false; 3], "{parts:?}");
         // What opens nothing is not counted.
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
         let ack = Frame::tcp(A, B, 40_002, 22, ACK).build();
@@ -61,37 +68,49 @@ fn a_repeated_syn_is_of_the_connection_that_was_admitted() {
     program.check_accounts().unwrap();
 }
 
+/// No client repeats it so soon, or so late.
 #[test]
 fn the_same_syn_on_and_on_is_limited() {
     let mut program = program(&policy_of([connections("new", &[KeyPart::Source], 2)]));
-    let each = 1 + Opening::REPEATS;
-    assert_eq!(passed(&mut program, &[syn(40_000, 1)], 1_000), [2 * each]);
-    assert_eq!(tally(&program, "new"), (2, 1_000 - 2 * each));
+    let frame = syn(40_000, 1).build();
+    assert_eq!(program.run_many(&frame, 1_000).unwrap(), 2);
+    program.at(NOW + Opening::STEP - 1).unwrap();
+    assert_eq!(program.run_many(&frame, 10).unwrap(), 0);
+    program.at(NOW + SECOND).unwrap();
+    assert_eq!(program.run_many(&frame, 10).unwrap(), 1);
+    program.at(NOW + Opening::SPAN).unwrap();
+    assert_eq!(program.run_many(&frame, 10).unwrap(), 2);
+    assert_eq!(tally(&program, "new").0, 2);
 }
 
 #[test]
 fn a_syn_that_was_refused_counts_when_it_comes_again() {
     let mut program = program(&policy_of([connections("new", &[KeyPart::Source], 1)]));
-    assert_eq!(passed(&mut program, &[syn(1, 1), syn(2, 1)], 2), [2, 0]);
+    assert_eq!(pass(&mut program, 0, &[syn(1, 1), syn(2, 1)]), [true, false]);
+    assert_eq!(pass(&mut program, 1, &[syn(1, 1), syn(2, 1)]), [true, false]);
     // With the next token.
-    program.at(NOW + 120 * SECOND).unwrap();
-    assert_eq!(passed(&mut program, &[syn(2, 1)], 3), [3]);
+    let day = 86_401;
+    assert_eq!(pass(&mut program, day, &[syn(2, 1)]), [true]);
+    assert_eq!(pass(&mut program, day + 1, &[syn(2, 1)]), [true]);
     assert_eq!(tally(&program, "new").0, 2);
 }
 
+/// Only a SYN is a repetition: not what has its number by chance, or by intent.
 #[test]
-fn a_syn_is_repeated_for_a_time() {
-    let mut program = program(&policy_of([connections("new", &[], 2)]));
-    assert_eq!(passed(&mut program, &[syn(1, 1)], 1), [1]);
-    program.at(NOW + Opening::SPAN).unwrap();
-    assert_eq!(passed(&mut program, &[syn(1, 1)], 1), [1]);
-    assert_eq!(tally(&program, "new").0, 1);
-    program.at(NOW + Opening::SPAN + SECOND).unwrap();
-    assert_eq!(passed(&mut program, &[syn(1, 1)], 1), [1]);
-    assert_eq!(tally(&program, "new").0, 2);
+fn what_opens_nothing_uses_up_no_repetition() {
+    let mut program = program(&policy_of([connections("new", &[], 1)]));
+    assert_eq!(pass(&mut program, 0, &[syn(1, 1)]), [true]);
+    for flags in [ACK, ACK | SYN, 0x01, 0x04] {
+        let other = Frame::tcp(A, B, 1, 22, flags).sequence(1);
+        assert_eq!(pass(&mut program, 1, &vec![other; 10]), [true; 10]);
+    }
+    for seconds in [1, 2, 3] {
+        assert_eq!(pass(&mut program, seconds, &[syn(1, 1)]), [true], "{seconds}");
+    }
 }
 
-/// Addresses of either family, ports, and whatever policy is in force by then.
+/// Addresses of either family, ports, and whatever policy is in force by then: a packet that is
+/// decided about again because of that is one repetition.
 #[test]
 fn connections_are_told_apart_and_outlive_a_policy() {
     let new = |most| policy_of([connections("new", &[], most)]);
@@ -104,26 +123,53 @@ fn connections_are_told_apart_and_outlive_a_policy() {
         Frame::tcp(A6, B6, 1, 22, SYN),
         Frame::tcp(A6, A6, 1, 22, SYN),
     ];
-    assert_eq!(passed(&mut program, &frames, 2), [2; 6]);
+    assert_eq!(pass(&mut program, 0, &frames), [true; 6]);
     assert_eq!(tally(&program, "new").0, 6);
-    program.apply(&new(7)).unwrap();
-    assert_eq!(passed(&mut program, &frames, 2), [2; 6]);
-    assert_eq!(tally(&program, "new").0, 6);
+    for seconds in [1, 2, 3] {
+        program.apply(&new(6 + seconds)).unwrap();
+        assert_eq!(pass(&mut program, seconds, &frames), [true; 6], "{seconds}");
+        assert_eq!(tally(&program, "new").0, 6);
+    }
 }
 
-/// Limits of SYNs count all of them, and one that only monitors sees what it would see if it were
-/// enforced.
+/// Each limit sees what it would see alone: SYNs are counted each, and a candidate or a limit that
+/// monitors changes nothing for one that is enforced.
 #[test]
-fn syns_are_counted_each_and_monitors_see_what_they_would() {
+fn a_limit_of_connections_is_none_of_another_ones_business() {
     let syns = Limit { count: Count::Syns, ..limit("syns", &[KeyPart::Source], tokens(100)) };
+    let frames = [syn(1, 1), syn(2, 1), syn(3, 1)];
+    let tallies = |others: &[Limit]| {
+        let new = connections("new", &[KeyPart::Source], 2);
+        let mut program = program(&policy_of([&[new, syns.clone()], others].concat()));
+        for seconds in [0, 1, 2] {
+            assert_eq!(pass(&mut program, seconds, &frames), [true, true, false], "{others:?}");
+        }
+        assert_eq!((tally(&program, "new"), tally(&program, "syns").0), ((2, 3), 6), "{others:?}");
+        program.check_accounts().unwrap();
+        others.iter().map(|other| tally(&program, &other.name)).collect::<Vec<_>>()
+    };
+    assert_eq!(tallies(&[]), []);
+    // Two are admitted by `new`, of which it has room for one; the other it asks about each time.
+    let strict = in_mode(Mode::Monitor, connections("strict", &[KeyPart::DestinationPort], 1));
+    assert_eq!(tallies(&[strict]), [(1, 3)]);
+    let mut lax = in_mode(Mode::Monitor, connections("lax", &[KeyPart::DestinationPort], 9));
+    assert_eq!(tallies(std::slice::from_ref(&lax)), [(2, 0)]);
+    lax.mode = Mode::Enforce;
+    assert_eq!(tallies(&[lax]), [(2, 0)]);
+}
+
+#[test]
+fn a_limit_that_monitors_sees_what_it_would_if_it_were_enforced() {
+    let mut counted = Vec::new();
     for mode in [Mode::Enforce, Mode::Monitor] {
-        let new = in_mode(mode, connections("new", &[], 2));
-        let mut program = program(&policy_of([syns.clone(), new]));
-        let dropped = if mode == Mode::Enforce { 0 } else { 3 };
-        let frames = [syn(1, 1), syn(2, 1), syn(3, 1)];
-        assert_eq!(passed(&mut program, &frames, 3), [3, 3, dropped]);
-        assert_eq!(tally(&program, "new"), (2, 3));
-        assert_eq!(tally(&program, "syns").0, 6 + dropped);
+        let mut program = program(&policy_of([in_mode(mode, connections("new", &[], 2))]));
+        for seconds in [0, 1, 2, 5] {
+            let frames = [syn(1, 1), syn(2, 1), syn(3, 1)];
+            let enforced = [true, true, mode == Mode::Monitor];
+            assert_eq!(pass(&mut program, seconds, &frames), enforced, "{seconds}");
+        }
+        counted.push(tally(&program, "new"));
         program.check_accounts().unwrap();
     }
+    assert_eq!(counted, [(2, 4), (2, 4)]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use limiter_common::{
-    contract::TALLIES,
+    contract::{Seed, TALLIES},
     limit::{INLINE, LIMITS, TENANTS},
 };
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::super::{error::PolicyError, model::Allowance};
 #[serde(deny_unknown_fields)]
 pub struct Held {
     /// See [`Settings::seed`](limiter_common::contract::Settings::seed); 0 before the first policy.
-    seed: u32,
+    seed: [u32; 3],
     /// By [`Identity::name`] and the number of the layer.
     places: BTreeMap<String, BTreeMap<usize, Place>>,
     /// The numbers of the tenants, from 1 on.
@@ -139,14 +139,14 @@ impl Held {
     }
 
     /// By what connections are hashed.
-    pub const fn seed(&self) -> u32 {
-        self.seed
+    pub const fn seed(&self) -> Seed {
+        Seed(self.seed)
     }
 
     /// Has connections hashed by this, unless they are by something already.
-    pub fn set_seed(&mut self, seed: u32) {
-        if self.seed == 0 {
-            self.seed = seed.max(1);
+    pub fn set_seed(&mut self, seed: [u32; 3]) {
+        if self.seed == [0; 3] {
+            self.seed = seed;
         }
     }
 

@@ -73,7 +73,7 @@ fn an_empty_policy_is_one_empty_profile() {
         mask: Mask::new(32, 64),
         flags: 0,
         sections: 0,
-        seed: 0,
+        seed: limiter_common::contract::Seed::default(),
         enforced: 0,
         unit: 0,
         keyed: 0,

@@ -75,7 +75,7 @@ fn the_form_is_fixed() {
             r#""count":"syns","mode":"enforce","layers":[],"candidate":null,"penalty":null,"#,
             r#""overrides":["#,
             &overrides,
-            r#"]}]},"held":{"seed":0,"places":{"source/Source/bucket/packets":{"0":"#,
+            r#"]}]},"held":{"seed":[0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
             r#"{"stamp":2,"tally":1,"word":1,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
             r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":0,"allowance":null}}},"#,

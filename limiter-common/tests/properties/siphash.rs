@@ -1,0 +1,66 @@
+//! The hash of connections.
+
+use std::hash::{DefaultHasher, Hasher as _};
+
+use limiter_common::{
+    address::Address,
+    contract::Seed,
+    packet::{Packet, Ports},
+    siphash::SipHash,
+};
+use proptest::prelude::*;
+
+use super::cases;
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    /// The hasher of the standard library is the same one, of the key 0.
+    #[test]
+    fn it_is_that_of_the_standard_library(words in prop::collection::vec(any::<u64>(), 0..9)) {
+        let (mut ours, mut theirs) = (SipHash::new([0, 0]), DefaultHasher::new());
+        for word in words {
+            ours = ours.word(word);
+            theirs.write_u64(word);
+        }
+        prop_assert_eq!(ours.finish(), theirs.finish());
+    }
+
+    /// Each bit of a connection, of what is hashed with it and of the key makes another hash, and so do
+    /// two bits that a weaker hash would let cancel each other out.
+    #[test]
+    fn no_bits_cancel_each_other_out(
+        words in any::<[u32; 8]>(), ports in any::<(u16, u16)>(), protocol in any::<u8>(),
+        what in any::<u32>(), seed in any::<[u32; 3]>(), bits in (0..432_u32, 0..432_u32),
+    ) {
+        let flipped = |bits: &[u32]| {
+            let (mut words, mut ports, mut what, mut seed) = (words, ports, what, seed);
+            for &bit in bits {
+                let flip = 1_u32 << (bit % 32);
+                match bit / 32 {
+                    word @ 0..8 => words[word as usize] ^= flip,
+                    8 => {
+                        ports.0 ^= flip as u16;
+                        ports.1 ^= (flip >> 16) as u16;
+                    }
+                    9 => what ^= flip,
+                    word => seed[word as usize % 3] ^= flip,
+                }
+            }
+            let [a, b, c, d, destination @ ..] = words;
+            let packet = Packet {
+                source: Address { family: Address::IPV6, words: [a, b, c, d] },
+                destination,
+                ports: Ports { source: ports.0, destination: ports.1 },
+                protocol,
+                ..Packet::UNREADABLE
+            };
+            packet.hash(Seed(seed), what)
+        };
+        let hash = flipped(&[]);
+        prop_assert_ne!(hash, flipped(&[bits.0]));
+        if bits.0 / 32 != bits.1 / 32 {
+            prop_assert_ne!(hash, flipped(&[bits.0, bits.1]));
+        }
+    }
+}
