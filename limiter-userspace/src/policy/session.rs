@@ -50,6 +50,12 @@ impl Policy {
         IpNet::new(address, self.key_prefix.length_for(&whole)).map_or(whole, |net| net.trunc())
     }
 
+    /// A prefix, or the source that it is of if that is wider.
+    pub fn widened(&self, prefix: IpNet) -> IpNet {
+        let narrower = prefix.prefix_len() > self.key_prefix.length_for(&prefix);
+        if narrower { self.source_of(prefix.addr()) } else { prefix }
+    }
+
     /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
     /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
     /// less than until `end` does not count.

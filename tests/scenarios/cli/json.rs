@@ -1,6 +1,6 @@
 //! The JSON that scripts rely on.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use limiter_common::reason::Reason;
 use limiter_tests::{packet::Frame, traffic::Sender};
@@ -67,9 +67,13 @@ fn limit_shape() -> Value {
 }
 
 /// Sends so many datagrams from a source to the router, quickly.
-pub(super) fn send(bench: &Bench, source: [u8; 4], packets: u64) {
+pub(super) fn send(bench: &Bench, source: impl Into<IpAddr>, packets: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
-    let frame = Frame::udp(source, to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
+    let source = source.into();
+    let frame = Frame::udp(source, to.address_like(source), 1, 9)
+        .payload(18)
+        .macs(from.mac, to.mac)
+        .build();
     let rate = 10_000;
     let length = Duration::from_micros(packets * 1_000_000 / rate);
     let mut sender = Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap();

@@ -1,6 +1,6 @@
 //! Who is blocked, by hand and by limits.
 
-use std::{thread, time::Duration};
+use std::{net::Ipv6Addr, thread, time::Duration};
 
 use super::{Bench, Document, SMALL, json::send};
 
@@ -67,4 +67,34 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     // Without a penalty in the policy nobody is blocked by a limit.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
+}
+
+/// What is blocked is the source that an address is of: of IPv6, a /64.
+#[test]
+fn a_source_of_ipv6_is_free_again_by_its_prefix_or_any_of_its_addresses() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits: [{name: some, key: source, rate: 10/s, burst: 10, \
+         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h}}]",
+    );
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let address = |last| Ipv6Addr::from([0x2001, 0xdb8, 0x77, 0, 0, 0, 0, last]);
+    let other = "2001:db8:77:1::1";
+    let lifted = "penalty: 2001:db8:77::/64: 1 source that a limit blocked is free again\n";
+    for asked in ["2001:db8:77::1", "2001:db8:77::2", "2001:db8:77::/96", "2001:db8:77::/64"] {
+        send(&bench, address(1), 5_000);
+        let list = bench.json("penalty list -j");
+        assert_eq!(list[0]["src"], "2001:db8:77::/64", "{list}");
+        let none = ["penalty has no entry for 2001:db8:77:1::/64"];
+        bench.refused(&format!("penalty del {other}"), 4, &none);
+        assert_eq!(bench.done(&format!("penalty del {asked}")).stdout, lifted, "{asked}");
+        let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
+        let before = dropped();
+        send(&bench, address(2), 5);
+        assert_eq!(dropped(), before, "{asked}");
+        assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
+    }
+    bench.done("penalty add 2001:db8:77::/64 --for 1h");
+    let deleted = bench.done("penalty del 2001:db8:77::9").stdout;
+    assert_eq!(deleted, "penalty: deleted 2001:db8:77::/64\n");
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Asked, Del};
+use super::Asked;
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix},
     datapath::{bpffs::Pins, maps::Maps},
@@ -22,7 +22,7 @@ pub(in crate::cli) enum PenaltyCommand {
     Add(Add),
     /// End blocks: that which was made by hand, and those that limits made in the prefix
     #[command(visible_alias = "delete")]
-    Del(Del),
+    Del(Lift),
     /// Show who is blocked, by hand and by limits
     #[command(visible_alias = "ls")]
     List,
@@ -40,6 +40,15 @@ pub(in crate::cli) struct Add {
     keep: KeepSsh,
 }
 
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Lift {
+    /// An address, for the source that it is of, or a prefix, for each in it that a limit blocked
+    #[arg(value_name = "ADDRESS")]
+    prefix: String,
+    #[command(flatten)]
+    keep: KeepSsh,
+}
+
 impl PenaltyCommand {
     pub(in crate::cli) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
@@ -52,7 +61,7 @@ impl PenaltyCommand {
                 };
                 asked.run(pins, output)
             }
-            Self::Del(del) => lift(del, pins, output),
+            Self::Del(lift) => lift.run(pins, output),
             Self::List => Ok(lists::print_penalties(output, &entries(&maps(pins)?)?)?),
         }
     }
@@ -68,37 +77,43 @@ fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
     Ok(by_hand.chain(by_limit).collect())
 }
 
-/// Ends the block of a prefix that was made by hand, and those of sources in it that limits made.
-fn lift(del: &Del, pins: &Pins, output: &mut Output) -> Result<()> {
-    let prefix = parse_prefix(&del.prefix).map_err(PolicyError::from)?;
-    let (session, now) = (del.keep.session(output)?, unix());
-    let mut maps = maps(pins)?;
-    let changed = change(pins, session, |policy| {
-        let by_limits = maps.forgive(prefix, inquiry::now())?;
-        match policy.del_listed(List::Penalty, prefix, now) {
-            Ok(()) => Ok((true, by_limits)),
-            Err(_) if by_limits > 0 => Ok((false, by_limits)),
-            Err(error) => Err(error.into()),
+impl Lift {
+    /// Ends the block of a prefix that was made by hand, and those of sources in it that limits made.
+    fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let asked = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
+        let (session, now) = (self.keep.session(output)?, unix());
+        let mut maps = maps(pins)?;
+        let changed = change(pins, session, |policy| {
+            let prefix = policy.widened(asked);
+            let by_limits = maps.forgive(prefix, inquiry::now())?;
+            match policy.del_listed(List::Penalty, prefix, now) {
+                Ok(()) => Ok((prefix, true, by_limits)),
+                Err(_) if by_limits > 0 => Ok((prefix, false, by_limits)),
+                Err(error) => Err(error.into()),
+            }
+        })?;
+        if output.is_json() {
+            lists::print_penalties(output, &entries(&maps)?)?;
+            return changed.tell(output);
         }
-    })?;
-    if output.is_json() {
-        lists::print_penalties(output, &entries(&maps)?)?;
-        return changed.tell(output);
-    }
-    let sources = |number| match number {
-        1 => "1 source that a limit blocked is".to_owned(),
-        more => format!("{} sources that limits blocked are", grouped(more as u64)),
-    };
-    match changed.said {
-        (true, 0) => writeln!(output, "penalty: deleted {prefix}")?,
-        (true, more) => {
-            writeln!(output, "penalty: deleted {prefix}; {} free again", sources(more))?;
+        let sources = |number| match number {
+            1 => "1 source that a limit blocked is".to_owned(),
+            more => format!("{} sources that limits blocked are", grouped(more as u64)),
+        };
+        let (prefix, ..) = changed.said;
+        match changed.said {
+            (_, true, 0) => writeln!(output, "penalty: deleted {prefix}")?,
+            (_, true, more) => {
+                writeln!(output, "penalty: deleted {prefix}; {} free again", sources(more))?;
+            }
+            (_, false, more) => {
+                writeln!(output, "penalty: {prefix}: {} free again", sources(more))?;
+            }
         }
-        (false, more) => writeln!(output, "penalty: {prefix}: {} free again", sources(more))?,
+        let still = changed.policy.covering(List::Penalty, prefix, now);
+        if let Some(by) = still {
+            writeln!(output, "{by} still includes it")?;
+        }
+        changed.tell(output)
     }
-    let still = changed.policy.covering(List::Penalty, prefix, now);
-    if let Some(by) = still {
-        writeln!(output, "{by} still includes it")?;
-    }
-    changed.tell(output)
 }

@@ -180,3 +180,18 @@ fn an_allowed_peer_is_kept_whatever_is_added() {
     policy.allow.push(Listed { whom, until: None });
     assert!(!policy.could_drop(&ssh(), NOW, END));
 }
+
+#[test]
+fn less_than_a_source_is_widened_to_it() {
+    let policy = policy("defaults: {key_prefix: {ipv4: 24}}");
+    for (asked, source) in [
+        ("203.0.113.9/32", "203.0.113.0/24"),
+        ("203.0.112.0/23", "203.0.112.0/23"),
+        ("2001:db8::1/128", "2001:db8::/64"),
+        ("2001:db8:0:1::/96", "2001:db8:0:1::/64"),
+        ("2001:db8::/64", "2001:db8::/64"),
+        ("2001:db8::/48", "2001:db8::/48"),
+    ] {
+        assert_eq!(policy.widened(asked.parse().unwrap()), source.parse().unwrap(), "{asked}");
+    }
+}
