@@ -357,6 +357,14 @@ impl TestProgram {
         Ok(())
     }
 
+    /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget_offences(&mut self) -> Result<()> {
+        clear(&mut self.offences)
+    }
+
     /// Unmakes it all, and waits until the kernel has nothing of it any more.
     ///
     /// # Errors

@@ -6,11 +6,13 @@ use aya::maps::MapError;
 use ipnet::IpNet;
 use limiter_common::{
     address::Address,
-    contract::{Offence, OffenceKey, map},
+    binding::Binding,
+    contract::{Offence, OffenceKey, Source, map},
 };
 
 use super::{
     maps::{Maps, object},
+    policy::in_force,
     sys,
 };
 use crate::error::{Error, Result};
@@ -33,7 +35,8 @@ impl Maps {
 
     /// Forgets what the sources in a prefix did to be blocked, and tells how many of them were at
     /// `now`, in nanoseconds of the clock of the datapath. Their packets find that out when the
-    /// next policy is applied, which may be the same one. The caller holds the lock.
+    /// next policy is applied, which may be the same one; so do those of a source that is blocked
+    /// still though what it did had to make room for others. The caller holds the lock.
     ///
     /// # Errors
     /// What the system says; some may be forgotten then.
@@ -51,6 +54,11 @@ impl Maps {
             }
         })
         .map_err(|error| Error::system("read who was over limits", error))?;
+        self.blocked_sources(now, |address| {
+            if prefix.contains(&address) {
+                blocked.insert(address);
+            }
+        })?;
         for key in keys {
             match self.offences.remove(&key) {
                 // Another one made room.
@@ -59,5 +67,20 @@ impl Maps {
             }
         }
         Ok(blocked.len())
+    }
+
+    /// Calls `visit` with the sources whose entries say that a limit blocked them until later than
+    /// `now`, in nanoseconds of the clock of the datapath. Their packets go by that, not by what is
+    /// known of their offences, until they are bound to the next policy.
+    pub(crate) fn blocked_sources(&self, now: u64, mut visit: impl FnMut(IpAddr)) -> Result<()> {
+        let epoch = in_force(&self.read_head()?, now);
+        self.each::<Address, Source>(map::SOURCES, |key, source| {
+            if source.blocked > now
+                && Binding(source.binding).is_under(epoch)
+                && let Ok(address) = IpAddr::try_from(*key)
+            {
+                visit(address);
+            }
+        })
     }
 }

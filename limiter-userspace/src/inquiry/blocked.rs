@@ -52,6 +52,10 @@ impl Inquiry<'_> {
             }
         })
         .map_err(|error| Error::system("read who was over limits", error))?;
+        // What they did may have had to make room for others.
+        maps.blocked_sources(now, |address| {
+            offenders.insert(address);
+        })?;
         let mut blocked = Vec::new();
         for address in offenders {
             let key = address.into();

@@ -8,10 +8,14 @@ use limiter_tests::{
     packet::{ACK, Frame},
     program::{TestProgram, Verdict},
 };
-use limiter_userspace::policy::{
-    Policy,
-    model::{
-        Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty, Whom,
+use limiter_userspace::{
+    inquiry::{Inquiry, blocked::Blocked},
+    policy::{
+        Policy,
+        model::{
+            Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty,
+            Whom,
+        },
     },
 };
 
@@ -343,16 +347,52 @@ fn who_is_forgiven_begins_anew() {
     let mut now = NOW + SECOND;
     for net in ["10.0.0.1/32", "10.0.0.0/24", "0.0.0.0/0"] {
         let blocked = stay_over(&mut program, now);
-        for (other, number) in [("10.0.0.2/32", 0), ("::/0", 0), (net, 1), (net, 0)] {
-            let maps = program.split().unwrap().1;
-            assert_eq!(maps.forgive(other.parse().unwrap(), blocked).unwrap(), number, "{other}");
+        // Until a policy is applied its packets go by the block.
+        for (other, number) in [("10.0.0.2/32", 0), ("::/0", 0), (net, 1), (net, 1)] {
+            assert_eq!(forgive(&mut program, other, blocked), number, "{other}");
         }
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{net}");
         program.apply(&policy).unwrap();
+        assert_eq!(forgive(&mut program, net, blocked), 0, "{net}");
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform, "{net}");
         let blocked = stay_over(&mut program, blocked + 2);
         now = is_blocked_for(&mut program, blocked, 60);
-        program.split().unwrap().1.forgive(net.parse().unwrap(), now).unwrap();
+        forgive(&mut program, net, now);
     }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
+    program.split().unwrap().1.forgive(net.parse().unwrap(), now).unwrap()
+}
+
+/// What it did may have to make room for others: it is blocked all the same, listed, and can be freed.
+#[test]
+fn a_block_outlives_what_is_known_of_the_offence() {
+    let policy = policy_of([strict("it", &[KeyPart::Source])]);
+    let mut program = program(&policy);
+    let listed = |program: &TestProgram, now| {
+        Inquiry::new(program.maps(), now).unwrap().blocked(now).unwrap()
+    };
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    assert_eq!(reason_at(&mut program, NOW, &udp(OTHER)), Reason::Conform);
+    let blocked = stay_over(&mut program, NOW + SECOND);
+    let now = blocked + SECOND;
+    let [known] = &listed(&program, now)[..] else { panic!("one source is blocked") };
+    let source = "10.0.0.1/32".parse().unwrap();
+    assert_eq!((known.source, known.limit.as_deref(), known.blocks), (source, Some("it"), 1));
+    program.forget_offences().unwrap();
+    assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Penalty);
+    let unknown = Blocked { limit: None, blocks: 0, ..known.clone() };
+    assert_eq!(listed(&program, now), [unknown]);
+    assert_eq!(forgive(&mut program, "10.0.0.2/32", now), 0);
+    assert_eq!(forgive(&mut program, "10.0.0.0/24", now), 1);
+    program.apply(&policy).unwrap();
+    assert_eq!(listed(&program, now), [], "before its next packet");
+    assert_eq!(forgive(&mut program, "10.0.0.0/24", now), 0);
+    assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Conform);
+    assert_eq!(listed(&program, now), []);
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
