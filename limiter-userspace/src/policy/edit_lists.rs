@@ -11,7 +11,7 @@ use super::{
 };
 
 /// A list of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
     /// [`Policy::allow`].
     Allow,

@@ -56,6 +56,7 @@ use self::{
 use super::{
     List,
     model::{Policy, Service},
+    shadowed::FromFiles,
 };
 
 /// The version of the document that is read and written.
@@ -168,7 +169,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         policy.key_prefix = lengths;
     }
     let mut sets = Sets::new(files);
-    let mut tenants = Vec::new();
+    let (mut tenants, mut from_files) = (Vec::new(), FromFiles::default());
     for (list, what) in [("sets", "set"), ("tenants", "tenant")] {
         let Some(node) = fields.get(list) else { continue };
         for (word, node) in named(node, what, findings) {
@@ -176,6 +177,13 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
             findings.object = Some(format!("{what} {}", ticked(&name)));
             let prefixes = sets.read(node, findings);
             findings.object = None;
+            if prefixes::has_file(node) {
+                let names = match what {
+                    "set" => &mut from_files.sets,
+                    _ => &mut from_files.tenants,
+                };
+                names.insert(name.clone());
+            }
             if what == "set" {
                 policy.sets.insert(name, prefixes);
             } else {
@@ -200,7 +208,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     (policy.penalties, blocked) = penalties.into_iter().unzip();
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, findings));
     let listed = [(List::Deny, denied), (List::Penalty, blocked)];
-    reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), findings);
+    reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &from_files, findings);
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }

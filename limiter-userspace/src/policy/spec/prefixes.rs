@@ -53,6 +53,11 @@ struct SetFile {
     prefixes: Vec<(IpNet, usize, Place)>,
 }
 
+/// Whether prefixes of a set are in a file.
+pub(super) fn has_file(node: &Node<'_>) -> bool {
+    matches!(&node.value, Value::Map(pairs) if pairs.iter().any(|(word, _)| word.text == "file"))
+}
+
 impl<'f> Sets<'f> {
     pub(super) fn new(files: &'f mut SetFiles<'f>) -> Self {
         let bytes_left = usize::try_from(SET_BYTES).unwrap_or(usize::MAX);

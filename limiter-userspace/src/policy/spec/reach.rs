@@ -16,7 +16,7 @@ use super::{
 use crate::policy::{
     List,
     model::{Limit, Match, Policy},
-    shadowed::Entry,
+    shadowed::{Entry, FromFiles},
 };
 
 /// Where an entry was written.
@@ -106,14 +106,21 @@ fn plain(matching: &Match) -> Match {
 }
 
 /// Entries that a list shadows and that do not say so. One that says so without need may do that: what
-/// shadowed it could have been removed since.
+/// shadowed it could have been removed since. Where that depends on what a file has, it is not the
+/// document that is wrong, and a file that grew must not keep it from being applied at boot.
 pub(super) fn shadowed(
     policy: &Policy,
     listed: &[(List, Vec<Spot>)],
     limits: &[(Spot, Vec<Spot>)],
+    files: &FromFiles,
     findings: &mut Findings<'_>,
 ) {
-    for shadowed in policy.shadowed() {
+    let found = policy.shadowed();
+    if found.is_empty() {
+        return;
+    }
+    let certain = policy.shadowed_without(files);
+    for shadowed in found {
         let spot = match shadowed.entry {
             Entry::Listed { list, place } => {
                 let spots = listed.iter().find(|(other, _)| *other == list);
@@ -124,8 +131,11 @@ pub(super) fn shadowed(
                 limits.get(limit).and_then(|(_, overrides)| overrides.get(place))
             }
         };
-        if let Some(spot) = spot.filter(|spot| !spot.shadowed) {
+        let Some(spot) = spot.filter(|spot| !spot.shadowed) else { continue };
+        if certain.contains(&shadowed.entry) {
             findings.add(spot.at, shadowed.to_string(), shadowed.remedy());
+        } else {
+            findings.warn(spot.at, shadowed.to_string(), shadowed.remedy());
         }
     }
 }

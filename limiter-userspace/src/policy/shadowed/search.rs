@@ -1,0 +1,170 @@
+//! Finding what lists shadow.
+
+use std::collections::HashSet;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{By, Entry, FromFiles, Shadowed, What};
+use crate::policy::{
+    List,
+    model::{KeyPart, Limit, Listed, OverrideWhom, Policy, Whom},
+    spec::Cover,
+};
+
+/// What a list has for ever.
+struct Lasting<'p> {
+    list: List,
+    /// The prefixes as they are listed.
+    listed: Cover<&'p Whom>,
+    /// What they are together.
+    merged: Cover<()>,
+}
+
+/// Looks for entries that lists shadow.
+struct Search<'p, 'f> {
+    policy: &'p Policy,
+    /// What could be anything: nothing of it shadows, and it is everybody.
+    files: &'f FromFiles,
+    everybody: [IpNet; 2],
+    /// `allow` and `deny`.
+    lists: [Lasting<'p>; 2],
+    /// What both are together.
+    both: Cover<()>,
+}
+
+impl Policy {
+    /// The entries that a list shadows.
+    pub fn shadowed(&self) -> Vec<Shadowed<'_>> {
+        Search::new(self, &FromFiles::default()).all()
+    }
+
+    /// Those that a list shadows whatever is in the files of these sets and tenants.
+    pub fn shadowed_without(&self, files: &FromFiles) -> HashSet<Entry> {
+        Search::new(self, files).all().iter().map(|shadowed| shadowed.entry).collect()
+    }
+}
+
+impl<'p> Lasting<'p> {
+    fn new(policy: &'p Policy, list: List, files: &FromFiles) -> (Self, Vec<IpNet>) {
+        let mut all = Vec::new();
+        // One that ends hides nothing for ever.
+        for Listed { whom, .. } in policy.list(list).iter().filter(|listed| listed.until.is_none())
+        {
+            if !matches!(whom, Whom::Set(name) if files.sets.contains(name)) {
+                all.extend(policy.prefixes(whom).iter().map(|&prefix| (prefix, whom)));
+            }
+        }
+        let prefixes: Vec<_> = all.iter().map(|&(prefix, _)| prefix).collect();
+        (Self { list, listed: Cover::new(all), merged: merged(&prefixes) }, prefixes)
+    }
+
+    /// Whether it has all of a prefix, and what of it alone does.
+    fn around(&self, prefix: IpNet) -> Option<Option<(IpNet, &'p Whom)>> {
+        match self.listed.around(prefix) {
+            Some(&around) => Some(Some(around)),
+            None => self.merged.around(prefix).map(|_| None),
+        }
+    }
+}
+
+fn merged(prefixes: &Vec<IpNet>) -> Cover<()> {
+    Cover::new(IpNet::aggregate(prefixes).into_iter().map(|prefix| (prefix, ())).collect())
+}
+
+impl<'p, 'f> Search<'p, 'f> {
+    fn new(policy: &'p Policy, files: &'f FromFiles) -> Self {
+        let (allowed, mut prefixes) = Lasting::new(policy, List::Allow, files);
+        let (denied, more) = Lasting::new(policy, List::Deny, files);
+        prefixes.extend(more);
+        let everybody = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
+        Self { policy, files, everybody, lists: [allowed, denied], both: merged(&prefixes) }
+    }
+
+    fn all(&self) -> Vec<Shadowed<'p>> {
+        let policy = self.policy;
+        let mut found = Vec::new();
+        for (list, first) in [(List::Deny, &self.lists[..1]), (List::Penalty, &self.lists)] {
+            for (place, Listed { whom, .. }) in policy.list(list).iter().enumerate() {
+                let single = matches!(whom, Whom::Prefix(_));
+                if let Some(by) = self.behind(first, self.prefixes(whom), single) {
+                    let (entry, what) = (Entry::Listed { list, place }, What::Listed(list, whom));
+                    found.push(Shadowed { entry, what, by });
+                }
+            }
+        }
+        for (limit, one) in policy.limits.iter().enumerate() {
+            if let Some(by) = self.limit(one) {
+                let (entry, what) = (Entry::Limit { limit }, What::Limit(&one.name));
+                found.push(Shadowed { entry, what, by });
+            }
+            for (place, of) in one.overrides.iter().enumerate() {
+                let (prefixes, single) = match &of.whom {
+                    OverrideWhom::Prefix(prefix) => (std::slice::from_ref(prefix), true),
+                    OverrideWhom::Tenant(name) => (self.tenant(name), false),
+                };
+                if let Some(by) = self.behind(&self.lists, prefixes, single) {
+                    let entry = Entry::Override { limit, place };
+                    let what = What::Override(&one.name, &of.whom);
+                    found.push(Shadowed { entry, what, by });
+                }
+            }
+        }
+        found
+    }
+
+    /// What shadows all that a limit is about: the sources of its match, or all tenants.
+    fn limit(&self, limit: &Limit) -> Option<By<'p>> {
+        let sources = limit.matching.sources.iter().flat_map(|whom| self.prefixes(whom));
+        self.behind(&self.lists, sources, false).or_else(|| {
+            let tenants = self.policy.tenants.keys().flat_map(|name| self.tenant(name));
+            of_tenants(limit).then(|| self.behind(&self.lists, tenants, false))?
+        })
+    }
+
+    fn prefixes(&self, whom: &'p Whom) -> &[IpNet] {
+        match whom {
+            Whom::Set(name) if self.files.sets.contains(name) => &self.everybody,
+            _ => self.policy.prefixes(whom),
+        }
+    }
+
+    fn tenant(&self, name: &str) -> &[IpNet] {
+        if self.files.tenants.contains(name) {
+            return &self.everybody;
+        }
+        self.policy.tenants.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The lists that have all of these prefixes, and what of them does; a set or a tenant is not a
+    /// single prefix also if it has only one. One that the lists have in part still does its work
+    /// for the rest.
+    fn behind<'a>(
+        &self,
+        lists: &[Lasting<'p>],
+        prefixes: impl IntoIterator<Item = &'a IpNet>,
+        single: bool,
+    ) -> Option<By<'p>> {
+        let mut by = By { lists: Vec::new(), around: None };
+        for &prefix in prefixes {
+            let having = |of: &Lasting<'p>| of.around(prefix).map(|around| (vec![of.list], around));
+            let (having, around) = lists.iter().find_map(having).or_else(|| {
+                let both = lists.len() == self.lists.len() && self.both.around(prefix).is_some();
+                both.then(|| (lists.iter().map(|of| of.list).collect(), None))
+            })?;
+            for list in having {
+                if !by.lists.contains(&list) {
+                    by.lists.push(list);
+                }
+            }
+            by.around = around.filter(|_| single);
+        }
+        by.lists.sort_unstable();
+        (!by.lists.is_empty()).then_some(by)
+    }
+}
+
+/// Whether all that a limit counts is of tenants.
+fn of_tenants(limit: &Limit) -> bool {
+    let own = limit.layers.iter().filter_map(|layer| layer.key.as_ref());
+    own.chain([&limit.key]).all(|key| key.parts.contains(&KeyPart::Tenant))
+}
