@@ -18,14 +18,21 @@ use super::{
 };
 use crate::policy::{
     model::{Listed, Policy, Whom},
+    shadowed::FromFiles,
     units::parse_prefix,
 };
 
 /// An entry and where it was written.
 pub(super) type Entry = (Listed, Spot);
 
-/// The entries of a list; one that can never be reached is a fault.
-pub(super) fn entries(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Entry> {
+/// The entries of a list; one that can never be reached is a fault, or left out where that depends on
+/// what a file has.
+pub(super) fn entries(
+    node: &Node<'_>,
+    policy: &Policy,
+    files: &FromFiles,
+    findings: &mut Findings<'_>,
+) -> Vec<Entry> {
     let mut found: Vec<Entry> = Vec::new();
     let mut seen: HashMap<Whom, Place> = HashMap::new();
     for node in list(node, findings) {
@@ -40,7 +47,7 @@ pub(super) fn entries(node: &Node<'_>, policy: &Policy, findings: &mut Findings<
         of_sources(&listed.whom, spot.at, policy, findings);
         found.push((listed, spot));
     }
-    within_others(&found, policy, findings);
+    within_others(&mut found, policy, files, findings);
     found
 }
 
@@ -142,22 +149,39 @@ fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
     }
 }
 
-/// Prefixes of a list that another entry of it contains already.
-fn within_others(found: &[Entry], policy: &Policy, findings: &mut Findings<'_>) {
-    let mut forever: Vec<(IpNet, &Whom)> = Vec::new();
-    for (listed, _) in found.iter().filter(|(listed, _)| listed.until.is_none()) {
-        forever.extend(prefixes(&listed.whom, policy).iter().map(|&prefix| (prefix, &listed.whom)));
+/// Prefixes of a list that another entry of it contains already. A file that grew must not keep a
+/// policy from being applied at boot: what only a file contains is left out, which changes nothing.
+fn within_others(
+    found: &mut Vec<Entry>,
+    policy: &Policy,
+    files: &FromFiles,
+    findings: &mut Findings<'_>,
+) {
+    let (mut certain, mut by_files) = (Vec::new(), Vec::new());
+    for (Listed { whom, .. }, _) in found.iter().filter(|(listed, _)| listed.until.is_none()) {
+        let of_file = matches!(whom, Whom::Set(name) if files.sets.contains(name));
+        let prefixes = prefixes(whom, policy).iter().map(|&prefix| (prefix, whom.clone()));
+        if of_file { by_files.extend(prefixes) } else { certain.extend(prefixes) }
     }
-    let cover = Cover::new(forever);
-    for (listed, spot) in found {
-        let Whom::Prefix(prefix) = listed.whom else { continue };
-        if let Some((outer, whom)) = cover.around(prefix)
-            && **whom != listed.whom
-        {
-            let message = format!("{prefix} is within {outer}{}, which is listed too", of(whom));
-            findings.add(spot.at, message, "remove it");
+    let covers = [certain, by_files].map(Cover::new);
+    found.retain(|(listed, spot)| {
+        let Whom::Prefix(prefix) = listed.whom else { return true };
+        for (cover, is_certain) in covers.iter().zip([true, false]) {
+            if let Some((outer, whom)) = cover.around(prefix)
+                && *whom != listed.whom
+            {
+                let of = of(whom);
+                let message = format!("{prefix} is within {outer}{of}, which is listed too");
+                if is_certain {
+                    findings.add(spot.at, message, "remove it");
+                } else {
+                    findings.warn(spot.at, message, "remove it");
+                }
+                return is_certain;
+            }
         }
-    }
+        true
+    });
 }
 
 fn shown(whom: &Whom) -> String {

@@ -198,7 +198,8 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     }
     let [allow, deny, penalties] = ["allow", "deny", "penalties"].map(|list| {
         findings.object = Some(format!("`{list}`"));
-        let entries = fields.get(list).map(|node| lists::entries(node, &policy, findings));
+        let entries = fields.get(list);
+        let entries = entries.map(|node| lists::entries(node, &policy, &from_files, findings));
         entries.unwrap_or_default()
     });
     findings.object = None;
