@@ -54,10 +54,8 @@ fn a_thousand_applies_under_full_rate_traffic_lose_nothing() {
         let source = format!("198.18.0.{number}");
         assert_eq!(net.counted(&source), (*passed, sent.packets - passed), "{source}");
     }
-    // Half of the time by one rate and half of it by the other.
-    let most = 200.0 + 2e3 * sent[0].time.as_secs_f64();
-    assert!(passed[0] as f64 <= most + 2.0, "{} of at most {most:.1}", passed[0]);
-    // What was denied half of the time got less.
-    let other = passed[0];
-    assert!(passed[1..].iter().all(|passed| (1..other).contains(passed)), "{passed:?}");
+    // Half of the time by one rate and half of it by the other; a bucket is filled on while its source
+    // is denied.
+    let most = 200.0 + 2e3 * sent[0].time.as_secs_f64() + 2.0;
+    assert!(passed.iter().all(|passed| (1.0..=most).contains(&(*passed as f64))), "{passed:?}");
 }
