@@ -45,6 +45,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     subject.bytes = bytes;
     subject.overflow = 0;
     subject.opening = 0;
+    subject.tag = 0;
     subject.conform = Reason::conform(&subject.packet).index() as u64;
     let mut verdict = Verdict(decide_subject().into());
     for _ in 1..ATTEMPTS {

@@ -196,11 +196,14 @@ impl Entry {
     }
 }
 
-/// What tells the connection of the packet from others.
+/// What tells the connection of the packet from others, hashed once: the seed is that of the instance.
 #[inline(always)]
-fn tag(subject: &Subject) -> u32 {
-    let seed = settings(subject.epoch).map_or(Seed::default(), |settings| settings.seed);
-    Leases::tag(subject.packet.hash(seed, 0))
+fn tag(subject: &mut Subject) -> u32 {
+    if subject.tag == 0 {
+        let seed = settings(subject.epoch).map_or(Seed::default(), |settings| settings.seed);
+        subject.tag = Leases::tag(subject.packet.hash(seed, 0));
+    }
+    subject.tag
 }
 
 /// The meter of the limit at a place.

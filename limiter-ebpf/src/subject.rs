@@ -41,6 +41,8 @@ pub(crate) struct Subject {
     pub(crate) epoch: u32,
     pub(crate) profile: u32,
     pub(crate) tenant: u32,
+    /// What tells its connection from others among leases; 0 until a limit asks for it.
+    pub(crate) tag: u32,
     /// 1 when its source has no entry of its own.
     pub(crate) overflow: u32,
     pub(crate) bill: Bill,
