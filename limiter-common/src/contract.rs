@@ -11,7 +11,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -251,9 +251,9 @@ pub struct Source {
     pub passed: Tally,
     /// What was dropped.
     pub dropped: Tally,
-    /// Until when it is blocked because it stayed over a limit, in nanoseconds, or was: the longest
-    /// that its [`Offence`]s say, of limits with penalties that are about it under the policy that it
-    /// is bound to.
+    /// A [`Block`](crate::penalty::Block) because it stayed over a limit: the longest that its
+    /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
+    /// to.
     pub blocked: u64,
 }
 
@@ -301,7 +301,9 @@ pub struct Offence {
     pub began: u64,
     /// When it was last over the limit.
     pub last: u64,
-    /// Until when it is blocked for that, or was.
+    /// Since when it is blocked for that, or was.
+    pub since: u64,
+    /// Until when, by the penalty that it was blocked under.
     pub blocked: u64,
     /// How many blocks came without a rest between them.
     pub blocks: u64,
@@ -309,7 +311,7 @@ pub struct Offence {
 
 impl Offence {
     /// One that nothing is known of.
-    pub const NEW: Self = Self { began: 0, last: 0, blocked: 0, blocks: 0 };
+    pub const NEW: Self = Self { began: 0, last: 0, since: 0, blocked: 0, blocks: 0 };
 }
 
 /// The state of a limit for one key.
@@ -403,7 +405,7 @@ const _: () = {
     assert!(offset_of!(Source, passed) == 104);
     assert!(size_of::<Opening>() == 24);
     assert!(size_of::<OffenceKey>() == 24);
-    assert!(size_of::<Offence>() == 32);
+    assert!(size_of::<Offence>() == 40);
     assert!(size_of::<Bucket>() == 32);
     assert!(size_of::<Ledger>() == 1032);
     assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);

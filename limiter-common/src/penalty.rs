@@ -14,7 +14,7 @@ pub struct Penalty {
     pub most: u64,
     /// By what each block is longer than the one before, 1 to [`Penalty::STEEPEST`].
     pub backoff: u64,
-    /// Which limit it is of: the lowest [`stamp`](crate::limit::Limit::stamp) of its layers.
+    /// Which limit it is of: the [`stamp`](crate::limit::Limit::stamp) of the layer that it began with.
     pub limit: u64,
 }
 
@@ -24,7 +24,9 @@ pub struct Offence<W> {
     pub began: W,
     /// When it was last over it.
     pub last: W,
-    /// Until when it is blocked for that, or was.
+    /// Since when it is blocked for that, or was.
+    pub since: W,
+    /// Until when, by the penalty that it was blocked under; see [`Penalty::until`].
     pub blocked: W,
     /// How many blocks came without a rest of [`Penalty::most`] between them.
     pub blocks: W,
@@ -47,12 +49,12 @@ impl Penalty {
         if self.after > Self::REST { self.after } else { Self::REST }
     }
 
-    /// Until when a block that was to end at `until` is one at `now`, in nanoseconds: what is left of it
-    /// when the penalty was another one is no longer than its longest.
+    /// Until when a block is one that was made at `since`, to end at `blocked`, in nanoseconds: if that
+    /// was under another penalty, it is no longer than the longest of this one.
     #[inline(always)]
-    pub const fn bounded(&self, until: u64, now: u64) -> u64 {
-        let most = now + self.most;
-        if until < most { until } else { most }
+    pub const fn until(&self, since: u64, blocked: u64) -> u64 {
+        let most = since + self.most;
+        if blocked < most { blocked } else { most }
     }
 
     /// How long block number `blocks` is, from 1 on.
@@ -80,22 +82,65 @@ impl Penalty {
     #[inline(always)]
     pub fn exceed<W: Word>(&self, offence: &Offence<W>, now: u64) -> u64 {
         let [began, last] = [&offence.began, &offence.last].map(Word::load);
+        let [since, blocked] = [&offence.since, &offence.blocked].map(Word::load);
+        let until = self.until(since, blocked);
         set(&offence.last, last, now);
         if began == 0 || now.wrapping_sub(last) as i64 > self.rest() as i64 {
             set(&offence.began, began, if now == 0 { 1 } else { now });
-            return offence.blocked.load();
+            return until;
         }
         let time = now.wrapping_sub(began);
         if (time as i64) < self.after as i64 || !set(&offence.began, began, 0) {
-            return offence.blocked.load();
+            return until;
         }
-        let (until, blocks) = (offence.blocked.load(), offence.blocks.load());
+        let blocks = offence.blocks.load();
         let rested = now.wrapping_sub(until) as i64 > self.most as i64;
         let number = if rested { 1 } else { blocks + 1 };
         set(&offence.blocks, blocks, number);
         let end = now + self.length(number);
-        set(&offence.blocked, until, end);
+        // In this order: whoever reads between the two sees a block that is over.
+        set(&offence.since, since, now);
+        set(&offence.blocked, blocked, end);
         end
+    }
+}
+
+/// A block as the entry of a source has it: until when the source is blocked, and under which epoch
+/// that was found. Whoever decides under another epoch neither goes by it nor changes it, so that no
+/// block outlives the binding of the entry that it was made under.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block(pub u64);
+
+impl Block {
+    /// The low bits, which are those of the epoch; times are exact to 256 ns.
+    const EPOCH: u64 = 0xff;
+
+    /// One until then, in nanoseconds; 0 for none.
+    #[inline(always)]
+    pub const fn new(until: u64, epoch: u32) -> Self {
+        Self(until & !Self::EPOCH | epoch as u64 & Self::EPOCH)
+    }
+
+    /// Until when it is one under an epoch, in nanoseconds, or was; 0 if it never was.
+    #[inline(always)]
+    pub const fn until(self, epoch: u32) -> u64 {
+        if self.is_under(epoch) { self.0 & !Self::EPOCH } else { 0 }
+    }
+
+    #[inline(always)]
+    const fn is_under(self, epoch: u32) -> bool {
+        (self.0 ^ epoch as u64) & Self::EPOCH == 0
+    }
+
+    /// Makes the block in a word one until then at least, in nanoseconds, if it is of this epoch. Where
+    /// another CPU moves the word just now, the next packet that is refused does it.
+    #[inline(always)]
+    pub fn extend<W: Word>(word: &W, until: u64, epoch: u32) {
+        let (seen, block) = (word.load(), Self::new(until, epoch));
+        if Self(seen).is_under(epoch) && seen < block.0 {
+            set(word, seen, block.0);
+        }
     }
 }
 

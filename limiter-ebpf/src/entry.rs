@@ -6,6 +6,7 @@ use limiter_common::{
     binding::{Binding, Bucket, bind},
     contract::{Profile, Settings, Source, flag, half, shared},
     limit::INLINE,
+    penalty::Block,
     word::Word as _,
 };
 
@@ -73,30 +74,17 @@ impl SourceEntry {
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
     pub(crate) fn blocked(&self) -> u64 {
-        self.blocks_until().load()
+        Block(self.block_word().load()).until(self.binding.epoch())
     }
 
-    /// Blocks the source until then at least, in nanoseconds. Where another CPU moves the word or
-    /// binds the entry just now, the next packet that is refused does it.
+    /// Blocks the source until then at least, in nanoseconds.
     #[inline(always)]
     pub(crate) fn block(&self, until: u64) {
-        let word = self.blocks_until();
-        let seen = word.load();
-        if seen < until && word.compare_exchange(seen, until) == seen && !self.is_bound() {
-            // Who bound the entry knows what holds there, and perhaps wrote it before.
-            let _: u64 = word.compare_exchange(until, seen);
-        }
-    }
-
-    /// Whether it is bound as it was when it was found.
-    #[inline(always)]
-    fn is_bound(&self) -> bool {
-        // SAFETY: as in `cell`; an aligned word.
-        unsafe { (&raw const (*self.source).binding).read_volatile() == self.binding.0 }
+        Block::extend(&self.block_word(), until, self.binding.epoch());
     }
 
     #[inline(always)]
-    fn blocks_until(&self) -> Plain {
+    fn block_word(&self) -> Plain {
         // SAFETY: as in `cell`; an aligned word.
         unsafe { Plain::new(&raw mut (*self.source).blocked) }
     }
@@ -191,9 +179,9 @@ fn refresh(
         // A block is of a limit: it goes, and comes back, with that being about the source.
         let shared = address.family == Address::NONE.family;
         let penalties = if shared { 0 } else { settings.penalties & profile.limits };
-        let blocked = if penalties == 0 { 0 } else { recall_offences(epoch, penalties, now) };
+        let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
-        unsafe { (&raw mut (*source).blocked).write_volatile(blocked) };
+        unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, epoch).0) };
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };

@@ -34,28 +34,28 @@ pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
     });
     let Some(known) = found else { return 0 };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let [began, last, blocked, blocks] = unsafe {
+    let [began, last, since, blocked, blocks] = unsafe {
         [
             &raw mut (*known).began,
             &raw mut (*known).last,
+            &raw mut (*known).since,
             &raw mut (*known).blocked,
             &raw mut (*known).blocks,
         ]
         .map(|word| Plain::new(word))
     };
-    let until = limit.penalty.exceed(&Offence { began, last, blocked, blocks }, subject.now);
-    limit.penalty.bounded(until, subject.now)
+    limit.penalty.exceed(&Offence { began, last, since, blocked, blocks }, subject.now)
 }
 
-/// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was, as
-/// it stands at `now`; `epoch` is that of the limits.
+/// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was;
+/// `epoch` is that of the limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "a value would be copied to the stack"
 )]
-pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64, now: u64) -> u64 {
+pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
     let Some(subject) = Subject::get() else { return 0 };
     subject.offence.source = subject.source;
     let (mut left, mut until) = (penalties, 0);
@@ -68,9 +68,15 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64, now: u64) -
         left ^= bit;
         subject.offence.limit = limit.penalty.limit as u32;
         if let Some(known) = OFFENCES.get_ptr_mut(&subject.offence) {
-            // SAFETY: an aligned word of a map value that was just looked up.
-            let blocked = unsafe { (&raw const (*known).blocked).read_volatile() };
-            let blocked = limit.penalty.bounded(blocked, now);
+            // SAFETY: aligned words of a map value that was just looked up. Of a block that is made
+            // just now, the end is the later one to be written.
+            let (blocked, since) = unsafe {
+                (
+                    (&raw const (*known).blocked).read_volatile(),
+                    (&raw const (*known).since).read_volatile(),
+                )
+            };
+            let blocked = limit.penalty.until(since, blocked);
             if blocked > until {
                 until = blocked;
             }

@@ -57,7 +57,9 @@ fn recall(subject: &mut Subject) {
         let found = unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, seen, next.0).0 };
         // Of several at once one is, so that there are never more than there may be.
         if found == seen {
-            (subject.opened.epoch, subject.opened.charged) = (epoch, charged);
+            subject.opened.word = next.0;
+            subject.opened.epoch = epoch;
+            subject.opened.charged = charged;
         }
     }
 }
@@ -74,26 +76,28 @@ pub(crate) extern "C" fn remember_opening(charged: u64) -> u32 {
     if subject.opening == 0 {
         return 0;
     }
-    let (Opening(word), epoch) = (Opening::new(subject.now), u64::from(subject.epoch));
+    let repeats = subject.opened.charged != 0;
+    if !repeats {
+        subject.opened.word = Opening::new(subject.now).0;
+        subject.opened.epoch = u64::from(subject.epoch);
+    }
+    subject.opened.charged |= charged;
+    let opened = &subject.opened;
     if let Some(known) = OPENINGS.get_ptr_mut(&subject.opening) {
         // An update of what is there would evict another from a full map.
         // SAFETY: a map value that was just looked up; its fields are aligned words. What CPUs make of
         // it that are here at once is what one of them makes of it, or counts a SYN more.
         unsafe {
-            if subject.opened.charged == 0 {
-                (&raw mut (*known).word).write_volatile(word);
-                (&raw mut (*known).epoch).write_volatile(epoch);
+            if !repeats {
+                (&raw mut (*known).word).write_volatile(opened.word);
+                (&raw mut (*known).epoch).write_volatile(opened.epoch);
             }
             // What repeats a SYN that other limits were charged with keeps its time.
-            (&raw mut (*known).charged).write_volatile(subject.opened.charged | charged);
+            (&raw mut (*known).charged).write_volatile(opened.charged);
         }
         return 0;
     }
-    subject.opened.word = word;
-    subject.opened.epoch = epoch;
-    subject.opened.charged = charged;
     // What another CPU made first is as good.
-    let _: Result<(), i32> =
-        OPENINGS.insert(&subject.opening, &subject.opened, u64::from(BPF_NOEXIST));
+    let _: Result<(), i32> = OPENINGS.insert(&subject.opening, opened, u64::from(BPF_NOEXIST));
     0
 }

@@ -32,6 +32,11 @@ impl Plain {
     fn new(word: u64) -> Self {
         Self(AtomicU64::new(word))
     }
+
+    /// By an exchange: loom does not order a store that it sees beside others.
+    fn store(&self, word: u64) {
+        let _: u64 = self.0.swap(word, SeqCst);
+    }
 }
 
 impl Word for Plain {

@@ -1,7 +1,7 @@
 //! Packets of one source that are over a limit on several CPUs.
 
 use limiter_common::{
-    penalty::{Offence, Penalty},
+    penalty::{Block, Offence, Penalty},
     word::Word,
 };
 use loom::{sync::Arc, thread};
@@ -12,8 +12,10 @@ const PENALTY: Penalty =
     Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2, limit: 1 };
 
 fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
-    let [began, last, blocked, blocks] = [began, NOW - 1, blocked, blocks].map(Plain::new);
-    Arc::new(Offence { began, last, blocked, blocks })
+    let since = blocked.saturating_sub(PENALTY.block);
+    let [began, last, since, blocked, blocks] =
+        [began, NOW - 1, since, blocked, blocks].map(Plain::new);
+    Arc::new(Offence { began, last, since, blocked, blocks })
 }
 
 /// So many CPUs find a source over the limit at once; what is known of it then: when it began, until
@@ -61,5 +63,24 @@ fn nobody_is_blocked_before_the_time() {
         let began = NOW - PENALTY.after + 1;
         assert_eq!(exceed(&offence(began, 0, 0), 3), [began, 0, 0]);
         assert_eq!(exceed(&offence(0, 0, 0), 3), [NOW, 0, 0]);
+    });
+}
+
+/// Two CPUs block a source while another binds its entry to the next policy.
+#[test]
+fn no_block_outlives_the_binding_that_it_was_made_under() {
+    check(3, || {
+        let word = Arc::new(Plain::new(Block::new(0, 1).0));
+        let blockers = [1 << 20, 1 << 21].map(|until| {
+            let word = Arc::clone(&word);
+            thread::spawn(move || Block::extend(&*word, until, 1))
+        });
+        let bound = Block::new(1 << 19, 2).0;
+        word.store(bound);
+        for blocker in blockers {
+            blocker.join().unwrap();
+        }
+        assert_eq!(word.load(), bound);
+        assert_eq!(Block(word.load()).until(1), 0);
     });
 }

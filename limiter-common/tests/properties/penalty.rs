@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use limiter_common::{
-    penalty::{Offence, Penalty},
+    penalty::{Block, Offence, Penalty},
     word::Word,
 };
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ impl Word for Plain {
 }
 
 fn unknown() -> Offence<Plain> {
-    let [began, last, blocked, blocks] = [0; 4].map(|word| Plain(Cell::new(word)));
-    Offence { began, last, blocked, blocks }
+    let [began, last, since, blocked, blocks] = [0; 5].map(|word| Plain(Cell::new(word)));
+    Offence { began, last, since, blocked, blocks }
 }
 
 /// A source as somebody would tell of it who writes everything down.
@@ -131,6 +131,38 @@ proptest! {
         let factor = u128::from(penalty.backoff).pow(blocks.saturating_sub(1).min(16) as u32);
         let expected = (u128::from(penalty.block) * factor).min(penalty.most.into());
         prop_assert_eq!(u128::from(penalty.length(blocks)), expected);
+    }
+
+    /// Under another penalty a block ends when that could have ended it, and at no other time.
+    #[test]
+    fn a_block_is_no_longer_than_the_penalty_in_force_makes_it(
+        made in penalty(), in_force in penalty(), begin in magnitude(60), later in magnitude(60),
+    ) {
+        let made = Penalty { after: 1, ..made };
+        let offence = unknown();
+        for now in [begin + 1, begin + 2] {
+            made.exceed(&offence, now);
+        }
+        let [since, blocked] = [&offence.since, &offence.blocked].map(Word::load);
+        prop_assert_eq!(since, begin + 2);
+        let until = in_force.until(since, blocked);
+        prop_assert_eq!(until, blocked.min(since + in_force.most));
+        let in_force = Penalty { after: Penalty::LONGEST, ..in_force };
+        let next = begin.saturating_add(2 + later);
+        prop_assert_eq!(in_force.exceed(&offence, next), until);
+    }
+
+    /// The entry of a source has it to 256 ns, for the policy that it is bound to.
+    #[test]
+    fn a_block_is_of_its_epoch(
+        until in magnitude(62), longer in magnitude(62), epoch: u32, other: u8,
+    ) {
+        let word = Plain(Cell::new(Block::new(until, epoch).0));
+        prop_assert_eq!(Block(word.load()).until(epoch), until & !0xff);
+        let other = epoch.wrapping_add(u32::from(other));
+        Block::extend(&word, longer, other);
+        let extended = if other == epoch { until.max(longer) } else { until };
+        prop_assert_eq!(Block(word.load()).until(epoch), extended & !0xff);
     }
 
     /// A clock that went back blocks nobody.

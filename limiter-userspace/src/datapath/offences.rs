@@ -8,6 +8,7 @@ use limiter_common::{
     address::Address,
     binding::Binding,
     contract::{Offence, OffenceKey, Source, map},
+    penalty::Block,
 };
 
 use super::{
@@ -75,7 +76,7 @@ impl Maps {
     pub(crate) fn blocked_sources(&self, now: u64, mut visit: impl FnMut(IpAddr)) -> Result<()> {
         let epoch = in_force(&self.read_head()?, now);
         self.each::<Address, Source>(map::SOURCES, |key, source| {
-            if source.blocked > now
+            if Block(source.blocked).until(epoch) > now
                 && Binding(source.binding).is_under(epoch)
                 && let Ok(address) = IpAddr::try_from(*key)
             {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use limiter_common::{
-    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, half, map},
+    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, Seed, half, map},
     limit::Limit as Row,
 };
 
@@ -121,7 +121,10 @@ impl Maps {
         {
             before.skip(&taken_back.held);
         }
-        before.set_seed(sys::random());
+        if before.seed() == Seed::default() {
+            let seed = sys::random();
+            before.set_seed(seed.map_err(|error| Error::system("get random numbers", error))?);
+        }
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(policy, &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;

@@ -294,14 +294,21 @@ pub(crate) fn publish_epoch(map: BorrowedFd<'_>, epoch: u64) -> io::Result<()> {
     })
 }
 
-/// Random numbers; 0 when the kernel has none to give yet.
-pub(crate) fn random() -> [u32; 3] {
+/// Random numbers. Just after the boot, this waits until the kernel has some to give.
+pub(crate) fn random() -> io::Result<[u32; 3]> {
     let mut numbers = [0_u32; 3];
-    // SAFETY: memory for the result.
-    unsafe {
-        libc::getrandom(numbers.as_mut_ptr().cast(), size_of_val(&numbers), libc::GRND_NONBLOCK)
-    };
-    numbers
+    loop {
+        // SAFETY: memory for the result.
+        let got = unsafe { libc::getrandom(numbers.as_mut_ptr().cast(), size_of_val(&numbers), 0) };
+        if got == size_of_val(&numbers) as isize {
+            return Ok(numbers);
+        }
+        // Only a signal makes it give less.
+        let error = io::Error::last_os_error();
+        if got < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 /// Changes when the policy in force is taken back.

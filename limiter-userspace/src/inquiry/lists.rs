@@ -54,7 +54,10 @@ impl Lists {
     pub(super) fn of(entries: &Entries, source: &SourceState, now: u64) -> Self {
         let Profile { allowed, denied, blocked, .. } = source.profile;
         let penalty = Until::left(source.blocked, now).map(|until| {
-            let by = source.offences.iter().max_by_key(|(_, offence)| offence.blocked);
+            // A block in the entry may be shorter than the last one that is known of its limit, and be
+            // left when that had to make room.
+            let of = source.offences.iter().filter(|(_, it)| it.blocked >= source.blocked);
+            let by = of.min_by_key(|(_, offence)| offence.blocked);
             let limit = by.and_then(|(bit, _)| entries.iter().find(|entry| entry.bit == *bit));
             Block {
                 until,

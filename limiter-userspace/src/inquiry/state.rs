@@ -11,6 +11,7 @@ use limiter_common::{
     contract::{self, Offence, OffenceKey, Profile, map, shared},
     limit::{BucketKey, INLINE, Limit},
     meter::Meter,
+    penalty::Block,
     policer::{Decision, Policer as _},
     word::Word,
 };
@@ -164,11 +165,15 @@ impl SourceState {
                 *word = carried(tables, &profile, &entry, place, now)?;
             }
         }
-        let offences = offences(tables, &profile, key, now)?;
-        let blocked = match &known {
-            Some(entry) if !behind => entry.blocked,
-            _ => offences.iter().map(|(_, offence)| offence.blocked).max().unwrap_or(0),
+        let offences = offences(tables, &profile, key)?;
+        let block = match &known {
+            Some(entry) if !behind => Block(entry.blocked),
+            _ => {
+                let until = offences.iter().map(|(_, offence)| offence.blocked).max();
+                Block::new(until.unwrap_or(0), tables.epoch)
+            }
         };
+        let blocked = block.until(tables.epoch);
         Ok(Found::Source(Box::new(Self { known, profile, blocked, offences, words })))
     }
 
@@ -185,12 +190,11 @@ impl SourceState {
 }
 
 /// What is known of a source that was over limits with penalties that are about it, and the bits of
-/// those.
+/// those. It says until when they are blocked under the penalties in force.
 fn offences(
     tables: &Tables<'_>,
     profile: &Profile,
     source: Address,
-    now: u64,
 ) -> Result<Vec<(u64, Offence)>> {
     // Sources that share an entry have none.
     let shared = source.family == Address::NONE.family;
@@ -202,11 +206,10 @@ fn offences(
         let penalty = tables.limit(bit)?.penalty;
         let key = OffenceKey { source, limit: penalty.limit as u32 };
         let known: Option<Offence> = tables.maps.entry(map::OFFENCES, &key)?;
-        found.extend(
-            known.map(|known| {
-                (bit, Offence { blocked: penalty.bounded(known.blocked, now), ..known })
-            }),
-        );
+        found.extend(known.map(|known| {
+            let blocked = penalty.until(known.since, known.blocked);
+            (bit, Offence { blocked, ..known })
+        }));
     }
     Ok(found)
 }

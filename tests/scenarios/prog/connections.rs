@@ -76,7 +76,7 @@ fn the_same_syn_on_and_on_is_limited() {
     assert_eq!(program.run_many(&frame, 1_000).unwrap(), 2);
     program.at(NOW + Opening::STEP - 1).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 0);
-    program.at(NOW + SECOND).unwrap();
+    program.at(NOW + Opening::STEP).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 1);
     program.at(NOW + Opening::SPAN).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 2);

@@ -68,10 +68,10 @@ fn stay_over(program: &mut TestProgram, now: u64) -> u64 {
     last
 }
 
-/// Checks for how long it is blocked from `now` on. Gives the time when it is not any more.
+/// Checks for how long it is blocked from `now` on, to 256 ns. Gives the time when it is not any more.
 fn is_blocked_for(program: &mut TestProgram, now: u64, seconds: u64) -> u64 {
     let end = now + seconds * SECOND;
-    for at in [now + 1, now + SECOND, end - SECOND, end - 1] {
+    for at in [now + 1, now + SECOND, end - SECOND, end - 256] {
         assert_eq!(reason_at(program, at, &udp(A)), Reason::Penalty, "{seconds} s");
     }
     assert_eq!(reason_at(program, end, &udp(A)), Reason::Exceed, "{seconds} s are over");
@@ -309,33 +309,94 @@ fn a_block_goes_and_comes_with_its_limit() {
         program.apply(&policy_of([other(), it()])).unwrap();
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{number}");
     }
-    // Its own layers are one limit, in any order.
-    let two = |first, second| {
-        let mut it = and(limit("it", &[KeyPart::Source], first), second);
+    // Its own layers are one limit, in any order, and as long as one of them stays.
+    let of = |allowances: &[Allowance]| {
+        let mut it = limit("it", &[KeyPart::Source], allowances[0]);
+        for more in &allowances[1..] {
+            it = and(it, *more);
+        }
         it.matching.protocols = vec![17];
         policy_of([Limit { penalty: Some(PENALTY), ..it }])
     };
     let allowance = it().layers[0].allowance;
     let wide = Allowance::LeakyBucket { rate: Rate { packets: 1, period: DAY }, depth: 2 };
-    for policy in [two(allowance, wide), two(wide, allowance)] {
-        program.apply(&policy).unwrap();
-        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
+    for layers in [&[allowance, wide][..], &[wide, allowance], &[wide], &[allowance]] {
+        program.apply(&of(layers)).unwrap();
+        assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{layers:?}");
     }
-    // With a shorter penalty, no more than the longest block of that is left.
-    let shorter = Penalty { block: SECOND, max: 2 * SECOND, ..PENALTY };
-    program.apply(&policy_of([Limit { penalty: None, ..it() }])).unwrap();
-    program.apply(&policy_of([Limit { penalty: Some(shorter), ..it() }])).unwrap();
-    assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
-    assert_eq!(reason_at(&mut program, blocked + 2 * SECOND, &syn(A)), Reason::Penalty);
-    assert_eq!(reason_at(&mut program, blocked + 2 * SECOND + 1, &syn(A)), Reason::Conform);
-    program.apply(&policy_of([it()])).unwrap();
-    assert_eq!(reason_at(&mut program, blocked + 3 * SECOND, &syn(A)), Reason::Penalty);
     // What comes after it went is another one.
     program.apply(&policy_of([other()])).unwrap();
     program.apply(&policy_of([other(), it()])).unwrap();
     assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform);
     program.check_accounts().unwrap();
     program.close().unwrap();
+}
+
+/// Under a shorter penalty a block is no longer than the longest of that, from when it was made on:
+/// neither another policy nor the next refusal brings it back.
+#[test]
+fn a_block_is_cut_to_the_penalty_in_force() {
+    let with = |penalty| Limit { penalty, ..strict("it", &[KeyPart::Source]) };
+    let mut program = program(&policy_of([with(Some(PENALTY))]));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let blocked = stay_over(&mut program, NOW + SECOND);
+    let shorter = with(Some(Penalty { block: SECOND, max: 2 * SECOND, ..PENALTY }));
+    program.apply(&policy_of([with(None)])).unwrap();
+    program.apply(&policy_of([shorter.clone()])).unwrap();
+    let end = blocked + 2 * SECOND;
+    assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty);
+    assert_eq!(reason_at(&mut program, end - 1, &syn(A)), Reason::Penalty);
+    assert_eq!(reason_at(&mut program, end, &syn(A)), Reason::Conform);
+    for round in 0..4 {
+        let now = end + round * 11 * SECOND;
+        let other = format!("192.0.2.{round}/32").parse().unwrap();
+        let allow = vec![Listed { whom: Whom::Prefix(other), until: None }];
+        program.apply(&Policy { allow, ..policy_of([shorter.clone()]) }).unwrap();
+        assert_eq!(listed(&program, now), [], "before its next packet");
+        assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Conform, "{round}");
+        assert_eq!(reason_at(&mut program, now + 1, &udp(A)), Reason::Exceed, "{round}");
+        assert_eq!(reason_at(&mut program, now + 2, &syn(A)), Reason::Conform, "{round}");
+    }
+    program.apply(&policy_of([with(Some(PENALTY))])).unwrap();
+    assert_eq!(reason_at(&mut program, end, &syn(A)), Reason::Penalty, "as it was ordered");
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// A block is said to be of the limit that made it, and not of one whose own is over.
+#[test]
+fn a_block_is_told_by_its_limit() {
+    let mut tcp = strict("tcp", &[KeyPart::Source]);
+    tcp.matching.protocols = vec![6];
+    let with = |penalty| {
+        let it = Limit { penalty: Some(penalty), ..strict("udp", &[KeyPart::Source]) };
+        policy_of([it, tcp.clone()])
+    };
+    let long = Penalty { block: 3_600 * SECOND, max: 3_600 * SECOND, ..PENALTY };
+    let mut program = program(&with(long));
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);
+    let blocked = stay_over(&mut program, NOW + SECOND);
+    let name = |program: &TestProgram, now| {
+        listed(program, now)
+            .into_iter()
+            .map(|it| (it.limit.unwrap(), it.left.as_secs()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(name(&program, blocked + SECOND), [("udp".to_owned(), 3_599)]);
+    program.apply(&with(Penalty { max: 200 * SECOND, ..PENALTY })).unwrap();
+    let mut now = blocked + 200 * SECOND;
+    for second in 0..=10 {
+        assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Exceed, "{second}");
+        now += SECOND;
+    }
+    assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Penalty);
+    assert_eq!(name(&program, now), [("tcp".to_owned(), 59)]);
+    program.close().unwrap();
+}
+
+fn listed(program: &TestProgram, now: u64) -> Vec<Blocked> {
+    Inquiry::new(program.maps(), now).unwrap().blocked(now).unwrap()
 }
 
 /// Forgiven, it is as if nothing had been: also the next block is the first one.
@@ -372,9 +433,6 @@ fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
 fn a_block_outlives_what_is_known_of_the_offence() {
     let policy = policy_of([strict("it", &[KeyPart::Source])]);
     let mut program = program(&policy);
-    let listed = |program: &TestProgram, now| {
-        Inquiry::new(program.maps(), now).unwrap().blocked(now).unwrap()
-    };
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
     assert_eq!(reason_at(&mut program, NOW, &udp(OTHER)), Reason::Conform);
     let blocked = stay_over(&mut program, NOW + SECOND);

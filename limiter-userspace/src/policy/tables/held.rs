@@ -19,6 +19,8 @@ pub struct Held {
     seed: [u32; 3],
     /// By [`Identity::name`] and the number of the layer.
     places: BTreeMap<String, BTreeMap<usize, Place>>,
+    /// By what offences against a limit are known, by its name.
+    penalties: BTreeMap<String, u32>,
     /// The numbers of the tenants, from 1 on.
     tenants: BTreeMap<String, u32>,
     /// The number that was given to a tenant last.
@@ -143,11 +145,29 @@ impl Held {
         Seed(self.seed)
     }
 
-    /// Has connections hashed by this, unless they are by something already.
-    pub fn set_seed(&mut self, seed: [u32; 3]) {
-        if self.seed == [0; 3] {
-            self.seed = seed;
-        }
+    /// Has connections hashed by this, for as long as the instance is there.
+    pub const fn set_seed(&mut self, seed: [u32; 3]) {
+        self.seed = seed;
+    }
+
+    /// By what offences against the limit of this name are known.
+    pub(super) fn penalty(&self, limit: &str) -> u32 {
+        self.penalties.get(limit).copied().unwrap_or(0)
+    }
+
+    /// Says by what offences against limits are known, which are given with the stamps of their
+    /// layers: the lowest of these when the limit came. It stays as long as one of the layers does.
+    pub(super) fn know_penalties<'a>(
+        &mut self,
+        before: &Self,
+        limits: impl Iterator<Item = (&'a String, Vec<u32>)>,
+    ) {
+        let stays = |stamp: &u32| before.places().any(|place| place.stamp == *stamp);
+        let known = limits.filter_map(|(name, stamps)| {
+            let same = before.penalties.get(name).filter(|_| stamps.iter().any(stays));
+            Some((name.clone(), same.copied().or(stamps.iter().min().copied())?))
+        });
+        self.penalties = known.collect();
     }
 
     /// The number of a tenant; 0 for one that the policy does not have.

@@ -90,6 +90,8 @@ fn compile_held(
     let mut numbered = held.clone();
     numbered.number_tenants(policy.tenants.keys(), limits())?;
     let mut held = numbered.next(limits(), keeping, context.epoch);
+    let stamps = rows.stamps(&held);
+    held.know_penalties(&numbered, stamps.into_iter());
     held.slots = policy.slots(&context.interfaces);
     let compiled = rows.compile(policy, &held, &mut meters)?;
     let classes = Classes::new(policy, &rows, &held, context)?;

@@ -1,5 +1,7 @@
 //! The rows of a policy: each layer and each candidate of a limit, narrow before wide.
 
+use std::collections::BTreeMap;
+
 use limiter_common::{
     address::Mask,
     limit::{COLUMNS, INLINE, Key as Parts, LIMITS, Limit as Compiled, Sort},
@@ -84,19 +86,26 @@ impl<'a> Rows<'a> {
     }
 
     /// What happens to a source that stays over a limit, whichever of its layers refuses it.
-    fn penalty(&self, limit: &Limit, held: &Held) -> Penalty {
+    fn penalty(limit: &Limit, held: &Held) -> Penalty {
         let Some(penalty) = &limit.penalty else { return Penalty::default() };
-        let layers =
-            self.rows.iter().filter(|row| std::ptr::eq(row.limit, limit) && !row.candidate);
-        let stamps = layers.filter_map(|row| Some(held.get(&row.identity())?.stamp));
         let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
         Penalty {
             after: bounded(penalty.after),
             block: bounded(penalty.block),
             most: bounded(penalty.max.max(penalty.block)),
             backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
-            limit: stamps.min().map_or(0, u64::from),
+            limit: held.penalty(&limit.name).into(),
         }
+    }
+
+    /// The limits, each with the stamps of its layers.
+    pub(super) fn stamps(&self, held: &Held) -> BTreeMap<&'a String, Vec<u32>> {
+        let mut limits = BTreeMap::<_, Vec<u32>>::new();
+        for row in self.rows.iter().filter(|row| !row.candidate) {
+            let stamp = held.get(&row.identity()).map(|place| place.stamp);
+            limits.entry(&row.limit.name).or_default().extend(stamp);
+        }
+        limits
     }
 
     /// Whether it counts new connections.
@@ -142,7 +151,7 @@ impl<'a> Rows<'a> {
                 penalty: if row.candidate {
                     Penalty::default()
                 } else {
-                    self.penalty(row.limit, held)
+                    Self::penalty(row.limit, held)
                 },
             });
         }
