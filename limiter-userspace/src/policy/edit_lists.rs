@@ -76,7 +76,7 @@ impl Policy {
         }
     }
 
-    fn list_mut(&mut self, list: List) -> &mut Vec<Listed> {
+    pub(super) fn list_mut(&mut self, list: List) -> &mut Vec<Listed> {
         match list {
             List::Allow => &mut self.allow,
             List::Deny => &mut self.deny,

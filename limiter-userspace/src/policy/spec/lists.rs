@@ -25,8 +25,8 @@ use crate::policy::{
 /// An entry and where it was written.
 pub(super) type Entry = (Listed, Spot);
 
-/// The entries of a list; one that can never be reached is a fault, or left out where that depends on
-/// what a file has.
+/// The entries of a list; one that can never be reached is a fault, or is to be left out where that
+/// depends on what a file has.
 pub(super) fn entries(
     node: &Node<'_>,
     policy: &Policy,
@@ -152,7 +152,7 @@ fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
 /// Prefixes of a list that another entry of it contains already. A file that grew must not keep a
 /// policy from being applied at boot: what only a file contains is left out, which changes nothing.
 fn within_others(
-    found: &mut Vec<Entry>,
+    found: &mut [Entry],
     policy: &Policy,
     files: &FromFiles,
     findings: &mut Findings<'_>,
@@ -164,8 +164,8 @@ fn within_others(
         if of_file { by_files.extend(prefixes) } else { certain.extend(prefixes) }
     }
     let covers = [certain, by_files].map(Cover::new);
-    found.retain(|(listed, spot)| {
-        let Whom::Prefix(prefix) = listed.whom else { return true };
+    for (listed, spot) in found {
+        let Whom::Prefix(prefix) = listed.whom else { continue };
         for (cover, is_certain) in covers.iter().zip([true, false]) {
             if let Some((outer, whom)) = cover.around(prefix)
                 && *whom != listed.whom
@@ -176,12 +176,12 @@ fn within_others(
                     findings.add(spot.at, message, "remove it");
                 } else {
                     findings.warn(spot.at, message, "remove it");
+                    spot.left_out = true;
                 }
-                return is_certain;
+                break;
             }
         }
-        true
-    });
+    }
 }
 
 fn shown(whom: &Whom) -> String {

@@ -203,13 +203,18 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         entries.unwrap_or_default()
     });
     findings.object = None;
-    policy.allow = allow.into_iter().map(|(listed, _)| listed).collect();
-    let (denied, blocked);
+    let (allowed, denied, blocked);
+    (policy.allow, allowed) = allow.into_iter().unzip();
     (policy.deny, denied) = deny.into_iter().unzip();
     (policy.penalties, blocked) = penalties.into_iter().unzip();
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, findings));
-    let listed = [(List::Deny, denied), (List::Penalty, blocked)];
+    let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &from_files, findings);
+    for (list, spots) in listed {
+        let mut spots = spots.iter();
+        // There is a place for each.
+        policy.list_mut(list).retain(|_| spots.next().is_none_or(|spot| !spot.left_out));
+    }
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
 }

@@ -25,6 +25,8 @@ pub(super) struct Spot {
     pub(super) at: Place,
     /// Whether it says that a list may shadow it.
     shadowed: bool,
+    /// Whether it is left out of the policy in the end, for what a file has.
+    pub(super) left_out: bool,
 }
 
 impl Spot {
@@ -35,7 +37,8 @@ impl Spot {
         findings: &mut Findings<'_>,
     ) -> Self {
         let node = fields.and_then(|fields| fields.get("shadowed"));
-        Self { at, shadowed: node.and_then(|node| flag(node, findings)) == Some(true) }
+        let shadowed = node.and_then(|node| flag(node, findings)) == Some(true);
+        Self { at, shadowed, left_out: false }
     }
 }
 
@@ -107,7 +110,8 @@ fn plain(matching: &Match) -> Match {
 
 /// Entries that a list shadows and that do not say so. One that says so without need may do that: what
 /// shadowed it could have been removed since. Where that depends on what a file has, it is not the
-/// document that is wrong, and a file that grew must not keep it from being applied at boot.
+/// document that is wrong, and a file that grew must not keep it from being applied at boot. Entries
+/// that are to be left out shadow others here, as the document has them whatever the file has.
 pub(super) fn shadowed(
     policy: &Policy,
     listed: &[(List, Vec<Spot>)],
@@ -134,7 +138,7 @@ pub(super) fn shadowed(
         let Some(spot) = spot.filter(|spot| !spot.shadowed) else { continue };
         if certain.contains(&shadowed.entry) {
             findings.add(spot.at, shadowed.to_string(), shadowed.remedy());
-        } else {
+        } else if !spot.left_out {
             findings.warn(spot.at, shadowed.to_string(), shadowed.remedy());
         }
     }
