@@ -1,7 +1,5 @@
 //! Finding what lists shadow.
 
-use std::collections::HashSet;
-
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{By, Entry, FromFiles, Shadowed, What};
@@ -39,8 +37,8 @@ impl Policy {
     }
 
     /// Those that a list shadows whatever is in the files of these sets and tenants.
-    pub fn shadowed_without(&self, files: &FromFiles) -> HashSet<Entry> {
-        Search::new(self, files).all().iter().map(|shadowed| shadowed.entry).collect()
+    pub fn shadowed_without(&self, files: &FromFiles) -> Vec<Shadowed<'_>> {
+        Search::new(self, files).all()
     }
 }
 

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -127,9 +129,12 @@ fn what_files_have_makes_nothing_certain() {
          - {name: d, key: source, rate: 9/s, overrides: [{src: 192.0.2.10, rate: 1/s, \
          shadowed: true}, {src: 198.51.100.7, rate: 1/s, shadowed: true}]}\n";
     let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-    let all: HashSet<_> = policy.shadowed().iter().map(|shadowed| shadowed.entry).collect();
+    let entries = |found: Vec<Shadowed<'_>>| -> HashSet<Entry> {
+        found.iter().map(|shadowed| shadowed.entry).collect()
+    };
+    let all = entries(policy.shadowed());
     assert_eq!(all.len(), 10);
-    assert_eq!(policy.shadowed_without(&FromFiles::default()), all);
+    assert_eq!(entries(policy.shadowed_without(&FromFiles::default())), all);
     let names = |name: &str| HashSet::from([name.to_owned()]);
     let files = FromFiles { sets: names("f"), tenants: names("g") };
     let certain = [
@@ -138,7 +143,7 @@ fn what_files_have_makes_nothing_certain() {
         Entry::Override { limit: 2, place: 1 },
         Entry::Override { limit: 3, place: 1 },
     ];
-    assert_eq!(policy.shadowed_without(&files), certain.into());
+    assert_eq!(entries(policy.shadowed_without(&files)), certain.into());
 }
 
 proptest! {

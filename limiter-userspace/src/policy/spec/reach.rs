@@ -1,6 +1,6 @@
 //! What can never be reached, across the parts of a policy.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 
@@ -119,12 +119,12 @@ pub(super) fn shadowed(
     files: &FromFiles,
     findings: &mut Findings<'_>,
 ) {
-    let found = policy.shadowed();
-    if found.is_empty() {
-        return;
-    }
     let certain = policy.shadowed_without(files);
-    for shadowed in found {
+    let known: HashSet<Entry> = certain.iter().map(|shadowed| shadowed.entry).collect();
+    // What shadows an entry whatever the files have is told, not what else does now.
+    let by_files = policy.shadowed().into_iter().filter(|it| !known.contains(&it.entry));
+    let by_files = by_files.map(|shadowed| (shadowed, false));
+    for (shadowed, is_certain) in certain.into_iter().map(|it| (it, true)).chain(by_files) {
         let spot = match shadowed.entry {
             Entry::Listed { list, place } => {
                 let spots = listed.iter().find(|(other, _)| *other == list);
@@ -136,7 +136,7 @@ pub(super) fn shadowed(
             }
         };
         let Some(spot) = spot.filter(|spot| !spot.shadowed) else { continue };
-        if certain.contains(&shadowed.entry) {
+        if is_certain {
             findings.add(spot.at, shadowed.to_string(), shadowed.remedy());
         } else if !spot.left_out {
             findings.warn(spot.at, shadowed.to_string(), shadowed.remedy());
