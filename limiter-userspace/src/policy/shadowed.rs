@@ -7,13 +7,13 @@
 
 mod search;
 
-use std::{collections::HashSet, fmt};
+use std::{collections::HashMap, fmt};
 
 use ipnet::IpNet;
 
 use super::{
     edit_lists::List,
-    model::{OverrideWhom, Whom},
+    model::{OverrideWhom, Policy, Whom},
     units::printable,
 };
 
@@ -69,13 +69,30 @@ enum What<'p> {
     Override(&'p str, &'p OverrideWhom),
 }
 
-/// Sets and tenants, by their names, of which a file has prefixes.
+/// Sets and tenants, by their names, of which a file has prefixes, each with those that it has
+/// whatever is in the file.
 #[derive(Clone, Debug, Default)]
 pub struct FromFiles {
     /// The sets.
-    pub sets: HashSet<String>,
+    pub sets: HashMap<String, Vec<IpNet>>,
     /// The tenants.
-    pub tenants: HashSet<String>,
+    pub tenants: HashMap<String, Vec<IpNet>>,
+}
+
+impl FromFiles {
+    /// Whether what is meant could be any prefixes.
+    pub(super) fn may_be_any(&self, whom: &Whom) -> bool {
+        matches!(whom, Whom::Set(name) if self.sets.contains_key(name))
+    }
+
+    /// The prefixes that are meant whatever the files have.
+    pub(super) fn certain<'a>(&'a self, whom: &'a Whom, policy: &'a Policy) -> &'a [IpNet] {
+        let written = match whom {
+            Whom::Set(name) => self.sets.get(name),
+            Whom::Prefix(_) => None,
+        };
+        written.map_or_else(|| policy.prefixes(whom), Vec::as_slice)
+    }
 }
 
 impl Shadowed<'_> {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use limiter_userspace::policy::spec::{
-    DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse, read, read_file,
-    to_yaml,
+    DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse,
+    parse_with_warnings, read, read_file, to_yaml,
 };
 use proptest::prelude::*;
 
@@ -121,12 +121,18 @@ fn prefixes_are_bounded() {
     assert_eq!(policy.sets["a"].len(), PREFIXES - 1);
     let message = files(PREFIXES).unwrap_err().to_string();
     assert!(message.contains("more than 131072 prefixes"), "{message}");
-    // The same one again and again, a list that is within another, and nothing but mistakes.
-    for line in ["192.0.2.1\n", "192.0.2.0/24\n192.0.2.1\n", "x\n", "\u{7f}\n"] {
+    // Nothing but mistakes; the same one again and again, and a list that is within another.
+    let document = b"version: 1\nsets: {a: {file: a}}\n";
+    for line in ["x\n", "\u{7f}\n"] {
         let text = line.repeat(1 << 16);
-        let document = b"version: 1\nsets: {a: {file: a}}\n";
         let faults = parse("f", document, &mut |_| Ok(text.clone().into())).unwrap_err();
         assert!(faults.list().len() <= 200);
+    }
+    for line in ["192.0.2.1\n", "192.0.2.0/24\n192.0.2.1\n"] {
+        let text = line.repeat(1 << 16);
+        let parsed = parse_with_warnings("f", document, 0, &mut |_| Ok(text.clone().into()));
+        let (policy, warnings) = parsed.unwrap();
+        assert_eq!((policy.sets["a"].len(), warnings.total()), (1, 1));
     }
     let list: String = (0..PREFIXES + 1).map(|index| prefix(index) + ",").collect();
     says(format!("version: 1\nsets: {{a: {{cidrs: [{list}]}}}}").as_bytes(), "more than 131072");

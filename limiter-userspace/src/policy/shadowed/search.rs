@@ -21,7 +21,7 @@ struct Lasting<'p> {
 /// Looks for entries that lists shadow.
 struct Search<'p, 'f> {
     policy: &'p Policy,
-    /// What could be anything: nothing of it shadows, and it is everybody.
+    /// What could be anything: it is everybody, and nothing but what it has in any case shadows.
     files: &'f FromFiles,
     everybody: [IpNet; 2],
     /// `allow` and `deny`.
@@ -48,9 +48,7 @@ impl<'p> Lasting<'p> {
         // One that ends hides nothing for ever.
         for Listed { whom, .. } in policy.list(list).iter().filter(|listed| listed.until.is_none())
         {
-            if !matches!(whom, Whom::Set(name) if files.sets.contains(name)) {
-                all.extend(policy.prefixes(whom).iter().map(|&prefix| (prefix, whom)));
-            }
+            all.extend(files.certain(whom, policy).iter().map(|&prefix| (prefix, whom)));
         }
         let prefixes: Vec<_> = all.iter().map(|&(prefix, _)| prefix).collect();
         (Self { list, listed: Cover::new(all), merged: merged(&prefixes) }, prefixes)
@@ -121,13 +119,13 @@ impl<'p, 'f> Search<'p, 'f> {
 
     fn prefixes(&self, whom: &'p Whom) -> &[IpNet] {
         match whom {
-            Whom::Set(name) if self.files.sets.contains(name) => &self.everybody,
-            _ => self.policy.prefixes(whom),
+            whom if self.files.may_be_any(whom) => &self.everybody,
+            whom => self.policy.prefixes(whom),
         }
     }
 
     fn tenant(&self, name: &str) -> &[IpNet] {
-        if self.files.tenants.contains(name) {
+        if self.files.tenants.contains_key(name) {
             return &self.everybody;
         }
         self.policy.tenants.get(name).map_or(&[], Vec::as_slice)

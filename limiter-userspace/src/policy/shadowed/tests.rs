@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -135,15 +135,20 @@ fn what_files_have_makes_nothing_certain() {
     let all = entries(policy.shadowed());
     assert_eq!(all.len(), 10);
     assert_eq!(entries(policy.shadowed_without(&FromFiles::default())), all);
-    let names = |name: &str| HashSet::from([name.to_owned()]);
-    let files = FromFiles { sets: names("f"), tenants: names("g") };
-    let certain = [
+    let names = |name: &str| HashMap::from([(name.to_owned(), Vec::new())]);
+    let mut files = FromFiles { sets: names("f"), tenants: names("g") };
+    let mut certain = vec![
         Entry::Listed { list: List::Deny, place: 1 },
         Entry::Limit { limit: 1 },
         Entry::Override { limit: 2, place: 1 },
         Entry::Override { limit: 3, place: 1 },
     ];
-    assert_eq!(entries(policy.shadowed_without(&files)), certain.into());
+    let found = entries(policy.shadowed_without(&files));
+    assert_eq!(found, certain.iter().copied().collect());
+    // What the document has of the set is certain.
+    files.sets.get_mut("f").unwrap().push("192.0.2.9/32".parse().unwrap());
+    certain.push(Entry::Listed { list: List::Deny, place: 0 });
+    assert_eq!(entries(policy.shadowed_without(&files)), certain.into_iter().collect());
 }
 
 proptest! {

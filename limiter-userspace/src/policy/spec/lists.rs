@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use ipnet::IpNet;
-
 use super::{
     cover::Cover,
     fault::Findings,
@@ -100,7 +98,7 @@ pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>
 
 /// Finds fault with less than a source.
 fn of_sources(whom: &Whom, at: Place, policy: &Policy, findings: &mut Findings<'_>) {
-    whole(prefixes(whom, policy), policy.key_prefix, &of(whom), (at, LONGER), findings);
+    whole(policy.prefixes(whom), policy.key_prefix, &of(whom), (at, LONGER), findings);
 }
 
 /// Sets or prefixes of sources, each once.
@@ -141,14 +139,6 @@ fn each(
     found
 }
 
-/// The prefixes that are meant.
-fn prefixes<'p>(whom: &'p Whom, policy: &'p Policy) -> &'p [IpNet] {
-    match whom {
-        Whom::Prefix(prefix) => std::slice::from_ref(prefix),
-        Whom::Set(name) => policy.sets.get(name).map_or(&[], Vec::as_slice),
-    }
-}
-
 /// Prefixes of a list that another entry of it contains already. A file that grew must not keep a
 /// policy from being applied at boot: what only a file contains is left out, which changes nothing.
 fn within_others(
@@ -157,18 +147,21 @@ fn within_others(
     files: &FromFiles,
     findings: &mut Findings<'_>,
 ) {
+    let found: Vec<(&Whom, Option<u64>, &mut Spot)> =
+        found.iter_mut().map(|(listed, spot)| (&listed.whom, listed.until, spot)).collect();
     let (mut certain, mut by_files) = (Vec::new(), Vec::new());
-    for (Listed { whom, .. }, _) in found.iter().filter(|(listed, _)| listed.until.is_none()) {
-        let of_file = matches!(whom, Whom::Set(name) if files.sets.contains(name));
-        let prefixes = prefixes(whom, policy).iter().map(|&prefix| (prefix, whom.clone()));
-        if of_file { by_files.extend(prefixes) } else { certain.extend(prefixes) }
+    for &(whom, ..) in found.iter().filter(|(_, until, _)| until.is_none()) {
+        certain.extend(files.certain(whom, policy).iter().map(|&prefix| (prefix, whom)));
+        if files.may_be_any(whom) {
+            by_files.extend(policy.prefixes(whom).iter().map(|&prefix| (prefix, whom)));
+        }
     }
     let covers = [certain, by_files].map(Cover::new);
-    for (listed, spot) in found {
-        let Whom::Prefix(prefix) = listed.whom else { continue };
+    for (listed, _, spot) in found {
+        let Whom::Prefix(prefix) = *listed else { continue };
         for (cover, is_certain) in covers.iter().zip([true, false]) {
-            if let Some((outer, whom)) = cover.around(prefix)
-                && *whom != listed.whom
+            if let Some(&(outer, whom)) = cover.around(prefix)
+                && whom != listed
             {
                 let of = of(whom);
                 let message = format!("{prefix} is within {outer}{of}, which is listed too");

@@ -19,6 +19,7 @@ mod limit;
 mod lists;
 mod matching;
 pub(crate) mod names;
+mod overlaps;
 mod overrides;
 mod ports;
 mod prefixes;
@@ -48,6 +49,7 @@ use self::{
     fault::Findings,
     fields::{Fields, list, named},
     limit::Found,
+    overlaps::{Group, Resolved, resolve},
     prefixes::Sets,
     reach::Spot,
     source::{Place, Source, ticked},
@@ -169,37 +171,35 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         policy.key_prefix = lengths;
     }
     let mut sets = Sets::new(files);
-    let (mut tenants, mut from_files) = (Vec::new(), FromFiles::default());
-    for (list, what) in [("sets", "set"), ("tenants", "tenant")] {
-        let Some(node) = fields.get(list) else { continue };
-        for (word, node) in named(node, what, findings) {
-            let name = word.text.to_string();
-            findings.object = Some(format!("{what} {}", ticked(&name)));
-            let prefixes = sets.read(node, findings);
-            findings.object = None;
-            if prefixes::has_file(node) {
-                let names = match what {
-                    "set" => &mut from_files.sets,
-                    _ => &mut from_files.tenants,
-                };
-                names.insert(name.clone());
+    let mut files = FromFiles::default();
+    for (group, has_file) in groups("sets", "set", &fields, &mut sets, findings) {
+        // Each is for itself: what is in several is in all of them.
+        for Resolved { all, written } in resolve(std::slice::from_ref(&group), findings) {
+            if has_file {
+                files.sets.insert(group.name.clone(), written);
             }
-            if what == "set" {
-                policy.sets.insert(name, prefixes);
-            } else {
-                tenants.push((name.clone(), word.at));
-                policy.tenants.insert(name, prefixes);
-            }
+            policy.sets.insert(group.name.clone(), all);
         }
     }
-    reach::tenants(&tenants, &policy, findings);
+    let tenants = groups("tenants", "tenant", &fields, &mut sets, findings);
+    let (tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
+    let resolved = resolve(&tenants, findings);
+    for ((group, has_file), Resolved { all, written }) in
+        tenants.iter().zip(have_file).zip(resolved)
+    {
+        reach::tenant(group, &all, &policy, findings);
+        if has_file {
+            files.tenants.insert(group.name.clone(), written);
+        }
+        policy.tenants.insert(group.name.clone(), all);
+    }
     if let Some(node) = fields.get("services") {
         services(node, &mut policy, findings);
     }
     let [allow, deny, penalties] = ["allow", "deny", "penalties"].map(|list| {
         findings.object = Some(format!("`{list}`"));
         let entries = fields.get(list);
-        let entries = entries.map(|node| lists::entries(node, &policy, &from_files, findings));
+        let entries = entries.map(|node| lists::entries(node, &policy, &files, findings));
         entries.unwrap_or_default()
     });
     findings.object = None;
@@ -209,7 +209,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     (policy.penalties, blocked) = penalties.into_iter().unzip();
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, findings));
     let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
-    reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &from_files, findings);
+    reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);
     for (list, spots) in listed {
         let mut spots = spots.iter();
         // There is a place for each.
@@ -217,6 +217,27 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     }
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
+}
+
+/// The sets or tenants, and whether each has a file.
+fn groups(
+    list: &str,
+    what: &'static str,
+    fields: &Fields<'_, '_>,
+    sets: &mut Sets<'_>,
+    findings: &mut Findings<'_>,
+) -> Vec<(Group, bool)> {
+    let Some(node) = fields.get(list) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (word, node) in named(node, what, findings) {
+        let (name, written) = (word.text.to_string(), Vec::new());
+        let mut group = Group { what, name, at: word.at, written, file: None };
+        findings.object = Some(group.object());
+        sets.read(node, &mut group, findings);
+        findings.object = None;
+        found.push((group, prefixes::has_file(node)));
+    }
+    found
 }
 
 /// Whether the document is of the version that is read. Of another, nothing else would be

@@ -8,12 +8,13 @@ use super::{
     FileError, PREFIXES, SET_BYTES, SetFiles,
     fault::Findings,
     fields::{Fields, list},
+    overlaps::Group,
     scalar::{self, expected},
     shape,
     source::{Place, ticked},
     tree::{Node, Value},
 };
-use crate::policy::units::{parse_prefix, printable};
+use crate::policy::units::parse_prefix;
 
 /// Bad lines of one file that are told.
 const BAD_LINES: usize = 20;
@@ -31,26 +32,13 @@ pub(super) struct Sets<'f> {
     known: HashMap<String, Rc<SetFile>>,
 }
 
-/// A prefix and where it was written.
-struct Entry {
-    prefix: IpNet,
-    origin: Origin,
-}
-
-#[derive(Clone, Copy)]
-enum Origin {
-    Document(Place),
-    /// Line, from 1, and the bytes of it.
-    File(usize, Place),
-}
-
 /// A file of a set.
-struct SetFile {
+pub(super) struct SetFile {
     name: String,
     rank: usize,
     text: Vec<u8>,
-    /// The prefixes, each with its line, from 1, and the bytes of it.
-    prefixes: Vec<(IpNet, usize, Place)>,
+    /// The prefixes, each with its line, from 1.
+    prefixes: Vec<(IpNet, usize)>,
 }
 
 /// Whether prefixes of a set are in a file.
@@ -64,52 +52,43 @@ impl<'f> Sets<'f> {
         Self { files, left: PREFIXES, bytes_left, known: HashMap::new() }
     }
 
-    /// The prefixes of a set, sorted; those listed twice or within others are faults.
-    pub(super) fn read(&mut self, node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<IpNet> {
+    /// Reads the prefixes of a set.
+    pub(super) fn read(&mut self, node: &Node<'_>, group: &mut Group, findings: &mut Findings<'_>) {
         let before = findings.total();
-        let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else {
-            return Vec::new();
-        };
-        let mut entries = Vec::new();
+        let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else { return };
         if let Some(node) = fields.get("cidrs") {
             for node in list(node, findings) {
                 if let Some(prefix) = scalar::value(node, parse_prefix, findings) {
-                    entries.push(Entry { prefix, origin: Origin::Document(node.at) });
+                    group.written.push((prefix, node.at));
                 }
-                if entries.len() > self.left {
-                    self.too_many(node.at, findings);
-                    return Vec::new();
+                if group.written.len() > self.left {
+                    return self.too_many(node.at, group, findings);
                 }
             }
         }
-        let mut file = None;
-        if let Some(node) = fields.get("file") {
-            file = self.file(node, findings);
-            // Before they are copied: any number of sets may name a large one.
-            let prefixes = file.as_ref().map_or(&[][..], |file| &file.prefixes);
-            if entries.len() + prefixes.len() > self.left {
-                self.too_many(node.at, findings);
-                return Vec::new();
+        let mut count = group.written.len();
+        if let Some(node) = fields.get("file")
+            && let Some(file) = self.file(node, findings)
+        {
+            // Before they are gone through: any number of sets may name a large one.
+            count += file.prefixes.len();
+            if count > self.left {
+                return self.too_many(node.at, group, findings);
             }
-            let origin = |line, at| Origin::File(line, at);
-            entries.extend(
-                prefixes
-                    .iter()
-                    .map(|&(prefix, line, at)| Entry { prefix, origin: origin(line, at) }),
-            );
+            group.file = Some((file, node.at));
         }
         if fields.get("cidrs").is_none() && fields.get("file").is_none() {
             let remedy = "write `cidrs: [203.0.113.0/24]` or `file: PATH`";
             findings.add(fields.at, "a set of prefixes needs `cidrs` or `file`", remedy);
         }
-        self.left -= entries.len();
-        if entries.is_empty() && findings.total() == before {
+        self.left -= count;
+        if count == 0 && findings.total() == before {
             findings.warn(fields.at, "there are no prefixes in it", "check that this is meant");
         }
-        disjoint(entries, file.as_deref(), findings)
     }
 
-    fn too_many(&self, at: Place, findings: &mut Findings<'_>) {
+    fn too_many(&self, at: Place, group: &mut Group, findings: &mut Findings<'_>) {
+        group.written.clear();
         let message = format!("the policy has more than {PREFIXES} prefixes");
         findings.add(at, message, "write neighbouring prefixes as a wider one");
     }
@@ -152,8 +131,8 @@ impl<'f> Sets<'f> {
     }
 }
 
-/// The prefix of a line and where in it it is; `None` for a line with nothing but a comment.
-fn entry(line: &[u8]) -> Result<Option<(IpNet, Place)>, (Place, String, String)> {
+/// The prefix of a line; `None` for a line with nothing but a comment.
+fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, String, String)> {
     if line.len() > LINE_BYTES {
         let message = format!("the line is longer than {LINE_BYTES} bytes");
         let remedy = "write one prefix on each line".to_owned();
@@ -176,7 +155,7 @@ fn entry(line: &[u8]) -> Result<Option<(IpNet, Place)>, (Place, String, String)>
     let start = entry.len() - entry.trim_start().len();
     let at = Place { start, end: start + trimmed.len() };
     match parse_prefix(trimmed) {
-        Ok(prefix) => Ok(Some((prefix, at))),
+        Ok(prefix) => Ok(Some(prefix)),
         Err(error) => Err((at, error.to_string(), error.remedy())),
     }
 }
@@ -186,8 +165,18 @@ const fn shifted(at: Place, by: usize) -> Place {
 }
 
 impl SetFile {
+    /// The path, as it is in the document.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The prefixes, each with its line, from 1.
+    pub(super) fn prefixes(&self) -> &[(IpNet, usize)] {
+        &self.prefixes
+    }
+
     /// The prefixes, no more than a policy may have and one.
-    fn read(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize, Place)> {
+    fn read(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize)> {
         let mut prefixes = Vec::new();
         let (mut start, mut bad) = (0, 0);
         for (line, text) in (1..).zip(self.text.split_inclusive(|&byte| byte == b'\n')) {
@@ -200,7 +189,7 @@ impl SetFile {
             };
             match entry(whole) {
                 Ok(None) => {}
-                Ok(Some((prefix, at))) => prefixes.push((prefix, line, shifted(at, start))),
+                Ok(Some(prefix)) => prefixes.push((prefix, line)),
                 Err((at, message, remedy)) => {
                     self.fault(line, shifted(at, start), &message, &remedy, findings);
                     bad += 1;
@@ -238,43 +227,4 @@ impl SetFile {
         let file = (self.name.as_str(), self.rank);
         findings.add_in_file(file, (number, &text), at, message, remedy);
     }
-}
-
-/// The prefixes in their order, without those that are within others; which is a fault.
-fn disjoint(
-    mut entries: Vec<Entry>,
-    file: Option<&SetFile>,
-    findings: &mut Findings<'_>,
-) -> Vec<IpNet> {
-    // Stable, so that of two that are the same the second is at fault.
-    entries.sort_by_key(|entry| entry.prefix);
-    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let Some(outer) = kept.last().filter(|outer| outer.prefix.contains(&entry.prefix)) else {
-            kept.push(entry);
-            continue;
-        };
-        let prefix = entry.prefix;
-        let message = if outer.prefix == prefix {
-            format!("{prefix} is listed twice")
-        } else {
-            format!("{prefix} is within {}, which is listed too", outer.prefix)
-        };
-        let other = match (outer.origin, file) {
-            (Origin::Document(at), _) => format!("line {}", findings.line(at)),
-            (Origin::File(line, _), Some(file)) => {
-                format!("{}:{line}", printable(&file.name, 256))
-            }
-            (Origin::File(line, _), None) => format!("line {line}"),
-        };
-        let remedy = format!("remove one of the two; the other is on {other}");
-        match (entry.origin, file) {
-            (Origin::Document(at), _) => findings.add(at, message, remedy),
-            (Origin::File(line, at), Some(file)) => {
-                file.fault(line, at, &message, &remedy, findings);
-            }
-            (Origin::File(..), None) => {}
-        }
-    }
-    kept.into_iter().map(|entry| entry.prefix).collect()
 }

@@ -10,6 +10,7 @@ use super::{
     fields::Fields,
     key::{LONGER, whole},
     limit::Found,
+    overlaps::Group,
     scalar::flag,
     source::{Place, ticked},
 };
@@ -42,21 +43,15 @@ impl Spot {
     }
 }
 
-/// Tenants that share a prefix or a source: nobody could say whose it is.
-pub(super) fn tenants(places: &[(String, Place)], policy: &Policy, findings: &mut Findings<'_>) {
-    let mut owners: HashMap<IpNet, &str> = HashMap::new();
-    for (name, at) in places {
-        let prefixes = policy.tenants.get(name).map_or(&[][..], Vec::as_slice);
-        let of = format!(" of tenant {}", ticked(name));
-        whole(prefixes, policy.key_prefix, &of, (*at, LONGER), findings);
-        for &prefix in prefixes {
-            if let Some(owner) = owners.insert(prefix, name) {
-                let message =
-                    format!("{prefix} of tenant {} is of {} too", ticked(name), ticked(owner));
-                findings.add(*at, message, "remove it from one of the two");
-            }
-        }
-    }
+/// A tenant that has less than a source: nobody could say whose that is.
+pub(super) fn tenant(
+    tenant: &Group,
+    prefixes: &[IpNet],
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) {
+    let of = format!(" of {}", tenant.object());
+    whole(prefixes, policy.key_prefix, &of, (tenant.at, LONGER), findings);
 }
 
 /// Limits with the name of an earlier one, or that do what an earlier one does.

@@ -1,0 +1,214 @@
+//! Prefixes that say nothing, as others of their set or tenant include them, and those that two
+//! tenants have.
+//!
+//! What is so by the document alone is a fault. What is so for what a file has is left out with a
+//! warning: a file that grew must not keep a policy from being applied at boot.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use ipnet::IpNet;
+
+use super::{
+    fault::Findings,
+    prefixes::SetFile,
+    source::{Place, ticked},
+};
+use crate::output::number::grouped;
+
+/// The prefixes of a set or a tenant as they were read.
+pub(super) struct Group {
+    /// `set` or `tenant`.
+    pub(super) what: &'static str,
+    pub(super) name: String,
+    /// Where it has its name.
+    pub(super) at: Place,
+    /// Those of the document, each with its place.
+    pub(super) written: Vec<(IpNet, Place)>,
+    /// Its file, and where that is named.
+    pub(super) file: Option<(Rc<SetFile>, Place)>,
+}
+
+/// What prefixes of a set or a tenant there are in the end, in their order.
+#[derive(Clone, Default)]
+pub(super) struct Resolved {
+    pub(super) all: Vec<IpNet>,
+    /// Those that the document has, whatever is in the file.
+    pub(super) written: Vec<IpNet>,
+}
+
+/// A prefix of a group, by the place of that.
+#[derive(Clone, Copy)]
+struct Entry {
+    prefix: IpNet,
+    group: usize,
+    origin: Origin,
+}
+
+#[derive(Clone, Copy)]
+enum Origin {
+    Document(Place),
+    /// Line, from 1.
+    File(usize),
+}
+
+/// Entries that say something, in the order of their prefixes; and the others, each with the one
+/// that says it already.
+type Told = (Vec<Entry>, Vec<(Entry, Entry)>);
+
+impl Group {
+    pub(super) fn object(&self) -> String {
+        format!("{} {}", self.what, ticked(&self.name))
+    }
+
+    fn written(&self, group: usize) -> impl Iterator<Item = Entry> {
+        let entry = move |&(prefix, at)| Entry { prefix, group, origin: Origin::Document(at) };
+        self.written.iter().map(entry)
+    }
+
+    fn filed(&self, group: usize) -> impl Iterator<Item = Entry> {
+        let prefixes = self.file.as_ref().map_or(&[][..], |(file, _)| file.prefixes());
+        prefixes.iter().map(move |&(prefix, line)| Entry {
+            prefix,
+            group,
+            origin: Origin::File(line),
+        })
+    }
+}
+
+/// The prefixes of groups whose longest prefix decides, such that none says what another does: a
+/// set alone, or all tenants.
+pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Resolved> {
+    let each = || groups.iter().zip(0..);
+    let (mut kept, faulty) = told(each().flat_map(|(group, at)| group.written(at)).collect());
+    for (entry, other) in faulty {
+        fault(groups, entry, other, findings);
+    }
+    let mut resolved = vec![Resolved::default(); groups.len()];
+    for entry in &kept {
+        resolved[entry.group].written.push(entry.prefix);
+    }
+    if groups.iter().any(|group| group.file.is_some()) {
+        kept.extend(each().flat_map(|(group, at)| group.filed(at)));
+        let left_out;
+        (kept, left_out) = told(kept);
+        warn(groups, &left_out, findings);
+    }
+    for entry in kept {
+        resolved[entry.group].all.push(entry.prefix);
+    }
+    resolved
+}
+
+fn told(mut entries: Vec<Entry>) -> Told {
+    // Stable, so that of two that are the same the second one says nothing: the document goes before
+    // files, and what is before it in the document or the file.
+    let of_file = |entry: &Entry| matches!(entry.origin, Origin::File(_));
+    entries.sort_by_key(|entry| (entry.prefix, of_file(entry), entry.group));
+    let (mut kept, mut others) = (Vec::with_capacity(entries.len()), Vec::new());
+    // What is around a prefix, the widest first, each with the entry that says whose it is.
+    let mut around: Vec<(IpNet, Entry)> = Vec::new();
+    for entry in entries {
+        while around.last().is_some_and(|(outer, _)| !outer.contains(&entry.prefix)) {
+            around.pop();
+        }
+        match around.last() {
+            Some(&(prefix, other)) if prefix == entry.prefix => others.push((entry, other)),
+            Some(&(_, outer)) if outer.group == entry.group => {
+                others.push((entry, outer));
+                // No other group has it either.
+                around.push((entry.prefix, outer));
+            }
+            _ => {
+                around.push((entry.prefix, entry));
+                kept.push(entry);
+            }
+        }
+    }
+    (kept, others)
+}
+
+/// An entry of the document that says what another one of it does.
+fn fault(groups: &[Group], entry: Entry, other: Entry, findings: &mut Findings<'_>) {
+    let (prefix, group) = (entry.prefix, &groups[entry.group]);
+    if entry.group != other.group {
+        let (name, owner) = (ticked(&group.name), ticked(&groups[other.group].name));
+        let message = format!("{prefix} of {} {name} is of {owner} too", group.what);
+        findings.add(group.at, message, "remove it from one of the two");
+        return;
+    }
+    let (Origin::Document(at), Origin::Document(first)) = (entry.origin, other.origin) else {
+        return;
+    };
+    let message = if other.prefix == prefix {
+        format!("{prefix} is listed twice")
+    } else {
+        format!("{prefix} is within {}, which is listed too", other.prefix)
+    };
+    let line = findings.line(first);
+    findings.object = Some(group.object());
+    findings.add(at, message, format!("remove one of the two; the other is on line {line}"));
+    findings.object = None;
+}
+
+/// Tells what is left out: one by one of the document, and all of a file at once.
+fn warn(groups: &[Group], left_out: &[(Entry, Entry)], findings: &mut Findings<'_>) {
+    // By the group and the one that has them: how many, and the first.
+    let mut of_files: BTreeMap<(usize, usize), (u64, usize, Entry, Entry)> = BTreeMap::new();
+    for &(entry, other) in left_out {
+        match entry.origin {
+            Origin::Document(at) => {
+                let group = &groups[entry.group];
+                findings.object = Some(group.object());
+                let name = group.file.as_ref().map_or_else(String::new, |(file, _)| {
+                    format!(" of file {}", ticked(file.name()))
+                });
+                let (prefix, outer) = (entry.prefix, other.prefix);
+                let message = format!("{prefix} is within {outer}{name}, and left out");
+                let remedy = "it may stay: it is back when the file no longer has it";
+                findings.warn(at, message, remedy);
+            }
+            Origin::File(line) => {
+                let found =
+                    of_files.entry((entry.group, other.group)).or_insert((0, line, entry, other));
+                found.0 += 1;
+                if line < found.1 {
+                    (found.1, found.2, found.3) = (line, entry, other);
+                }
+            }
+        }
+    }
+    for ((group, owner), (count, line, first, other)) in of_files {
+        let (group, owner) = (&groups[group], &groups[owner]);
+        let Some((file, at)) = &group.file else { continue };
+        findings.object = Some(group.object());
+        let same = std::ptr::eq(group, owner);
+        let name = ticked(file.name());
+        let (whose, already, remedy) = if same {
+            let remedy = "nothing has to be done: it makes no difference".to_owned();
+            ("it".to_owned(), " already", remedy)
+        } else {
+            let whose = owner.object();
+            let remedy = format!("take out of the file what is to be of {whose}");
+            (whose, "", remedy)
+        };
+        let mut message = match count {
+            1 => format!("a prefix of file {name} is left out, as {whose} has it{already}: "),
+            _ => format!(
+                "{} prefixes of file {name} are left out, as {whose} has them{already}; the first is ",
+                grouped(count)
+            ),
+        };
+        message += &format!("{} on line {line}", first.prefix);
+        if same {
+            message += &match other.prefix == first.prefix {
+                true => ", which is listed twice".to_owned(),
+                false => format!(", within {}", other.prefix),
+            };
+        }
+        findings.warn(*at, message, remedy);
+    }
+    findings.object = None;
+}
+
+#[cfg(test)]
+mod tests;
