@@ -9,6 +9,7 @@ use super::{
     model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
     nearest::nearest,
     scope::Scope,
+    shadowed::FromFiles,
     spec::do_the_same,
     units::quoted,
 };
@@ -114,10 +115,13 @@ impl Policy {
         self.key_prefix.check_source(prefix)?;
         // Of a limit with many overrides, no copy is made.
         let allowance = match self.limit(name) {
-            Some(limit) if !Scope::of_sources(self, &limit.matching).has_part_of(prefix) => {
-                return Err(PolicyError::NotAbout { limit: name.to_owned(), prefix });
+            Some(limit) => {
+                let sources = Scope::of_sources(self, &limit.matching, &FromFiles::default());
+                if !sources.has_part_of(prefix) {
+                    return Err(PolicyError::NotAbout { limit: name.to_owned(), prefix });
+                }
+                limit.allowance_with(bucket)?
             }
-            Some(limit) => limit.allowance_with(bucket)?,
             None => self.limit_or_builtin(name)?.allowance_with(bucket)?,
         };
         let limit = self.limit_mut(name)?;

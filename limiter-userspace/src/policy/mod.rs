@@ -18,6 +18,7 @@ pub mod shadowed;
 pub mod spec;
 pub mod tables;
 pub mod units;
+mod unmet;
 
 pub use allowance::Bucket;
 pub use builtin::Builtin;

@@ -425,6 +425,22 @@ impl Limit {
         }
     }
 
+    /// Whether its own key counts: not if each layer has another.
+    pub(super) fn uses_own_key(&self) -> bool {
+        self.layers.is_empty() || self.layers.iter().any(|layer| layer.key.is_none())
+    }
+
+    /// The keys that it counts by.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        let own = self.uses_own_key().then_some(&self.key);
+        own.into_iter().chain(self.layers.iter().filter_map(|layer| layer.key.as_ref()))
+    }
+
+    /// Whether all that it counts is of tenants.
+    pub(super) fn is_of_tenants(&self) -> bool {
+        self.keys().all(|key| key.parts.contains(&KeyPart::Tenant))
+    }
+
     /// How many things of a packet it asks about, what it counts being one.
     pub(super) const fn conditions(&self) -> usize {
         let counts = matches!(self.count, Count::Syns | Count::Connections);

@@ -4,6 +4,7 @@ use ipnet::IpNet;
 
 use super::{
     model::{Match, Policy, Whom},
+    shadowed::FromFiles,
     spec::Cover,
 };
 
@@ -21,15 +22,16 @@ struct Named {
     all: Cover<()>,
     /// Prefixes that are not excepted as a whole, in their order, none within another.
     left: Vec<IpNet>,
-    /// Whether a set has no prefixes: nobody knows which it will have.
+    /// Whether a set has no prefixes, or may have any: nobody knows which it will have.
     open: bool,
 }
 
 impl Scope {
     /// The sources of a match; those of the family of its destinations, as both of a packet are.
-    pub(super) fn of_sources(policy: &Policy, matching: &Match) -> Self {
-        let mut sources = Self::new(policy, &matching.sources, &matching.except_sources);
-        let destinations = Self::of_destinations(policy, matching).families;
+    pub(super) fn of_sources(policy: &Policy, matching: &Match, files: &FromFiles) -> Self {
+        let Match { sources, except_sources, .. } = matching;
+        let mut sources = Self::new(policy, sources, except_sources, files);
+        let destinations = Self::of_destinations(policy, matching, files).families;
         for (family, other) in sources.families.iter_mut().zip(destinations) {
             *family &= other;
         }
@@ -37,18 +39,21 @@ impl Scope {
     }
 
     /// The destinations of a match.
-    pub(super) fn of_destinations(policy: &Policy, matching: &Match) -> Self {
-        Self::new(policy, &matching.destinations, &matching.except_destinations)
+    pub(super) fn of_destinations(policy: &Policy, matching: &Match, files: &FromFiles) -> Self {
+        Self::new(policy, &matching.destinations, &matching.except_destinations, files)
     }
 
-    fn new(policy: &Policy, named: &[Whom], excepted: &[Whom]) -> Self {
+    /// What could be anything for its file is open where it is named, and excepts no more than it has
+    /// in any case.
+    fn new(policy: &Policy, named: &[Whom], excepted: &[Whom], files: &FromFiles) -> Self {
         let all = |whoms: &[Whom]| -> Vec<IpNet> {
-            whoms.iter().flat_map(|whom| policy.prefixes(whom)).copied().collect()
+            whoms.iter().flat_map(|whom| files.certain(whom, policy)).copied().collect()
         };
         // Several that make up a wider one except all of it.
         let excepted = cover(merged(all(excepted)));
         let named = (!named.is_empty()).then(|| {
-            let open = named.iter().any(|whom| policy.prefixes(whom).is_empty());
+            let open =
+                named.iter().any(|whom| files.may_be_any(whom) || policy.prefixes(whom).is_empty());
             let all = merged(all(named));
             let left = all.iter().filter(|prefix| excepted.around(**prefix).is_none());
             Named { left: left.copied().collect(), all: cover(all), open }
@@ -138,7 +143,7 @@ mod tests {
             excepted in whoms(),
             asked in prop::collection::vec((any::<bool>(), any::<u8>(), 0_u8..=8), 10),
         ) {
-            let scope = Scope::new(&Policy::default(), &named, &excepted);
+            let scope = Scope::new(&Policy::default(), &named, &excepted, &FromFiles::default());
             let within = |whoms: &[Whom], address: &IpNet| {
                 whoms.iter().any(|whom| matches!(whom, Whom::Prefix(it) if it.contains(address)))
             };
@@ -165,7 +170,7 @@ mod tests {
         policy.sets.insert("later".to_owned(), Vec::new());
         let [inside, outside] = ["192.0.2.0/25", "192.0.2.128/25"].map(|it| it.parse().unwrap());
         let named = [Whom::Set("later".to_owned()), Whom::Prefix(inside)];
-        let scope = Scope::new(&policy, &named, &[Whom::Prefix(inside)]);
+        let scope = Scope::new(&policy, &named, &[Whom::Prefix(inside)], &FromFiles::default());
         assert!(!scope.is_empty() && scope.has_part_of(outside) && !scope.has_part_of(inside));
         assert_eq!(scope.families(), [true; 2]);
     }
@@ -174,10 +179,10 @@ mod tests {
     fn sources_are_of_the_family_of_the_destinations() {
         let [v4, v6] = ["192.0.2.0/24", "2001:db8::/32"].map(|it| it.parse().unwrap());
         let mut matching = Match { destinations: vec![Whom::Prefix(v6)], ..Match::default() };
-        let scope = Scope::of_sources(&Policy::default(), &matching);
+        let scope = Scope::of_sources(&Policy::default(), &matching, &FromFiles::default());
         assert!(!scope.has_part_of(v4) && scope.has_part_of(v6));
         matching.sources = vec![Whom::Prefix(v4)];
-        let scope = Scope::of_sources(&Policy::default(), &matching);
+        let scope = Scope::of_sources(&Policy::default(), &matching, &FromFiles::default());
         assert_eq!((scope.is_empty(), scope.families()), (false, [false; 2]));
     }
 }

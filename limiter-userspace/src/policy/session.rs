@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     edit_lists::List,
-    model::{GlobalMode, Key, KeyPart, Limit, Match, Mode, OverrideWhom, Policy, Whom},
+    model::{GlobalMode, Limit, Match, Mode, OverrideWhom, Policy, Whom},
 };
 
 const TCP: u8 = 6;
@@ -125,11 +125,7 @@ impl Policy {
     /// Whether a limit admits only so much to an address.
     fn admits_part(&self, limit: &Limit, address: IpAddr) -> bool {
         let tenant = self.tenant_of(address);
-        let of_tenants = |key: &Key| key.parts.contains(&KeyPart::Tenant);
-        let mut keys = limit.layers.iter().map(|layer| layer.key.as_ref().unwrap_or(&limit.key));
-        let only =
-            if limit.layers.is_empty() { of_tenants(&limit.key) } else { keys.all(of_tenants) };
-        if tenant.is_none() && only {
+        if tenant.is_none() && limit.is_of_tenants() {
             return false;
         }
         let longest = limit

@@ -9,10 +9,13 @@ use std::{
 };
 
 use limiter_userspace::policy::{
-    model::Policy,
+    Context, Held, compile,
+    model::{Limit, Policy},
     spec::{
-        Faults, SET_BYTES, Warnings, parse, parse_with_warnings, read, read_file, schema, to_yaml,
+        Faults, SET_BYTES, Warnings, diff, parse, parse_with_warnings, read, read_file, schema,
+        to_yaml,
     },
+    tallies,
 };
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -71,12 +74,12 @@ fn invalid_documents_are_refused_with_a_message() {
     compare(messages);
 }
 
-/// The writer marks what is shadowed, and nothing else.
+/// The writer marks what has no effect, and nothing else.
 #[test]
 fn what_is_shadowed_is_written_so() {
     for path in documents("valid") {
         let policy = read(&path).unwrap();
-        let (shadowed, written) = (policy.shadowed().len(), to_yaml(&policy));
+        let (shadowed, written) = (policy.without_effect().len(), to_yaml(&policy));
         assert_eq!(written.matches("shadowed: true").count(), shadowed, "{written}");
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert_eq!(shadowed > 0, name.starts_with("shadowed-by-"), "{name}");
@@ -85,6 +88,21 @@ fn what_is_shadowed_is_written_so() {
         assert_eq!(read.as_ref().map_or_else(Faults::total, |_| 0), shadowed, "{bare}");
         let stored = serde_json::to_string(&policy).unwrap();
         assert!(!stored.contains("\"shadowed\""), "{stored}");
+    }
+}
+
+/// Also limits and overrides that are about nobody, for what a file has.
+#[test]
+fn what_is_warned_of_can_be_in_force() {
+    for path in documents("warned") {
+        let policy = read(&path).unwrap();
+        let compiled = compile(&policy, &Held::default(), &Context::default());
+        let (_, held) = compiled.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let tallied = tallies(&policy, &held).unwrap();
+        for Limit { name, .. } in &policy.limits {
+            assert!(tallied.iter().any(|tally| tally.limit == *name), "{name}");
+        }
+        assert_ne!(diff(&Policy::default(), &policy), vec![]);
     }
 }
 

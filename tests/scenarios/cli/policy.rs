@@ -211,6 +211,65 @@ fn what_a_list_shadows_is_shown_so_and_can_be_applied() {
     shown(1);
 }
 
+/// A file that grew until limits and overrides are about nobody keeps no policy from being in force.
+#[test]
+fn a_policy_is_in_force_whatever_its_files_have() {
+    let bench = Bench::attached();
+    let document = Document::new(
+        "sets: {feed: {file: feed.txt}, own: {cidrs: [192.0.2.128/25], file: feed.txt}}\n\
+         tenants: {acme: {cidrs: [192.0.2.0/26]}, others: {file: feed.txt}}\n\
+         deny: [198.51.100.7, own]\n\
+         limits:\n\
+         - {name: web, key: source, match: {except: feed}, rate: 10/s, overrides: [{src: \
+         192.0.2.9, rate: 1/s}]}\n\
+         - {name: some, key: source, match: {source: 192.0.2.0/28, except: feed}, rate: 10/s}\n\
+         - {name: shares, key: tenant, match: {except: feed}, rate: 10/s}",
+    );
+    let feed = document.folder.join("feed.txt");
+    fs::write(&feed, "203.0.113.0/24\n").unwrap();
+    let outcome = bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!(outcome.stderr, "");
+    let lines = "198.51.100.0/24\n192.0.2.0/24\n192.0.2.0/26\n192.0.2.9\n";
+    fs::write(&feed, lines).unwrap();
+    let told = [
+        "`own`: 192.0.2.128/25 is within 192.0.2.0/24 of file `feed.txt`, and left out",
+        "`feed`: 2 prefixes of file `feed.txt` are left out",
+        "tenant `others`: a prefix of file `feed.txt` is left out, as tenant `acme` has it",
+        "198.51.100.7/32 is within 198.51.100.0/24 of set `own`",
+        "the override for 192.0.2.9/32 is not used",
+        "limit `some`: it matches nothing",
+        "limit `shares`: the key counts tenants only",
+        "warning: ",
+    ];
+    let diff = bench.done(&document.in_place("policy diff FILE")).stdout;
+    assert!(diff.contains("- deny: 198.51.100.7/32\n"), "{diff}");
+    for command in ["policy check FILE", "policy apply FILE"] {
+        bench.done(&document.in_place(command)).assert_says(&told);
+    }
+    let text = bench.done("policy show").stdout;
+    assert_eq!(text.matches("shadowed: true").count(), 3, "{text}");
+    for command in [
+        "policy explain 192.0.2.9",
+        "limit list",
+        "status",
+        "test --src 192.0.2.9 --dst 192.0.2.200 --proto tcp --dport 80",
+    ] {
+        bench.done(command);
+    }
+    // Nothing of it was counted, so that is what it would be.
+    bench.run("get 192.0.2.9").outcome().unwrap().assert_exit_code(4).assert_says(&["would apply"]);
+    // The same is back after a restart, from the document and from what was saved.
+    let saved = Document::new("");
+    bench.done(&saved.in_place("policy save FILE"));
+    let outcome = bench.done(&saved.in_place("policy apply FILE"));
+    assert_eq!((&*outcome.stdout, &*outcome.stderr), ("no difference\n", ""));
+    for document in [document, saved] {
+        bench.done("detach --all");
+        bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy-if-new FILE")));
+        assert_eq!(bench.done("policy show").stdout, text);
+    }
+}
+
 #[test]
 fn more_than_an_instance_has_room_for_is_refused_also_by_a_dry_run() {
     let bench = Bench::attached();

@@ -5,7 +5,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::{By, Entry, FromFiles, Shadowed, What};
 use crate::policy::{
     List,
-    model::{KeyPart, Limit, Listed, OverrideWhom, Policy, Whom},
+    model::{Limit, Listed, OverrideWhom, Policy, Whom},
     spec::Cover,
 };
 
@@ -113,7 +113,7 @@ impl<'p, 'f> Search<'p, 'f> {
         let sources = limit.matching.sources.iter().flat_map(|whom| self.prefixes(whom));
         self.behind(&self.lists, sources, false).or_else(|| {
             let tenants = self.policy.tenants.keys().flat_map(|name| self.tenant(name));
-            of_tenants(limit).then(|| self.behind(&self.lists, tenants, false))?
+            limit.is_of_tenants().then(|| self.behind(&self.lists, tenants, false))?
         })
     }
 
@@ -157,10 +157,4 @@ impl<'p, 'f> Search<'p, 'f> {
         by.lists.sort_unstable();
         (!by.lists.is_empty()).then_some(by)
     }
-}
-
-/// Whether all that a limit counts is of tenants.
-fn of_tenants(limit: &Limit) -> bool {
-    let own = limit.layers.iter().filter_map(|layer| layer.key.as_ref());
-    own.chain([&limit.key]).all(|key| key.parts.contains(&KeyPart::Tenant))
 }

@@ -1,92 +1,99 @@
 //! Limits, and entries of them, that are about nobody.
 
-use ipnet::IpNet;
-
 use super::{
     PREFIXES,
     fault::Findings,
     fields::{Fields, list},
     overrides::shown,
-    reach::Spot,
+    reach::{FILE_CHANGES, Spot},
     shape,
     source::Place,
 };
 use crate::policy::{
-    model::{Key, KeyPart, Limit, OverrideWhom, Policy},
-    scope::Scope,
+    model::{Key, KeyPart, Limit, Policy},
+    shadowed::FromFiles,
+    unmet::Unmet,
 };
 
-/// Looks at a limit that is understood, and at where its overrides are.
+/// Looks at a limit that is understood, at where it is and where its overrides are.
 pub(super) fn check(
     fields: &Fields<'_, '_>,
     limit: &Limit,
-    overrides: &[Spot],
-    policy: &Policy,
+    (spot, overrides): (Spot, &[Spot]),
+    (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) {
     // More than there may be are a fault, and not gone through for each limit.
     if policy.number_of_prefixes() > PREFIXES {
         return;
     }
-    let sources = Scope::of_sources(policy, &limit.matching);
-    if !matches_some(fields, limit, &sources, policy, findings) {
-        return;
-    }
-    let some = |prefixes: &[IpNet]| prefixes.iter().any(|prefix| sources.has_part_of(*prefix));
-    // Of a tenant without prefixes, nobody knows which it will have.
-    let tenant = |prefixes: &Vec<IpNet>| prefixes.is_empty() || some(prefixes);
-    for (one, spot) in limit.overrides.iter().zip(overrides) {
-        let used = match &one.whom {
-            OverrideWhom::Prefix(prefix) => some(&[*prefix]),
-            OverrideWhom::Tenant(name) => policy.tenants.get(name).is_none_or(tenant),
+    let certain = policy.unmet(limit, files);
+    let by_files = policy.unmet(limit, &FromFiles::default()).into_iter();
+    let by_files = by_files.filter(|unmet| !certain.contains(unmet)).map(|unmet| (unmet, false));
+    for (unmet, is_certain) in certain.iter().map(|&unmet| (unmet, true)).chain(by_files) {
+        let own = match unmet {
+            Unmet::Override(place) => overrides.get(place).copied(),
+            _ => Some(spot),
         };
-        if !used {
-            let whom = shown(&one.whom);
-            let message = format!("the override for {whom} is never used: `match` leaves it out");
-            findings.add(spot.at, message, "remove it, or change whom the limit is about");
+        let Some(own) = own.filter(|own| !own.shadowed) else { continue };
+        let (message, remedy) = told(unmet, is_certain, limit, policy);
+        for at in places(unmet, own, fields, limit, findings) {
+            if is_certain {
+                findings.add(at, &message, remedy);
+            } else {
+                findings.warn(at, &message, FILE_CHANGES);
+            }
         }
-    }
-    if policy.tenants.values().any(tenant) {
-        return;
-    }
-    let message = match policy.tenants.is_empty() {
-        true => "the key counts tenants only, and there are none",
-        false => "the key counts tenants only, and `match` leaves all of them out",
-    };
-    for at in keys_of_tenants(fields, limit, findings) {
-        findings.add(at, message, "define the tenants that are meant, or count by another key");
     }
 }
 
-/// Whether a packet can have such a source and destination.
-fn matches_some(
-    fields: &Fields<'_, '_>,
-    limit: &Limit,
-    sources: &Scope,
-    policy: &Policy,
-    findings: &mut Findings<'_>,
-) -> bool {
-    let matching = fields.get("match").and_then(|node| Fields::read(node, &shape::MATCH, findings));
-    let at = |key| {
-        let node = matching.as_ref().and_then(|matching| matching.get(key));
-        node.map_or(fields.at, |node| node.at)
-    };
-    let destinations = Scope::of_destinations(policy, &limit.matching);
-    for (scope, of, except) in
-        [(sources, "source", "except"), (&destinations, "destination", "except_destination")]
-    {
-        if scope.is_empty() {
-            let message = format!("it matches nothing: `{except}` has all that `{of}` has");
-            findings.add(at(except), message, "take some out of it, or remove the limit");
-            return false;
+/// What is wrong, and what to do about it if it is so by the document.
+fn told(unmet: Unmet, is_certain: bool, limit: &Limit, policy: &Policy) -> (String, &'static str) {
+    let all_excepted =
+        |except: &str, of: &str| format!("it matches nothing: `{except}` has all that `{of}` has");
+    let take_out = "take some out of it, or remove the limit";
+    match unmet {
+        Unmet::Sources => (all_excepted("except", "source"), take_out),
+        Unmet::Destinations => (all_excepted("except_destination", "destination"), take_out),
+        Unmet::Families => (
+            "it matches nothing: `source` and `destination` are of different families".to_owned(),
+            "name prefixes of the same family in both",
+        ),
+        Unmet::Tenants => {
+            let why = match policy.tenants.is_empty() {
+                true => "there are none",
+                false => "`match` leaves all of them out",
+            };
+            let message = format!("the key counts tenants only, and {why}");
+            (message, "define the tenants that are meant, or count by another key")
+        }
+        Unmet::Override(place) => {
+            let whom = limit.overrides.get(place).map(|one| shown(&one.whom)).unwrap_or_default();
+            let never = if is_certain { "never" } else { "not" };
+            let message = format!("the override for {whom} is {never} used: `match` leaves it out");
+            (message, "remove it, or change whom the limit is about")
         }
     }
-    let families = sources.families();
-    if families == [false; 2] {
-        let message = "it matches nothing: `source` and `destination` are of different families";
-        findings.add(at("destination"), message, "name prefixes of the same family in both");
-    }
-    families != [false; 2]
+}
+
+/// Where it is told.
+fn places(
+    unmet: Unmet,
+    own: Spot,
+    fields: &Fields<'_, '_>,
+    limit: &Limit,
+    findings: &mut Findings<'_>,
+) -> Vec<Place> {
+    let key = match unmet {
+        Unmet::Override(_) => return vec![own.at],
+        Unmet::Tenants => return keys_of_tenants(fields, limit, findings),
+        Unmet::Sources => "except",
+        Unmet::Destinations => "except_destination",
+        Unmet::Families => "destination",
+    };
+    let matching = fields.get("match").and_then(|node| Fields::read(node, &shape::MATCH, findings));
+    let node = matching.as_ref().and_then(|matching| matching.get(key));
+    vec![node.map_or(fields.at, |node| node.at)]
 }
 
 /// Where the keys with a tenant are: that of the limit, if it is used, and those of layers.
@@ -96,8 +103,7 @@ fn keys_of_tenants(
     findings: &mut Findings<'_>,
 ) -> Vec<Place> {
     let of_tenants = |key: &Key| key.parts.contains(&KeyPart::Tenant);
-    let used = limit.layers.is_empty() || limit.layers.iter().any(|layer| layer.key.is_none());
-    let own = fields.get("key").filter(|_| used && of_tenants(&limit.key));
+    let own = fields.get("key").filter(|_| limit.uses_own_key() && of_tenants(&limit.key));
     let mut found: Vec<Place> = own.map(|node| node.at).into_iter().collect();
     let nodes = fields.get("layers").map_or(&[][..], |node| list(node, findings));
     for (node, layer) in nodes.iter().zip(&limit.layers) {

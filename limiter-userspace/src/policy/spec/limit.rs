@@ -17,7 +17,10 @@ use super::{
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags};
+use crate::policy::{
+    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags},
+    shadowed::FromFiles,
+};
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::rate::SECOND;
@@ -35,14 +38,14 @@ pub(super) struct Found {
 pub(super) fn limit(
     node: &Node<'_>,
     index: usize,
-    policy: &Policy,
+    (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) -> Option<Found> {
     findings.object = Some(match name_of(node) {
         Some(name) => format!("limit {}", ticked(name)),
         None => format!("limit {}", index + 1),
     });
-    let found = read(node, policy, findings);
+    let found = read(node, policy, files, findings);
     findings.object = None;
     found
 }
@@ -56,7 +59,12 @@ fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     })
 }
 
-fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Found> {
+fn read(
+    node: &Node<'_>,
+    policy: &Policy,
+    files: &FromFiles,
+    findings: &mut Findings<'_>,
+) -> Option<Found> {
     let before = findings.total();
     let fields = Fields::read(node, &shape::LIMIT, findings)?;
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
@@ -122,11 +130,11 @@ fn read(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option
     }
     name?;
     key?;
-    if findings.total() == before {
-        about::check(&fields, &limit, &places, policy, findings);
-    }
     let at = fields.get("name").map_or(fields.at, |node| node.at);
     let spot = Spot::new(at, Some(&fields), findings);
+    if findings.total() == before {
+        about::check(&fields, &limit, (spot, &places), (policy, files), findings);
+    }
     Some(Found { limit, spot, overrides: places })
 }
 

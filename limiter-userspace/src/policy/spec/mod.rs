@@ -207,7 +207,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     (policy.allow, allowed) = allow.into_iter().unzip();
     (policy.deny, denied) = deny.into_iter().unzip();
     (policy.penalties, blocked) = penalties.into_iter().unzip();
-    let spots = fields.get("limits").map(|node| limits(node, &mut policy, findings));
+    let spots = fields.get("limits").map(|node| limits(node, &mut policy, &files, findings));
     let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);
     for (list, spots) in listed {
@@ -283,6 +283,7 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
 fn limits(
     node: &Node<'_>,
     policy: &mut Policy,
+    files: &FromFiles,
     findings: &mut Findings<'_>,
 ) -> Vec<(Spot, Vec<Spot>)> {
     let nodes = list(node, findings);
@@ -291,7 +292,7 @@ fn limits(
         findings.add(first.at, message, "merge limits of the same key as `layers`");
     }
     let nodes = nodes.iter().take(LIMITS).enumerate();
-    let read = |(index, node)| limit::limit(node, index, policy, findings);
+    let read = |(index, node)| limit::limit(node, index, (policy, files), findings);
     let found: Vec<_> = nodes.filter_map(read).collect();
     reach::limits(&found, findings);
     let parts =

@@ -99,10 +99,7 @@ fn check_key(
     policy: &Policy,
     findings: &mut Findings<'_>,
 ) {
-    let own = std::iter::once(&limit.key);
-    let keys =
-        own.filter(|_| limit.layers.is_empty() || limit.layers.iter().any(|l| l.key.is_none()));
-    for key in keys.chain(limit.layers.iter().filter_map(|layer| layer.key.as_ref())) {
+    for key in limit.keys() {
         if !check_one_key(whom, at, key, policy, findings) {
             return;
         }

@@ -20,12 +20,16 @@ use crate::policy::{
     shadowed::{Entry, FromFiles},
 };
 
+/// What to do about a limit or an override that has no effect for what a file has.
+pub(super) const FILE_CHANGES: &str =
+    "it may stay: that changes with the file; add `shadowed: true` to be told no more";
+
 /// Where an entry was written.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) at: Place,
-    /// Whether it says that a list may shadow it.
-    shadowed: bool,
+    /// Whether it says that it may have no effect.
+    pub(super) shadowed: bool,
     /// Whether it is left out of the policy in the end, for what a file has.
     pub(super) left_out: bool,
 }

@@ -66,7 +66,7 @@ const AMOUNT: Kind = Text(&["400", "2k", "64kB", "200ms"]);
 const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
-const SHADOWED_DOC: &str = "It may decide nothing while a list that is asked first has all of it.";
+const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
 const KEY_KIND: Kind = OneOrMore(&TextOrMap(
     &[
         "source",

@@ -1,6 +1,6 @@
 //! A policy as a document.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
@@ -27,11 +27,11 @@ pub(super) enum Written {
     Many(Vec<String>),
 }
 
-/// What an entry says that a list shadows.
+/// What an entry says that has no effect.
 pub(super) const SHADOWED: (&str, &str) = ("shadowed", "true");
 
 /// The document of a policy. Sets that were read from files are written with what was in them, and
-/// entries that a list shadows say so.
+/// entries that have no effect say so.
 ///
 /// [`parse`](super::parse) reads it back as the same policy, if that came from a document.
 pub fn to_yaml(policy: &Policy) -> String {
@@ -55,7 +55,7 @@ pub fn to_yaml(policy: &Policy) -> String {
     for (name, service) in &policy.services {
         line(&mut text, 1, &scalar(name), &service_text(service));
     }
-    let shadowed: HashSet<Entry> = policy.shadowed().iter().map(|it| it.entry).collect();
+    let shadowed = policy.without_effect();
     for list in [List::Allow, List::Deny, List::Penalty] {
         let entries = policy.list(list).iter().enumerate();
         let entries: Vec<_> = entries

@@ -1,0 +1,80 @@
+//! Limits that no packet meets, and overrides for nobody of their limit.
+//!
+//! By the document alone that is a mistake, unless it says `shadowed: true`. It comes as well with what
+//! files have, and then the limit is in force all the same, so that it counts when they change.
+
+use std::collections::HashSet;
+
+use ipnet::IpNet;
+
+use super::{
+    model::{KeyPart, Limit, OverrideWhom, Policy},
+    scope::Scope,
+    shadowed::{Entry, FromFiles},
+};
+
+/// Why a limit, or what of it, is about nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmet {
+    /// `except` has all that `source` has.
+    Sources,
+    /// `except_destination` has all that `destination` has.
+    Destinations,
+    /// `source` and `destination` are of different families.
+    Families,
+    /// A key counts tenants only, and the match leaves all of them out.
+    Tenants,
+    /// The match leaves out whom the override at a place is for.
+    Override(usize),
+}
+
+impl Policy {
+    /// What is about nobody in a limit that is of this policy, whatever is in the files of these sets
+    /// and tenants.
+    pub(super) fn unmet(&self, limit: &Limit, files: &FromFiles) -> Vec<Unmet> {
+        let sources = Scope::of_sources(self, &limit.matching, files);
+        let nothing = if sources.is_empty() {
+            Some(Unmet::Sources)
+        } else if Scope::of_destinations(self, &limit.matching, files).is_empty() {
+            Some(Unmet::Destinations)
+        } else {
+            (sources.families() == [false; 2]).then_some(Unmet::Families)
+        };
+        if let Some(nothing) = nothing {
+            return vec![nothing];
+        }
+        let tenant = |(name, prefixes): (&String, &Vec<IpNet>)| {
+            // Of a tenant without prefixes, nobody knows which it will have.
+            prefixes.is_empty()
+                || files.tenants.contains_key(name)
+                || prefixes.iter().any(|prefix| sources.has_part_of(*prefix))
+        };
+        let used = |whom: &OverrideWhom| match whom {
+            OverrideWhom::Prefix(prefix) => sources.has_part_of(*prefix),
+            OverrideWhom::Tenant(name) => self.tenants.get_key_value(name).is_none_or(tenant),
+        };
+        let overrides = limit.overrides.iter().enumerate();
+        let unused = overrides.filter(|(_, one)| !used(&one.whom));
+        let mut found: Vec<_> = unused.map(|(place, _)| Unmet::Override(place)).collect();
+        if limit.keys().any(|key| key.parts.contains(&KeyPart::Tenant))
+            && !self.tenants.iter().any(tenant)
+        {
+            found.push(Unmet::Tenants);
+        }
+        found
+    }
+
+    /// The entries that have no effect, as lists shadow them or as no packet meets them: those of which
+    /// a document says `shadowed: true`.
+    pub fn without_effect(&self) -> HashSet<Entry> {
+        let mut found: HashSet<_> = self.shadowed().iter().map(|it| it.entry).collect();
+        for (limit, one) in self.limits.iter().enumerate() {
+            let unmet = self.unmet(one, &FromFiles::default()).into_iter();
+            found.extend(unmet.map(|unmet| match unmet {
+                Unmet::Override(place) => Entry::Override { limit, place },
+                _ => Entry::Limit { limit },
+            }));
+        }
+        found
+    }
+}
