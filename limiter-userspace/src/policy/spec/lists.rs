@@ -8,7 +8,7 @@ use super::{
     fields::{Fields, list},
     instant::{format_instant, parse_instant},
     key::{LONGER, whole},
-    reach::Spot,
+    reach::{FILE_CHANGES_LIST, Spot},
     scalar::{self, suggest},
     shape,
     source::{Place, ticked},
@@ -168,8 +168,10 @@ fn within_others(
                 if is_certain {
                     findings.add(spot.at, message, "remove it");
                 } else {
-                    findings.warn(spot.at, message, "remove it");
                     spot.left_out = true;
+                    if !spot.shadowed {
+                        findings.warn(spot.at, message, FILE_CHANGES_LIST);
+                    }
                 }
                 break;
             }

@@ -20,9 +20,13 @@ use crate::policy::{
     shadowed::{Entry, FromFiles},
 };
 
-/// What to do about a limit or an override that has no effect for what a file has.
+/// What to do about a limit or an override that has no effect for what a file has. Who removed it would
+/// be without it when the file has something else.
 pub(super) const FILE_CHANGES: &str =
     "it may stay: that changes with the file; add `shadowed: true` to be told no more";
+/// The same of an entry of a list.
+pub(super) const FILE_CHANGES_LIST: &str = "it may stay: that changes with the file; write \
+                                            `{src: ..., shadowed: true}` to be told no more";
 
 /// Where an entry was written.
 #[derive(Clone, Copy)]
@@ -138,7 +142,11 @@ pub(super) fn shadowed(
         if is_certain {
             findings.add(spot.at, shadowed.to_string(), shadowed.remedy());
         } else if !spot.left_out {
-            findings.warn(spot.at, shadowed.to_string(), shadowed.remedy());
+            let remedy = match shadowed.entry {
+                Entry::Listed { .. } => FILE_CHANGES_LIST,
+                Entry::Limit { .. } | Entry::Override { .. } => FILE_CHANGES,
+            };
+            findings.warn(spot.at, shadowed.to_string(), remedy);
         }
     }
 }
