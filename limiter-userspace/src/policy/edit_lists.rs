@@ -103,7 +103,7 @@ impl Policy {
     ) -> Result<Displaced, PolicyError> {
         self.key_prefix.check_source(prefix)?;
         let new = Whom::Prefix(prefix);
-        let forever = self.forever(list).into_iter().filter(|(_, whom)| *whom != new).collect();
+        let forever = self.forever(list).into_iter().filter(|(_, whom)| **whom != new).collect();
         if let Some((_, by)) = Cover::new(forever).around(prefix) {
             let (list, by) = (list.name(), by.to_string());
             return Err(PolicyError::ListedAlready { list, prefix, by });
@@ -179,11 +179,11 @@ impl Policy {
     }
 
     /// What of a list holds for ever.
-    fn forever(&self, list: List) -> Vec<(IpNet, Whom)> {
+    fn forever(&self, list: List) -> Vec<(IpNet, &Whom)> {
         let entries = self.list(list).iter().filter(|listed| listed.until.is_none());
         entries
             .flat_map(|Listed { whom, .. }| {
-                self.prefixes(whom).iter().map(|prefix| (*prefix, whom.clone()))
+                self.prefixes(whom).iter().map(move |&prefix| (prefix, whom))
             })
             .collect()
     }

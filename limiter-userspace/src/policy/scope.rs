@@ -50,13 +50,13 @@ impl Scope {
             whoms.iter().flat_map(|whom| files.certain(whom, policy)).copied().collect()
         };
         // Several that make up a wider one except all of it.
-        let excepted = cover(merged(all(excepted)));
+        let excepted = Cover::of(all(excepted));
         let named = (!named.is_empty()).then(|| {
             let open =
                 named.iter().any(|whom| files.may_be_any(whom) || policy.prefixes(whom).is_empty());
-            let all = merged(all(named));
-            let left = all.iter().filter(|prefix| excepted.around(**prefix).is_none());
-            Named { left: left.copied().collect(), all: cover(all), open }
+            let all = Cover::of(all(named));
+            let left = all.widest().filter(|prefix| excepted.around(*prefix).is_none());
+            Named { left: left.collect(), all, open }
         });
         let families = match &named {
             Some(Named { left, open: false, .. }) => {
@@ -90,29 +90,6 @@ impl Scope {
     pub(super) const fn families(&self) -> [bool; 2] {
         self.families
     }
-}
-
-fn cover(prefixes: Vec<IpNet>) -> Cover<()> {
-    Cover::new(prefixes.into_iter().map(|prefix| (prefix, ())).collect())
-}
-
-/// The fewest prefixes that have the same addresses, in their order.
-fn merged(mut prefixes: Vec<IpNet>) -> Vec<IpNet> {
-    prefixes.sort_unstable();
-    let mut merged: Vec<IpNet> = Vec::with_capacity(prefixes.len());
-    for mut prefix in prefixes {
-        if merged.last().is_some_and(|outer| outer.contains(&prefix)) {
-            continue;
-        }
-        while let Some(wide) = prefix.supernet()
-            && merged.last().is_some_and(|last| *last != prefix && last.supernet() == Some(wide))
-        {
-            merged.pop();
-            prefix = wide;
-        }
-        merged.push(prefix);
-    }
-    merged
 }
 
 #[cfg(test)]

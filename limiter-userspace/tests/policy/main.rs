@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod edits;
+mod files;
 mod fixtures;
 mod generated;
 mod hostile;

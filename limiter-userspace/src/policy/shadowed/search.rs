@@ -51,7 +51,7 @@ impl<'p> Lasting<'p> {
             all.extend(files.certain(whom, policy).iter().map(|&prefix| (prefix, whom)));
         }
         let prefixes: Vec<_> = all.iter().map(|&(prefix, _)| prefix).collect();
-        (Self { list, listed: Cover::new(all), merged: merged(&prefixes) }, prefixes)
+        (Self { list, listed: Cover::new(all), merged: Cover::of(prefixes.clone()) }, prefixes)
     }
 
     /// Whether it has all of a prefix, and what of it alone does.
@@ -63,17 +63,13 @@ impl<'p> Lasting<'p> {
     }
 }
 
-fn merged(prefixes: &Vec<IpNet>) -> Cover<()> {
-    Cover::new(IpNet::aggregate(prefixes).into_iter().map(|prefix| (prefix, ())).collect())
-}
-
 impl<'p, 'f> Search<'p, 'f> {
     fn new(policy: &'p Policy, files: &'f FromFiles) -> Self {
         let (allowed, mut prefixes) = Lasting::new(policy, List::Allow, files);
         let (denied, more) = Lasting::new(policy, List::Deny, files);
         prefixes.extend(more);
         let everybody = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
-        Self { policy, files, everybody, lists: [allowed, denied], both: merged(&prefixes) }
+        Self { policy, files, everybody, lists: [allowed, denied], both: Cover::of(prefixes) }
     }
 
     fn all(&self) -> Vec<Shadowed<'p>> {

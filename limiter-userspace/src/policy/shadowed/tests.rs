@@ -99,6 +99,8 @@ fn a_limit_of_tenants_is_about_no_more_than_those() {
     assert_eq!(limits("key: [tenant, destination_port], rate: 1/s", ""), [all]);
     let ladder = "layers: [{rate: 9/s, key: tenant}, {rate: 1/s, key: [tenant, interface]}]";
     assert_eq!(limits(&format!("key: tenant, {ladder}"), ""), [all]);
+    // That of the limit counts nothing, if each layer has its own.
+    assert_eq!(limits(&format!("key: source, {ladder}"), ""), [all]);
     for key in [
         "key: source, rate: 1/s",
         "key: all, rate: 1/s",

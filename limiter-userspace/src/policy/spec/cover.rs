@@ -21,11 +21,43 @@ impl<T> Cover<T> {
         Self { widest }
     }
 
+    /// The prefixes that are kept, in their order.
+    pub(in crate::policy) fn widest(&self) -> impl Iterator<Item = IpNet> {
+        self.widest.iter().map(|&(prefix, _)| prefix)
+    }
+
     /// The widest prefix that contains `prefix`.
     pub(in crate::policy) fn around(&self, prefix: IpNet) -> Option<&(IpNet, T)> {
         let after = self.widest.partition_point(|&(outer, _)| outer <= prefix);
         self.widest[..after].last().filter(|(outer, _)| outer.contains(&prefix))
     }
+}
+
+impl Cover<()> {
+    /// What prefixes have together: those that make up a wider one are that.
+    pub(in crate::policy) fn of(prefixes: Vec<IpNet>) -> Self {
+        let widest = merged(prefixes).into_iter().map(|prefix| (prefix, ())).collect();
+        Self { widest }
+    }
+}
+
+/// The fewest prefixes that have the same addresses, in their order.
+fn merged(mut prefixes: Vec<IpNet>) -> Vec<IpNet> {
+    prefixes.sort_unstable();
+    let mut merged: Vec<IpNet> = Vec::with_capacity(prefixes.len());
+    for mut prefix in prefixes {
+        if merged.last().is_some_and(|outer| outer.contains(&prefix)) {
+            continue;
+        }
+        while let Some(wide) = prefix.supernet()
+            && merged.last().is_some_and(|last| *last != prefix && last.supernet() == Some(wide))
+        {
+            merged.pop();
+            prefix = wide;
+        }
+        merged.push(prefix);
+    }
+    merged
 }
 
 #[cfg(test)]
