@@ -49,8 +49,7 @@ use self::{
     fault::Findings,
     fields::{Fields, list, named},
     limit::Found,
-    overlaps::{Group, Resolved, resolve},
-    prefixes::Sets,
+    prefixes::sets_and_tenants,
     reach::Spot,
     source::{Place, Source, ticked},
     tree::{Node, Value, tree},
@@ -170,29 +169,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     {
         policy.key_prefix = lengths;
     }
-    let mut sets = Sets::new(files);
-    let mut files = FromFiles::default();
-    for (group, has_file) in groups("sets", "set", &fields, &mut sets, findings) {
-        // Each is for itself: what is in several is in all of them.
-        for Resolved { all, written } in resolve(std::slice::from_ref(&group), findings) {
-            if has_file {
-                files.sets.insert(group.name.clone(), written);
-            }
-            policy.sets.insert(group.name.clone(), all);
-        }
-    }
-    let tenants = groups("tenants", "tenant", &fields, &mut sets, findings);
-    let (tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
-    let resolved = resolve(&tenants, findings);
-    for ((group, has_file), Resolved { all, written }) in
-        tenants.iter().zip(have_file).zip(resolved)
-    {
-        reach::tenant(group, &all, &policy, findings);
-        if has_file {
-            files.tenants.insert(group.name.clone(), written);
-        }
-        policy.tenants.insert(group.name.clone(), all);
-    }
+    let files = sets_and_tenants(&fields, &mut policy, files, findings);
     if let Some(node) = fields.get("services") {
         services(node, &mut policy, findings);
     }
@@ -217,27 +194,6 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     }
     reach::number_of_prefixes(&policy, fields.at, findings);
     policy
-}
-
-/// The sets or tenants, and whether each has a file.
-fn groups(
-    list: &str,
-    what: &'static str,
-    fields: &Fields<'_, '_>,
-    sets: &mut Sets<'_>,
-    findings: &mut Findings<'_>,
-) -> Vec<(Group, bool)> {
-    let Some(node) = fields.get(list) else { return Vec::new() };
-    let mut found = Vec::new();
-    for (word, node) in named(node, what, findings) {
-        let (name, written) = (word.text.to_string(), Vec::new());
-        let mut group = Group { what, name, at: word.at, written, file: None };
-        findings.object = Some(group.object());
-        sets.read(node, &mut group, findings);
-        findings.object = None;
-        found.push((group, prefixes::has_file(node)));
-    }
-    found
 }
 
 /// Whether the document is of the version that is read. Of another, nothing else would be

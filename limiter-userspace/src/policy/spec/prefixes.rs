@@ -7,14 +7,15 @@ use ipnet::IpNet;
 use super::{
     FileError, PREFIXES, SET_BYTES, SetFiles,
     fault::Findings,
-    fields::{Fields, list},
-    overlaps::Group,
+    fields::{Fields, list, named},
+    overlaps::{Group, Resolved, resolve},
+    reach,
     scalar::{self, expected},
     shape,
     source::{Place, ticked},
     tree::{Node, Value},
 };
-use crate::policy::units::parse_prefix;
+use crate::policy::{model::Policy, shadowed::FromFiles, units::parse_prefix};
 
 /// Bad lines of one file that are told.
 const BAD_LINES: usize = 20;
@@ -22,7 +23,7 @@ const BAD_LINES: usize = 20;
 const LINE_BYTES: usize = 1024;
 
 /// Reads sets, all of which together are bounded.
-pub(super) struct Sets<'f> {
+struct Sets<'f> {
     files: &'f mut SetFiles<'f>,
     /// Prefixes that may still come.
     left: usize,
@@ -41,19 +42,73 @@ pub(super) struct SetFile {
     prefixes: Vec<(IpNet, usize)>,
 }
 
+/// Reads the sets and tenants into the policy; gives those that have files.
+pub(super) fn sets_and_tenants<'f>(
+    fields: &Fields<'_, '_>,
+    policy: &mut Policy,
+    files: &'f mut SetFiles<'f>,
+    findings: &mut Findings<'_>,
+) -> FromFiles {
+    let mut sets = Sets::new(files);
+    let mut from_files = FromFiles::default();
+    for (group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
+        // Each is for itself: what is in several is in all of them.
+        for Resolved { all, written } in resolve(std::slice::from_ref(&group), findings) {
+            if has_file {
+                from_files.sets.insert(group.name.clone(), written);
+            }
+            policy.sets.insert(group.name.clone(), all);
+        }
+    }
+    let tenants = groups("tenants", "tenant", fields, &mut sets, findings);
+    let (tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
+    let resolved = resolve(&tenants, findings);
+    for ((group, has_file), Resolved { all, written }) in
+        tenants.iter().zip(have_file).zip(resolved)
+    {
+        reach::tenant(group, &all, policy, findings);
+        if has_file {
+            from_files.tenants.insert(group.name.clone(), written);
+        }
+        policy.tenants.insert(group.name.clone(), all);
+    }
+    from_files
+}
+
+/// The sets or tenants, and whether each has a file.
+fn groups(
+    list: &str,
+    what: &'static str,
+    fields: &Fields<'_, '_>,
+    sets: &mut Sets<'_>,
+    findings: &mut Findings<'_>,
+) -> Vec<(Group, bool)> {
+    let Some(node) = fields.get(list) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (word, node) in named(node, what, findings) {
+        let (name, written) = (word.text.to_string(), Vec::new());
+        let mut group = Group { what, name, at: word.at, written, file: None };
+        findings.object = Some(group.object());
+        sets.read(node, &mut group, findings);
+        findings.object = None;
+        found.push((group, has_file(node)));
+    }
+    found
+}
+
 /// Whether prefixes of a set are in a file.
-pub(super) fn has_file(node: &Node<'_>) -> bool {
+fn has_file(node: &Node<'_>) -> bool {
     matches!(&node.value, Value::Map(pairs) if pairs.iter().any(|(word, _)| word.text == "file"))
 }
 
 impl<'f> Sets<'f> {
-    pub(super) fn new(files: &'f mut SetFiles<'f>) -> Self {
+    fn new(files: &'f mut SetFiles<'f>) -> Self {
         let bytes_left = usize::try_from(SET_BYTES).unwrap_or(usize::MAX);
         Self { files, left: PREFIXES, bytes_left, known: HashMap::new() }
     }
 
     /// Reads the prefixes of a set.
-    pub(super) fn read(&mut self, node: &Node<'_>, group: &mut Group, findings: &mut Findings<'_>) {
+    fn read(&mut self, node: &Node<'_>, group: &mut Group, findings: &mut Findings<'_>) {
         let before = findings.total();
         let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else { return };
         if let Some(node) = fields.get("cidrs") {
