@@ -26,7 +26,8 @@ pub struct Offence<W> {
     pub last: W,
     /// Since when it is blocked for that, or was.
     pub since: W,
-    /// Until when, by the penalty that it was blocked under; see [`Penalty::until`].
+    /// Until when, by the penalty that it was blocked under; see [`Penalty::until`]. It is read after
+    /// `since`.
     pub blocked: W,
     /// How many blocks came without a rest of [`Penalty::most`] between them.
     pub blocks: W,
@@ -98,9 +99,11 @@ impl Penalty {
         let number = if rested { 1 } else { blocks + 1 };
         set(&offence.blocks, blocks, number);
         let end = now + self.length(number);
-        // In this order: whoever reads between the two sees a block that is over.
+        // Who reads when it began, and then until when it is, sees the block before, one that is over, or
+        // this one.
+        set(&offence.blocked, blocked, now);
         set(&offence.since, since, now);
-        set(&offence.blocked, blocked, end);
+        set(&offence.blocked, now, end);
         end
     }
 }

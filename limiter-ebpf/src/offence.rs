@@ -68,12 +68,11 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
         left ^= bit;
         subject.offence.limit = limit.penalty.limit as u32;
         if let Some(known) = OFFENCES.get_ptr_mut(&subject.offence) {
-            // SAFETY: aligned words of a map value that was just looked up. Of a block that is made
-            // just now, the end is the later one to be written.
-            let (blocked, since) = unsafe {
+            // SAFETY: aligned words of a map value that was just looked up.
+            let (since, blocked) = unsafe {
                 (
-                    (&raw const (*known).blocked).read_volatile(),
                     (&raw const (*known).since).read_volatile(),
+                    (&raw const (*known).blocked).read_volatile(),
                 )
             };
             let blocked = limit.penalty.until(since, blocked);

@@ -66,6 +66,28 @@ fn nobody_is_blocked_before_the_time() {
     });
 }
 
+/// A block that was cut is followed by a short one: nobody ever reads one until the old end.
+#[test]
+fn a_cut_block_is_never_seen_to_be_longer() {
+    check(3, || {
+        let long = NOW + 10 * PENALTY.most;
+        let before = offence(NOW - PENALTY.after, long, 1);
+        let since = NOW - 2 * PENALTY.most;
+        let _: u64 = before.since.compare_exchange(before.since.load(), since);
+        let reader = {
+            let offence = Arc::clone(&before);
+            thread::spawn(move || {
+                let since = offence.since.load();
+                PENALTY.until(since, offence.blocked.load())
+            })
+        };
+        let end = PENALTY.exceed(&before, NOW);
+        assert_eq!(end, NOW + 2 * PENALTY.block);
+        let read = reader.join().unwrap();
+        assert!(read <= NOW || read == end, "{read}");
+    });
+}
+
 /// Two CPUs block a source while another binds its entry to the next policy.
 #[test]
 fn no_block_outlives_the_binding_that_it_was_made_under() {

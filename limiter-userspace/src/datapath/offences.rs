@@ -1,6 +1,6 @@
 //! What is known of sources that were over limits with penalties.
 
-use std::{collections::BTreeSet, net::IpAddr, os::fd::AsFd as _};
+use std::{net::IpAddr, os::fd::AsFd as _};
 
 use aya::maps::MapError;
 use ipnet::IpNet;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 impl Maps {
     /// Whether some limit, of any policy, blocked a source until later than `now`, in nanoseconds of
-    /// the clock of the datapath.
+    /// the clock of the datapath. The penalty in force may have cut that, but the next one may not.
     ///
     /// # Errors
     /// What the system says.
@@ -34,32 +34,21 @@ impl Maps {
         Ok(blocked)
     }
 
-    /// Forgets what the sources in a prefix did to be blocked, and tells how many of them were at
-    /// `now`, in nanoseconds of the clock of the datapath. Their packets find that out when the
+    /// Forgets what the sources in a prefix did to be blocked. Their packets find that out when the
     /// next policy is applied, which may be the same one; so do those of a source that is blocked
     /// still though what it did had to make room for others. The caller holds the lock.
     ///
     /// # Errors
     /// What the system says; some may be forgotten then.
-    pub fn forgive(&mut self, prefix: IpNet, now: u64) -> Result<usize> {
-        let (mut keys, mut blocked) = (Vec::new(), BTreeSet::new());
+    pub fn forgive(&mut self, prefix: IpNet) -> Result<()> {
+        let mut keys = Vec::new();
         let map = self.raw(map::OFFENCES)?.fd().as_fd();
-        sys::for_each::<OffenceKey, Offence>(map, |key, offence| {
-            if let Ok(address) = IpAddr::try_from(key.source)
-                && prefix.contains(&address)
-            {
+        sys::for_each::<OffenceKey, Offence>(map, |key, _| {
+            if IpAddr::try_from(key.source).is_ok_and(|address| prefix.contains(&address)) {
                 keys.push(*key);
-                if offence.blocked > now {
-                    blocked.insert(address);
-                }
             }
         })
         .map_err(|error| Error::system("read who was over limits", error))?;
-        self.blocked_sources(now, |address| {
-            if prefix.contains(&address) {
-                blocked.insert(address);
-            }
-        })?;
         for key in keys {
             match self.offences.remove(&key) {
                 // Another one made room.
@@ -67,7 +56,7 @@ impl Maps {
                 Err(error) => return Err(object("forget who was over limits", &error)),
             }
         }
-        Ok(blocked.len())
+        Ok(())
     }
 
     /// Calls `visit` with the sources whose entries say that a limit blocked them until later than

@@ -1,5 +1,6 @@
 //! Sources that stay over a limit: for how long, and from what, they are blocked.
 
+use ipnet::IpNet;
 use limiter_common::{
     rate::{Rate, SECOND},
     reason::Reason,
@@ -333,7 +334,7 @@ fn a_block_goes_and_comes_with_its_limit() {
 }
 
 /// Under a shorter penalty a block is no longer than the longest of that, from when it was made on:
-/// neither another policy nor the next refusal brings it back.
+/// as long as that is in force, neither another policy nor the next refusal brings it back.
 #[test]
 fn a_block_is_cut_to_the_penalty_in_force() {
     let with = |penalty| Limit { penalty, ..strict("it", &[KeyPart::Source]) };
@@ -358,7 +359,7 @@ fn a_block_is_cut_to_the_penalty_in_force() {
         assert_eq!(reason_at(&mut program, now + 2, &syn(A)), Reason::Conform, "{round}");
     }
     program.apply(&policy_of([with(Some(PENALTY))])).unwrap();
-    assert_eq!(reason_at(&mut program, end, &syn(A)), Reason::Penalty, "as it was ordered");
+    assert_eq!(reason_at(&mut program, end, &syn(A)), Reason::Penalty, "back with its penalty");
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
@@ -424,8 +425,11 @@ fn who_is_forgiven_begins_anew() {
     program.close().unwrap();
 }
 
+/// Gives how many sources it is about.
 fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
-    program.split().unwrap().1.forgive(net.parse().unwrap(), now).unwrap()
+    let net: IpNet = net.parse().unwrap();
+    program.split().unwrap().1.forgive(net).unwrap();
+    listed(program, now).into_iter().filter(|it| net.contains(&it.source)).count()
 }
 
 /// What it did may have to make room for others: it is blocked all the same, listed, and can be freed.

@@ -85,7 +85,10 @@ impl Lift {
         let mut maps = maps(pins)?;
         let changed = change(pins, session, |policy| {
             let prefix = policy.widened(asked);
-            let by_limits = maps.forgive(prefix, inquiry::now())?;
+            let at = inquiry::now();
+            let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
+            let by_limits = blocked.iter().filter(|it| prefix.contains(&it.source)).count();
+            maps.forgive(prefix)?;
             match policy.del_listed(List::Penalty, prefix, now) {
                 Ok(()) => Ok((prefix, true, by_limits)),
                 Err(_) if by_limits > 0 => Ok((prefix, false, by_limits)),
