@@ -139,6 +139,23 @@ fn prefixes_are_bounded() {
     says(format!("version: 1\ndeny: [{list}]").as_bytes(), "more than 131072");
 }
 
+/// What lists have counts when all is known: an entry that a file has is left out. Faults of limits are told
+/// all the same.
+#[test]
+fn limits_are_looked_at_however_much_there_is() {
+    let text = "version: 1\nsets: {f: {file: f}}\nallow: [203.0.113.0/25, 203.0.113.128/25, f]\n\
+                limits: [{name: a, key: source, rate: 1/s, match: {source: 192.0.2.0/24, \
+                except: 192.0.2.0/24}}]\n";
+    let faults = |lines: &str| {
+        let read = &mut |_: &str| Ok(lines.as_bytes().to_vec());
+        parse("p", text.as_bytes(), read).unwrap_err().to_string()
+    };
+    let line = |at: usize| format!("{}\n", Ipv4Addr::from_bits(at as u32));
+    let full: String = (0..PREFIXES - 2).map(line).collect();
+    let full = full + "203.0.113.0/24\n";
+    assert_eq!(faults(&full), faults(""));
+}
+
 #[test]
 fn files_of_sets_are_bounded_together() {
     const MIB: usize = 1 << 20;

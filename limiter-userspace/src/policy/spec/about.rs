@@ -1,7 +1,6 @@
 //! Limits, and entries of them, that are about nobody.
 
 use super::{
-    PREFIXES,
     fault::Findings,
     fields::{Fields, list},
     overrides::shown,
@@ -23,10 +22,6 @@ pub(super) fn check(
     (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) {
-    // More than there may be are a fault, and not gone through for each limit.
-    if policy.number_of_prefixes() > PREFIXES {
-        return;
-    }
     let certain = policy.unmet(limit, files);
     let by_files = policy.unmet(limit, &FromFiles::default()).into_iter();
     let by_files = by_files.filter(|unmet| !certain.contains(unmet)).map(|unmet| (unmet, false));
