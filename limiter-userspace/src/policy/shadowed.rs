@@ -93,6 +93,12 @@ impl FromFiles {
         };
         written.map_or_else(|| policy.prefixes(whom), Vec::as_slice)
     }
+
+    /// The prefixes of a tenant whatever the files have.
+    pub(super) fn certain_of_tenant<'a>(&'a self, name: &str, policy: &'a Policy) -> &'a [IpNet] {
+        let written = self.tenants.get(name).or_else(|| policy.tenants.get(name));
+        written.map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Shadowed<'_> {

@@ -68,7 +68,7 @@ fn read(
     let before = findings.total();
     let fields = Fields::read(node, &shape::LIMIT, findings)?;
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
-    let matching = fields.get("match").map(|node| matching(node, policy, findings));
+    let matching = fields.get("match").map(|node| matching(node, (policy, files), findings));
     let key = fields.get("key").and_then(|node| key(node, policy.key_prefix, findings));
     let algorithm = algorithm(&fields, findings);
     let count = count(&fields, algorithm, findings);
@@ -109,7 +109,8 @@ fn read(
     };
     let mut places = Vec::new();
     if let Some(node) = fields.get("overrides") {
-        let read = overrides::overrides(node, &limit, key.is_some(), terms, policy, findings);
+        let (has_key, known) = (key.is_some(), (policy, files));
+        let read = overrides::overrides(node, &limit, has_key, terms, known, findings);
         (limit.overrides, places) = read.into_iter().unzip();
     }
     let unlimited = fields.get("unlimited").and_then(|node| flag(node, findings)) == Some(true);

@@ -42,7 +42,7 @@ pub(super) fn entries(
             continue;
         }
         seen.insert(listed.whom.clone(), spot.at);
-        of_sources(&listed.whom, spot.at, policy, findings);
+        of_sources(&listed.whom, spot.at, (policy, files), findings);
         found.push((listed, spot));
     }
     within_others(&mut found, policy, files, findings);
@@ -96,39 +96,52 @@ pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>
     None
 }
 
-/// Finds fault with less than a source.
-fn of_sources(whom: &Whom, at: Place, policy: &Policy, findings: &mut Findings<'_>) {
-    whole(policy.prefixes(whom), policy.key_prefix, &of(whom), (at, LONGER), findings);
+/// Finds fault with less than a source: first in what the document has, which a file does not hide.
+fn of_sources(
+    whom: &Whom,
+    at: Place,
+    (policy, files): (&Policy, &FromFiles),
+    findings: &mut Findings<'_>,
+) {
+    for prefixes in [files.certain(whom, policy), policy.prefixes(whom)] {
+        if !whole(prefixes, policy.key_prefix, &of(whom), (at, LONGER), findings) {
+            return;
+        }
+    }
 }
 
 /// Sets or prefixes of sources, each once.
-pub(super) fn sources(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Vec<Whom> {
-    each(node, policy, findings, of_sources)
+pub(super) fn sources(
+    node: &Node<'_>,
+    known: (&Policy, &FromFiles),
+    findings: &mut Findings<'_>,
+) -> Vec<Whom> {
+    each(node, known, findings, of_sources)
 }
 
 /// Sets or prefixes of destinations, each once.
 pub(super) fn destinations(
     node: &Node<'_>,
-    policy: &Policy,
+    known: (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) -> Vec<Whom> {
-    each(node, policy, findings, |_, _, _, _| {})
+    each(node, known, findings, |_, _, _, _| {})
 }
 
 fn each(
     node: &Node<'_>,
-    policy: &Policy,
+    known: (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
-    check: impl Fn(&Whom, Place, &Policy, &mut Findings<'_>),
+    check: impl Fn(&Whom, Place, (&Policy, &FromFiles), &mut Findings<'_>),
 ) -> Vec<Whom> {
     let mut found: Vec<Whom> = Vec::new();
     for node in scalar::up_to(scalar::ENTRIES, node, findings) {
-        let Some(whom) = whom(node, policy, findings) else { continue };
+        let Some(whom) = whom(node, known.0, findings) else { continue };
         if found.contains(&whom) {
             let message = format!("{} is listed twice", shown(&whom));
             findings.add(node.at, message, "remove one of the two");
         } else {
-            check(&whom, node.at, policy, findings);
+            check(&whom, node.at, known, findings);
             found.push(whom);
         }
     }

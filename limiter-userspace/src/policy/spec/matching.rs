@@ -13,7 +13,13 @@ use super::{
     source::ticked,
     tree::Node,
 };
-use crate::policy::model::{Match, Policy, TcpFlags, Whom};
+use crate::policy::{
+    model::{Match, Policy, TcpFlags, Whom},
+    shadowed::FromFiles,
+};
+
+/// What reads sets and prefixes, for what the policy has already.
+type WhomsReader = fn(&Node<'_>, (&Policy, &FromFiles), &mut Findings<'_>) -> Vec<Whom>;
 
 pub(super) const TCP: u8 = 6;
 const ICMP: [u8; 2] = [1, 58];
@@ -23,13 +29,17 @@ const INTERFACE: usize = 15;
 const SHORTEST_FRAME: u16 = 14;
 
 /// A match.
-pub(super) fn matching(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Match {
+pub(super) fn matching(
+    node: &Node<'_>,
+    known: (&Policy, &FromFiles),
+    findings: &mut Findings<'_>,
+) -> Match {
     let Some(fields) = Fields::read(node, &shape::MATCH, findings) else {
         return Match::default();
     };
     let mut found = Match::default();
     if let Some(node) = fields.get("service") {
-        service(node, &fields, policy, &mut found, findings);
+        service(node, &fields, known.0, &mut found, findings);
     } else {
         if let Some(node) = fields.get("protocol") {
             found.protocols = protocols(node, findings);
@@ -63,8 +73,8 @@ pub(super) fn matching(node: &Node<'_>, policy: &Policy, findings: &mut Findings
     if let Some(node) = fields.get("interface") {
         found.interfaces = interfaces(node, findings);
     }
-    let mut of = |key, read: fn(&Node<'_>, &Policy, &mut Findings<'_>) -> Vec<Whom>| {
-        fields.get(key).map(|node| read(node, policy, findings)).unwrap_or_default()
+    let mut of = |key, read: WhomsReader| {
+        fields.get(key).map(|node| read(node, known, findings)).unwrap_or_default()
     };
     found.sources = of("source", sources);
     found.destinations = of("destination", destinations);

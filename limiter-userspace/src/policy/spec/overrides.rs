@@ -20,6 +20,7 @@ use super::{
 };
 use crate::policy::{
     model::{Allowance, Key, KeyPart, Limit, Override, OverrideWhom, Policy},
+    shadowed::FromFiles,
     units::parse_prefix,
 };
 
@@ -29,7 +30,7 @@ pub(super) fn overrides(
     limit: &Limit,
     has_key: bool,
     terms: Terms<'_>,
-    policy: &Policy,
+    known: (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) -> Vec<(Override, Spot)> {
     let mut found = Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn overrides(
     }
     for node in nodes {
         let Some(fields) = Fields::read(node, &shape::OVERRIDE, findings) else { continue };
-        let whom = whom(&fields, policy, findings);
+        let whom = whom(&fields, known.0, findings);
         let layers = layers(&fields, limit, terms, findings);
         let Some((whom, at)) = whom else { continue };
         if let Some(&first) = seen.get(&whom) {
@@ -50,7 +51,7 @@ pub(super) fn overrides(
         }
         seen.insert(whom.clone(), at);
         if has_key {
-            check_key(&whom, at, limit, policy, findings);
+            check_key(&whom, at, limit, known, findings);
         }
         let Some(layers) = layers else { continue };
         found.push((Override { whom, layers }, Spot::new(at, Some(&fields), findings)));
@@ -96,11 +97,11 @@ fn check_key(
     whom: &OverrideWhom,
     at: Place,
     limit: &Limit,
-    policy: &Policy,
+    known: (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) {
     for key in limit.keys() {
-        if !check_one_key(whom, at, key, policy, findings) {
+        if !check_one_key(whom, at, key, known, findings) {
             return;
         }
     }
@@ -110,7 +111,7 @@ fn check_one_key(
     whom: &OverrideWhom,
     at: Place,
     key: &Key,
-    policy: &Policy,
+    (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) -> bool {
     let tenants = key.parts.contains(&KeyPart::Tenant);
@@ -129,16 +130,21 @@ fn check_one_key(
         findings.add(at, message, remedy);
         return false;
     };
-    let prefixes: &[IpNet] = match whom {
-        OverrideWhom::Prefix(prefix) => std::slice::from_ref(prefix),
-        OverrideWhom::Tenant(_) if tenants => &[],
-        OverrideWhom::Tenant(name) => policy.tenants.get(name).map_or(&[], Vec::as_slice),
+    // First those of the document, which a file does not hide.
+    let [written, all]: [&[IpNet]; 2] = match whom {
+        OverrideWhom::Prefix(prefix) => [std::slice::from_ref(prefix), &[]],
+        OverrideWhom::Tenant(_) if tenants => [&[]; 2],
+        OverrideWhom::Tenant(name) => {
+            let all = policy.tenants.get(name).map_or(&[][..], Vec::as_slice);
+            [files.certain_of_tenant(name, policy), all]
+        }
     };
     let of = match whom {
         OverrideWhom::Tenant(name) => format!(" of tenant {}", ticked(name)),
         OverrideWhom::Prefix(_) => String::new(),
     };
-    whole(prefixes, lengths, &of, (at, "count with a narrower key"), findings)
+    let narrower = (at, "count with a narrower key");
+    whole(written, lengths, &of, narrower, findings) && whole(all, lengths, &of, narrower, findings)
 }
 
 /// What is admitted; `Some(None)` for everything.

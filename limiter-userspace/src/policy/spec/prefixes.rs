@@ -66,7 +66,10 @@ pub(super) fn sets_and_tenants<'f>(
     for ((group, has_file), Resolved { all, written }) in
         tenants.iter().zip(have_file).zip(resolved)
     {
-        reach::tenant(group, &all, policy, findings);
+        // What the document has first, which a file does not hide.
+        if reach::tenant(group, &written, policy, findings) {
+            reach::tenant(group, &all, policy, findings);
+        }
         if has_file {
             from_files.tenants.insert(group.name.clone(), written);
         }
