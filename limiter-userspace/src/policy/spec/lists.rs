@@ -163,7 +163,12 @@ fn within_others(
     let found: Vec<(&Whom, Option<u64>, &mut Spot)> =
         found.iter_mut().map(|(listed, spot)| (&listed.whom, listed.until, spot)).collect();
     let (mut certain, mut by_files) = (Vec::new(), Vec::new());
-    for &(whom, ..) in found.iter().filter(|(_, until, _)| until.is_none()) {
+    // Of what is the same the first is kept: sets first, so that the order of the list says nothing. A
+    // prefix that is around itself then is within no other.
+    let lasting = || found.iter().filter(|(_, until, _)| until.is_none());
+    let is_set = |whom: &Whom| matches!(whom, Whom::Set(_));
+    let sets = lasting().filter(|(whom, ..)| is_set(whom));
+    for &(whom, ..) in sets.chain(lasting().filter(|(whom, ..)| !is_set(whom))) {
         certain.extend(files.certain(whom, policy).iter().map(|&prefix| (prefix, whom)));
         if files.may_be_any(whom) {
             by_files.extend(policy.prefixes(whom).iter().map(|&prefix| (prefix, whom)));
@@ -176,13 +181,13 @@ fn within_others(
             if let Some(&(outer, whom)) = cover.around(prefix)
                 && whom != listed
             {
-                let of = of(whom);
-                let message = format!("{prefix} is within {outer}{of}, which is listed too");
+                let within = format!("{prefix} is within {outer}{}", of(whom));
                 if is_certain {
-                    findings.add(spot.at, message, "remove it");
+                    findings.add(spot.at, format!("{within}, which is listed too"), "remove it");
                 } else {
                     spot.left_out = true;
                     if !spot.shadowed {
+                        let message = format!("{within}, and left out");
                         findings.warn(spot.at, message, FILE_CHANGES_LIST);
                     }
                 }
