@@ -77,6 +77,9 @@ pub struct FromFiles {
     pub sets: HashMap<String, Vec<IpNet>>,
     /// The tenants.
     pub tenants: HashMap<String, Vec<IpNet>>,
+    /// Tenants without a file, some of whose prefixes are within others of theirs: which of these matter
+    /// is up to files of others.
+    pub nested: HashMap<String, Vec<IpNet>>,
 }
 
 impl FromFiles {
@@ -96,7 +99,8 @@ impl FromFiles {
 
     /// The prefixes of a tenant whatever the files have.
     pub(super) fn certain_of_tenant<'a>(&'a self, name: &str, policy: &'a Policy) -> &'a [IpNet] {
-        let written = self.tenants.get(name).or_else(|| policy.tenants.get(name));
+        let written = self.tenants.get(name).or_else(|| self.nested.get(name));
+        let written = written.or_else(|| policy.tenants.get(name));
         written.map_or(&[], Vec::as_slice)
     }
 }

@@ -124,7 +124,7 @@ impl<'p, 'f> Search<'p, 'f> {
         if self.files.tenants.contains_key(name) {
             return &self.everybody;
         }
-        self.policy.tenants.get(name).map_or(&[], Vec::as_slice)
+        self.files.certain_of_tenant(name, self.policy)
     }
 
     /// The lists that have all of these prefixes, and what of them does; a set or a tenant is not a

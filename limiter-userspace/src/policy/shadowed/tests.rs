@@ -138,7 +138,7 @@ fn what_files_have_makes_nothing_certain() {
     assert_eq!(all.len(), 10);
     assert_eq!(entries(policy.shadowed_without(&FromFiles::default())), all);
     let names = |name: &str| HashMap::from([(name.to_owned(), Vec::new())]);
-    let mut files = FromFiles { sets: names("f"), tenants: names("g") };
+    let mut files = FromFiles { sets: names("f"), tenants: names("g"), ..FromFiles::default() };
     let mut certain = vec![
         Entry::Listed { list: List::Deny, place: 1 },
         Entry::Limit { limit: 1 },

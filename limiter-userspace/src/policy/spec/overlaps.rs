@@ -34,6 +34,9 @@ pub(super) struct Resolved {
     pub(super) all: Vec<IpNet>,
     /// Those that the document has, whatever is in the file.
     pub(super) written: Vec<IpNet>,
+    /// Whether some of `written` are within others, and matter if the file of another tenant has what is
+    /// around them.
+    pub(super) is_nested: bool,
 }
 
 /// A prefix of a group, by the place of that.
@@ -79,11 +82,13 @@ impl Group {
 /// set alone, or all tenants.
 pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Resolved> {
     let each = || groups.iter().zip(0..);
-    let (mut kept, faulty) = told(each().flat_map(|(group, at)| group.written(at)).collect());
-    for (entry, other) in faulty {
-        fault(groups, entry, other, findings);
-    }
+    let (mut kept, others) = told(each().flat_map(|(group, at)| group.written(at)).collect());
     let mut resolved = vec![Resolved::default(); groups.len()];
+    for entry in nested(groups, others, findings) {
+        resolved[entry.group].is_nested = true;
+        kept.push(entry);
+    }
+    kept.sort_by_key(|entry| entry.prefix);
     for entry in &kept {
         resolved[entry.group].written.push(entry.prefix);
     }
@@ -97,6 +102,31 @@ pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Reso
         resolved[entry.group].all.push(entry.prefix);
     }
     resolved
+}
+
+/// Entries of the document that are within others of their tenant and are so for nothing unless the file of
+/// another tenant has what is around them. All others that say nothing are faults.
+fn nested(
+    groups: &[Group],
+    others: Vec<(Entry, Entry)>,
+    findings: &mut Findings<'_>,
+) -> Vec<Entry> {
+    let with_files = groups.iter().filter(|group| group.file.is_some()).count();
+    let mut found: Vec<Entry> = Vec::new();
+    for (entry, other) in others {
+        let own = usize::from(groups[entry.group].file.is_some());
+        if entry.group != other.group || entry.prefix == other.prefix || with_files == own {
+            fault(groups, entry, other, findings);
+            continue;
+        }
+        // Sorted, so what is the same is next to each other.
+        let last = found.last().copied();
+        match last.filter(|it| (it.group, it.prefix) == (entry.group, entry.prefix)) {
+            Some(same) => fault(groups, entry, same, findings),
+            None => found.push(entry),
+        }
+    }
+    found
 }
 
 fn told(mut entries: Vec<Entry>) -> Told {
@@ -159,12 +189,19 @@ fn warn(groups: &[Group], left_out: &[(Entry, Entry)], findings: &mut Findings<'
             Origin::Document(at) => {
                 let group = &groups[entry.group];
                 findings.object = Some(group.object());
-                let name = group.file.as_ref().map_or_else(String::new, |(file, _)| {
-                    format!(" of file {}", ticked(file.name()))
-                });
+                let (name, remedy) = match (other.origin, &group.file) {
+                    (Origin::File(_), Some((file, _))) => (
+                        format!(" of file {}", ticked(file.name())),
+                        "it may stay: it is back when the file no longer has it",
+                    ),
+                    _ => (
+                        String::new(),
+                        "it may stay: it is back when the file of another tenant has what is \
+                         between the two",
+                    ),
+                };
                 let (prefix, outer) = (entry.prefix, other.prefix);
                 let message = format!("{prefix} is within {outer}{name}, and left out");
-                let remedy = "it may stay: it is back when the file no longer has it";
                 findings.warn(at, message, remedy);
             }
             Origin::File(line) => {

@@ -53,7 +53,7 @@ pub(super) fn sets_and_tenants<'f>(
     let mut from_files = FromFiles::default();
     for (group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
         // Each is for itself: what is in several is in all of them.
-        for Resolved { all, written } in resolve(std::slice::from_ref(&group), findings) {
+        for Resolved { all, written, .. } in resolve(std::slice::from_ref(&group), findings) {
             if has_file {
                 from_files.sets.insert(group.name.clone(), written);
             }
@@ -63,7 +63,7 @@ pub(super) fn sets_and_tenants<'f>(
     let tenants = groups("tenants", "tenant", fields, &mut sets, findings);
     let (tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
     let resolved = resolve(&tenants, findings);
-    for ((group, has_file), Resolved { all, written }) in
+    for ((group, has_file), Resolved { all, written, is_nested }) in
         tenants.iter().zip(have_file).zip(resolved)
     {
         // What the document has first, which a file does not hide.
@@ -72,6 +72,8 @@ pub(super) fn sets_and_tenants<'f>(
         }
         if has_file {
             from_files.tenants.insert(group.name.clone(), written);
+        } else if is_nested {
+            from_files.nested.insert(group.name.clone(), written);
         }
         policy.tenants.insert(group.name.clone(), all);
     }
