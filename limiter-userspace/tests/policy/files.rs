@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::subsequence};
 /// Prefixes near each other, so that they overlap often.
 fn prefixes(most: usize) -> impl Strategy<Value = Vec<IpNet>> {
     let net = |(last, length)| IpNet::new([192, 0, 2, last].into(), length).unwrap().trunc();
-    vec((any::<u8>(), 24_u8..=29).prop_map(net), 0..most)
+    vec((any::<u8>(), 24_u8..=32).prop_map(net), 0..most)
 }
 
 /// Those of a document, none within another of the same place.
@@ -36,16 +36,53 @@ fn entries() -> impl Strategy<Value = String> {
     })
 }
 
+/// With some that are within others.
+fn nested(most: usize) -> impl Strategy<Value = Vec<IpNet>> {
+    (disjoint(most), vec(any::<bool>(), most)).prop_map(|(wide, with_half)| {
+        let half = |(wide, _): (&IpNet, bool)| wide.subnets(wide.prefix_len() + 1).ok()?.next();
+        let halves: Vec<_> =
+            wide.iter().zip(with_half).filter(|it| it.1).filter_map(half).collect();
+        [wide, halves].concat()
+    })
+}
+
+/// How long prefixes of sources are, of a document or a key.
+fn length() -> impl Strategy<Value = u8> {
+    prop_oneof![2 => Just(32), 2 => Just(30), 1 => Just(28)]
+}
+
+/// Whom a limit has overrides for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Overridden {
+    Prefixes,
+    Tenants,
+    /// By a key with the source. That of a tenant with a file is documented to depend on it.
+    SourcesOfTenant,
+}
+
 fn limit(name: &'static str) -> impl Strategy<Value = String> {
-    let parts = (whoms(), whoms(), any::<bool>(), disjoint(4), any::<[bool; 2]>());
-    parts.prop_map(move |(source, except, of_tenants, overrides, [shadowed, marked])| {
+    let overridden = prop_oneof![
+        Just(Overridden::Prefixes),
+        Just(Overridden::Tenants),
+        Just(Overridden::SourcesOfTenant)
+    ];
+    let parts = (whoms(), whoms(), overridden, length(), disjoint(4), any::<[bool; 2]>());
+    parts.prop_map(move |(source, except, overridden, length, overrides, [shadowed, marked])| {
         let list = |key: &str, whoms: Vec<String>| match whoms.is_empty() {
             true => String::new(),
             false => format!("{key}: [{}], ", whoms.join(", ")),
         };
-        let whoms: Vec<_> = match of_tenants {
-            true => ["x", "y"].map(|name| format!("tenant: {name}")).into(),
-            false => written(&overrides).iter().map(|src| format!("src: {src}")).collect(),
+        let whoms: Vec<_> = match overridden {
+            Overridden::Tenants => ["x", "y"].map(|name| format!("tenant: {name}")).into(),
+            Overridden::SourcesOfTenant => vec!["tenant: x".to_owned()],
+            Overridden::Prefixes => {
+                written(&overrides).iter().map(|src| format!("src: {src}")).collect()
+            }
+        };
+        let key = match overridden {
+            Overridden::Tenants => "tenant".to_owned(),
+            _ if length == 32 => "source".to_owned(),
+            _ => format!("source/{length}"),
         };
         let one = |whom: &String| format!("{{{whom}, rate: 1/s, shadowed: {marked}}}");
         let overrides: Vec<_> = whoms.iter().map(one).collect();
@@ -55,25 +92,28 @@ fn limit(name: &'static str) -> impl Strategy<Value = String> {
             list("source", source),
             list("except", except),
             list("overrides", overrides),
-            if of_tenants { "tenant" } else { "source" },
+            key,
             if name == "one" { "packets" } else { "syns" },
         )
     })
 }
 
 fn document() -> impl Strategy<Value = String> {
-    let sets = (disjoint(3), disjoint(2), disjoint(3), disjoint(2), disjoint(2));
+    let sets = (disjoint(3), disjoint(2), disjoint(3), nested(2), disjoint(2));
     let lists = (entries(), entries(), entries());
-    (sets, lists, limit("one"), limit("two")).prop_map(|(sets, lists, one, two)| {
-        let [a, b, c, x, y] = [sets.0, sets.1, sets.2, sets.3, sets.4]
-            .map(|prefixes| format!("cidrs: [{}]", written(&prefixes).join(", ")));
-        let (allow, deny, penalties) = lists;
-        format!(
-            "version: 1\nsets: {{a: {{{a}, file: f}}, b: {{{b}, file: g}}, c: {{{c}}}}}\n\
+    (sets, lists, length(), limit("one"), limit("two")).prop_map(
+        |(sets, lists, length, one, two)| {
+            let [a, b, c, x, y] = [sets.0, sets.1, sets.2, sets.3, sets.4]
+                .map(|prefixes| format!("cidrs: [{}]", written(&prefixes).join(", ")));
+            let (allow, deny, penalties) = lists;
+            format!(
+                "version: 1\ndefaults: {{key_prefix: {{ipv4: {length}}}}}\n\
+             sets: {{a: {{{a}, file: f}}, b: {{{b}, file: g}}, c: {{{c}}}}}\n\
              tenants: {{x: {{{x}}}, y: {{{y}, file: g}}}}\n\
              allow: [{allow}]\ndeny: [{deny}]\npenalties: [{penalties}]\nlimits:\n{one}{two}"
-        )
-    })
+            )
+        },
+    )
 }
 
 proptest! {

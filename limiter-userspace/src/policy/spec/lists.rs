@@ -96,18 +96,15 @@ pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>
     None
 }
 
-/// Finds fault with less than a source: first in what the document has, which a file does not hide.
+/// Finds fault with less than a source in what the document has; of a file, that is left out.
 fn of_sources(
     whom: &Whom,
     at: Place,
     (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) {
-    for prefixes in [files.certain(whom, policy), policy.prefixes(whom)] {
-        if !whole(prefixes, policy.key_prefix, &of(whom), (at, LONGER), findings) {
-            return;
-        }
-    }
+    let written = files.certain(whom, policy);
+    whole(written, policy.key_prefix, &of(whom), (at, LONGER), findings);
 }
 
 /// Sets or prefixes of sources, each once.

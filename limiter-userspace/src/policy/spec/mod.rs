@@ -19,6 +19,7 @@ mod limit;
 mod lists;
 mod matching;
 pub(crate) mod names;
+mod narrow;
 mod overlaps;
 mod overrides;
 mod ports;

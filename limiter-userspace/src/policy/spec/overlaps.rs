@@ -10,10 +10,11 @@ use ipnet::IpNet;
 
 use super::{
     fault::Findings,
+    narrow,
     prefixes::SetFile,
     source::{Place, ticked},
 };
-use crate::output::number::grouped;
+use crate::{output::number::grouped, policy::model::KeyPrefix};
 
 /// The prefixes of a set or a tenant as they were read.
 pub(super) struct Group {
@@ -26,6 +27,8 @@ pub(super) struct Group {
     pub(super) written: Vec<(IpNet, Place)>,
     /// Its file, and where that is named.
     pub(super) file: Option<(Rc<SetFile>, Place)>,
+    /// What makes a source, if it is about sources.
+    pub(super) lengths: Option<KeyPrefix>,
 }
 
 /// What prefixes of a set or a tenant there are in the end, in their order.
@@ -41,14 +44,14 @@ pub(super) struct Resolved {
 
 /// A prefix of a group, by the place of that.
 #[derive(Clone, Copy)]
-struct Entry {
-    prefix: IpNet,
-    group: usize,
-    origin: Origin,
+pub(super) struct Entry {
+    pub(super) prefix: IpNet,
+    pub(super) group: usize,
+    pub(super) origin: Origin,
 }
 
 #[derive(Clone, Copy)]
-enum Origin {
+pub(super) enum Origin {
     Document(Place),
     /// Line, from 1.
     File(usize),
@@ -97,6 +100,7 @@ pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Reso
         let left_out;
         (kept, left_out) = told(kept);
         warn(groups, &left_out, findings);
+        narrow::leave_out(groups, &mut kept, findings);
     }
     for entry in kept {
         resolved[entry.group].all.push(entry.prefix);

@@ -8,6 +8,7 @@ use super::{
     FileError, PREFIXES, SET_BYTES, SetFiles,
     fault::Findings,
     fields::{Fields, list, named},
+    narrow,
     overlaps::{Group, Resolved, resolve},
     reach,
     scalar::{self, expected},
@@ -49,9 +50,11 @@ pub(super) fn sets_and_tenants<'f>(
     files: &'f mut SetFiles<'f>,
     findings: &mut Findings<'_>,
 ) -> FromFiles {
+    let (of_sources, lengths) = (narrow::sets_of_sources(fields), policy.key_prefix);
     let mut sets = Sets::new(files);
     let mut from_files = FromFiles::default();
-    for (group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
+    for (mut group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
+        group.lengths = of_sources.contains(&*group.name).then_some(lengths);
         // Each is for itself: what is in several is in all of them.
         for Resolved { all, written, .. } in resolve(std::slice::from_ref(&group), findings) {
             if has_file {
@@ -61,15 +64,15 @@ pub(super) fn sets_and_tenants<'f>(
         }
     }
     let tenants = groups("tenants", "tenant", fields, &mut sets, findings);
-    let (tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
+    let (mut tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
+    for group in &mut tenants {
+        group.lengths = Some(lengths);
+    }
     let resolved = resolve(&tenants, findings);
     for ((group, has_file), Resolved { all, written, is_nested }) in
         tenants.iter().zip(have_file).zip(resolved)
     {
-        // What the document has first, which a file does not hide.
-        if reach::tenant(group, &written, policy, findings) {
-            reach::tenant(group, &all, policy, findings);
-        }
+        reach::tenant(group, &written, policy, findings);
         if has_file {
             from_files.tenants.insert(group.name.clone(), written);
         } else if is_nested {
@@ -92,7 +95,7 @@ fn groups(
     let mut found = Vec::new();
     for (word, node) in named(node, what, findings) {
         let (name, written) = (word.text.to_string(), Vec::new());
-        let mut group = Group { what, name, at: word.at, written, file: None };
+        let mut group = Group { what, name, at: word.at, written, file: None, lengths: None };
         findings.object = Some(group.object());
         sets.read(node, &mut group, findings);
         findings.object = None;

@@ -57,9 +57,9 @@ pub(super) fn tenant(
     prefixes: &[IpNet],
     policy: &Policy,
     findings: &mut Findings<'_>,
-) -> bool {
+) {
     let of = format!(" of {}", tenant.object());
-    whole(prefixes, policy.key_prefix, &of, (tenant.at, LONGER), findings)
+    whole(prefixes, policy.key_prefix, &of, (tenant.at, LONGER), findings);
 }
 
 /// Limits with the name of an earlier one, or that do what an earlier one does.
