@@ -83,6 +83,11 @@ pub struct FromFiles {
 }
 
 impl FromFiles {
+    /// Whether no set and no tenant has a file.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.tenants.is_empty()
+    }
+
     /// Whether what is meant could be any prefixes.
     pub(super) fn may_be_any(&self, whom: &Whom) -> bool {
         matches!(whom, Whom::Set(name) if self.sets.contains_key(name))

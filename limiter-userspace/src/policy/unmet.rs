@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Why a limit, or what of it, is about nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unmet {
     /// `except` has all that `source` has.
     Sources,

@@ -252,6 +252,28 @@ fn no_two_lists_multiply() {
     }
 }
 
+/// Of a long list of overrides, each is about nobody.
+#[test]
+fn overrides_for_nobody_do_not_multiply() {
+    // With a file, what is so by the document is kept apart from what is so for the file.
+    for (sets, rest, told) in
+        [("sets: {a: {file: a}}\n", "", true), ("", ", shadowed: true", false)]
+    {
+        let each = (0..PREFIXES as u32 - 99).map(|at| Ipv4Addr::from_bits(0x0b00_0000 + at));
+        let each = each.map(|src| format!("    - {{src: {src}, rate: 1/s{rest}}}\n"));
+        let text = format!(
+            "version: 1\n{sets}limits:\n  - name: a\n    key: source\n    rate: 1/s\n    match: \
+             {{source: 10.0.0.0/8}}\n    overrides:\n{}",
+            each.collect::<String>()
+        );
+        let begun = Instant::now();
+        let parsed = parse("f", text.as_bytes(), &mut |_| Ok(b"10.0.0.0/8\n".to_vec()));
+        assert!(begun.elapsed() < SOON, "{sets}: {:?}", begun.elapsed());
+        let said = parsed.err().map(|faults| faults.to_string()).unwrap_or_default();
+        assert_eq!(said.contains("is never used"), told, "{sets}: {said}");
+    }
+}
+
 #[test]
 fn files_of_100_mb_are_refused_unread() {
     let folder = Folder::new("large");

@@ -1,5 +1,7 @@
 //! Limits, and entries of them, that are about nobody.
 
+use std::collections::HashSet;
+
 use super::{
     fault::Findings,
     fields::{Fields, list},
@@ -23,9 +25,13 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) {
     let certain = policy.unmet(limit, files);
-    let by_files = policy.unmet(limit, &FromFiles::default()).into_iter();
-    let by_files = by_files.filter(|unmet| !certain.contains(unmet)).map(|unmet| (unmet, false));
-    for (unmet, is_certain) in certain.iter().map(|&unmet| (unmet, true)).chain(by_files) {
+    // There may be as many as overrides: each is looked up, not searched for.
+    let known: HashSet<Unmet> = certain.iter().copied().collect();
+    // Without files, it is the same again.
+    let now = (!files.is_empty()).then(|| policy.unmet(limit, &FromFiles::default()));
+    let by_files = now.into_iter().flatten().filter(|unmet| !known.contains(unmet));
+    let by_files = by_files.map(|unmet| (unmet, false));
+    for (unmet, is_certain) in certain.into_iter().map(|unmet| (unmet, true)).chain(by_files) {
         let own = match unmet {
             Unmet::Override(place) => overrides.get(place).copied(),
             _ => Some(spot),

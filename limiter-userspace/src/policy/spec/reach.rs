@@ -124,8 +124,10 @@ pub(super) fn shadowed(
 ) {
     let certain = policy.shadowed_without(files);
     let known: HashSet<Entry> = certain.iter().map(|shadowed| shadowed.entry).collect();
-    // What shadows an entry whatever the files have is told, not what else does now.
-    let by_files = policy.shadowed().into_iter().filter(|it| !known.contains(&it.entry));
+    // What shadows an entry whatever the files have is told, not what else does now. Without files, it
+    // is the same again.
+    let now = (!files.is_empty()).then(|| policy.shadowed());
+    let by_files = now.into_iter().flatten().filter(|it| !known.contains(&it.entry));
     let by_files = by_files.map(|shadowed| (shadowed, false));
     for (shadowed, is_certain) in certain.into_iter().map(|it| (it, true)).chain(by_files) {
         let spot = match shadowed.entry {
