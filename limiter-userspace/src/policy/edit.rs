@@ -116,7 +116,7 @@ impl Policy {
         // Of a limit with many overrides, no copy is made.
         let allowance = match self.limit(name) {
             Some(limit) => {
-                let sources = Scope::of_sources(self, &limit.matching, &FromFiles::default());
+                let [sources, _] = Scope::both(self, &limit.matching, &FromFiles::default());
                 if !sources.has_part_of(prefix) {
                     return Err(PolicyError::NotAbout { limit: name.to_owned(), prefix });
                 }

@@ -27,20 +27,16 @@ struct Named {
 }
 
 impl Scope {
-    /// The sources of a match; those of the family of its destinations, as both of a packet are.
-    pub(super) fn of_sources(policy: &Policy, matching: &Match, files: &FromFiles) -> Self {
-        let Match { sources, except_sources, .. } = matching;
+    /// The sources and the destinations of a match; the sources of the family of the destinations, as
+    /// both of a packet are.
+    pub(super) fn both(policy: &Policy, matching: &Match, files: &FromFiles) -> [Self; 2] {
+        let Match { sources, except_sources, destinations, except_destinations, .. } = matching;
         let mut sources = Self::new(policy, sources, except_sources, files);
-        let destinations = Self::of_destinations(policy, matching, files).families;
-        for (family, other) in sources.families.iter_mut().zip(destinations) {
+        let destinations = Self::new(policy, destinations, except_destinations, files);
+        for (family, other) in sources.families.iter_mut().zip(destinations.families) {
             *family &= other;
         }
-        sources
-    }
-
-    /// The destinations of a match.
-    pub(super) fn of_destinations(policy: &Policy, matching: &Match, files: &FromFiles) -> Self {
-        Self::new(policy, &matching.destinations, &matching.except_destinations, files)
+        [sources, destinations]
     }
 
     /// What could be anything for its file is open where it is named, and excepts no more than it has
@@ -156,10 +152,10 @@ mod tests {
     fn sources_are_of_the_family_of_the_destinations() {
         let [v4, v6] = ["192.0.2.0/24", "2001:db8::/32"].map(|it| it.parse().unwrap());
         let mut matching = Match { destinations: vec![Whom::Prefix(v6)], ..Match::default() };
-        let scope = Scope::of_sources(&Policy::default(), &matching, &FromFiles::default());
+        let [scope, _] = Scope::both(&Policy::default(), &matching, &FromFiles::default());
         assert!(!scope.has_part_of(v4) && scope.has_part_of(v6));
         matching.sources = vec![Whom::Prefix(v4)];
-        let scope = Scope::of_sources(&Policy::default(), &matching, &FromFiles::default());
+        let [scope, _] = Scope::both(&Policy::default(), &matching, &FromFiles::default());
         assert_eq!((scope.is_empty(), scope.families()), (false, [false; 2]));
     }
 }

@@ -32,10 +32,10 @@ impl Policy {
     /// What is about nobody in a limit that is of this policy, whatever is in the files of these sets
     /// and tenants.
     pub(super) fn unmet(&self, limit: &Limit, files: &FromFiles) -> Vec<Unmet> {
-        let sources = Scope::of_sources(self, &limit.matching, files);
+        let [sources, destinations] = Scope::both(self, &limit.matching, files);
         let nothing = if sources.is_empty() {
             Some(Unmet::Sources)
-        } else if Scope::of_destinations(self, &limit.matching, files).is_empty() {
+        } else if destinations.is_empty() {
             Some(Unmet::Destinations)
         } else {
             (sources.families() == [false; 2]).then_some(Unmet::Families)
