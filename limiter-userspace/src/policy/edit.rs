@@ -8,8 +8,7 @@ use super::{
     error::PolicyError,
     model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
     nearest::nearest,
-    scope::Scope,
-    shadowed::FromFiles,
+    scopes::Scopes,
     spec::do_the_same,
     units::quoted,
 };
@@ -116,7 +115,7 @@ impl Policy {
         // Of a limit with many overrides, no copy is made.
         let allowance = match self.limit(name) {
             Some(limit) => {
-                let [sources, _] = Scope::both(self, &limit.matching, &FromFiles::default());
+                let [sources, _] = Scopes::now(self).both(&limit.matching);
                 if !sources.has_part_of(prefix) {
                     return Err(PolicyError::NotAbout { limit: name.to_owned(), prefix });
                 }

@@ -13,6 +13,7 @@ pub mod error;
 pub mod model;
 mod nearest;
 mod scope;
+mod scopes;
 pub mod session;
 pub mod shadowed;
 pub mod spec;

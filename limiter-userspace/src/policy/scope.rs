@@ -1,67 +1,50 @@
 //! The addresses that a match is about.
 
+use std::rc::Rc;
+
 use ipnet::IpNet;
 
-use super::{
-    model::{Match, Policy, Whom},
-    shadowed::FromFiles,
-    spec::Cover,
-};
+use super::spec::Cover;
 
 /// Those of some sets and prefixes, or all, without those of others.
 pub(super) struct Scope {
     /// What of the named is left of each; `None` for all addresses.
     named: Option<Named>,
-    excepted: Cover<()>,
+    excepted: Rc<Cover<()>>,
     /// Whether it can have addresses of IPv4, and of IPv6.
     families: [bool; 2],
 }
 
-struct Named {
+/// What is named.
+pub(super) struct Named {
     /// All, also what is excepted.
-    all: Cover<()>,
+    pub(super) all: Rc<Cover<()>>,
     /// Prefixes that are not excepted as a whole, in their order, none within another.
-    left: Vec<IpNet>,
+    pub(super) left: Rc<[IpNet]>,
     /// Whether a set has no prefixes, or may have any: nobody knows which it will have.
-    open: bool,
+    pub(super) open: bool,
 }
 
 impl Scope {
-    /// The sources and the destinations of a match; the sources of the family of the destinations, as
-    /// both of a packet are.
-    pub(super) fn both(policy: &Policy, matching: &Match, files: &FromFiles) -> [Self; 2] {
-        let Match { sources, except_sources, destinations, except_destinations, .. } = matching;
-        let mut sources = Self::new(policy, sources, except_sources, files);
-        let destinations = Self::new(policy, destinations, except_destinations, files);
-        for (family, other) in sources.families.iter_mut().zip(destinations.families) {
-            *family &= other;
-        }
-        [sources, destinations]
-    }
-
-    /// What could be anything for its file is open where it is named, and excepts no more than it has
-    /// in any case.
-    fn new(policy: &Policy, named: &[Whom], excepted: &[Whom], files: &FromFiles) -> Self {
-        let all = |whoms: &[Whom]| -> Vec<IpNet> {
-            whoms.iter().flat_map(|whom| files.certain(whom, policy)).copied().collect()
-        };
-        // Several that make up a wider one except all of it.
-        let excepted = Cover::of(all(excepted));
-        let named = (!named.is_empty()).then(|| {
-            let open =
-                named.iter().any(|whom| files.may_be_any(whom) || policy.prefixes(whom).is_empty());
-            let all = Cover::of(all(named));
-            let left = all.widest().filter(|prefix| excepted.around(*prefix).is_none());
-            Named { left: left.collect(), all, open }
-        });
+    /// What is named, or all, without what is excepted.
+    pub(super) fn new(named: Option<Named>, excepted: Rc<Cover<()>>) -> Self {
         let families = match &named {
             Some(Named { left, open: false, .. }) => {
-                let has = |v4| left.iter().any(|prefix| prefix.addr().is_ipv4() == v4);
-                [has(true), has(false)]
+                // IPv4 is before IPv6.
+                let is_v4 = |prefix: &IpNet| prefix.addr().is_ipv4();
+                [left.first().is_some_and(is_v4), left.last().is_some_and(|last| !is_v4(last))]
             }
             _ => [true; 2],
         };
         Self { named, excepted, families }
+    }
+
+    /// What of it is of families.
+    pub(super) fn of_families(mut self, families: [bool; 2]) -> Self {
+        for (family, other) in self.families.iter_mut().zip(families) {
+            *family &= other;
+        }
+        self
     }
 
     /// Whether it has nobody. With nothing named it has at least what cannot be read of a packet.
@@ -93,6 +76,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::{
+        Policy,
+        model::{Match, Whom},
+        scopes::Scopes,
+    };
 
     /// A prefix of the first /24 of IPv4, or of IPv6.
     fn prefix((v4, last, length): (bool, u8, u8)) -> IpNet {
@@ -116,7 +104,8 @@ mod tests {
             excepted in whoms(),
             asked in prop::collection::vec((any::<bool>(), any::<u8>(), 0_u8..=8), 10),
         ) {
-            let scope = Scope::new(&Policy::default(), &named, &excepted, &FromFiles::default());
+            let policy = Policy::default();
+            let scope = Scopes::now(&policy).scope(&named, &excepted);
             let within = |whoms: &[Whom], address: &IpNet| {
                 whoms.iter().any(|whom| matches!(whom, Whom::Prefix(it) if it.contains(address)))
             };
@@ -143,7 +132,7 @@ mod tests {
         policy.sets.insert("later".to_owned(), Vec::new());
         let [inside, outside] = ["192.0.2.0/25", "192.0.2.128/25"].map(|it| it.parse().unwrap());
         let named = [Whom::Set("later".to_owned()), Whom::Prefix(inside)];
-        let scope = Scope::new(&policy, &named, &[Whom::Prefix(inside)], &FromFiles::default());
+        let scope = Scopes::now(&policy).scope(&named, &[Whom::Prefix(inside)]);
         assert!(!scope.is_empty() && scope.has_part_of(outside) && !scope.has_part_of(inside));
         assert_eq!(scope.families(), [true; 2]);
     }
@@ -151,11 +140,12 @@ mod tests {
     #[test]
     fn sources_are_of_the_family_of_the_destinations() {
         let [v4, v6] = ["192.0.2.0/24", "2001:db8::/32"].map(|it| it.parse().unwrap());
+        let policy = Policy::default();
         let mut matching = Match { destinations: vec![Whom::Prefix(v6)], ..Match::default() };
-        let [scope, _] = Scope::both(&Policy::default(), &matching, &FromFiles::default());
+        let [scope, _] = Scopes::now(&policy).both(&matching);
         assert!(!scope.has_part_of(v4) && scope.has_part_of(v6));
         matching.sources = vec![Whom::Prefix(v4)];
-        let [scope, _] = Scope::both(&Policy::default(), &matching, &FromFiles::default());
+        let [scope, _] = Scopes::now(&policy).both(&matching);
         assert_eq!((scope.is_empty(), scope.families()), (false, [false; 2]));
     }
 }

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 
 use super::{
     model::{KeyPart, Limit, OverrideWhom, Policy},
-    scope::Scope,
-    shadowed::{Entry, FromFiles},
+    scopes::Scopes,
+    shadowed::Entry,
 };
 
 /// Why a limit, or what of it, is about nobody.
@@ -28,11 +28,11 @@ pub(super) enum Unmet {
     Override(usize),
 }
 
-impl Policy {
-    /// What is about nobody in a limit that is of this policy, whatever is in the files of these sets
-    /// and tenants.
-    pub(super) fn unmet(&self, limit: &Limit, files: &FromFiles) -> Vec<Unmet> {
-        let [sources, destinations] = Scope::both(self, &limit.matching, files);
+impl Scopes<'_> {
+    /// What is about nobody in a limit of the policy.
+    pub(super) fn unmet(&mut self, limit: &Limit) -> Vec<Unmet> {
+        let [sources, destinations] = self.both(&limit.matching);
+        let tenants = &self.policy.tenants;
         let nothing = if sources.is_empty() {
             Some(Unmet::Sources)
         } else if destinations.is_empty() {
@@ -46,30 +46,33 @@ impl Policy {
         let tenant = |(name, prefixes): (&String, &Vec<IpNet>)| {
             // Of a tenant without prefixes, nobody knows which it will have.
             prefixes.is_empty()
-                || files.tenants.contains_key(name)
+                || self.files.tenants.contains_key(name)
                 || prefixes.iter().any(|prefix| sources.has_part_of(*prefix))
         };
         let used = |whom: &OverrideWhom| match whom {
             OverrideWhom::Prefix(prefix) => sources.has_part_of(*prefix),
-            OverrideWhom::Tenant(name) => self.tenants.get_key_value(name).is_none_or(tenant),
+            OverrideWhom::Tenant(name) => tenants.get_key_value(name).is_none_or(tenant),
         };
         let overrides = limit.overrides.iter().enumerate();
         let unused = overrides.filter(|(_, one)| !used(&one.whom));
         let mut found: Vec<_> = unused.map(|(place, _)| Unmet::Override(place)).collect();
         if limit.keys().any(|key| key.parts.contains(&KeyPart::Tenant))
-            && !self.tenants.iter().any(tenant)
+            && !tenants.iter().any(tenant)
         {
             found.push(Unmet::Tenants);
         }
         found
     }
+}
 
+impl Policy {
     /// The entries that have no effect, as lists shadow them or as no packet meets them: those of which
     /// a document says `shadowed: true`.
     pub fn without_effect(&self) -> HashSet<Entry> {
         let mut found: HashSet<_> = self.shadowed().iter().map(|it| it.entry).collect();
+        let mut scopes = Scopes::now(self);
         for (limit, one) in self.limits.iter().enumerate() {
-            let unmet = self.unmet(one, &FromFiles::default()).into_iter();
+            let unmet = scopes.unmet(one).into_iter();
             found.extend(unmet.map(|unmet| match unmet {
                 Unmet::Override(place) => Entry::Override { limit, place },
                 _ => Entry::Limit { limit },

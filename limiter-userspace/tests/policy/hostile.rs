@@ -12,9 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_userspace::policy::spec::{
-    DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse,
-    parse_with_warnings, read, read_file, to_yaml,
+use limiter_userspace::policy::{
+    Context, Held, compile,
+    spec::{
+        DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse,
+        parse_with_warnings, read, read_file, to_yaml,
+    },
 };
 use proptest::prelude::*;
 
@@ -272,6 +275,39 @@ fn overrides_for_nobody_do_not_multiply() {
         let said = parsed.err().map(|faults| faults.to_string()).unwrap_or_default();
         assert_eq!(said.contains("is never used"), told, "{sets}: {said}");
     }
+}
+
+/// Each of many limits names all sets on each side, in an order of its own.
+#[test]
+fn limits_that_name_the_same_sets_do_not_multiply() {
+    const SETS: usize = 256;
+    let names: Vec<String> = (0..SETS).map(|set| format!("s{set}")).collect();
+    let sets: String = names.iter().map(|name| format!("  {name}: {{file: {name}}}\n")).collect();
+    let each: String = (0..60_usize)
+        .map(|limit| {
+            let (after, first) = names.split_at(limit);
+            let all = [first, after].concat().join(", ");
+            format!(
+                "  - {{name: l{limit}, key: source, rate: 1/s, shadowed: true, match: {{protocol: \
+                 tcp, ports: {limit}1, source: [{all}], destination: [{all}], except: [{all}], \
+                 except_destination: [{all}]}}}}\n"
+            )
+        })
+        .collect();
+    let all = names.join(", ");
+    let text = format!("version: 1\nsets:\n{sets}allow: [{all}]\nlimits:\n{each}");
+    // Prefixes of all sets in turn, none of which are neighbours.
+    let file = |name: &str| -> String {
+        let set: usize = name[1..].parse().unwrap();
+        let at = (0..500).map(|at| 0x0a00_0000 + 2 * (at * SETS + set) as u32);
+        at.map(|at| format!("{}\n", Ipv4Addr::from_bits(at))).collect()
+    };
+    let begun = Instant::now();
+    let policy = parse("f", text.as_bytes(), &mut |name| Ok(file(name).into())).unwrap();
+    check_length(&policy).unwrap();
+    let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!((tables.rows.len(), tables.prefixes.len()), (60, SETS * 500));
 }
 
 #[test]

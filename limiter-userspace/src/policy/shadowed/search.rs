@@ -1,5 +1,7 @@
 //! Finding what lists shadow.
 
+use std::{cell::OnceCell, collections::HashMap};
+
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{By, Entry, FromFiles, Shadowed, What};
@@ -28,7 +30,13 @@ struct Search<'p, 'f> {
     lists: [Lasting<'p>; 2],
     /// What both are together.
     both: Cover<()>,
+    /// What shadows all tenants, once it was asked.
+    tenants: OnceCell<Option<By<'p>>>,
 }
+
+/// The lists that have all of each of these, unless some of it is left. Many limits may name the same
+/// large set, which is gone through once.
+type Asked<'p> = HashMap<&'p Whom, Option<Vec<List>>>;
 
 impl Policy {
     /// The entries that a list shadows.
@@ -69,7 +77,8 @@ impl<'p, 'f> Search<'p, 'f> {
         let (denied, more) = Lasting::new(policy, List::Deny, files);
         prefixes.extend(more);
         let everybody = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
-        Self { policy, files, everybody, lists: [allowed, denied], both: Cover::of(prefixes) }
+        let (lists, both) = ([allowed, denied], Cover::of(prefixes));
+        Self { policy, files, everybody, lists, both, tenants: OnceCell::new() }
     }
 
     fn all(&self) -> Vec<Shadowed<'p>> {
@@ -84,8 +93,9 @@ impl<'p, 'f> Search<'p, 'f> {
                 }
             }
         }
+        let mut asked = Asked::new();
         for (limit, one) in policy.limits.iter().enumerate() {
-            if let Some(by) = self.limit(one) {
+            if let Some(by) = self.limit(one, &mut asked) {
                 let (entry, what) = (Entry::Limit { limit }, What::Limit(&one.name));
                 found.push(Shadowed { entry, what, by });
             }
@@ -105,12 +115,27 @@ impl<'p, 'f> Search<'p, 'f> {
     }
 
     /// What shadows all that a limit is about: the sources of its match, or all tenants.
-    fn limit(&self, limit: &Limit) -> Option<By<'p>> {
-        let sources = limit.matching.sources.iter().flat_map(|whom| self.prefixes(whom));
-        self.behind(&self.lists, sources, false).or_else(|| {
-            let tenants = self.policy.tenants.keys().flat_map(|name| self.tenant(name));
-            limit.is_of_tenants().then(|| self.behind(&self.lists, tenants, false))?
+    fn limit(&self, limit: &'p Limit, asked: &mut Asked<'p>) -> Option<By<'p>> {
+        self.sources(limit, asked).or_else(|| {
+            let of_tenants = || {
+                let tenants = self.policy.tenants.keys().flat_map(|name| self.tenant(name));
+                self.behind(&self.lists, tenants, false)
+            };
+            limit.is_of_tenants().then(|| self.tenants.get_or_init(of_tenants).clone())?
         })
+    }
+
+    fn sources(&self, limit: &'p Limit, asked: &mut Asked<'p>) -> Option<By<'p>> {
+        let mut lists = Vec::new();
+        for whom in &limit.matching.sources {
+            let having = asked.entry(whom).or_insert_with(|| {
+                self.having(&self.lists, self.prefixes(whom), false).map(|by| by.lists)
+            });
+            lists.extend_from_slice(having.as_ref()?);
+        }
+        lists.sort_unstable();
+        lists.dedup();
+        (!lists.is_empty()).then_some(By { lists, around: None })
     }
 
     fn prefixes(&self, whom: &'p Whom) -> &[IpNet] {
@@ -127,10 +152,19 @@ impl<'p, 'f> Search<'p, 'f> {
         self.files.certain_of_tenant(name, self.policy)
     }
 
-    /// The lists that have all of these prefixes, and what of them does; a set or a tenant is not a
-    /// single prefix also if it has only one. One that the lists have in part still does its work
-    /// for the rest.
+    /// The lists that have all of these prefixes, of which there is one, and what of them does.
     fn behind<'a>(
+        &self,
+        lists: &[Lasting<'p>],
+        prefixes: impl IntoIterator<Item = &'a IpNet>,
+        single: bool,
+    ) -> Option<By<'p>> {
+        self.having(lists, prefixes, single).filter(|by| !by.lists.is_empty())
+    }
+
+    /// The same, with no list for no prefixes; a set or a tenant is not a single prefix also if it has
+    /// only one. One that the lists have in part still does its work for the rest.
+    fn having<'a>(
         &self,
         lists: &[Lasting<'p>],
         prefixes: impl IntoIterator<Item = &'a IpNet>,
@@ -151,6 +185,6 @@ impl<'p, 'f> Search<'p, 'f> {
             by.around = around.filter(|_| single);
         }
         by.lists.sort_unstable();
-        (!by.lists.is_empty()).then_some(by)
+        Some(by)
     }
 }

@@ -12,23 +12,38 @@ use super::{
 };
 use crate::policy::{
     model::{Key, KeyPart, Limit, Policy},
+    scopes::Scopes,
     shadowed::FromFiles,
     unmet::Unmet,
 };
+
+/// What the limits of a policy are about: by its document, and with what files have now.
+pub(super) struct Passes<'p> {
+    pub(super) files: &'p FromFiles,
+    certain: Scopes<'p>,
+    /// Without files, it would be the same again.
+    now: Option<Scopes<'p>>,
+}
+
+impl<'p> Passes<'p> {
+    pub(super) fn new(policy: &'p Policy, files: &'p FromFiles) -> Self {
+        let now = (!files.is_empty()).then(|| Scopes::now(policy));
+        Self { files, certain: Scopes::certain(policy, files), now }
+    }
+}
 
 /// Looks at a limit that is understood, at where it is and where its overrides are.
 pub(super) fn check(
     fields: &Fields<'_, '_>,
     limit: &Limit,
     (spot, overrides): (Spot, &[Spot]),
-    (policy, files): (&Policy, &FromFiles),
+    (policy, passes): (&Policy, &mut Passes<'_>),
     findings: &mut Findings<'_>,
 ) {
-    let certain = policy.unmet(limit, files);
+    let certain = passes.certain.unmet(limit);
     // There may be as many as overrides: each is looked up, not searched for.
     let known: HashSet<Unmet> = certain.iter().copied().collect();
-    // Without files, it is the same again.
-    let now = (!files.is_empty()).then(|| policy.unmet(limit, &FromFiles::default()));
+    let now = passes.now.as_mut().map(|scopes| scopes.unmet(limit));
     let by_files = now.into_iter().flatten().filter(|unmet| !known.contains(unmet));
     let by_files = by_files.map(|unmet| (unmet, false));
     for (unmet, is_certain) in certain.into_iter().map(|unmet| (unmet, true)).chain(by_files) {

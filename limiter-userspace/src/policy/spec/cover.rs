@@ -22,7 +22,7 @@ impl<T> Cover<T> {
     }
 
     /// The prefixes that are kept, in their order.
-    pub(in crate::policy) fn widest(&self) -> impl Iterator<Item = IpNet> {
+    pub(in crate::policy) fn widest(&self) -> impl ExactSizeIterator<Item = IpNet> {
         self.widest.iter().map(|&(prefix, _)| prefix)
     }
 

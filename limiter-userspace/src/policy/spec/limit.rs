@@ -1,7 +1,7 @@
 //! A limit.
 
 use super::{
-    about,
+    about::{self, Passes},
     allowance::is_given,
     fault::Findings,
     fields::Fields,
@@ -17,10 +17,7 @@ use super::{
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::{
-    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags},
-    shadowed::FromFiles,
-};
+use crate::policy::model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags};
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::rate::SECOND;
@@ -38,14 +35,14 @@ pub(super) struct Found {
 pub(super) fn limit(
     node: &Node<'_>,
     index: usize,
-    (policy, files): (&Policy, &FromFiles),
+    (policy, passes): (&Policy, &mut Passes<'_>),
     findings: &mut Findings<'_>,
 ) -> Option<Found> {
     findings.object = Some(match name_of(node) {
         Some(name) => format!("limit {}", ticked(name)),
         None => format!("limit {}", index + 1),
     });
-    let found = read(node, policy, files, findings);
+    let found = read(node, policy, passes, findings);
     findings.object = None;
     found
 }
@@ -62,13 +59,14 @@ fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
 fn read(
     node: &Node<'_>,
     policy: &Policy,
-    files: &FromFiles,
+    passes: &mut Passes<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Found> {
     let before = findings.total();
     let fields = Fields::read(node, &shape::LIMIT, findings)?;
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
-    let matching = fields.get("match").map(|node| matching(node, (policy, files), findings));
+    let known = (policy, passes.files);
+    let matching = fields.get("match").map(|node| matching(node, known, findings));
     let key = fields.get("key").and_then(|node| key(node, policy.key_prefix, findings));
     let algorithm = algorithm(&fields, findings);
     let count = count(&fields, algorithm, findings);
@@ -109,8 +107,7 @@ fn read(
     };
     let mut places = Vec::new();
     if let Some(node) = fields.get("overrides") {
-        let (has_key, known) = (key.is_some(), (policy, files));
-        let read = overrides::overrides(node, &limit, has_key, terms, known, findings);
+        let read = overrides::overrides(node, &limit, key.is_some(), terms, known, findings);
         (limit.overrides, places) = read.into_iter().unzip();
     }
     let unlimited = fields.get("unlimited").and_then(|node| flag(node, findings)) == Some(true);
@@ -134,7 +131,7 @@ fn read(
     let at = fields.get("name").map_or(fields.at, |node| node.at);
     let spot = Spot::new(at, Some(&fields), findings);
     if findings.total() == before {
-        about::check(&fields, &limit, (spot, &places), (policy, files), findings);
+        about::check(&fields, &limit, (spot, &places), (policy, passes), findings);
     }
     Some(Found { limit, spot, overrides: places })
 }

@@ -36,6 +36,16 @@ mod write_limit;
 
 use std::path::Path;
 
+use self::{
+    about::Passes,
+    fault::Findings,
+    fields::{Fields, list, named},
+    limit::Found,
+    prefixes::sets_and_tenants,
+    reach::Spot,
+    source::{Place, Source, ticked},
+    tree::{Node, Value, tree},
+};
 pub(super) use self::{cover::Cover, reach::do_the_same};
 pub use self::{
     diff::{Change, diff},
@@ -45,15 +55,6 @@ pub use self::{
     key::key_name,
     schema::schema,
     write::{check_length, to_yaml},
-};
-use self::{
-    fault::Findings,
-    fields::{Fields, list, named},
-    limit::Found,
-    prefixes::sets_and_tenants,
-    reach::Spot,
-    source::{Place, Source, ticked},
-    tree::{Node, Value, tree},
 };
 use super::{
     List,
@@ -249,7 +250,8 @@ fn limits(
         findings.add(first.at, message, "merge limits of the same key as `layers`");
     }
     let nodes = nodes.iter().take(LIMITS).enumerate();
-    let read = |(index, node)| limit::limit(node, index, (policy, files), findings);
+    let mut passes = Passes::new(policy, files);
+    let read = |(index, node)| limit::limit(node, index, (policy, &mut passes), findings);
     let found: Vec<_> = nodes.filter_map(read).collect();
     reach::limits(&found, findings);
     let parts =

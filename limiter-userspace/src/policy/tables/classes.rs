@@ -120,16 +120,25 @@ impl Classes {
     fn destinations(&mut self, policy: &Policy, rows: &Rows<'_>) -> Result<(), PolicyError> {
         // For each prefix, the limits that name it, and those that except it.
         let mut prefixes: BTreeMap<IpNet, [u64; 2]> = BTreeMap::new();
+        // As in the profiles, a large set that many limits name is gone through once.
+        let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
         self.elsewhere = u64::MAX;
         for (at, row) in rows.iter().enumerate() {
             let Match { destinations, except_destinations, .. } = &row.limit.matching;
             if !destinations.is_empty() {
                 self.elsewhere &= !(1 << at);
             }
-            for (side, whom) in [destinations, except_destinations].into_iter().enumerate() {
-                for prefix in policy.prefixes_of(whom)? {
-                    prefixes.entry(prefix).or_default()[side] |= 1 << at;
+            for (side, whoms) in [destinations, except_destinations].into_iter().enumerate() {
+                for whom in whoms {
+                    asked.entry(whom).or_default()[side] |= 1 << at;
                 }
+            }
+        }
+        for (whom, [named, excepted]) in asked {
+            for prefix in policy.prefixes_of(std::slice::from_ref(whom))? {
+                let sets = prefixes.entry(prefix).or_default();
+                sets[0] |= named;
+                sets[1] |= excepted;
             }
         }
         if prefixes.is_empty() {
