@@ -197,3 +197,34 @@ fn large_lists_are_those_of_a_naive_matcher() {
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
+
+/// A file may have nothing for a set just now: a limit that names it is about nobody then, and not about
+/// everybody.
+#[test]
+fn a_set_without_prefixes_is_nobody() {
+    let named = |name: &str, fill: fn(&mut Match, Vec<Whom>)| {
+        let mut it = limit(name, &[KeyPart::Source], tokens(1));
+        fill(&mut it.matching, vec![Whom::Set("empty".to_owned())]);
+        it
+    };
+    let limits = || {
+        [
+            named("to", |it, whom| it.destinations = whom),
+            named("from", |it, whom| it.sources = whom),
+        ]
+    };
+    let mut other = limit("other", &[KeyPart::Source], tokens(1 << 20));
+    other.matching.destinations = vec![Whom::Prefix("198.51.100.0/24".parse().unwrap())];
+    for more in [None, Some(other)] {
+        let mut policy = policy_of(limits().into_iter().chain(more));
+        policy.sets.insert("empty".to_owned(), Vec::new());
+        let mut program = program(&policy);
+        let frame = udp([10, 0, 0, 1]);
+        assert_eq!(program.run_many(&frame, 10).unwrap(), 10);
+        for name in ["to", "from"] {
+            assert_eq!(tally(&program, name), (0, 0), "{name}");
+        }
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use limiter_common::{
     address::Address,
     class::{place, section},
@@ -142,7 +142,12 @@ impl Classes {
             }
         }
         if prefixes.is_empty() {
-            return Ok(());
+            if self.elsewhere == u64::MAX {
+                return Ok(());
+            }
+            // Sets without prefixes accept no destination, which has to be asked all the same.
+            prefixes.insert(Ipv4Net::default().into(), [0; 2]);
+            prefixes.insert(Ipv6Net::default().into(), [0; 2]);
         }
         self.sections |= section::DESTINATION;
         // As in the profiles, what is around a prefix is a stack.
