@@ -96,11 +96,12 @@ pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Reso
         resolved[entry.group].written.push(entry.prefix);
     }
     if groups.iter().any(|group| group.file.is_some()) {
-        kept.extend(each().flat_map(|(group, at)| group.filed(at)));
+        let mut filed = each().flat_map(|(group, at)| group.filed(at)).collect();
+        narrow::leave_out(groups, &mut filed, findings);
+        kept.append(&mut filed);
         let left_out;
         (kept, left_out) = told(kept);
         warn(groups, &left_out, findings);
-        narrow::leave_out(groups, &mut kept, findings);
     }
     for entry in kept {
         resolved[entry.group].all.push(entry.prefix);
