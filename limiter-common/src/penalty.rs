@@ -100,7 +100,7 @@ impl Penalty {
         set(&offence.blocks, blocks, number);
         let end = now + self.length(number);
         // Who reads when it began, and then until when it is, sees the block before, one that is over, or
-        // this one.
+        // this one, perhaps cut as if it had begun with the one before: never a longer one.
         set(&offence.blocked, blocked, now);
         set(&offence.since, since, now);
         set(&offence.blocked, now, end);

@@ -34,13 +34,14 @@ impl Maps {
         Ok(blocked)
     }
 
-    /// Forgets what the sources in a prefix did to be blocked. Their packets find that out when the
-    /// next policy is applied, which may be the same one; so do those of a source that is blocked
-    /// still though what it did had to make room for others. The caller holds the lock.
+    /// Forgets what the sources in a prefix did to be blocked, now or under another policy, and tells
+    /// whether there was something. Their packets find that out when the next policy is applied, which
+    /// may be the same one; so do those of a source that is blocked still though what it did had to
+    /// make room for others. The caller holds the lock.
     ///
     /// # Errors
     /// What the system says; some may be forgotten then.
-    pub fn forgive(&mut self, prefix: IpNet) -> Result<()> {
+    pub fn forgive(&mut self, prefix: IpNet) -> Result<bool> {
         let mut keys = Vec::new();
         let map = self.raw(map::OFFENCES)?.fd().as_fd();
         sys::for_each::<OffenceKey, Offence>(map, |key, _| {
@@ -49,6 +50,7 @@ impl Maps {
             }
         })
         .map_err(|error| Error::system("read who was over limits", error))?;
+        let known = !keys.is_empty();
         for key in keys {
             match self.offences.remove(&key) {
                 // Another one made room.
@@ -56,7 +58,7 @@ impl Maps {
                 Err(error) => return Err(object("forget who was over limits", &error)),
             }
         }
-        Ok(())
+        Ok(known)
     }
 
     /// Calls `visit` with the sources whose entries say that a limit blocked them until later than

@@ -67,6 +67,11 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     // Without a penalty in the policy nobody is blocked by a limit.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
+    // What it did is known still, and can be forgotten.
+    let forgotten =
+        "penalty: 192.0.2.1/32: forgotten how it was over limits; none blocked it now\n";
+    assert_eq!(bench.done("penalty del 192.0.2.1").stdout, forgotten);
+    bench.refused("penalty del 192.0.2.1", 4, &["penalty has no entry for 192.0.2.1/32"]);
 }
 
 /// What is blocked is the source that an address is of: of IPv6, a /64.

@@ -88,10 +88,11 @@ impl Lift {
             let at = inquiry::now();
             let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
             let by_limits = blocked.iter().filter(|it| prefix.contains(&it.source)).count();
-            maps.forgive(prefix)?;
+            // What another policy would bring back goes too.
+            let known = maps.forgive(prefix)?;
             match policy.del_listed(List::Penalty, prefix, now) {
                 Ok(()) => Ok((prefix, true, by_limits)),
-                Err(_) if by_limits > 0 => Ok((prefix, false, by_limits)),
+                Err(_) if known || by_limits > 0 => Ok((prefix, false, by_limits)),
                 Err(error) => Err(error.into()),
             }
         })?;
@@ -109,6 +110,10 @@ impl Lift {
             (_, true, more) => {
                 writeln!(output, "penalty: deleted {prefix}; {} free again", sources(more))?;
             }
+            (_, false, 0) => writeln!(
+                output,
+                "penalty: {prefix}: forgotten how it was over limits; none blocked it now"
+            )?,
             (_, false, more) => {
                 writeln!(output, "penalty: {prefix}: {} free again", sources(more))?;
             }
