@@ -12,7 +12,7 @@ use crate::{
     word::Word,
 };
 
-/// The epoch and the profile of an entry, in one word.
+/// The epoch and the profile of an entry, in one word, and which of those it is that were in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding(pub u64);
 
@@ -29,8 +29,11 @@ pub enum Standing {
 
 impl Binding {
     const LOCK: u64 = 1;
+    const PROFILE_BITS: u32 = 27;
     /// Profiles that a policy can have.
-    pub const PROFILES: u32 = 1 << 31;
+    pub const PROFILES: u32 = 1 << Self::PROFILE_BITS;
+    const GENERATION: u64 = 1 << (1 + Self::PROFILE_BITS);
+    const GENERATIONS: u64 = 0xf * Self::GENERATION;
 
     /// Bound to `profile` of `epoch`; profiles are below [`Binding::PROFILES`].
     #[inline(always)]
@@ -47,7 +50,34 @@ impl Binding {
     /// The profile that it is bound to.
     #[inline(always)]
     pub const fn profile(self) -> u32 {
-        self.0 as u32 >> 1
+        self.0 as u32 >> 1 & (Self::PROFILES - 1)
+    }
+
+    /// This one, of an entry that is of the same generation as another: that was not given away since.
+    #[inline(always)]
+    pub const fn like(self, other: Self) -> Self {
+        Self(self.0 & !Self::GENERATIONS | other.0 & Self::GENERATIONS)
+    }
+
+    /// The binding of an entry that is taken away from whoever has it, while that is done; what was
+    /// found out under the one before holds no longer. It is behind `epoch`.
+    #[inline(always)]
+    pub const fn vacated(self, epoch: u32) -> Self {
+        let next = Self(self.0.wrapping_add(Self::GENERATION));
+        Self::new(epoch.wrapping_sub(1), 0).like(next).locked()
+    }
+
+    /// The same when that is done.
+    #[inline(always)]
+    pub const fn unlocked(self) -> Self {
+        Self(self.0 & !Self::LOCK)
+    }
+
+    /// Eight bits that are others under other epochs, and of other generations.
+    #[inline(always)]
+    pub const fn mark(self) -> u8 {
+        let generation = (self.0 & Self::GENERATIONS) / Self::GENERATION;
+        self.epoch() as u8 ^ (generation as u8) << 4
     }
 
     /// How it stands to `epoch`.
@@ -60,6 +90,12 @@ impl Binding {
         } else {
             Standing::Current
         }
+    }
+
+    /// Whether another CPU is at it.
+    #[inline(always)]
+    pub const fn is_locked(self) -> bool {
+        self.0 & Self::LOCK != 0
     }
 
     /// Whether it is bound under `epoch`, and neither behind nor newer.

@@ -7,11 +7,12 @@ use crate::{
     limit::{COLUMNS, INLINE, LIMITS},
     meter::Measure,
     reason::REASONS,
+    table::WAYS,
 };
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -33,7 +34,9 @@ pub mod map {
     /// Array of LPM tries of destinations, at `epoch & 1`: [`Address`](super::Address) to a set of
     /// limits, its low half first.
     pub const DESTINATIONS: &str = "DESTINATIONS";
-    /// LRU hash of [`Source`](super::Source) by [`Address`](super::Address).
+    /// Array of [`Set`](super::Set): whose the entries of [`SOURCES`] are.
+    pub const SETS: &str = "SETS";
+    /// Array of [`Source`](super::Source): [`WAYS`](crate::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
     /// LRU hash of [`Bucket`](super::Bucket) by [`BucketKey`](crate::limit::BucketKey).
     pub const BUCKETS: &str = "BUCKETS";
@@ -66,6 +69,9 @@ pub mod global {
     pub const SLOT: &str = "SLOT";
     /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](super::map::TEST_CLOCK).
     pub const TEST_CLOCK_ENABLED: &str = "TEST_CLOCK_ENABLED";
+    /// `u64`: nanoseconds from one tick of the kernel to the next; 0 to read the clock for every packet
+    /// that has limits.
+    pub const TICK: &str = "TICK";
 }
 
 /// Programs in the object file.
@@ -145,7 +151,7 @@ impl Revert {
     }
 }
 
-/// By what connections are hashed: random, and the same as long as the instance is there.
+/// By what sources and connections are hashed: random, and the same as long as the instance is there.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seed(pub [u32; 3]);
@@ -170,8 +176,12 @@ pub struct Settings {
     /// The properties of packets that limits ask about: constants of
     /// [`section`](crate::class::section), or-ed.
     pub sections: u32,
-    /// By what connections are hashed.
+    /// By what sources and connections are hashed.
     pub seed: Seed,
+    /// Sets of the table of sources.
+    pub sets: u32,
+    /// 0.
+    pub reserved: u32,
     /// The limits that are enforced, as bits.
     pub enforced: u64,
     /// The limits by which every packet costs 1, as bits.
@@ -235,18 +245,28 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// The state of a source.
+/// A set of the table of sources. Its tags are in one cache line, as it is aligned to two.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    /// The [`tags`](crate::table::Place::tag) of its ways; 0 for those that are free.
+    pub tags: [u32; WAYS],
+    /// Until when they owe; see [`Age`](crate::table::Age).
+    pub ages: [u32; WAYS],
+}
+
+/// The state of a source. What every packet needs is in the first two of three cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// See [`Binding`](crate::binding::Binding).
+    /// See [`Binding`](crate::binding::Binding); 0 for an entry that was never used.
     pub binding: u64,
+    /// Whose it is. It changes only after the binding, which is locked until it is changed.
+    pub address: Address,
+    /// 0.
+    pub reserved: u32,
     /// The words of the inline limits.
     pub words: [u64; INLINE],
-    /// Their scales.
-    pub scales: [u64; INLINE],
-    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
-    pub stamps: [u64; INLINE],
     /// What passed.
     pub passed: Tally,
     /// What was dropped.
@@ -255,18 +275,30 @@ pub struct Source {
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
     /// to.
     pub blocked: u64,
+    /// Packets when it was last asked to make room.
+    pub known: u64,
+    /// The scales of the words.
+    pub scales: [u64; INLINE],
+    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
+    pub stamps: [u64; INLINE],
+    /// 0.
+    pub rest: [u64; 2],
 }
 
 impl Source {
     /// A source that was not bound yet.
     pub const NEW: Self = Self {
         binding: 0,
+        address: Address::NONE,
+        reserved: 0,
         words: [0; INLINE],
-        scales: [0; INLINE],
-        stamps: [0; INLINE],
         passed: Tally { packets: 0, bytes: 0 },
         dropped: Tally { packets: 0, bytes: 0 },
         blocked: 0,
+        known: 0,
+        scales: [0; INLINE],
+        stamps: [0; INLINE],
+        rest: [0; 2],
     };
 }
 
@@ -392,17 +424,19 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 152);
-    assert!(size_of::<Head>() == 328);
+    assert!(size_of::<Settings>() == 160);
+    assert!(size_of::<Head>() == 344);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
     assert!(size_of::<Profile>() == 72);
-    assert!(size_of::<Source>() == 144);
-    assert!(offset_of!(Source, words) == 8);
-    assert!(offset_of!(Source, passed) == 104);
+    assert!(size_of::<Set>() == 128);
+    assert!(size_of::<Source>() == 192);
+    assert!(offset_of!(Source, words) == 32);
+    assert!(offset_of!(Source, passed) == 64);
+    assert!(offset_of!(Source, scales) == 112);
     assert!(size_of::<Opening>() == 24);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);

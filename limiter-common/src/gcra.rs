@@ -64,6 +64,34 @@ impl Gcra {
         self.depth + debt + (Self::TOLERANCE << self.shift)
     }
 
+    /// A clock that is behind by a tick is exact to 0.1 % for buckets that take so many to fill.
+    const COARSE: u64 = 1_000;
+    /// Ticks that a time may be old, with what the kernel may be late.
+    const SLACK: u64 = 2;
+
+    /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
+    /// if that takes a better clock to tell.
+    ///
+    /// The time may be one that the clock had up to [`SLACK`](Self::SLACK) ticks ago; with a tick of
+    /// 0 it is now. What conforms then does so now. Where the bucket cannot have become full since,
+    /// the word is no matter of the time, and exact; else only buckets are charged that are so deep
+    /// that it makes no difference.
+    #[inline(always)]
+    pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
+        let units = self.units(cost);
+        let now = time.now << self.shift;
+        let ahead = word.wrapping_sub(now);
+        // A TAT that has passed is a full bucket.
+        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
+        let sure = ahead >= (time.tick * Self::SLACK) << self.shift
+            || self.depth >= (time.tick * Self::COARSE) << self.shift;
+        if sure && ahead + (units & self.strictness()) < self.depth {
+            Some(now.wrapping_add(ahead + units))
+        } else {
+            None
+        }
+    }
+
     /// Nanoseconds from `now` until a packet of this cost conforms, unless others are charged
     /// meanwhile; 0 when it does at once, and [`u64::MAX`] when it never does.
     #[inline(always)]
@@ -142,15 +170,10 @@ impl Policer for Gcra {
 
     #[inline(always)]
     fn decide(&self, word: u64, now: u64, cost: u64) -> Decision {
-        let units = self.units(cost);
-        let now = now << self.shift;
-        let ahead = word.wrapping_sub(now);
-        // A TAT that has passed is a full bucket.
-        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
-        if ahead + (units & self.strictness()) < self.depth {
-            Decision::Conform(now.wrapping_add(ahead + units))
-        } else if ahead > self.lost() {
-            Decision::Lost(now.wrapping_add(self.depth))
+        if let Some(next) = self.conform(word, Time::exact(now), cost) {
+            Decision::Conform(next)
+        } else if self.spent(word, now) > self.lost() {
+            Decision::Lost((now << self.shift).wrapping_add(self.depth))
         } else {
             Decision::Exceed
         }
@@ -160,6 +183,24 @@ impl Policer for Gcra {
     #[inline(always)]
     fn undo(&self, word: u64, _now: u64, cost: u64) -> u64 {
         word.wrapping_sub(self.units(cost))
+    }
+}
+
+/// A time, in nanoseconds, and how far apart the ticks are of the clock that it was read from; 0 for
+/// one that is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// When, or up to two ticks later.
+    pub now: u64,
+    /// Nanoseconds from tick to tick.
+    pub tick: u64,
+}
+
+impl Time {
+    /// One that is exact.
+    #[inline(always)]
+    pub const fn exact(now: u64) -> Self {
+        Self { now, tick: 0 }
     }
 }
 

@@ -36,5 +36,6 @@ pub mod reason;
 pub mod refused;
 pub mod siphash;
 pub mod slots;
+pub mod table;
 pub mod window;
 pub mod word;

@@ -1,6 +1,6 @@
 //! Sources that stay over a limit, blocked for a time.
 
-use crate::word::Word;
+use crate::{binding::Binding, word::Word};
 
 /// What happens to a source that stays over a limit; all zero when nothing does.
 #[repr(C)]
@@ -108,40 +108,41 @@ impl Penalty {
     }
 }
 
-/// A block as the entry of a source has it: until when the source is blocked, and under which epoch
-/// that was found. Whoever decides under another epoch neither goes by it nor changes it, so that no
-/// block outlives the binding of the entry that it was made under.
+/// A block as the entry of a source has it: until when the source is blocked, and the
+/// [`mark`](Binding::mark) of the binding under which that was found. Whoever decides under another
+/// one neither goes by it nor changes it, so that no block outlives the binding of the entry that it
+/// was made under.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(pub u64);
 
 impl Block {
-    /// The low bits, which are those of the epoch; times are exact to 256 ns.
-    const EPOCH: u64 = 0xff;
+    /// The low bits, which are those of the mark; times are exact to 256 ns.
+    const MARK: u64 = 0xff;
 
     /// One until then, in nanoseconds; 0 for none.
     #[inline(always)]
-    pub const fn new(until: u64, epoch: u32) -> Self {
-        Self(until & !Self::EPOCH | epoch as u64 & Self::EPOCH)
+    pub const fn new(until: u64, binding: Binding) -> Self {
+        Self(until & !Self::MARK | binding.mark() as u64)
     }
 
-    /// Until when it is one under an epoch, in nanoseconds, or was; 0 if it never was.
+    /// Until when it is one under a binding, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
-    pub const fn until(self, epoch: u32) -> u64 {
-        if self.is_under(epoch) { self.0 & !Self::EPOCH } else { 0 }
+    pub const fn until(self, binding: Binding) -> u64 {
+        if self.is_under(binding) { self.0 & !Self::MARK } else { 0 }
     }
 
     #[inline(always)]
-    const fn is_under(self, epoch: u32) -> bool {
-        (self.0 ^ epoch as u64) & Self::EPOCH == 0
+    const fn is_under(self, binding: Binding) -> bool {
+        (self.0 ^ binding.mark() as u64) & Self::MARK == 0
     }
 
-    /// Makes the block in a word one until then at least, in nanoseconds, if it is of this epoch. Where
-    /// another CPU moves the word just now, the next packet that is refused does it.
+    /// Makes the block in a word one until then at least, in nanoseconds, if it is of this binding.
+    /// Where another CPU moves the word just now, the next packet that is refused does it.
     #[inline(always)]
-    pub fn extend<W: Word>(word: &W, until: u64, epoch: u32) {
-        let (seen, block) = (word.load(), Self::new(until, epoch));
-        if Self(seen).is_under(epoch) && seen < block.0 {
+    pub fn extend<W: Word>(word: &W, until: u64, binding: Binding) {
+        let (seen, block) = (word.load(), Self::new(until, binding));
+        if Self(seen).is_under(binding) && seen < block.0 {
             set(word, seen, block.0);
         }
     }

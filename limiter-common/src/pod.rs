@@ -4,7 +4,7 @@ use crate::{
     address::{Address, Mask},
     contract::{
         Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening,
-        Profile, Settings, Source, Tally,
+        Profile, Set, Settings, Source, Tally,
     },
     limit::{BucketKey, Limit},
     meter::Meter,
@@ -21,5 +21,5 @@ macro_rules! pod {
 
 pod!(
     Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
-    Offence, OffenceKey, Opening, Profile, Refused, Settings, Source, Tally,
+    Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source, Tally,
 );

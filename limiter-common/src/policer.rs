@@ -22,8 +22,10 @@ pub enum Decision {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    seen: u64,
-    next: u64,
+    /// The word as it was.
+    pub seen: u64,
+    /// What charging the packet makes of it.
+    pub next: u64,
 }
 
 impl Look {

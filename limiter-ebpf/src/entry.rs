@@ -1,12 +1,13 @@
 //! The entries of sources, found or made, and bound to the policy in force.
 
-use aya_ebpf::{bindings::BPF_NOEXIST, maps::lpm_trie::Key};
+use aya_ebpf::maps::lpm_trie::Key;
 use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
     contract::{Profile, Settings, Source, flag, half, shared},
     limit::INLINE,
     penalty::Block,
+    table::{Place, WAYS, scan},
     word::Word as _,
 };
 
@@ -14,13 +15,58 @@ use crate::{
     carry::carry_word,
     cell::{self, Cell, Plain},
     clock,
-    maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
+    maps::{METERS, PREFIXES, PROFILES, SETS, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
+    seats::{self, Seats, take_seat},
+    subject::Subject,
 };
 
 /// Whose the shared entries are: no prefix has them.
 static NOBODY: Address = Address::NONE;
-static NEW_SOURCE: Source = Source::NEW;
+
+/// Which entry a source has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat(pub(crate) u32);
+
+impl Seat {
+    /// Not known yet.
+    pub(crate) const UNKNOWN: Self = Self(0);
+    /// That of the sources that found no room.
+    pub(crate) const OVERFLOW: Self = Self(u32::MAX);
+    /// That of the frames whose source cannot be read.
+    const UNREADABLE: Self = Self(u32::MAX - 1);
+
+    /// An entry of the table.
+    #[inline(always)]
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number + 1)
+    }
+
+    /// The one that a source has if it has one.
+    #[inline(always)]
+    pub(crate) fn of(address: &Address, settings: &Settings) -> Self {
+        if address.family == Address::NONE.family {
+            return Self::UNREADABLE;
+        }
+        let place = Place::of(address, settings.seed, settings.sets);
+        let Some(set) = SETS.get_ptr(place.set) else { return Self::OVERFLOW };
+        // SAFETY: a map value that was just looked up; an aligned word of it.
+        let tag = |way: usize| unsafe { (&raw const (*set).tags[way]).read_volatile() };
+        let home = place.home();
+        let way = if tag(home) == place.tag { home } else { scan(tag, place.tag) };
+        // This may be that of another source, or in another set.
+        Self::new(place.set * WAYS as u32 + way as u32)
+    }
+
+    #[inline(always)]
+    fn entry(self) -> Option<*mut Source> {
+        match self {
+            Self::OVERFLOW => SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW),
+            Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
+            Self(number) => SOURCES.get_ptr_mut(number.wrapping_sub(1)),
+        }
+    }
+}
 
 /// The entry of a source, bound.
 #[derive(Clone, Copy)]
@@ -33,15 +79,15 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of `address`, the key of a source, if there is one that is bound under `epoch`.
-    /// [`Address::NONE`] has a shared one, and so have, as `overflow` says, the sources for which
-    /// the kernel has no entry to give.
+    /// The entry of `address`, the key of a source, if it is this and is bound under `epoch`.
     #[inline(always)]
-    pub(crate) fn find(address: &Address, epoch: u32, overflow: bool) -> Option<Self> {
-        let source = lookup(address, overflow)?;
+    pub(crate) fn at(seat: Seat, address: &Address, epoch: u32) -> Option<Self> {
+        let source = seat.entry()?;
+        let overflow = seat == Seat::OVERFLOW;
         // SAFETY: an aligned word of a map value.
         let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
-        if !binding.is_under(epoch) {
+        // The address is read after the binding: it is that of the source as long as it is so bound.
+        if !binding.is_under(epoch) || !overflow && !seats::is_of(source, address) {
             return None;
         }
         let profile = PROFILES.get(half(epoch, binding.profile()))?;
@@ -74,13 +120,13 @@ impl SourceEntry {
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
     pub(crate) fn blocked(&self) -> u64 {
-        Block(self.block_word().load()).until(self.binding.epoch())
+        Block(self.block_word().load()).until(self.binding)
     }
 
     /// Blocks the source until then at least, in nanoseconds.
     #[inline(always)]
     pub(crate) fn block(&self, until: u64) {
-        Block::extend(&self.block_word(), until, self.binding.epoch());
+        Block::extend(&self.block_word(), until, self.binding);
     }
 
     #[inline(always)]
@@ -90,23 +136,17 @@ impl SourceEntry {
     }
 }
 
-/// The entry of a source, or the one that it shares.
-#[inline(always)]
-fn lookup(address: &Address, overflow: bool) -> Option<*mut Source> {
-    if overflow {
-        SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW)
-    } else if address.family == Address::NONE.family {
-        SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE)
-    } else {
-        SOURCES.get_ptr_mut(address)
-    }
-}
-
 /// Adds packets to the totals of a source, or of those that have no entry.
 #[inline(never)]
-pub(crate) fn account(address: &Address, dropped: bool, packets: u64, bytes: u64) {
-    let source = lookup(address, false).or_else(|| lookup(address, true));
-    if let Some(source) = source {
+pub(crate) fn account(
+    address: &Address,
+    settings: &Settings,
+    dropped: bool,
+    packets: u64,
+    bytes: u64,
+) {
+    let own = Seat::of(address, settings).entry().filter(|own| seats::is_of(*own, address));
+    if let Some(source) = own.or_else(|| Seat::OVERFLOW.entry()) {
         // SAFETY: a map value that was just looked up.
         unsafe { add(source, dropped, packets, bytes) };
     }
@@ -124,30 +164,31 @@ unsafe fn add(source: *mut Source, dropped: bool, packets: u64, bytes: u64) {
     }
 }
 
-/// Makes an entry for a source that has none. It is zeroed, so it will be bound as one that is
-/// behind.
-#[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
-fn create(address: &Address) -> Option<*mut Source> {
-    // Another CPU may have made it first, which is as good.
-    let _: Result<(), i32> = SOURCES.insert(address, &NEW_SOURCE, u64::from(BPF_NOEXIST));
-    lookup(address, false)
-}
-
-/// Makes the entry of a source if there is none, and brings it up to date. Gives whether it is the
-/// one of those for which the kernel has no entry to give.
+/// Makes the entry of the subject's source if there is none, and brings it up to date. Gives where it
+/// is; [`Seat::UNKNOWN`] when other CPUs keep it from being found.
 #[inline(always)]
-pub(crate) fn renew(address: &Address, epoch: u32, settings: &Settings) -> bool {
-    let own = lookup(address, false).or_else(|| create(address));
-    let overflow = own.is_none();
-    let address = if overflow { &NOBODY } else { address };
-    if let Some(source) = own.or_else(|| lookup(address, overflow)) {
-        let _: Option<Binding> = refresh(source, address, epoch, settings);
+pub(crate) fn renew(subject: &Subject, epoch: u32, settings: &Settings) -> Seat {
+    let address = &subject.source;
+    let mut seat = Seat::UNREADABLE;
+    if address.family != Address::NONE.family {
+        let place = Place::of(address, settings.seed, settings.sets);
+        let Some(seats) = Seats::lock(place.set) else { return Seat::UNKNOWN };
+        seat = Seat(take_seat(place.set, place.tag, epoch));
+        // It changes hands under the lock alone.
+        if seat != Seat::OVERFLOW
+            && let Some(source) = seat.entry()
+        {
+            refresh(source, address, epoch, settings);
+        }
+        seats.unlock();
+        if seat != Seat::OVERFLOW {
+            return seat;
+        }
     }
-    overflow
+    if let Some(source) = seat.entry() {
+        refresh(source, &NOBODY, epoch, settings);
+    }
+    seat
 }
 
 /// Brings the entry of a source up to date.
@@ -167,7 +208,10 @@ fn refresh(
             .copied()
             .unwrap_or(0)
     };
-    let target = Binding::new(epoch, number);
+    // SAFETY: the caller looked the entry up in this run; an aligned word. It changes no more, but for
+    // that of a shared entry, which has one generation.
+    let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+    let target = Binding::new(epoch, number).like(seen);
     let profile = PROFILES.get(half(epoch, number))?;
     let now = clock::now();
     // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
@@ -181,7 +225,7 @@ fn refresh(
         let penalties = if shared { 0 } else { settings.penalties & profile.limits };
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
-        unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, epoch).0) };
+        unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };

@@ -4,7 +4,6 @@
 //! the program need not be followed into it.
 
 use limiter_common::{
-    binding::Binding,
     contract::{Profile, Settings, half},
     gcra::Gcra,
     limit::{INLINE, Limit, Sort},
@@ -15,7 +14,7 @@ use limiter_common::{
 use crate::{
     cell::Cell,
     datapath::settings,
-    entry::SourceEntry,
+    entry::{Seat, SourceEntry},
     maps::{LIMITS, METERS},
     subject::Subject,
 };
@@ -147,12 +146,11 @@ pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
 /// Looks up anew what the subject was found to be under.
 #[inline(always)]
 fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option<T>) -> Option<T> {
-    let binding = Binding::new(subject.epoch, subject.profile);
-    let entry = SourceEntry::find(&subject.source, subject.epoch, subject.overflow != 0)?;
-    if entry.binding != binding {
+    let settings = settings(subject.epoch)?;
+    let entry = SourceEntry::at(Seat(subject.seat), &subject.source, subject.epoch)?;
+    if entry.binding.0 != subject.binding {
         return None;
     }
-    let settings = settings(subject.epoch)?;
     let sort = Sort::of(&subject.packet);
     let Subject { bytes, bill, looks, .. } = subject;
     let profile = entry.profile;

@@ -12,6 +12,8 @@
 )]
 
 #[cfg(target_arch = "bpf")]
+mod admit;
+#[cfg(target_arch = "bpf")]
 mod barrier;
 #[cfg(target_arch = "bpf")]
 mod carry;
@@ -21,6 +23,8 @@ mod cell;
 mod classes;
 #[cfg(target_arch = "bpf")]
 mod clock;
+#[cfg(target_arch = "bpf")]
+mod decide;
 #[cfg(target_arch = "bpf")]
 pub mod datapath;
 #[cfg(target_arch = "bpf")]
@@ -41,6 +45,8 @@ mod offence;
 mod opening;
 #[cfg(target_arch = "bpf")]
 mod refused;
+#[cfg(target_arch = "bpf")]
+mod seats;
 #[cfg(target_arch = "bpf")]
 mod subject;
 #[cfg(target_arch = "bpf")]

@@ -14,7 +14,7 @@ use limiter_common::{
     class::place,
     contract::{
         Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Opening,
-        Profile, Source, TALLIES as TALLY_COUNT, shared,
+        Profile, Set, Source, TALLIES as TALLY_COUNT, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
@@ -46,9 +46,12 @@ pub(crate) static PREFIXES: ArrayOfMaps<LpmTrie<Address, u32, 1>, 2> = ArrayOfMa
 #[btf_map]
 pub(crate) static DESTINATIONS: ArrayOfMaps<LpmTrie<Address, [u32; 2], 1>, 2> = ArrayOfMaps::new();
 
-/// LRU, because sources come and go without telling.
+/// What can be mapped into memory begins at a page, and so is aligned to the lines of the cache.
 #[map]
-pub(crate) static SOURCES: LruHashMap<Address, Source> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static SETS: Array<Set> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_entries(1, 0);
@@ -85,6 +88,10 @@ pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
 /// See `limiter_common::contract::global::SLOT`.
 #[unsafe(no_mangle)]
 pub(crate) static SLOT: Global<u32> = Global::new(0);
+
+/// See `limiter_common::contract::global::TICK`.
+#[unsafe(no_mangle)]
+pub(crate) static TICK: Global<u64> = Global::new(0);
 
 /// See `limiter_common::contract::global::TEST_CLOCK_ENABLED`.
 #[unsafe(no_mangle)]

@@ -2,23 +2,21 @@
 
 use limiter_common::{address::Address, refused::Refused};
 
-use crate::{
-    clock,
-    entry::{self, SourceEntry},
-    maps::REFUSED,
-};
+use crate::{clock, datapath::settings, entry, maps::REFUSED, subject::Subject};
 
 /// The place of a source among those that this CPU refuses.
 pub(crate) struct Place(&'static mut Refused);
 
-/// The limit that refused a packet.
+/// The limit that refused a packet, if other packets of its source need not be looked at for a while.
+#[derive(Clone, Copy)]
 pub(crate) struct Refusing {
+    /// 0 if they do.
     pub(crate) bit: u64,
-    pub(crate) tally: u32,
     /// The limits of the profile.
     pub(crate) limits: u64,
-    /// For how long it will, in nanoseconds.
+    /// For how long it will refuse them, in nanoseconds.
     pub(crate) wait: u64,
+    pub(crate) tally: u32,
 }
 
 impl Place {
@@ -53,36 +51,40 @@ impl Place {
         refused.dropped.bytes += bytes;
         Some(refused.tally)
     }
+}
 
-    /// Remembers that a limit refused a packet at `now`.
-    #[inline(never)]
-    pub(crate) fn remember(
-        &mut self,
-        source: &Address,
-        entry: &SourceEntry,
-        refusing: &Refusing,
-        now: u64,
-    ) {
-        let refused = &mut *self.0;
-        // Sources that share a place would fight for it at each packet.
-        if refused.holds(now) {
-            return;
-        }
-        if refused.dropped.packets != 0 {
-            let dropped = refused.dropped;
-            entry::account(&refused.source, true, dropped.packets, dropped.bytes);
-            // Who reads meanwhile must not find the tally of one source under another.
-            // SAFETY: fields of a value that is borrowed here.
-            unsafe {
-                (&raw mut refused.dropped.packets).write_volatile(0);
-                (&raw mut refused.dropped.bytes).write_volatile(0);
-            }
-        }
-        refused.source = *source;
-        refused.epoch = entry.binding.epoch();
-        refused.limits = refusing.limits;
-        refused.bit = refusing.bit;
-        refused.tally = refusing.tally;
-        refused.hold(now, refusing.wait);
+/// Remembers that a limit refused the subject.
+///
+/// It is called when that is decided: there is no stack for both at once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn remember_refusal() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (Some(Place(refused)), Some(settings)) =
+        (Place::of(&subject.source), settings(subject.epoch))
+    else {
+        return 0;
+    };
+    // Sources that share a place would fight for it at each packet.
+    if refused.holds(subject.now) {
+        return 0;
     }
+    if refused.dropped.packets != 0 {
+        let dropped = refused.dropped;
+        entry::account(&refused.source, settings, true, dropped.packets, dropped.bytes);
+        // Who reads meanwhile must not find the tally of one source under another.
+        // SAFETY: fields of a value that is borrowed here.
+        unsafe {
+            (&raw mut refused.dropped.packets).write_volatile(0);
+            (&raw mut refused.dropped.bytes).write_volatile(0);
+        }
+    }
+    let refusing = &subject.refusing;
+    refused.source = subject.source;
+    refused.epoch = subject.epoch;
+    refused.limits = refusing.limits;
+    refused.bit = refusing.bit;
+    refused.tally = refusing.tally;
+    refused.hold(subject.now, refusing.wait);
+    0
 }

@@ -10,7 +10,7 @@ use limiter_common::{
     policer::Look,
 };
 
-use crate::{barrier::opaque, maps::SUBJECT};
+use crate::{barrier::opaque, maps::SUBJECT, refused::Refusing};
 
 /// What is decided about.
 ///
@@ -27,6 +27,8 @@ pub(crate) struct Subject {
     pub(crate) conform: u64,
     /// The limits that a packet like this is about, whatever its source, as bits.
     pub(crate) applicable: u64,
+    /// The epoch under which that was found.
+    pub(crate) classified: u64,
     /// By what the offence of its source is looked up, while it is.
     pub(crate) offence: OffenceKey,
     /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
@@ -43,8 +45,15 @@ pub(crate) struct Subject {
     pub(crate) tenant: u32,
     /// What tells its connection from others among leases; 0 until a limit asks for it.
     pub(crate) tag: u32,
-    /// 1 when its source has no entry of its own.
-    pub(crate) overflow: u32,
+    /// Where the entry of its source is, see [`Seat`](crate::entry::Seat).
+    pub(crate) seat: u32,
+    /// The binding that it is decided under.
+    pub(crate) binding: u64,
+    /// What the next packets of the source need to know of its refusal.
+    pub(crate) refusing: Refusing,
+    /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
+    pub(crate) tick: u64,
+    pub(crate) ticked: u64,
     pub(crate) bill: Bill,
     /// What was seen of the inline limits.
     pub(crate) looks: [Look; INLINE],

@@ -1,6 +1,9 @@
 //! What each limit admitted and refused.
 
-use limiter_common::contract::Tally;
+use limiter_common::{
+    contract::{Settings, Tally},
+    limit::INLINE,
+};
 
 use crate::maps::TALLIES;
 
@@ -12,6 +15,17 @@ pub(crate) fn count(tally: u32, exceed: bool, bytes: u64) {
         // end on a CPU before the next packet.
         let limit = unsafe { &mut *limit };
         add(if exceed { &mut limit.exceed } else { &mut limit.conform }, bytes);
+    }
+}
+
+/// Counts the inline limits that admitted a packet, and those that refused it.
+#[inline(always)]
+pub(crate) fn count_inline(settings: &Settings, conform: u64, exceed: u64, bytes: u64) {
+    for index in 0..INLINE {
+        let bit = settings.inline[index];
+        if (conform | exceed) & bit != 0 {
+            count(settings.tallies[index], exceed & bit != 0, bytes);
+        }
     }
 }
 

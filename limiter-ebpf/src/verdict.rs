@@ -1,7 +1,7 @@
 //! From a decision to an XDP action and the counters; the only place that knows either.
 
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
-use limiter_common::reason::Reason;
+use limiter_common::reason::{REASONS, Reason};
 
 use crate::{
     barrier::opaque,
@@ -16,6 +16,15 @@ use crate::{
 pub(crate) struct Verdict(pub(crate) u64);
 
 impl Verdict {
+    /// Nothing was decided, or counted: the packet is one that takes a closer look.
+    pub(crate) const OPEN: Self = Self(REASONS as u64);
+
+    /// Whether it takes a closer look.
+    #[inline(always)]
+    pub(crate) const fn is_open(&self) -> bool {
+        self.0 == Self::OPEN.0
+    }
+
     #[inline(always)]
     pub(crate) const fn new(reason: Reason) -> Self {
         Self(reason.index() as u64)

@@ -18,8 +18,8 @@ use aya::{
 use limiter_common::{
     address::Address,
     contract::{
-        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Source,
-        Tally, map, shared,
+        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
+        Source, Tally, map, shared,
     },
     limit::BucketKey,
     reason::Reason,
@@ -72,7 +72,7 @@ pub struct TestProgram {
     longest: usize,
     instance: Instance,
     clock: Array<MapData, u64>,
-    sources: HashMap<MapData, Address, Source>,
+    sets: Array<MapData, Set>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
     offences: HashMap<MapData, OffenceKey, Offence>,
@@ -131,7 +131,7 @@ impl TestProgram {
                 longest: if frags { usize::MAX } else { LONGEST },
                 instance,
                 clock: typed(&pins, map::TEST_CLOCK)?,
-                sources: typed(&pins, map::SOURCES)?,
+                sets: typed(&pins, map::SETS)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
                 offences: typed(&pins, map::OFFENCES)?,
@@ -276,7 +276,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn source(&self, key: &Address) -> Result<Option<Source>> {
-        let Some(source) = found(self.sources.get(key, 0))? else { return Ok(None) };
+        let Some(source) = self.maps().source(key)? else { return Ok(None) };
         self.with_outstanding(key, source).map(Some)
     }
 
@@ -344,7 +344,9 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
-        clear(&mut self.sources)?;
+        for set in 0..self.sets.len() {
+            self.sets.set(set, Set::default(), 0)?;
+        }
         clear(&mut self.buckets)?;
         clear(&mut self.ledgers)?;
         clear(&mut self.offences)?;
@@ -376,7 +378,7 @@ impl TestProgram {
             program,
             instance,
             clock,
-            sources,
+            sets,
             buckets,
             ledgers,
             offences,
@@ -387,7 +389,7 @@ impl TestProgram {
             host,
             ..
         } = self;
-        drop((program, clock, sources, buckets, ledgers, offences, openings));
+        drop((program, clock, sets, buckets, ledgers, offences, openings));
         drop((shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
@@ -408,12 +410,4 @@ fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T
 fn clear<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>) -> Result<()> {
     let keys: Vec<K> = map.keys().collect::<Result<_, _>>()?;
     Ok(keys.iter().try_for_each(|key| map.remove(key))?)
-}
-
-fn found<T>(entry: Result<T, MapError>) -> Result<Option<T>> {
-    match entry {
-        Ok(entry) => Ok(Some(entry)),
-        Err(MapError::KeyNotFound) => Ok(None),
-        Err(error) => Err(error).context("cannot read an entry"),
-    }
 }

@@ -1,6 +1,7 @@
 //! Packets of one source that are over a limit on several CPUs.
 
 use limiter_common::{
+    binding::Binding,
     penalty::{Block, Offence, Penalty},
     word::Word,
 };
@@ -92,17 +93,17 @@ fn a_cut_block_is_never_seen_to_be_longer() {
 #[test]
 fn no_block_outlives_the_binding_that_it_was_made_under() {
     check(3, || {
-        let word = Arc::new(Plain::new(Block::new(0, 1).0));
+        let word = Arc::new(Plain::new(Block::new(0, Binding::new(1, 0)).0));
         let blockers = [1 << 20, 1 << 21].map(|until| {
             let word = Arc::clone(&word);
-            thread::spawn(move || Block::extend(&*word, until, 1))
+            thread::spawn(move || Block::extend(&*word, until, Binding::new(1, 0)))
         });
-        let bound = Block::new(1 << 19, 2).0;
+        let bound = Block::new(1 << 19, Binding::new(2, 0)).0;
         word.store(bound);
         for blocker in blockers {
             blocker.join().unwrap();
         }
         assert_eq!(word.load(), bound);
-        assert_eq!(Block(word.load()).until(1), 0);
+        assert_eq!(Block(word.load()).until(Binding::new(1, 0)), 0);
     });
 }

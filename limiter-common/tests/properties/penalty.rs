@@ -3,6 +3,7 @@
 use core::cell::Cell;
 
 use limiter_common::{
+    binding::Binding,
     penalty::{Block, Offence, Penalty},
     word::Word,
 };
@@ -152,17 +153,25 @@ proptest! {
         prop_assert_eq!(in_force.exceed(&offence, next), until);
     }
 
-    /// The entry of a source has it to 256 ns, for the policy that it is bound to.
+    /// The entry of a source has it to 256 ns, for the policy that it is bound to and as long as it is
+    /// not given away.
     #[test]
-    fn a_block_is_of_its_epoch(
-        until in magnitude(62), longer in magnitude(62), epoch: u32, other: u8,
+    fn a_block_is_of_its_binding(
+        until in magnitude(62),
+        longer in magnitude(62),
+        epoch: u32,
+        (other, given_away) in prop_oneof![(any::<u8>(), Just(0)), (Just(0), 0..16_u8)],
     ) {
-        let word = Plain(Cell::new(Block::new(until, epoch).0));
-        prop_assert_eq!(Block(word.load()).until(epoch), until & !0xff);
-        let other = epoch.wrapping_add(u32::from(other));
+        let binding = Binding::new(epoch, 3);
+        let word = Plain(Cell::new(Block::new(until, binding).0));
+        prop_assert_eq!(Block(word.load()).until(binding), until & !0xff);
+        let mut other = Binding::new(epoch.wrapping_add(u32::from(other)), 3);
+        for _ in 0..given_away {
+            other = Binding::new(other.epoch(), 3).like(other.vacated(epoch));
+        }
         Block::extend(&word, longer, other);
-        let extended = if other == epoch { until.max(longer) } else { until };
-        prop_assert_eq!(Block(word.load()).until(epoch), extended & !0xff);
+        let extended = if other == binding { until.max(longer) } else { until };
+        prop_assert_eq!(Block(word.load()).until(binding), extended & !0xff);
     }
 
     /// A clock that went back blocks nobody.

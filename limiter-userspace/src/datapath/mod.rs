@@ -15,6 +15,7 @@ pub mod policy;
 pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;
+mod sources;
 pub mod snapshot;
 pub mod statistics;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use limiter_common::{
     address::Address,
     binding::Binding,
-    contract::{Offence, OffenceKey, Source, map},
+    contract::{Offence, OffenceKey, map},
     penalty::Block,
 };
 
@@ -66,10 +66,11 @@ impl Maps {
     /// known of their offences, until they are bound to the next policy.
     pub(crate) fn blocked_sources(&self, now: u64, mut visit: impl FnMut(IpAddr)) -> Result<()> {
         let epoch = in_force(&self.read_head()?, now);
-        self.each::<Address, Source>(map::SOURCES, |key, source| {
-            if Block(source.blocked).until(epoch) > now
-                && Binding(source.binding).is_under(epoch)
-                && let Ok(address) = IpAddr::try_from(*key)
+        self.each_source(|source| {
+            let binding = Binding(source.binding);
+            if Block(source.blocked).until(binding) > now
+                && binding.is_under(epoch)
+                && let Ok(address) = IpAddr::try_from(source.address)
             {
                 visit(address);
             }

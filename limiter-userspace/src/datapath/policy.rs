@@ -15,7 +15,7 @@ use std::{
 };
 
 use limiter_common::{
-    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, Seed, half, map},
+    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, Seed, Settings, half, map},
     limit::Limit as Row,
 };
 
@@ -145,7 +145,8 @@ impl Maps {
             // The clock says so as long as the time stands there, which is about to change.
             sys::publish_epoch(head.as_fd(), epoch_word(epoch)).map_err(failed)?;
         }
-        sys::publish(head.as_fd(), epoch_word(next), revert, tables.settings).map_err(failed)
+        let settings = Settings { sets: self.capacity(map::SETS)?, ..tables.settings };
+        sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)
     }
 
     /// The policy in force, which is so for good: none waits to be confirmed. Whoever holds the lock

@@ -9,11 +9,12 @@ use aya::{
     util::KernelVersion,
 };
 use limiter_common::{
-    contract::{CHUNK, INTERFACES, Interface, global, map, program},
+    contract::{CHUNK, INTERFACES, Interface, Set, global, map, program},
     limit::LIMITS,
+    table::WAYS,
 };
 
-use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes};
+use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -36,6 +37,19 @@ pub enum Clock {
     Monotonic,
     /// The word in the map [`map::TEST_CLOCK`], for tests in virtual time.
     Test,
+    /// The same, with a kernel that ticks every so many nanoseconds of it.
+    Ticking(u64),
+}
+
+impl Clock {
+    /// Nanoseconds from one tick to the next; 0 if there are none.
+    fn tick(self) -> u64 {
+        match self {
+            Self::Monotonic => sys::tick(),
+            Self::Test => 0,
+            Self::Ticking(tick) => tick,
+        }
+    }
 }
 
 impl Program {
@@ -79,11 +93,13 @@ impl Program {
 /// What the kernel lacks or says.
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let halves = sizes.overrides.saturating_mul(2);
+    let sets = Set::count(sizes.sources);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
     drop(open(pins, 0, Clock::Monotonic, |loader| {
         loader
-            .map_max_entries(map::SOURCES, sizes.sources)
+            .map_max_entries(map::SETS, sets)
+            .map_max_entries(map::SOURCES, sets * WAYS as u32)
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)
             .map_max_entries(map::OPENINGS, sizes.buckets)
@@ -108,13 +124,13 @@ fn open(
     clock: Clock,
     size: impl FnOnce(&mut EbpfLoader<'_>),
 ) -> Result<Ebpf> {
-    let clock = u32::from(clock == Clock::Test);
+    let test = u32::from(clock != Clock::Monotonic);
+    let tick = clock.tick();
     let mut loader = EbpfLoader::new();
-    loader.override_global(global::SLOT, &slot, true).override_global(
-        global::TEST_CLOCK_ENABLED,
-        &clock,
-        true,
-    );
+    loader
+        .override_global(global::SLOT, &slot, true)
+        .override_global(global::TEST_CLOCK_ENABLED, &test, true)
+        .override_global(global::TICK, &tick, true);
     for shape in SHAPES {
         if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));

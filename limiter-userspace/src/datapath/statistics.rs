@@ -10,7 +10,7 @@ use std::{
 
 use limiter_common::{
     address::Address,
-    contract::{Bucket, Counters, LimitTally, Source, Tally, map},
+    contract::{Bucket, Counters, LimitTally, Tally, map},
     limit::BucketKey,
     reason::Reason,
 };
@@ -107,19 +107,22 @@ impl Maps {
     /// # Errors
     /// What the system says, or why the policy cannot be read.
     pub fn talkers(&self, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
+        let capacity = u64::from(self.capacity(map::SOURCES)?);
+        if most == 0 {
+            return Ok((Vec::new(), Occupancy { tracked: self.tracked()?, capacity }));
+        }
         let prefix = self.in_force()?.policy.key_prefix;
-        let outstanding = if most == 0 { HashMap::new() } else { self.outstanding()? };
+        let outstanding = self.outstanding()?;
         let mut tracked = 0;
         // The least of the best so far is on top.
         let mut best = BinaryHeap::with_capacity(most.min(1 << 16) + 1);
-        let sources = self.raw(map::SOURCES)?;
-        sys::for_each::<Address, Source>(sources.fd().as_fd(), |address, source| {
+        self.each_source(|source| {
             tracked += 1;
             let mut source = *source;
-            if let Some(dropped) = outstanding.get(address) {
+            if let Some(dropped) = outstanding.get(&source.address) {
                 add(&mut source.dropped, *dropped);
             }
-            let rank = (source.dropped.packets, source.passed.packets, Reverse(*address));
+            let rank = (source.dropped.packets, source.passed.packets, Reverse(source.address));
             if best.len() < most || best.peek().is_some_and(|Reverse((least, _, _))| *least < rank)
             {
                 best.push(Reverse((rank, source.passed, source.dropped)));
@@ -127,8 +130,7 @@ impl Maps {
                     best.pop();
                 }
             }
-        })
-        .map_err(|error| Error::system("read the sources", error))?;
+        })?;
         let talkers =
             best.into_sorted_vec().into_iter().filter_map(|Reverse((rank, passed, dropped))| {
                 let (_, _, Reverse(address)) = rank;
@@ -136,7 +138,6 @@ impl Maps {
                 let prefix = if address.is_ipv4() { prefix.ipv4 } else { prefix.ipv6 };
                 Some(Talker { address, prefix, passed, dropped })
             });
-        let capacity = u64::from(self.capacity(map::SOURCES)?);
         Ok((talkers.collect(), Occupancy { tracked, capacity }))
     }
 

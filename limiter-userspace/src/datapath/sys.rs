@@ -7,6 +7,7 @@ use std::{
     mem::{MaybeUninit, size_of, zeroed},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicU64, Ordering},
+    ptr::NonNull,
 };
 
 use aya::Pod;
@@ -340,21 +341,62 @@ pub(crate) fn monotonic() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Nanoseconds from one tick of the kernel to the next, which is how coarse its coarse clock is; 0 if
+/// it does not tell.
+pub(crate) fn tick() -> u64 {
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut time: libc::timespec = unsafe { zeroed() };
+    // SAFETY: memory for the result.
+    if unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) } != 0 {
+        return 0;
+    }
+    match u64::try_from(time.tv_nsec) {
+        Ok(nanoseconds) if time.tv_sec == 0 => nanoseconds,
+        _ => 0,
+    }
+}
+
 /// Maps the value of the map of the [`Head`] into memory while `change` changes it.
 fn with_head(map: BorrowedFd<'_>, change: impl FnOnce(*mut Head)) -> io::Result<()> {
-    let length = size_of::<Head>();
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let mapping = unsafe {
-        libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, map.as_raw_fd(), 0)
-    };
-    if mapping == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    change(mapping.cast());
-    // SAFETY: the mapping made above, which nothing refers to any more.
-    unsafe { libc::munmap(mapping, length) };
+    let memory = Mapping::new(map, size_of::<Head>(), libc::PROT_READ | libc::PROT_WRITE)?;
+    change(memory.start().as_ptr().cast());
     Ok(())
+}
+
+/// The values of an array, mapped into memory.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Mapping {
+    /// So many bytes of the values, only to be read.
+    pub(crate) fn read_only(map: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::new(map, length, libc::PROT_READ)
+    }
+
+    fn new(map: BorrowedFd<'_>, length: usize, access: libc::c_int) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(first) if start != libc::MAP_FAILED => Ok(Self { start: first, length }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Where it begins: at a page.
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that was made, which nothing refers to any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
 }
 
 /// The type of the link layer of an interface, `ARPHRD_*`.

@@ -148,7 +148,7 @@ impl SourceState {
         let known: Option<contract::Source> = if key.family == Address::NONE.family {
             tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?
         } else {
-            tables.maps.entry(map::SOURCES, &key)?
+            tables.maps.source(&key)?
         };
         let entry = known.unwrap_or(contract::Source::NEW);
         let seen = Binding(entry.binding);
@@ -166,14 +166,14 @@ impl SourceState {
             }
         }
         let offences = offences(tables, &profile, key)?;
-        let block = match &known {
-            Some(entry) if !behind => Block(entry.blocked),
+        let blocked = match &known {
+            Some(entry) if !behind => Block(entry.blocked).until(seen),
             _ => {
                 let until = offences.iter().map(|(_, offence)| offence.blocked).max();
-                Block::new(until.unwrap_or(0), tables.epoch)
+                let bound = Binding::new(tables.epoch, number);
+                Block::new(until.unwrap_or(0), bound).until(bound)
             }
         };
-        let blocked = block.until(tables.epoch);
         Ok(Found::Source(Box::new(Self { known, profile, blocked, offences, words })))
     }
 

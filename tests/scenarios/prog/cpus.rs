@@ -15,7 +15,7 @@ use limiter_common::{
     reason::Reason,
 };
 use limiter_tests::program::{
-    Clock, Runner, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
+    Clock, Runner, SMALL, Sizes, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
 };
 use limiter_userspace::policy::Builtin;
 
@@ -153,7 +153,11 @@ fn all_limits_at_once_admit_the_least_of_their_bursts() {
 fn of_two_packets_one_gets_the_only_token() {
     let sources = part(10_000) as u32;
     let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-    let mut program = program(&policy(&Builtin::ALL.map(|limit| (limit, tokens(1)))));
+    // So many that owe fill no set of the table.
+    let sizes = Sizes { sources: 1 << 17, ..SMALL };
+    let limits = policy(&Builtin::ALL.map(|limit| (limit, tokens(1))));
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
     let arrived = AtomicU32::new(0);
     on_two_cpus(&mut program, |runner, _| {
         for number in 0..sources {

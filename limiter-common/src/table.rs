@@ -1,0 +1,269 @@
+//! The table of sources: which entry is whose, and who has to make room.
+//!
+//! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
+//! cache line whose its entries are, so that finding an entry, or that there is none, takes no
+//! call and no chain of pointers. Nobody but the holder of a set's lock gives its entries away.
+//!
+//! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
+//! nothing that a new one does not, so of these the one that was unused for longest is given away.
+//! One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state out,
+//! nor a source its own. Where all of a set owe, one that has sent a single packet makes room, the
+//! oldest first. Who makes addresses up gets that one packet of each anyway; it can be had once more
+//! for about every table's worth of them. If there is none of these either, the newcomer shares an
+//! entry with all that find no room.
+
+use crate::{
+    address::Address,
+    contract::{Seed, Set},
+    gcra::Scale,
+    word::Word,
+};
+
+/// Entries of a set.
+pub const WAYS: usize = 16;
+
+/// Where the entry of a source is, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the set.
+    pub set: u32,
+    /// What the way of its entry is marked with; never 0, with which free ways are.
+    pub tag: u32,
+}
+
+impl Place {
+    /// The place of a source in a table of so many sets.
+    ///
+    /// The hash is multiplicative, with secret terms and a secret factor, and mixes as the finishers
+    /// of Appleby's hash functions do. Who does not know the seed cannot choose sources that share a set.
+    #[inline(always)]
+    pub const fn of(source: &Address, seed: Seed, sets: u32) -> Self {
+        let Seed([k, l, m]) = seed;
+        let Address { family, words: [a, b, c, d] } = *source;
+        let mut hash = (a as u64 | (b as u64) << 32)
+            .wrapping_add((k as u64) << 32 | (l ^ family) as u64)
+            .wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash ^= hash >> 32;
+        hash = hash
+            .wrapping_add(c as u64 | (d as u64) << 32)
+            .wrapping_mul((m as u64) << 32 | l as u64 | 1);
+        hash ^= hash >> 29;
+        hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^= hash >> 32;
+        let set = ((hash & 0xffff_ffff) * sets as u64) >> 32;
+        Self { set: set as u32, tag: (hash >> 32) as u32 | 1 << 31 }
+    }
+
+    /// The way that the source has if it may choose.
+    #[inline(always)]
+    pub const fn home(self) -> usize {
+        self.tag as usize & (WAYS - 1)
+    }
+}
+
+/// The way with a tag, given those of a set; [`WAYS`] if none has it. It is wrong where two have it,
+/// so the entry has to be asked whose it is.
+///
+/// No way through it depends on the tags, so that the verifier walks it once.
+#[inline(always)]
+pub fn scan(tags: impl Fn(usize) -> u32, tag: u32) -> usize {
+    let mut found = WAYS as u64;
+    let mut way = 0;
+    while way < WAYS {
+        // 1 where they are the same: only then is there something to borrow.
+        let same = u64::from(tags(way) ^ tag).wrapping_sub(1) >> 63;
+        found -= same * (WAYS - way) as u64;
+        way += 1;
+    }
+    found as usize
+}
+
+/// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^27
+/// ns, rounded up, and wrapping.
+///
+/// The first of a set has more: its lock, and the way that is asked next to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age(pub u32);
+
+impl Age {
+    /// Set in the first while the set is locked.
+    pub const LOCK: u32 = 1;
+    /// Set while the entry owes for a single packet.
+    const SINGLE: u32 = 2;
+    const HAND: u32 = 2;
+    const TIME: u32 = 6;
+    const UNIT: u32 = 27;
+    /// Times that are further ahead are old ones: about a day.
+    const FARTHEST: u32 = 650;
+
+    /// That of an entry that owes until then, in nanoseconds.
+    #[inline(always)]
+    pub const fn until(time: u64, now: u64, single: bool) -> Self {
+        let (until, now) = ((time >> Self::UNIT) + 1, now >> Self::UNIT);
+        let most = now + Self::FARTHEST as u64;
+        let until = if until < most { until } else { most };
+        Self((until as u32) << Self::TIME | if single { Self::SINGLE } else { 0 })
+    }
+
+    /// Whether it says that the entry still owes at `now`, in nanoseconds.
+    #[inline(always)]
+    pub const fn owes(self, now: u64) -> bool {
+        let now = ((now >> Self::UNIT) as u32) << Self::TIME;
+        let ahead = (self.0 & !((1 << Self::TIME) - 1)).wrapping_sub(now) >> Self::TIME;
+        0 < ahead && ahead <= Self::FARTHEST
+    }
+
+    #[inline(always)]
+    const fn is_single(self) -> bool {
+        self.0 & Self::SINGLE != 0
+    }
+
+    /// The way that is asked next.
+    #[inline(always)]
+    pub const fn hand(self) -> usize {
+        (self.0 >> Self::HAND) as usize & (WAYS - 1)
+    }
+
+    /// The same with another one.
+    #[inline(always)]
+    pub const fn with_hand(self, hand: usize) -> Self {
+        let mask = ((WAYS - 1) as u32) << Self::HAND;
+        Self(self.0 & !mask | (hand as u32) << Self::HAND & mask)
+    }
+
+    /// The same with what another one says of the entry.
+    #[inline(always)]
+    pub const fn with(self, other: Self) -> Self {
+        let own = Self::LOCK | ((WAYS - 1) as u32) << Self::HAND;
+        Self(self.0 & own | other.0 & !own)
+    }
+}
+
+/// What became of an entry since it was looked at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Nothing, and it owes nothing.
+    Idle,
+    /// It was used, and owes nothing.
+    Used,
+    /// It owes until then, in nanoseconds, and whether for a single packet.
+    Owes(u64, bool),
+}
+
+/// The ways of a set whose lock is held.
+pub trait Ways {
+    /// The tag of a way; 0 when it is free.
+    fn tag(&self, way: usize) -> u32;
+
+    /// The age of a way.
+    fn age(&self, way: usize) -> Age;
+
+    /// Changes it.
+    fn set_age(&self, way: usize, age: Age);
+
+    /// What became of the entry of a way.
+    fn usage(&self, way: usize, now: u64) -> Usage;
+}
+
+/// A way for a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Which; [`WAYS`] if there is none.
+    pub way: usize,
+    /// Whether its entry owes, for a single packet.
+    pub owes: bool,
+}
+
+impl Room {
+    const fn at(way: usize) -> Self {
+        Self { way, owes: false }
+    }
+}
+
+/// The way that is to be given to a newcomer at `now`, in nanoseconds.
+///
+/// Entries are asked in turn, from where that ended last, so that those that were made at about the same
+/// time make room in that order. One that was used since it was asked last is passed over once.
+#[inline(always)]
+pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
+    if ways.tag(place.home()) == 0 {
+        return Room::at(place.home());
+    }
+    for way in 0..WAYS {
+        if ways.tag(way) == 0 {
+            return Room::at(way);
+        }
+    }
+    let hand = ways.age(0).hand();
+    let mut room = Room::at(WAYS);
+    for step in 0..2 * WAYS {
+        let way = (hand + step) & (WAYS - 1);
+        let age = ways.age(way);
+        if age.owes(now) {
+            continue;
+        }
+        match ways.usage(way, now) {
+            Usage::Idle => {
+                room.way = way;
+                break;
+            }
+            Usage::Used => {}
+            Usage::Owes(until, single) => {
+                ways.set_age(way, age.with(Age::until(until, now, single)));
+            }
+        }
+    }
+    if room.way >= WAYS {
+        room = single(ways, hand, now);
+    }
+    let first = ways.age(0);
+    ways.set_age(0, first.with_hand(room.way + 1));
+    room
+}
+
+/// The way of an entry that owes for a single packet.
+#[inline(always)]
+fn single<W: Ways>(ways: &W, hand: usize, now: u64) -> Room {
+    for step in 0..WAYS {
+        let way = (hand + step) & (WAYS - 1);
+        let age = ways.age(way);
+        if !age.is_single() {
+            continue;
+        }
+        match ways.usage(way, now) {
+            Usage::Owes(until, false) => {
+                ways.set_age(way, age.with(Age::until(until, now, false)));
+            }
+            Usage::Owes(_, true) => return Room { way, owes: true },
+            Usage::Used | Usage::Idle => return Room::at(way),
+        }
+    }
+    Room::at(WAYS)
+}
+
+/// How long after `now` a bucket of this word and scale is full again, in nanoseconds; 0 if it is.
+#[inline(always)]
+pub const fn owes(word: u64, scale: u64, now: u64) -> u64 {
+    let shift = Scale(scale).shift();
+    let ahead = word.wrapping_sub(now << shift);
+    if scale != 0 && ahead as i64 > 0 { (ahead >> shift) + 1 } else { 0 }
+}
+
+/// Makes the bucket of an entry that is given away one that is full at `now`, and so of no use to
+/// packets that still look at it. `false` if it owes and may not, or was just charged by one.
+#[inline(always)]
+pub fn retire<W: Word>(word: &W, scale: u64, now: u64, may_owe: bool) -> bool {
+    let seen = word.load();
+    let full = now << Scale(scale).shift();
+    if scale != 0 && !may_owe && owes(seen, scale, now) != 0 {
+        return false;
+    }
+    scale == 0 || word.compare_exchange(seen, full) == seen
+}
+
+impl Set {
+    /// Sets for a table with room for so many sources.
+    pub const fn count(sources: u32) -> u32 {
+        sources.div_ceil(WAYS as u32)
+    }
+}

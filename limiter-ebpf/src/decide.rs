@@ -1,0 +1,185 @@
+//! Deciding about any packet, limit by limit.
+
+use limiter_common::{
+    contract::half,
+    limit::{INLINE, Limit, Sort},
+    plan::{self, Bill, Group as _},
+    reason::Reason,
+    word::Word as _,
+};
+
+use crate::{
+    clock,
+    datapath::InForce,
+    entry::{Seat, SourceEntry},
+    inline::{self, Inline},
+    keyed::{self, count_keyed},
+    maps::METERS,
+    offence::offend_subject,
+    opening::remember_opening,
+    refused::Refusing,
+    subject::Subject,
+    tally,
+    verdict::Verdict,
+};
+
+/// Decides about the packet of the subject, under one policy, and gives the place of the reason.
+///
+/// One that stays undecided ([`Reason::Contended`]) is counted nowhere: its source has no entry yet
+/// that is bound to the policy, or other CPUs came first at its state. What it was charged is taken
+/// back, but from state that a swap carries over at that very moment: at most one packet per CPU and
+/// swap is charged there twice. As this is verified by itself, it can be called as often as it takes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn decide_subject() -> u32 {
+    let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
+        return Verdict::new(Reason::Contended).0 as u32;
+    };
+    subject.monitor = policy.monitors();
+    let verdict = limit(subject, &policy);
+    let verdict = if subject.monitors() { verdict.monitored() } else { verdict };
+    verdict.0 as u32
+}
+
+/// Decides about a packet by its source.
+#[inline(always)]
+fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
+    policy.classify(subject);
+    // Other parts of the program wrote to it.
+    let subject = subject.reread();
+    subject.source = subject.packet.source.masked(&policy.settings.mask);
+    let bytes = subject.bytes;
+    let Some(entry) = SourceEntry::at(Seat(subject.seat), &subject.source, policy.epoch) else {
+        return Verdict::new(Reason::Contended);
+    };
+    let verdict = decide(subject, policy, &entry, bytes);
+    if verdict.is_decided() {
+        entry.account(verdict.drops() && !subject.monitors(), bytes);
+    }
+    verdict
+}
+
+/// Decides about a packet of a source with an entry.
+#[inline(always)]
+fn decide(
+    subject: &mut Subject,
+    policy: &InForce,
+    entry: &SourceEntry,
+    bytes: u64,
+) -> Verdict {
+    let settings = policy.settings;
+    let profile = entry.profile;
+    let applies = profile.limits & subject.applicable;
+    let blocked = entry.blocked();
+    if applies | u64::from(profile.listed) | blocked == 0 {
+        return Verdict(subject.conform);
+    }
+    let by_key = applies & settings.keyed;
+    let now = clock::now();
+    if profile.listed != 0 {
+        if now < profile.allowed {
+            return Verdict::new(Reason::Allow);
+        }
+        if now < profile.denied {
+            return Verdict::new(Reason::Deny);
+        }
+        if now < profile.blocked {
+            return Verdict::new(Reason::Penalty);
+        }
+    }
+    if now < blocked {
+        return Verdict::new(Reason::Penalty);
+    }
+    if applies == 0 {
+        return Verdict(subject.conform);
+    }
+
+    subject.bill = Bill { applies, enforced: settings.enforced, ..Bill::default() };
+    let plain = applies & !settings.unit == 0;
+    let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
+    subject.now = now;
+    subject.epoch = entry.binding.epoch();
+    subject.binding = entry.binding.0;
+    subject.profile = entry.binding.profile();
+    subject.tenant = profile.tenant;
+    let Subject { bill, looks, .. } = subject.reread();
+    let mut group = Inline { entry, settings, profile, sort, bytes, bill, looks };
+    plan::look(&mut group, now);
+    if by_key != 0 {
+        keyed::look(by_key);
+    }
+    if group.bill().refused == 0 {
+        if by_key != 0 {
+            keyed::charge();
+        }
+        if group.bill().refused == 0 {
+            plan::charge(&mut group, now);
+        }
+        if group.bill().refused != 0 {
+            inline::refund();
+            if by_key != 0 {
+                keyed::refund();
+            }
+        }
+    }
+
+    let bill = *group.bill();
+    if bill.contended != 0 {
+        return Verdict::new(Reason::Contended);
+    }
+    let conform = if bill.refused == 0 { bill.charged } else { 0 };
+    let exceed = bill.monitored() | bill.refused;
+    tally::count_inline(settings, conform, exceed, bytes);
+    if (conform | exceed) & settings.keyed != 0 {
+        count_keyed(conform & settings.keyed, exceed & settings.keyed);
+    }
+    if bill.refused == 0 {
+        if bill.charged & settings.connections != 0 {
+            remember_opening(bill.charged & settings.connections);
+        }
+        return Verdict(subject.conform);
+    }
+    refuse(subject, policy, entry, &bill, now);
+    Verdict::new(Reason::Exceed)
+}
+
+/// What comes of a refusal, for the next packets of the source.
+#[inline(always)]
+fn refuse(
+    subject: &mut Subject,
+    policy: &InForce,
+    entry: &SourceEntry,
+    bill: &Bill,
+    now: u64,
+) {
+    let settings = policy.settings;
+    // What is only monitored blocks nobody later.
+    if settings.penalties & bill.refused != 0
+        && !subject.monitors()
+        && !entry.is_shared(&subject.source)
+    {
+        entry.block(offend_subject(half(policy.epoch, Limit::row(bill.refused))));
+    }
+    // Of packets that a narrower limit is about too, nothing is remembered.
+    if entry.overflow || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
+        return;
+    }
+    for index in 0..INLINE {
+        if settings.inline[index] != bill.refused {
+            continue;
+        }
+        let Some(meter) = METERS.get(half(policy.epoch, entry.profile.meters[index])) else {
+            return;
+        };
+        // A queue may have room for a smaller packet.
+        if meter.gcra.strict == 0 {
+            subject.refusing = Refusing {
+                bit: bill.refused,
+                limits: entry.profile.limits,
+                wait: meter.gcra.wait(entry.cell(index).load(), now, 0),
+                tally: settings.tallies[index],
+            };
+        }
+        return;
+    }
+}

@@ -1,0 +1,261 @@
+//! The ways of a set of the table of sources, while its lock is held.
+
+use limiter_common::{
+    address::Address,
+    binding::{Binding, PATIENCE},
+    contract::{Set, Source},
+    limit::INLINE,
+    penalty::Block,
+    table::{self, Age, Place, Room, Usage, WAYS, Ways},
+    word::Word as _,
+};
+
+use crate::{
+    cell::Plain,
+    clock,
+    entry::Seat,
+    maps::{SETS, SOURCES},
+    subject::Subject,
+};
+
+/// The lock of the first age, where the first two are read as one little-endian word.
+const LOCK: u64 = Age::LOCK as u64;
+
+/// A set.
+#[derive(Clone, Copy)]
+pub(crate) struct Seats {
+    set: *mut Set,
+    number: u32,
+}
+
+impl Seats {
+    #[inline(always)]
+    fn of(number: u32) -> Option<Self> {
+        Some(Self { set: SETS.get_ptr_mut(number)?, number })
+    }
+
+    /// Takes the lock of a set; `None` if another CPU has it for too long.
+    #[inline(always)]
+    pub(crate) fn lock(number: u32) -> Option<Self> {
+        let seats = Self::of(number)?;
+        let word = seats.word();
+        for _ in 0..PATIENCE {
+            let seen = word.load();
+            if seen & LOCK == 0 && word.compare_exchange(seen, seen | LOCK) == seen {
+                return Some(seats);
+            }
+            word.pause();
+        }
+        None
+    }
+
+    /// Gives it back.
+    #[inline(always)]
+    pub(crate) fn unlock(&self) {
+        let word = self.word();
+        let seen = word.load();
+        // Nobody else writes it; this is a barrier too.
+        let _: u64 = word.compare_exchange(seen, seen & !LOCK);
+    }
+
+    /// The first two ages in one word: BPF has no atomic instructions for halves of it that the compiler
+    /// would use.
+    #[inline(always)]
+    fn word(&self) -> Plain {
+        // SAFETY: the set is a map value that was looked up in this run of the program; its ages are
+        // aligned to a line of the cache.
+        unsafe { Plain::new((&raw mut (*self.set).ages).cast()) }
+    }
+
+    /// Marks a way as that of a source.
+    #[inline(always)]
+    pub(crate) fn set_tag(&self, way: usize, tag: u32) {
+        // SAFETY: as in `lock`; the way is one of the set.
+        unsafe { (&raw mut (*self.set).tags[way & (WAYS - 1)]).write_volatile(tag) };
+    }
+
+    /// The number of the entry of a way.
+    #[inline(always)]
+    pub(crate) const fn entry(&self, way: usize) -> u32 {
+        self.number * WAYS as u32 + way as u32
+    }
+}
+
+impl Ways for Seats {
+    #[inline(always)]
+    fn tag(&self, way: usize) -> u32 {
+        // SAFETY: as in `lock`; an aligned word, and the way is one of the set.
+        unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn age(&self, way: usize) -> Age {
+        // SAFETY: as above.
+        Age(unsafe { (&raw const (*self.set).ages[way & (WAYS - 1)]).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn set_age(&self, way: usize, age: Age) {
+        // SAFETY: as above.
+        unsafe { (&raw mut (*self.set).ages[way & (WAYS - 1)]).write_volatile(age.0) };
+    }
+
+    #[inline(always)]
+    fn usage(&self, way: usize, now: u64) -> Usage {
+        match usage_of(self.entry(way), now) {
+            IDLE => Usage::Idle,
+            USED => Usage::Used,
+            until => Usage::Owes(until, until & SINGLE != 0),
+        }
+    }
+}
+
+const IDLE: u64 = 0;
+const USED: u64 = 1;
+/// Set in the time until which an entry owes for a single packet.
+const SINGLE: u64 = 1;
+
+/// The [`Seat`] of the subject's source in a set whose lock is held. It is made if there is none, by the
+/// `epoch` that it is behind then.
+///
+/// Like the other functions here, it is verified by itself, once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
+    let Some(seats) = Seats::of(set) else { return Seat::OVERFLOW.0 };
+    let found = find_way(set, tag) as usize;
+    if found < WAYS {
+        return Seat::new(seats.entry(found)).0;
+    }
+    let now = clock::now();
+    let Room { way, owes } = table::room(&seats, Place { set, tag }, now);
+    if way >= WAYS {
+        return Seat::OVERFLOW.0;
+    }
+    let entry = seats.entry(way);
+    let may_owe = owes || seats.tag(way) == 0;
+    if vacate(entry, may_owe.into(), epoch, now) == 0 {
+        return Seat::UNKNOWN.0;
+    }
+    seats.set_age(way, seats.age(way).with(Age(0)));
+    seats.set_tag(way, tag);
+    Seat::new(entry).0
+}
+
+/// The way of the subject's source in a set; [`WAYS`] if it has none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_way(set: u32, tag: u32) -> u32 {
+    let (Some(seats), Some(subject)) = (Seats::of(set), Subject::get()) else {
+        return WAYS as u32;
+    };
+    let mut found = WAYS;
+    for way in 0..WAYS {
+        if seats.tag(way) == tag
+            && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
+            && is_of(source, &subject.source)
+        {
+            found = way;
+            break;
+        }
+    }
+    found as u32
+}
+
+/// What became of an entry: one of the constants here, or until when it owes, in nanoseconds.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn usage_of(entry: u32, now: u64) -> u64 {
+    let Some(source) = SOURCES.get_ptr_mut(entry) else { return IDLE };
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let (binding, block, packets, known) = unsafe {
+        (
+            Binding((&raw const (*source).binding).read_volatile()),
+            Block((&raw const (*source).blocked).read_volatile()),
+            (&raw const (*source).passed.packets).read_volatile()
+                + (&raw const (*source).dropped.packets).read_volatile(),
+            &raw mut (*source).known,
+        )
+    };
+    let blocked = block.until(binding);
+    if blocked > now {
+        return blocked & !SINGLE;
+    }
+    let mut owes = 0;
+    for place in 0..INLINE {
+        // SAFETY: as above.
+        let (word, scale) = unsafe {
+            (
+                (&raw const (*source).words[place]).read_volatile(),
+                (&raw const (*source).scales[place]).read_volatile(),
+            )
+        };
+        let ahead = table::owes(word, scale, now);
+        if ahead > owes {
+            owes = ahead;
+        }
+    }
+    if owes != 0 {
+        return (now + owes) & !SINGLE | u64::from(packets <= 1);
+    }
+    // SAFETY: as above; who holds the lock of the set alone writes it.
+    unsafe {
+        if known.read_volatile() == packets {
+            return IDLE;
+        }
+        known.write_volatile(packets);
+    }
+    USED
+}
+
+/// Takes an entry away from whoever has it and gives it to the subject's source; 0 if it owes after
+/// all, and may not, or was charged at this moment.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) -> u32 {
+    let (Some(source), Some(subject)) = (SOURCES.get_ptr_mut(entry), Subject::get()) else {
+        return 0;
+    };
+    let address = &subject.source;
+    // SAFETY: a map value that was just looked up; its fields are aligned words. The caller holds the
+    // lock of its set.
+    unsafe {
+        let binding = Plain::new(&raw mut (*source).binding);
+        let before = binding.load();
+        let taken = Binding(before).vacated(epoch);
+        let _: u64 = binding.compare_exchange(before, taken.0);
+        for place in 0..INLINE {
+            let scale = (&raw const (*source).scales[place]).read_volatile();
+            let word = Plain::new(&raw mut (*source).words[place]);
+            if !table::retire(&word, scale, now, may_owe != 0) {
+                let _: u64 = binding.compare_exchange(taken.0, before);
+                return 0;
+            }
+        }
+        for place in 0..INLINE {
+            (&raw mut (*source).scales[place]).write_volatile(0);
+            (&raw mut (*source).stamps[place]).write_volatile(0);
+        }
+        for total in [&raw mut (*source).passed, &raw mut (*source).dropped] {
+            (&raw mut (*total).packets).write_volatile(0);
+            (&raw mut (*total).bytes).write_volatile(0);
+        }
+        (&raw mut (*source).address.family).write_volatile(address.family);
+        for word in 0..address.words.len() {
+            (&raw mut (*source).address.words[word]).write_volatile(address.words[word]);
+        }
+        // Its first packet tells nothing.
+        (&raw mut (*source).known).write_volatile(1);
+        let _: u64 = binding.compare_exchange(taken.0, taken.unlocked().0);
+    }
+    1
+}
+
+/// Whether an entry is that of a source.
+#[inline(always)]
+pub(crate) fn is_of(source: *const Source, address: &Address) -> bool {
+    // SAFETY: the caller looked the entry up in this run of the program; these are aligned words.
+    let is = unsafe { (&raw const (*source).address).read_volatile() };
+    let ([a, b, c, d], [e, f, g, h]) = (is.words, address.words);
+    (is.family ^ address.family) | (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+}

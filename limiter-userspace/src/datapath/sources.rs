@@ -1,0 +1,97 @@
+//! Reading the table of sources, as it is in the memory of the kernel.
+
+use std::{marker::PhantomData, os::fd::AsFd as _, ptr::NonNull};
+
+use aya::Pod;
+use limiter_common::{
+    address::Address,
+    binding::Binding,
+    contract::{Set, Source, map},
+    table::{Place, WAYS},
+};
+
+use super::{maps::Maps, policy::in_force, sys};
+use crate::error::{Error, Result};
+
+/// The values of an array, mapped into memory to be read.
+struct Mapping<V> {
+    memory: sys::Mapping,
+    entries: usize,
+    values: PhantomData<V>,
+}
+
+impl<V: Pod> Mapping<V> {
+    /// Maps an array whose values are a multiple of eight bytes long, as the kernel lays them out.
+    fn new(maps: &Maps, name: &'static str) -> Result<Self> {
+        const { assert!(size_of::<V>().is_multiple_of(8)) };
+        let entries = maps.capacity(name)? as usize;
+        let memory = sys::Mapping::read_only(maps.raw(name)?.fd().as_fd(), entries * size_of::<V>())
+            .map_err(|error| Error::system(format!("map {name} into memory"), error))?;
+        Ok(Self { memory, entries, values: PhantomData })
+    }
+
+    /// A value as it is; packets may be changing it.
+    fn get(&self, index: usize) -> Option<V> {
+        let first: NonNull<V> = self.memory.start().cast();
+        // SAFETY: the mapping is as long as all values and any bits are one. It begins at a page, so
+        // values are as aligned as they ask. What packets write meanwhile are whole words.
+        (index < self.entries).then(|| unsafe { first.add(index).read_volatile() })
+    }
+}
+
+impl Maps {
+    /// The entry of a source, by its key; `None` when it has none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn source(&self, address: &Address) -> Result<Option<Source>> {
+        let head = self.read_head()?;
+        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
+        let place = Place::of(address, settings.seed, settings.sets);
+        let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
+        for (number, tag) in (place.set * WAYS as u32..).zip(set.tags) {
+            if tag == place.tag
+                && let Some(source) = self.entry::<u32, Source>(map::SOURCES, &number)?
+                && source.address == *address
+            {
+                return Ok(Some(source));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `visit` with the entries of all sources.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn each_source(&self, mut visit: impl FnMut(&Source)) -> Result<()> {
+        let sets = Mapping::<Set>::new(self, map::SETS)?;
+        let sources = Mapping::<Source>::new(self, map::SOURCES)?;
+        for number in 0..sets.entries {
+            let Some(Set { tags, .. }) = sets.get(number) else { break };
+            for (entry, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
+                // One that changes hands is nobody's.
+                if let Some(source) = sources.get(entry)
+                    && !Binding(source.binding).is_locked()
+                {
+                    visit(&source);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many sources have an entry.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tracked(&self) -> Result<u64> {
+        let sets = Mapping::<Set>::new(self, map::SETS)?;
+        let used = |number| sets.get(number).map_or(0, |Set { tags, .. }| used(&tags));
+        Ok((0..sets.entries).map(used).sum())
+    }
+}
+
+fn used(tags: &[u32; WAYS]) -> u64 {
+    tags.iter().filter(|tag| **tag != 0).count() as u64
+}
