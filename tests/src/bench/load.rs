@@ -1,8 +1,10 @@
 //! The programs that are measured beside the limiter, and those that make its traffic.
 
+use std::{fs, io};
+
 use anyhow::{Context as _, Result};
 use aya::{Ebpf, EbpfLoader, programs::Xdp};
-use limiter_common::contract::{global, map};
+use limiter_common::contract::global;
 use limiter_userspace::datapath::bpffs::Pins;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("LIMITER_BPF_OBJECTS"), "/load"));
@@ -18,24 +20,6 @@ pub(crate) const DROP: &str = "drop";
 /// Sends every frame out.
 pub(crate) const SEND: &str = "send";
 
-/// The maps that the limiter in the object shares with an instance.
-const MAPS: [&str; 14] = [
-    map::HEAD,
-    map::LIMITS,
-    map::CLASSES,
-    map::PROFILES,
-    map::METERS,
-    map::PREFIXES,
-    map::DESTINATIONS,
-    map::SOURCES,
-    map::BUCKETS,
-    map::SHARED_SOURCES,
-    map::REFUSED,
-    map::COUNTERS,
-    map::TALLIES,
-    map::TEST_CLOCK,
-];
-
 /// The object, on the maps of an instance.
 pub(crate) struct Load(Ebpf);
 
@@ -43,10 +27,12 @@ impl Load {
     /// Opens the object and loads these programs of it. Their limiter works for the instance with
     /// these pins and counts in `slot`.
     pub(crate) fn new(pins: &Pins, slot: u32, programs: &[&str]) -> Result<Self> {
+        // Their limiter shares every map that it has with the instance.
+        let maps = pinned(pins).context("cannot list the maps of an instance")?;
         let mut loader = EbpfLoader::new();
         loader.override_global(global::SLOT, &slot, true);
-        for name in MAPS {
-            loader.map_pin_path(name, pins.map(name));
+        for map in &maps {
+            loader.map_pin_path(map, pins.map(map));
         }
         let mut load =
             Self(loader.load(OBJECT).context("cannot open the programs that make load")?);
@@ -68,6 +54,12 @@ impl Load {
         let program = self.0.program_mut(name).with_context(|| missing(name))?;
         program.try_into().with_context(|| missing(name))
     }
+}
+
+/// The names of the maps of an instance.
+fn pinned(pins: &Pins) -> io::Result<Vec<String>> {
+    let folder = pins.map("");
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().display().to_string())).collect()
 }
 
 fn missing(name: &str) -> String {

@@ -4,6 +4,7 @@
 
 mod case;
 mod charges;
+mod compare;
 mod contest;
 mod cost;
 mod cpu;
@@ -16,6 +17,7 @@ mod sample;
 mod setting;
 mod subject;
 mod target;
+mod text;
 
 use std::{
     fs,
@@ -29,7 +31,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use limiter_tests::sandbox::Sandbox;
 
-use crate::{machine::Machine, report::Report, target::Target};
+use crate::{compare::Earlier, machine::Machine, report::Report, target::Target};
 
 /// Measures the limiter: nanoseconds per packet over a program that does nothing, and packets per
 /// second over a wire beside bare XDP and nftables.
@@ -42,6 +44,9 @@ struct Arguments {
     /// Also write all figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also compare with an earlier run, whose figures `--json` wrote to this file
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
     /// Exit with 1 when a target is missed
     #[arg(long)]
     check: bool,
@@ -79,6 +84,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
+    // What is wrong with it is said before minutes are spent.
+    let earlier = arguments.compare.as_deref().map(Earlier::read).transpose()?;
     let extent = if arguments.quick { QUICK } else { FULL };
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
@@ -92,7 +99,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    io::stdout().write_all(report.text().as_bytes()).context("cannot print the report")?;
+    let mut text = report.text();
+    if let Some(earlier) = &earlier {
+        text += &format!("\n{}\n", earlier.beside(&report));
+    }
+    io::stdout().write_all(text.as_bytes()).context("cannot print the report")?;
     let met = report.targets().iter().all(Target::is_met);
     Ok(if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,0 +1,123 @@
+//! All figures of a run, for people.
+
+use limiter_userspace::output::table::{Cell, Column, GAP, Table};
+
+use super::{
+    case::REFERENCE,
+    contest::Contest,
+    cost::{Applying, Cost, Loading},
+    live::Throughput,
+    report::Report,
+    target::{Target, over, rate},
+};
+
+impl Report {
+    /// The report for people.
+    pub(crate) fn text(&self) -> String {
+        let facts: Vec<_> =
+            self.machine.facts().iter().map(|(a, b)| format!("{a:<12}{b}")).collect();
+        let Loading { instructions, time } = self.loading;
+        let instructions = instructions
+            .map_or_else(|| "not told by this kernel".to_owned(), |count| count.to_string());
+        let program = format!(
+            "program     verified instructions {instructions}, loaded in {} ms",
+            time.as_millis()
+        );
+        let Applying { overrides, time } = self.applying;
+        let policy =
+            format!("policy      {overrides} overrides put in force in {} ms", time.as_millis());
+        let mut parts = vec![
+            [facts.join("\n"), program, policy].join("\n"),
+            self.cost_table() + "\n" + COST_NOTES,
+            self.live_table() + "\n" + LIVE_NOTES,
+            self.target_table(),
+        ];
+        let warnings = self.warnings();
+        if !warnings.is_empty() {
+            let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
+            parts.push(lines.join("\n"));
+        }
+        parts.join("\n\n") + "\n"
+    }
+
+    fn cost_table(&self) -> String {
+        let reference = over(&self.costs, REFERENCE);
+        let mut table = Table::new([
+            Column::left("cost of a packet"),
+            Column::right("ns over nop"),
+            Column::right("spread"),
+            Column::right("M/s"),
+            Column::right("ratio"),
+        ]);
+        for Cost { case, over, .. } in &self.costs {
+            table.row([
+                Cell::from(case.name.as_str()),
+                format!("{:.1}", over.median).into(),
+                format!("{:.1}", over.spread).into(),
+                format!("{:.1}", 1e3 / over.median).into(),
+                format!("{:.2}", over.median / reference).into(),
+            ]);
+        }
+        lines(&table)
+    }
+
+    fn live_table(&self) -> String {
+        let [drop, nftables] =
+            [Contest::Drop, Contest::Nftables].map(|contest| rate(&self.live, contest));
+        let mut table = Table::new([
+            Column::left("frames over a wire"),
+            Column::right("Mpps"),
+            Column::right("spread"),
+            Column::right("to XDP_DROP"),
+            Column::right("to nftables"),
+        ]);
+        for Throughput { contest, rate, .. } in &self.live {
+            table.row([
+                Cell::from(contest.name()),
+                format!("{:.2}", rate.median / 1e6).into(),
+                format!("{:.2}", rate.spread / 1e6).into(),
+                format!("{:.2}", rate.median / drop).into(),
+                format!("{:.2}", rate.median / nftables).into(),
+            ]);
+        }
+        lines(&table)
+    }
+
+    fn target_table(&self) -> String {
+        let mut table = Table::new([
+            Column::left("target"),
+            Column::right("bound"),
+            Column::right("measured"),
+            Column::left("verdict"),
+        ]);
+        for target in self.targets() {
+            let Target { name, unit, measured, bound, least } = target;
+            let side = if least { "at least" } else { "at most" };
+            table.row([
+                Cell::from(name),
+                format!("{side} {bound}{unit}").into(),
+                format!("{measured:.2}{unit}").into(),
+                if target.is_met() { "met" } else { "MISSED" }.into(),
+            ]);
+        }
+        lines(&table)
+    }
+}
+
+const COST_NOTES: &str = "\
+ns over nop: the median of batches of about 10 ms, each less the batches of a program that does
+nothing on both sides of it; for new sources, one that only makes the source. Spread: the range of
+the middle half. M/s: what one CPU could do if it did nothing else. Ratio: to `known source, one
+limit`. The kernel runs the program on the same frame again and again: frame, code and, but for new
+sources, the source's entry are in the cache, which they may not be in traffic of many sources.";
+
+const LIVE_NOTES: &str = "\
+One CPU makes the frames, sends them through a veth pair and takes them in, so these are figures to
+compare with each other, not those of a network card. All frames are 60 bytes, of one source.";
+
+/// The lines of a table.
+pub(crate) fn lines(table: &Table) -> String {
+    let line =
+        |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.text).collect::<Vec<_>>().join(GAP);
+    table.layout(usize::MAX).into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
