@@ -73,7 +73,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Measure nanoseconds per packet and packets per second beside nftables
+    /// Measure nanoseconds per packet and packets per second beside other limiters
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to `limiter-bench`

@@ -72,7 +72,14 @@ const PACKAGES: &[Package] = &[
         used_by: Use::Traffic,
         distro_toolchain: false,
         program: Some("nft"),
-        why: "the limiter that the benchmark compares with",
+        why: "a limiter that the benchmark compares with",
+    },
+    Package {
+        name: "iptables",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("iptables-legacy"),
+        why: "another, by its match hashlimit",
     },
 ];
 

@@ -3,6 +3,8 @@
 use limiter_common::rate::Rate;
 use limiter_userspace::policy::Bucket;
 
+use super::peer::Peer;
+
 /// What one source may send in the contests in which it sends far more.
 pub(crate) const SCANT: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
 /// What it cannot exceed.
@@ -15,8 +17,8 @@ pub(crate) enum Contest {
     Drop,
     /// The limiter, over its limit.
     Over,
-    /// A dynamic set with a limit per source at the ingress hook, over it.
-    Nftables,
+    /// Another limiter, over its limit.
+    Peer(Peer),
     /// A program that passes them to the stack, which drops them.
     Pass,
     /// The limiter, within its limit, and the stack.
@@ -25,15 +27,25 @@ pub(crate) enum Contest {
 
 impl Contest {
     /// Each of them, in the order of the report.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Drop, Self::Over, Self::Nftables, Self::Pass, Self::Within];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Drop,
+        Self::Over,
+        Self::NFTABLES,
+        Self::Peer(Peer::Prerouting),
+        Self::Peer(Peer::Hashlimit),
+        Self::Pass,
+        Self::Within,
+    ];
+
+    /// The other that there is a target for.
+    pub(crate) const NFTABLES: Self = Self::Peer(Peer::Ingress);
 
     /// Its name for scripts.
     pub(crate) const fn id(self) -> &'static str {
         match self {
             Self::Drop => "xdp_drop",
             Self::Over => "limiter_over_limit",
-            Self::Nftables => "nftables_over_limit",
+            Self::Peer(peer) => peer.id(),
             Self::Pass => "xdp_pass",
             Self::Within => "limiter_within_limit",
         }
@@ -44,7 +56,7 @@ impl Contest {
         match self {
             Self::Drop => "bare XDP_DROP",
             Self::Over => "limiter, over its limit: dropped",
-            Self::Nftables => "nftables at ingress, over its limit: dropped",
+            Self::Peer(peer) => peer.name(),
             Self::Pass => "bare XDP_PASS: the stack drops it",
             Self::Within => "limiter, within its limit: the stack drops it",
         }
@@ -57,5 +69,19 @@ impl Contest {
             Self::Within => Some(AMPLE),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contests_have_names_of_their_own() {
+        let mut names: Vec<_> =
+            Contest::ALL.into_iter().flat_map(|contest| [contest.id(), contest.name()]).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 2 * Contest::ALL.len());
     }
 }

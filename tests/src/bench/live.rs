@@ -32,7 +32,6 @@ use limiter_userspace::{
 use super::{
     contest::{Contest, SCANT},
     load::{DROP, Load, NOP, SEND},
-    nftables,
     sample::Figure,
 };
 
@@ -94,7 +93,7 @@ impl Ring {
     fn new(sandbox: &Sandbox, contest: Contest) -> Result<Self> {
         let topology = Topology::new(sandbox)?;
         let Topology { client, router, client_port, router_port } = &topology;
-        let pins = Pins::new(format!("{BPFFS}/{contest:?}"));
+        let pins = Pins::new(format!("{BPFFS}/{}", contest.id()));
         let mut policy = Policy::default();
         if let Some(bucket) = contest.bucket() {
             policy.set_default(Builtin::Source, bucket)?;
@@ -107,7 +106,7 @@ impl Ring {
             match contest {
                 Contest::Drop => attach(load.program_mut(DROP)?, router_port)?,
                 Contest::Pass => attach(load.program_mut(NOP)?, router_port)?,
-                Contest::Nftables => {}
+                Contest::Peer(_) => {}
                 Contest::Over | Contest::Within => {
                     let interface = Interface::find(&router_port.interface)?;
                     instance.attach(&interface, Choice::Only(Mode::Native))?;
@@ -116,16 +115,19 @@ impl Ring {
             Ok((instance, load))
         };
         let (instance, mut load) = sandbox.inside(&router.namespace, receive)??;
-        if contest == Contest::Nftables {
+        if let Contest::Peer(peer) = contest {
             router.merge_received(&router_port.interface)?;
-            nftables::limit(router)?;
+            peer.limit(router)?;
         }
         // Without a program of its own, an interface does not take frames from another's.
         let send = || attach(load.program_mut(NOP)?, client_port);
         sandbox.inside(&client.namespace, send)??;
-        // For another host, so that the stack drops what comes to it, and soon.
+        // For another host, so that the stack drops what comes to it, and soon; but not before a
+        // peer that stands behind that.
+        let another = [2, 0, 0, 0, 0xff, 0xff];
+        let behind = matches!(contest, Contest::Peer(peer) if peer.is_behind_ip());
         let frame = Frame::udp(client_port.v4, router_port.v4, 40_000, 53)
-            .macs(client_port.mac, [2, 0, 0, 0, 0xff, 0xff])
+            .macs(client_port.mac, if behind { router_port.mac } else { another })
             .padded()
             .build();
         let early = received(router, router_port)?;
@@ -177,7 +179,7 @@ impl Ring {
     fn passed(&mut self) -> Result<Option<u64>> {
         match self.contest {
             Contest::Drop | Contest::Pass => Ok(None),
-            Contest::Nftables => nftables::passed(&self.topology.router).map(Some),
+            Contest::Peer(peer) => peer.passed(&self.topology.router).map(Some),
             Contest::Over | Contest::Within => {
                 let instance = &mut self.instance;
                 let attached = move || instance.attached();

@@ -8,10 +8,12 @@ mod compare;
 mod contest;
 mod cost;
 mod cpu;
+mod iptables;
 mod live;
 mod load;
 mod machine;
 mod nftables;
+mod peer;
 mod report;
 mod sample;
 mod setting;
@@ -34,7 +36,7 @@ use limiter_tests::sandbox::Sandbox;
 use crate::{compare::Earlier, machine::Machine, report::Report, target::Target};
 
 /// Measures the limiter: nanoseconds per packet over a program that does nothing, and packets per
-/// second over a wire beside bare XDP and nftables.
+/// second over a wire beside bare XDP, nftables and iptables.
 #[derive(Parser)]
 #[command(name = "limiter-bench", version)]
 struct Arguments {

@@ -1,4 +1,4 @@
-//! A limit per source in nftables, at the earliest hook that it has.
+//! A limit per source in nftables.
 
 use std::{io::Write as _, process::Stdio};
 
@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, bail};
 use limiter_tests::topology::Host;
 use serde_json::Value;
 
-/// The limit of [`SCANT`](super::contest::SCANT); what is within it is counted. As anyone would
-/// deploy it: without a timeout, the first sources would fill the set for ever.
-const RULES: &str = r#"table netdev bench {
+/// At the ingress hook of the interface. Without a timeout, the first sources would fill the set for
+/// ever. What is within the limit is counted.
+pub(crate) const INGRESS: &str = r#"table netdev bench {
     counter passed { }
     set sources { type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }
     chain ingress {
@@ -19,13 +19,26 @@ const RULES: &str = r#"table netdev bench {
 }
 "#;
 
-/// Limits what comes in by `eth0` of a host.
-pub(crate) fn limit(host: &Host) -> Result<()> {
+/// The same before routing, with the priority of what comes before connections are tracked. What is
+/// within the limit is counted and dropped as well: the stack would answer.
+pub(crate) const PREROUTING: &str = r#"table ip bench {
+    counter passed { }
+    set sources { type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }
+    chain prerouting {
+        type filter hook prerouting priority raw; policy accept;
+        iifname "eth0" update @sources { ip saddr limit rate over 1000/second burst 200 packets } drop
+        iifname "eth0" counter name passed drop
+    }
+}
+"#;
+
+/// Puts rules in force on a host.
+pub(crate) fn limit(host: &Host, rules: &str) -> Result<()> {
     let mut nft = host.command("nft");
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut nft = nft.spawn().context("cannot run nft (Debian package nftables)")?;
     if let Some(mut stdin) = nft.stdin.take() {
-        stdin.write_all(RULES.as_bytes()).context("cannot write to nft")?;
+        stdin.write_all(rules.as_bytes()).context("cannot write to nft")?;
     }
     let output = nft.wait_with_output().context("cannot wait for nft")?;
     if !output.status.success() {
@@ -34,10 +47,10 @@ pub(crate) fn limit(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// The frames that were within the limit.
-pub(crate) fn passed(host: &Host) -> Result<u64> {
+/// The frames that were within the limit, by the table of this family.
+pub(crate) fn passed(host: &Host, family: &str) -> Result<u64> {
     let mut nft = host.command("nft");
-    nft.args(["-j", "list", "counter", "netdev", "bench", "passed"]);
+    nft.args(["-j", "list", "counter", family, "bench", "passed"]);
     let output = nft.output().context("cannot run nft")?;
     let listing: Value = serde_json::from_slice(&output.stdout).context("nft printed no JSON")?;
     listing["nftables"]

@@ -55,7 +55,7 @@ pub(crate) fn targets(costs: &[Cost], live: &[Throughput]) -> Vec<Target> {
         Target {
             name: "over-limit drop against nftables",
             unit: "x",
-            measured: rate(live, Contest::Over) / rate(live, Contest::Nftables),
+            measured: rate(live, Contest::Over) / rate(live, Contest::NFTABLES),
             bound: 2.5,
             least: true,
         },
