@@ -14,10 +14,12 @@ mod load;
 mod machine;
 mod nftables;
 mod peer;
+mod place;
 mod report;
 mod sample;
 mod setting;
 mod subject;
+mod survival;
 mod target;
 mod text;
 
@@ -60,6 +62,7 @@ struct Extent {
     cost_samples: usize,
     live_rounds: usize,
     live_length: Duration,
+    floods: &'static [f64],
 }
 
 const FULL: Extent = Extent {
@@ -67,12 +70,14 @@ const FULL: Extent = Extent {
     cost_samples: 10,
     live_rounds: 11,
     live_length: Duration::from_millis(800),
+    floods: &survival::FLOODS,
 };
 const QUICK: Extent = Extent {
     cost_turns: 4,
     cost_samples: 8,
     live_rounds: 5,
     live_length: Duration::from_millis(300),
+    floods: &survival::FEW_FLOODS,
 };
 
 fn main() -> ExitCode {
@@ -96,7 +101,10 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         cost::measure(&sandbox, extent.cost_turns, extent.cost_samples)?;
     eprintln!("measuring frames over a wire ...");
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
-    let report = Report { machine, quick: arguments.quick, costs, loading, applying, live };
+    eprintln!("measuring what a flood of made-up sources does ...");
+    let survival = survival::measure(&sandbox, extent.floods)?;
+    let report =
+        Report { machine, quick: arguments.quick, costs, loading, applying, live, survival };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;

@@ -7,6 +7,7 @@ use super::{
     live::Throughput,
     machine::Machine,
     sample::Figure,
+    survival::Survival,
     target::{Target, targets},
 };
 
@@ -38,6 +39,8 @@ pub(crate) struct Report {
     pub(crate) applying: Applying,
     /// Over wires.
     pub(crate) live: Vec<Throughput>,
+    /// Of established sources.
+    pub(crate) survival: Survival,
 }
 
 impl Report {
@@ -117,6 +120,7 @@ impl Report {
             },
             "cost": self.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),
+            "survival": self.survival.json(),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),
             "warnings": self.warnings(),
         })

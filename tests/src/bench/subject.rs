@@ -15,9 +15,10 @@ use limiter_userspace::datapath::{
 use super::{
     case::Case,
     charges::Charges,
-    cost::{Cost, Loading, Place},
+    cost::{Cost, Loading},
     cpu::thread_time,
     load::{LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
+    place::Place,
     sample::{Figure, median},
 };
 

@@ -30,6 +30,7 @@ impl Report {
             [facts.join("\n"), program, policy].join("\n"),
             self.cost_table() + "\n" + COST_NOTES,
             self.live_table() + "\n" + LIVE_NOTES,
+            self.survival.text(),
             self.target_table(),
         ];
         let warnings = self.warnings();
