@@ -5,12 +5,22 @@
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{
+    Global,
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
     helpers::bpf_get_prandom_u32,
-    macros::xdp,
+    macros::{map, xdp},
+    maps::PerCpuArray,
     programs::XdpContext,
 };
 use limiter_ebpf::datapath;
+
+/// Which bits of an IPv4 source are made; one of `10.0.0.0/8` has the others, if there are any.
+#[unsafe(no_mangle)]
+static MADE_BITS: Global<u32> = Global::new(u32::MAX);
+
+/// The source that comes next where they come in turn.
+#[map]
+static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Does nothing: what a run of any program costs.
 #[xdp]
@@ -51,24 +61,47 @@ fn limiter_spoofed(ctx: XdpContext) -> u32 {
     datapath::run::<false>(&ctx)
 }
 
-/// Writes a random source address into an untagged IPv4 frame and mends the header checksum
-/// (RFC 1624, equation 3).
+/// The limiter, its runs seeing one IPv4 source after the other.
+#[xdp]
+fn limiter_in_turn(ctx: XdpContext) -> u32 {
+    let Some(next) = NEXT.get_ptr_mut(0) else { return XDP_DROP };
+    // SAFETY: an aligned word of a map value, of this CPU alone.
+    let number = unsafe {
+        let number = next.read();
+        next.write(number.wrapping_add(1));
+        number
+    };
+    write_source(&ctx, number);
+    datapath::run::<false>(&ctx)
+}
+
+/// Gives the frame a random source.
 #[inline(always)]
 fn spoof(ctx: &XdpContext) {
+    // SAFETY: the helper has no precondition.
+    let number = unsafe { bpf_get_prandom_u32() };
+    write_source(ctx, number);
+}
+
+/// Writes the source address with this number into an untagged IPv4 frame and mends the header checksum
+/// (RFC 1624, equation 3).
+#[inline(always)]
+fn write_source(ctx: &XdpContext, number: u32) {
+    const TEN: u32 = 10 << 24;
     const CHECKSUM: usize = 24;
     const SOURCE: usize = 26;
     let (start, end) = (ctx.data(), ctx.data_end());
     if start + SOURCE + 4 > end {
         return;
     }
-    // SAFETY: the helper has no precondition.
-    let random = unsafe { bpf_get_prandom_u32() };
+    let made = MADE_BITS.load();
+    let address = (number & made) | (TEN & !made);
     // SAFETY: `start..start + SOURCE + 4` lies within the packet, as just checked, and arrays of
     // bytes have no alignment.
     let (checksum, source) = unsafe {
         (&mut *((start + CHECKSUM) as *mut [u8; 2]), &mut *((start + SOURCE) as *mut [u8; 4]))
     };
-    let [a, b, c, d] = random.to_ne_bytes();
+    let [a, b, c, d] = address.to_be_bytes();
     let new = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
     let old =
         [u16::from_be_bytes([source[0], source[1]]), u16::from_be_bytes([source[2], source[3]])];

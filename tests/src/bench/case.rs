@@ -11,6 +11,17 @@ const TARGET4: [u8; 4] = [198, 51, 100, 1];
 const SOURCE6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 7];
 const TARGET6: [u16; 8] = [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1];
 
+/// Whom the frames of a case are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sources {
+    /// One source.
+    One,
+    /// Another one each time.
+    MadeUp,
+    /// One of so many, a power of two, at random, each of which was seen before.
+    Tracked(u32),
+}
+
 /// One way of a frame through the limiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -22,8 +33,8 @@ pub(crate) struct Case {
     pub(crate) setting: Setting,
     /// The frame.
     pub(crate) frame: Vec<u8>,
-    /// Whether each run sees another source.
-    pub(crate) spoofed: bool,
+    /// The sources that its runs see.
+    pub(crate) sources: Sources,
     /// The reason that every frame has to be counted under.
     pub(crate) reason: Reason,
     /// The limits that every frame has to be charged to.
@@ -45,7 +56,7 @@ impl Case {
             name: name.into(),
             setting,
             frame: frame.clone().padded().build(),
-            spoofed: false,
+            sources: Sources::One,
             reason: if exceeded.is_some() { Reason::Exceed } else { Reason::Conform },
             charged: setting.charged()?,
             exceeded,
@@ -56,8 +67,8 @@ impl Case {
         Self { reason: Reason::NonIp, charged: Vec::new(), ..self }
     }
 
-    fn spoofed(self) -> Self {
-        Self { spoofed: true, ..self }
+    fn of(self, sources: Sources) -> Self {
+        Self { sources, ..self }
     }
 }
 
@@ -68,8 +79,13 @@ pub(crate) const ONE_OVERRIDE: &str = "overrides_1";
 /// The case with many.
 pub(crate) const MANY_OVERRIDES: &str = "overrides_10000";
 
-/// All cases, in the order of the report.
-pub(crate) fn cases() -> Result<Vec<Case>> {
+/// The numbers of sources that are tracked, from which they come at random.
+pub(crate) const TRACKED: [u32; 6] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
+/// Those of a short run.
+pub(crate) const FEW_TRACKED: [u32; 3] = [1 << 10, 1 << 16, 1 << 20];
+
+/// All cases, in the order of the report, with these numbers of sources that are tracked.
+pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     let udp = Frame::udp(SOURCE4, TARGET4, 40_000, 53);
     let udp6 = Frame::udp(SOURCE6, TARGET6, 40_000, 53);
     let tagged = udp.clone().tag(0x88a8, 5).tag(0x8100, 6);
@@ -120,9 +136,20 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
         ("new_source_64k", "new source every packet, room for 64 k", Setting::Spoofed),
         ("new_source_1m", "new source every packet, room for 1 M", Setting::SpoofedDefault),
     ] {
-        cases.push(case(id, name, setting, &udp)?.spoofed());
+        cases.push(case(id, name, setting, &udp)?.of(Sources::MadeUp));
+    }
+    for number in tracked {
+        let short = binary(*number);
+        let (id, name) = (short.replace(' ', ""), format!("{short} known sources at random"));
+        let case = Case::new(format!("tracked_{id}"), name, Setting::Tracked(*number), &udp)?;
+        cases.push(case.of(Sources::Tracked(*number)));
     }
     Ok(cases)
+}
+
+/// A number that is a multiple of 1,024, in such thousands or millions.
+pub(crate) fn binary(number: u32) -> String {
+    if number < 1 << 20 { format!("{} k", number >> 10) } else { format!("{} M", number >> 20) }
 }
 
 #[cfg(test)]
@@ -131,12 +158,12 @@ mod tests {
 
     #[test]
     fn cases_have_names_of_their_own() {
-        let cases = cases().unwrap();
+        let cases = cases(&TRACKED).unwrap();
         let mut names: Vec<_> = cases.iter().flat_map(|case| [&case.id, &case.name]).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), 2 * cases.len());
-        for id in [REFERENCE, ONE_OVERRIDE, MANY_OVERRIDES] {
+        for id in [REFERENCE, ONE_OVERRIDE, MANY_OVERRIDES, "tracked_1k", "tracked_4M"] {
             assert!(cases.iter().any(|case| case.id == id), "{id}");
         }
     }

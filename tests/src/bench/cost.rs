@@ -56,27 +56,40 @@ pub(crate) struct Loading {
     pub(crate) time: Duration,
 }
 
-/// Measures every case, each having so many turns of so many samples. The thread stays on one CPU.
-pub(crate) fn measure(
-    sandbox: &Sandbox,
-    turns: usize,
-    samples: usize,
-) -> Result<(Vec<Cost>, Loading, Applying)> {
-    let host = Host::new(sandbox, "bench")?;
-    host.ip("link add case type veth peer name baseline\n")?;
-    sandbox.inside(&host.namespace, || take_turns(turns, samples))?
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Turns of each case.
+    pub(crate) turns: usize,
+    /// Samples in a turn.
+    pub(crate) samples: usize,
+    /// Numbers of sources that are tracked.
+    pub(crate) tracked: &'static [u32],
 }
 
-fn take_turns(turns: usize, samples: usize) -> Result<(Vec<Cost>, Loading, Applying)> {
+/// Measures every case. The thread stays on one CPU.
+pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<(Vec<Cost>, Loading, Applying)> {
+    let host = Host::new(sandbox, "bench")?;
+    host.ip("link add case type veth peer name baseline\n")?;
+    sandbox.inside(&host.namespace, || take_turns(effort))?
+}
+
+fn take_turns(effort: Effort) -> Result<(Vec<Cost>, Loading, Applying)> {
     let mut places = [Place::new("case")?, Place::new("baseline")?];
-    let cases = cases()?;
+    let Effort { turns, samples, tracked } = effort;
+    let cases = cases(tracked)?;
     let mut instances: Vec<(Setting, Pins, Instance)> = Vec::new();
     for Case { setting, .. } in &cases {
         if instances.iter().any(|(made, ..)| made == setting) {
             continue;
         }
         let pins = Pins::new(format!("{BPFFS}/{}", setting.directory()));
-        let instance = Instance::open_or_create(&pins, &setting.sizes(), &setting.policy()?)?;
+        let sizes = setting.sizes();
+        let instance =
+            Instance::open_or_create(&pins, &sizes, &setting.policy()?).with_context(|| {
+                let sources = sizes.sources;
+                format!("cannot measure with room for {sources} sources; --quick takes fewer")
+            })?;
         instances.push((*setting, pins, instance));
     }
     let applying = apply(&mut instances)?;

@@ -15,6 +15,8 @@ pub(crate) const NOP: &str = "nop";
 pub(crate) const NOP_SPOOFED: &str = "nop_spoofed";
 /// The limiter, behind a random source.
 pub(crate) const LIMITER_SPOOFED: &str = "limiter_spoofed";
+/// The limiter, behind one source after the other.
+pub(crate) const LIMITER_IN_TURN: &str = "limiter_in_turn";
 /// Drops every frame.
 pub(crate) const DROP: &str = "drop";
 /// Sends every frame out.
@@ -25,12 +27,17 @@ pub(crate) struct Load(Ebpf);
 
 impl Load {
     /// Opens the object and loads these programs of it. Their limiter works for the instance with
-    /// these pins and counts in `slot`.
+    /// these pins and counts in `slot`; sources that they make are any.
     pub(crate) fn new(pins: &Pins, slot: u32, programs: &[&str]) -> Result<Self> {
+        Self::among(pins, slot, u32::MAX, programs)
+    }
+
+    /// The same, with sources that differ in these bits alone.
+    pub(crate) fn among(pins: &Pins, slot: u32, made: u32, programs: &[&str]) -> Result<Self> {
         // Their limiter shares every map that it has with the instance.
         let maps = pinned(pins).context("cannot list the maps of an instance")?;
         let mut loader = EbpfLoader::new();
-        loader.override_global(global::SLOT, &slot, true);
+        loader.override_global(global::SLOT, &slot, true).override_global("MADE_BITS", &made, true);
         for map in &maps {
             loader.map_pin_path(map, pins.map(map));
         }

@@ -35,7 +35,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use limiter_tests::sandbox::Sandbox;
 
-use crate::{compare::Earlier, machine::Machine, report::Report, target::Target};
+use crate::{compare::Earlier, cost::Effort, machine::Machine, report::Report, target::Target};
 
 /// Measures the limiter: nanoseconds per packet over a program that does nothing, and packets per
 /// second over a wire beside bare XDP, nftables and iptables.
@@ -58,23 +58,20 @@ struct Arguments {
 
 /// How much is measured.
 struct Extent {
-    cost_turns: usize,
-    cost_samples: usize,
+    cost: Effort,
     live_rounds: usize,
     live_length: Duration,
     floods: &'static [f64],
 }
 
 const FULL: Extent = Extent {
-    cost_turns: 10,
-    cost_samples: 10,
+    cost: Effort { turns: 10, samples: 10, tracked: &case::TRACKED },
     live_rounds: 11,
     live_length: Duration::from_millis(800),
     floods: &survival::FLOODS,
 };
 const QUICK: Extent = Extent {
-    cost_turns: 4,
-    cost_samples: 8,
+    cost: Effort { turns: 4, samples: 8, tracked: &case::FEW_TRACKED },
     live_rounds: 5,
     live_length: Duration::from_millis(300),
     floods: &survival::FEW_FLOODS,
@@ -97,8 +94,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
     eprintln!("measuring the cost of a packet ...");
-    let (costs, loading, applying) =
-        cost::measure(&sandbox, extent.cost_turns, extent.cost_samples)?;
+    let (costs, loading, applying) = cost::measure(&sandbox, extent.cost)?;
     eprintln!("measuring frames over a wire ...");
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
     eprintln!("measuring what a flood of made-up sources does ...");

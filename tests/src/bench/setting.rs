@@ -35,6 +35,8 @@ pub(crate) enum Setting {
     Overrides(u32),
     Spoofed,
     SpoofedDefault,
+    /// So many sources, with room for twice as many.
+    Tracked(u32),
 }
 
 impl Setting {
@@ -70,6 +72,10 @@ impl Setting {
             Self::SpoofedDefault => Sizes::default(),
             Self::Overrides(number) => {
                 Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
+            }
+            Self::Tracked(number) => {
+                let sources = number.saturating_mul(2).clamp(small.sources, Sizes::MOST);
+                Sizes { sources, ..small }
             }
             _ => small,
         }

@@ -13,11 +13,11 @@ use limiter_userspace::datapath::{
 };
 
 use super::{
-    case::Case,
+    case::{Case, Sources},
     charges::Charges,
     cost::{Cost, Loading},
     cpu::thread_time,
-    load::{LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
+    load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
     place::Place,
     sample::{Figure, median},
 };
@@ -51,21 +51,21 @@ pub(crate) struct Subject<'a> {
 enum Programs {
     Plain(Program, Load),
     /// Both are in the object that makes the sources.
-    Spoofed(Load),
+    Made(Load),
 }
 
 impl Programs {
     fn limiter(&mut self) -> Result<&mut Xdp> {
         match self {
             Self::Plain(program, _) => Ok(program.xdp()?),
-            Self::Spoofed(load) => load.program_mut(LIMITER_SPOOFED),
+            Self::Made(load) => load.program_mut(LIMITER_SPOOFED),
         }
     }
 
     fn baseline(&mut self) -> Result<&mut Xdp> {
         match self {
             Self::Plain(_, load) => load.program_mut(NOP),
-            Self::Spoofed(load) => load.program_mut(NOP_SPOOFED),
+            Self::Made(load) => load.program_mut(NOP_SPOOFED),
         }
     }
 }
@@ -86,8 +86,14 @@ impl<'a> Subject<'a> {
         instance: &'a Instance,
         loading: &mut Vec<Loading>,
     ) -> Result<Self> {
-        let programs = if case.spoofed {
-            Programs::Spoofed(Load::new(pins, slot, &[NOP_SPOOFED, LIMITER_SPOOFED])?)
+        let made = match case.sources {
+            Sources::One => None,
+            Sources::MadeUp => Some(u32::MAX),
+            Sources::Tracked(number) => Some(number - 1),
+        };
+        let programs = if let Some(made) = made {
+            let programs = [NOP_SPOOFED, LIMITER_SPOOFED, LIMITER_IN_TURN];
+            Programs::Made(Load::among(pins, slot, made, &programs)?)
         } else {
             let start = Instant::now();
             let mut program = Program::load(pins, slot, false, Clock::Monotonic)?;
@@ -139,12 +145,7 @@ impl<'a> Subject<'a> {
     pub(crate) fn prepare(&mut self) -> Result<()> {
         self.runs = calibrate(|runs| self.run(runs))?;
         self.baseline_runs = calibrate(|runs| self.run_baseline(runs))?;
-        if self.case.spoofed {
-            // Full, so that every new source takes the place of another.
-            for _ in 0..2 {
-                self.run(self.case.setting.sizes().sources)?;
-            }
-        }
+        self.meet_sources()?;
         let mut proportions = Vec::new();
         for _ in 0..PAIRS {
             let one = self.run(self.runs)?.time.as_secs_f64();
@@ -153,6 +154,23 @@ impl<'a> Subject<'a> {
         }
         self.proportion = median(&proportions);
         self.offered = 0;
+        Ok(())
+    }
+
+    /// Has the sources in the table that are to be there.
+    fn meet_sources(&mut self) -> Result<()> {
+        match (self.case.sources, &self.programs) {
+            // Full, so that every new source takes the place of another.
+            (Sources::MadeUp, _) => {
+                for _ in 0..2 {
+                    self.run(self.case.setting.sizes().sources)?;
+                }
+            }
+            (Sources::Tracked(number), Programs::Made(load)) => {
+                batch(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
+            }
+            _ => {}
+        }
         Ok(())
     }
 

@@ -15,8 +15,7 @@ use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::{sandbox::Sandbox, topology::Host};
 use limiter_userspace::policy::Bucket;
 
-use self::eviction::Eviction;
-use self::field::Field;
+use self::{eviction::Eviction, field::Field};
 pub(crate) use self::figures::lost_at;
 use super::place::Place;
 

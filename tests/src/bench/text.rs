@@ -107,15 +107,16 @@ impl Report {
 
 const COST_NOTES: &str = "\
 ns over nop: the median of batches of about 10 ms, each less the batches of a program that does
-nothing on both sides of it; for new sources, one that only makes the source. Spread: the range of
-the middle half. M/s: what one CPU could do if it did nothing else. Ratio: to `known source, one
-limit`. The kernel runs the program on the same frame again and again: frame, code and, but for new
-sources, the source's entry are in the cache, which they may not be in traffic of many sources.";
+nothing on both sides of it; for sources that are made, one that only makes the source. Spread: the
+range of the middle half. M/s: what one CPU could do if it did nothing else. Ratio: to `known source,
+one limit`. The kernel runs the program on the same frame again and again: frame, code and, but for
+sources that are made, the source's entry are in the cache. At random: each source is known, and has
+one limit.";
 
 const LIVE_NOTES: &str = "\
 One CPU makes the frames, sends them through a veth pair and takes them in, so these are figures to
-compare with each other, not those of a network card. All frames are 60 bytes, of one source. Each
-one that is over its limit admits 1,000 packets a second of it, with a burst of 200; that is checked.";
+compare with each other, not those of a network card. All frames are 60 bytes, of one source. What is
+over its limit admits 1,000 a second with a burst of 200, which is checked.";
 
 /// The lines of a table.
 pub(crate) fn lines(table: &Table) -> String {
