@@ -46,6 +46,11 @@ impl Machine {
         &self.facts
     }
 
+    /// One of the facts, if it is known.
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.iter().find(|(found, _)| *found == name).map(|(_, fact)| fact.as_str())
+    }
+
     /// The same for a script.
     pub(crate) fn json(&self) -> Value {
         let facts = self.facts.iter().map(|(name, fact)| ((*name).to_owned(), json!(fact)));

@@ -15,6 +15,7 @@ mod machine;
 mod nftables;
 mod peer;
 mod place;
+mod plot;
 mod report;
 mod sample;
 mod setting;
@@ -48,6 +49,9 @@ struct Arguments {
     /// Also write all figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also write plots of the figures into this folder, as SVG
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
     /// Also compare with an earlier run, whose figures `--json` wrote to this file
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     // What is wrong with it is said before minutes are spent.
     let earlier = arguments.compare.as_deref().map(Earlier::read).transpose()?;
+    arguments.plots.as_deref().map(plot::prepare).transpose()?;
     let extent = if arguments.quick { QUICK } else { FULL };
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
@@ -104,6 +109,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(folder) = &arguments.plots {
+        plot::write(&report, folder)?;
     }
     let mut text = report.text();
     if let Some(earlier) = &earlier {

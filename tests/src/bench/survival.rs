@@ -15,8 +15,8 @@ use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::{sandbox::Sandbox, topology::Host};
 use limiter_userspace::policy::Bucket;
 
-use self::{eviction::Eviction, field::Field};
 pub(crate) use self::figures::lost_at;
+use self::{eviction::Eviction, field::Field};
 use super::place::Place;
 
 /// Sources that the instances have room for.
