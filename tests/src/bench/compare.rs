@@ -103,7 +103,7 @@ impl Earlier {
     pub(crate) fn beside(&self, report: &Report) -> String {
         let entry = |name: &str, figure| Entry { name: name.to_owned(), figure };
         let costs =
-            report.costs.iter().map(|at| (&*at.case.id, entry(&at.case.name, at.over.median)));
+            report.cost.costs.iter().map(|at| (&*at.case.id, entry(&at.case.name, at.over.median)));
         let live = report
             .live
             .iter()

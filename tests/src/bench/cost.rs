@@ -14,6 +14,7 @@ use limiter_userspace::datapath::{bpffs::Pins, instance::Instance};
 
 use super::{
     case::{Case, cases},
+    inquiry::{self, Inquiry},
     place::Place,
     sample::{Figure, median},
     setting::Setting,
@@ -56,6 +57,19 @@ pub(crate) struct Loading {
     pub(crate) time: Duration,
 }
 
+/// All that is measured where programs run without a wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// Of every case.
+    pub(crate) costs: Vec<Cost>,
+    /// Of the program.
+    pub(crate) loading: Loading,
+    /// Of the longest policy.
+    pub(crate) applying: Applying,
+    /// Of a full table.
+    pub(crate) inquiry: Inquiry,
+}
+
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
@@ -68,13 +82,13 @@ pub(crate) struct Effort {
 }
 
 /// Measures every case. The thread stays on one CPU.
-pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<(Vec<Cost>, Loading, Applying)> {
+pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<Measured> {
     let host = Host::new(sandbox, "bench")?;
     host.ip("link add case type veth peer name baseline\n")?;
     sandbox.inside(&host.namespace, || take_turns(effort))?
 }
 
-fn take_turns(effort: Effort) -> Result<(Vec<Cost>, Loading, Applying)> {
+fn take_turns(effort: Effort) -> Result<Measured> {
     let mut places = [Place::new("case")?, Place::new("baseline")?];
     let Effort { turns, samples, tracked } = effort;
     let cases = cases(tracked)?;
@@ -112,10 +126,15 @@ fn take_turns(effort: Effort) -> Result<(Vec<Cost>, Loading, Applying)> {
     for (subject, before) in subjects.iter().zip(&before) {
         subject.check(before)?;
     }
+    // After its case, the table is full.
+    let full = instances.iter().find(|(setting, ..)| *setting == Setting::SpoofedDefault);
+    let (_, pins, _) = full.context("no instance has a full table")?;
+    let inquiry = inquiry::measure(pins)?;
     let time = median(&loading.iter().map(|load| load.time.as_secs_f64()).collect::<Vec<_>>());
     let instructions = loading.first().and_then(|load| load.instructions);
     let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
-    Ok((subjects.into_iter().map(Subject::cost).collect(), loading, applying))
+    let costs = subjects.into_iter().map(Subject::cost).collect();
+    Ok(Measured { costs, loading, applying, inquiry })
 }
 
 /// Puts the longest policy in force some times.

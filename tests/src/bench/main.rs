@@ -8,6 +8,7 @@ mod compare;
 mod contest;
 mod cost;
 mod cpu;
+mod inquiry;
 mod iptables;
 mod live;
 mod load;
@@ -99,13 +100,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
     eprintln!("measuring the cost of a packet ...");
-    let (costs, loading, applying) = cost::measure(&sandbox, extent.cost)?;
+    let cost = cost::measure(&sandbox, extent.cost)?;
     eprintln!("measuring frames over a wire ...");
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
     eprintln!("measuring what a flood of made-up sources does ...");
     let survival = survival::measure(&sandbox, extent.floods)?;
-    let report =
-        Report { machine, quick: arguments.quick, costs, loading, applying, live, survival };
+    let report = Report { machine, quick: arguments.quick, cost, live, survival };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;

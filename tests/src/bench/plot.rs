@@ -65,7 +65,7 @@ fn costs<'a>(report: &'a Report, caption: &'a str) -> Bars<'a> {
         colour: if cost.case.id == REFERENCE { ORANGE } else { BLUE },
     };
     let title = "Cost of a packet, ns over a program that does nothing";
-    Bars { title, caption, bars: report.costs.iter().map(bar).collect() }
+    Bars { title, caption, bars: report.cost.costs.iter().map(bar).collect() }
 }
 
 fn wires<'a>(report: &'a Report, caption: &'a str) -> Bars<'a> {
@@ -112,7 +112,7 @@ fn survival<'a>(report: &Report, caption: &'a str) -> Curves<'a> {
 }
 
 fn tracked<'a>(report: &Report, caption: &'a str) -> Curves<'a> {
-    let costs = report.costs.iter().filter_map(|cost| match cost.case.sources {
+    let costs = report.cost.costs.iter().filter_map(|cost| match cost.case.sources {
         Sources::Tracked(number) => Some((number, cost.over.median)),
         _ => None,
     });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    cost::{Applying, Cost, Loading},
+    cost::{Cost, Measured},
     live::Throughput,
     machine::Machine,
     sample::Figure,
@@ -31,12 +31,8 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     /// Whether it was a short run.
     pub(crate) quick: bool,
-    /// Per packet.
-    pub(crate) costs: Vec<Cost>,
-    /// Of the program.
-    pub(crate) loading: Loading,
-    /// Of the longest policy.
-    pub(crate) applying: Applying,
+    /// Without a wire.
+    pub(crate) cost: Measured,
     /// Over wires.
     pub(crate) live: Vec<Throughput>,
     /// Of established sources.
@@ -46,13 +42,13 @@ pub(crate) struct Report {
 impl Report {
     /// What has to be reached, with what was.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        targets(&self.costs, &self.live)
+        targets(self)
     }
 
     /// What makes the figures worth less.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.machine.warnings();
-        for Cost { case, over, baseline, kernel, proportion, .. } in &self.costs {
+        for Cost { case, over, baseline, kernel, proportion, .. } in &self.cost.costs {
             let name = &case.name;
             if over.spread > GRAIN.max(STEADY * over.median) {
                 warnings.push(format!("{name}: the spread is large, measure again"));
@@ -111,14 +107,20 @@ impl Report {
             "quick": self.quick,
             "machine": self.machine.json(),
             "program": {
-                "verified_instructions": self.loading.instructions,
-                "load_ms": self.loading.time.as_secs_f64() * 1e3,
+                "verified_instructions": self.cost.loading.instructions,
+                "load_ms": self.cost.loading.time.as_secs_f64() * 1e3,
             },
             "policy": {
-                "overrides": self.applying.overrides,
-                "apply_ms": self.applying.time.as_secs_f64() * 1e3,
+                "overrides": self.cost.applying.overrides,
+                "apply_ms": self.cost.applying.time.as_secs_f64() * 1e3,
             },
-            "cost": self.costs.iter().map(cost).collect::<Vec<_>>(),
+            "inquiry": {
+                "sources": self.cost.inquiry.sources,
+                "room": self.cost.inquiry.room,
+                "top_ms": self.cost.inquiry.top.as_secs_f64() * 1e3,
+                "status_ms": self.cost.inquiry.status.as_secs_f64() * 1e3,
+            },
+            "cost": self.cost.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),
             "survival": self.survival.json(),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     case::{MANY_OVERRIDES, ONE_OVERRIDE, REFERENCE},
     contest::Contest,
-    cost::Cost,
-    live::Throughput,
+    report::Report,
+    survival::lost_at,
 };
 
 /// A figure that has to be on one side of a bound.
@@ -23,6 +23,38 @@ pub(crate) struct Target {
     /// Whether the bound is the least instead of the most.
     pub(crate) least: bool,
 }
+
+/// The side of a bound that is the good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    AtMost,
+    AtLeast,
+}
+use Side::{AtLeast, AtMost};
+
+/// What a figure is, its bound with the unit, and how it comes out of a report: as no number if it
+/// was not measured.
+type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
+
+#[rustfmt::skip]
+const TARGETS: [Row; 16] = [
+    ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
+    ("each further limit of the source", AtMost, 5.0, " ns", |at| (cost(at, "limits_8") - cost(at, REFERENCE)) / 7.0),
+    ("over-limit drop against conforming", AtMost, 1.0, "x", |at| cost(at, "over_limit") / cost(at, REFERENCE)),
+    ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
+    ("100,000 overrides against none", AtMost, 1.1, "x", |at| cost(at, "overrides_100000") / cost(at, REFERENCE)),
+    ("new source every packet against a known one", AtMost, 1.0, "x", |at| cost(at, "new_source_64k") / cost(at, REFERENCE)),
+    ("over-limit drop against bare XDP_DROP", AtLeast, 0.75, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
+    ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
+    ("state lost to a flood of 16 times the table", AtMost, 0.1, " %", |at| 100.0 * lost_at(&at.survival, 16.0)),
+    ("wrongly refused in any flood", AtMost, 0.0, " sources", |at| f64::from(at.survival.most_refused())),
+    ("gained by flooding the own state away", AtMost, 0.0, " bursts", |at| at.survival.most_gained()),
+    ("loading the program", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.loading.time.as_secs_f64()),
+    ("verified instructions", AtMost, 500_000.0, "", |at| at.cost.loading.instructions.map_or(f64::NAN, f64::from)),
+    ("100,000 overrides put in force", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.applying.time.as_secs_f64()),
+    ("`top` over a full table of 1 M sources", AtMost, 500.0, " ms", |at| 1e3 * at.cost.inquiry.top.as_secs_f64()),
+    ("`status` with a full table of 1 M sources", AtMost, 20.0, " ms", |at| 1e3 * at.cost.inquiry.status.as_secs_f64()),
+];
 
 impl Target {
     /// Whether it is reached.
@@ -42,39 +74,29 @@ impl Target {
 }
 
 /// The targets, with what was measured.
-pub(crate) fn targets(costs: &[Cost], live: &[Throughput]) -> Vec<Target> {
-    let cost = |id| over(costs, id);
-    vec![
-        Target {
-            name: "known source with one limit, over nop",
-            unit: " ns",
-            measured: cost(REFERENCE),
-            bound: 90.0,
-            least: false,
-        },
-        Target {
-            name: "over-limit drop against nftables",
-            unit: "x",
-            measured: rate(live, Contest::Over) / rate(live, Contest::NFTABLES),
-            bound: 2.5,
-            least: true,
-        },
-        Target {
-            name: "10,000 overrides against one",
-            unit: "x",
-            measured: cost(MANY_OVERRIDES) / cost(ONE_OVERRIDE),
-            bound: 1.1,
-            least: false,
-        },
-    ]
+pub(crate) fn targets(report: &Report) -> Vec<Target> {
+    let target = |(name, side, bound, unit, measure): Row| Target {
+        name,
+        unit,
+        measured: measure(report),
+        bound,
+        least: side == AtLeast,
+    };
+    TARGETS.into_iter().map(target).collect()
 }
 
 /// Nanoseconds over the baseline of a case; no number if it was not measured.
-pub(crate) fn over(costs: &[Cost], id: &str) -> f64 {
-    costs.iter().find(|cost| cost.case.id == id).map_or(f64::NAN, |cost| cost.over.median)
+pub(crate) fn cost(report: &Report, id: &str) -> f64 {
+    report
+        .cost
+        .costs
+        .iter()
+        .find(|cost| cost.case.id == id)
+        .map_or(f64::NAN, |cost| cost.over.median)
 }
 
 /// Frames per second of a contest; no number if it was not measured.
-pub(crate) fn rate(live: &[Throughput], contest: Contest) -> f64 {
-    live.iter().find(|entry| entry.contest == contest).map_or(f64::NAN, |entry| entry.rate.median)
+pub(crate) fn wire(report: &Report, contest: Contest) -> f64 {
+    let found = report.live.iter().find(|entry| entry.contest == contest);
+    found.map_or(f64::NAN, |entry| entry.rate.median)
 }

@@ -6,9 +6,10 @@ use super::{
     case::REFERENCE,
     contest::Contest,
     cost::{Applying, Cost, Loading},
+    inquiry::Inquiry,
     live::Throughput,
     report::Report,
-    target::{Target, over, rate},
+    target::{Target, cost, wire},
 };
 
 impl Report {
@@ -16,18 +17,24 @@ impl Report {
     pub(crate) fn text(&self) -> String {
         let facts: Vec<_> =
             self.machine.facts().iter().map(|(a, b)| format!("{a:<12}{b}")).collect();
-        let Loading { instructions, time } = self.loading;
+        let Loading { instructions, time } = self.cost.loading;
         let instructions = instructions
             .map_or_else(|| "not told by this kernel".to_owned(), |count| count.to_string());
         let program = format!(
             "program     verified instructions {instructions}, loaded in {} ms",
             time.as_millis()
         );
-        let Applying { overrides, time } = self.applying;
+        let Applying { overrides, time } = self.cost.applying;
         let policy =
             format!("policy      {overrides} overrides put in force in {} ms", time.as_millis());
+        let Inquiry { sources, room, top, status } = self.cost.inquiry;
+        let inquiry = format!(
+            "inquiry     top in {} ms, status in {} ms, of {sources} sources where {room} have room",
+            top.as_millis(),
+            status.as_millis()
+        );
         let mut parts = vec![
-            [facts.join("\n"), program, policy].join("\n"),
+            [facts.join("\n"), program, policy, inquiry].join("\n"),
             self.cost_table() + "\n" + COST_NOTES,
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
@@ -42,7 +49,7 @@ impl Report {
     }
 
     fn cost_table(&self) -> String {
-        let reference = over(&self.costs, REFERENCE);
+        let reference = cost(self, REFERENCE);
         let mut table = Table::new([
             Column::left("cost of a packet"),
             Column::right("ns over nop"),
@@ -50,7 +57,7 @@ impl Report {
             Column::right("M/s"),
             Column::right("ratio"),
         ]);
-        for Cost { case, over, .. } in &self.costs {
+        for Cost { case, over, .. } in &self.cost.costs {
             table.row([
                 Cell::from(case.name.as_str()),
                 format!("{:.1}", over.median).into(),
@@ -64,7 +71,7 @@ impl Report {
 
     fn live_table(&self) -> String {
         let [drop, nftables] =
-            [Contest::Drop, Contest::NFTABLES].map(|contest| rate(&self.live, contest));
+            [Contest::Drop, Contest::NFTABLES].map(|contest| wire(self, contest));
         let mut table = Table::new([
             Column::left("frames over a wire"),
             Column::right("Mpps"),

@@ -64,7 +64,9 @@ impl Curves<'_> {
             let value = most * f64::from(number) / f64::from(LINES);
             let [_, y] = place(1.0, value);
             svg.line([LEFT, y], [RIGHT, y], if number == 0 { INK } else { FAINT });
-            svg.text([LEFT - 8.0, y + 4.5], Anchor::End, 13, &format!("{value}"));
+            // Without what is left over of tenths in the binary system.
+            let label = format!("{}", (value * 1e6).round() / 1e6);
+            svg.text([LEFT - 8.0, y + 4.5], Anchor::End, 13, &label);
         }
         for Tick { at, label } in &self.ticks {
             let x = self.across(*at);

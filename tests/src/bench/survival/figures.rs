@@ -77,6 +77,17 @@ impl Survival {
         let share = |round: &Round| f64::from(count(round)) / f64::from(ESTABLISHED);
         self.rounds.iter().map(|round| (round.flood, share(round))).collect()
     }
+
+    /// The most established sources that any flood had refused wrongly.
+    pub(crate) fn most_refused(&self) -> u32 {
+        let refused = |round: &Round| round.refused.max(round.refused_fast);
+        self.rounds.iter().map(refused).max().unwrap_or(0)
+    }
+
+    /// The most that a source gained by flooding its own state away, in bursts.
+    pub(crate) fn most_gained(&self) -> f64 {
+        self.evictions.iter().map(Eviction::bursts_gained).fold(0.0, f64::max)
+    }
 }
 
 /// The share of the established sources that a flood of this size took the state from; no number if

@@ -1,0 +1,55 @@
+//! What it takes to ask an instance, as `limiter top` and `limiter status` do, each anew.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use limiter_userspace::datapath::{bpffs::Pins, instance::attached, maps::Maps};
+
+use super::sample::median;
+
+/// How often each is asked.
+const TIMES: usize = 5;
+/// Sources that `top` lists.
+const LISTED: usize = 10;
+
+/// How long the answers took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inquiry {
+    /// Sources in the table.
+    pub(crate) sources: u64,
+    /// The table has room for.
+    pub(crate) room: u64,
+    /// The sources that were refused or sent most.
+    pub(crate) top: Duration,
+    /// The counters, and how full the tables are.
+    pub(crate) status: Duration,
+}
+
+/// Asks the instance with these pins some times, in the network namespace of the thread.
+pub(crate) fn measure(pins: &Pins) -> Result<Inquiry> {
+    let maps = Maps::open(pins)?;
+    let (talkers, occupancy) = maps.talkers(LISTED)?;
+    ensure!(talkers.len() == LISTED, "the table has only {} sources", talkers.len());
+    Ok(Inquiry {
+        sources: occupancy.tracked,
+        room: occupancy.capacity,
+        top: time(|| Maps::open(pins)?.talkers(LISTED))?,
+        status: time(|| {
+            let maps = Maps::open(pins)?;
+            let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
+            let (_, sources) = maps.talkers(0)?;
+            Ok((snapshot, sources, maps.buckets()?, maps.memory()?, maps.unconfirmed()?))
+        })?,
+    })
+}
+
+/// How long it takes to get an answer.
+fn time<T>(ask: impl Fn() -> limiter_userspace::error::Result<T>) -> Result<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        ask()?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok(Duration::from_secs_f64(median(&times)))
+}
