@@ -3,21 +3,19 @@
 //! Two runs are compared by ratios taken within each: nanoseconds are those of a machine and its
 //! mood, but what a packet costs against another packet of the same run is the program's.
 
+mod part;
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use limiter_userspace::output::table::{Cell, Column, Table};
 use serde_json::Value;
 
+use self::part::{Entry, Part};
 use super::{
     case::REFERENCE,
     contest::Contest,
     report::{Report, SCHEMA},
-    text::lines,
 };
-
-/// A change of a ratio that is less than this part of it is that of the code's place in memory.
-const NOISE: f64 = 0.1;
 
 /// What to do about a file that is not what it should be.
 const REMEDY: &str = "give --compare a file that an earlier run wrote with --json";
@@ -31,24 +29,6 @@ pub(crate) struct Earlier {
     costs: BTreeMap<String, Entry>,
     /// Frames per second.
     rates: BTreeMap<String, Entry>,
-}
-
-/// A case of a run, which is found by its id.
-#[derive(Clone, Debug, PartialEq)]
-struct Entry {
-    name: String,
-    figure: f64,
-}
-
-/// The same cases of two runs.
-struct Part<'a> {
-    before: &'a BTreeMap<String, Entry>,
-    /// In the order of the report.
-    now: Vec<(&'a str, Entry)>,
-    /// The id of the case that the others of a run are compared with.
-    reference: &'static str,
-    /// Whether more of the figure is more time.
-    time: bool,
 }
 
 impl Earlier {
@@ -123,57 +103,6 @@ impl Earlier {
     }
 }
 
-impl Part<'_> {
-    /// A row for each case that both runs have.
-    fn table(&self, title: &'static str) -> String {
-        let mut table = Table::new([
-            Column::left(title),
-            Column::right("before"),
-            Column::right("now"),
-            Column::left("change"),
-        ]);
-        for (entry, before, now) in self.ratios() {
-            let change = self.change(before, now);
-            let [before, now] = [before, now].map(|ratio| Cell::from(format!("{ratio:.2}")));
-            table.row([Cell::from(entry.name.as_str()), before, now, change.into()]);
-        }
-        lines(&table)
-    }
-
-    /// The cases that both runs have, but for the one that makes the ratios, with the two of them.
-    fn ratios(&self) -> impl Iterator<Item = (&Entry, f64, f64)> {
-        let unit_before = self.before.get(self.reference).map_or(f64::NAN, |entry| entry.figure);
-        let unit = self.now.iter().find(|(id, _)| *id == self.reference);
-        let unit = unit.map_or(f64::NAN, |(_, entry)| entry.figure);
-        let both = self.now.iter().filter(|(id, _)| *id != self.reference);
-        both.filter_map(move |(id, now)| {
-            let before = self.before.get(*id)?;
-            Some((now, before.figure / unit_before, now.figure / unit))
-        })
-    }
-
-    /// How much faster or slower it became, if that is more than noise.
-    fn change(&self, before: f64, now: f64) -> String {
-        let change = now / before - 1.0;
-        if !change.is_finite() {
-            return "not comparable".to_owned();
-        }
-        if change.abs() < NOISE {
-            return "same".to_owned();
-        }
-        let what = if (change > 0.0) == self.time { "slower" } else { "faster" };
-        format!("{:.0} % {what}", 100.0 * change.abs())
-    }
-
-    /// What is said of the cases that only one run has.
-    fn strays(&self) -> Vec<String> {
-        let gone = self.before.iter().filter(|(id, _)| !self.now.iter().any(|(now, _)| now == id));
-        let gone = gone.map(|(_, entry)| format!("only before: {}", entry.name));
-        let new = self.now.iter().filter(|(id, _)| !self.before.contains_key(*id));
-        gone.chain(new.map(|(_, entry)| format!("only now: {}", entry.name))).collect()
-    }
-}
-
 const NOTES: &str = "\
 Costs are ratios to `known source, one limit`, frames over a wire to bare XDP_DROP, each of its own
 run. Same: it differs by less than a tenth, which the place of the code in memory does as well.";
@@ -183,15 +112,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn entries(figures: &[(&'static str, f64)]) -> Vec<(&'static str, Entry)> {
-        let entry = |id: &str, figure| Entry { name: format!("the {id}"), figure };
-        figures.iter().map(|(id, figure)| (*id, entry(id, *figure))).collect()
-    }
-
-    fn earlier(figures: &[(&'static str, f64)]) -> BTreeMap<String, Entry> {
-        entries(figures).into_iter().map(|(id, entry)| (id.to_owned(), entry)).collect()
-    }
 
     fn report() -> Value {
         let entry = |id: &str, figure: &str, median: f64| json!({"id": id, "name": format!("the {id}"), figure: {"median": median}});
@@ -207,8 +127,13 @@ mod tests {
     fn a_report_is_read() {
         let read = Earlier::of(&report()).unwrap();
         assert_eq!(read.run, "2026-01-02T03:04:05Z, Any, Linux 6.1");
-        assert_eq!(read.costs, earlier(&[(REFERENCE, 80.5)]));
-        assert_eq!(read.rates, earlier(&[("xdp_drop", 1e7)]));
+        let figures = |entries: &BTreeMap<String, Entry>| {
+            let figure = |(id, at): (&String, &Entry)| (id.clone(), at.name.clone(), at.figure);
+            entries.iter().map(figure).collect::<Vec<_>>()
+        };
+        let expected = |id: &str, figure| vec![(id.to_owned(), format!("the {id}"), figure)];
+        assert_eq!(figures(&read.costs), expected(REFERENCE, 80.5));
+        assert_eq!(figures(&read.rates), expected("xdp_drop", 1e7));
     }
 
     #[test]
@@ -237,22 +162,5 @@ mod tests {
         let other = Earlier::read(other).unwrap_err().to_string();
         assert!(other.contains("Cargo.toml is not JSON: "), "{other}");
         assert!(other.ends_with(REMEDY), "{other}");
-    }
-
-    #[test]
-    fn ratios_are_compared_and_noise_is_not_told() {
-        let figures = [("one", 50.0), ("two", 100.0), ("gone", 1.0), ("three", 200.0)];
-        let before = earlier(&figures);
-        let now = entries(&[("one", 100.0), ("two", 210.0), ("new", 1.0), ("three", 800.0)]);
-        for (time, word) in [(true, "slower"), (false, "faster")] {
-            let part = Part { before: &before, now: now.clone(), reference: "one", time };
-            let text = part.table("ratio");
-            let rows: Vec<_> = text.lines().skip(1).map(|row| row.split_whitespace()).collect();
-            let rows: Vec<String> =
-                rows.into_iter().map(|row| row.collect::<Vec<_>>().join(" ")).collect();
-            let three = format!("the three 4.00 8.00 100 % {word}");
-            assert_eq!(rows, ["the two 2.00 2.10 same".to_owned(), three]);
-            assert_eq!(part.strays(), ["only before: the gone", "only now: the new"]);
-        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Everything is made in namespaces that vanish with the process, however it ends.
 
+mod batch;
 mod case;
 mod charges;
 mod compare;

@@ -1,6 +1,7 @@
 //! Others that limit each source, set up on the same traffic.
 //!
 //! Each is given the limit of [`SCANT`](super::contest::SCANT), as anyone would deploy it.
+//! The action `police` of tc is not among them: it limits all sources together.
 
 use anyhow::{Context as _, Result};
 use limiter_tests::topology::Host;

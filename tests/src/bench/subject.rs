@@ -1,9 +1,9 @@
 //! A case while it is measured.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
-use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use anyhow::{Result, ensure};
+use aya::programs::Xdp;
 use limiter_userspace::datapath::{
     bpffs::Pins,
     instance::{Attached, Instance},
@@ -13,17 +13,15 @@ use limiter_userspace::datapath::{
 };
 
 use super::{
+    batch::{self, Batch},
     case::{Case, Sources},
     charges::Charges,
     cost::{Cost, Loading},
-    cpu::thread_time,
     load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
     place::Place,
     sample::{Figure, median},
 };
 
-/// How long a batch takes: the call itself is less than a thousandth of it.
-const BATCH: Duration = Duration::from_millis(10);
 /// Pairs of batches, one twice the other, that are compared in a check of proportion.
 const PAIRS: usize = 5;
 /// Frames that a source over 1/min may pass during the measurement.
@@ -68,13 +66,6 @@ impl Programs {
             Self::Made(load) => load.program_mut(NOP_SPOOFED),
         }
     }
-}
-
-/// How long a batch took, by the thread's clock, and each run of it, by the kernel's.
-#[derive(Clone, Copy)]
-struct Batch {
-    time: Duration,
-    kernel: Duration,
 }
 
 impl<'a> Subject<'a> {
@@ -134,17 +125,17 @@ impl<'a> Subject<'a> {
 
     fn run(&mut self, runs: u32) -> Result<Batch> {
         self.offered += u64::from(runs);
-        batch(self.programs.limiter()?, &self.case.frame, runs)
+        batch::run(self.programs.limiter()?, &self.case.frame, runs)
     }
 
     fn run_baseline(&mut self, runs: u32) -> Result<Batch> {
-        batch(self.programs.baseline()?, &self.case.frame, runs)
+        batch::run(self.programs.baseline()?, &self.case.frame, runs)
     }
 
     /// Finds the size of a batch, which warms everything up, and checks the proportion.
     pub(crate) fn prepare(&mut self) -> Result<()> {
-        self.runs = calibrate(|runs| self.run(runs))?;
-        self.baseline_runs = calibrate(|runs| self.run_baseline(runs))?;
+        self.runs = batch::calibrate(|runs| self.run(runs))?;
+        self.baseline_runs = batch::calibrate(|runs| self.run_baseline(runs))?;
         self.meet_sources()?;
         let mut proportions = Vec::new();
         for _ in 0..PAIRS {
@@ -167,7 +158,7 @@ impl<'a> Subject<'a> {
                 }
             }
             (Sources::Tracked(number), Programs::Made(load)) => {
-                batch(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
+                batch::run(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
             }
             _ => {}
         }
@@ -241,26 +232,4 @@ impl<'a> Subject<'a> {
             case: self.case,
         }
     }
-}
-
-/// The number of runs that takes about as long as [`BATCH`].
-fn calibrate(mut run: impl FnMut(u32) -> Result<Batch>) -> Result<u32> {
-    let mut runs = 1_000_u32;
-    loop {
-        let time = run(runs)?.time;
-        if time >= BATCH / 2 {
-            let scale = BATCH.as_secs_f64() / time.as_secs_f64();
-            return Ok((f64::from(runs) * scale) as u32);
-        }
-        runs = runs.checked_mul(2).context("programs take no time here")?;
-    }
-}
-
-/// Has the kernel run a program on a frame.
-fn batch(program: &Xdp, frame: &[u8], runs: u32) -> Result<Batch> {
-    let options = TestRunOptions { data_in: Some(frame), repeat: runs, ..Default::default() };
-    let start = thread_time()?;
-    let result = program.test_run(options).context("the kernel does not run the program")?;
-    let time = thread_time()?.saturating_sub(start);
-    Ok(Batch { time, kernel: result.duration })
 }

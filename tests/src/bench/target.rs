@@ -100,3 +100,32 @@ pub(crate) fn wire(report: &Report, contest: Contest) -> f64 {
     let found = report.live.iter().find(|entry| entry.contest == contest);
     found.map_or(f64::NAN, |entry| entry.rate.median)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_on_the_good_side_and_no_number_is_not() {
+        for (least, measured, met) in [
+            (false, 1.0, true),
+            (false, 1.1, false),
+            (true, 1.0, true),
+            (true, 0.9, false),
+            (false, f64::NAN, false),
+            (true, f64::NAN, false),
+        ] {
+            let target = Target { name: "it", unit: "x", measured, bound: 1.0, least };
+            assert_eq!(target.is_met(), met, "{target:?}");
+            assert_eq!(target.json()["met"], met);
+        }
+    }
+
+    #[test]
+    fn targets_have_names_of_their_own() {
+        let mut names: Vec<_> = TARGETS.iter().map(|(name, ..)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), TARGETS.len());
+    }
+}
