@@ -65,9 +65,9 @@ impl Gcra {
     }
 
     /// A clock that is behind by a tick is exact to 0.1 % for buckets that take so many to fill.
-    const COARSE: u64 = 1_000;
+    pub const COARSE: u64 = 1_000;
     /// Ticks that a time may be old, with what the kernel may be late.
-    const SLACK: u64 = 2;
+    pub const SLACK: u64 = 2;
 
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
     /// if that takes a better clock to tell.

@@ -38,9 +38,8 @@ impl Refused {
     pub const SLOTS: u32 = 1 << Self::SLOT_BITS;
     const SLOT_BITS: u32 = 10;
 
-    /// The longest time, in nanoseconds, for which a source is remembered. So long its entry looks
-    /// idle to the kernel, which throws out what was not used for longest: a flood of new sources
-    /// must not turn over the smallest table meanwhile.
+    /// The longest time, in nanoseconds, for which a source is remembered. The totals in its entry are
+    /// behind by what came meanwhile.
     pub const LONGEST: u64 = 100_000;
 
     /// Where a source is remembered. Sources that share a place take turns in it.

@@ -7,8 +7,7 @@
 //! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
 //! nothing that a new one does not, so of these the one that was unused for longest is given away.
 //! One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state out,
-//! nor a source its own. Where all of a set owe, one that has sent a single packet makes room, the
-//! oldest first. Who makes addresses up gets that one packet of each anyway; it can be had once more
+//! nor a source its own. Where all of a set owe, one that has sent a single packet makes room. Who makes addresses up gets that one packet of each anyway; it can be had once more
 //! for about every table's worth of them. If there is none of these either, the newcomer shares an
 //! entry with all that find no room.
 
@@ -61,27 +60,8 @@ impl Place {
     }
 }
 
-/// The way with a tag, given those of a set; [`WAYS`] if none has it. It is wrong where two have it,
-/// so the entry has to be asked whose it is.
-///
-/// No way through it depends on the tags, so that the verifier walks it once.
-#[inline(always)]
-pub fn scan(tags: impl Fn(usize) -> u32, tag: u32) -> usize {
-    let mut found = WAYS as u64;
-    let mut way = 0;
-    while way < WAYS {
-        // 1 where they are the same: only then is there something to borrow.
-        let same = u64::from(tags(way) ^ tag).wrapping_sub(1) >> 63;
-        found -= same * (WAYS - way) as u64;
-        way += 1;
-    }
-    found as usize
-}
-
 /// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^27
-/// ns, rounded up, and wrapping.
-///
-/// The first of a set has more: its lock, and the way that is asked next to make room.
+/// ns, rounded up, and wrapping. The first of a set has its lock too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 
@@ -90,8 +70,7 @@ impl Age {
     pub const LOCK: u32 = 1;
     /// Set while the entry owes for a single packet.
     const SINGLE: u32 = 2;
-    const HAND: u32 = 2;
-    const TIME: u32 = 6;
+    const TIME: u32 = 2;
     const UNIT: u32 = 27;
     /// Times that are further ahead are old ones: about a day.
     const FARTHEST: u32 = 650;
@@ -118,24 +97,10 @@ impl Age {
         self.0 & Self::SINGLE != 0
     }
 
-    /// The way that is asked next.
-    #[inline(always)]
-    pub const fn hand(self) -> usize {
-        (self.0 >> Self::HAND) as usize & (WAYS - 1)
-    }
-
-    /// The same with another one.
-    #[inline(always)]
-    pub const fn with_hand(self, hand: usize) -> Self {
-        let mask = ((WAYS - 1) as u32) << Self::HAND;
-        Self(self.0 & !mask | (hand as u32) << Self::HAND & mask)
-    }
-
     /// The same with what another one says of the entry.
     #[inline(always)]
     pub const fn with(self, other: Self) -> Self {
-        let own = Self::LOCK | ((WAYS - 1) as u32) << Self::HAND;
-        Self(self.0 & own | other.0 & !own)
+        Self(self.0 & Self::LOCK | other.0 & !Self::LOCK)
     }
 }
 
@@ -182,8 +147,8 @@ impl Room {
 
 /// The way that is to be given to a newcomer at `now`, in nanoseconds.
 ///
-/// Entries are asked in turn, from where that ended last, so that those that were made at about the same
-/// time make room in that order. One that was used since it was asked last is passed over once.
+/// Entries are asked in turn, from the one that the newcomer would have if it could choose, which was
+/// just looked at. One that was used since it was asked last is passed over once.
 #[inline(always)]
 pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
     if ways.tag(place.home()) == 0 {
@@ -194,38 +159,28 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             return Room::at(way);
         }
     }
-    let hand = ways.age(0).hand();
-    let mut room = Room::at(WAYS);
     for step in 0..2 * WAYS {
-        let way = (hand + step) & (WAYS - 1);
+        let way = (place.home() + step) & (WAYS - 1);
         let age = ways.age(way);
         if age.owes(now) {
             continue;
         }
         match ways.usage(way, now) {
-            Usage::Idle => {
-                room.way = way;
-                break;
-            }
+            Usage::Idle => return Room::at(way),
             Usage::Used => {}
             Usage::Owes(until, single) => {
                 ways.set_age(way, age.with(Age::until(until, now, single)));
             }
         }
     }
-    if room.way >= WAYS {
-        room = single(ways, hand, now);
-    }
-    let first = ways.age(0);
-    ways.set_age(0, first.with_hand(room.way + 1));
-    room
+    single(ways, place.home(), now)
 }
 
 /// The way of an entry that owes for a single packet.
 #[inline(always)]
-fn single<W: Ways>(ways: &W, hand: usize, now: u64) -> Room {
+fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     for step in 0..WAYS {
-        let way = (hand + step) & (WAYS - 1);
+        let way = (home + step) & (WAYS - 1);
         let age = ways.age(way);
         if !age.is_single() {
             continue;

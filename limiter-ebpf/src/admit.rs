@@ -41,11 +41,11 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.source = subject.packet.source.masked(&settings.mask);
-    let Some(mut place) = Place::of(&subject.source) else {
-        return Verdict::new(Reason::Contended);
-    };
-    // What is only monitored passes, and is not remembered.
-    if policy.monitors() == 0
+    // What is only monitored passes, and is not remembered. Where nobody was refused for a while,
+    // nobody is looked for.
+    if subject.refused > subject.ticked
+        && policy.monitors() == 0
+        && let Some(mut place) = Place::of(&subject.source)
         && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, bytes)
     {
         tally::count(tally, true, bytes);
@@ -53,6 +53,9 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     }
     if subject.seat == Seat::UNKNOWN.0 {
         subject.seat = Seat::of(&subject.source, settings).0;
+    }
+    if subject.seat == Seat::UNKNOWN.0 {
+        return Verdict::new(Reason::Contended);
     }
     let Some(entry) = SourceEntry::at(Seat(subject.seat), &subject.source, policy.epoch) else {
         subject.seat = Seat::UNKNOWN.0;
@@ -88,12 +91,7 @@ struct Conforming<'a> {
 
 /// Charges a packet to its limits, if it conforms to all.
 #[inline(always)]
-fn charge(
-    subject: &mut Subject,
-    entry: &SourceEntry,
-    settings: &Settings,
-    applies: u64,
-) -> bool {
+fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, applies: u64) -> bool {
     let plain = applies & !settings.unit == 0;
     let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
     let packet = Conforming { entry, settings, applies, sort, bytes: subject.bytes };
@@ -131,7 +129,7 @@ impl Conforming<'_> {
     #[inline(always)]
     fn look(&self, time: Time, looks: &mut [Look; INLINE]) -> bool {
         let epoch = self.entry.binding.epoch();
-        for place in 0..INLINE {
+        for (place, look) in looks.iter_mut().enumerate() {
             let bit = self.bit(place);
             if bit == 0 {
                 continue;
@@ -146,7 +144,7 @@ impl Conforming<'_> {
             }
             let seen = self.entry.cell(place).load();
             let Some(next) = meter.gcra.conform(seen, time, cost) else { return false };
-            looks[place] = Look { seen, next };
+            *look = Look { seen, next };
         }
         // The words are of this binding if they still are.
         self.entry.cell(0).bound()
@@ -156,10 +154,10 @@ impl Conforming<'_> {
     #[inline(always)]
     fn commit(&self, looks: &[Look; INLINE]) -> u64 {
         let mut charged = 0;
-        for place in 0..INLINE {
+        for (place, look) in looks.iter().enumerate() {
             let bit = self.bit(place);
             if bit != 0 {
-                if looks[place].commit(self.entry.cell(place)).is_err() {
+                if look.commit(self.entry.cell(place)).is_err() {
                     break;
                 }
                 charged |= bit;

@@ -61,12 +61,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
 
 /// Decides about a packet of a source with an entry.
 #[inline(always)]
-fn decide(
-    subject: &mut Subject,
-    policy: &InForce,
-    entry: &SourceEntry,
-    bytes: u64,
-) -> Verdict {
+fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u64) -> Verdict {
     let settings = policy.settings;
     let profile = entry.profile;
     let applies = profile.limits & subject.applicable;
@@ -94,7 +89,7 @@ fn decide(
         return Verdict(subject.conform);
     }
 
-    subject.bill = Bill { applies, enforced: settings.enforced, ..Bill::default() };
+    subject.open_bill(applies, settings.enforced);
     let plain = applies & !settings.unit == 0;
     let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
     subject.now = now;
@@ -145,13 +140,7 @@ fn decide(
 
 /// What comes of a refusal, for the next packets of the source.
 #[inline(always)]
-fn refuse(
-    subject: &mut Subject,
-    policy: &InForce,
-    entry: &SourceEntry,
-    bill: &Bill,
-    now: u64,
-) {
+fn refuse(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bill: &Bill, now: u64) {
     let settings = policy.settings;
     // What is only monitored blocks nobody later.
     if settings.penalties & bill.refused != 0

@@ -7,7 +7,7 @@ use limiter_common::{
     contract::{Profile, Settings, Source, flag, half, shared},
     limit::INLINE,
     penalty::Block,
-    table::{Place, WAYS, scan},
+    table::{Place, WAYS},
     word::Word as _,
 };
 
@@ -15,9 +15,9 @@ use crate::{
     carry::carry_word,
     cell::{self, Cell, Plain},
     clock,
-    maps::{METERS, PREFIXES, PROFILES, SETS, SHARED_SOURCES, SOURCES},
+    maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
-    seats::{self, Seats, take_seat},
+    seats::{self, Seats, find_way, take_seat},
     subject::Subject,
 };
 
@@ -49,13 +49,14 @@ impl Seat {
             return Self::UNREADABLE;
         }
         let place = Place::of(address, settings.seed, settings.sets);
-        let Some(set) = SETS.get_ptr(place.set) else { return Self::OVERFLOW };
-        // SAFETY: a map value that was just looked up; an aligned word of it.
-        let tag = |way: usize| unsafe { (&raw const (*set).tags[way]).read_volatile() };
-        let home = place.home();
-        let way = if tag(home) == place.tag { home } else { scan(tag, place.tag) };
-        // This may be that of another source, or in another set.
-        Self::new(place.set * WAYS as u32 + way as u32)
+        let seat = |way: usize| Self::new(place.set * WAYS as u32 + way as u32);
+        let home = seat(place.home());
+        // Most have this one, so whose it is is asked before what the set says.
+        if home.entry().is_some_and(|source| seats::is_of(source, address)) {
+            return home;
+        }
+        let way = find_way(place.set, place.tag) as usize;
+        if way < WAYS { seat(way) } else { Self::UNKNOWN }
     }
 
     #[inline(always)]

@@ -24,9 +24,9 @@ mod classes;
 #[cfg(target_arch = "bpf")]
 mod clock;
 #[cfg(target_arch = "bpf")]
-mod decide;
-#[cfg(target_arch = "bpf")]
 pub mod datapath;
+#[cfg(target_arch = "bpf")]
+mod decide;
 #[cfg(target_arch = "bpf")]
 mod entry;
 #[cfg(target_arch = "bpf")]

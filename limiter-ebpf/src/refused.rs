@@ -86,5 +86,8 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     refused.bit = refusing.bit;
     refused.tally = refusing.tally;
     refused.hold(subject.now, refusing.wait);
+    if subject.refused < refused.until {
+        subject.refused = refused.until;
+    }
     0
 }

@@ -54,6 +54,8 @@ pub(crate) struct Subject {
     /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
     pub(crate) tick: u64,
     pub(crate) ticked: u64,
+    /// Until when, in nanoseconds, some source is refused by what this CPU remembers.
+    pub(crate) refused: u64,
     pub(crate) bill: Bill,
     /// What was seen of the inline limits.
     pub(crate) looks: [Look; INLINE],
@@ -101,6 +103,18 @@ impl Subject {
     pub(crate) fn monitors(&self) -> bool {
         // SAFETY: a word of the value, which is borrowed.
         unsafe { (&raw const self.monitor).read_volatile() != 0 }
+    }
+
+    /// Begins a bill. Its words are written one by one: for four zeros in a row, the BPF back end makes a
+    /// call that clears them byte by byte.
+    #[inline(always)]
+    pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
+        let Bill { exceeded, refused, contended, charged, .. } = &mut self.bill;
+        for word in [exceeded, refused, contended, charged] {
+            // SAFETY: a word that is borrowed.
+            unsafe { (&raw mut *word).write_volatile(0) };
+        }
+        (self.bill.applies, self.bill.enforced) = (applies, enforced);
     }
 
     /// The same as the compiler must take it to be: anything.

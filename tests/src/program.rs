@@ -18,8 +18,8 @@ use aya::{
 use limiter_common::{
     address::Address,
     contract::{
-        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
-        Source, Tally, map, shared,
+        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set, Source,
+        Tally, map, shared,
     },
     limit::BucketKey,
     reason::Reason,

@@ -56,6 +56,11 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
 /// Looks at all sources and all state by other keys.
 pub(super) fn scan(maps: &Maps, most: usize) -> Result<Scan> {
     let (talkers, sources) = maps.talkers(most)?;
-    let tables = Tables { sources, buckets: maps.buckets()?, memory_bytes: maps.memory()? };
+    let tables = Tables {
+        sources,
+        buckets: maps.buckets()?,
+        shared_packets: maps.shared_packets()?,
+        memory_bytes: maps.memory()?,
+    };
     Ok(Scan { talkers, tables })
 }

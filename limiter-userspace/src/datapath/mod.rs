@@ -15,8 +15,8 @@ pub mod policy;
 pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;
-mod sources;
 pub mod snapshot;
+mod sources;
 pub mod statistics;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;

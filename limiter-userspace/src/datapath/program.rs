@@ -11,7 +11,6 @@ use aya::{
 use limiter_common::{
     contract::{CHUNK, INTERFACES, Interface, Set, global, map, program},
     limit::LIMITS,
-    table::WAYS,
 };
 
 use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
@@ -43,7 +42,7 @@ pub enum Clock {
 
 impl Clock {
     /// Nanoseconds from one tick to the next; 0 if there are none.
-    fn tick(self) -> u64 {
+    pub fn tick(self) -> u64 {
         match self {
             Self::Monotonic => sys::tick(),
             Self::Test => 0,
@@ -99,7 +98,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     drop(open(pins, 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, sets)
-            .map_max_entries(map::SOURCES, sets * WAYS as u32)
+            .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)
             .map_max_entries(map::OPENINGS, sizes.buckets)

@@ -1,7 +1,10 @@
 //! How much an instance has room for.
 
 use aya::util::nr_cpus;
-use limiter_common::contract::map;
+use limiter_common::{
+    contract::{Set, map},
+    table::WAYS,
+};
 
 use super::maps::Maps;
 use crate::error::{Error, Result};
@@ -10,7 +13,7 @@ use crate::error::{Error, Result};
 /// attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Sources that are tracked at once.
+    /// Sources that are tracked at once, in sets of [`WAYS`].
     pub sources: u32,
     /// States by other keys than the source that are tracked at once: connections, prefixes, pairs.
     /// As many new connections are remembered, where those are counted.
@@ -42,6 +45,12 @@ impl Sizes {
         })
     }
 
+    /// The room for sources that an instance has which is asked for room for so many: whole sets.
+    pub const fn whole_sets(sources: u32) -> u32 {
+        let sets = Set::count(sources);
+        sets.saturating_mul(WAYS as u32)
+    }
+
     /// Each with the option of `limiter attach` that sets it.
     pub const fn by_option(&self) -> [(&'static str, u32); 4] {
         [
@@ -55,8 +64,9 @@ impl Sizes {
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;
 
-    /// Checks the sizes against what the kernel's LRU needs to work: it keeps up to 128 free
-    /// entries to each CPU, and a map that is hardly larger throws out what was just used.
+    /// Checks the sizes against what the kernel's LRU needs to work, in which all but the sources are:
+    /// it keeps up to 128 free entries to each CPU, and a map that is hardly larger throws out what was
+    /// just used.
     ///
     /// # Errors
     /// [`Error::SizeRange`].

@@ -6,7 +6,7 @@ use aya::Pod;
 use limiter_common::{
     address::Address,
     binding::Binding,
-    contract::{Set, Source, map},
+    contract::{Set, Source, map, shared},
     table::{Place, WAYS},
 };
 
@@ -25,8 +25,9 @@ impl<V: Pod> Mapping<V> {
     fn new(maps: &Maps, name: &'static str) -> Result<Self> {
         const { assert!(size_of::<V>().is_multiple_of(8)) };
         let entries = maps.capacity(name)? as usize;
-        let memory = sys::Mapping::read_only(maps.raw(name)?.fd().as_fd(), entries * size_of::<V>())
-            .map_err(|error| Error::system(format!("map {name} into memory"), error))?;
+        let memory =
+            sys::Mapping::read_only(maps.raw(name)?.fd().as_fd(), entries * size_of::<V>())
+                .map_err(|error| Error::system(format!("map {name} into memory"), error))?;
         Ok(Self { memory, entries, values: PhantomData })
     }
 
@@ -79,6 +80,15 @@ impl Maps {
             }
         }
         Ok(())
+    }
+
+    /// Packets of sources that found no room and shared an entry.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn shared_packets(&self) -> Result<u64> {
+        let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::OVERFLOW)?;
+        Ok(entry.map_or(0, |Source { passed, dropped, .. }| passed.packets + dropped.packets))
     }
 
     /// How many sources have an entry.

@@ -6,8 +6,8 @@ use std::{
     io,
     mem::{MaybeUninit, size_of, zeroed},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicU64, Ordering},
     ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya::Pod;

@@ -5,7 +5,7 @@ use std::{fs, io};
 use anyhow::{Context as _, Result};
 use aya::{Ebpf, EbpfLoader, programs::Xdp};
 use limiter_common::contract::global;
-use limiter_userspace::datapath::bpffs::Pins;
+use limiter_userspace::datapath::{bpffs::Pins, program::Clock};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("LIMITER_BPF_OBJECTS"), "/load"));
 
@@ -37,7 +37,11 @@ impl Load {
         // Their limiter shares every map that it has with the instance.
         let maps = pinned(pins).context("cannot list the maps of an instance")?;
         let mut loader = EbpfLoader::new();
-        loader.override_global(global::SLOT, &slot, true).override_global("MADE_BITS", &made, true);
+        let tick = Clock::Monotonic.tick();
+        loader
+            .override_global(global::SLOT, &slot, true)
+            .override_global(global::TICK, &tick, true)
+            .override_global("MADE_BITS", &made, true);
         for map in &maps {
             loader.map_pin_path(map, pins.map(map));
         }

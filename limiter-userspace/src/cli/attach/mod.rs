@@ -180,7 +180,7 @@ impl Attach {
     fn sizes(&self) -> Sizes {
         let default = Sizes::default();
         Sizes {
-            sources: self.sources.unwrap_or(default.sources),
+            sources: Sizes::whole_sets(self.sources.unwrap_or(default.sources)),
             buckets: self.buckets.unwrap_or(default.buckets),
             ledgers: self.ledgers.unwrap_or(default.ledgers),
             overrides: self.overrides.unwrap_or(default.overrides),
@@ -190,7 +190,8 @@ impl Attach {
     /// Sizes that are given must be those of the instance that runs.
     fn check_sizes(&self, instance: &Instance) -> Result<()> {
         let running = instance.sizes()?;
-        let asked = [self.sources, self.buckets, self.ledgers, self.overrides];
+        let sources = self.sources.map(Sizes::whole_sets);
+        let asked = [sources, self.buckets, self.ledgers, self.overrides];
         for ((option, running), asked) in running.by_option().into_iter().zip(asked) {
             if let Some(asked) = asked
                 && asked != running

@@ -84,6 +84,8 @@ pub struct Tables {
     pub sources: Occupancy,
     /// State by other keys than the source.
     pub buckets: Occupancy,
+    /// Packets of sources that found no room and shared an entry, since the instance was made.
+    pub shared_packets: u64,
     /// Kernel memory of all maps, in bytes.
     pub memory_bytes: u64,
 }

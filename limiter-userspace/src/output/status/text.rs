@@ -146,6 +146,11 @@ impl Tables {
             let [tracked, capacity] = cells;
             table.row([Cell::new(name, Tone::Strong), tracked, capacity]);
         }
+        if self.shared_packets != 0 {
+            let packets =
+                Cell::new(format!("{} packets", grouped(self.shared_packets)), Tone::Dropped);
+            table.row([Cell::new("no room", Tone::Strong), packets, "shared one".into()]);
+        }
         let memory = memory(self.memory_bytes);
         table.row([Cell::new("all", Tone::Strong), "".into(), "".into(), memory.into()]);
         table
@@ -207,9 +212,28 @@ mod tests {
             Tables {
                 sources: Occupancy { tracked: 42, capacity: 1_048_576 },
                 buckets: Occupancy { tracked: 7, capacity: 262_144 },
+                shared_packets: 0,
                 memory_bytes: 171_966_464,
             },
         )
+    }
+
+    #[test]
+    fn packets_that_shared_an_entry_are_told_of() {
+        let Status { tables, .. } = status();
+        let tables = Tables { shared_packets: 1_234, ..tables };
+        let text = printed(false, false, |output| output.table(&tables.table()));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "TABLE          TRACKED    CAPACITY  MEMORY",
+                "sources             42   1,048,576",
+                "buckets              7     262,144",
+                "no room  1,234 packets  shared one",
+                "all                                 164MiB",
+            ]
+        );
     }
 
     fn text(json: bool, limits: &[LimitRow]) -> String {
@@ -239,7 +263,8 @@ mod tests {
                 r#"{"name":"source","conform":12345678,"exceed":1000,"#,
                 r#""conform_bytes":987654321,"exceed_bytes":60000}],"#,
                 r#""sources":{"tracked":42,"capacity":1048576},"#,
-                r#""buckets":{"tracked":7,"capacity":262144},"memory_bytes":171966464}"#,
+                r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"#,
+                r#""memory_bytes":171966464}"#,
                 "\n"
             )
         );

@@ -70,6 +70,8 @@ fn an_empty_policy_is_one_empty_profile() {
     assert_eq!((&*tables.prefixes, &*tables.rows, &*tables.classes), (&[][..], &[][..], &[][..]));
     assert_eq!(tables.meters, [Meter::default()]);
     let settings = Settings {
+        sets: 0,
+        reserved: 0,
         mask: Mask::new(32, 64),
         flags: 0,
         sections: 0,

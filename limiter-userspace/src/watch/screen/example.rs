@@ -80,6 +80,7 @@ fn scanned(flood: Tally, ordinary: Tally) -> Scan {
         tables: Tables {
             sources: Occupancy { tracked: 12_345, capacity: 1_048_576 },
             buckets: Occupancy { tracked: 9_876, capacity: 262_144 },
+            shared_packets: 0,
             memory_bytes: 171_966_464,
         },
     }

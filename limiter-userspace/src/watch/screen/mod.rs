@@ -160,7 +160,7 @@ impl<'a> Page<'a> {
         self.rest.height -= 1 + u16::from(self.roomy);
         let keys = if self.view.paused { "q leave  p go on" } else { "q leave  p pause" };
         let left = Line::from(self.theme.span(Tone::Faint, keys));
-        let Tables { sources, buckets, memory_bytes } = self.view.tables;
+        let Tables { sources, buckets, memory_bytes, .. } = self.view.tables;
         let mut right = String::new();
         for part in [
             format!("{} of {} sources", grouped(sources.tracked), grouped(sources.capacity)),
