@@ -74,6 +74,8 @@ impl Case {
 
 /// The case that the others are compared with.
 pub(crate) const REFERENCE: &str = "known_source";
+/// The same where a tick of the kernel is as good as the clock.
+pub(crate) const DEEP: &str = "known_source_by_tick";
 /// The case with one override.
 pub(crate) const ONE_OVERRIDE: &str = "overrides_1";
 /// The case with many.
@@ -97,6 +99,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         case("non_ip", "not IP (ARP)", Setting::Source, &arp)?.not_ip(),
         case("observe", "known source, no limit", Setting::Observe, &udp)?,
         case(REFERENCE, "known source, one limit", Setting::Source, &udp)?,
+        case(DEEP, "known source, one limit of 10 s, by the tick", Setting::Deep, &udp)?,
         case("over_limit", "known source, over its limit", Setting::Over, &udp)?,
         case(
             "over_limit_connection",

@@ -15,6 +15,8 @@ pub(crate) const OWN: u32 = 0x1388;
 
 /// Faster than any CPU runs a program, so nothing is ever over it.
 const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 1_000_000 };
+/// The same, so deep that a tick of the kernel is as good as the clock.
+const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
 
 /// A policy and sizes.
@@ -22,6 +24,7 @@ const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, b
 pub(crate) enum Setting {
     Observe,
     Source,
+    Deep,
     Over,
     OverConnection,
     SynSource,
@@ -100,6 +103,7 @@ impl Setting {
     pub(crate) fn policy(self) -> Result<Policy> {
         let defaults: &[(Builtin, Bucket)] = match self {
             Self::Observe | Self::Limits(_) | Self::Algorithm(_) => &[],
+            Self::Deep => &[(Builtin::Source, DEEP)],
             Self::Over => &[(Builtin::Source, SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
             Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    case::{MANY_OVERRIDES, ONE_OVERRIDE, REFERENCE},
+    case::{DEEP, MANY_OVERRIDES, ONE_OVERRIDE, REFERENCE},
     contest::Contest,
     report::Report,
     survival::lost_at,
@@ -37,8 +37,9 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 16] = [
+const TARGETS: [Row; 17] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
+    ("the same by the tick", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
     ("each further limit of the source", AtMost, 5.0, " ns", |at| (cost(at, "limits_8") - cost(at, REFERENCE)) / 7.0),
     ("over-limit drop against conforming", AtMost, 1.0, "x", |at| cost(at, "over_limit") / cost(at, REFERENCE)),
     ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
