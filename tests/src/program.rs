@@ -24,6 +24,7 @@ use limiter_common::{
     limit::BucketKey,
     reason::Reason,
     refused::Refused,
+    table::WAYS,
 };
 pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
@@ -73,6 +74,7 @@ pub struct TestProgram {
     instance: Instance,
     clock: Array<MapData, u64>,
     sets: Array<MapData, Set>,
+    sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
     offences: HashMap<MapData, OffenceKey, Offence>,
@@ -132,6 +134,7 @@ impl TestProgram {
                 instance,
                 clock: typed(&pins, map::TEST_CLOCK)?,
                 sets: typed(&pins, map::SETS)?,
+                sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
                 offences: typed(&pins, map::OFFENCES)?,
@@ -345,7 +348,13 @@ impl TestProgram {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         for set in 0..self.sets.len() {
-            self.sets.set(set, Set::default(), 0)?;
+            let Set { tags, .. } = self.sets.get(&set, 0)?;
+            if tags != [0; WAYS] {
+                for (entry, _) in (set * WAYS as u32..).zip(tags).filter(|(_, tag)| *tag != 0) {
+                    self.sources.set(entry, Source::NEW, 0)?;
+                }
+                self.sets.set(set, Set::default(), 0)?;
+            }
         }
         clear(&mut self.buckets)?;
         clear(&mut self.ledgers)?;
@@ -379,6 +388,7 @@ impl TestProgram {
             instance,
             clock,
             sets,
+            sources,
             buckets,
             ledgers,
             offences,
@@ -389,7 +399,7 @@ impl TestProgram {
             host,
             ..
         } = self;
-        drop((program, clock, sets, buckets, ledgers, offences, openings));
+        drop((program, clock, sets, sources, buckets, ledgers, offences, openings));
         drop((shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
