@@ -73,7 +73,7 @@ impl Binding {
         Self(self.0 & !Self::LOCK)
     }
 
-    /// Eight bits that are others under other epochs, and of other generations.
+    /// Eight bits that are others under the epochs around, and of another generation under the same.
     #[inline(always)]
     pub const fn mark(self) -> u8 {
         let generation = (self.0 & Self::GENERATIONS) / Self::GENERATION;

@@ -88,8 +88,10 @@ pub mod shared {
     pub const UNREADABLE: u32 = 0;
     /// Sources for which no entry could be made.
     pub const OVERFLOW: u32 = 1;
+    /// Sources that have no entry any more, or none yet, for their totals alone.
+    pub const NOBODY: u32 = 2;
     /// Number of entries.
-    pub const LEN: u32 = 2;
+    pub const LEN: u32 = 3;
 }
 
 /// Interfaces that can be attached at once.

@@ -64,10 +64,11 @@ impl Gcra {
         self.depth + debt + (Self::TOLERANCE << self.shift)
     }
 
-    /// A clock that is behind by a tick is exact to 0.1 % for buckets that take so many to fill.
-    pub const COARSE: u64 = 1_000;
-    /// Ticks that a time may be old, with what the kernel may be late.
-    pub const SLACK: u64 = 2;
+    /// A clock that is behind by a tick or two is exact to 0.1 % for buckets that take so many to fill.
+    pub const COARSE: u64 = 2_000;
+    /// Ticks that a time may be old: the kernel counts them itself on another CPU once that one is late
+    /// by five.
+    pub const SLACK: u64 = 6;
 
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
     /// if that takes a better clock to tell.
@@ -190,7 +191,7 @@ impl Policer for Gcra {
 /// one that is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
-    /// When, or up to two ticks later.
+    /// When, or up to [`Gcra::SLACK`] ticks earlier.
     pub now: u64,
     /// Nanoseconds from tick to tick.
     pub tick: u64,

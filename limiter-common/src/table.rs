@@ -5,16 +5,18 @@
 //! call and no chain of pointers. Nobody but the holder of a set's lock gives its entries away.
 //!
 //! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
-//! nothing that a new one does not, so of these the one that was unused for longest is given away.
-//! One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state out,
-//! nor a source its own. Where all of a set owe, one that has sent a single packet makes room. Who makes addresses up gets that one packet of each anyway; it can be had once more
-//! for about every table's worth of them. If there is none of these either, the newcomer shares an
-//! entry with all that find no room.
+//! nothing that a new one does not, so one of these is given away that was not used since it was asked
+//! last. One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state
+//! out, nor a source its own. Where all of a set owe, one that has sent a single packet makes room, or
+//! owes under a policy that is in force no more. Who makes addresses up gets that one packet of each
+//! anyway; it can be had once more for about every table's worth of them. If there is none of these
+//! either, the newcomer shares an entry with all that find no room: for that, a flood has to send two
+//! packets from each address, and as many again whenever those are refilled.
 
 use crate::{
     address::Address,
     contract::{Seed, Set},
-    gcra::Scale,
+    gcra::{Gcra, Scale},
     word::Word,
 };
 
@@ -33,19 +35,20 @@ pub struct Place {
 impl Place {
     /// The place of a source in a table of so many sets.
     ///
-    /// The hash is multiplicative, with secret terms and a secret factor, and mixes as the finishers
-    /// of Appleby's hash functions do. Who does not know the seed cannot choose sources that share a set.
+    /// The words of the address are hashed by products of sums with secret terms (NH, of UMAC, RFC 4418),
+    /// which two addresses have in common once in 2^32 seeds, and then mixed as the finishers of
+    /// Appleby's hash functions do. Who does not know the seed cannot choose sources that share a set.
     #[inline(always)]
     pub const fn of(source: &Address, seed: Seed, sets: u32) -> Self {
         let Seed([k, l, m]) = seed;
         let Address { family, words: [a, b, c, d] } = *source;
-        let mut hash = (a as u64 | (b as u64) << 32)
-            .wrapping_add((k as u64) << 32 | (l ^ family) as u64)
-            .wrapping_mul(0xff51_afd7_ed55_8ccd);
+        // Odd, so that IPv4 addresses, which have but the first word, stay apart.
+        let second = (l ^ family << 8) | 1;
+        let fourth = k.rotate_left(11) ^ l.rotate_left(22) ^ m;
+        let mut hash = (a.wrapping_add(k) as u64 * b.wrapping_add(second) as u64)
+            .wrapping_add(c.wrapping_add(m) as u64 * d.wrapping_add(fourth) as u64);
         hash ^= hash >> 32;
-        hash = hash
-            .wrapping_add(c as u64 | (d as u64) << 32)
-            .wrapping_mul((m as u64) << 32 | l as u64 | 1);
+        hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
         hash ^= hash >> 29;
         hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         hash ^= hash >> 32;
@@ -72,8 +75,8 @@ impl Age {
     const SINGLE: u32 = 2;
     const TIME: u32 = 2;
     const UNIT: u32 = 27;
-    /// Times that are further ahead are old ones: about a day.
-    const FARTHEST: u32 = 650;
+    /// An entry is asked again after so many at the latest, 8.6 s: another policy may have come.
+    const FARTHEST: u32 = 64;
 
     /// That of an entry that owes until then, in nanoseconds.
     #[inline(always)]
@@ -111,7 +114,7 @@ pub enum Usage {
     Idle,
     /// It was used, and owes nothing.
     Used,
-    /// It owes until then, in nanoseconds, and whether for a single packet.
+    /// It owes until then, in nanoseconds, and whether for a single packet, or under another policy.
     Owes(u64, bool),
 }
 
@@ -196,12 +199,14 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     Room::at(WAYS)
 }
 
-/// How long after `now` a bucket of this word and scale is full again, in nanoseconds; 0 if it is.
+/// How long after `now` a bucket of this word and scale is full again, in nanoseconds; 0 if it is. A
+/// word that is further ahead than any debt was idle for half of its span.
 #[inline(always)]
 pub const fn owes(word: u64, scale: u64, now: u64) -> u64 {
     let shift = Scale(scale).shift();
     let ahead = word.wrapping_sub(now << shift);
-    if scale != 0 && ahead as i64 > 0 { (ahead >> shift) + 1 } else { 0 }
+    let most = 2 * Gcra::MAX_DEPTH + (Gcra::TOLERANCE << shift);
+    if scale != 0 && ahead != 0 && ahead <= most { (ahead >> shift) + 1 } else { 0 }
 }
 
 /// Makes the bucket of an entry that is given away one that is full at `now`, and so of no use to

@@ -57,12 +57,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.seat == Seat::UNKNOWN.0 {
         return Verdict::new(Reason::Contended);
     }
-    let Some(entry) = SourceEntry::at(Seat(subject.seat), &subject.source, policy.epoch) else {
+    let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
         subject.seat = Seat::UNKNOWN.0;
         return Verdict::new(Reason::Contended);
     };
     let applies = entry.profile.limits & subject.applicable;
-    if entry.blocked() | u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
+    if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
         return Verdict::OPEN;
     }
     if applies != 0 {

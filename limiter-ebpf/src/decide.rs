@@ -11,7 +11,7 @@ use limiter_common::{
 use crate::{
     clock,
     datapath::InForce,
-    entry::{Seat, SourceEntry},
+    entry::SourceEntry,
     inline::{self, Inline},
     keyed::{self, count_keyed},
     maps::METERS,
@@ -49,7 +49,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let subject = subject.reread();
     subject.source = subject.packet.source.masked(&policy.settings.mask);
     let bytes = subject.bytes;
-    let Some(entry) = SourceEntry::at(Seat(subject.seat), &subject.source, policy.epoch) else {
+    let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };
     let verdict = decide(subject, policy, &entry, bytes);
@@ -63,22 +63,22 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
 #[inline(always)]
 fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u64) -> Verdict {
     let settings = policy.settings;
-    let profile = entry.profile;
+    let (profile, lists) = (entry.profile, entry.lists);
     let applies = profile.limits & subject.applicable;
     let blocked = entry.blocked();
-    if applies | u64::from(profile.listed) | blocked == 0 {
+    if applies | u64::from(lists.listed) | blocked == 0 {
         return Verdict(subject.conform);
     }
     let by_key = applies & settings.keyed;
     let now = clock::now();
-    if profile.listed != 0 {
-        if now < profile.allowed {
+    if lists.listed != 0 {
+        if now < lists.allowed {
             return Verdict::new(Reason::Allow);
         }
-        if now < profile.denied {
+        if now < lists.denied {
             return Verdict::new(Reason::Deny);
         }
-        if now < profile.blocked {
+        if now < lists.blocked {
             return Verdict::new(Reason::Penalty);
         }
     }

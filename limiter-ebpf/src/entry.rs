@@ -15,6 +15,7 @@ use crate::{
     carry::carry_word,
     cell::{self, Cell, Plain},
     clock,
+    datapath::settings,
     maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
     seats::{self, Seats, find_way, take_seat},
@@ -35,6 +36,8 @@ impl Seat {
     pub(crate) const OVERFLOW: Self = Self(u32::MAX);
     /// That of the frames whose source cannot be read.
     const UNREADABLE: Self = Self(u32::MAX - 1);
+    /// That of the totals of sources that have none.
+    const NOBODY: Self = Self(u32::MAX - 2);
 
     /// An entry of the table.
     #[inline(always)]
@@ -64,6 +67,7 @@ impl Seat {
         match self {
             Self::OVERFLOW => SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW),
             Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
+            Self::NOBODY => SHARED_SOURCES.get_ptr_mut(shared::NOBODY),
             Self(number) => SOURCES.get_ptr_mut(number.wrapping_sub(1)),
         }
     }
@@ -75,24 +79,37 @@ pub(crate) struct SourceEntry {
     pub(crate) source: *mut Source,
     pub(crate) binding: Binding,
     pub(crate) profile: &'static Profile,
+    /// What the lists say of the source: its profile, or where it shares the entry, that which it would
+    /// have.
+    pub(crate) lists: &'static Profile,
     /// Whether the entry is shared by sources that could not get one of their own.
     pub(crate) overflow: bool,
 }
 
 impl SourceEntry {
-    /// The entry of `address`, the key of a source, if it is this and is bound under `epoch`.
+    /// The entry of the subject's source, if there is one that is bound under `epoch`.
     #[inline(always)]
-    pub(crate) fn at(seat: Seat, address: &Address, epoch: u32) -> Option<Self> {
+    pub(crate) fn of(subject: &Subject, epoch: u32) -> Option<Self> {
+        let seat = Seat(subject.seat);
         let source = seat.entry()?;
         let overflow = seat == Seat::OVERFLOW;
         // SAFETY: an aligned word of a map value.
-        let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
-        // The address is read after the binding: it is that of the source as long as it is so bound.
-        if !binding.is_under(epoch) || !overflow && !seats::is_of(source, address) {
+        let bound = || Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+        let binding = bound();
+        if !binding.is_under(epoch) || !overflow && !seats::is_of(source, &subject.source) {
             return None;
         }
+        let number = if overflow {
+            subject.number
+        } else if bound() == binding {
+            binding.profile()
+        } else {
+            // It changed hands when it was asked whose it is.
+            return None;
+        };
         let profile = PROFILES.get(half(epoch, binding.profile()))?;
-        Some(Self { source, binding, profile, overflow })
+        let lists = PROFILES.get(half(epoch, number))?;
+        Some(Self { source, binding, profile, lists, overflow })
     }
 
     /// Whether several sources share it, all of which would pay for what one of them does.
@@ -147,7 +164,7 @@ pub(crate) fn account(
     bytes: u64,
 ) {
     let own = Seat::of(address, settings).entry().filter(|own| seats::is_of(*own, address));
-    if let Some(source) = own.or_else(|| Seat::OVERFLOW.entry()) {
+    if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.
         unsafe { add(source, dropped, packets, bytes) };
     }
@@ -168,18 +185,20 @@ unsafe fn add(source: *mut Source, dropped: bool, packets: u64, bytes: u64) {
 /// Makes the entry of the subject's source if there is none, and brings it up to date. Gives where it
 /// is; [`Seat::UNKNOWN`] when other CPUs keep it from being found.
 #[inline(always)]
-pub(crate) fn renew(subject: &Subject, epoch: u32, settings: &Settings) -> Seat {
+pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> Seat {
+    subject.number = number(&subject.source, epoch, settings);
+    let number = subject.number;
     let address = &subject.source;
     let mut seat = Seat::UNREADABLE;
     if address.family != Address::NONE.family {
         let place = Place::of(address, settings.seed, settings.sets);
-        let Some(seats) = Seats::lock(place.set) else { return Seat::UNKNOWN };
+        let Some(seats) = Seats::lock(place.set, epoch) else { return Seat::UNKNOWN };
         seat = Seat(take_seat(place.set, place.tag, epoch));
         // It changes hands under the lock alone.
         if seat != Seat::OVERFLOW
             && let Some(source) = seat.entry()
         {
-            refresh(source, address, epoch, settings);
+            refresh(source, address, number, epoch);
         }
         seats.unlock();
         if seat != Seat::OVERFLOW {
@@ -187,28 +206,28 @@ pub(crate) fn renew(subject: &Subject, epoch: u32, settings: &Settings) -> Seat 
         }
     }
     if let Some(source) = seat.entry() {
-        refresh(source, &NOBODY, epoch, settings);
+        refresh(source, &NOBODY, 0, epoch);
     }
     seat
 }
 
-/// Brings the entry of a source up to date.
+/// The number of the profile of a source.
+#[inline(always)]
+fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 {
+    if settings.flags & flag::PREFIXES == 0 {
+        return 0;
+    }
+    PREFIXES
+        .get(epoch & 1)
+        .and_then(|prefixes| prefixes.get(&Key::new(Address::BITS, *address)))
+        .copied()
+        .unwrap_or(0)
+}
+
+/// Brings the entry of a source up to date, which has the profile of this number.
 #[inline(never)]
-fn refresh(
-    source: *mut Source,
-    address: &Address,
-    epoch: u32,
-    settings: &Settings,
-) -> Option<Binding> {
-    let number = if settings.flags & flag::PREFIXES == 0 {
-        0
-    } else {
-        PREFIXES
-            .get(epoch & 1)
-            .and_then(|prefixes| prefixes.get(&Key::new(Address::BITS, *address)))
-            .copied()
-            .unwrap_or(0)
-    };
+fn refresh(source: *mut Source, address: &Address, number: u32, epoch: u32) -> Option<Binding> {
+    let settings = settings(epoch)?;
     // SAFETY: the caller looked the entry up in this run; an aligned word. It changes no more, but for
     // that of a shared entry, which has one generation.
     let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });

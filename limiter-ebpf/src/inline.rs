@@ -14,7 +14,7 @@ use limiter_common::{
 use crate::{
     cell::Cell,
     datapath::settings,
-    entry::{Seat, SourceEntry},
+    entry::SourceEntry,
     maps::{LIMITS, METERS},
     subject::Subject,
 };
@@ -147,7 +147,7 @@ pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
 #[inline(always)]
 fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option<T>) -> Option<T> {
     let settings = settings(subject.epoch)?;
-    let entry = SourceEntry::at(Seat(subject.seat), &subject.source, subject.epoch)?;
+    let entry = SourceEntry::of(subject, subject.epoch)?;
     if entry.binding.0 != subject.binding {
         return None;
     }

@@ -26,18 +26,20 @@ const LOCK: u64 = Age::LOCK as u64;
 pub(crate) struct Seats {
     set: *mut Set,
     number: u32,
+    /// The epoch that packets go by.
+    epoch: u32,
 }
 
 impl Seats {
     #[inline(always)]
-    fn of(number: u32) -> Option<Self> {
-        Some(Self { set: SETS.get_ptr_mut(number)?, number })
+    fn of(number: u32, epoch: u32) -> Option<Self> {
+        Some(Self { set: SETS.get_ptr_mut(number)?, number, epoch })
     }
 
     /// Takes the lock of a set; `None` if another CPU has it for too long.
     #[inline(always)]
-    pub(crate) fn lock(number: u32) -> Option<Self> {
-        let seats = Self::of(number)?;
+    pub(crate) fn lock(number: u32, epoch: u32) -> Option<Self> {
+        let seats = Self::of(number, epoch)?;
         let word = seats.word();
         for _ in 0..PATIENCE {
             let seen = word.load();
@@ -102,7 +104,7 @@ impl Ways for Seats {
 
     #[inline(always)]
     fn usage(&self, way: usize, now: u64) -> Usage {
-        match usage_of(self.entry(way), now) {
+        match usage_of(self.entry(way), self.epoch, now) {
             IDLE => Usage::Idle,
             USED => Usage::Used,
             until => Usage::Owes(until, until & SINGLE != 0),
@@ -112,7 +114,7 @@ impl Ways for Seats {
 
 const IDLE: u64 = 0;
 const USED: u64 = 1;
-/// Set in the time until which an entry owes for a single packet.
+/// Set in the time until which an entry owes for a single packet, or under another policy.
 const SINGLE: u64 = 1;
 
 /// The [`Seat`] of the subject's source in a set whose lock is held. It is made if there is none, by the
@@ -122,7 +124,7 @@ const SINGLE: u64 = 1;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
-    let Some(seats) = Seats::of(set) else { return Seat::OVERFLOW.0 };
+    let Some(seats) = Seats::of(set, epoch) else { return Seat::OVERFLOW.0 };
     let found = find_way(set, tag) as usize;
     if found < WAYS {
         return Seat::new(seats.entry(found)).0;
@@ -146,7 +148,7 @@ pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn find_way(set: u32, tag: u32) -> u32 {
-    let (Some(seats), Some(subject)) = (Seats::of(set), Subject::get()) else {
+    let (Some(seats), Some(subject)) = (Seats::of(set, 0), Subject::get()) else {
         return WAYS as u32;
     };
     let mut found = WAYS;
@@ -165,7 +167,7 @@ pub(crate) extern "C" fn find_way(set: u32, tag: u32) -> u32 {
 /// What became of an entry: one of the constants here, or until when it owes, in nanoseconds.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn usage_of(entry: u32, now: u64) -> u64 {
+pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
     let Some(source) = SOURCES.get_ptr_mut(entry) else { return IDLE };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
     let (binding, block, packets, known) = unsafe {
@@ -177,9 +179,10 @@ pub(crate) extern "C" fn usage_of(entry: u32, now: u64) -> u64 {
             &raw mut (*source).known,
         )
     };
+    let single = packets <= 1 || !binding.is_under(epoch);
     let blocked = block.until(binding);
     if blocked > now {
-        return blocked & !SINGLE;
+        return blocked & !SINGLE | u64::from(single);
     }
     let mut owes = 0;
     for place in 0..INLINE {
@@ -196,7 +199,7 @@ pub(crate) extern "C" fn usage_of(entry: u32, now: u64) -> u64 {
         }
     }
     if owes != 0 {
-        return (now + owes) & !SINGLE | u64::from(packets <= 1);
+        return (now + owes) & !SINGLE | u64::from(single);
     }
     // SAFETY: as above; who holds the lock of the set alone writes it.
     unsafe {
@@ -227,6 +230,7 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
         for place in 0..INLINE {
             let scale = (&raw const (*source).scales[place]).read_volatile();
             let word = Plain::new(&raw mut (*source).words[place]);
+            // What was retired before it is one packet's debt at most, or none.
             if !table::retire(&word, scale, now, may_owe != 0) {
                 let _: u64 = binding.compare_exchange(taken.0, before);
                 return 0;

@@ -71,9 +71,11 @@ impl Maps {
         for number in 0..sets.entries {
             let Some(Set { tags, .. }) = sets.get(number) else { break };
             for (entry, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
-                // One that changes hands is nobody's.
-                if let Some(source) = sources.get(entry)
-                    && !Binding(source.binding).is_locked()
+                // One that changes hands is nobody's, or was when it was read.
+                let before = sources.get(entry).map(|source| source.binding);
+                if let (Some(before), Some(source)) = (before, sources.get(entry))
+                    && !Binding(before).is_locked()
+                    && sources.get(entry).is_some_and(|source| source.binding == before)
                 {
                     visit(&source);
                 }
