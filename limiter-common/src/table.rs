@@ -17,6 +17,7 @@ use crate::{
     address::Address,
     contract::{Seed, Set},
     gcra::{Gcra, Scale},
+    policer::TRIES,
     word::Word,
 };
 
@@ -210,15 +211,29 @@ pub const fn owes(word: u64, scale: u64, now: u64) -> u64 {
 }
 
 /// Makes the bucket of an entry that is given away one that is full at `now`, and so of no use to
-/// packets that still look at it. `false` if it owes and may not, or was just charged by one.
+/// packets that still look at it. `false` if it owes and may not, or if packets charge it all the time.
+///
+/// One that may owe goes with what it is charged at this moment: an entry that stayed, with some
+/// of its buckets made full, would have been forgiven what it owed.
 #[inline(always)]
 pub fn retire<W: Word>(word: &W, scale: u64, now: u64, may_owe: bool) -> bool {
-    let seen = word.load();
-    let full = now << Scale(scale).shift();
-    if scale != 0 && !may_owe && owes(seen, scale, now) != 0 {
-        return false;
+    if scale == 0 {
+        return true;
     }
-    scale == 0 || word.compare_exchange(seen, full) == seen
+    let full = now << Scale(scale).shift();
+    let mut seen = word.load();
+    for _ in 0..TRIES {
+        if !may_owe && owes(seen, scale, now) != 0 {
+            return false;
+        }
+        // It becomes another word in any case: who looked before must not charge it.
+        let found = word.compare_exchange(seen, full.wrapping_sub((seen == full) as u64));
+        if found == seen {
+            return true;
+        }
+        seen = found;
+    }
+    false
 }
 
 impl Set {

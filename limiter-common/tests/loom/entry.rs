@@ -95,7 +95,7 @@ pub(crate) struct Entry {
     pub(crate) binding: Plain,
     pub(crate) words: [Plain; LIMITS],
     pub(crate) scales: [Plain; LIMITS],
-    stamps: [Plain; LIMITS],
+    pub(crate) stamps: [Plain; LIMITS],
 }
 
 impl Entry {

@@ -1,4 +1,5 @@
-//! Every interleaving of a few packets, of a change of policy and of penalties, by the model checker.
+//! Every interleaving of a few packets, of a change of policy, of penalties and of an entry that changes
+//! hands, by the model checker.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -6,6 +7,7 @@ mod change;
 mod entry;
 mod limits;
 mod penalty;
+mod table;
 
 use limiter_common::word::Word;
 use loom::{
