@@ -88,6 +88,12 @@ impl Age {
         Self((until as u32) << Self::TIME | if single { Self::SINGLE } else { 0 })
     }
 
+    /// That of an entry that is not known to owe, made at `now`, in nanoseconds.
+    #[inline(always)]
+    pub const fn past(now: u64) -> Self {
+        Self((((now >> Self::UNIT) as u32) << Self::TIME).wrapping_sub(1 << Self::TIME))
+    }
+
     /// Whether it says that the entry still owes at `now`, in nanoseconds.
     #[inline(always)]
     pub const fn owes(self, now: u64) -> bool {

@@ -139,7 +139,7 @@ pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;
     }
-    seats.set_age(way, seats.age(way).with(Age(0)));
+    seats.set_age(way, seats.age(way).with(Age::past(now)));
     seats.set_tag(way, tag);
     Seat::new(entry).0
 }
