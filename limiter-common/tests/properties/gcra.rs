@@ -1,7 +1,7 @@
 //! One decision, on any word at any time.
 
 use limiter_common::{
-    gcra::Gcra,
+    gcra::{Gcra, Time},
     meter::Meter,
     policer::{Decision, Policer as _, Refusal},
 };
@@ -36,6 +36,14 @@ fn word_at(gcra: &Gcra, now: u64, kind: u8, any: u64) -> u64 {
 /// A cost that a packet can have, the dearest as likely as all others.
 fn cost_of(dearest: u64, any: u64) -> u64 {
     if any & 1 == 0 { dearest } else { 1 + (any >> 1) % dearest }
+}
+
+/// Nanoseconds from tick to tick: those of kernels, or any up to a second.
+fn tick() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => prop_oneof![Just(1_000_000), Just(3_333_333), Just(4_000_000), Just(10_000_000)],
+        1 => 1..1_000_000_000_u64,
+    ]
 }
 
 proptest! {
@@ -150,5 +158,56 @@ proptest! {
         if wait > 0 {
             prop_assert!(!matches!(gcra.decide(word, now + wait - 1, cost), Decision::Conform(_)));
         }
+    }
+
+    /// By the time of a tick that is up to two ticks old, only what conforms for sure does, and what
+    /// is stored then is what it is by the true time, or earlier by no more than the time is old.
+    #[test]
+    fn what_conforms_by_an_old_time_does_now(
+        (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
+        tick in tick(), age in 0..=2_000_u64,
+    ) {
+        let cost = cost_of(dearest, cost);
+        let word = word_at(&gcra, now, kind, any);
+        let age = tick * age / 1_000;
+        let time = Time { now, tick };
+        if let Some(next) = gcra.conform(word, time, cost) {
+            let Decision::Conform(exact) = gcra.decide(word, now + age, cost) else {
+                return Err(TestCaseError::fail("it does not conform by the true time"));
+            };
+            let early = exact.wrapping_sub(next);
+            prop_assert!(early <= age << gcra.shift, "{early} units early after {age} ns");
+            if gcra.depth < (1_000 * tick) << gcra.shift {
+                prop_assert_eq!(early, 0);
+            }
+        }
+    }
+
+    /// A bucket that takes so long to fill that a tick is nothing is never asked twice.
+    #[test]
+    fn deep_buckets_and_busy_ones_need_no_better_clock(
+        (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
+        tick in tick(),
+    ) {
+        let cost = cost_of(dearest, cost);
+        let word = word_at(&gcra, now, kind, any);
+        let conforms = matches!(gcra.decide(word, now, cost), Decision::Conform(_));
+        let sure = gcra.depth >= (1_000 * tick) << gcra.shift
+            || ahead(&gcra, word, now) >= (2 * tick) << gcra.shift;
+        prop_assert_eq!(gcra.conform(word, Time { now, tick }, cost).is_some(), conforms && sure);
+    }
+
+    #[test]
+    fn by_an_exact_time_it_is_the_decision(
+        (gcra, dearest) in bucket(), now in magnitude(64), kind in 0..6_u8, any: u64, cost: u64,
+    ) {
+        let cost = cost_of(dearest, cost);
+        let word = word_at(&gcra, now, kind, any);
+        let decided = match gcra.decide(word, now, cost) {
+            Decision::Conform(next) => Some(next),
+            Decision::Exceed | Decision::Lost(_) => None,
+        };
+        prop_assert_eq!(gcra.conform(word, Time { now, tick: 0 }, cost), decided);
+        prop_assert_eq!(gcra.conform(word, Time::exact(now), cost), decided);
     }
 }

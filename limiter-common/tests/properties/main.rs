@@ -13,11 +13,13 @@ mod lease;
 mod limit;
 mod log;
 mod penalty;
+mod place;
 mod random;
 mod rate;
 mod revert;
 mod row;
 mod siphash;
+mod table;
 mod window;
 mod window_carry;
 
