@@ -30,6 +30,8 @@ mod sets;
 mod swap;
 mod switch;
 mod table;
+mod table_room;
+mod ticks;
 mod together;
 
 use std::{env, fmt, net::IpAddr, thread};

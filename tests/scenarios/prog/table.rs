@@ -14,7 +14,7 @@ use super::{NOW, counted, cpus::on_two_cpus, keeps_time, part, per_second, polic
 const POLITE: [u8; 4] = [192, 0, 2, 1];
 
 /// As small as an instance can be.
-fn smallest() -> Sizes {
+pub(super) fn smallest() -> Sizes {
     let mut sizes = Sizes { sources: 1, buckets: 1, ledgers: 1, overrides: 1 };
     while sizes.check().is_err() {
         sizes.sources *= 2;

@@ -1,0 +1,280 @@
+//! Who keeps an entry of a full table, and what becomes of those that have none.
+
+use std::net::IpAddr;
+
+use limiter_common::{
+    address::Address, contract::Tally, rate::SECOND, reason::Reason, refused::Refused,
+};
+use limiter_tests::{
+    packet::set_source,
+    program::{Clock, Sizes, TestProgram, Verdict},
+};
+use limiter_userspace::policy::{Bucket, Builtin, Policy};
+
+use super::{NOW, counted, per_second, policy, set_override, table::smallest, tokens, udp};
+
+const KEPT: [u8; 4] = [192, 0, 2, 1];
+/// How many times the table holds as many sources as a flood has.
+const FLOOD: u32 = 64;
+const BURST: u64 = 5;
+/// Nanoseconds in which a bucket of [`tokens`] gets one.
+const MINUTE: u64 = 60 * SECOND;
+
+fn full_table(policy: &Policy) -> (TestProgram, Sizes) {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, policy, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    (program, sizes)
+}
+
+/// A datagram of the source of this number among those of a flood.
+struct Flood(Vec<u8>);
+
+impl Flood {
+    fn new() -> Self {
+        Self(udp([10, 0, 0, 0]))
+    }
+
+    fn address(number: u32) -> IpAddr {
+        let [_, b, c, d] = number.to_be_bytes();
+        IpAddr::from([10 + (number >> 24) as u8, b, c, d])
+    }
+
+    fn frame(&mut self, number: u32) -> &[u8] {
+        assert!(set_source(&mut self.0, Self::address(number)));
+        &self.0
+    }
+}
+
+/// How many of so many frames in a row pass.
+fn passed(program: &mut TestProgram, frame: &[u8], times: u32) -> u64 {
+    program.run_many(frame, times).unwrap()
+}
+
+fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bool {
+    program.source(&Address::from(address.into())).unwrap().is_some()
+}
+
+#[test]
+fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
+    // Nanoseconds from one new source to the next: none, and up to what moves the clock by seconds.
+    for step in [0, 1_000, 100_000] {
+        let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+        let (kept, mut flood) = (udp(KEPT), Flood::new());
+        // Nothing is refused yet, so that no CPU remembers it: who refuses it later is the entry.
+        assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
+        let before = program.source(&Address::v4(KEPT)).unwrap().unwrap();
+        for number in 0..FLOOD * sizes.sources {
+            program.at(NOW + u64::from(number) * step).unwrap();
+            // Each of them has a burst of its own.
+            assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "{number}");
+        }
+        let after = program.source(&Address::v4(KEPT)).unwrap();
+        assert_eq!(after, Some(before), "step {step}");
+        let now = NOW + u64::from(FLOOD * sizes.sources) * step;
+        program.at(now).unwrap();
+        // Where time has passed, part of a token is there.
+        assert_eq!(passed(&mut program, &kept, 9), u64::from(step > 0), "step {step}");
+        program.at(now + Refused::LONGEST).unwrap();
+        assert_eq!(passed(&mut program, &kept, 9), u64::from(step == 0), "step {step}");
+        assert_eq!(counted(&program, Reason::Contended), 0);
+        program.check_accounts().unwrap();
+    }
+}
+
+#[test]
+fn it_stays_refused_while_the_flood_goes_on() {
+    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+    let (kept, mut flood) = (udp(KEPT), Flood::new());
+    program.at(NOW + 1).unwrap();
+    assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
+    // The part of a token that is lent comes with a debt of nearly a minute.
+    let step = 2 * Refused::LONGEST / 7;
+    for number in 0..FLOOD * sizes.sources {
+        program.at(NOW + 2 + u64::from(number) * step).unwrap();
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "source {number}");
+        if number % 64 == 0 {
+            let expected = if number == 0 { Verdict::Pass } else { Verdict::Drop };
+            assert_eq!(program.run(&kept).unwrap(), expected, "after source {number}");
+        }
+    }
+    let totals = program.source(&Address::v4(KEPT)).unwrap().unwrap();
+    let offered = u64::from(sizes.sources);
+    assert_eq!((totals.passed.packets, totals.dropped.packets), (BURST + 1, offered - 1));
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn one_that_owes_nothing_comes_back_with_its_burst() {
+    // A flood that is there when its debt is paid, and none.
+    for size in [FLOOD, 0] {
+        let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+        let (kept, mut flood) = (udp(KEPT), Flood::new());
+        for round in 0..4 {
+            let now = NOW + round * (BURST + 1) * MINUTE;
+            program.at(now).unwrap();
+            let had = passed(&mut program, &kept, 2 * BURST as u32);
+            assert_eq!(had, BURST, "round {round}, {size} tables");
+            let now = now + (BURST + 1) * MINUTE - Refused::LONGEST;
+            program.at(now).unwrap();
+            for number in 0..size * sizes.sources {
+                let number = round as u32 * size * sizes.sources + number;
+                program.run(flood.frame(number)).unwrap();
+            }
+            // Nobody made room for it before those that owe nothing did.
+            assert_eq!(has_entry(&program, KEPT), size == 0, "round {round}");
+        }
+        program.check_accounts().unwrap();
+    }
+}
+
+/// Fills the table with sources that each send two packets. Gives how many have an entry, and how many
+/// were offered.
+fn fill(program: &mut TestProgram, flood: &mut Flood, sizes: Sizes) -> (Vec<u32>, u32) {
+    // So many that no set is left with room.
+    let offered = 8 * sizes.sources;
+    for number in 0..offered {
+        program.run_many(flood.frame(number), 2).unwrap();
+    }
+    let mut kept = Vec::new();
+    for number in 0..offered {
+        if has_entry(program, Flood::address(number)) {
+            kept.push(number);
+        }
+    }
+    assert_eq!(kept.len(), sizes.sources as usize, "there is room in some set");
+    (kept, offered)
+}
+
+/// Checks that sources with an entry have so many packets left, each.
+fn check_left(program: &mut TestProgram, flood: &mut Flood, kept: &[u32], left: u64) {
+    for number in kept {
+        let had = passed(program, flood.frame(*number), left as u32 + 3);
+        assert_eq!(had, left, "source {number}");
+    }
+}
+
+/// New sources, none of which can have an entry; gives how many packets of theirs passed.
+fn newcomers(program: &mut TestProgram, flood: &mut Flood, first: u32, count: u32) -> u64 {
+    let mut passed = 0;
+    for number in first..first + count {
+        passed += u64::from(program.run(flood.frame(number)).unwrap() == Verdict::Pass);
+        if number % 64 == 0 {
+            assert!(!has_entry(program, Flood::address(number)), "source {number}");
+        }
+    }
+    passed
+}
+
+#[test]
+fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
+    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+    let mut flood = Flood::new();
+    let (kept, offered) = fill(&mut program, &mut flood, sizes);
+    let packets = 2 * u64::from(offered);
+    let own = 2 * kept.len() as u64;
+    assert_eq!(program.passed().unwrap(), own + BURST, "one burst for all that have no entry");
+    let new = 2 * sizes.sources;
+    assert_eq!(newcomers(&mut program, &mut flood, offered, new), 0);
+    let bytes = udp(KEPT).len() as u64;
+    let tally = |packets| Tally { packets, bytes: packets * bytes };
+    let shared = program.overflow().unwrap();
+    let dropped = packets - own - BURST + u64::from(new);
+    assert_eq!((shared.passed, shared.dropped), (tally(BURST), tally(dropped)));
+    assert_eq!(counted(&program, Reason::Exceed), dropped);
+    assert_eq!(counted(&program, Reason::Contended), 0);
+
+    // Nobody lost what it owed, nor had to pay for the others.
+    check_left(&mut program, &mut flood, &kept, BURST - 2);
+    assert_eq!(program.maps().talkers(1).unwrap().1.tracked, u64::from(sizes.sources));
+    // When the debts are paid, there is room again.
+    program.at(NOW + 10 * MINUTE).unwrap();
+    let later = offered + new;
+    for number in later..later + new {
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "source {number}");
+        assert!(has_entry(&program, Flood::address(number)), "source {number}");
+    }
+    assert_eq!(program.overflow().unwrap().passed, tally(BURST));
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn a_change_of_policy_keeps_the_debts_of_a_full_table() {
+    let before = policy(&[(Builtin::Source, tokens(BURST))]);
+    let (mut program, sizes) = full_table(&before);
+    let mut flood = Flood::new();
+    let (kept, mut next) = fill(&mut program, &mut flood, sizes);
+    let mut elsewhere = before.clone();
+    set_override(&mut elsewhere, Builtin::Source, "203.0.113.0/24", tokens(1));
+    let another = policy(&[(Builtin::Source, tokens(BURST)), (Builtin::Syn, tokens(1))]);
+    // Twice the burst: what is left is the same share of it.
+    let twice = policy(&[(Builtin::Source, tokens(2 * BURST))]);
+    let changes = [(&elsewhere, 1), (&another, 1), (&twice, 2), (&before, 1), (&twice, 2)];
+    for ((policy, times), number) in changes.into_iter().zip(&kept) {
+        program.apply(policy).unwrap();
+        // They come first, while all entries are behind.
+        newcomers(&mut program, &mut flood, next, sizes.sources);
+        next += sizes.sources;
+        // An entry is bound anew when its source sends something.
+        check_left(&mut program, &mut flood, &[*number], times * (BURST - 2));
+    }
+    check_left(&mut program, &mut flood, &kept[5..], 2 * (BURST - 2));
+    check_left(&mut program, &mut flood, &kept[..5], 0);
+    program.check_accounts().unwrap();
+}
+
+/// When the 30 bits of ages come to their end, after four and a half years.
+#[test]
+fn there_is_room_for_new_sources_around_the_wrap_of_ages() {
+    const WRAP: u64 = 1 << 57;
+    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, per_second(1_000, 20))]));
+    let mut flood = Flood::new();
+    // Nanoseconds from one to the next: all but those of the last moment owe nothing.
+    let step = 20 * 1_000_000;
+    let offered = 16 * sizes.sources;
+    let begin = WRAP - u64::from(offered / 2) * step;
+    for number in 0..offered {
+        program.at(begin + u64::from(number) * step).unwrap();
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "source {number}");
+        assert!(has_entry(&program, Flood::address(number)), "source {number}");
+    }
+    assert_eq!(program.overflow().unwrap().passed, Tally::default());
+    program.check_accounts().unwrap();
+}
+
+/// A source beside a flood, which sends a packet for every so many of those.
+fn totals_beside_a_flood(limit: Bucket, step: u64, every: u32) {
+    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, limit)]));
+    let (busy, mut flood) = (udp(KEPT), Flood::new());
+    let mut sent = 0;
+    let [mut admitted, mut refused] = [0; 2];
+    for number in 0..FLOOD * sizes.sources {
+        program.at(NOW + u64::from(number) * step).unwrap();
+        program.run(flood.frame(number)).unwrap();
+        if number % every == 0 {
+            sent += 1;
+            match program.run(&busy).unwrap() {
+                Verdict::Pass => admitted += 1,
+                Verdict::Drop => refused += 1,
+            }
+        }
+    }
+    let totals = program.source(&Address::v4(KEPT)).unwrap().unwrap();
+    let counts = (totals.passed.packets, totals.dropped.packets);
+    assert_eq!(counts, (admitted, refused), "of {sent}, step {step}");
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn the_totals_of_a_source_that_stays_at_its_limit_survive_a_flood() {
+    for step in [0, 500, 100_000] {
+        totals_beside_a_flood(per_second(100, 20), step, 1);
+    }
+    totals_beside_a_flood(tokens(BURST), 1_000, 64);
+}
+
+/// It owes nothing when it is asked, nor do the others: who was used since is passed over, once.
+#[test]
+fn the_totals_of_a_source_that_stays_busy_survive_a_flood() {
+    totals_beside_a_flood(per_second(1_000_000, 20), 10_000, 1);
+}

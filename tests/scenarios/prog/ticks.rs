@@ -1,0 +1,287 @@
+//! Packets that are decided by the time of the last tick of the kernel: the same verdicts as by the
+//! exact time, but for buckets to which a tick is nothing.
+
+use limiter_common::rate::{Rate, SECOND};
+use limiter_tests::{
+    model,
+    packet::{kinds, set_source},
+    program::{Clock, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},
+};
+use limiter_userspace::policy::{Bucket, Builtin, Policy};
+
+use super::{
+    Case, NOW, Run, bucket, limit_tallies, mutation::Random, part, per_second, policy, seed, syn,
+    udp,
+};
+
+/// Nanoseconds from tick to tick.
+const TICK: u64 = 4_000_000;
+/// Buckets that take less than this to fill are exact.
+const DEEP: u64 = 1_000 * TICK;
+const RUNS: u64 = 120;
+const STEPS: u64 = 2_500;
+const A: [u8; 4] = [10, 0, 0, 1];
+
+fn ticking(policy: &Policy) -> TestProgram {
+    TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap()
+}
+
+/// The same program twice: one ticks, and one reads the clock for every packet.
+struct Both([TestProgram; 2]);
+
+impl Both {
+    fn new(policy: &Policy) -> Self {
+        Self([ticking(policy), TestProgram::new(SMALL, policy, Clock::Test).unwrap()])
+    }
+
+    fn apply(&mut self, policy: &Policy) {
+        for program in &mut self.0 {
+            program.forget().unwrap();
+            program.apply(policy).unwrap();
+        }
+    }
+
+    /// What both say of a frame at `now`.
+    fn run(&mut self, frame: &[u8], now: u64) -> [Verdict; 2] {
+        self.0.each_mut().map(|program| {
+            program.at(now).unwrap();
+            program.run(frame).unwrap()
+        })
+    }
+
+    /// Both counted the same.
+    fn check_counts(&self) {
+        let [ticking, exact] = &self.0;
+        assert_eq!(ticking.counters().unwrap(), exact.counters().unwrap());
+        assert_eq!(limit_tallies(ticking), limit_tallies(exact));
+        for program in &self.0 {
+            program.check_accounts().unwrap();
+        }
+    }
+}
+
+/// A bucket that takes less than four seconds to fill.
+fn short(random: &mut Random) -> Bucket {
+    let bits = 1 + random.below(24);
+    let packets = 1 + random.below(1 << bits) as u64;
+    let bits = random.below(10);
+    let most = (packets * (DEEP - 1) / SECOND).min(1 << bits);
+    if most == 0 {
+        return short(random);
+    }
+    bucket(Rate::per_second(packets), 1 + random.below(most as usize) as u64)
+}
+
+/// Nanoseconds until the next packet: none, about a token, within a tick, at its end, or a rest.
+fn pause(random: &mut Random, pace: Bucket, now: u64) -> u64 {
+    let interval = (pace.rate.period / pace.rate.packets) as usize;
+    let mut below = |most: usize| random.below(most) as u64;
+    match below(200) {
+        0..120 => 0,
+        120..180 => below(interval / 2 + 1),
+        180..188 => below(TICK as usize),
+        188..192 => TICK - now % TICK - below(2),
+        192..199 => below(interval * pace.burst as usize + 2),
+        _ => below(2 * DEEP as usize),
+    }
+}
+
+#[test]
+fn short_buckets_say_what_they_say_by_the_exact_time() {
+    let (seed, kinds) = (seed(), kinds());
+    let mut both = Both::new(&Policy::default());
+    let [mut passed, mut dropped] = [0_u64; 2];
+    for run in 0..part(RUNS) {
+        let mut random = Random::new(seed, run);
+        let mut limits = Vec::new();
+        for limit in Builtin::ALL {
+            if limits.is_empty() || random.below(3) > 0 {
+                limits.push((limit, short(&mut random)));
+            }
+        }
+        let mut now = 10 * SECOND + random.below(1 << 50) as u64;
+        let _run = Run { seed, run, of: &(&limits, now) };
+        both.apply(&policy(&limits));
+        let frames: Vec<_> = (0..8)
+            .map(|source: u8| {
+                let (_, kind) = random.pick(&kinds);
+                let mut frame = kind.clone();
+                // One of the other family stays as it is.
+                let _: bool = set_source(&mut frame, [10, 0, 0, source % 3].into());
+                frame
+            })
+            .chain([udp(A), syn(A)])
+            .collect();
+        for step in 0..STEPS {
+            let [ticking, exact] = both.run(random.pick::<Vec<u8>>(&frames), now);
+            assert_eq!(ticking, exact, "step {step} at {now}");
+            passed += u64::from(exact == Verdict::Pass);
+            dropped += u64::from(exact == Verdict::Drop);
+            let (_, pace) = *random.pick(&limits);
+            now += pause(&mut random, pace, now);
+        }
+        both.check_counts();
+    }
+    println!("{passed} passed, {dropped} dropped");
+    assert!(passed.min(dropped) > part(RUNS * STEPS / 20), "{passed} and {dropped}");
+}
+
+/// Limits that take long to fill: rates in a second, with bursts.
+const LONG: [(u64, u64); 5] =
+    [(1, 10), (50, 250), (1_000, 5_000), (20_000, 100_000), (100_000, 400_001)];
+
+/// Packets that come in at a rate while a tick passes, and what begins with a part of one.
+fn of_a_tick(rate: u64) -> u64 {
+    rate * TICK / SECOND + 1
+}
+
+/// Sends packets at so many times the rate from `begin` on, three bursts of them. At each moment, what
+/// passed of them and of `before` is the burst and the rate, or what was offered if that is less, and
+/// at most what comes in a tick more. Gives what passed.
+fn over_offer(
+    program: &mut TestProgram,
+    frame: &[u8],
+    limit: Bucket,
+    load: u64,
+    begin: u64,
+) -> u64 {
+    let (rate, burst) = (limit.rate.packets, limit.burst);
+    let clump = burst / 1_000 + 1;
+    let mut passed = 0;
+    for number in 0..3 * burst / clump {
+        let elapsed = number * clump * SECOND / (load * rate);
+        program.at(begin + elapsed).unwrap();
+        passed += program.run_many(frame, clump as u32).unwrap();
+        let promised = (burst + rate * elapsed / SECOND).min((number + 1) * clump);
+        assert!(passed < promised + 1 + of_a_tick(rate), "{passed}, not {promised}, {elapsed} ns");
+        assert!(passed + 1 >= promised, "{passed}, not {promised}, {elapsed} ns");
+    }
+    passed
+}
+
+#[test]
+fn a_long_bucket_admits_its_burst_and_its_rate() {
+    let mut program = ticking(&Policy::default());
+    let mut source = 0;
+    for (rate, burst) in LONG {
+        let limit = per_second(rate, burst);
+        program.apply(&policy(&[(Builtin::Source, limit)])).unwrap();
+        for load in [2, 30] {
+            source += 1;
+            let _case = Case(&(rate, burst, load));
+            let frame = udp([10, 0, 0, source]);
+            let mut begin = NOW;
+            // From a full bucket, again and again: each time it may gain a tick, and keeps none.
+            for _ in 0..3 {
+                over_offer(&mut program, &frame, limit, load, begin);
+                // Not at a tick, and full again.
+                begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
+            }
+        }
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Packets that come one by one, never at a tick, for an hour: what a tick gives is not given again.
+#[test]
+fn it_gains_nothing_while_it_is_over_its_limit() {
+    const RATE: u64 = 5;
+    let limit = per_second(RATE, 30);
+    let mut program = ticking(&policy(&[(Builtin::Source, limit)]));
+    let (frame, mut passed, mut now) = (udp(A), 0, NOW);
+    while now < NOW + 3_600 * SECOND {
+        program.at(now).unwrap();
+        passed += u64::from(program.run(&frame).unwrap() == Verdict::Pass);
+        let promised = limit.burst + RATE * (now - NOW) / SECOND;
+        assert!(passed <= promised + 1 + of_a_tick(RATE), "{passed}, not {promised}, at {now}");
+        now += 31 * TICK + 77_777;
+    }
+    let promised = limit.burst + RATE * (now - NOW) / SECOND;
+    assert!(passed + 1 >= promised, "{passed}, not {promised}");
+}
+
+#[test]
+fn several_limits_are_held_together() {
+    let [long, short] = [per_second(1_000, 5_000), per_second(100, 40)];
+    let mut program = ticking(&policy(&[(Builtin::Source, long), (Builtin::Syn, short)]));
+    // By how many datagrams there are to a SYN: the limit of SYNs alone is exceeded, and both are.
+    for (source, datagrams) in [(1, 2), (2, 9)] {
+        let address = [10, 0, 0, source];
+        let frames = [syn(address), udp(address)];
+        let before = limit_tallies(&program).map(|tally| tally.conform.packets);
+        let mut model = model::Bucket::new(100, SECOND.into(), short.burst, NOW);
+        let (mut both, mut exact) = (0, 0);
+        let packets = 40_000;
+        for packet in 0..packets {
+            // 2,000 in a second.
+            let now = NOW + packet * SECOND / 2_000 / if datagrams == 2 { 1 } else { 4 };
+            program.at(now).unwrap();
+            let is_syn = packet % (datagrams + 1) == 0;
+            let passed = program.run(&frames[usize::from(!is_syn)]).unwrap() == Verdict::Pass;
+            both += u64::from(passed);
+            exact += u64::from(is_syn && model.admit(now));
+        }
+        let after = limit_tallies(&program).map(|tally| tally.conform.packets);
+        let [_, syns, all] = std::array::from_fn(|limit| after[limit] - before[limit]);
+        assert_eq!(all, both);
+        let elapsed = packets * SECOND / 2_000 / if datagrams == 2 { 1 } else { 4 };
+        let most = long.burst + 1_000 * elapsed / SECOND;
+        assert!(all <= most + of_a_tick(1_000), "{all} of {most}");
+        assert!(syns <= exact + 1, "{syns} SYNs where {exact} are exact");
+        if datagrams == 2 {
+            assert!(syns + 1 >= exact, "{syns} SYNs where {exact} are exact");
+        } else {
+            assert!(all + 1 >= most, "{all} of {most}");
+        }
+    }
+    program.check_accounts().unwrap();
+}
+
+const BACK: [u64; 12] = [
+    1,
+    TICK / 2,
+    TICK - 1,
+    TICK,
+    TICK + 1,
+    3 * TICK / 2,
+    SECOND / 2,
+    model::LOST - 1,
+    model::LOST,
+    model::LOST + 1,
+    60 * SECOND,
+    3_600 * SECOND,
+];
+
+#[test]
+fn a_clock_that_goes_back_gives_a_tick_at_most_and_sticks_nobody() {
+    // What a CPU knows of the last tick is its own.
+    pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
+    let mut source = 0;
+    for (rate, burst) in [(1_000, 10), (1, 3), (50, 200), (50, 250), (1_000_000, 500), (200, 900)] {
+        let mut program = ticking(&policy(&[(Builtin::Source, per_second(rate, burst))]));
+        for (back, into) in
+            BACK.iter().flat_map(|back| [0, TICK / 3, TICK - 1].map(|into| (*back, into)))
+        {
+            for spent in [1, burst / 2 + 1, burst] {
+                source += 1;
+                let _case = Case(&(rate, burst, back, into, spent));
+                let [a, b, c, d] = u32::to_be_bytes(source);
+                let frame = udp([10 | a, b, c, d]);
+                let mut offer = |packets: u64, now: u64| {
+                    program.at(now).unwrap();
+                    program.run_many(&frame, packets as u32).unwrap()
+                };
+                let now = NOW + into;
+                assert_eq!(offer(spent, now), spent);
+                let passed = offer(2 * burst, now - back);
+                assert!(passed <= burst - spent + of_a_tick(rate), "{passed} after going back");
+                let later = now - back + model::LOST + burst * SECOND / rate + SECOND / rate + TICK;
+                let passed = offer(2 * burst, later);
+                assert!((1..=burst + of_a_tick(rate)).contains(&passed), "{passed} later");
+                let passed = offer(2 * burst, now.max(later));
+                assert!(passed <= burst + of_a_tick(rate), "{passed} where the clock was");
+            }
+        }
+        program.check_accounts().unwrap();
+    }
+}
