@@ -333,6 +333,14 @@ impl TestProgram {
         self.with_outstanding(&Address::NONE, self.shared.get(&shared::UNREADABLE, 0)?)
     }
 
+    /// The entry that sources share which found no room.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn overflow(&self) -> Result<Source> {
+        self.shared.get(&shared::OVERFLOW, 0).context("cannot read the shared entry")
+    }
+
     /// The entry of a source, its totals up to date.
     fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
         if let Some(dropped) = self.maps().outstanding()?.get(key) {

@@ -160,12 +160,12 @@ proptest! {
         }
     }
 
-    /// By the time of a tick that is up to two ticks old, only what conforms for sure does, and what
+    /// By a time that is as many ticks old as it may be, only what conforms for sure does, and what
     /// is stored then is what it is by the true time, or earlier by no more than the time is old.
     #[test]
     fn what_conforms_by_an_old_time_does_now(
         (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
-        tick in tick(), age in 0..=2_000_u64,
+        tick in tick(), age in 0..=1_000 * Gcra::SLACK,
     ) {
         let cost = cost_of(dearest, cost);
         let word = word_at(&gcra, now, kind, any);
@@ -177,7 +177,7 @@ proptest! {
             };
             let early = exact.wrapping_sub(next);
             prop_assert!(early <= age << gcra.shift, "{early} units early after {age} ns");
-            if gcra.depth < (1_000 * tick) << gcra.shift {
+            if gcra.depth < (Gcra::COARSE * tick) << gcra.shift {
                 prop_assert_eq!(early, 0);
             }
         }
@@ -192,8 +192,8 @@ proptest! {
         let cost = cost_of(dearest, cost);
         let word = word_at(&gcra, now, kind, any);
         let conforms = matches!(gcra.decide(word, now, cost), Decision::Conform(_));
-        let sure = gcra.depth >= (1_000 * tick) << gcra.shift
-            || ahead(&gcra, word, now) >= (2 * tick) << gcra.shift;
+        let sure = gcra.depth >= (Gcra::COARSE * tick) << gcra.shift
+            || ahead(&gcra, word, now) >= (Gcra::SLACK * tick) << gcra.shift;
         prop_assert_eq!(gcra.conform(word, Time { now, tick }, cost).is_some(), conforms && sure);
     }
 

@@ -1,7 +1,10 @@
 //! Packets that are decided by the time of the last tick of the kernel: the same verdicts as by the
 //! exact time, but for buckets to which a tick is nothing.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::{
+    gcra::Gcra,
+    rate::{Rate, SECOND},
+};
 use limiter_tests::{
     model,
     packet::{kinds, set_source},
@@ -17,7 +20,7 @@ use super::{
 /// Nanoseconds from tick to tick.
 const TICK: u64 = 4_000_000;
 /// Buckets that take less than this to fill are exact.
-const DEEP: u64 = 1_000 * TICK;
+const DEEP: u64 = Gcra::COARSE * TICK;
 const RUNS: u64 = 120;
 const STEPS: u64 = 2_500;
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -128,7 +131,7 @@ fn short_buckets_say_what_they_say_by_the_exact_time() {
 
 /// Limits that take long to fill: rates in a second, with bursts.
 const LONG: [(u64, u64); 5] =
-    [(1, 10), (50, 250), (1_000, 5_000), (20_000, 100_000), (100_000, 400_001)];
+    [(1, 10), (50, 450), (1_000, 9_000), (20_000, 180_000), (100_000, 800_001)];
 
 /// Packets that come in at a rate while a tick passes, and what begins with a part of one.
 fn of_a_tick(rate: u64) -> u64 {
@@ -202,7 +205,7 @@ fn it_gains_nothing_while_it_is_over_its_limit() {
 
 #[test]
 fn several_limits_are_held_together() {
-    let [long, short] = [per_second(1_000, 5_000), per_second(100, 40)];
+    let [long, short] = [per_second(1_000, 9_000), per_second(100, 40)];
     let mut program = ticking(&policy(&[(Builtin::Source, long), (Builtin::Syn, short)]));
     // By how many datagrams there are to a SYN: the limit of SYNs alone is exceeded, and both are.
     for (source, datagrams) in [(1, 2), (2, 9)] {
