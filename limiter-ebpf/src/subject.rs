@@ -49,8 +49,6 @@ pub(crate) struct Subject {
     pub(crate) seat: u32,
     /// The number of the profile of its source, where that has no entry of its own.
     pub(crate) number: u32,
-    /// 0.
-    pub(crate) reserved: u32,
     /// The binding that it is decided under.
     pub(crate) binding: u64,
     /// What the next packets of the source need to know of its refusal.
