@@ -9,7 +9,10 @@ use limiter_tests::{
     packet::set_source,
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::{Bucket, Builtin, Policy};
+use limiter_userspace::policy::{
+    Bucket, Builtin, Policy,
+    model::{Listed, Whom},
+};
 
 use super::{NOW, counted, per_second, policy, set_override, table::smallest, tokens, udp};
 
@@ -220,6 +223,42 @@ fn a_change_of_policy_keeps_the_debts_of_a_full_table() {
     }
     check_left(&mut program, &mut flood, &kept[5..], 2 * (BURST - 2));
     check_left(&mut program, &mut flood, &kept[..5], 0);
+    program.check_accounts().unwrap();
+}
+
+/// What the lists say holds also for those that share an entry.
+#[test]
+fn who_is_listed_is_allowed_or_denied_without_an_entry() {
+    let listed = |prefix: &str| Listed { whom: Whom::Prefix(prefix.parse().unwrap()), until: None };
+    let mut limits = policy(&[(Builtin::Source, tokens(BURST))]);
+    limits.allow.push(listed("192.0.2.2/32"));
+    limits.deny.push(listed("192.0.2.3/32"));
+    let (mut program, sizes) = full_table(&limits);
+    let mut flood = Flood::new();
+    fill(&mut program, &mut flood, sizes);
+    for (last, passes, reason) in [(2, 30, Reason::Allow), (3, 0, Reason::Deny)] {
+        let address = [192, 0, 2, last];
+        assert_eq!(passed(&mut program, &udp(address), 30), passes);
+        assert!(!has_entry(&program, address));
+        assert_eq!(counted(&program, reason), 30);
+    }
+    program.check_accounts().unwrap();
+}
+
+/// The operator's way out: what is owed under a policy that is in force no more makes room, when those
+/// that owe it are asked again.
+#[test]
+fn after_a_change_of_policy_newcomers_have_room_again() {
+    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+    let mut flood = Flood::new();
+    let (_, offered) = fill(&mut program, &mut flood, sizes);
+    assert_eq!(newcomers(&mut program, &mut flood, offered, 64), 0);
+    program.apply(&policy(&[(Builtin::Source, per_second(1_000_000, 20))])).unwrap();
+    program.at(NOW + 10 * SECOND).unwrap();
+    for number in 2 * offered..2 * offered + sizes.sources {
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "source {number}");
+        assert!(has_entry(&program, Flood::address(number)), "source {number}");
+    }
     program.check_accounts().unwrap();
 }
 
