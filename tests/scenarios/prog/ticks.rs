@@ -175,7 +175,7 @@ fn a_long_bucket_admits_its_burst_and_its_rate() {
             let frame = udp([10, 0, 0, source]);
             let mut begin = NOW;
             // From a full bucket, again and again: each time it may gain a tick, and keeps none.
-            for _ in 0..3 {
+            for _ in 0..part(3) {
                 over_offer(&mut program, &frame, limit, load, begin);
                 // Not at a tick, and full again.
                 begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
