@@ -230,7 +230,8 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
         for place in 0..INLINE {
             let scale = (&raw const (*source).scales[place]).read_volatile();
             let word = Plain::new(&raw mut (*source).words[place]);
-            // What was retired before it is one packet's debt at most, or none.
+            // What was retired before it is forgiven: nothing, unless the entry may owe and was charged
+            // again and again meanwhile.
             if !table::retire(&word, scale, now, may_owe != 0) {
                 let _: u64 = binding.compare_exchange(taken.0, before);
                 return 0;
