@@ -10,8 +10,8 @@ use std::{
 use super::{bpffs::Pins, sys};
 use crate::error::{Error, Result};
 
-/// How long a command waits for another.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a command waits for another: for many, as at boot, each of which loads its programs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The right to change an instance, held until it is dropped or the process ends. It is a lock on a
 /// directory of the instance that is open to nobody else.
