@@ -12,7 +12,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -36,6 +36,8 @@ pub mod map {
     pub const DESTINATIONS: &str = "DESTINATIONS";
     /// Array of [`Set`](super::Set): whose the entries of [`SOURCES`] are.
     pub const SETS: &str = "SETS";
+    /// Array of [`Ages`](super::Ages), of each set.
+    pub const AGES: &str = "AGES";
     /// Array of [`Source`](super::Source): [`WAYS`](crate::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
     /// LRU hash of [`Bucket`](super::Bucket) by [`BucketKey`](crate::limit::BucketKey).
@@ -194,6 +196,10 @@ pub struct Settings {
     pub penalties: u64,
     /// The limits that count new connections, as bits.
     pub connections: u64,
+    /// The limits that can be charged with the packet of a [`newcomer`](crate::newcomer) later, as bits:
+    /// inline ones without penalties that do not count new connections, by which a packet costs 1 or
+    /// its bytes.
+    pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub elsewhere: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
@@ -247,14 +253,36 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// A set of the table of sources. Its tags are in one cache line, as it is aligned to two.
+/// A set of the table of sources, which is all in one cache line that it takes to tell that a source is
+/// not known, and to admit its first packet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     /// The [`tags`](crate::table::Place::tag) of its ways; 0 for those that are free.
-    pub tags: [u32; WAYS],
-    /// Until when they owe; see [`Age`](crate::table::Age).
-    pub ages: [u32; WAYS],
+    pub tags: [u8; WAYS],
+    /// Sources that have no entry yet, and the lock of the set.
+    pub newcomers: Newcomers,
+}
+
+/// Until when the entries of a set owe; see [`Age`](crate::table::Age).
+pub type Ages = [u32; WAYS];
+
+/// Newcomers of a set; a power of two.
+pub const NEWCOMERS: usize = 2;
+
+/// Sources that have sent a single packet, see [`newcomer`](crate::newcomer). The lock of their set is
+/// held by who reads or writes anything here but the state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Newcomers {
+    /// See [`State`](crate::newcomer::State).
+    pub state: u64,
+    /// When their packets came, in nanoseconds.
+    pub times: [u64; NEWCOMERS],
+    /// The first two words of their addresses, which have no others.
+    pub sources: [[u32; 2]; NEWCOMERS],
+    /// See [`Facts`](crate::newcomer::Facts).
+    pub facts: [u32; NEWCOMERS],
 }
 
 /// The state of a source. What every packet needs is in the first two of three cache lines.
@@ -426,15 +454,15 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 160);
-    assert!(size_of::<Head>() == 344);
+    assert!(size_of::<Settings>() == 168);
+    assert!(size_of::<Head>() == 360);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
     assert!(size_of::<Profile>() == 72);
-    assert!(size_of::<Set>() == 128);
+    assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 192);
     assert!(offset_of!(Source, words) == 32);
     assert!(offset_of!(Source, passed) == 64);

@@ -23,6 +23,7 @@ pub mod lease;
 pub mod limit;
 pub mod log;
 pub mod meter;
+pub mod newcomer;
 pub mod opening;
 pub mod packet;
 pub mod penalty;

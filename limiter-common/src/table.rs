@@ -1,8 +1,11 @@
 //! The table of sources: which entry is whose, and who has to make room.
 //!
 //! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
-//! cache line whose its entries are, so that finding an entry, or that there is none, takes no
-//! call and no chain of pointers. Nobody but the holder of a set's lock gives its entries away.
+//! cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that
+//! there is none, takes no chain of pointers; an unknown source looks at somebody else's entry for
+//! nothing once in 16 times. Nobody but the holder of a set's lock gives its entries away.
+//!
+//! Who comes when a set is full has to come twice: see [`newcomer`](crate::newcomer).
 //!
 //! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
 //! nothing that a new one does not, so one of these is given away that was not used since it was asked
@@ -30,7 +33,9 @@ pub struct Place {
     /// The number of the set.
     pub set: u32,
     /// What the way of its entry is marked with; never 0, with which free ways are.
-    pub tag: u32,
+    pub tag: u8,
+    /// The way that the source has if it may choose; below [`WAYS`].
+    pub home: u8,
 }
 
 impl Place {
@@ -54,27 +59,45 @@ impl Place {
         hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         hash ^= hash >> 32;
         let set = ((hash & 0xffff_ffff) * sets as u64) >> 32;
-        Self { set: set as u32, tag: (hash >> 32) as u32 | 1 << 31 }
+        let tag = (hash >> 32) as u8;
+        let home = (hash >> 40) as u8 & (WAYS as u8 - 1);
+        Self { set: set as u32, tag: tag | (tag == 0) as u8, home }
+    }
+}
+
+/// The tags of a set, as they lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tags(pub [u64; WAYS / 8]);
+
+impl Tags {
+    const ONES: u64 = u64::MAX / 0xff;
+
+    /// Whether one of them is this one; with 0, whether a way is free.
+    ///
+    /// A byte that is zero is one that a borrow goes through to its highest bit, which it does not have
+    /// itself (Mycroft's test); whether there is one is told exactly.
+    #[inline(always)]
+    pub const fn have(self, tag: u8) -> bool {
+        let all = Self::ONES * tag as u64;
+        let Self([a, b]) = self;
+        Self::zero(a ^ all) | Self::zero(b ^ all) != 0
     }
 
-    /// The way that the source has if it may choose.
     #[inline(always)]
-    pub const fn home(self) -> usize {
-        self.tag as usize & (WAYS - 1)
+    const fn zero(word: u64) -> u64 {
+        word.wrapping_sub(Self::ONES) & !word & Self::ONES << 7
     }
 }
 
 /// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^27
-/// ns, rounded up, and wrapping. The first of a set has its lock too.
+/// ns, rounded up, and wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 
 impl Age {
-    /// Set in the first while the set is locked.
-    pub const LOCK: u32 = 1;
     /// Set while the entry owes for a single packet.
-    const SINGLE: u32 = 2;
-    const TIME: u32 = 2;
+    const SINGLE: u32 = 1;
+    const TIME: u32 = 1;
     const UNIT: u32 = 27;
     /// An entry is asked again after so many at the latest, 8.6 s: another policy may have come.
     const FARTHEST: u32 = 64;
@@ -106,12 +129,6 @@ impl Age {
     const fn is_single(self) -> bool {
         self.0 & Self::SINGLE != 0
     }
-
-    /// The same with what another one says of the entry.
-    #[inline(always)]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 & Self::LOCK | other.0 & !Self::LOCK)
-    }
 }
 
 /// What became of an entry since it was looked at last.
@@ -128,7 +145,7 @@ pub enum Usage {
 /// The ways of a set whose lock is held.
 pub trait Ways {
     /// The tag of a way; 0 when it is free.
-    fn tag(&self, way: usize) -> u32;
+    fn tag(&self, way: usize) -> u8;
 
     /// The age of a way.
     fn age(&self, way: usize) -> Age;
@@ -161,8 +178,9 @@ impl Room {
 /// just looked at. One that was used since it was asked last is passed over once.
 #[inline(always)]
 pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
-    if ways.tag(place.home()) == 0 {
-        return Room::at(place.home());
+    let home = place.home as usize;
+    if ways.tag(home) == 0 {
+        return Room::at(home);
     }
     for way in 0..WAYS {
         if ways.tag(way) == 0 {
@@ -170,7 +188,7 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
         }
     }
     for step in 0..2 * WAYS {
-        let way = (place.home() + step) & (WAYS - 1);
+        let way = (home + step) & (WAYS - 1);
         let age = ways.age(way);
         if age.owes(now) {
             continue;
@@ -179,11 +197,11 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             Usage::Idle => return Room::at(way),
             Usage::Used => {}
             Usage::Owes(until, single) => {
-                ways.set_age(way, age.with(Age::until(until, now, single)));
+                ways.set_age(way, Age::until(until, now, single));
             }
         }
     }
-    single(ways, place.home(), now)
+    single(ways, home, now)
 }
 
 /// The way of an entry that owes for a single packet.
@@ -197,7 +215,7 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
         }
         match ways.usage(way, now) {
             Usage::Owes(until, false) => {
-                ways.set_age(way, age.with(Age::until(until, now, false)));
+                ways.set_age(way, Age::until(until, now, false));
             }
             Usage::Owes(_, true) => return Room { way, owes: true },
             Usage::Used | Usage::Idle => return Room::at(way),

@@ -7,6 +7,7 @@ use limiter_common::{
     limit::{INLINE, Limit, Sort},
     policer::Look,
     reason::Reason,
+    table,
     word::Word as _,
 };
 
@@ -16,6 +17,7 @@ use crate::{
     entry::{Seat, SourceEntry},
     inline,
     maps::{LIMITS, METERS},
+    newcomers::admit_newcomer,
     opening::remember_opening,
     refused::Place,
     subject::Subject,
@@ -52,7 +54,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         return Verdict::new(Reason::Exceed);
     }
     if subject.seat == Seat::UNKNOWN.0 {
-        subject.seat = Seat::of(&subject.source, settings).0;
+        subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
+        subject.seat = Seat::of(subject).0;
+    }
+    if subject.seat == Seat::NEWCOMER.0 {
+        subject.seat = Seat::UNKNOWN.0;
+        return Verdict(admit_newcomer().into());
     }
     if subject.seat == Seat::UNKNOWN.0 {
         return Verdict::new(Reason::Contended);

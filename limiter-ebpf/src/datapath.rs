@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::XdpContext;
 use limiter_common::{
-    contract::{Settings, flag},
+    contract::{Settings, Tally, flag},
     frame::Frame as _,
     packet::parse,
     reason::Reason,
@@ -95,7 +95,8 @@ extern "C" fn give_up_subject() -> u32 {
     } else {
         undecided
     };
-    entry::account(&subject.source, policy.settings, verdict.drops(), 1, subject.bytes);
+    let (source, packet) = (subject.source, Tally { packets: 1, bytes: subject.bytes });
+    entry::account(subject, &source, policy.settings, verdict.drops(), &packet);
     verdict.0 as u32
 }
 

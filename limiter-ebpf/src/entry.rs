@@ -4,10 +4,12 @@ use aya_ebpf::maps::lpm_trie::Key;
 use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
-    contract::{Profile, Settings, Source, flag, half, shared},
-    limit::INLINE,
+    contract::{NEWCOMERS, Profile, Settings, Source, Tally, flag, half, shared},
+    limit::{INLINE, Limit, Sort},
+    newcomer::Newcomer,
     penalty::Block,
-    table::{Place, WAYS},
+    policer::Policer as _,
+    table::{Place, WAYS, Ways as _},
     word::Word as _,
 };
 
@@ -16,14 +18,11 @@ use crate::{
     cell::{self, Cell, Plain},
     clock,
     datapath::settings,
-    maps::{METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
+    maps::{LIMITS, METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
     seats::{self, Seats, find_way, take_seat},
     subject::Subject,
 };
-
-/// Whose the shared entries are: no prefix has them.
-static NOBODY: Address = Address::NONE;
 
 /// Which entry a source has.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,6 +37,8 @@ impl Seat {
     const UNREADABLE: Self = Self(u32::MAX - 1);
     /// That of the totals of sources that have none.
     const NOBODY: Self = Self(u32::MAX - 2);
+    /// Not known yet, in a set without room.
+    pub(crate) const NEWCOMER: Self = Self(u32::MAX - 3);
 
     /// An entry of the table.
     #[inline(always)]
@@ -45,21 +46,33 @@ impl Seat {
         Self(number + 1)
     }
 
-    /// The one that a source has if it has one.
+    /// That of the subject's source, whose place is known, if it has one.
     #[inline(always)]
-    pub(crate) fn of(address: &Address, settings: &Settings) -> Self {
+    pub(crate) fn of(subject: &mut Subject) -> Self {
+        let (address, place) = (&subject.source, subject.place);
         if address.family == Address::NONE.family {
             return Self::UNREADABLE;
         }
-        let place = Place::of(address, settings.seed, settings.sets);
-        let seat = |way: usize| Self::new(place.set * WAYS as u32 + way as u32);
-        let home = seat(place.home());
-        // Most have this one, so whose it is is asked before what the set says.
-        if home.entry().is_some_and(|source| seats::is_of(source, address)) {
-            return home;
+        let Some(seats) = Seats::of(place.set, 0) else { return Self::UNKNOWN };
+        let seat = |way: usize| Self::new(seats.entry(way));
+        let home = place.home as usize;
+        // Most have this one.
+        if seats.tag(home) == place.tag {
+            let home = seat(home);
+            if home.entry().is_some_and(|source| seats::is_of(source, address)) {
+                return home;
+            }
         }
-        let way = find_way(place.set, place.tag) as usize;
-        if way < WAYS { seat(way) } else { Self::UNKNOWN }
+        subject.state = seats.state();
+        subject.tags = seats.tags();
+        let tags = subject.tags;
+        if tags.have(place.tag) {
+            let way = find_way() as usize;
+            if way < WAYS {
+                return seat(way);
+            }
+        }
+        if tags.have(0) { Self::UNKNOWN } else { Self::NEWCOMER }
     }
 
     #[inline(always)]
@@ -96,7 +109,12 @@ impl SourceEntry {
         // SAFETY: an aligned word of a map value.
         let bound = || Binding(unsafe { (&raw const (*source).binding).read_volatile() });
         let binding = bound();
-        if !binding.is_under(epoch) || !overflow && !seats::is_of(source, &subject.source) {
+        let is_his = if overflow {
+            subject.numbered == epoch
+        } else {
+            seats::is_of(source, &subject.source)
+        };
+        if !binding.is_under(epoch) || !is_his {
             return None;
         }
         let number = if overflow {
@@ -157,16 +175,21 @@ impl SourceEntry {
 /// Adds packets to the totals of a source, or of those that have no entry.
 #[inline(never)]
 pub(crate) fn account(
+    subject: &mut Subject,
     address: &Address,
     settings: &Settings,
     dropped: bool,
-    packets: u64,
-    bytes: u64,
+    total: &Tally,
 ) {
-    let own = Seat::of(address, settings).entry().filter(|own| seats::is_of(*own, address));
+    // Looked for is the entry of the subject's source.
+    let source = subject.source;
+    subject.source = *address;
+    subject.place = Place::of(address, settings.seed, settings.sets);
+    let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, address));
+    subject.reread().source = source;
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.
-        unsafe { add(source, dropped, packets, bytes) };
+        unsafe { add(source, dropped, total.packets, total.bytes) };
     }
 }
 
@@ -186,34 +209,40 @@ unsafe fn add(source: *mut Source, dropped: bool, packets: u64, bytes: u64) {
 /// is; [`Seat::UNKNOWN`] when other CPUs keep it from being found.
 #[inline(always)]
 pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> Seat {
-    subject.number = number(&subject.source, epoch, settings);
-    let number = subject.number;
-    let address = &subject.source;
+    let number = number(&subject.source, epoch, settings);
+    (subject.number, subject.numbered) = (number, epoch);
     let mut seat = Seat::UNREADABLE;
-    if address.family != Address::NONE.family {
-        let place = Place::of(address, settings.seed, settings.sets);
-        let Some(seats) = Seats::lock(place.set, epoch) else { return Seat::UNKNOWN };
-        seat = Seat(take_seat(place.set, place.tag, epoch));
+    if subject.source.family != Address::NONE.family {
+        subject.place = Place::of(&subject.source, settings.seed, settings.sets);
+        let Some(seats) = Seats::lock(subject.place.set, epoch) else { return Seat::UNKNOWN };
+        seat = Seat(take_seat(epoch));
         // It changes hands under the lock alone.
         if seat != Seat::OVERFLOW
             && let Some(source) = seat.entry()
         {
-            refresh(source, address, number, epoch);
+            let newcomers = seats.newcomers();
+            let came = newcomers.find(&subject.source);
+            if came < NEWCOMERS {
+                refresh(source, number, false, &newcomers.at(came), epoch);
+                seats.forget(came);
+            } else {
+                refresh(source, number, false, &Newcomer::NONE, epoch);
+            }
         }
-        seats.unlock();
+        seats.unlock_changed();
         if seat != Seat::OVERFLOW {
             return seat;
         }
     }
     if let Some(source) = seat.entry() {
-        refresh(source, &NOBODY, 0, epoch);
+        refresh(source, 0, true, &Newcomer::NONE, epoch);
     }
     seat
 }
 
 /// The number of the profile of a source.
 #[inline(always)]
-fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 {
+pub(crate) fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 {
     if settings.flags & flag::PREFIXES == 0 {
         return 0;
     }
@@ -224,28 +253,31 @@ fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 {
         .unwrap_or(0)
 }
 
-/// Brings the entry of a source up to date, which has the profile of this number.
+/// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
+/// its source was admitted with before it had one.
 #[inline(never)]
-fn refresh(source: *mut Source, address: &Address, number: u32, epoch: u32) -> Option<Binding> {
-    let settings = settings(epoch)?;
+fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, epoch: u32) {
+    let (Some(settings), Some(profile)) = (settings(epoch), PROFILES.get(half(epoch, number)))
+    else {
+        return;
+    };
     // SAFETY: the caller looked the entry up in this run; an aligned word. It changes no more, but for
     // that of a shared entry, which has one generation.
     let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
     let target = Binding::new(epoch, number).like(seen);
-    let profile = PROFILES.get(half(epoch, number))?;
     let now = clock::now();
     // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
     // is asked for.
     let cell = |word: *mut u64| unsafe { Plain::new(word) };
     // SAFETY: as above.
     let entry = cell(unsafe { &raw mut (*source).binding });
-    bind(&entry, target, || {
+    let _: Option<Binding> = bind(&entry, target, || {
         // A block is of a limit: it goes, and comes back, with that being about the source.
-        let shared = address.family == Address::NONE.family;
         let penalties = if shared { 0 } else { settings.penalties & profile.limits };
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
+        let charged = newcomer.facts.charged(epoch, kept(settings, epoch));
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -266,7 +298,39 @@ fn refresh(source: *mut Source, address: &Address, number: u32, epoch: u32) -> O
             } else {
                 bucket.renew(&meter.gcra, now);
                 let _: u64 = stamp.compare_exchange(before, after);
+                if charged >> place & 1 != 0 {
+                    let cost = cost(settings, epoch, settings.inline[place], newcomer);
+                    let next = meter.gcra.fresh(newcomer.time) + meter.gcra.units(cost);
+                    let _: u64 = bucket.word.compare_exchange(bucket.word.load(), next);
+                }
             }
         }
-    })
+        if newcomer.facts.bytes() != 0 {
+            // SAFETY: as above.
+            unsafe { add(source, false, 1, newcomer.facts.bytes()) };
+        }
+    });
+}
+
+/// The places of inline limits, as bits, that were the same limit's under the epoch before.
+#[inline(always)]
+fn kept(now: &Settings, epoch: u32) -> u32 {
+    let Some(before) = settings(epoch.wrapping_sub(1)) else { return 0 };
+    let mut kept = 0;
+    for place in 0..INLINE {
+        if before.stamps[place] == now.stamps[place] {
+            kept |= 1 << place;
+        }
+    }
+    kept
+}
+
+/// What a newcomer's packet costs by a limit.
+#[inline(always)]
+fn cost(settings: &Settings, epoch: u32, bit: u64, newcomer: &Newcomer) -> u64 {
+    if settings.unit & bit != 0 {
+        return 1;
+    }
+    let limit = LIMITS.get(half(epoch, Limit::row(bit)));
+    limit.map_or(1, |limit| limit.cost(Sort::default(), newcomer.facts.bytes()))
 }

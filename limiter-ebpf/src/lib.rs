@@ -40,6 +40,8 @@ mod ledger;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod newcomers;
+#[cfg(target_arch = "bpf")]
 mod offence;
 #[cfg(target_arch = "bpf")]
 mod opening;

@@ -13,7 +13,7 @@ use limiter_common::{
     address::Address,
     class::place,
     contract::{
-        Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Opening,
+        Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Opening,
         Profile, Set, Source, TALLIES as TALLY_COUNT, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
@@ -49,6 +49,9 @@ pub(crate) static DESTINATIONS: ArrayOfMaps<LpmTrie<Address, [u32; 2], 1>, 2> = 
 /// What can be mapped into memory begins at a page, and so is aligned to the lines of the cache.
 #[map]
 pub(crate) static SETS: Array<Set> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static AGES: Array<Ages> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);

@@ -70,8 +70,7 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
         return 0;
     }
     if refused.dropped.packets != 0 {
-        let dropped = refused.dropped;
-        entry::account(&refused.source, settings, true, dropped.packets, dropped.bytes);
+        entry::account(subject, &refused.source, settings, true, &refused.dropped);
         // Who reads meanwhile must not find the tally of one source under another.
         // SAFETY: fields of a value that is borrowed here.
         unsafe {

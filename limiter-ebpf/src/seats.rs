@@ -3,10 +3,11 @@
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
-    contract::{Set, Source},
+    contract::{NEWCOMERS, Newcomers, Set, Source},
     limit::INLINE,
+    newcomer::{Facts, Newcomer, State},
     penalty::Block,
-    table::{self, Age, Place, Room, Usage, WAYS, Ways},
+    table::{self, Age, Room, Tags, Usage, WAYS, Ways},
     word::Word as _,
 };
 
@@ -14,12 +15,9 @@ use crate::{
     cell::Plain,
     clock,
     entry::Seat,
-    maps::{SETS, SOURCES},
+    maps::{AGES, SETS, SOURCES},
     subject::Subject,
 };
-
-/// The lock of the first age, where the first two are read as one little-endian word.
-const LOCK: u64 = Age::LOCK as u64;
 
 /// A set.
 #[derive(Clone, Copy)]
@@ -32,7 +30,7 @@ pub(crate) struct Seats {
 
 impl Seats {
     #[inline(always)]
-    fn of(number: u32, epoch: u32) -> Option<Self> {
+    pub(crate) fn of(number: u32, epoch: u32) -> Option<Self> {
         Some(Self { set: SETS.get_ptr_mut(number)?, number, epoch })
     }
 
@@ -43,7 +41,7 @@ impl Seats {
         let word = seats.word();
         for _ in 0..PATIENCE {
             let seen = word.load();
-            if seen & LOCK == 0 && word.compare_exchange(seen, seen | LOCK) == seen {
+            if seen & State::LOCK == 0 && word.compare_exchange(seen, seen | State::LOCK) == seen {
                 return Some(seats);
             }
             word.pause();
@@ -51,29 +49,83 @@ impl Seats {
         None
     }
 
-    /// Gives it back.
+    /// Gives it back, if no entry was given away.
     #[inline(always)]
     pub(crate) fn unlock(&self) {
-        let word = self.word();
-        let seen = word.load();
-        // Nobody else writes it; this is a barrier too.
-        let _: u64 = word.compare_exchange(seen, seen & !LOCK);
+        self.unlock_as(self.state());
     }
 
-    /// The first two ages in one word: BPF has no atomic instructions for halves of it that the compiler
-    /// would use.
+    /// Gives it back after an entry may have been given away.
+    #[inline(always)]
+    pub(crate) fn unlock_changed(&self) {
+        self.unlock_as(self.state().renumbered());
+    }
+
+    #[inline(always)]
+    fn unlock_as(&self, state: State) {
+        let word = self.word();
+        // Nobody else writes it; this is a barrier too.
+        let _: u64 = word.compare_exchange(word.load(), state.unlocked().0);
+    }
+
+    /// Its state.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> State {
+        State(self.word().load())
+    }
+
     #[inline(always)]
     fn word(&self) -> Plain {
-        // SAFETY: the set is a map value that was looked up in this run of the program; its ages are
-        // aligned to a line of the cache.
-        unsafe { Plain::new((&raw mut (*self.set).ages).cast()) }
+        // SAFETY: the set is a map value that was looked up in this run of the program; an aligned word.
+        unsafe { Plain::new(&raw mut (*self.set).newcomers.state) }
+    }
+
+    /// Its newcomers. The lock is held.
+    #[inline(always)]
+    pub(crate) fn newcomers(&self) -> &Newcomers {
+        // SAFETY: as in `word`. Who holds the lock alone writes there, but for attempts to take it,
+        // which change nothing.
+        unsafe { &(*self.set).newcomers }
+    }
+
+    /// Puts a newcomer at a place, who owes until then, in nanoseconds, and gives the lock back.
+    #[inline(always)]
+    pub(crate) fn admit(&self, place: usize, source: &Address, newcomer: Newcomer, until: u64) {
+        let place = place & (NEWCOMERS - 1);
+        // SAFETY: as in `newcomers`.
+        unsafe {
+            let newcomers = &raw mut (*self.set).newcomers;
+            (&raw mut (*newcomers).times[place]).write_volatile(newcomer.time);
+            (&raw mut (*newcomers).facts[place]).write_volatile(newcomer.facts.0);
+            let [first, second, ..] = source.words;
+            (&raw mut (*newcomers).sources[place][0]).write_volatile(first);
+            (&raw mut (*newcomers).sources[place][1]).write_volatile(second);
+        }
+        self.unlock_as(self.state().with(place, until));
+    }
+
+    /// Forgets the newcomer at a place, who has an entry. The lock is held.
+    #[inline(always)]
+    pub(crate) fn forget(&self, place: usize) {
+        // SAFETY: as in `newcomers`.
+        unsafe {
+            let facts = &raw mut (*self.set).newcomers.facts;
+            (&raw mut (*facts)[place & (NEWCOMERS - 1)]).write_volatile(Facts::NONE.0);
+        }
     }
 
     /// Marks a way as that of a source.
     #[inline(always)]
-    pub(crate) fn set_tag(&self, way: usize, tag: u32) {
+    pub(crate) fn set_tag(&self, way: usize, tag: u8) {
         // SAFETY: as in `lock`; the way is one of the set.
         unsafe { (&raw mut (*self.set).tags[way & (WAYS - 1)]).write_volatile(tag) };
+    }
+
+    /// The tags of all ways.
+    #[inline(always)]
+    pub(crate) fn tags(&self) -> Tags {
+        // SAFETY: as in `lock`; a set is as aligned as two words are, and its tags are as long.
+        Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
     }
 
     /// The number of the entry of a way.
@@ -85,21 +137,24 @@ impl Seats {
 
 impl Ways for Seats {
     #[inline(always)]
-    fn tag(&self, way: usize) -> u32 {
-        // SAFETY: as in `lock`; an aligned word, and the way is one of the set.
+    fn tag(&self, way: usize) -> u8 {
+        // SAFETY: as in `lock`; the way is one of the set.
         unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
     }
 
     #[inline(always)]
     fn age(&self, way: usize) -> Age {
-        // SAFETY: as above.
-        Age(unsafe { (&raw const (*self.set).ages[way & (WAYS - 1)]).read_volatile() })
+        let Some(ages) = AGES.get_ptr(self.number) else { return Age(0) };
+        // SAFETY: a map value that was just looked up; the way is one of the set.
+        Age(unsafe { (&raw const (*ages)[way & (WAYS - 1)]).read_volatile() })
     }
 
     #[inline(always)]
     fn set_age(&self, way: usize, age: Age) {
-        // SAFETY: as above.
-        unsafe { (&raw mut (*self.set).ages[way & (WAYS - 1)]).write_volatile(age.0) };
+        if let Some(ages) = AGES.get_ptr_mut(self.number) {
+            // SAFETY: as above.
+            unsafe { (&raw mut (*ages)[way & (WAYS - 1)]).write_volatile(age.0) };
+        }
     }
 
     #[inline(always)]
@@ -117,20 +172,22 @@ const USED: u64 = 1;
 /// Set in the time until which an entry owes for a single packet, or under another policy.
 const SINGLE: u64 = 1;
 
-/// The [`Seat`] of the subject's source in a set whose lock is held. It is made if there is none, by the
-/// `epoch` that it is behind then.
+/// The [`Seat`] of the subject's source, whose place is known, in its set, whose lock is held. It is made
+/// if there is none, by the `epoch` that it is behind then.
 ///
 /// Like the other functions here, it is verified by itself, once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
-    let Some(seats) = Seats::of(set, epoch) else { return Seat::OVERFLOW.0 };
-    let found = find_way(set, tag) as usize;
+pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return Seat::OVERFLOW.0 };
+    let place = subject.place;
+    let Some(seats) = Seats::of(place.set, epoch) else { return Seat::OVERFLOW.0 };
+    let found = find_way() as usize;
     if found < WAYS {
         return Seat::new(seats.entry(found)).0;
     }
     let now = clock::now();
-    let Room { way, owes } = table::room(&seats, Place { set, tag }, now);
+    let Room { way, owes } = table::room(&seats, place, now);
     if way >= WAYS {
         return Seat::OVERFLOW.0;
     }
@@ -139,21 +196,21 @@ pub(crate) extern "C" fn take_seat(set: u32, tag: u32, epoch: u32) -> u32 {
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;
     }
-    seats.set_age(way, seats.age(way).with(Age::past(now)));
-    seats.set_tag(way, tag);
+    seats.set_age(way, Age::past(now));
+    seats.set_tag(way, place.tag);
     Seat::new(entry).0
 }
 
-/// The way of the subject's source in a set; [`WAYS`] if it has none.
+/// The way of the subject's source, whose place is known, in its set; [`WAYS`] if it has none.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn find_way(set: u32, tag: u32) -> u32 {
-    let (Some(seats), Some(subject)) = (Seats::of(set, 0), Subject::get()) else {
-        return WAYS as u32;
-    };
+pub(crate) extern "C" fn find_way() -> u32 {
+    let Some(subject) = Subject::get() else { return WAYS as u32 };
+    let place = subject.place;
+    let Some(seats) = Seats::of(place.set, 0) else { return WAYS as u32 };
     let mut found = WAYS;
     for way in 0..WAYS {
-        if seats.tag(way) == tag
+        if seats.tag(way) == place.tag
             && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
             && is_of(source, &subject.source)
         {

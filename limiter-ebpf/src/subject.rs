@@ -5,9 +5,11 @@ use limiter_common::{
     contract::{OffenceKey, Opening},
     lease,
     limit::{BucketKey, INLINE, KEYED},
+    newcomer::State,
     packet::Packet,
     plan::Bill,
     policer::Look,
+    table::{Place, Tags},
 };
 
 use crate::{barrier::opaque, maps::SUBJECT, refused::Refusing};
@@ -47,8 +49,15 @@ pub(crate) struct Subject {
     pub(crate) tag: u32,
     /// Where the entry of its source is, see [`Seat`](crate::entry::Seat).
     pub(crate) seat: u32,
-    /// The number of the profile of its source, where that has no entry of its own.
+    /// The number of the profile of its source, where that has no entry of its own, and the epoch that
+    /// it is of.
     pub(crate) number: u32,
+    pub(crate) numbered: u32,
+    /// The place of its source in the table.
+    pub(crate) place: Place,
+    /// What was seen of its set, when no entry of its source was found in it.
+    pub(crate) state: State,
+    pub(crate) tags: Tags,
     /// The binding that it is decided under.
     pub(crate) binding: u64,
     /// What the next packets of the source need to know of its refusal.

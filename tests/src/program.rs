@@ -18,8 +18,8 @@ use aya::{
 use limiter_common::{
     address::Address,
     contract::{
-        Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set, Source,
-        Tally, map, shared,
+        Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
+        Source, Tally, map, shared,
     },
     limit::BucketKey,
     reason::Reason,
@@ -74,6 +74,7 @@ pub struct TestProgram {
     instance: Instance,
     clock: Array<MapData, u64>,
     sets: Array<MapData, Set>,
+    ages: Array<MapData, Ages>,
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
@@ -134,6 +135,7 @@ impl TestProgram {
                 instance,
                 clock: typed(&pins, map::TEST_CLOCK)?,
                 sets: typed(&pins, map::SETS)?,
+                ages: typed(&pins, map::AGES)?,
                 sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
@@ -362,6 +364,7 @@ impl TestProgram {
                     self.sources.set(entry, Source::NEW, 0)?;
                 }
                 self.sets.set(set, Set::default(), 0)?;
+                self.ages.set(set, Ages::default(), 0)?;
             }
         }
         clear(&mut self.buckets)?;

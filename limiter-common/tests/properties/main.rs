@@ -12,6 +12,7 @@ mod key;
 mod lease;
 mod limit;
 mod log;
+mod newcomer;
 mod penalty;
 mod place;
 mod random;

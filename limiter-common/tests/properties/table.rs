@@ -6,7 +6,7 @@ use limiter_common::{
     contract::Set,
     gcra::Scale,
     policer::Policer as _,
-    table::{Age, Place, Room, Usage, WAYS, Ways, owes, retire, room},
+    table::{Age, Place, Room, Tags, Usage, WAYS, Ways, owes, retire, room},
     word::Word,
 };
 use proptest::prelude::*;
@@ -17,12 +17,12 @@ const SEED: u64 = 0x7461_626c_6573_6574;
 /// Nanoseconds that an age counts in.
 const UNIT: u64 = 1 << 27;
 const SECOND: u64 = 1_000_000_000;
-const UNTAGGED: u32 = 0;
+const UNTAGGED: u8 = 0;
 
 /// An entry as a set sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Way {
-    tag: u32,
+    tag: u8,
     /// Until when it owes, in nanoseconds.
     until: u64,
     packets: u64,
@@ -61,15 +61,14 @@ impl Naive {
     }
 
     /// Gives a way to a newcomer, which sends a packet that takes so long to refill.
-    fn give(&self, way: usize, tag: u32, now: u64, until: u64) {
-        let age = self.age(way).with(Age::past(now));
-        self.set_age(way, age);
+    fn give(&self, way: usize, tag: u8, now: u64, until: u64) {
+        self.set_age(way, Age::past(now));
         self.set(way, Way { tag, until, packets: 1, known: 1 });
     }
 }
 
 impl Ways for Naive {
-    fn tag(&self, way: usize) -> u32 {
+    fn tag(&self, way: usize) -> u8 {
         self.way(way).tag
     }
 
@@ -97,7 +96,7 @@ impl Ways for Naive {
 
 /// What must hold of the way that is given, by what the set was before it was asked.
 fn check(before: &Naive, place: Place, now: u64, given: Room) {
-    let (ways, home) = (before.ways.borrow(), place.home());
+    let (ways, home) = (before.ways.borrow(), usize::from(place.home));
     if ways.iter().any(|way| way.tag == UNTAGGED) {
         assert!(!given.owes && ways[given.way].tag == UNTAGGED, "a free way is taken before any");
         assert!(ways[home].tag != UNTAGGED || given.way == home, "its home is free");
@@ -130,8 +129,9 @@ fn nobody_that_owes_makes_room_but_for_a_single_packet() {
         let mut now = random.between(0, 1 << 60);
         let debt = random.between(1, 200 * SECOND);
         let busy = 1 + random.below(8);
-        for tag in 1..400 {
-            let place = Place { set: 0, tag: tag << 4 | random.below(16) as u32 };
+        for tag in 0..400 {
+            let home = random.below(WAYS as u64) as u8;
+            let place = Place { set: 0, tag: (tag % 255 + 1) as u8, home };
             let before = set.clone();
             let Room { way, owes } = room(&set, place, now);
             check(&before, place, now, Room { way, owes });
@@ -172,7 +172,7 @@ fn all_owe_but(idle: impl Fn(usize) -> bool, now: u64, packets: u64) -> Naive {
 fn what_is_used_between_two_questions_is_passed_over_once() {
     let now = 5_000 * SECOND;
     for home in 0..WAYS {
-        let place = Place { set: 0, tag: (1 << 31) | home as u32 };
+        let place = Place { set: 0, tag: 1, home: home as u8 };
         let next = (home + 1) % WAYS;
         let set = all_owe_but(|way| way == home || way == next, now, 2);
         let touch =
@@ -191,7 +191,7 @@ fn what_is_used_between_two_questions_is_passed_over_once() {
 fn one_of_a_single_packet_makes_room_where_all_owe() {
     let now = 5_000 * SECOND;
     for (home, single) in (0..WAYS).flat_map(|home| (0..WAYS).map(move |single| (home, single))) {
-        let place = Place { set: 0, tag: (1 << 31) | home as u32 };
+        let place = Place { set: 0, tag: 1, home: home as u8 };
         let set = all_owe_but(|_| false, now, 2);
         assert_eq!(room(&set, place, now).way, WAYS);
         // What was found out of them holds for as long as they owe, and is asked anew after that.
@@ -207,9 +207,9 @@ fn one_of_a_single_packet_makes_room_where_all_owe() {
     }
 }
 
-/// Ages of times around one at which their 30 bits wrap, or anywhere.
+/// Ages of times around one at which their 31 bits wrap, or anywhere.
 fn around_a_wrap() -> impl Strategy<Value = u64> {
-    let wrap = UNIT << 30;
+    let wrap = UNIT << 31;
     let near = (0..16_u64, 0..2_000 * UNIT)
         .prop_map(move |(wraps, near)| (wraps * wrap + near).saturating_sub(1_000 * UNIT));
     prop_oneof![near, magnitude(62)]
@@ -230,28 +230,15 @@ proptest! {
         prop_assert!(later > told || age.owes(later));
         prop_assert!(later < until + UNIT || !age.owes(later));
         prop_assert!(now < 1_000 * UNIT || !age.owes(now - 1_000 * UNIT), "by a clock far back");
-        prop_assert_eq!(age.0 & Age::LOCK, 0);
     }
 
-    /// Also where its 30 bits come to their end, which all zeros are just ahead of.
+    /// Also where its 31 bits come to their end, which all zeros are just ahead of.
     #[test]
     fn a_new_age_never_says_that_it_owes(now in around_a_wrap(), after in magnitude(56)) {
         let age = Age::past(now);
         prop_assert!(!age.owes(now));
         prop_assert!(!age.owes(now + after));
         prop_assert!(now < UNIT || !age.owes(now - UNIT), "by a clock a bit behind");
-        prop_assert_eq!(age.0 & Age::LOCK, 0);
-    }
-
-    #[test]
-    fn the_lock_is_not_part_of_an_age(own: u32, other: u32, now in around_a_wrap()) {
-        let (age, other) = (Age(own), Age(other));
-        let with = age.with(other);
-        prop_assert_eq!(with.0 & Age::LOCK, own & Age::LOCK);
-        prop_assert_eq!(with.0 | Age::LOCK, other.0 | Age::LOCK);
-        prop_assert_eq!(with.owes(now), other.owes(now));
-        prop_assert_eq!(Age(own ^ Age::LOCK).owes(now), age.owes(now));
-        prop_assert_eq!(with.with(age), age);
     }
 
     #[test]
@@ -332,5 +319,24 @@ impl Word for Local {
 fn a_table_has_room_for_all_that_it_is_asked_for() {
     for (sources, sets) in [(1, 1), (16, 1), (17, 2), (1_024, 64), (1 << 26, 1 << 22)] {
         assert_eq!(Set::count(sources), sets);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    /// Tags that differ by little, and such as a borrow between the bytes would make others of.
+    #[test]
+    fn a_set_tells_whether_it_has_a_tag(
+        tags: [u8; WAYS], near in prop::collection::vec((0..WAYS, 0_u8..3), 0..WAYS), tag: u8,
+    ) {
+        let mut tags = tags;
+        for (way, off) in near {
+            tags[way] = tag.wrapping_add(off).wrapping_sub(1);
+        }
+        let words: [[u8; 8]; 2] = [tags[..8].try_into().unwrap(), tags[8..].try_into().unwrap()];
+        let set = Tags(words.map(u64::from_ne_bytes));
+        prop_assert_eq!(set.have(tag), tags.contains(&tag));
+        prop_assert_eq!(set.have(UNTAGGED), tags.contains(&UNTAGGED));
     }
 }

@@ -10,7 +10,7 @@ use aya::maps::{MapData, MapType};
 use limiter_common::{
     class::place,
     contract::{
-        Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Offence,
+        Ages, Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally, Offence,
         OffenceKey, Opening, Profile, Set, Source, TALLIES, map, shared,
     },
     limit::{BucketKey, LIMITS, Limit},
@@ -34,7 +34,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 20] = [
+pub(crate) const SHAPES: [Shape; 21] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -43,6 +43,7 @@ pub(crate) const SHAPES: [Shape; 20] = [
     shape::<u32, u32>(map::PREFIXES, MapType::ArrayOfMaps, Some(2)),
     shape::<u32, u32>(map::DESTINATIONS, MapType::ArrayOfMaps, Some(2)),
     shape::<u32, Set>(map::SETS, MapType::Array, None),
+    shape::<u32, Ages>(map::AGES, MapType::Array, None),
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
     shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),

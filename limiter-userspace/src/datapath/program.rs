@@ -98,6 +98,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     drop(open(pins, 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, sets)
+            .map_max_entries(map::AGES, sets)
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)

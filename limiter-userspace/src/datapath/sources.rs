@@ -104,6 +104,6 @@ impl Maps {
     }
 }
 
-fn used(tags: &[u32; WAYS]) -> u64 {
+fn used(tags: &[u8; WAYS]) -> u64 {
     tags.iter().filter(|tag| **tag != 0).count() as u64
 }

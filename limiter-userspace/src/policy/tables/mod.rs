@@ -115,6 +115,13 @@ fn compile_held(
         keyed: set(&|at| word(at).is_none()),
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
         connections: set(&|at| rows.counts_connections(at)),
+        newcomers: set(&|at| {
+            let costs = compiled[at].costs.iter().all(|cost| *cost == 1);
+            word(at).is_some()
+                && (compiled[at].bytes != 0 || costs)
+                && compiled[at].penalty.after == 0
+                && !rows.counts_connections(at)
+        }),
         elsewhere: classes.elsewhere,
         inline: [0; INLINE],
         stamps: [0; INLINE],

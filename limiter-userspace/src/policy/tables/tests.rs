@@ -81,6 +81,7 @@ fn an_empty_policy_is_one_empty_profile() {
         keyed: 0,
         penalties: 0,
         connections: 0,
+        newcomers: 0,
         elsewhere: u64::MAX,
         inline: [0; INLINE],
         stamps: [0; INLINE],

@@ -1,0 +1,193 @@
+//! Sources that have sent one packet: what is known of them before they are given an entry.
+//!
+//! Once a set of the [table](crate::table) has no free entry, a source that it does not know is given one
+//! with its second packet. Of the first, the set keeps what it was charged, so that this is made up for
+//! then. A place there is given away only when its debt is paid: then nothing would have to be made up
+//! for. Where no place is, the first packet gets an entry as the second does.
+//!
+//! So a flood of made-up sources, each of which sends a packet, takes no entry away from anybody, and
+//! touches one line of the cache for each: that which said that the source is not known.
+
+use crate::{
+    address::Address,
+    contract::{NEWCOMERS, Newcomers},
+};
+
+/// The lock of a set, a number that is another one after an entry was given away, and until when the
+/// newcomers owe: 28 bits each, in units of 2^13 ns, rounded up, and wrapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State(pub u64);
+
+impl State {
+    /// Set while the set is locked.
+    pub const LOCK: u64 = 1;
+    const NUMBER: u64 = 2;
+    const NUMBERS: u64 = 0x7f * Self::NUMBER;
+    const TIME_BITS: u32 = 28;
+    const TIME: u64 = (1 << Self::TIME_BITS) - 1;
+    const UNIT: u32 = 13;
+    /// The longest debt of a newcomer, 18 minutes: a time that is further ahead has passed.
+    const FARTHEST: u64 = 1 << 27;
+
+    /// The same, unlocked.
+    #[inline(always)]
+    pub const fn unlocked(self) -> Self {
+        Self(self.0 & !Self::LOCK)
+    }
+
+    /// The same with another number.
+    #[inline(always)]
+    pub const fn renumbered(self) -> Self {
+        Self(self.0 & !Self::NUMBERS | self.0.wrapping_add(Self::NUMBER) & Self::NUMBERS)
+    }
+
+    /// Whether another one has the same number.
+    #[inline(always)]
+    pub const fn has_number_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & Self::NUMBERS == 0
+    }
+
+    /// Whether a newcomer can owe so long, in nanoseconds.
+    #[inline(always)]
+    pub const fn holds(until: u64, now: u64) -> bool {
+        until.wrapping_sub(now) >> Self::UNIT < Self::FARTHEST - 1
+    }
+
+    /// The same with a newcomer at a place who owes until then, in nanoseconds.
+    #[inline(always)]
+    pub const fn with(self, place: usize, until: u64) -> Self {
+        let time = (until >> Self::UNIT).wrapping_add(1) & Self::TIME;
+        let shift = Self::shift(place);
+        Self(self.0 & !(Self::TIME << shift) | time << shift)
+    }
+
+    /// Whether the newcomer at a place still owes at `now`, in nanoseconds, who came less than half of
+    /// what wraps ago.
+    #[inline(always)]
+    pub const fn owes(self, place: usize, now: u64) -> bool {
+        let until = self.0 >> Self::shift(place);
+        let ahead = until.wrapping_sub(now >> Self::UNIT) & Self::TIME;
+        0 < ahead && ahead <= Self::FARTHEST
+    }
+
+    #[inline(always)]
+    const fn shift(place: usize) -> u32 {
+        8 + (place & (NEWCOMERS - 1)) as u32 * Self::TIME_BITS
+    }
+}
+
+/// What else there is to know of a newcomer, in a word: the bytes of its packet, the places of the
+/// inline limits that it was charged to, and the family and the policy that those were by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts(pub u32);
+
+impl Facts {
+    /// No newcomer.
+    pub const NONE: Self = Self(0);
+    /// The longest frame that can be one's.
+    pub const LONGEST: u64 = 0xffff;
+    const PLACES: u32 = 16;
+    const IPV6: u32 = 1 << 20;
+    const EPOCH: u32 = 21;
+
+    /// Those of a source with a packet of so many bytes, from 1 to [`LONGEST`](Self::LONGEST), charged
+    /// to the inline limits at these places, as bits, under an epoch.
+    #[inline(always)]
+    pub const fn new(source: &Address, bytes: u64, places: u32, epoch: u32) -> Self {
+        let family = if source.family == Address::IPV4 { 0 } else { Self::IPV6 };
+        Self(
+            (bytes & Self::LONGEST) as u32 | places << Self::PLACES | family | epoch << Self::EPOCH,
+        )
+    }
+
+    /// The bytes of its packet; 0 when there is no newcomer.
+    #[inline(always)]
+    pub const fn bytes(self) -> u64 {
+        self.0 as u64 & Self::LONGEST
+    }
+
+    /// The places that it was charged to, as bits, of those whose limit is the same under `epoch`; `kept`
+    /// says which of them have been so since the epoch before.
+    #[inline(always)]
+    pub const fn charged(self, epoch: u32, kept: u32) -> u32 {
+        let places = self.0 >> Self::PLACES & 0xf;
+        let age = epoch.wrapping_sub(self.0 >> Self::EPOCH) << Self::EPOCH >> Self::EPOCH;
+        match age {
+            0 => places,
+            1 => places & kept,
+            // Whose the places were before is not known any more.
+            _ => 0,
+        }
+    }
+
+    /// Whether they are of a source with this address, of which these are the first words.
+    #[inline(always)]
+    const fn are_of(self, words: [u32; 2], source: &Address) -> bool {
+        let ([a, b], [c, d, e, f]) = (words, source.words);
+        let family = if source.family == Address::IPV4 { 0 } else { Self::IPV6 };
+        let other = self.0 & Self::IPV6 ^ family | (a ^ c) | (b ^ d) | e | f;
+        other == 0 && self.bytes() != 0
+    }
+}
+
+/// The first packet of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newcomer {
+    /// When it came, in nanoseconds.
+    pub time: u64,
+    /// What it was.
+    pub facts: Facts,
+}
+
+impl Newcomer {
+    /// Nobody.
+    pub const NONE: Self = Self { time: 0, facts: Facts::NONE };
+
+    /// Whether a source can be one: IPv4 addresses, and IPv6 networks of up to 64 bits.
+    #[inline(always)]
+    pub const fn can_be(source: &Address) -> bool {
+        source.words[2] | source.words[3] == 0
+    }
+}
+
+impl Newcomers {
+    /// The place of a source; [`NEWCOMERS`] if it is none of them.
+    #[inline(always)]
+    pub const fn find(&self, source: &Address) -> usize {
+        if Facts(self.facts[0]).are_of(self.sources[0], source) {
+            0
+        } else if Facts(self.facts[1]).are_of(self.sources[1], source) {
+            1
+        } else {
+            NEWCOMERS
+        }
+    }
+
+    /// The place for another one at `now`, in nanoseconds: that of who owes nothing and came first;
+    /// [`NEWCOMERS`] if both owe.
+    #[inline(always)]
+    pub const fn room(&self, now: u64) -> usize {
+        match (self.owes(0, now), self.owes(1, now)) {
+            (true, true) => NEWCOMERS,
+            (true, false) => 1,
+            (false, true) => 0,
+            (false, false) => (self.times[1] < self.times[0]) as usize,
+        }
+    }
+
+    /// Whether somebody is at a place who still owes at `now`, in nanoseconds.
+    #[inline(always)]
+    const fn owes(&self, place: usize, now: u64) -> bool {
+        let since = now.wrapping_sub(self.times[place]) >> State::UNIT;
+        self.facts[place] != Facts::NONE.0
+            && State(self.state).owes(place, now)
+            && (since as i64) < State::FARTHEST as i64
+    }
+
+    /// Who is at a place.
+    #[inline(always)]
+    pub const fn at(&self, place: usize) -> Newcomer {
+        let place = place & (NEWCOMERS - 1);
+        Newcomer { time: self.times[place], facts: Facts(self.facts[place]) }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a set keeps of sources that have sent a single packet.
+
+use limiter_common::{
+    address::Address,
+    contract::{NEWCOMERS, Newcomers},
+    newcomer::{Facts, Newcomer, State},
+};
+use proptest::prelude::*;
+
+use super::{cases, magnitude, random::Random};
+
+const SEED: u64 = 0x6e65_7763_6f6d_6572;
+/// Nanoseconds that a state counts in, and those of the longest debt that it holds.
+const UNIT: u64 = 1 << 13;
+const LONGEST: u64 = (1 << 27) * UNIT;
+
+/// Puts somebody at a place, as the kernel half does under the lock.
+fn admit(to: &mut Newcomers, place: usize, source: Address, newcomer: Newcomer, until: u64) {
+    to.times[place] = newcomer.time;
+    to.facts[place] = newcomer.facts.0;
+    to.sources[place].copy_from_slice(&source.words[..2]);
+    to.state = State(to.state).with(place, until).0;
+}
+
+/// Few addresses, which differ in a bit or by the family.
+fn someone(random: &mut Random) -> Address {
+    let words = [random.below(3) as u32, random.below(2) as u32, 0, 0];
+    match random.below(3) {
+        0 => Address { family: Address::IPV4, words: [words[0], 0, 0, 0] },
+        _ => Address::v6(words),
+    }
+}
+
+/// Sources come and go through a set, by a clock that stands still, moves, or jumps far; what becomes of
+/// them is what becomes of them in a list.
+#[test]
+fn nobody_is_forgotten_who_owes_and_nobody_taken_for_another() {
+    let (mut admitted, mut full, mut known) = (0, 0, 0);
+    for run in 0..400 {
+        let mut random = Random::new(SEED, run);
+        let mut newcomers = Newcomers::default();
+        // Whom the places are of, and until when they owe.
+        let mut naive: [Option<(Address, Newcomer, u64)>; NEWCOMERS] = [None; NEWCOMERS];
+        let mut now = random.between(0, 1 << 60);
+        let debt = random.between(1, LONGEST / 2);
+        for _ in 0..200 {
+            let source = someone(&mut random);
+            let found = newcomers.find(&source);
+            let expected = naive.iter().position(|it| it.is_some_and(|(who, ..)| who == source));
+            assert_eq!(found, expected.unwrap_or(NEWCOMERS), "{source:?} of {naive:?}");
+            if found < NEWCOMERS {
+                known += 1;
+                let (_, newcomer, _) = naive[found].unwrap();
+                assert_eq!(newcomers.at(found), newcomer);
+                // It is given an entry.
+                newcomers.facts[found] = Facts::NONE.0;
+                naive[found] = None;
+            } else {
+                let place = newcomers.room(now);
+                let owes = |place: usize| naive[place].is_some_and(|(.., until)| until > now);
+                if place == NEWCOMERS {
+                    full += 1;
+                    let hardly = |it: &Option<(_, _, u64)>| it.unwrap().2 + UNIT > now;
+                    assert!(naive.iter().all(hardly), "one owes nothing: {naive:?} at {now}");
+                } else {
+                    admitted += 1;
+                    assert!(!owes(place), "{place} owes: {naive:?} at {now}");
+                    let bytes = random.between(1, Facts::LONGEST + 1);
+                    let facts = Facts::new(&source, bytes, random.below(16) as u32, 7);
+                    let (newcomer, until) =
+                        (Newcomer { time: now, facts }, now + random.below(debt));
+                    admit(&mut newcomers, place, source, newcomer, until);
+                    naive[place] = Some((source, newcomer, until));
+                }
+            }
+            now += match random.below(6) {
+                0 | 1 => 0,
+                // Farther than the state counts.
+                2 => random.below(16 * LONGEST),
+                _ => random.below(debt),
+            };
+        }
+    }
+    println!("{admitted} admitted, {full} found no room, {known} came again");
+    assert!(admitted > 10_000 && full > 5_000 && known > 5_000, "cases are missed");
+}
+
+/// Of two that owe nothing, who came first makes room.
+#[test]
+fn the_oldest_makes_room() {
+    let now = 1 << 40;
+    for (first, second) in [(1, 2), (2, 1), (5, 5)] {
+        let mut newcomers = Newcomers::default();
+        for (place, time) in [first, second].into_iter().enumerate() {
+            let source = Address::v4([192, 0, 2, place as u8]);
+            let facts = Facts::new(&source, 60, 1, 1);
+            admit(&mut newcomers, place, source, Newcomer { time, facts }, time + 1);
+        }
+        assert_eq!(newcomers.room(now), usize::from(second < first));
+    }
+}
+
+#[test]
+fn addresses_that_are_longer_than_a_place_are_nobodys() {
+    let newcomers = Newcomers::default();
+    for (words, can_be) in [([1, 2, 0, 0], true), ([1, 2, 3, 0], false), ([0, 0, 0, 1], false)] {
+        let source = Address::v6(words);
+        assert_eq!(Newcomer::can_be(&source), can_be);
+        assert_eq!(newcomers.find(&source), NEWCOMERS);
+    }
+    // A place that is free is not that of the address of zeros.
+    for family in [Address::IPV4, Address::IPV6] {
+        assert_eq!(newcomers.find(&Address { family, words: [0; 4] }), NEWCOMERS);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    #[test]
+    fn a_state_says_until_when_each_owes(
+        state: u64, place in 0..NEWCOMERS, now in magnitude(62), debt in 0..LONGEST - 2 * UNIT,
+        after in 0..LONGEST,
+    ) {
+        let before = State(state);
+        let until = now + debt;
+        prop_assert!(State::holds(until, now));
+        let state = before.with(place, until);
+        let later = now + after;
+        prop_assert!(later >= until || state.owes(place, later));
+        prop_assert!(later < until + 2 * UNIT || !state.owes(place, later));
+        // Nothing else is changed.
+        prop_assert_eq!(state.owes(1 - place, now), before.owes(1 - place, now));
+        prop_assert_eq!(state.0 & State::LOCK, before.0 & State::LOCK);
+        prop_assert!(state.has_number_of(before));
+        prop_assert!(!State::holds(now + LONGEST, now));
+    }
+
+    #[test]
+    fn a_number_is_another_one_for_long(state: u64) {
+        let first = State(state);
+        let mut next = first;
+        for _ in 0..127 {
+            next = next.renumbered();
+            prop_assert!(!next.has_number_of(first));
+            prop_assert_eq!(next.0 & !0xfe, first.0 & !0xfe);
+        }
+        prop_assert_eq!(next.renumbered(), first);
+        prop_assert_eq!(first.unlocked().0 | State::LOCK, first.0 | State::LOCK);
+    }
+
+    #[test]
+    fn facts_say_what_was_charged(
+        bytes in 1..=Facts::LONGEST, places in 0_u32..16, epoch: u32, kept in 0_u32..16,
+        later in 2_u32..2_000,
+    ) {
+        let facts = Facts::new(&Address::v4([10, 0, 0, 1]), bytes, places, epoch);
+        prop_assert_eq!(facts.bytes(), bytes);
+        prop_assert_eq!(facts.charged(epoch, kept), places);
+        prop_assert_eq!(facts.charged(epoch.wrapping_add(1), kept), places & kept);
+        prop_assert_eq!(facts.charged(epoch.wrapping_add(later), kept), 0);
+        prop_assert_eq!(Facts::NONE.bytes(), 0);
+    }
+}
