@@ -210,6 +210,20 @@ pub struct Settings {
     pub tallies: [u32; INLINE],
 }
 
+impl Settings {
+    /// The places of inline limits, as bits, that are the same limit's under other settings.
+    #[inline(always)]
+    pub const fn kept(&self, before: &Self) -> u32 {
+        let mut kept = 0;
+        let mut place = 0;
+        while place < INLINE {
+            kept |= ((self.stamps[place] == before.stamps[place]) as u32) << place;
+            place += 1;
+        }
+        kept
+    }
+}
+
 /// Bits of [`Settings::flags`].
 pub mod flag {
     /// There are prefixes of sources with profiles of their own.

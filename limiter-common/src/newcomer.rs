@@ -11,6 +11,8 @@
 use crate::{
     address::Address,
     contract::{NEWCOMERS, Newcomers},
+    gcra::Gcra,
+    limit::{Limit, Sort},
 };
 
 /// The lock of a set, a number that is another one after an entry was given away, and until when the
@@ -142,6 +144,13 @@ pub struct Newcomer {
 impl Newcomer {
     /// Nobody.
     pub const NONE: Self = Self { time: 0, facts: Facts::NONE };
+
+    /// The word of a bucket that was full when its packet was charged by a limit.
+    #[inline(always)]
+    pub const fn word(self, limit: &Limit, gcra: &Gcra) -> u64 {
+        let cost = limit.cost(Sort(Sort::OTHER), self.facts.bytes());
+        (self.time << gcra.shift).wrapping_add(gcra.units(cost))
+    }
 
     /// Whether a source can be one: IPv4 addresses, and IPv6 networks of up to 64 bits.
     #[inline(always)]

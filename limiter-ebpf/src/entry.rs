@@ -5,10 +5,9 @@ use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
     contract::{NEWCOMERS, Profile, Settings, Source, Tally, flag, half, shared},
-    limit::{INLINE, Limit, Sort},
+    limit::{INLINE, Limit},
     newcomer::Newcomer,
     penalty::Block,
-    policer::Policer as _,
     table::{Place, WAYS, Ways as _},
     word::Word as _,
 };
@@ -16,8 +15,7 @@ use limiter_common::{
 use crate::{
     carry::carry_word,
     cell::{self, Cell, Plain},
-    clock,
-    datapath::settings,
+    clock, datapath,
     maps::{LIMITS, METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
     seats::{self, Seats, find_way, take_seat},
@@ -257,7 +255,8 @@ pub(crate) fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 
 /// its source was admitted with before it had one.
 #[inline(never)]
 fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, epoch: u32) {
-    let (Some(settings), Some(profile)) = (settings(epoch), PROFILES.get(half(epoch, number)))
+    let (Some(settings), Some(profile)) =
+        (datapath::settings(epoch), PROFILES.get(half(epoch, number)))
     else {
         return;
     };
@@ -277,7 +276,9 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
-        let charged = newcomer.facts.charged(epoch, kept(settings, epoch));
+        let before = datapath::settings(epoch.wrapping_sub(1));
+        let kept = before.map_or(0, |before| settings.kept(before));
+        let charged = newcomer.facts.charged(epoch, kept);
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -298,10 +299,11 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
             } else {
                 bucket.renew(&meter.gcra, now);
                 let _: u64 = stamp.compare_exchange(before, after);
-                if charged >> place & 1 != 0 {
-                    let cost = cost(settings, epoch, settings.inline[place], newcomer);
-                    let next = meter.gcra.fresh(newcomer.time) + meter.gcra.units(cost);
-                    let _: u64 = bucket.word.compare_exchange(bucket.word.load(), next);
+                if charged >> place & 1 != 0
+                    && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
+                {
+                    let word = newcomer.word(limit, &meter.gcra);
+                    let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
                 }
             }
         }
@@ -310,27 +312,4 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
             unsafe { add(source, false, 1, newcomer.facts.bytes()) };
         }
     });
-}
-
-/// The places of inline limits, as bits, that were the same limit's under the epoch before.
-#[inline(always)]
-fn kept(now: &Settings, epoch: u32) -> u32 {
-    let Some(before) = settings(epoch.wrapping_sub(1)) else { return 0 };
-    let mut kept = 0;
-    for place in 0..INLINE {
-        if before.stamps[place] == now.stamps[place] {
-            kept |= 1 << place;
-        }
-    }
-    kept
-}
-
-/// What a newcomer's packet costs by a limit.
-#[inline(always)]
-fn cost(settings: &Settings, epoch: u32, bit: u64, newcomer: &Newcomer) -> u64 {
-    if settings.unit & bit != 0 {
-        return 1;
-    }
-    let limit = LIMITS.get(half(epoch, Limit::row(bit)));
-    limit.map_or(1, |limit| limit.cost(Sort::default(), newcomer.facts.bytes()))
 }

@@ -21,6 +21,7 @@ mod modes;
 #[path = "parser/mutation.rs"]
 mod mutation;
 mod naive;
+mod newcomers;
 mod object;
 mod overrides;
 mod penalties;

@@ -352,6 +352,18 @@ impl TestProgram {
         Ok(source)
     }
 
+    /// Fills the table of sources with entries of nobody, which owe nothing: who comes now is a newcomer
+    /// of a full table.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn crowd(&mut self) -> Result<()> {
+        for set in 0..self.sets.len() {
+            self.sets.set(set, Set { tags: [1; WAYS], ..Set::default() }, 0)?;
+        }
+        Ok(())
+    }
+
     /// Forgets every source and all state by other keys, as if none had ever sent anything.
     ///
     /// # Errors
@@ -399,6 +411,7 @@ impl TestProgram {
             instance,
             clock,
             sets,
+            ages,
             sources,
             buckets,
             ledgers,
@@ -410,8 +423,8 @@ impl TestProgram {
             host,
             ..
         } = self;
-        drop((program, clock, sets, sources, buckets, ledgers, offences, openings));
-        drop((shared, refused, counters));
+        drop((program, clock, sets, ages, sources, buckets, ledgers));
+        drop((offences, openings, shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -5,8 +5,9 @@ use std::{marker::PhantomData, os::fd::AsFd as _, ptr::NonNull};
 use aya::Pod;
 use limiter_common::{
     address::Address,
-    binding::Binding,
-    contract::{Set, Source, map, shared},
+    binding::{Binding, PATIENCE},
+    contract::{NEWCOMERS, Set, Source, map, shared},
+    newcomer::{Newcomer, State},
     table::{Place, WAYS},
 };
 
@@ -56,6 +57,26 @@ impl Maps {
                 && source.address == *address
             {
                 return Ok(Some(source));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first packet of a source that has no entry yet; `None` when nothing is known of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn newcomer(&self, address: &Address) -> Result<Option<Newcomer>> {
+        let head = self.read_head()?;
+        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
+        let place = Place::of(address, settings.seed, settings.sets);
+        for _ in 0..PATIENCE {
+            let read = || self.entry::<u32, Set>(map::SETS, &place.set);
+            let (Some(before), Some(after)) = (read()?, read()?) else { break };
+            // What a packet writes meanwhile is not whole.
+            if before == after && before.newcomers.state & State::LOCK == 0 {
+                let found = before.newcomers.find(address);
+                return Ok((found < NEWCOMERS).then(|| before.newcomers.at(found)));
             }
         }
         Ok(None)

@@ -8,9 +8,10 @@ use std::cell::Cell;
 use limiter_common::{
     address::Address,
     binding::{self, Binding, Measured, Standing, bind},
-    contract::{self, Offence, OffenceKey, Profile, map, shared},
+    contract::{self, Offence, OffenceKey, Profile, Tally, map, shared},
     limit::{BucketKey, INLINE, Limit},
     meter::Meter,
+    newcomer::Newcomer,
     penalty::Block,
     policer::{Decision, Policer as _},
     word::Word,
@@ -150,6 +151,12 @@ impl SourceState {
         } else {
             tables.maps.source(&key)?
         };
+        // Who has sent a single packet may have no entry yet.
+        let newcomer = match known {
+            None => tables.maps.newcomer(&key)?,
+            Some(_) => None,
+        };
+        let known = known.or_else(|| newcomer.map(|newcomer| first_seen(key, newcomer)));
         let entry = known.unwrap_or(contract::Source::NEW);
         let seen = Binding(entry.binding);
         let (number, behind) = match seen.standing(tables.epoch) {
@@ -163,6 +170,16 @@ impl SourceState {
         if behind {
             for (place, word) in words.iter_mut().enumerate() {
                 *word = carried(tables, &profile, &entry, place, now)?;
+            }
+        }
+        if let Some(newcomer) = newcomer {
+            let charged = newcomer.facts.charged(tables.epoch, tables.kept);
+            for (place, word) in words.iter_mut().enumerate() {
+                let bit = tables.settings.inline[place] & profile.limits;
+                if charged >> place & 1 != 0 && bit != 0 {
+                    let meter = tables.meter(profile.meters[place])?;
+                    *word = newcomer.word(&tables.limit(bit)?, &meter.gcra);
+                }
             }
         }
         let offences = offences(tables, &profile, key)?;
@@ -187,6 +204,12 @@ impl SourceState {
     pub(super) fn place_of(tables: &Tables<'_>, limit: &Limit) -> Option<usize> {
         tables.settings.inline.iter().position(|bit| *bit == limit.bit)
     }
+}
+
+/// What the entry of a source says that was not given one yet.
+const fn first_seen(address: Address, newcomer: Newcomer) -> contract::Source {
+    let passed = Tally { packets: 1, bytes: newcomer.facts.bytes() };
+    contract::Source { address, passed, ..contract::Source::NEW }
 }
 
 /// What is known of a source that was over limits with penalties that are about it, and the bits of

@@ -27,6 +27,8 @@ pub(super) struct Tables<'a> {
     pub(super) maps: &'a Maps,
     pub(super) epoch: u32,
     pub(super) settings: Settings,
+    /// The places of inline limits, as bits, that were the same limit's under the policy before.
+    pub(super) kept: u32,
     /// Whether anything is dropped.
     pub(super) monitoring: Monitoring,
     limits: Column<Limit>,
@@ -41,11 +43,13 @@ impl<'a> Tables<'a> {
     /// The tables that are in force at a time.
     pub(super) fn at(maps: &'a Maps, now: u64) -> Result<Self> {
         let (epoch, monitoring) = maps.monitoring_at(now)?;
-        let settings = maps.read_head()?.settings[epoch as usize & 1];
+        let halves = maps.read_head()?.settings;
+        let [settings, before] = [0, 1].map(|other| halves[(epoch as usize ^ other) & 1]);
         Ok(Self {
             maps,
             epoch,
             settings,
+            kept: settings.kept(&before),
             monitoring,
             limits: Column::new(map::LIMITS),
             classes: Column::new(map::CLASSES),

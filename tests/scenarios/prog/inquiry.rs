@@ -116,6 +116,10 @@ fn a_packet_is_decided_as_the_inquiry_says() {
     for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
         program.forget().unwrap();
+        // In half of them, who comes is a newcomer of a full table.
+        if run % 2 == 1 {
+            program.crowd().unwrap();
+        }
         // Lists end by the clock of the machine, so the virtual one begins there.
         let mut now = monotonic();
         let mut policy = apply(&mut program, || any_policy(&mut random));

@@ -1,0 +1,262 @@
+//! Sources of a full table: what they are charged before they have an entry, and after.
+
+use std::net::IpAddr;
+
+use limiter_common::{
+    address::Address,
+    contract::Tally,
+    rate::{Rate, SECOND},
+    reason::Reason,
+};
+use limiter_tests::{
+    packet::{ACK, Frame, SYN},
+    program::{Clock, SMALL, Sizes, TestProgram, Verdict},
+};
+use limiter_userspace::{
+    inquiry::Inquiry,
+    policy::{
+        Builtin, KeyPrefix, Policy,
+        model::{Allowance, Count, KeyPart, Limit, Match},
+    },
+};
+
+use super::{
+    NOW, Run, counted,
+    cpus::on_two_cpus,
+    define::{limit, policy_of},
+    keeps_time,
+    mutation::Random,
+    part, per_second, policy, program, seed, syn,
+    table::smallest,
+    tokens, udp,
+};
+
+const A: [u8; 4] = [192, 0, 2, 1];
+const RUNS: u64 = 50;
+const STEPS: u64 = 1_200;
+
+/// A small instance that is full.
+fn crowded(policy: &Policy) -> TestProgram {
+    let mut program = program(policy);
+    program.crowd().unwrap();
+    program
+}
+
+fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bool {
+    program.maps().source(&Address::from(address.into())).unwrap().is_some()
+}
+
+/// Up to four limits of the source, some of bytes, some about a part of the packets.
+fn any_policy(random: &mut Random) -> Policy {
+    let limits = (0..1 + random.below(4)).map(|number| {
+        let rate = Rate { packets: 1 + random.below(50) as u64, period: SECOND };
+        let bytes = random.below(3) == 0;
+        let scale = if bytes { 100 } else { 1 };
+        let rate = Rate { packets: rate.packets * scale, ..rate };
+        let burst = (1 + random.below(6) as u64) * scale;
+        let allowance = match random.below(3) {
+            0 => Allowance::LeakyBucket { rate, depth: burst.max(if bytes { 2_000 } else { 1 }) },
+            _ => Allowance::TokenBucket { rate, burst },
+        };
+        let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
+        Limit {
+            count: if bytes { Count::Bytes } else { Count::Packets },
+            matching: Match { ports, ..Match::default() },
+            ..limit(&format!("limit-{number}"), &[KeyPart::Source], allowance)
+        }
+    });
+    policy_of(limits.collect::<Vec<_>>())
+}
+
+/// One of few kinds of packets of one of few sources, whose key is given too.
+fn any_frame(random: &mut Random) -> (IpAddr, Vec<u8>) {
+    let number = random.below(12) as u8;
+    let six = |host| IpAddr::from([0x2001, 0xdb8, 1, u16::from(number), 0, 0, 0, host]);
+    let (key, source, target): (_, _, IpAddr) = match random.below(2) {
+        0 => {
+            let four = IpAddr::from([192, 0, 2, number]);
+            (four, four, [198, 51, 100, 1].into())
+        }
+        _ => (six(0), six(random.below(9) as u16), [0x2001, 0xdb8, 2, 0, 0, 0, 0, 1].into()),
+    };
+    let flags = *random.pick(&[SYN, ACK]);
+    let frame = match random.below(3) {
+        0 => Frame::tcp(source, target, 40_000, 443, flags),
+        1 => Frame::udp(source, target, 40_000, 443).payload(random.below(900)),
+        _ => Frame::udp(source, target, 40_000, 53).payload(random.below(900)),
+    };
+    (key, frame.build())
+}
+
+/// The same packets by a program whose table is full and by one whose is not: the same verdicts, and
+/// what was counted of the sources in the end.
+#[test]
+fn a_full_table_changes_no_verdict() {
+    let seed = seed();
+    let (mut passed, mut dropped, mut first) = (0, 0, 0);
+    // With a table so large, no source makes room for another.
+    let sizes = Sizes { sources: 1 << 13, ..SMALL };
+    let mut both =
+        [(); 2].map(|()| TestProgram::new(sizes, &Policy::default(), Clock::Test).unwrap());
+    for run in 0..part(RUNS) {
+        let mut random = Random::new(seed, run);
+        let policy = any_policy(&mut random);
+        let _run = Run { seed, run, of: &policy };
+        for program in &mut both {
+            program.forget().unwrap();
+            program.apply(&policy).unwrap();
+        }
+        both[1].crowd().unwrap();
+        let mut now = NOW;
+        for number in 0..STEPS {
+            now += if random.below(3) > 0 { 0 } else { random.below(30_000_000) as u64 };
+            let (source, frame) = any_frame(&mut random);
+            let verdicts = both.each_mut().map(|program| {
+                program.at(now).unwrap();
+                program.run(&frame).unwrap()
+            });
+            assert_eq!(verdicts[0], verdicts[1], "packet {number}, of {source} at {now}");
+            *(if verdicts[0] == Verdict::Pass { &mut passed } else { &mut dropped }) += 1;
+            first += u64::from(!has_entry(&both[1], source));
+        }
+        let [free, full] = &both;
+        assert_eq!(free.counters().unwrap(), full.counters().unwrap());
+        let tallies = both.each_ref().map(|it| it.maps().snapshot(&[]).unwrap().limits);
+        assert_eq!(tallies[0], tallies[1]);
+        assert_eq!(counted(full, Reason::Contended), 0);
+    }
+    println!("{passed} passed, {first} of them first packets, {dropped} dropped");
+    assert!(dropped > part(10_000) && first > part(500), "cases are missed");
+}
+
+#[test]
+fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
+    let mut program = crowded(&policy(&[(Builtin::Source, per_second(10, 3))]));
+    let frame = udp(A);
+    assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
+    assert!(!has_entry(&program, A));
+    // A tenth of a second is a token; the one of the first packet is half back.
+    program.at(NOW + SECOND / 20).unwrap();
+    assert_eq!(program.run_many(&frame, 10).unwrap(), 3 - 1 + 1, "part of a token is enough");
+    let entry = program.source(&Address::v4(A)).unwrap().unwrap();
+    let tally = |packets| Tally { packets, bytes: packets * frame.len() as u64 };
+    assert_eq!((entry.passed, entry.dropped), (tally(4), tally(7)));
+    program.check_accounts().unwrap();
+}
+
+/// Neither by others, nor by its own made-up ones.
+#[test]
+fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let limits = policy(&[(Builtin::Source, tokens(1))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program.crowd().unwrap();
+    let own = udp(A);
+    assert_eq!(program.run(&own).unwrap(), Verdict::Pass);
+    for number in 0..(part(64) as u32).max(4) * sizes.sources {
+        let [_, b, c, d] = number.to_be_bytes();
+        program.run(&udp([10, b, c, d])).unwrap();
+        if number % 1_024 == 0 {
+            assert_eq!(program.run(&own).unwrap(), Verdict::Drop, "after {number} others");
+        }
+    }
+    program.check_accounts().unwrap();
+}
+
+/// What is idle keeps its totals, as one packet of each source is no reason to make room.
+#[test]
+fn sources_of_a_single_packet_take_nobodys_entry() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let limits = policy(&[(Builtin::Source, per_second(1_000_000, 20))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program.crowd().unwrap();
+    assert_eq!(program.run_many(&udp(A), 5).unwrap(), 5);
+    let before = program.source(&Address::v4(A)).unwrap();
+    for number in 0..(part(64) as u32).max(4) * sizes.sources {
+        let [_, b, c, d] = number.to_be_bytes();
+        program.at(NOW + u64::from(number) * 10_000).unwrap();
+        assert_eq!(program.run(&udp([10, b, c, d])).unwrap(), Verdict::Pass);
+    }
+    assert_eq!(program.source(&Address::v4(A)).unwrap(), before);
+    program.check_accounts().unwrap();
+}
+
+/// What `limiter get` would say of it.
+#[test]
+fn the_inquiry_knows_of_the_first_packet() {
+    let mut program = crowded(&policy(&[(Builtin::Source, tokens(3))]));
+    program.run(&udp(A)).unwrap();
+    let report =
+        Inquiry::new(program.maps(), NOW).unwrap().source(IpAddr::from(A).into(), NOW).unwrap();
+    let text = format!("{report:?}");
+    assert!(text.contains("packets: 1,"), "{text}");
+}
+
+/// A limit that stays has what the first packet was charged; one that takes its place has not.
+#[test]
+fn a_change_of_policy_keeps_what_a_newcomer_owes() {
+    let named = |name: &str| limit(name, &[KeyPart::Source], tokens(3));
+    let before = policy_of([named("kept")]);
+    let changes = [
+        (policy_of([named("kept"), named("new")]), 2),
+        (policy_of([named("new")]), 3),
+        (policy_of([named("new"), named("kept")]), 2),
+    ];
+    for (number, (after, left)) in changes.into_iter().enumerate() {
+        let mut program = crowded(&before);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
+        program.apply(&after).unwrap();
+        assert_eq!(program.run_many(&udp(A), 9).unwrap(), left, "change {number}");
+    }
+}
+
+/// IPv6 sources of more than 64 bits get an entry at once.
+#[test]
+fn a_source_of_a_whole_ipv6_address_is_known_from_its_first_packet() {
+    let address = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
+    for (length, known) in [(64, false), (128, true)] {
+        let mut limits = policy(&[(Builtin::Source, tokens(3))]);
+        limits.set_key_prefix(KeyPrefix { ipv4: 32, ipv6: length }).unwrap();
+        let mut program = crowded(&limits);
+        assert_eq!(program.run(&udp(address)).unwrap(), Verdict::Pass);
+        let mut key = address;
+        if length == 64 {
+            key[7] = 0;
+        }
+        assert_eq!(has_entry(&program, key), known, "/{length}");
+        assert_eq!(program.run_many(&udp(address), 9).unwrap(), 2, "/{length}");
+    }
+}
+
+/// Two CPUs meet at newcomer after newcomer, each with the first packet.
+#[test]
+fn of_two_first_packets_one_gets_the_only_token() {
+    let sources = part(10_000) as u32;
+    let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+    let sizes = Sizes { sources: 1 << 17, ..SMALL };
+    let limits = policy(&[(Builtin::Source, tokens(1)), (Builtin::Syn, tokens(1))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program.crowd().unwrap();
+    let arrived = std::sync::atomic::AtomicU32::new(0);
+    on_two_cpus(&mut program, |runner, _| {
+        use std::sync::atomic::Ordering::SeqCst;
+        for number in 0..sources {
+            let frame = syn(source(number));
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < 2 * (number + 1) {
+                std::thread::yield_now();
+            }
+            runner.run(&frame).unwrap();
+        }
+    });
+    let contended = counted(&program, Reason::Contended);
+    let late: u64 =
+        (0..sources).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
+    println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * sources);
+    assert_eq!(program.passed().unwrap(), u64::from(sources), "{late} of them late");
+    assert!(contended * 20 <= 2 * u64::from(sources) || !keeps_time(), "{contended}");
+    program.check_accounts().unwrap();
+}
