@@ -152,15 +152,18 @@ fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
     program.crowd().unwrap();
-    let own = udp(A);
-    assert_eq!(program.run(&own).unwrap(), Verdict::Pass);
+    let own = |number: u32| udp([192, 0, 2, number as u8]);
+    for number in 0..200 {
+        assert_eq!(program.run(&own(number)).unwrap(), Verdict::Pass, "{number}");
+    }
     for number in 0..(part(64) as u32).max(4) * sizes.sources {
         let [_, b, c, d] = number.to_be_bytes();
         program.run(&udp([10, b, c, d])).unwrap();
-        if number % 1_024 == 0 {
-            assert_eq!(program.run(&own).unwrap(), Verdict::Drop, "after {number} others");
-        }
     }
+    // Some of them had found no place, and got an entry, which one of the flood has now.
+    let kept =
+        (0..200).filter(|number| program.run(&own(*number)).unwrap() == Verdict::Drop).count();
+    assert!(kept >= 100, "{kept}");
     program.check_accounts().unwrap();
 }
 
