@@ -117,6 +117,11 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         let (id, name) = (format!("limits_{number}"), format!("{number} limits of the source"));
         cases.push(Case::new(id, name, Setting::Limits(number), &udp)?);
     }
+    for number in [16, 64] {
+        let (id, name) =
+            (format!("scoped_{number}"), format!("one limit that is about it, of {number}"));
+        cases.push(Case::new(id, name, Setting::Scoped(number), &udp)?);
+    }
     for setting in Setting::algorithms() {
         // Connections are those of TCP.
         let (id, name) = (setting.directory(), format!("one limit, {}", setting.directory()));

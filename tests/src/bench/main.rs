@@ -20,6 +20,7 @@ mod place;
 mod plot;
 mod report;
 mod sample;
+mod scaling;
 mod setting;
 mod subject;
 mod survival;
@@ -36,7 +37,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use limiter_tests::sandbox::Sandbox;
+use limiter_tests::{program::two_cpus, sandbox::Sandbox};
 
 use crate::{compare::Earlier, cost::Effort, machine::Machine, report::Report, target::Target};
 
@@ -68,6 +69,7 @@ struct Extent {
     live_rounds: usize,
     live_length: Duration,
     floods: &'static [f64],
+    scaling: usize,
 }
 
 const FULL: Extent = Extent {
@@ -75,12 +77,14 @@ const FULL: Extent = Extent {
     live_rounds: 11,
     live_length: Duration::from_millis(800),
     floods: &survival::FLOODS,
+    scaling: 25,
 };
 const QUICK: Extent = Extent {
     cost: Effort { turns: 4, samples: 8, tracked: &case::FEW_TRACKED },
     live_rounds: 5,
     live_length: Duration::from_millis(300),
     floods: &survival::FEW_FLOODS,
+    scaling: 9,
 };
 
 fn main() -> ExitCode {
@@ -98,6 +102,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let earlier = arguments.compare.as_deref().map(Earlier::read).transpose()?;
     arguments.plots.as_deref().map(plot::prepare).transpose()?;
     let extent = if arguments.quick { QUICK } else { FULL };
+    // One CPU alone is no reason to measure nothing.
+    let cpus = two_cpus().ok();
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
     eprintln!("measuring the cost of a packet ...");
@@ -106,7 +112,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
     eprintln!("measuring what a flood of made-up sources does ...");
     let survival = survival::measure(&sandbox, extent.floods)?;
-    let report = Report { machine, quick: arguments.quick, cost, live, survival };
+    let scaling = cpus.map(|cpus| {
+        eprintln!("measuring what a second CPU adds ...");
+        scaling::measure(&sandbox, cpus, extent.scaling)
+    });
+    let scaling = scaling.transpose()?;
+    let report = Report { machine, quick: arguments.quick, cost, live, survival, scaling };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;

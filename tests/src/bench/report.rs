@@ -7,6 +7,7 @@ use super::{
     live::Throughput,
     machine::Machine,
     sample::Figure,
+    scaling::Scaling,
     survival::Survival,
     target::{Target, targets},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) live: Vec<Throughput>,
     /// Of established sources.
     pub(crate) survival: Survival,
+    /// Of two CPUs, if there are two.
+    pub(crate) scaling: Option<Scaling>,
 }
 
 impl Report {
@@ -123,6 +126,7 @@ impl Report {
             "cost": self.cost.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),
             "survival": self.survival.json(),
+            "two_cpus": self.scaling.as_ref().map(Scaling::json),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),
             "warnings": self.warnings(),
         })

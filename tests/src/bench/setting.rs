@@ -36,6 +36,8 @@ pub(crate) enum Setting {
     Algorithm(Allowance),
     /// So many overrides of the limit of the source, in one of which it is.
     Overrides(u32),
+    /// So many limits, all but the first of which are about a port that no frame is for.
+    Scoped(u32),
     Spoofed,
     SpoofedDefault,
     /// So many sources, with room for twice as many.
@@ -87,7 +89,8 @@ impl Setting {
     /// The limits that every frame that conforms is charged to.
     pub(crate) fn charged(self) -> Result<Vec<String>> {
         let conforms = !matches!(self, Self::Over | Self::OverConnection);
-        let names = self.policy()?.limits.into_iter().map(|limit| limit.name);
+        let about = |limit: &Limit| limit.matching.ports.is_empty();
+        let names = self.policy()?.limits.into_iter().filter(about).map(|limit| limit.name);
         Ok(names.filter(|_| conforms).collect())
     }
 
@@ -102,7 +105,7 @@ impl Setting {
     /// Its policy.
     pub(crate) fn policy(self) -> Result<Policy> {
         let defaults: &[(Builtin, Bucket)] = match self {
-            Self::Observe | Self::Limits(_) | Self::Algorithm(_) => &[],
+            Self::Observe | Self::Limits(_) | Self::Scoped(_) | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],
             Self::Over => &[(Builtin::Source, SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
@@ -120,6 +123,17 @@ impl Setting {
                 let Bucket { rate, burst } = AMPLE;
                 let limit = |number| by_source(number, Allowance::TokenBucket { rate, burst });
                 policy.limits.extend((0..number).map(limit));
+            }
+            Self::Scoped(number) => {
+                let Bucket { rate, burst } = AMPLE;
+                policy.limits.extend((0..number).map(|at| {
+                    let mut limit = by_source(at, Allowance::TokenBucket { rate, burst });
+                    if at > 0 {
+                        let port = 20_000 + at as u16;
+                        limit.matching.ports.push(port..=port);
+                    }
+                    limit
+                }));
             }
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
             Self::Overrides(number) => {

@@ -37,16 +37,21 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 17] = [
+const TARGETS: [Row; 22] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
-    ("the same by the tick", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
+    ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
+    ("an ordinary source, well under its limit", AtMost, 50.0, " ns", |at| cost(at, REFERENCE)),
+    ("the same by the tick, of a deep bucket", AtMost, 25.0, " ns", |at| cost(at, DEEP)),
     ("each further limit of the source", AtMost, 5.0, " ns", |at| (cost(at, "limits_8") - cost(at, REFERENCE)) / 7.0),
     ("over-limit drop against conforming", AtMost, 1.0, "x", |at| cost(at, "over_limit") / cost(at, REFERENCE)),
     ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
     ("100,000 overrides against none", AtMost, 1.1, "x", |at| cost(at, "overrides_100000") / cost(at, REFERENCE)),
+    ("64 limits in the policy against one", AtMost, 1.1, "x", |at| cost(at, "scoped_64") / cost(at, REFERENCE)),
     ("new source every packet against a known one", AtMost, 1.0, "x", |at| cost(at, "new_source_64k") / cost(at, REFERENCE)),
     ("over-limit drop against bare XDP_DROP", AtLeast, 0.75, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
     ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
+    ("two CPUs on different sources against one", AtLeast, 1.9, "x", |at| at.scaling.map_or(f64::NAN, |at| at.apart.median)),
+    ("two CPUs on one over-limit source against one", AtLeast, 1.7, "x", |at| at.scaling.map_or(f64::NAN, |at| at.over.median)),
     ("state lost to a flood of 16 times the table", AtMost, 0.1, " %", |at| 100.0 * lost_at(&at.survival, 16.0)),
     ("wrongly refused in any flood", AtMost, 0.0, " sources", |at| f64::from(at.survival.most_refused())),
     ("gained by flooding the own state away", AtMost, 0.0, " bursts", |at| at.survival.most_gained()),

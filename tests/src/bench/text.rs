@@ -9,6 +9,7 @@ use super::{
     inquiry::Inquiry,
     live::Throughput,
     report::Report,
+    scaling::Scaling,
     target::{Target, cost, wire},
 };
 
@@ -38,8 +39,9 @@ impl Report {
             self.cost_table() + "\n" + COST_NOTES,
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
-            self.target_table(),
         ];
+        parts.extend(self.scaling.as_ref().map(Scaling::text));
+        parts.push(self.target_table());
         let warnings = self.warnings();
         if !warnings.is_empty() {
             let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
