@@ -6,6 +6,7 @@ use crate::{
     address::{Address, Mask},
     limit::{COLUMNS, INLINE, LIMITS},
     meter::Measure,
+    newcomer::Facts,
     reason::REASONS,
     table::WAYS,
 };
@@ -211,6 +212,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The places of inline limits, as bits, whose limits were there under an epoch of which these are the
+    /// low [`Facts::EPOCHS`] bits; in the past, and never taken back.
+    #[inline(always)]
+    pub const fn there_since(&self, epoch: u32) -> u32 {
+        const EPOCHS: u32 = (1 << Facts::EPOCHS) - 1;
+        let mut there = 0;
+        let mut place = 0;
+        while place < INLINE {
+            // A stamp tells the epoch that its limit came in.
+            let came = self.stamps[place].wrapping_sub(1) / LIMITS;
+            there |= ((epoch.wrapping_sub(came) & EPOCHS <= EPOCHS / 2) as u32) << place;
+            place += 1;
+        }
+        there
+    }
+
     /// The places of inline limits, as bits, that are the same limit's under other settings.
     #[inline(always)]
     pub const fn kept(&self, before: &Self) -> u32 {
@@ -284,8 +301,8 @@ pub type Ages = [u32; WAYS];
 /// Newcomers of a set; a power of two.
 pub const NEWCOMERS: usize = 2;
 
-/// Sources that have sent a single packet, see [`newcomer`](crate::newcomer). The lock of their set is
-/// held by who reads or writes anything here but the state.
+/// Sources that have sent a single packet, see [`newcomer`](crate::newcomer). Packets
+/// read or write anything here but the state under the lock of the set alone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newcomers {

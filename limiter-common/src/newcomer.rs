@@ -5,12 +5,13 @@
 //! then. A place there is given away only when its debt is paid: then nothing would have to be made up
 //! for. Where no place is, the first packet gets an entry as the second does.
 //!
-//! So a flood of made-up sources, each of which sends a packet, takes no entry away from anybody, and
-//! touches one line of the cache for each: that which said that the source is not known.
+//! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
+//! that which said that the source is not known, and takes no entry away from anybody, as long as the
+//! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
 
 use crate::{
     address::Address,
-    contract::{NEWCOMERS, Newcomers},
+    contract::{NEWCOMERS, Newcomers, Settings},
     gcra::Gcra,
     limit::{Limit, Sort},
 };
@@ -91,6 +92,8 @@ impl Facts {
     const PLACES: u32 = 16;
     const IPV6: u32 = 1 << 20;
     const EPOCH: u32 = 21;
+    /// The low bits of an epoch that are kept.
+    pub const EPOCHS: u32 = u32::BITS - Self::EPOCH;
 
     /// Those of a source with a packet of so many bytes, from 1 to [`LONGEST`](Self::LONGEST), charged
     /// to the inline limits at these places, as bits, under an epoch.
@@ -108,17 +111,18 @@ impl Facts {
         self.0 as u64 & Self::LONGEST
     }
 
-    /// The places that it was charged to, as bits, of those whose limit is the same under `epoch`; `kept`
-    /// says which of them have been so since the epoch before.
+    /// The places that it was charged to, as bits, of those that are the same limit's under `epoch`, given
+    /// its settings and those of the epoch before, or after.
     #[inline(always)]
-    pub const fn charged(self, epoch: u32, kept: u32) -> u32 {
+    pub const fn charged(self, epoch: u32, settings: &Settings, other: &Settings) -> u32 {
+        const NEXT: u32 = (1 << Facts::EPOCHS) - 1;
         let places = self.0 >> Self::PLACES & 0xf;
-        let age = epoch.wrapping_sub(self.0 >> Self::EPOCH) << Self::EPOCH >> Self::EPOCH;
-        match age {
+        let own = self.0 >> Self::EPOCH;
+        match epoch.wrapping_sub(own) & NEXT {
             0 => places,
-            1 => places & kept,
-            // Whose the places were before is not known any more.
-            _ => 0,
+            // A packet may still go by one epoch when another one already goes by the next.
+            1 | NEXT => places & settings.kept(other),
+            _ => places & settings.there_since(own),
         }
     }
 
@@ -187,10 +191,11 @@ impl Newcomers {
     /// Whether somebody is at a place who still owes at `now`, in nanoseconds.
     #[inline(always)]
     const fn owes(&self, place: usize, now: u64) -> bool {
-        let since = now.wrapping_sub(self.times[place]) >> State::UNIT;
+        // By another clock, its time may be still to come.
+        let since = now.wrapping_sub(self.times[place]) as i64 >> State::UNIT;
         self.facts[place] != Facts::NONE.0
             && State(self.state).owes(place, now)
-            && (since as i64) < State::FARTHEST as i64
+            && since < State::FARTHEST as i64
     }
 
     /// Who is at a place.

@@ -5,7 +5,7 @@
 //! there is none, takes no chain of pointers; an unknown source looks at somebody else's entry for
 //! nothing once in 16 times. Nobody but the holder of a set's lock gives its entries away.
 //!
-//! Who comes when a set is full has to come twice: see [`newcomer`](crate::newcomer).
+//! Who comes when no way of a set is free has to come twice: see [`newcomer`](crate::newcomer).
 //!
 //! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
 //! nothing that a new one does not, so one of these is given away that was not used since it was asked
@@ -174,8 +174,7 @@ impl Room {
 
 /// The way that is to be given to a newcomer at `now`, in nanoseconds.
 ///
-/// Entries are asked in turn, from the one that the newcomer would have if it could choose, which was
-/// just looked at. One that was used since it was asked last is passed over once.
+/// Entries are asked in turn, from the one that the newcomer would have if it could choose. One that was used since it was asked last is passed over once.
 #[inline(always)]
 pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
     let home = place.home as usize;

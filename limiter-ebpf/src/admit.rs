@@ -12,6 +12,7 @@ use limiter_common::{
 };
 
 use crate::{
+    barrier::publish,
     clock,
     datapath::InForce,
     entry::{Seat, SourceEntry},
@@ -59,6 +60,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     }
     if subject.seat == Seat::NEWCOMER.0 {
         subject.seat = Seat::UNKNOWN.0;
+        publish(subject);
         return Verdict(admit_newcomer().into());
     }
     if subject.seat == Seat::UNKNOWN.0 {

@@ -8,11 +8,12 @@ use limiter_common::{
     limit::{INLINE, Limit},
     newcomer::Newcomer,
     penalty::Block,
-    table::{Place, WAYS, Ways as _},
+    table::{self, Place, WAYS, Ways as _},
     word::Word as _,
 };
 
 use crate::{
+    barrier::publish,
     carry::carry_word,
     cell::{self, Cell, Plain},
     clock, datapath,
@@ -35,7 +36,7 @@ impl Seat {
     const UNREADABLE: Self = Self(u32::MAX - 1);
     /// That of the totals of sources that have none.
     const NOBODY: Self = Self(u32::MAX - 2);
-    /// Not known yet, in a set without room.
+    /// Not known yet, in a set without a free way.
     pub(crate) const NEWCOMER: Self = Self(u32::MAX - 3);
 
     /// An entry of the table.
@@ -65,6 +66,7 @@ impl Seat {
         subject.tags = seats.tags();
         let tags = subject.tags;
         if tags.have(place.tag) {
+            publish(subject);
             let way = find_way() as usize;
             if way < WAYS {
                 return seat(way);
@@ -183,6 +185,7 @@ pub(crate) fn account(
     let source = subject.source;
     subject.source = *address;
     subject.place = Place::of(address, settings.seed, settings.sets);
+    publish(subject);
     let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, address));
     subject.reread().source = source;
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
@@ -277,8 +280,7 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         let before = datapath::settings(epoch.wrapping_sub(1));
-        let kept = before.map_or(0, |before| settings.kept(before));
-        let charged = newcomer.facts.charged(epoch, kept);
+        let charged = before.map_or(0, |before| newcomer.facts.charged(epoch, settings, before));
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -299,11 +301,14 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
             } else {
                 bucket.renew(&meter.gcra, now);
                 let _: u64 = stamp.compare_exchange(before, after);
+                // One that owes nothing any more is charged to nothing; its time may be long ago.
                 if charged >> place & 1 != 0
                     && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
                 {
                     let word = newcomer.word(limit, &meter.gcra);
-                    let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
+                    if table::owes(word, meter.gcra.scale().0, now) != 0 {
+                        let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
+                    }
                 }
             }
         }

@@ -36,7 +36,10 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let (bytes, settings, epoch) = (subject.bytes, policy.settings, policy.epoch);
     let profile = PROFILES.get(half(epoch, number(&subject.source, epoch, settings)))?;
     let applies = profile.limits & subject.applicable;
-    let special = u64::from(profile.listed) | applies & !settings.newcomers;
+    // Who is blocked is told by the entry alone, whatever the packet is.
+    let special = u64::from(profile.listed)
+        | applies & !settings.newcomers
+        | settings.penalties & profile.limits;
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
     if special != 0 || !can_be || subject.classified != epoch.into() {
         return None;

@@ -358,17 +358,14 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn crowd(&mut self) -> Result<()> {
+        self.forget_sources()?;
         for set in 0..self.sets.len() {
             self.sets.set(set, Set { tags: [1; WAYS], ..Set::default() }, 0)?;
         }
         Ok(())
     }
 
-    /// Forgets every source and all state by other keys, as if none had ever sent anything.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn forget(&mut self) -> Result<()> {
+    fn forget_sources(&mut self) -> Result<()> {
         for set in 0..self.sets.len() {
             let Set { tags, .. } = self.sets.get(&set, 0)?;
             if tags != [0; WAYS] {
@@ -379,6 +376,15 @@ impl TestProgram {
                 self.ages.set(set, Ages::default(), 0)?;
             }
         }
+        Ok(())
+    }
+
+    /// Forgets every source and all state by other keys, as if none had ever sent anything.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget(&mut self) -> Result<()> {
+        self.forget_sources()?;
         clear(&mut self.buckets)?;
         clear(&mut self.ledgers)?;
         clear(&mut self.offences)?;

@@ -1,8 +1,9 @@
 //! What a set keeps of sources that have sent a single packet.
 
 use limiter_common::{
-    address::Address,
-    contract::{NEWCOMERS, Newcomers},
+    address::{Address, Mask},
+    contract::{NEWCOMERS, Newcomers, Seed, Settings},
+    limit::{INLINE, LIMITS},
     newcomer::{Facts, Newcomer, State},
 };
 use proptest::prelude::*;
@@ -13,6 +14,26 @@ const SEED: u64 = 0x6e65_7763_6f6d_6572;
 /// Nanoseconds that a state counts in, and those of the longest debt that it holds.
 const UNIT: u64 = 1 << 13;
 const LONGEST: u64 = (1 << 27) * UNIT;
+
+/// Settings under which nothing is limited.
+const NOTHING: Settings = Settings {
+    mask: Mask { ipv4: 0, ipv6: [0; 4] },
+    flags: 0,
+    sections: 0,
+    seed: Seed([0; 3]),
+    sets: 0,
+    reserved: 0,
+    enforced: 0,
+    unit: 0,
+    keyed: 0,
+    penalties: 0,
+    connections: 0,
+    newcomers: 0,
+    elsewhere: 0,
+    inline: [0; INLINE],
+    stamps: [0; INLINE],
+    tallies: [0; INLINE],
+};
 
 /// Puts somebody at a place, as the kernel half does under the lock.
 fn admit(to: &mut Newcomers, place: usize, source: Address, newcomer: Newcomer, until: u64) {
@@ -73,12 +94,14 @@ fn nobody_is_forgotten_who_owes_and_nobody_taken_for_another() {
                     naive[place] = Some((source, newcomer, until));
                 }
             }
-            now += match random.below(6) {
+            now = now.max(6_000_000_000).wrapping_add(match random.below(7) {
                 0 | 1 => 0,
+                // By the clock of another CPU, or the last tick.
+                6 => 0_u64.wrapping_sub(random.below(5_000_000_000)),
                 // Farther than the state counts.
                 2 => random.below(16 * LONGEST),
                 _ => random.below(debt),
-            };
+            });
         }
     }
     println!("{admitted} admitted, {full} found no room, {known} came again");
@@ -149,16 +172,31 @@ proptest! {
         prop_assert_eq!(first.unlocked().0 | State::LOCK, first.0 | State::LOCK);
     }
 
+    /// Limits that came under some epoch, each in a place, and a change of it under which one may have
+    /// gone for another.
     #[test]
-    fn facts_say_what_was_charged(
-        bytes in 1..=Facts::LONGEST, places in 0_u32..16, epoch: u32, kept in 0_u32..16,
-        later in 2_u32..2_000,
+    fn facts_say_what_was_charged_to_the_limits_that_are_there(
+        bytes in 1..=Facts::LONGEST, places in 0_u32..16, epoch: u32,
+        came in prop::array::uniform4((0_u32..1_000, 1..=LIMITS)), changed in prop::array::uniform4(any::<bool>()),
+        later in 2_u32..1_000,
     ) {
+        let stamp = |(ago, number): (u32, u32)| epoch.wrapping_sub(ago).wrapping_mul(LIMITS).wrapping_add(number);
+        let settings = |stamps: [u32; 4]| Settings { stamps, ..NOTHING };
+        let own = settings(came.map(stamp));
         let facts = Facts::new(&Address::v4([10, 0, 0, 1]), bytes, places, epoch);
         prop_assert_eq!(facts.bytes(), bytes);
-        prop_assert_eq!(facts.charged(epoch, kept), places);
-        prop_assert_eq!(facts.charged(epoch.wrapping_add(1), kept), places & kept);
-        prop_assert_eq!(facts.charged(epoch.wrapping_add(later), kept), 0);
+        prop_assert_eq!(facts.charged(epoch, &own, &own), places);
+        // Those that changed came after it.
+        let bits = |of: [bool; 4]| (0..4).filter(|at| of[*at]).fold(0, |set, at| set | 1_u32 << at);
+        let kept = places & !bits(changed);
+        for after in [1, later, u32::MAX] {
+            let at = epoch.wrapping_add(after);
+            let mut stamps = own.stamps;
+            for place in (0..4).filter(|place| changed[*place]) {
+                stamps[place] = at.wrapping_mul(LIMITS).wrapping_add(place as u32 + 1);
+            }
+            prop_assert_eq!(facts.charged(at, &settings(stamps), &own), kept, "{} later", after);
+        }
         prop_assert_eq!(Facts::NONE.bytes(), 0);
     }
 }

@@ -14,6 +14,7 @@ use limiter_common::{
     newcomer::Newcomer,
     penalty::Block,
     policer::{Decision, Policer as _},
+    table,
     word::Word,
 };
 
@@ -146,16 +147,19 @@ pub(super) enum Found {
 impl SourceState {
     /// The entry of a source, by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
-        let known: Option<contract::Source> = if key.family == Address::NONE.family {
+        let mut known: Option<contract::Source> = if key.family == Address::NONE.family {
             tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?
         } else {
             tables.maps.source(&key)?
         };
-        // Who has sent a single packet may have no entry yet.
-        let newcomer = match known {
-            None => tables.maps.newcomer(&key)?,
-            Some(_) => None,
-        };
+        let mut newcomer = None;
+        if known.is_none() {
+            // Who has sent a single packet may have no entry yet, or one since it was asked for.
+            newcomer = tables.maps.newcomer(&key)?;
+            if newcomer.is_none() {
+                known = tables.maps.source(&key)?;
+            }
+        }
         let known = known.or_else(|| newcomer.map(|newcomer| first_seen(key, newcomer)));
         let entry = known.unwrap_or(contract::Source::NEW);
         let seen = Binding(entry.binding);
@@ -173,12 +177,16 @@ impl SourceState {
             }
         }
         if let Some(newcomer) = newcomer {
-            let charged = newcomer.facts.charged(tables.epoch, tables.kept);
+            let (settings, before) = (&tables.settings, &tables.before);
+            let charged = newcomer.facts.charged(tables.epoch, settings, before);
             for (place, word) in words.iter_mut().enumerate() {
                 let bit = tables.settings.inline[place] & profile.limits;
                 if charged >> place & 1 != 0 && bit != 0 {
                     let meter = tables.meter(profile.meters[place])?;
-                    *word = newcomer.word(&tables.limit(bit)?, &meter.gcra);
+                    let charged = newcomer.word(&tables.limit(bit)?, &meter.gcra);
+                    if table::owes(charged, meter.gcra.scale().0, now) != 0 {
+                        *word = charged;
+                    }
                 }
             }
         }

@@ -27,8 +27,8 @@ pub(super) struct Tables<'a> {
     pub(super) maps: &'a Maps,
     pub(super) epoch: u32,
     pub(super) settings: Settings,
-    /// The places of inline limits, as bits, that were the same limit's under the policy before.
-    pub(super) kept: u32,
+    /// Those of the policy before.
+    pub(super) before: Settings,
     /// Whether anything is dropped.
     pub(super) monitoring: Monitoring,
     limits: Column<Limit>,
@@ -49,7 +49,7 @@ impl<'a> Tables<'a> {
             maps,
             epoch,
             settings,
-            kept: settings.kept(&before),
+            before,
             monitoring,
             limits: Column::new(map::LIMITS),
             classes: Column::new(map::CLASSES),

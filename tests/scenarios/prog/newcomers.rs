@@ -16,7 +16,7 @@ use limiter_userspace::{
     inquiry::Inquiry,
     policy::{
         Builtin, KeyPrefix, Policy,
-        model::{Allowance, Count, KeyPart, Limit, Match},
+        model::{Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty},
     },
 };
 
@@ -58,9 +58,23 @@ fn any_policy(random: &mut Random) -> Policy {
             0 => Allowance::LeakyBucket { rate, depth: burst.max(if bytes { 2_000 } else { 1 }) },
             _ => Allowance::TokenBucket { rate, burst },
         };
+        let tight =
+            Allowance::TokenBucket { rate: Rate { packets: 3, period: SECOND }, burst: 2 * scale };
+        let overridden = (random.below(3) == 0).then(|| Override {
+            whom: OverrideWhom::Prefix("192.0.2.0/29".parse().unwrap()),
+            layers: Some(vec![if bytes { allowance.clone() } else { tight }]),
+        });
+        let penalty = (random.below(6) == 0).then_some(Penalty {
+            after: SECOND / 20,
+            block: SECOND / 5,
+            backoff: 2,
+            max: SECOND,
+        });
         let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
         Limit {
             count: if bytes { Count::Bytes } else { Count::Packets },
+            overrides: overridden.into_iter().collect(),
+            penalty,
             matching: Match { ports, ..Match::default() },
             ..limit(&format!("limit-{number}"), &[KeyPart::Source], allowance)
         }
@@ -100,16 +114,38 @@ fn a_full_table_changes_no_verdict() {
         [(); 2].map(|()| TestProgram::new(sizes, &Policy::default(), Clock::Test).unwrap());
     for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
-        let policy = any_policy(&mut random);
-        let _run = Run { seed, run, of: &policy };
+        let mut policy = any_policy(&mut random);
+        let first_policy = policy.clone();
+        let _run = Run { seed, run, of: &first_policy };
         for program in &mut both {
             program.forget().unwrap();
             program.apply(&policy).unwrap();
         }
         both[1].crowd().unwrap();
         let mut now = NOW;
+        // In half of the runs, others come in between.
+        let flooded = run % 2 == 0;
         for number in 0..STEPS {
             now += if random.below(3) > 0 { 0 } else { random.below(30_000_000) as u64 };
+            // Entries are carried over policies, and so is what newcomers owe; other places of theirs are
+            // of other limits.
+            if random.below(200) == 0 {
+                policy.limits.rotate_left(1);
+                if random.below(2) == 0 {
+                    policy.limits[0].name = format!("limit-{}", 10 + number);
+                }
+                for program in &mut both {
+                    program.apply(&policy).unwrap();
+                }
+            }
+            for _ in 0..if flooded { random.below(6) } else { 0 } {
+                let made_up = udp([10, 0, random.below(256) as u8, random.below(256) as u8]);
+                let verdicts = both.each_mut().map(|program| {
+                    program.at(now).unwrap();
+                    program.run(&made_up).unwrap()
+                });
+                assert_eq!(verdicts[0], verdicts[1], "packet {number}, made up, at {now}");
+            }
             let (source, frame) = any_frame(&mut random);
             let verdicts = both.each_mut().map(|program| {
                 program.at(now).unwrap();
@@ -147,6 +183,14 @@ fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
 /// Neither by others, nor by its own made-up ones.
 #[test]
 fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
+    // CPUs may differ about the time, and about that of the last tick.
+    for back in [0, 1, 4_000_000, 2 * SECOND] {
+        flood_newcomers(back);
+    }
+}
+
+/// A flood that comes by a clock that is so many nanoseconds behind.
+fn flood_newcomers(back: u64) {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let limits = policy(&[(Builtin::Source, tokens(1))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
@@ -156,15 +200,40 @@ fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
     for number in 0..200 {
         assert_eq!(program.run(&own(number)).unwrap(), Verdict::Pass, "{number}");
     }
-    for number in 0..(part(64) as u32).max(4) * sizes.sources {
+    program.at(NOW - back).unwrap();
+    for number in 0..(part(32) as u32).max(4) * sizes.sources {
         let [_, b, c, d] = number.to_be_bytes();
         program.run(&udp([10, b, c, d])).unwrap();
     }
+    program.at(NOW).unwrap();
     // Some of them had found no place, and got an entry, which one of the flood has now.
     let kept =
         (0..200).filter(|number| program.run(&own(*number)).unwrap() == Verdict::Drop).count();
     assert!(kept >= 100, "{kept}");
     program.check_accounts().unwrap();
+}
+
+/// Who is blocked is not admitted as a newcomer with what the penalty is not for.
+#[test]
+fn a_block_holds_for_a_source_without_an_entry() {
+    let penalty = Penalty { after: 1, block: 600 * SECOND, backoff: 1, max: 600 * SECOND };
+    let opens = Limit {
+        count: Count::Syns,
+        penalty: Some(penalty),
+        ..limit("opens", &[KeyPart::Source], tokens(1))
+    };
+    let with = policy_of([opens, limit("packets", &[KeyPart::Source], tokens(100))]);
+    let mut program = crowded(&with);
+    for step in 0..4 {
+        program.at(NOW + step * SECOND).unwrap();
+        program.run_many(&syn(A), 3).unwrap();
+    }
+    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+    // Its entry is somebody else's, and what it did is known.
+    program.crowd().unwrap();
+    assert!(!has_entry(&program, A));
+    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+    assert_eq!(program.run(&udp([192, 0, 2, 9])).unwrap(), Verdict::Pass);
 }
 
 /// What is idle keeps its totals, as one packet of each source is no reason to make room.

@@ -54,6 +54,8 @@ pub struct Identity {
     pub allowance: Option<Allowance>,
     /// Whether its state can be in the entry of a source.
     pub inline: bool,
+    /// How many things a packet must be for the limit to be about it.
+    pub conditions: usize,
     /// Whether its state is found by the number of a tenant.
     pub by_tenant: bool,
 }
@@ -111,17 +113,25 @@ impl Held {
         // An epoch is used once, also by a policy that is taken back, and so are its stamps.
         let last = epoch.wrapping_mul(LIMITS);
         let mut stamps = (1..=LIMITS).map(|number| last.wrapping_add(number).max(1));
-        for identity in limits {
-            if next.get(&identity).is_some() {
-                continue;
-            }
+        let mut new: Vec<&Identity> =
+            limits.iter().filter(|identity| next.get(identity).is_none()).collect();
+        for identity in &new {
             let place = Place {
                 stamp: stamps.next().unwrap_or(1),
                 tally: next.tally(self),
-                word: next.word(&identity, self),
+                word: None,
                 allowance: identity.allowance,
             };
-            next.put(&identity, place);
+            next.put(identity, place);
+        }
+        // Those that most packets are about need no look-up of their own.
+        new.sort_by_key(|identity| identity.conditions);
+        for identity in new {
+            let word = next.word(identity, self);
+            let layers = next.places.get_mut(&identity.name);
+            if let Some(place) = layers.and_then(|layers| layers.get_mut(&identity.layer)) {
+                place.word = word;
+            }
         }
         next
     }

@@ -180,6 +180,7 @@ impl<'a> Row<'a> {
             layer: self.layer,
             allowance: self.allowance,
             by_tenant: self.key.parts.contains(&KeyPart::Tenant),
+            conditions: self.limit.conditions(),
             inline: self.key.parts == [KeyPart::Source] && algorithm == "bucket",
         }
     }

@@ -76,9 +76,9 @@ fn the_form_is_fixed() {
             r#""overrides":["#,
             &overrides,
             r#"]}]},"held":{"seed":[0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
-            r#"{"stamp":2,"tally":1,"word":1,"allowance":{"token_bucket":"#,
+            r#"{"stamp":2,"tally":1,"word":0,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
-            r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":0,"allowance":null}}},"#,
+            r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":1,"allowance":null}}},"#,
             r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{}}}"#,
         ]
         .concat()

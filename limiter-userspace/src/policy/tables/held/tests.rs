@@ -6,7 +6,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 
 fn identity(name: &str, inline: bool) -> Identity {
-    Identity { name: name.to_owned(), layer: 0, allowance: None, inline, by_tenant: false }
+    let name = name.to_owned();
+    Identity { name, layer: 0, allowance: None, inline, conditions: 0, by_tenant: false }
 }
 
 fn next(held: &Held, epoch: u32, names: &[&str]) -> Held {
@@ -55,6 +56,19 @@ fn those_without_a_word_of_their_own_have_a_key() {
     assert_eq!([place(&moved, "c"), place(&moved, "d")], [place(&held, "c"), place(&held, "d")]);
     assert_eq!(place(&moved, "e"), (129, 6, Some(0)));
     assert_eq!(place(&moved, "f"), (130, 7, Some(1)));
+}
+
+/// However narrow limits are asked first, the entry of a source has the words of the broad ones.
+#[test]
+fn those_that_most_packets_are_about_have_words() {
+    let conditions = [("a", 3), ("b", 1), ("c", 2), ("d", 0), ("e", 1), ("f", 9)];
+    let limits =
+        conditions.map(|(name, conditions)| Identity { conditions, ..identity(name, true) });
+    let held = Held::default().next(limits.into_iter(), Keeping::All, 1);
+    let words = conditions.map(|(name, _)| place(&held, name).2);
+    assert_eq!(words, [None, Some(1), Some(3), Some(0), Some(2), None]);
+    let stamps = conditions.map(|(name, _)| place(&held, name).0);
+    assert_eq!(stamps, [65, 66, 67, 68, 69, 70]);
 }
 
 #[test]
