@@ -75,8 +75,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         return Verdict::OPEN;
     }
     if applies != 0 {
-        subject.epoch = policy.epoch;
-        subject.binding = entry.binding.0;
+        subject.binding = entry.binding;
         if !charge(subject, &entry, settings, applies) {
             return Verdict::OPEN;
         }

@@ -93,9 +93,7 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
     let plain = applies & !settings.unit == 0;
     let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
     subject.now = now;
-    subject.epoch = entry.binding.epoch();
-    subject.binding = entry.binding.0;
-    subject.profile = entry.binding.profile();
+    subject.binding = entry.binding;
     subject.tenant = profile.tenant;
     let Subject { bill, looks, .. } = subject.reread();
     let mut group = Inline { entry, settings, profile, sort, bytes, bill, looks };

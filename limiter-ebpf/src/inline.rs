@@ -146,9 +146,10 @@ pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
 /// Looks up anew what the subject was found to be under.
 #[inline(always)]
 fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option<T>) -> Option<T> {
-    let settings = settings(subject.epoch)?;
-    let entry = SourceEntry::of(subject, subject.epoch)?;
-    if entry.binding.0 != subject.binding {
+    let epoch = subject.binding.epoch();
+    let settings = settings(epoch)?;
+    let entry = SourceEntry::of(subject, epoch)?;
+    if entry.binding != subject.binding {
         return None;
     }
     let sort = Sort::of(&subject.packet);

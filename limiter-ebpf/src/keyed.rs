@@ -172,16 +172,17 @@ pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
 pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
-    let Subject { keyed, epoch, now, .. } = subject;
+    let Subject { keyed, binding, now, .. } = subject;
+    let epoch = binding.epoch();
     let key = &keyed.keys[place];
     let found = BUCKETS.get_ptr_mut(key).or_else(|| {
         // Another CPU may have made it first, which is as good.
         let _: Result<(), i32> = BUCKETS.insert(key, &NEW, u64::from(BPF_NOEXIST));
         BUCKETS.get_ptr_mut(key)
     });
-    let number = half(*epoch, keyed.meters[place]);
+    let number = half(epoch, keyed.meters[place]);
     let (Some(bucket), Some(meter)) = (found, METERS.get(number)) else { return DONE };
-    let target = Binding::new(*epoch, keyed.meters[place]);
+    let target = Binding::new(epoch, keyed.meters[place]);
     // SAFETY: the entry was just looked up. It is written under its lock, so no binding is asked for.
     let [entry, word, scale, span] = unsafe {
         [
@@ -213,7 +214,7 @@ pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64) -> u32 {
             break;
         }
         left ^= bit;
-        if let Some(limit) = LIMITS.get(half(subject.epoch, Limit::row(bit))) {
+        if let Some(limit) = LIMITS.get(half(subject.binding.epoch(), Limit::row(bit))) {
             tally::count(limit.tally, exceed & bit != 0, subject.bytes);
         }
     }
@@ -223,7 +224,10 @@ pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64) -> u32 {
 /// Writes down the limits in a set, with their keys.
 #[inline(always)]
 fn write_down(subject: &mut Subject, mut left: u64) -> bool {
-    let Some(profile) = PROFILES.get(half(subject.epoch, subject.profile)) else { return false };
+    let Some(profile) = PROFILES.get(half(subject.binding.epoch(), subject.binding.profile()))
+    else {
+        return false;
+    };
     let sort = Sort::of(&subject.packet);
     let slot = SLOT.load();
     for place in 0..KEYED {
@@ -233,7 +237,9 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
             return true;
         }
         left ^= bit;
-        let Some(limit) = LIMITS.get(half(subject.epoch, Limit::row(bit))) else { return false };
+        let Some(limit) = LIMITS.get(half(subject.binding.epoch(), Limit::row(bit))) else {
+            return false;
+        };
         let own = profile.meters.get(opaque(limit.column as usize));
         subject.keyed.meters[place] = own.copied().unwrap_or(limit.meter);
         subject.keyed.kinds[place] = limit.kind;
@@ -260,9 +266,10 @@ impl<'a> Places<'a> {
         reason = "a value would be copied to the stack"
     )]
     fn of(subject: &'a mut Subject, place: usize) -> Self {
-        let Subject { keyed, bill, epoch, .. } = subject;
+        let Subject { keyed, bill, binding, .. } = subject;
+        let epoch = binding.epoch();
         let bucket = BUCKETS.get_ptr_mut(&keyed.keys[place]);
-        Self { keyed, bill, epoch: *epoch, bucket }
+        Self { keyed, bill, epoch, bucket }
     }
 
     /// What the state at a place is to be bound to.

@@ -200,7 +200,8 @@ impl Entry {
 #[inline(always)]
 fn tag(subject: &mut Subject) -> u32 {
     if subject.tag == 0 {
-        let seed = settings(subject.epoch).map_or(Seed::default(), |settings| settings.seed);
+        let seed =
+            settings(subject.binding.epoch()).map_or(Seed::default(), |settings| settings.seed);
         subject.tag = Leases::tag(subject.packet.hash(seed, 0));
     }
     subject.tag
@@ -209,7 +210,7 @@ fn tag(subject: &mut Subject) -> u32 {
 /// The meter of the limit at a place.
 #[inline(always)]
 fn meter(subject: &Subject, place: usize) -> Option<&'static Meter> {
-    METERS.get(half(subject.epoch, subject.keyed.meters[place]))
+    METERS.get(half(subject.binding.epoch(), subject.keyed.meters[place]))
 }
 
 /// Whether leases are about the packet: a later fragment tells nothing of its connection. What has

@@ -79,7 +79,7 @@ pub(crate) extern "C" fn remember_opening(charged: u64) -> u32 {
     let repeats = subject.opened.charged != 0;
     if !repeats {
         subject.opened.word = Opening::new(subject.now).0;
-        subject.opened.epoch = u64::from(subject.epoch);
+        subject.opened.epoch = u64::from(subject.binding.epoch());
     }
     subject.opened.charged |= charged;
     let opened = &subject.opened;

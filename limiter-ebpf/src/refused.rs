@@ -61,7 +61,7 @@ impl Place {
 pub(crate) extern "C" fn remember_refusal() -> u32 {
     let Some(subject) = Subject::get() else { return 0 };
     let (Some(Place(refused)), Some(settings)) =
-        (Place::of(&subject.source), settings(subject.epoch))
+        (Place::of(&subject.source), settings(subject.binding.epoch()))
     else {
         return 0;
     };
@@ -80,7 +80,7 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     }
     let refusing = &subject.refusing;
     refused.source = subject.source;
-    refused.epoch = subject.epoch;
+    refused.epoch = subject.binding.epoch();
     refused.limits = refusing.limits;
     refused.bit = refusing.bit;
     refused.tally = refusing.tally;

@@ -2,6 +2,7 @@
 
 use limiter_common::{
     address::Address,
+    binding::Binding,
     contract::{OffenceKey, Opening},
     lease,
     limit::{BucketKey, INLINE, KEYED},
@@ -41,9 +42,6 @@ pub(crate) struct Subject {
     pub(crate) now: u64,
     /// The key of its source.
     pub(crate) source: Address,
-    /// The epoch and the number of the profile that it is decided under.
-    pub(crate) epoch: u32,
-    pub(crate) profile: u32,
     pub(crate) tenant: u32,
     /// What tells its connection from others among leases; 0 until a limit asks for it.
     pub(crate) tag: u32,
@@ -58,8 +56,8 @@ pub(crate) struct Subject {
     /// What was seen of its set, when no entry of its source was found in it.
     pub(crate) state: State,
     pub(crate) tags: Tags,
-    /// The binding that it is decided under.
-    pub(crate) binding: u64,
+    /// The binding of its source's entry that it is decided under.
+    pub(crate) binding: Binding,
     /// What the next packets of the source need to know of its refusal.
     pub(crate) refusing: Refusing,
     /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.

@@ -1,6 +1,6 @@
 //! Reading the table of sources, as it is in the memory of the kernel.
 
-use std::{marker::PhantomData, os::fd::AsFd as _, ptr::NonNull};
+use std::{marker::PhantomData, mem::offset_of, os::fd::AsFd as _, ptr::NonNull};
 
 use aya::Pod;
 use limiter_common::{
@@ -38,6 +38,17 @@ impl<V: Pod> Mapping<V> {
         // SAFETY: the mapping is as long as all values and any bits are one. It begins at a page, so
         // values are as aligned as they ask. What packets write meanwhile are whole words.
         (index < self.entries).then(|| unsafe { first.add(index).read_volatile() })
+    }
+}
+
+impl Mapping<Source> {
+    /// The binding of an entry.
+    fn binding(&self, index: usize) -> Option<Binding> {
+        const { assert!(offset_of!(Source, binding) == 0) };
+        let first: NonNull<Source> = self.memory.start().cast();
+        // SAFETY: as in `get`; the binding is the first word of an entry.
+        let word = || unsafe { first.add(index).cast::<u64>().read_volatile() };
+        (index < self.entries).then(|| Binding(word()))
     }
 }
 
@@ -93,10 +104,9 @@ impl Maps {
             let Some(Set { tags, .. }) = sets.get(number) else { break };
             for (entry, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
                 // One that changes hands is nobody's, or was when it was read.
-                let before = sources.get(entry).map(|source| source.binding);
-                if let (Some(before), Some(source)) = (before, sources.get(entry))
-                    && !Binding(before).is_locked()
-                    && sources.get(entry).is_some_and(|source| source.binding == before)
+                if let (Some(before), Some(source)) = (sources.binding(entry), sources.get(entry))
+                    && !before.is_locked()
+                    && sources.binding(entry) == Some(before)
                 {
                     visit(&source);
                 }

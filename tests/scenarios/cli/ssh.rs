@@ -2,15 +2,20 @@
 
 use std::{
     fs::File,
-    io::Read as _,
+    io::{ErrorKind, Read as _},
     net::{IpAddr, TcpListener, TcpStream},
     os::fd::{FromRawFd as _, OwnedFd},
     ptr::{null, null_mut},
+    thread,
+    time::{Duration, Instant},
 };
 
 use limiter_tests::command::{LimiterCommand, Outcome};
 
 use super::{Bench, Document, SMALL, json::send};
+
+/// How long the kernel may take to make a route.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A connection that is open on the router, as one to its sshd would be.
 struct Session {
@@ -28,7 +33,20 @@ impl Session {
         router.ip(&format!("address replace {peer}/{length} dev lo{dad}\n")).unwrap();
         let open = || {
             let sshd = TcpListener::bind((peer, 0)).unwrap();
-            let client = TcpStream::connect(sshd.local_addr().unwrap()).unwrap();
+            let address = sshd.local_addr().unwrap();
+            // The kernel makes the route to a new IPv6 address a moment after the address.
+            let start = Instant::now();
+            let client = loop {
+                match TcpStream::connect(address) {
+                    Err(error)
+                        if error.kind() == ErrorKind::NetworkUnreachable
+                            && start.elapsed() < PATIENCE =>
+                    {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    client => break client.unwrap(),
+                }
+            };
             let (server, _) = sshd.accept().unwrap();
             Self { peer, client, server }
         };
