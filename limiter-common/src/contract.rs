@@ -312,7 +312,7 @@ pub struct Newcomers {
     pub times: [u64; NEWCOMERS],
     /// The first two words of their addresses, which have no others.
     pub sources: [[u32; 2]; NEWCOMERS],
-    /// See [`Facts`](crate::newcomer::Facts).
+    /// See [`Facts`].
     pub facts: [u32; NEWCOMERS],
 }
 

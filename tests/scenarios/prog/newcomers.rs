@@ -62,7 +62,7 @@ fn any_policy(random: &mut Random) -> Policy {
             Allowance::TokenBucket { rate: Rate { packets: 3, period: SECOND }, burst: 2 * scale };
         let overridden = (random.below(3) == 0).then(|| Override {
             whom: OverrideWhom::Prefix("192.0.2.0/29".parse().unwrap()),
-            layers: Some(vec![if bytes { allowance.clone() } else { tight }]),
+            layers: Some(vec![if bytes { allowance } else { tight }]),
         });
         let penalty = (random.below(6) == 0).then_some(Penalty {
             after: SECOND / 20,
