@@ -32,7 +32,8 @@ const STALE: u32 = 1;
 /// Another CPU was first: to be tried again.
 pub(crate) const AGAIN: u32 = 2;
 
-/// Looks at the limits in a set, but for those that are asked after one that refuses.
+/// Looks at the limits in a set, but for those that are asked after one that refuses. The last is charged,
+/// if all conform, of these and of those that were looked at before: its state is at hand then.
 #[inline(always)]
 pub(crate) fn look(keyed: u64) {
     prepare_keyed(keyed);
@@ -49,11 +50,12 @@ pub(crate) fn look(keyed: u64) {
     }
 }
 
-/// Charges them. If one refuses after all, what was charged before is to be [taken back](refund).
+/// Charges those that are not charged yet. If one refuses after all, what was charged before is to be
+/// [taken back](refund).
 #[inline(always)]
 pub(crate) fn charge() {
     for place in 0..KEYED as u32 {
-        if !is_used(place) {
+        if !is_due(place) {
             break;
         }
         for attempt in 1..=TRIES {
@@ -102,6 +104,13 @@ fn is_used(place: u32) -> bool {
     Subject::get().is_some_and(|subject| subject.keyed.bits[place as usize] != 0)
 }
 
+/// Whether there is one at a place that is not charged yet. Behind one that is, there is none.
+#[inline(always)]
+fn is_due(place: u32) -> bool {
+    Subject::get()
+        .is_some_and(|subject| subject.keyed.bits[place as usize] & !subject.bill.charged != 0)
+}
+
 /// Writes down the limits in a set, with their keys.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -116,7 +125,8 @@ pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
     DONE
 }
 
-/// Looks at the limit at a place; `last` says that stale state refuses.
+/// Looks at the limit at a place, and charges it if it is the last and all conform; `last` says that
+/// stale state refuses.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
@@ -128,6 +138,11 @@ pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
         return STALE;
     }
     plan::look_at(&mut places, place, now);
+    let next = places.keyed.bits.get(place + 1).copied();
+    if next.unwrap_or(0) == 0 && places.bucket.is_some() {
+        // If another CPU was first, it is tried again when all are charged.
+        let _: Charge = plan::charge_at(&mut places, place, false, now);
+    }
     DONE
 }
 

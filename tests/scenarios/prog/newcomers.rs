@@ -201,7 +201,7 @@ fn flood_newcomers(back: u64) {
         assert_eq!(program.run(&own(number)).unwrap(), Verdict::Pass, "{number}");
     }
     program.at(NOW - back).unwrap();
-    for number in 0..(part(32) as u32).max(4) * sizes.sources {
+    for number in 0..(part(32) as u32).max(2) * sizes.sources {
         let [_, b, c, d] = number.to_be_bytes();
         program.run(&udp([10, b, c, d])).unwrap();
     }
