@@ -184,17 +184,18 @@ fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
 #[test]
 fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
     // CPUs may differ about the time, and about that of the last tick.
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let limits = policy(&[(Builtin::Source, tokens(1))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     for back in [0, 1, 4_000_000, 2 * SECOND] {
-        flood_newcomers(back);
+        flood_newcomers(&mut program, sizes, back);
     }
 }
 
 /// A flood that comes by a clock that is so many nanoseconds behind.
-fn flood_newcomers(back: u64) {
-    let sizes = Sizes { overrides: 8, ..smallest() };
-    let limits = policy(&[(Builtin::Source, tokens(1))]);
-    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
     program.at(NOW).unwrap();
+    program.forget().unwrap();
     program.crowd().unwrap();
     let own = |number: u32| udp([192, 0, 2, number as u8]);
     for number in 0..200 {
@@ -276,8 +277,11 @@ fn a_change_of_policy_keeps_what_a_newcomer_owes() {
         (policy_of([named("new")]), 3),
         (policy_of([named("new"), named("kept")]), 2),
     ];
+    let mut program = crowded(&before);
     for (number, (after, left)) in changes.into_iter().enumerate() {
-        let mut program = crowded(&before);
+        program.forget().unwrap();
+        program.apply(&before).unwrap();
+        program.crowd().unwrap();
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
         program.apply(&after).unwrap();
         assert_eq!(program.run_many(&udp(A), 9).unwrap(), left, "change {number}");
@@ -288,10 +292,13 @@ fn a_change_of_policy_keeps_what_a_newcomer_owes() {
 #[test]
 fn a_source_of_a_whole_ipv6_address_is_known_from_its_first_packet() {
     let address = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
+    let mut limits = policy(&[(Builtin::Source, tokens(3))]);
+    let mut program = crowded(&limits);
     for (length, known) in [(64, false), (128, true)] {
-        let mut limits = policy(&[(Builtin::Source, tokens(3))]);
         limits.set_key_prefix(KeyPrefix { ipv4: 32, ipv6: length }).unwrap();
-        let mut program = crowded(&limits);
+        program.apply(&limits).unwrap();
+        program.forget().unwrap();
+        program.crowd().unwrap();
         assert_eq!(program.run(&udp(address)).unwrap(), Verdict::Pass);
         let mut key = address;
         if length == 64 {
