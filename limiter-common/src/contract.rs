@@ -172,7 +172,7 @@ impl Seed {
 
 /// What holds for every packet under a policy.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// What of an address makes a source.
     pub mask: Mask,
@@ -301,8 +301,8 @@ pub type Ages = [u32; WAYS];
 /// Newcomers of a set; a power of two.
 pub const NEWCOMERS: usize = 2;
 
-/// Sources that have sent a single packet, see [`newcomer`](crate::newcomer). Packets
-/// read or write anything here but the state under the lock of the set alone.
+/// Sources that have sent a single packet, see [`newcomer`](crate::newcomer). Packets read or write
+/// anything here but the state under the lock of the set alone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newcomers {

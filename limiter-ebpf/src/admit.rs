@@ -4,7 +4,7 @@
 use limiter_common::{
     contract::{Settings, half},
     gcra::Time,
-    limit::{INLINE, Limit, Sort},
+    limit::{INLINE, Sort},
     policer::Look,
     reason::Reason,
     table,
@@ -17,7 +17,7 @@ use crate::{
     datapath::InForce,
     entry::{Seat, SourceEntry},
     inline,
-    maps::{LIMITS, METERS},
+    maps::METERS,
     newcomers::admit_newcomer,
     opening::remember_opening,
     refused::Place,
@@ -145,11 +145,7 @@ impl Conforming<'_> {
             let Some(meter) = METERS.get(half(epoch, self.entry.profile.meters[place])) else {
                 return false;
             };
-            let mut cost = 1;
-            if self.settings.unit & bit == 0 {
-                let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) else { return false };
-                cost = limit.cost(self.sort, self.bytes);
-            }
+            let cost = inline::cost(self.settings, epoch, bit, self.sort, self.bytes);
             let seen = self.entry.cell(place).load();
             let Some(next) = meter.gcra.conform(seen, time, cost) else { return false };
             *look = Look { seen, next };

@@ -31,16 +31,13 @@ pub(crate) struct Inline<'a> {
     pub(crate) looks: &'a mut [Look; INLINE],
 }
 
-impl Inline<'_> {
-    /// What a packet costs by a limit.
-    #[inline(always)]
-    fn cost(&self, bit: u64) -> u64 {
-        if self.settings.unit & bit != 0 {
-            return 1;
-        }
-        let row = half(self.entry.binding.epoch(), Limit::row(bit));
-        LIMITS.get(row).map_or(1, |limit| limit.cost(self.sort, self.bytes))
+/// What a packet costs by a limit of an epoch.
+#[inline(always)]
+pub(crate) fn cost(settings: &Settings, epoch: u32, bit: u64, sort: Sort, bytes: u64) -> u64 {
+    if settings.unit & bit != 0 {
+        return 1;
     }
+    LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, |limit| limit.cost(sort, bytes))
 }
 
 impl Group for Inline<'_> {
@@ -55,9 +52,10 @@ impl Group for Inline<'_> {
 
     #[inline(always)]
     fn policer(&self, place: usize) -> Option<(&Gcra, u64)> {
-        let number = half(self.entry.binding.epoch(), self.profile.meters[place]);
-        let meter = METERS.get(number)?;
-        Some((&meter.gcra, self.cost(self.settings.inline[place])))
+        let epoch = self.entry.binding.epoch();
+        let meter = METERS.get(half(epoch, self.profile.meters[place]))?;
+        let bit = self.settings.inline[place];
+        Some((&meter.gcra, cost(self.settings, epoch, bit, self.sort, self.bytes)))
     }
 
     #[inline(always)]

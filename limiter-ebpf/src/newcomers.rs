@@ -3,17 +3,19 @@
 use limiter_common::{
     contract::{NEWCOMERS, Profile, half},
     gcra::Time,
-    limit::{INLINE, Limit, Sort},
+    limit::{INLINE, Sort},
     newcomer::{Facts, Newcomer, State},
     policer::Policer as _,
     reason::Reason,
+    table,
 };
 
 use crate::{
     clock,
     datapath::InForce,
     entry::number,
-    maps::{LIMITS, METERS, PROFILES},
+    inline,
+    maps::{METERS, PROFILES},
     seats::Seats,
     subject::Subject,
     tally,
@@ -94,15 +96,11 @@ impl Packet<'_> {
                 continue;
             }
             let meter = METERS.get(half(epoch, self.profile.meters[place]))?;
-            let mut cost = 1;
-            if settings.unit & bit == 0 {
-                cost = LIMITS.get(half(epoch, Limit::row(bit)))?.cost(Sort::default(), self.bytes);
-            }
+            let cost = inline::cost(settings, epoch, bit, Sort::default(), self.bytes);
             let next = meter.gcra.conform(meter.gcra.fresh(time.now), time, cost)?;
-            let paid =
-                time.now + (next.wrapping_sub(time.now << meter.gcra.shift) >> meter.gcra.shift);
-            if paid >= until {
-                until = paid + 1;
+            let paid = time.now + table::owes(next, meter.gcra.scale().0, time.now);
+            if paid > until {
+                until = paid;
             }
         }
         Some(until)

@@ -1,9 +1,9 @@
 //! What a set keeps of sources that have sent a single packet.
 
 use limiter_common::{
-    address::{Address, Mask},
-    contract::{NEWCOMERS, Newcomers, Seed, Settings},
-    limit::{INLINE, LIMITS},
+    address::Address,
+    contract::{NEWCOMERS, Newcomers, Settings},
+    limit::LIMITS,
     newcomer::{Facts, Newcomer, State},
 };
 use proptest::prelude::*;
@@ -14,26 +14,6 @@ const SEED: u64 = 0x6e65_7763_6f6d_6572;
 /// Nanoseconds that a state counts in, and those of the longest debt that it holds.
 const UNIT: u64 = 1 << 13;
 const LONGEST: u64 = (1 << 27) * UNIT;
-
-/// Settings under which nothing is limited.
-const NOTHING: Settings = Settings {
-    mask: Mask { ipv4: 0, ipv6: [0; 4] },
-    flags: 0,
-    sections: 0,
-    seed: Seed([0; 3]),
-    sets: 0,
-    reserved: 0,
-    enforced: 0,
-    unit: 0,
-    keyed: 0,
-    penalties: 0,
-    connections: 0,
-    newcomers: 0,
-    elsewhere: 0,
-    inline: [0; INLINE],
-    stamps: [0; INLINE],
-    tallies: [0; INLINE],
-};
 
 /// Puts somebody at a place, as the kernel half does under the lock.
 fn admit(to: &mut Newcomers, place: usize, source: Address, newcomer: Newcomer, until: u64) {
@@ -181,7 +161,7 @@ proptest! {
         later in 2_u32..1_000,
     ) {
         let stamp = |(ago, number): (u32, u32)| epoch.wrapping_sub(ago).wrapping_mul(LIMITS).wrapping_add(number);
-        let settings = |stamps: [u32; 4]| Settings { stamps, ..NOTHING };
+        let settings = |stamps: [u32; 4]| Settings { stamps, ..Settings::default() };
         let own = settings(came.map(stamp));
         let facts = Facts::new(&Address::v4([10, 0, 0, 1]), bytes, places, epoch);
         prop_assert_eq!(facts.bytes(), bytes);

@@ -53,14 +53,19 @@ impl Mapping<Source> {
 }
 
 impl Maps {
+    /// Where a source is looked for under the policy in force.
+    fn place(&self, address: &Address) -> Result<Place> {
+        let head = self.read_head()?;
+        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
+        Ok(Place::of(address, settings.seed, settings.sets))
+    }
+
     /// The entry of a source, by its key; `None` when it has none.
     ///
     /// # Errors
     /// What the system says.
     pub fn source(&self, address: &Address) -> Result<Option<Source>> {
-        let head = self.read_head()?;
-        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
-        let place = Place::of(address, settings.seed, settings.sets);
+        let place = self.place(address)?;
         let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
         for (number, tag) in (place.set * WAYS as u32..).zip(set.tags) {
             if tag == place.tag
@@ -78,9 +83,7 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn newcomer(&self, address: &Address) -> Result<Option<Newcomer>> {
-        let head = self.read_head()?;
-        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
-        let place = Place::of(address, settings.seed, settings.sets);
+        let place = self.place(address)?;
         for _ in 0..PATIENCE {
             let read = || self.entry::<u32, Set>(map::SETS, &place.set);
             let (Some(before), Some(after)) = (read()?, read()?) else { break };

@@ -42,6 +42,21 @@ pub(super) fn on_two_cpus(program: &mut TestProgram, work: impl Fn(&Runner<'_>, 
     });
 }
 
+/// Has two CPUs send a frame each of one source after the other, at the same moment.
+pub(super) fn meet(program: &mut TestProgram, sources: u32, frame: impl Fn(u32) -> Vec<u8> + Sync) {
+    let arrived = AtomicU32::new(0);
+    on_two_cpus(program, |runner, _| {
+        for number in 0..sources {
+            let frame = frame(number);
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < 2 * (number + 1) {
+                thread::yield_now();
+            }
+            runner.run(&frame).unwrap();
+        }
+    });
+}
+
 fn received(program: &TestProgram) -> u64 {
     program.counters().unwrap().reasons.iter().map(|tally| tally.packets).sum()
 }
@@ -158,17 +173,7 @@ fn of_two_packets_one_gets_the_only_token() {
     let limits = policy(&Builtin::ALL.map(|limit| (limit, tokens(1))));
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
-    let arrived = AtomicU32::new(0);
-    on_two_cpus(&mut program, |runner, _| {
-        for number in 0..sources {
-            let frame = syn(source(number));
-            arrived.fetch_add(1, Ordering::SeqCst);
-            while arrived.load(Ordering::SeqCst) < 2 * (number + 1) {
-                thread::yield_now();
-            }
-            runner.run(&frame).unwrap();
-        }
-    });
+    meet(&mut program, sources, |number| syn(source(number)));
     check_shares(&program);
     let contended = counted(&program, Reason::Contended);
     let late: u64 =

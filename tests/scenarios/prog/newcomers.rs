@@ -22,12 +22,13 @@ use limiter_userspace::{
 
 use super::{
     NOW, Run, counted,
-    cpus::on_two_cpus,
+    cpus::meet,
     define::{limit, policy_of},
     keeps_time,
     mutation::Random,
     part, per_second, policy, program, seed, syn,
     table::smallest,
+    table_room::{Flood, has_entry},
     tokens, udp,
 };
 
@@ -40,10 +41,6 @@ fn crowded(policy: &Policy) -> TestProgram {
     let mut program = program(policy);
     program.crowd().unwrap();
     program
-}
-
-fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bool {
-    program.maps().source(&Address::from(address.into())).unwrap().is_some()
 }
 
 /// Up to four limits of the source, some of bytes, some about a part of the packets.
@@ -201,10 +198,10 @@ fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
     for number in 0..200 {
         assert_eq!(program.run(&own(number)).unwrap(), Verdict::Pass, "{number}");
     }
+    let mut flood = Flood::new();
     program.at(NOW - back).unwrap();
     for number in 0..(part(32) as u32).max(2) * sizes.sources {
-        let [_, b, c, d] = number.to_be_bytes();
-        program.run(&udp([10, b, c, d])).unwrap();
+        program.run(flood.frame(number)).unwrap();
     }
     program.at(NOW).unwrap();
     // Some of them had found no place, and got an entry, which one of the flood has now.
@@ -247,10 +244,10 @@ fn sources_of_a_single_packet_take_nobodys_entry() {
     program.crowd().unwrap();
     assert_eq!(program.run_many(&udp(A), 5).unwrap(), 5);
     let before = program.source(&Address::v4(A)).unwrap();
+    let mut flood = Flood::new();
     for number in 0..(part(64) as u32).max(4) * sizes.sources {
-        let [_, b, c, d] = number.to_be_bytes();
         program.at(NOW + u64::from(number) * 10_000).unwrap();
-        assert_eq!(program.run(&udp([10, b, c, d])).unwrap(), Verdict::Pass);
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
     assert_eq!(program.source(&Address::v4(A)).unwrap(), before);
     program.check_accounts().unwrap();
@@ -319,18 +316,7 @@ fn of_two_first_packets_one_gets_the_only_token() {
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
     program.crowd().unwrap();
-    let arrived = std::sync::atomic::AtomicU32::new(0);
-    on_two_cpus(&mut program, |runner, _| {
-        use std::sync::atomic::Ordering::SeqCst;
-        for number in 0..sources {
-            let frame = syn(source(number));
-            arrived.fetch_add(1, SeqCst);
-            while arrived.load(SeqCst) < 2 * (number + 1) {
-                std::thread::yield_now();
-            }
-            runner.run(&frame).unwrap();
-        }
-    });
+    meet(&mut program, sources, |number| syn(source(number)));
     let contended = counted(&program, Reason::Contended);
     let late: u64 =
         (0..sources).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();

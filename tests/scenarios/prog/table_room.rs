@@ -39,10 +39,10 @@ fn full_table(policy: &Policy) -> (TestProgram, Sizes) {
 }
 
 /// A datagram of the source of this number among those of a flood.
-struct Flood(Vec<u8>);
+pub(super) struct Flood(Vec<u8>);
 
 impl Flood {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(udp([10, 0, 0, 0]))
     }
 
@@ -51,7 +51,7 @@ impl Flood {
         IpAddr::from([10 + (number >> 24) as u8, b, c, d])
     }
 
-    fn frame(&mut self, number: u32) -> &[u8] {
+    pub(super) fn frame(&mut self, number: u32) -> &[u8] {
         assert!(set_source(&mut self.0, Self::address(number)));
         &self.0
     }
@@ -62,7 +62,7 @@ fn passed(program: &mut TestProgram, frame: &[u8], times: u32) -> u64 {
     program.run_many(frame, times).unwrap()
 }
 
-fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bool {
+pub(super) fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bool {
     program.maps().source(&Address::from(address.into())).unwrap().is_some()
 }
 

@@ -147,7 +147,10 @@ impl Scaling {
 
     /// For a script.
     pub(crate) fn json(&self) -> Value {
-        let row = |(id, name, figure): (&str, &str, Figure)| json!({ "id": id, "name": name, "times_one": figure.median, "spread": figure.spread });
+        let row = |(id, name, figure): (&str, &str, Figure)| {
+            let Figure { median, spread, .. } = figure;
+            json!({ "id": id, "name": name, "times_one": median, "spread": spread })
+        };
         self.rows().map(row).into()
     }
 }
