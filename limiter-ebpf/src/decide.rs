@@ -12,8 +12,8 @@ use crate::{
     clock,
     datapath::InForce,
     entry::SourceEntry,
-    inline::{self, Inline},
-    keyed::{self, count_keyed},
+    inline::{Inline, refund_inline},
+    keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
     offence::offend_subject,
     opening::remember_opening,
@@ -91,7 +91,7 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
 
     subject.open_bill(applies, settings.enforced);
     let plain = applies & !settings.unit == 0;
-    let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
+    let sort = if plain { Sort::default() } else { subject.sort() };
     subject.now = now;
     subject.binding = entry.binding;
     subject.tenant = profile.tenant;
@@ -109,9 +109,9 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
             plan::charge(&mut group, now);
         }
         if group.bill().refused != 0 {
-            inline::refund();
+            refund_inline();
             if by_key != 0 {
-                keyed::refund();
+                refund_keyed();
             }
         }
     }

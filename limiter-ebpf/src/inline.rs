@@ -129,6 +129,15 @@ pub(crate) fn refund() {
     }
 }
 
+/// The same, verified by itself: where many ways lead to it, the verifier would follow each of them
+/// through the loops.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_inline() -> u32 {
+    refund();
+    CHARGED
+}
+
 /// Takes back what was charged to the limit at a place, unless another CPU moves it at that moment.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -150,7 +159,7 @@ fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option
     if entry.binding != subject.binding {
         return None;
     }
-    let sort = Sort::of(&subject.packet);
+    let sort = subject.sort();
     let Subject { bytes, bill, looks, .. } = subject;
     let profile = entry.profile;
     with(Inline { entry: &entry, settings, profile, sort, bytes: *bytes, bill, looks })

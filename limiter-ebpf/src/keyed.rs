@@ -7,7 +7,7 @@ use aya_ebpf::bindings::BPF_NOEXIST;
 use limiter_common::{
     binding::{Binding, Measured, bind},
     contract::{Bucket, half},
-    limit::{KEYED, Limit, Sort},
+    limit::{KEYED, Limit},
     meter::Meter,
     plan::{self, Bill, Charge, Group},
     policer::{Look, REFUND_TRIES, TRIES},
@@ -51,7 +51,7 @@ pub(crate) fn look(keyed: u64) {
 }
 
 /// Charges those that are not charged yet. If one refuses after all, what was charged before is to be
-/// [taken back](refund).
+/// [taken back](refund_keyed).
 #[inline(always)]
 pub(crate) fn charge() {
     for place in 0..KEYED as u32 {
@@ -76,8 +76,9 @@ pub(crate) fn charge() {
 }
 
 /// Takes back what was charged to them.
-#[inline(always)]
-pub(crate) fn refund() {
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_keyed() -> u32 {
     for place in 0..KEYED as u32 {
         if !is_used(place) {
             break;
@@ -92,6 +93,7 @@ pub(crate) fn refund() {
             }
         }
     }
+    DONE
 }
 
 #[inline(always)]
@@ -243,7 +245,7 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
     else {
         return false;
     };
-    let sort = Sort::of(&subject.packet);
+    let sort = subject.sort();
     let slot = SLOT.load();
     for place in 0..KEYED {
         let bit = left & left.wrapping_neg();

@@ -5,7 +5,7 @@ use limiter_common::{
     binding::Binding,
     contract::{OffenceKey, Opening},
     lease,
-    limit::{BucketKey, INLINE, KEYED},
+    limit::{BucketKey, INLINE, KEYED, Sort},
     newcomer::State,
     packet::Packet,
     plan::Bill,
@@ -42,6 +42,8 @@ pub(crate) struct Subject {
     pub(crate) now: u64,
     /// The key of its source.
     pub(crate) source: Address,
+    /// What it is, see [`Subject::sort`].
+    sort: Sort,
     pub(crate) tenant: u32,
     /// What tells its connection from others among leases; 0 until a limit asks for it.
     pub(crate) tag: u32,
@@ -112,6 +114,14 @@ impl Subject {
     pub(crate) fn monitors(&self) -> bool {
         // SAFETY: a word of the value, which is borrowed.
         unsafe { (&raw const self.monitor).read_volatile() != 0 }
+    }
+
+    /// What the packet is. It is read from where it was written: of one that was just found out, the
+    /// verifier would follow each of the values past all limits.
+    #[inline(always)]
+    pub(crate) fn sort(&mut self) -> Sort {
+        self.sort = Sort::of(&self.packet);
+        *Self::anew(&mut self.sort)
     }
 
     /// Begins a bill. Its words are written one by one: for four zeros in a row, the BPF back end makes a
