@@ -29,7 +29,7 @@ use crate::{
     toolchain::Toolchain,
 };
 
-/// How long a guest may take: several times what one does that runs all tests on two CPUs.
+/// How long a guest may take: twice what one does where two guests share two CPUs.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Sets up, boots these kernels, and says what came of each.
