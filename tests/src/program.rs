@@ -343,6 +343,14 @@ impl TestProgram {
         self.shared.get(&shared::OVERFLOW, 0).context("cannot read the shared entry")
     }
 
+    /// The entry with the totals of sources that have none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn nobody(&self) -> Result<Source> {
+        self.shared.get(&shared::NOBODY, 0).context("cannot read the shared entry")
+    }
+
     /// The entry of a source, its totals up to date.
     fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
         if let Some(dropped) = self.maps().outstanding()?.get(key) {

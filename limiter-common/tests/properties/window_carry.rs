@@ -48,9 +48,11 @@ proptest! {
             };
             let ([was, of], [is, limit]) = (share(&from, was), share(&to, is));
             let was = was.min(of);
-            // What was told is rounded up to a unit, which may be coarser than one of the other, and what
-            // is left of the previous count to a coarser one still, of which no more than the limit is kept.
-            let least = was.saturating_sub(if sliding { 1 + (of >> 15) } else { 1 });
+            // What was told is rounded up to a unit, which may be coarser than one of the other. Of a
+            // sliding window, the previous count is rounded up to one of which 16 bits are kept, and is
+            // carried as the limit if it is above that then.
+            let coarse = if sliding { from.bits.clamp(16, 32) - 16 } else { 0 };
+            let least = was.saturating_sub(1 << coarse);
             prop_assert!(is * of >= least * limit, "{is} of {limit}, was {was} of {of}");
             // Both counts are rounded up, the previous one as far as it is kept, in both.
             let most = was * limit / of + 2 * (limit >> 15) + 2 * limit.div_ceil(of) + 3;
