@@ -13,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -159,14 +159,14 @@ impl Revert {
 /// By what sources and connections are hashed: random, and the same as long as the instance is there.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seed(pub [u32; 3]);
+pub struct Seed(pub [u64; 4]);
 
 impl Seed {
-    /// The key of the hash.
+    /// The key of the hash of connections.
     #[inline(always)]
     pub const fn key(self) -> [u64; 2] {
-        let [a, b, c] = self.0;
-        [(a as u64) << 32 | b as u64, c as u64]
+        let [.., a, b] = self.0;
+        [a, b]
     }
 }
 
@@ -181,12 +181,10 @@ pub struct Settings {
     /// The properties of packets that limits ask about: constants of
     /// [`section`](crate::class::section), or-ed.
     pub sections: u32,
-    /// By what sources and connections are hashed.
-    pub seed: Seed,
     /// Sets of the table of sources.
     pub sets: u32,
-    /// 0.
-    pub reserved: u32,
+    /// By what sources and connections are hashed.
+    pub seed: Seed,
     /// The limits that are enforced, as bits.
     pub enforced: u64,
     /// The limits by which every packet costs 1, as bits.
@@ -485,8 +483,8 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 168);
-    assert!(size_of::<Head>() == 360);
+    assert!(size_of::<Settings>() == 184);
+    assert!(size_of::<Head>() == 392);
     assert!(size_of::<crate::gcra::Gcra>() == 32);
     assert!(size_of::<crate::meter::Meter>() == 40);
     assert!(size_of::<crate::limit::Limit>() == 160);
@@ -495,7 +493,7 @@ const _: () = {
     assert!(size_of::<Profile>() == 72);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 192);
-    assert!(offset_of!(Source, words) == 32);
+    assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
     assert!(offset_of!(Source, passed) == 64);
     assert!(offset_of!(Source, scales) == 112);
     assert!(size_of::<Opening>() == 24);

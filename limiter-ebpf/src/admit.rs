@@ -4,7 +4,7 @@
 use limiter_common::{
     contract::{Settings, half},
     gcra::Time,
-    limit::{INLINE, Sort},
+    limit::Limit,
     policer::Look,
     reason::Reason,
     table,
@@ -26,20 +26,12 @@ use crate::{
     verdict::Verdict,
 };
 
-/// Decides about the packet of the subject, if that is a simple matter, and gives the place of the
-/// reason, as [`decide_subject`](crate::decide::decide_subject) does; otherwise [`Verdict::OPEN`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn admit_subject() -> u32 {
-    let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
-        return Verdict::new(Reason::Contended).0 as u32;
-    };
-    admit(subject, &policy).0 as u32
-}
-
+/// Decides about the packet of the subject, if that is a simple matter: otherwise it is
+/// [`Verdict::OPEN`], or undecided ([`Reason::Contended`]) when its source has no entry yet that is
+/// bound to the policy.
 #[inline(always)]
-fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
-    let (bytes, settings) = (subject.bytes, policy.settings);
+pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
+    let settings = policy.settings;
     policy.classify(subject);
     // Other parts of the program wrote to it.
     let subject = subject.reread();
@@ -49,26 +41,26 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.refused > subject.ticked
         && policy.monitors() == 0
         && let Some(mut place) = Place::of(&subject.source)
-        && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, bytes)
+        && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, subject.bytes)
     {
-        tally::count(tally, true, bytes);
+        tally::count(tally, true, subject.bytes);
         return Verdict::new(Reason::Exceed);
     }
-    if subject.seat == Seat::UNKNOWN.0 {
-        subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
-        subject.seat = Seat::of(subject).0;
-    }
-    if subject.seat == Seat::NEWCOMER.0 {
-        subject.seat = Seat::UNKNOWN.0;
-        publish(subject);
-        return Verdict(admit_newcomer().into());
-    }
-    if subject.seat == Seat::UNKNOWN.0 {
-        return Verdict::new(Reason::Contended);
-    }
-    let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
-        subject.seat = Seat::UNKNOWN.0;
-        return Verdict::new(Reason::Contended);
+    subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
+    let entry = match SourceEntry::at_home(subject, policy.epoch) {
+        Some(entry) => entry,
+        None => {
+            let seat = Seat::of(subject);
+            if seat == Seat::NEWCOMER {
+                publish(subject);
+                return Verdict(admit_newcomer().into());
+            }
+            subject.seat = seat.0;
+            match SourceEntry::of(subject, policy.epoch) {
+                Some(entry) => entry,
+                None => return Verdict::new(Reason::Contended),
+            }
+        }
     };
     let applies = entry.profile.limits & subject.applicable;
     if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
@@ -79,94 +71,75 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         if !charge(subject, &entry, settings, applies) {
             return Verdict::OPEN;
         }
-        tally::count_inline(settings, applies, 0, bytes);
+        tally::count_inline(settings, applies, 0, subject.reread().bytes);
         if applies & settings.connections != 0 {
             remember_opening(applies & settings.connections);
         }
     }
-    entry.account(false, bytes);
-    Verdict(subject.reread().conform)
+    let subject = subject.reread();
+    entry.account(false, subject.bytes);
+    Verdict(subject.conform)
 }
 
-/// What is known of a packet.
-struct Conforming<'a> {
-    entry: &'a SourceEntry,
-    settings: &'a Settings,
-    applies: u64,
-    sort: Sort,
-    bytes: u64,
-}
-
-/// Charges a packet to its limits, if it conforms to all.
+/// Charges the subject to limits, all of them inline ones of its source, if it conforms to all.
 #[inline(always)]
-fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, applies: u64) -> bool {
-    let plain = applies & !settings.unit == 0;
-    let sort = if plain { Sort::default() } else { Sort::of(&subject.packet) };
-    let packet = Conforming { entry, settings, applies, sort, bytes: subject.bytes };
+fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
+    if limits & !settings.unit != 0 {
+        subject.sort();
+    }
     let mut time = clock::ticked(subject);
-    let looks = Subject::anew(&mut subject.looks);
     // What it takes a better clock to tell is asked again.
-    if !packet.look(time, looks) {
+    if !look(subject, entry, settings, limits, time) {
         if time.tick == 0 {
             return false;
         }
         time = Time::exact(clock::now());
-        if !packet.look(time, looks) {
+        if !look(subject, entry, settings, limits, time) {
             return false;
         }
     }
-    let charged = packet.commit(looks);
-    if charged == applies {
-        subject.now = time.now;
-        return true;
+    subject.now = time.now;
+    let mut charged = 0;
+    let looks = Subject::anew(&mut subject.looks);
+    let commit = #[inline(always)]
+    |place: usize, bit: u64| {
+        let made = looks[place].commit(entry.cell(place)).is_ok();
+        if made {
+            charged |= bit;
+        }
+        made
+    };
+    let all = inline::all(settings, limits, commit);
+    if !all {
+        // Another CPU was first.
+        subject.bill.charged = charged;
+        inline::refund();
     }
-    // Another CPU was first.
-    subject.bill.charged = charged;
-    inline::refund();
-    false
+    all
 }
 
-impl Conforming<'_> {
-    /// The limit at a place, as its bit; 0 when there is none.
-    #[inline(always)]
-    fn bit(&self, place: usize) -> u64 {
-        self.settings.inline[place] & self.applies
-    }
-
-    /// Looks at its limits. Whether it conforms to all; if so, what charging it makes of them is known.
-    #[inline(always)]
-    fn look(&self, time: Time, looks: &mut [Look; INLINE]) -> bool {
-        let epoch = self.entry.binding.epoch();
-        for (place, look) in looks.iter_mut().enumerate() {
-            let bit = self.bit(place);
-            if bit == 0 {
-                continue;
-            }
-            let Some(meter) = METERS.get(half(epoch, self.entry.profile.meters[place])) else {
-                return false;
-            };
-            let cost = inline::cost(self.settings, epoch, bit, self.sort, self.bytes);
-            let seen = self.entry.cell(place).load();
-            let Some(next) = meter.gcra.conform(seen, time, cost) else { return false };
-            *look = Look { seen, next };
-        }
-        // The words are of this binding if they still are.
-        self.entry.cell(0).bound()
-    }
-
-    /// Charges them, and gives those that were: not all, if another CPU was first at the next.
-    #[inline(always)]
-    fn commit(&self, looks: &[Look; INLINE]) -> u64 {
-        let mut charged = 0;
-        for (place, look) in looks.iter().enumerate() {
-            let bit = self.bit(place);
-            if bit != 0 {
-                if look.commit(self.entry.cell(place)).is_err() {
-                    break;
-                }
-                charged |= bit;
-            }
-        }
-        charged
-    }
+/// Looks at limits. Whether the subject conforms to all; if so, what charging it makes of them is known.
+#[inline(always)]
+fn look(
+    subject: &mut Subject,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+    time: Time,
+) -> bool {
+    let epoch = entry.binding.epoch();
+    let look_at = #[inline(always)]
+    |place: usize, bit: u64| {
+        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
+            return false;
+        };
+        let by = |limit: &Limit| limit.cost(subject.found_sort(), subject.bytes);
+        let cost = inline::cost(settings, epoch, bit, by);
+        let seen = entry.cell(place).load();
+        let Some(next) = meter.gcra.conform(seen, time, cost) else { return false };
+        *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
+        true
+    };
+    // The words are of this binding if they still are.
+    inline::all(settings, limits, look_at) && entry.cell(0).bound()
 }

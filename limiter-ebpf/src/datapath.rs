@@ -9,7 +9,7 @@ use limiter_common::{
 };
 
 use crate::{
-    admit::admit_subject,
+    admit::admit,
     classes::classify_subject,
     clock,
     decide::decide_subject,
@@ -47,21 +47,25 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     subject.opening = 0;
     subject.tag = 0;
     subject.conform = Reason::conform(&subject.packet).index() as u64;
-    let mut verdict = Verdict::new(Reason::Contended);
+    // Most packets there are end here. What of them was written is read back: the ways that the parser
+    // took are no longer told apart.
+    let mut verdict = match InForce::get() {
+        Some(policy) => admit(subject.reread(), &policy),
+        None => Verdict::new(Reason::Contended),
+    };
     for _ in 0..ATTEMPTS {
-        verdict = Verdict(admit_subject().into());
-        if verdict.is_open() {
-            verdict = Verdict(decide_subject().into());
-        }
-        if verdict.is_decided() {
+        if !verdict.is_decided() {
+            bind_subject();
+        } else if !verdict.is_open() {
             break;
         }
-        bind_subject();
+        verdict = Verdict(decide_subject().into());
     }
     if !verdict.is_decided() {
         verdict = Verdict(give_up_subject().into());
     }
     let subject = subject.reread();
+    let bytes = subject.bytes;
     if subject.refusing.bit != 0 {
         remember_refusal();
     }
@@ -122,7 +126,7 @@ impl InForce {
     pub(crate) fn get() -> Option<Self> {
         let head = HEAD.get_ptr(0)?;
         // SAFETY: aligned words of a map value, which the controller writes by one store each, after
-        // the half of the settings that the epoch says. It is read once, so that the packet sees one
+        // the half of the settings that the epoch says. They are read once, so that the packet sees one
         // policy.
         let (mut epoch, revert, switch) = unsafe {
             (
@@ -136,7 +140,9 @@ impl InForce {
         {
             epoch = epoch.wrapping_add(1);
         }
-        Some(Self { epoch, settings: settings(epoch)?, switch })
+        // SAFETY: the controller writes the half that no packet reads.
+        let settings = unsafe { &(&(*head).settings)[epoch as usize & 1] };
+        Some(Self { epoch, settings, switch })
     }
 
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.

@@ -1,8 +1,8 @@
 //! Deciding about any packet, limit by limit.
 
 use limiter_common::{
-    contract::half,
-    limit::{INLINE, Limit, Sort},
+    contract::{Settings, half},
+    limit::{INLINE, Limit},
     plan::{self, Bill, Group as _},
     reason::Reason,
     word::Word as _,
@@ -11,7 +11,7 @@ use limiter_common::{
 use crate::{
     clock,
     datapath::InForce,
-    entry::SourceEntry,
+    entry::{Seat, SourceEntry},
     inline::{Inline, refund_inline},
     keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
@@ -48,21 +48,20 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.source = subject.packet.source.masked(&policy.settings.mask);
-    let bytes = subject.bytes;
     let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };
-    let verdict = decide(subject, policy, &entry, bytes);
+    let verdict = decide(subject, policy.settings, &entry);
     if verdict.is_decided() {
-        entry.account(verdict.drops() && !subject.monitors(), bytes);
+        let subject = subject.reread();
+        entry.account(verdict.drops() && !subject.monitors(), subject.bytes);
     }
     verdict
 }
 
 /// Decides about a packet of a source with an entry.
 #[inline(always)]
-fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u64) -> Verdict {
-    let settings = policy.settings;
+fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Verdict {
     let (profile, lists) = (entry.profile, entry.lists);
     let applies = profile.limits & subject.applicable;
     let blocked = entry.blocked();
@@ -90,13 +89,13 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
     }
 
     subject.open_bill(applies, settings.enforced);
-    let plain = applies & !settings.unit == 0;
-    let sort = if plain { Sort::default() } else { subject.sort() };
+    if applies & !settings.unit != 0 {
+        subject.sort();
+    }
     subject.now = now;
     subject.binding = entry.binding;
     subject.tenant = profile.tenant;
-    let Subject { bill, looks, .. } = subject.reread();
-    let mut group = Inline { entry, settings, profile, sort, bytes, bill, looks };
+    let mut group = Inline { entry, settings, subject: subject.reread() };
     plan::look(&mut group, now);
     if by_key != 0 {
         keyed::look(by_key);
@@ -116,13 +115,14 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
         }
     }
 
-    let bill = *group.bill();
+    let subject = subject.reread();
+    let bill = subject.bill;
     if bill.contended != 0 {
         return Verdict::new(Reason::Contended);
     }
     let conform = if bill.refused == 0 { bill.charged } else { 0 };
     let exceed = bill.monitored() | bill.refused;
-    tally::count_inline(settings, conform, exceed, bytes);
+    tally::count_inline(settings, conform, exceed, subject.bytes);
     if (conform | exceed) & settings.keyed != 0 {
         count_keyed(conform & settings.keyed, exceed & settings.keyed);
     }
@@ -132,30 +132,30 @@ fn decide(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bytes: u
         }
         return Verdict(subject.conform);
     }
-    refuse(subject, policy, entry, &bill, now);
+    refuse(subject, settings, entry, &bill);
     Verdict::new(Reason::Exceed)
 }
 
 /// What comes of a refusal, for the next packets of the source.
 #[inline(always)]
-fn refuse(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bill: &Bill, now: u64) {
-    let settings = policy.settings;
+fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill: &Bill) {
+    let (epoch, seat) = (entry.binding.epoch(), Seat(subject.seat));
     // What is only monitored blocks nobody later.
     if settings.penalties & bill.refused != 0
         && !subject.monitors()
-        && !entry.is_shared(&subject.source)
+        && !seat.is_shared()
     {
-        entry.block(offend_subject(half(policy.epoch, Limit::row(bill.refused))));
+        entry.block(offend_subject(half(epoch, Limit::row(bill.refused))));
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
-    if entry.overflow || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
+    if seat == Seat::OVERFLOW || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
         return;
     }
     for index in 0..INLINE {
         if settings.inline[index] != bill.refused {
             continue;
         }
-        let Some(meter) = METERS.get(half(policy.epoch, entry.profile.meters[index])) else {
+        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else {
             return;
         };
         // A queue may have room for a smaller packet.
@@ -163,7 +163,7 @@ fn refuse(subject: &mut Subject, policy: &InForce, entry: &SourceEntry, bill: &B
             subject.refusing = Refusing {
                 bit: bill.refused,
                 limits: entry.profile.limits,
-                wait: meter.gcra.wait(entry.cell(index).load(), now, 0),
+                wait: meter.gcra.wait(entry.cell(index).load(), subject.now, 0),
                 tally: settings.tallies[index],
             };
         }

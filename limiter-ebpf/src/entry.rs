@@ -39,6 +39,12 @@ impl Seat {
     /// Not known yet, in a set without a free way.
     pub(crate) const NEWCOMER: Self = Self(u32::MAX - 3);
 
+    /// Whether several sources share its entry, all of which would pay for what one of them does.
+    #[inline(always)]
+    pub(crate) fn is_shared(self) -> bool {
+        self == Self::OVERFLOW || self == Self::UNREADABLE
+    }
+
     /// An entry of the table.
     #[inline(always)]
     pub(crate) const fn new(number: u32) -> Self {
@@ -48,20 +54,11 @@ impl Seat {
     /// That of the subject's source, whose place is known, if it has one.
     #[inline(always)]
     pub(crate) fn of(subject: &mut Subject) -> Self {
-        let (address, place) = (&subject.source, subject.place);
-        if address.family == Address::NONE.family {
+        if subject.source.family == Address::NONE.family {
             return Self::UNREADABLE;
         }
+        let place = subject.place;
         let Some(seats) = Seats::of(place.set, 0) else { return Self::UNKNOWN };
-        let seat = |way: usize| Self::new(seats.entry(way));
-        let home = place.home as usize;
-        // Most have this one.
-        if seats.tag(home) == place.tag {
-            let home = seat(home);
-            if home.entry().is_some_and(|source| seats::is_of(source, address)) {
-                return home;
-            }
-        }
         subject.state = seats.state();
         subject.tags = seats.tags();
         let tags = subject.tags;
@@ -69,7 +66,7 @@ impl Seat {
             publish(subject);
             let way = find_way() as usize;
             if way < WAYS {
-                return seat(way);
+                return Self::new(seats.entry(way));
             }
         }
         if tags.have(0) { Self::UNKNOWN } else { Self::NEWCOMER }
@@ -95,46 +92,55 @@ pub(crate) struct SourceEntry {
     /// What the lists say of the source: its profile, or where it shares the entry, that which it would
     /// have.
     pub(crate) lists: &'static Profile,
-    /// Whether the entry is shared by sources that could not get one of their own.
-    pub(crate) overflow: bool,
 }
 
 impl SourceEntry {
+    /// The entry of the subject's source at the way that it has if it may choose, as most have, if that is
+    /// bound under `epoch`.
+    #[inline(always)]
+    pub(crate) fn at_home(subject: &mut Subject, epoch: u32) -> Option<Self> {
+        let place = subject.place;
+        let (seats, home) = (Seats::of(place.set, 0)?, place.home as usize);
+        if seats.tag(home) != place.tag {
+            return None;
+        }
+        let seat = Seat::new(seats.entry(home));
+        subject.seat = seat.0;
+        Self::own(SOURCES.get_ptr_mut(seats.entry(home))?, subject, epoch)
+    }
+
     /// The entry of the subject's source, if there is one that is bound under `epoch`.
     #[inline(always)]
     pub(crate) fn of(subject: &Subject, epoch: u32) -> Option<Self> {
         let seat = Seat(subject.seat);
         let source = seat.entry()?;
-        let overflow = seat == Seat::OVERFLOW;
+        if seat != Seat::OVERFLOW {
+            return Self::own(source, subject, epoch);
+        }
+        // SAFETY: an aligned word of a map value.
+        let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+        if !binding.is_under(epoch) || subject.numbered != epoch {
+            return None;
+        }
+        let profile = PROFILES.get(half(epoch, binding.profile()))?;
+        let lists = PROFILES.get(half(epoch, subject.number))?;
+        Some(Self { source, binding, profile, lists })
+    }
+
+    /// An entry, if it is that of the subject's source alone, and bound under `epoch`.
+    #[inline(always)]
+    fn own(source: *mut Source, subject: &Subject, epoch: u32) -> Option<Self> {
         // SAFETY: an aligned word of a map value.
         let bound = || Binding(unsafe { (&raw const (*source).binding).read_volatile() });
         let binding = bound();
-        let is_his = if overflow {
-            subject.numbered == epoch
-        } else {
-            seats::is_of(source, &subject.source)
-        };
-        if !binding.is_under(epoch) || !is_his {
+        // It may change hands while it is asked whose it is.
+        if !binding.is_under(epoch) || !seats::is_of(source, subject) || bound() != binding {
             return None;
         }
-        let number = if overflow {
-            subject.number
-        } else if bound() == binding {
-            binding.profile()
-        } else {
-            // It changed hands when it was asked whose it is.
-            return None;
-        };
         let profile = PROFILES.get(half(epoch, binding.profile()))?;
-        let lists = PROFILES.get(half(epoch, number))?;
-        Some(Self { source, binding, profile, lists, overflow })
+        Some(Self { source, binding, profile, lists: profile })
     }
 
-    /// Whether several sources share it, all of which would pay for what one of them does.
-    #[inline(always)]
-    pub(crate) const fn is_shared(&self, address: &Address) -> bool {
-        self.overflow || address.family == Address::NONE.family
-    }
 
     /// The word of an inline limit.
     #[inline(always)]
@@ -186,7 +192,7 @@ pub(crate) fn account(
     subject.source = *address;
     subject.place = Place::of(address, settings.seed, settings.sets);
     publish(subject);
-    let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, address));
+    let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, subject));
     subject.reread().source = source;
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.

@@ -3,16 +3,18 @@
 //! What happens when CPUs are at the same state at once is verified by itself, so that the rest of
 //! the program need not be followed into it.
 
+use core::cell::Cell;
+
 use limiter_common::{
-    contract::{Profile, Settings, half},
+    contract::{Settings, half},
     gcra::Gcra,
-    limit::{INLINE, Limit, Sort},
+    limit::{INLINE, Limit},
     plan::{self, Bill, Charge, Group},
     policer::{Look, Policer as _, REFUND_TRIES, Refusal},
 };
 
 use crate::{
-    cell::Cell,
+    cell,
     datapath::settings,
     entry::SourceEntry,
     maps::{LIMITS, METERS},
@@ -23,25 +25,50 @@ use crate::{
 pub(crate) struct Inline<'a> {
     pub(crate) entry: &'a SourceEntry,
     pub(crate) settings: &'a Settings,
-    pub(crate) profile: &'a Profile,
-    /// What the packet is, if its cost depends on that.
-    pub(crate) sort: Sort,
-    pub(crate) bytes: u64,
-    pub(crate) bill: &'a mut Bill,
-    pub(crate) looks: &'a mut [Look; INLINE],
+    /// What it is is found out, if its cost depends on that.
+    pub(crate) subject: &'a mut Subject,
 }
 
-/// What a packet costs by a limit of an epoch.
+/// Visits those of the inline limits that are among these, with the place and the bit of each, until one
+/// visit says no; whether all said yes.
+///
+/// It is not a loop: the compiler would keep one with an end that is not known, and most sources have
+/// one limit.
 #[inline(always)]
-pub(crate) fn cost(settings: &Settings, epoch: u32, bit: u64, sort: Sort, bytes: u64) -> u64 {
+pub(crate) fn all(
+    settings: &Settings,
+    limits: u64,
+    mut visit: impl FnMut(usize, u64) -> bool,
+) -> bool {
+    const { assert!(INLINE == 4) };
+    let left = Cell::new(limits);
+    let mut visit_at = #[inline(always)]
+    |place: usize| {
+        let bit = settings.inline[place] & left.get();
+        left.set(left.get() ^ bit);
+        bit == 0 || visit(place, bit)
+    };
+    let done = || left.get() == 0;
+    visit_at(0)
+        && (done() || visit_at(1) && (done() || visit_at(2) && (done() || visit_at(3))))
+}
+
+/// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.
+#[inline(always)]
+pub(crate) fn cost(
+    settings: &Settings,
+    epoch: u32,
+    bit: u64,
+    by: impl FnOnce(&Limit) -> u64,
+) -> u64 {
     if settings.unit & bit != 0 {
         return 1;
     }
-    LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, |limit| limit.cost(sort, bytes))
+    LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, by)
 }
 
 impl Group for Inline<'_> {
-    type Word = Cell;
+    type Word = cell::Cell;
     type Policer = Gcra;
     const LEN: usize = INLINE;
 
@@ -53,18 +80,19 @@ impl Group for Inline<'_> {
     #[inline(always)]
     fn policer(&self, place: usize) -> Option<(&Gcra, u64)> {
         let epoch = self.entry.binding.epoch();
-        let meter = METERS.get(half(epoch, self.profile.meters[place]))?;
+        let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
         let bit = self.settings.inline[place];
-        Some((&meter.gcra, cost(self.settings, epoch, bit, self.sort, self.bytes)))
+        let by = |limit: &Limit| limit.cost(self.subject.found_sort(), self.subject.bytes);
+        Some((&meter.gcra, cost(self.settings, epoch, bit, by)))
     }
 
     #[inline(always)]
-    fn find(&mut self, place: usize) -> Option<Cell> {
+    fn find(&mut self, place: usize) -> Option<cell::Cell> {
         Some(self.entry.cell(place))
     }
 
     #[inline(always)]
-    fn create(&mut self, _: usize) -> Option<Cell> {
+    fn create(&mut self, _: usize) -> Option<cell::Cell> {
         None
     }
 
@@ -72,7 +100,7 @@ impl Group for Inline<'_> {
     fn charge_again(
         &mut self,
         place: usize,
-        _: Cell,
+        _: cell::Cell,
         found: u64,
         _: u64,
     ) -> Result<Charge, Refusal> {
@@ -85,12 +113,12 @@ impl Group for Inline<'_> {
 
     #[inline(always)]
     fn bill(&mut self) -> &mut Bill {
-        Subject::anew(self.bill)
+        Subject::anew(&mut self.subject.bill)
     }
 
     #[inline(always)]
     fn look(&mut self, place: usize) -> &mut Look {
-        Subject::anew(&mut self.looks[place])
+        Subject::anew(&mut self.subject.looks[place])
     }
 }
 
@@ -160,8 +188,6 @@ fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option
     if entry.binding != subject.binding {
         return None;
     }
-    let sort = subject.sort();
-    let Subject { bytes, bill, looks, .. } = subject;
-    let profile = entry.profile;
-    with(Inline { entry: &entry, settings, profile, sort, bytes: *bytes, bill, looks })
+    subject.sort();
+    with(Inline { entry: &entry, settings, subject })
 }

@@ -3,7 +3,7 @@
 use limiter_common::{
     contract::{NEWCOMERS, Profile, half},
     gcra::Time,
-    limit::{INLINE, Sort},
+    limit::{Limit, Sort},
     newcomer::{Facts, Newcomer, State},
     policer::Policer as _,
     reason::Reason,
@@ -48,15 +48,15 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     }
     let packet = Packet { policy, profile, applies, bytes };
     let mut time = clock::ticked(subject);
-    let until = match packet.charge(time) {
-        Some(until) => until,
+    let charge = match packet.charge(time) {
+        Some(charge) => charge,
         None => {
             time = Time::exact(clock::now());
             packet.charge(time)?
         }
     };
     let now = time.now;
-    if !State::holds(until, now) {
+    if !State::holds(charge.until, now) {
         return None;
     }
     let place = subject.place;
@@ -69,8 +69,8 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         seats.unlock();
         return None;
     }
-    let facts = Facts::new(&subject.source, bytes, packet.places(), epoch);
-    seats.admit(free, &subject.source, Newcomer { time: now, facts }, until);
+    let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
+    seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
     tally::count_inline(settings, applies, 0, bytes);
     Some(Verdict(subject.conform))
 }
@@ -83,38 +83,36 @@ struct Packet<'a> {
     bytes: u64,
 }
 
-impl Packet<'_> {
-    /// Until when its source owes for it, in nanoseconds; `None` if it does not conform, or if that
-    /// takes a better clock to tell.
-    #[inline(always)]
-    fn charge(&self, time: Time) -> Option<u64> {
-        let InForce { epoch, settings, .. } = *self.policy;
-        let mut until = time.now;
-        for place in 0..INLINE {
-            let bit = settings.inline[place] & self.applies;
-            if bit == 0 {
-                continue;
-            }
-            let meter = METERS.get(half(epoch, self.profile.meters[place]))?;
-            let cost = inline::cost(settings, epoch, bit, Sort::default(), self.bytes);
-            let next = meter.gcra.conform(meter.gcra.fresh(time.now), time, cost)?;
-            let paid = time.now + table::owes(next, meter.gcra.scale().0, time.now);
-            if paid > until {
-                until = paid;
-            }
-        }
-        Some(until)
-    }
-
+/// What charging it comes to.
+struct Charge {
+    /// Until when its source owes for it, in nanoseconds.
+    until: u64,
     /// The places of the inline limits that it is charged to, as bits.
+    places: u32,
+}
+
+impl Packet<'_> {
+    /// Charges it; `None` if it does not conform, or if that takes a better clock to tell.
     #[inline(always)]
-    fn places(&self) -> u32 {
-        let mut places = 0;
-        for place in 0..INLINE {
-            if self.policy.settings.inline[place] & self.applies != 0 {
-                places |= 1 << place;
+    fn charge(&self, time: Time) -> Option<Charge> {
+        let InForce { epoch, settings, .. } = *self.policy;
+        let mut charge = Charge { until: time.now, places: 0 };
+        let charge_one = #[inline(always)]
+        |place: usize, bit: u64| {
+            let Some(meter) = METERS.get(half(epoch, self.profile.meters[place])) else {
+                return false;
+            };
+            let by = |limit: &Limit| limit.cost(Sort::default(), self.bytes);
+            let cost = inline::cost(settings, epoch, bit, by);
+            let fresh = meter.gcra.fresh(time.now);
+            let Some(next) = meter.gcra.conform(fresh, time, cost) else { return false };
+            let paid = time.now + table::owes(next, meter.gcra.scale().0, time.now);
+            if paid > charge.until {
+                charge.until = paid;
             }
-        }
-        places
+            charge.places |= 1 << place;
+            true
+        };
+        if inline::all(settings, self.applies, charge_one) { Some(charge) } else { None }
     }
 }

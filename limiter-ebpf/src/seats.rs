@@ -1,5 +1,7 @@
 //! The ways of a set of the table of sources, while its lock is held.
 
+use core::mem::offset_of;
+
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
@@ -212,7 +214,7 @@ pub(crate) extern "C" fn find_way() -> u32 {
     for way in 0..WAYS {
         if seats.tag(way) == place.tag
             && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
-            && is_of(source, &subject.source)
+            && is_of(source, subject)
         {
             found = way;
             break;
@@ -313,11 +315,28 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
     1
 }
 
-/// Whether an entry is that of a source.
+/// Whether an entry is that of the subject's source.
 #[inline(always)]
-pub(crate) fn is_of(source: *const Source, address: &Address) -> bool {
-    // SAFETY: the caller looked the entry up in this run of the program; these are aligned words.
-    let is = unsafe { (&raw const (*source).address).read_volatile() };
-    let ([a, b, c, d], [e, f, g, h]) = (is.words, address.words);
-    (is.family ^ address.family) | (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+pub(crate) fn is_of(source: *const Source, subject: &Subject) -> bool {
+    // SAFETY: the caller looked the entry up in this run of the program.
+    let address = unsafe { &raw const (*source).address };
+    // SAFETY: both are as aligned as words of 64 bits, as is asserted below.
+    let (is, is_for) = unsafe { (halves(address), halves(&raw const subject.source)) };
+    (is.0 ^ is_for.0) | (is.1 ^ is_for.1) | u64::from(is.2 ^ is_for.2) == 0
+}
+
+const _: () = assert!(offset_of!(Source, address) % 8 == 0 && offset_of!(Subject, source) % 8 == 0);
+
+/// An address by few instructions.
+///
+/// # Safety
+/// It lies in a map value, at a multiple of 8 bytes.
+#[inline(always)]
+unsafe fn halves(address: *const Address) -> (u64, u64, u32) {
+    // SAFETY: as the caller promises; an address has five words of 32 bits, without padding.
+    unsafe {
+        let pairs = address.cast::<u64>();
+        let last = address.cast::<u32>().add(4);
+        (pairs.read_volatile(), pairs.add(1).read_volatile(), last.read_volatile())
+    }
 }

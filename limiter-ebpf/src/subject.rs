@@ -20,7 +20,10 @@ use crate::{barrier::opaque, maps::SUBJECT, refused::Refusing};
 /// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
 /// would follow each of the thousand ways through the parser to the end of the program. The parts of
 /// the program that are verified by themselves find it there too.
+#[repr(C)]
 pub(crate) struct Subject {
+    /// The key of its source, by which it is compared: aligned to words of 64 bits.
+    pub(crate) source: Address,
     pub(crate) packet: Packet,
     /// Bytes of the frame.
     pub(crate) bytes: u64,
@@ -40,8 +43,6 @@ pub(crate) struct Subject {
     pub(crate) opened: Opening,
     /// When it is decided, in nanoseconds.
     pub(crate) now: u64,
-    /// The key of its source.
-    pub(crate) source: Address,
     /// What it is, see [`Subject::sort`].
     sort: Sort,
     pub(crate) tenant: u32,
@@ -116,12 +117,19 @@ impl Subject {
         unsafe { (&raw const self.monitor).read_volatile() != 0 }
     }
 
-    /// What the packet is. It is read from where it was written: of one that was just found out, the
-    /// verifier would follow each of the values past all limits.
+    /// What the packet is.
     #[inline(always)]
     pub(crate) fn sort(&mut self) -> Sort {
         self.sort = Sort::of(&self.packet);
-        *Self::anew(&mut self.sort)
+        self.found_sort()
+    }
+
+    /// What the packet was found to be. It is read from where it was written: of one that was just found
+    /// out, the verifier would follow each of the values past all limits.
+    #[inline(always)]
+    pub(crate) fn found_sort(&self) -> Sort {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.sort).read_volatile() }
     }
 
     /// Begins a bill. Its words are written one by one: for four zeros in a row, the BPF back end makes a

@@ -1,11 +1,8 @@
 //! What each limit admitted and refused.
 
-use limiter_common::{
-    contract::{Settings, Tally},
-    limit::INLINE,
-};
+use limiter_common::contract::{Settings, Tally};
 
-use crate::maps::TALLIES;
+use crate::{inline, maps::TALLIES};
 
 /// Counts a packet of so many bytes under a limit.
 #[inline(always)]
@@ -21,12 +18,12 @@ pub(crate) fn count(tally: u32, exceed: bool, bytes: u64) {
 /// Counts the inline limits that admitted a packet, and those that refused it.
 #[inline(always)]
 pub(crate) fn count_inline(settings: &Settings, conform: u64, exceed: u64, bytes: u64) {
-    for index in 0..INLINE {
-        let bit = settings.inline[index];
-        if (conform | exceed) & bit != 0 {
-            count(settings.tallies[index], exceed & bit != 0, bytes);
-        }
-    }
+    let count_one = #[inline(always)]
+    |place: usize, bit: u64| {
+        count(settings.tallies[place], exceed & bit != 0, bytes);
+        true
+    };
+    inline::all(settings, conform | exceed, count_one);
 }
 
 /// Adds a packet to a tally of this CPU.

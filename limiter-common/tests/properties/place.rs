@@ -11,7 +11,7 @@ use super::random::Random;
 const SEED: u64 = 0x706c_6163_6573_6f66;
 
 fn any_seed(random: &mut Random) -> Seed {
-    Seed([0; 3].map(|_| random.any() as u32))
+    Seed([0; 4].map(|_| random.any()))
 }
 
 /// Neighbours: the addresses of a /24 and of a /16, and the first networks of a /48.

@@ -296,8 +296,8 @@ pub(crate) fn publish_epoch(map: BorrowedFd<'_>, epoch: u64) -> io::Result<()> {
 }
 
 /// Random numbers. Just after the boot, this waits until the kernel has some to give.
-pub(crate) fn random() -> io::Result<[u32; 3]> {
-    let mut numbers = [0_u32; 3];
+pub(crate) fn random() -> io::Result<[u64; 4]> {
+    let mut numbers = [0_u64; 4];
     loop {
         // SAFETY: memory for the result.
         let got = unsafe { libc::getrandom(numbers.as_mut_ptr().cast(), size_of_val(&numbers), 0) };

@@ -16,7 +16,7 @@ use super::super::{error::PolicyError, model::Allowance};
 #[serde(deny_unknown_fields)]
 pub struct Held {
     /// See [`Settings::seed`](limiter_common::contract::Settings::seed); 0 before the first policy.
-    seed: [u32; 3],
+    seed: [u64; 4],
     /// By [`Identity::name`] and the number of the layer.
     places: BTreeMap<String, BTreeMap<usize, Place>>,
     /// By what offences against a limit are known, by its name.
@@ -156,7 +156,7 @@ impl Held {
     }
 
     /// Has connections hashed by this, for as long as the instance is there.
-    pub const fn set_seed(&mut self, seed: [u32; 3]) {
+    pub const fn set_seed(&mut self, seed: [u64; 4]) {
         self.seed = seed;
     }
 

@@ -107,7 +107,6 @@ fn compile_held(
         sections: classes.sections,
         seed: held.seed(),
         sets: 0,
-        reserved: 0,
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
