@@ -13,6 +13,7 @@ use limiter_common::{
 
 use crate::{
     barrier::publish,
+    classes::classify_subject,
     clock,
     datapath::InForce,
     entry::{Seat, SourceEntry},
@@ -32,7 +33,7 @@ use crate::{
 #[inline(always)]
 pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let settings = policy.settings;
-    policy.classify(subject);
+    classify_subject(subject, policy.epoch, settings);
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.source = subject.packet.source.masked(&settings.mask);
@@ -41,7 +42,8 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.refused > subject.ticked
         && policy.monitors() == 0
         && let Some(mut place) = Place::of(&subject.source)
-        && let Some(tally) = place.refuses(&subject.source, policy.epoch, subject.applicable, subject.bytes)
+        && let Some(tally) =
+            place.refuses(&subject.source, policy.epoch, subject.applicable, subject.bytes)
     {
         tally::count(tally, true, subject.bytes);
         return Verdict::new(Reason::Exceed);
@@ -87,18 +89,17 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
     if limits & !settings.unit != 0 {
         subject.sort();
     }
-    let mut time = clock::ticked(subject);
+    subject.time = clock::ticked(subject);
     // What it takes a better clock to tell is asked again.
-    if !look(subject, entry, settings, limits, time) {
-        if time.tick == 0 {
+    if !look(subject, entry, settings, limits) {
+        if subject.time().tick == 0 {
             return false;
         }
-        time = Time::exact(clock::now());
-        if !look(subject, entry, settings, limits, time) {
+        subject.time = Time::exact(clock::now());
+        if !look(subject, entry, settings, limits) {
             return false;
         }
     }
-    subject.now = time.now;
     let mut charged = 0;
     let looks = Subject::anew(&mut subject.looks);
     let commit = #[inline(always)]
@@ -120,13 +121,7 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
 
 /// Looks at limits. Whether the subject conforms to all; if so, what charging it makes of them is known.
 #[inline(always)]
-fn look(
-    subject: &mut Subject,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-    time: Time,
-) -> bool {
+fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
     let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
@@ -136,10 +131,10 @@ fn look(
         let by = |limit: &Limit| limit.cost(subject.found_sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
-        let Some(next) = meter.gcra.conform(seen, time, cost) else { return false };
+        let Some(next) = meter.gcra.conform(seen, subject.time(), cost) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true
     };
     // The words are of this binding if they still are.
-    inline::all(settings, limits, look_at) && entry.cell(0).bound()
+    inline::all(settings, limits, look_at) && entry.bound() == subject.reread().binding
 }

@@ -4,12 +4,14 @@ use aya_ebpf::maps::lpm_trie::Key;
 use limiter_common::{
     address::Address,
     class::{Sets, classify},
-    contract::half,
+    contract::{Settings, half},
     packet::Packet,
 };
 
 use crate::{
+    datapath::settings,
     maps::{CLASSES, DESTINATIONS, SLOT},
+    opening::recall_opening,
     subject::Subject,
 };
 
@@ -40,14 +42,29 @@ impl Sets for Tables {
     }
 }
 
-/// Finds the limits that the subject is about under an epoch.
-///
-/// The kernel verifies it by itself, once: the ways through it are none of the rest's business.
+/// Finds the limits that the subject is about under an epoch, whatever its source.
+#[inline(always)]
+pub(crate) fn classify_subject(subject: &mut Subject, epoch: u32, settings: &Settings) {
+    subject.classified = epoch.into();
+    subject.applicable = u64::MAX;
+    if settings.sections != 0 {
+        let (slot, tables) = (SLOT.load(), Tables { epoch, elsewhere: settings.elsewhere });
+        subject.applicable =
+            classify(&subject.packet, subject.bytes, slot, settings.sections, &tables);
+    }
+    let subject = subject.reread();
+    if subject.applicable & settings.connections != 0 {
+        recall_opening(epoch);
+    }
+}
+
+/// The same once more, where a packet met a change of the policy. The kernel verifies it by itself: the
+/// ways through it are none of the rest's business.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn classify_subject(epoch: u32, sections: u32, elsewhere: u64) -> u32 {
-    let Some(subject) = Subject::get() else { return 0 };
-    let tables = Tables { epoch, elsewhere };
-    subject.applicable = classify(&subject.packet, subject.bytes, SLOT.load(), sections, &tables);
+pub(crate) extern "C" fn classify_again(epoch: u32) -> u32 {
+    if let (Some(subject), Some(settings)) = (Subject::get(), settings(epoch)) {
+        classify_subject(subject, epoch, settings);
+    }
     0
 }

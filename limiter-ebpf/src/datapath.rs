@@ -10,13 +10,11 @@ use limiter_common::{
 
 use crate::{
     admit::admit,
-    classes::classify_subject,
     clock,
     decide::decide_subject,
     entry::{self, Seat},
     frame::XdpFrame,
     maps::HEAD,
-    opening::recall_opening,
     refused::remember_refusal,
     subject::Subject,
     verdict::Verdict,
@@ -149,21 +147,5 @@ impl InForce {
     #[inline(always)]
     pub(crate) fn monitors(&self) -> u64 {
         self.switch | u64::from(self.settings.flags & flag::MONITOR)
-    }
-
-    /// Finds the limits that a packet is about, whatever its source.
-    #[inline(always)]
-    pub(crate) fn classify(&self, subject: &mut Subject) {
-        if subject.classified == self.epoch.into() {
-            return;
-        }
-        subject.classified = self.epoch.into();
-        subject.applicable = u64::MAX;
-        if self.settings.sections != 0 {
-            classify_subject(self.epoch, self.settings.sections, self.settings.elsewhere);
-        }
-        if subject.reread().applicable & self.settings.connections != 0 {
-            recall_opening(self.epoch);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use limiter_common::{
     contract::{Settings, half},
+    gcra::Time,
     limit::{INLINE, Limit},
     plan::{self, Bill, Group as _},
     reason::Reason,
@@ -9,6 +10,7 @@ use limiter_common::{
 };
 
 use crate::{
+    classes::classify_again,
     clock,
     datapath::InForce,
     entry::{Seat, SourceEntry},
@@ -44,7 +46,9 @@ pub(crate) extern "C" fn decide_subject() -> u32 {
 /// Decides about a packet by its source.
 #[inline(always)]
 fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
-    policy.classify(subject);
+    if subject.classified != policy.epoch.into() {
+        classify_again(policy.epoch);
+    }
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.source = subject.packet.source.masked(&policy.settings.mask);
@@ -92,7 +96,7 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
     if applies & !settings.unit != 0 {
         subject.sort();
     }
-    subject.now = now;
+    subject.time = Time::exact(now);
     subject.binding = entry.binding;
     subject.tenant = profile.tenant;
     let mut group = Inline { entry, settings, subject: subject.reread() };
@@ -141,10 +145,7 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
 fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill: &Bill) {
     let (epoch, seat) = (entry.binding.epoch(), Seat(subject.seat));
     // What is only monitored blocks nobody later.
-    if settings.penalties & bill.refused != 0
-        && !subject.monitors()
-        && !seat.is_shared()
-    {
+    if settings.penalties & bill.refused != 0 && !subject.monitors() && !seat.is_shared() {
         entry.block(offend_subject(half(epoch, Limit::row(bill.refused))));
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
@@ -163,7 +164,7 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
             subject.refusing = Refusing {
                 bit: bill.refused,
                 limits: entry.profile.limits,
-                wait: meter.gcra.wait(entry.cell(index).load(), subject.now, 0),
+                wait: meter.gcra.wait(entry.cell(index).load(), subject.time.now, 0),
                 tally: settings.tallies[index],
             };
         }

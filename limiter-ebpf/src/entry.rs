@@ -5,6 +5,7 @@ use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
     contract::{NEWCOMERS, Profile, Settings, Source, Tally, flag, half, shared},
+    gcra::Time,
     limit::{INLINE, Limit},
     newcomer::Newcomer,
     penalty::Block,
@@ -117,8 +118,8 @@ impl SourceEntry {
         if seat != Seat::OVERFLOW {
             return Self::own(source, subject, epoch);
         }
-        // SAFETY: an aligned word of a map value.
-        let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+        // SAFETY: it was just looked up.
+        let binding = unsafe { bound(source) };
         if !binding.is_under(epoch) || subject.numbered != epoch {
             return None;
         }
@@ -130,17 +131,26 @@ impl SourceEntry {
     /// An entry, if it is that of the subject's source alone, and bound under `epoch`.
     #[inline(always)]
     fn own(source: *mut Source, subject: &Subject, epoch: u32) -> Option<Self> {
-        // SAFETY: an aligned word of a map value.
-        let bound = || Binding(unsafe { (&raw const (*source).binding).read_volatile() });
-        let binding = bound();
+        // SAFETY: the caller just looked it up.
+        let binding = unsafe { bound(source) };
+        if !binding.is_under(epoch) || !seats::is_of(source, subject) {
+            return None;
+        }
         // It may change hands while it is asked whose it is.
-        if !binding.is_under(epoch) || !seats::is_of(source, subject) || bound() != binding {
+        // SAFETY: as above.
+        if unsafe { bound(source) } != binding {
             return None;
         }
         let profile = PROFILES.get(half(epoch, binding.profile()))?;
         Some(Self { source, binding, profile, lists: profile })
     }
 
+    /// The binding that it has now.
+    #[inline(always)]
+    pub(crate) fn bound(&self) -> Binding {
+        // SAFETY: an entry points to a map value that was looked up in this run.
+        unsafe { bound(self.source) }
+    }
 
     /// The word of an inline limit.
     #[inline(always)]
@@ -176,6 +186,16 @@ impl SourceEntry {
         // SAFETY: as in `cell`; an aligned word.
         unsafe { Plain::new(&raw mut (*self.source).blocked) }
     }
+}
+
+/// The binding of an entry.
+///
+/// # Safety
+/// `source` is a map value that was looked up in this run of the program.
+#[inline(always)]
+unsafe fn bound(source: *const Source) -> Binding {
+    // SAFETY: as the caller promises; an aligned word.
+    Binding(unsafe { (&raw const (*source).binding).read_volatile() })
 }
 
 /// Adds packets to the totals of a source, or of those that have no entry.
@@ -229,11 +249,11 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         {
             let newcomers = seats.newcomers();
             let came = newcomers.find(&subject.source);
-            if came < NEWCOMERS {
-                refresh(source, number, false, &newcomers.at(came), epoch);
+            let has_come = came < NEWCOMERS;
+            subject.newcomer = if has_come { newcomers.at(came) } else { Newcomer::NONE };
+            refresh(source, number, false, subject, epoch);
+            if has_come {
                 seats.forget(came);
-            } else {
-                refresh(source, number, false, &Newcomer::NONE, epoch);
             }
         }
         seats.unlock_changed();
@@ -242,7 +262,8 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         }
     }
     if let Some(source) = seat.entry() {
-        refresh(source, 0, true, &Newcomer::NONE, epoch);
+        subject.newcomer = Newcomer::NONE;
+        refresh(source, 0, true, subject, epoch);
     }
     seat
 }
@@ -263,7 +284,7 @@ pub(crate) fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
 /// its source was admitted with before it had one.
 #[inline(never)]
-fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, epoch: u32) {
+fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject, epoch: u32) {
     let (Some(settings), Some(profile)) =
         (datapath::settings(epoch), PROFILES.get(half(epoch, number)))
     else {
@@ -273,20 +294,22 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
     // that of a shared entry, which has one generation.
     let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
     let target = Binding::new(epoch, number).like(seen);
-    let now = clock::now();
+    subject.time = Time::exact(clock::now());
     // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
     // is asked for.
     let cell = |word: *mut u64| unsafe { Plain::new(word) };
     // SAFETY: as above.
     let entry = cell(unsafe { &raw mut (*source).binding });
     let _: Option<Binding> = bind(&entry, target, || {
+        let epoch = target.epoch();
         // A block is of a limit: it goes, and comes back, with that being about the source.
         let penalties = if shared { 0 } else { settings.penalties & profile.limits };
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         let before = datapath::settings(epoch.wrapping_sub(1));
-        let charged = before.map_or(0, |before| newcomer.facts.charged(epoch, settings, before));
+        let charged =
+            before.map_or(0, |before| subject.newcomer.facts.charged(epoch, settings, before));
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -302,25 +325,25 @@ fn refresh(source: *mut Source, number: u32, shared: bool, newcomer: &Newcomer, 
             let (before, after) = (stamp.load(), u64::from(settings.stamps[place]));
             if before == after {
                 bucket.rescale(meter.gcra.scale(), |word, from| {
-                    carry_word(word, from.0, 0, number, now)
+                    carry_word(word, from.0, 0, number, subject.time().now)
                 });
             } else {
-                bucket.renew(&meter.gcra, now);
+                bucket.renew(&meter.gcra, subject.time().now);
                 let _: u64 = stamp.compare_exchange(before, after);
                 // One that owes nothing any more is charged to nothing; its time may be long ago.
                 if charged >> place & 1 != 0
                     && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
                 {
-                    let word = newcomer.word(limit, &meter.gcra);
-                    if table::owes(word, meter.gcra.scale().0, now) != 0 {
+                    let word = subject.newcomer.word(limit, &meter.gcra);
+                    if table::owes(word, meter.gcra.scale().0, subject.time().now) != 0 {
                         let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
                     }
                 }
             }
         }
-        if newcomer.facts.bytes() != 0 {
+        if subject.newcomer.facts.bytes() != 0 {
             // SAFETY: as above.
-            unsafe { add(source, false, 1, newcomer.facts.bytes()) };
+            unsafe { add(source, false, 1, subject.newcomer.facts.bytes()) };
         }
     });
 }

@@ -49,8 +49,7 @@ pub(crate) fn all(
         bit == 0 || visit(place, bit)
     };
     let done = || left.get() == 0;
-    visit_at(0)
-        && (done() || visit_at(1) && (done() || visit_at(2) && (done() || visit_at(3))))
+    visit_at(0) && (done() || visit_at(1) && (done() || visit_at(2) && (done() || visit_at(3))))
 }
 
 /// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.
@@ -131,7 +130,7 @@ const CONTENDED: u32 = 2;
 #[inline(never)]
 pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
     let Some(subject) = Subject::get() else { return CONTENDED };
-    let now = subject.now;
+    let now = subject.time.now;
     let place = place as usize & (INLINE - 1);
     let charged = with_inline(subject, |mut inline| {
         let word = inline.find(place)?;
@@ -172,7 +171,7 @@ pub(crate) extern "C" fn refund_inline() -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
     let Some(subject) = Subject::get() else { return CHARGED };
-    let now = subject.now;
+    let now = subject.time.now;
     let place = place as usize & (INLINE - 1);
     let refunded =
         with_inline(subject, |mut inline| Some(plan::refund_at(&mut inline, place, now)));

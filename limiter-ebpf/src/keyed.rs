@@ -133,7 +133,7 @@ pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
-    let now = subject.now;
+    let now = subject.time.now;
     let place = place as usize & (KEYED - 1);
     let mut places = Places::of(subject, place);
     if last == 0 && places.is_stale(place) {
@@ -153,7 +153,7 @@ pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
-    let now = subject.now;
+    let now = subject.time.now;
     let place = place as usize & (KEYED - 1);
     let mut places = Places::of(subject, place);
     if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
@@ -170,7 +170,7 @@ pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
-    let now = subject.now;
+    let now = subject.time.now;
     let place = place as usize & (KEYED - 1);
     match plan::refund_at(&mut Places::of(subject, place), place, now) {
         Charge::Made => DONE,
@@ -189,7 +189,7 @@ pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
 pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
-    let Subject { keyed, binding, now, .. } = subject;
+    let Subject { keyed, binding, time, .. } = subject;
     let epoch = binding.epoch();
     let key = &keyed.keys[place];
     let found = BUCKETS.get_ptr_mut(key).or_else(|| {
@@ -213,7 +213,7 @@ pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
     let state = Measured { word, scale, span };
     let _: Option<Binding> = bind(&entry, target, || {
         state.rescale(meter.measure(), |word, from| {
-            carry_word(word, from.scale, from.span, number, *now)
+            carry_word(word, from.scale, from.span, number, time.now)
         });
     });
     DONE

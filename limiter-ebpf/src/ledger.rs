@@ -234,10 +234,10 @@ pub(crate) extern "C" fn look_ledger_at(place: u32) -> u32 {
     // One that is not there yet has room.
     let Some(entry) = Entry::find(subject, place) else { return 0 };
     let looked = if meter.kind == Meter::LOG {
-        meter.log().look(&entry.control, &entry.slots, subject.now).map(|_| ())
+        meter.log().look(&entry.control, &entry.slots, subject.time.now).map(|_| ())
     } else if has_connection(&subject.packet) {
         let (tag, signal) = (tag(subject), Signal::of(&subject.packet));
-        meter.leases().look(&entry.slots, tag, signal, subject.now).map(|_| ())
+        meter.leases().look(&entry.slots, tag, signal, subject.time.now).map(|_| ())
     } else {
         Ok(())
     };
@@ -269,7 +269,7 @@ pub(crate) extern "C" fn charge_ledger_at(place: u32, last: u32) -> u32 {
 
 #[inline(always)]
 fn charge(subject: &mut Subject, place: usize) -> Result<Charge, Refusal> {
-    let now = subject.now;
+    let now = subject.time.now;
     let (Some(meter), Some(entry)) = (meter(subject, place), Entry::find_or_create(subject, place))
     else {
         return Err(Refusal::Contended);

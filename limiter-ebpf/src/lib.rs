@@ -5,7 +5,10 @@
 //! controller, so that a change here rebuilds the object.
 
 #![no_std]
-#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics, stmt_expr_attributes))]
+#![cfg_attr(
+    target_arch = "bpf",
+    feature(asm_experimental_arch, core_intrinsics, stmt_expr_attributes)
+)]
 #![cfg_attr(
     target_arch = "bpf",
     expect(internal_features, reason = "BPF has no stable atomics beyond load and store")

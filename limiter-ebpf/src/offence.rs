@@ -44,7 +44,7 @@ pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
         ]
         .map(|word| Plain::new(word))
     };
-    limit.penalty.exceed(&Offence { began, last, since, blocked, blocks }, subject.now)
+    limit.penalty.exceed(&Offence { began, last, since, blocked, blocks }, subject.time.now)
 }
 
 /// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was;

@@ -78,7 +78,7 @@ pub(crate) extern "C" fn remember_opening(charged: u64) -> u32 {
     }
     let repeats = subject.opened.charged != 0;
     if !repeats {
-        subject.opened.word = Opening::new(subject.now).0;
+        subject.opened.word = Opening::new(subject.time.now).0;
         subject.opened.epoch = u64::from(subject.binding.epoch());
     }
     subject.opened.charged |= charged;

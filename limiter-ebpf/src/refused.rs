@@ -66,7 +66,7 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
         return 0;
     };
     // Sources that share a place would fight for it at each packet.
-    if refused.holds(subject.now) {
+    if refused.holds(subject.time.now) {
         return 0;
     }
     if refused.dropped.packets != 0 {
@@ -84,7 +84,7 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     refused.limits = refusing.limits;
     refused.bit = refusing.bit;
     refused.tally = refusing.tally;
-    refused.hold(subject.now, refusing.wait);
+    refused.hold(subject.time.now, refusing.wait);
     if subject.refused < refused.until {
         subject.refused = refused.until;
     }

@@ -4,9 +4,10 @@ use limiter_common::{
     address::Address,
     binding::Binding,
     contract::{OffenceKey, Opening},
+    gcra::Time,
     lease,
     limit::{BucketKey, INLINE, KEYED, Sort},
-    newcomer::State,
+    newcomer::{Newcomer, State},
     packet::Packet,
     plan::Bill,
     policer::Look,
@@ -41,8 +42,8 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
-    /// When it is decided, in nanoseconds.
-    pub(crate) now: u64,
+    /// When it is decided.
+    pub(crate) time: Time,
     /// What it is, see [`Subject::sort`].
     sort: Sort,
     pub(crate) tenant: u32,
@@ -59,6 +60,8 @@ pub(crate) struct Subject {
     /// What was seen of its set, when no entry of its source was found in it.
     pub(crate) state: State,
     pub(crate) tags: Tags,
+    /// What its source was admitted with before it had an entry, while that is made.
+    pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.
     pub(crate) binding: Binding,
     /// What the next packets of the source need to know of its refusal.
@@ -115,6 +118,13 @@ impl Subject {
     pub(crate) fn monitors(&self) -> bool {
         // SAFETY: a word of the value, which is borrowed.
         unsafe { (&raw const self.monitor).read_volatile() != 0 }
+    }
+
+    /// When it is decided. It is read from where it was written, as there are few registers.
+    #[inline(always)]
+    pub(crate) fn time(&self) -> Time {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.time).read_volatile() }
     }
 
     /// What the packet is.
