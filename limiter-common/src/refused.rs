@@ -66,13 +66,8 @@ impl Refused {
     #[inline(always)]
     pub const fn concerns(&self, source: &Address, epoch: u32, applicable: u64) -> bool {
         let ([a, b, c, d], [e, f, g, h]) = (self.source.words, source.words);
-        a == e
-            && b == f
-            && c == g
-            && d == h
-            && self.source.family == source.family
-            && self.epoch == epoch
-            && self.is_first(self.limits & applicable)
+        let other = (self.source.family ^ source.family) | (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h);
+        other | (self.epoch ^ epoch) == 0 && self.is_first(self.limits & applicable)
     }
 
     /// Whether of these limits the one that refuses the source is asked first.
