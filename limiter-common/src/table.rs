@@ -42,10 +42,10 @@ impl Place {
     /// The place of a source in a table of so many sets.
     ///
     /// The words of the address are hashed by products of sums with secret terms (pair-multiply-shift,
-    /// Thorup, "High Speed Hashing for Integers and Strings", 2015), whose high halves two addresses have
-    /// in common once in 2^32 seeds, and what is left of the order of neighbours is mixed away. Who does
-    /// not know the seed cannot choose sources that share a set. Nothing is cut to 32 bits on the way,
-    /// as that takes a BPF machine two instructions each time.
+    /// Thorup, "High Speed Hashing for Integers and Strings", 2015), which two addresses have in common
+    /// under one seed of 2^31. Then they are mixed, which keeps apart what is apart, and leaves nothing of
+    /// the order of neighbours. Who does not know the seed cannot choose sources that share a set. Nothing
+    /// is cut to 32 bits on the way, as that takes a BPF machine two instructions each time.
     #[inline(always)]
     pub const fn of(source: &Address, seed: Seed, sets: u32) -> Self {
         let Seed([k, l, m, n]) = seed;

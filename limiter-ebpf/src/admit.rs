@@ -87,7 +87,7 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
 #[inline(always)]
 fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
     if limits & !settings.unit != 0 {
-        subject.sort();
+        subject.find_sort();
     }
     subject.time = clock::ticked(subject);
     // What it takes a better clock to tell is asked again.
@@ -128,7 +128,7 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
             return false;
         };
-        let by = |limit: &Limit| limit.cost(subject.found_sort(), subject.bytes);
+        let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
         let Some(next) = meter.gcra.conform(seen, subject.time(), cost) else { return false };

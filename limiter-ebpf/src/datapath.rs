@@ -20,8 +20,8 @@ use crate::{
     verdict::Verdict,
 };
 
-/// How often a packet is decided about before it is given up. What other CPUs do at its state is
-/// over in less time than an attempt takes.
+/// How often a packet that is not simply admitted is decided about before it is given up. What other CPUs
+/// do at its state is over in less time than an attempt takes.
 const ATTEMPTS: u32 = 8;
 
 /// No epoch.

@@ -94,7 +94,7 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
 
     subject.open_bill(applies, settings.enforced);
     if applies & !settings.unit != 0 {
-        subject.sort();
+        subject.find_sort();
     }
     subject.time = Time::exact(now);
     subject.binding = entry.binding;

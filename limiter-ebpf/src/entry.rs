@@ -242,6 +242,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
     if subject.source.family != Address::NONE.family {
         subject.place = Place::of(&subject.source, settings.seed, settings.sets);
         let Some(seats) = Seats::lock(subject.place.set, epoch) else { return Seat::UNKNOWN };
+        publish(subject);
         seat = Seat(take_seat(epoch));
         // It changes hands under the lock alone.
         if seat != Seat::OVERFLOW

@@ -25,7 +25,7 @@ use crate::{
 pub(crate) struct Inline<'a> {
     pub(crate) entry: &'a SourceEntry,
     pub(crate) settings: &'a Settings,
-    /// What it is is found out, if its cost depends on that.
+    /// What the packet is has been found out, if its cost depends on that.
     pub(crate) subject: &'a mut Subject,
 }
 
@@ -81,7 +81,7 @@ impl Group for Inline<'_> {
         let epoch = self.entry.binding.epoch();
         let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
         let bit = self.settings.inline[place];
-        let by = |limit: &Limit| limit.cost(self.subject.found_sort(), self.subject.bytes);
+        let by = |limit: &Limit| limit.cost(self.subject.sort(), self.subject.bytes);
         Some((&meter.gcra, cost(self.settings, epoch, bit, by)))
     }
 
@@ -187,6 +187,6 @@ fn with_inline<T>(subject: &mut Subject, with: impl FnOnce(Inline<'_>) -> Option
     if entry.binding != subject.binding {
         return None;
     }
-    subject.sort();
+    subject.find_sort();
     with(Inline { entry: &entry, settings, subject })
 }

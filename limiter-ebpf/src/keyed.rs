@@ -245,6 +245,7 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
     else {
         return false;
     };
+    subject.find_sort();
     let sort = subject.sort();
     let slot = SLOT.load();
     for place in 0..KEYED {

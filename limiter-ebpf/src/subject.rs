@@ -42,7 +42,7 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
-    /// When it is decided.
+    /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
     /// What it is, see [`Subject::sort`].
     sort: Sort,
@@ -127,17 +127,16 @@ impl Subject {
         unsafe { (&raw const self.time).read_volatile() }
     }
 
-    /// What the packet is.
+    /// Finds out what the packet is.
     #[inline(always)]
-    pub(crate) fn sort(&mut self) -> Sort {
+    pub(crate) fn find_sort(&mut self) {
         self.sort = Sort::of(&self.packet);
-        self.found_sort()
     }
 
-    /// What the packet was found to be. It is read from where it was written: of one that was just found
+    /// What the packet was [found](Self::find_sort) to be. It is read from where it was written: of one that was just found
     /// out, the verifier would follow each of the values past all limits.
     #[inline(always)]
-    pub(crate) fn found_sort(&self) -> Sort {
+    pub(crate) fn sort(&self) -> Sort {
         // SAFETY: a field of the value, which is borrowed.
         unsafe { (&raw const self.sort).read_volatile() }
     }

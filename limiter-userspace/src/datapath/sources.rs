@@ -54,7 +54,10 @@ impl Mapping<Source> {
 
 impl Maps {
     /// Where a source is looked for under the policy in force.
-    fn place(&self, address: &Address) -> Result<Place> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn place(&self, address: &Address) -> Result<Place> {
         let head = self.read_head()?;
         let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
         Ok(Place::of(address, settings.seed, settings.sets))

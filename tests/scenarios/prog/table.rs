@@ -1,8 +1,8 @@
 //! Tables that are full.
 
-use std::net::IpAddr;
+use std::{collections::HashMap, net::IpAddr};
 
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{rate::SECOND, reason::Reason, table::Place};
 use limiter_tests::{
     packet::{ACK, Frame, set_source},
     program::{Clock, Sizes, TestProgram, Verdict},
@@ -99,6 +99,36 @@ fn a_busy_source_keeps_its_entry_among_others() {
         // Thrown out, it would have a burst again.
         let promised = 20 + u64::from(packets - 1) * step * 100 / SECOND;
         assert!(passed.abs_diff(promised) <= 1, "{passed} instead of {promised}, step {step}");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Two sources that would have the same way if they could choose, by the same mark.
+#[test]
+fn sources_that_look_the_same_to_the_table_are_told_apart() {
+    let limits = policy(&[(Builtin::Source, per_second(100, 3))]);
+    let mut program = TestProgram::new(smallest(), &limits, Clock::Test).unwrap();
+    let address = |number: u32| IpAddr::from((10 << 24 | number).to_be_bytes());
+    let mut seen = HashMap::new();
+    let twins = (0..1 << 20).find_map(|number| {
+        let Place { set, tag, home } = program.maps().place(&address(number).into()).unwrap();
+        seen.insert((set, tag, home), number).map(|other| [other, number])
+    });
+    let twins = twins.unwrap().map(address);
+    let mut frame = udp([10, 0, 0, 0]);
+    for second in 0..3 {
+        program.at(NOW + second * SECOND).unwrap();
+        for packet in 0..5 {
+            for twin in twins {
+                assert!(set_source(&mut frame, twin));
+                let expected = if packet < 3 { Verdict::Pass } else { Verdict::Drop };
+                assert_eq!(program.run(&frame).unwrap(), expected, "{twin}, packet {packet}");
+            }
+        }
+    }
+    for twin in twins {
+        let source = program.source(&twin.into()).unwrap().unwrap();
+        assert_eq!((source.passed.packets, source.address), (9, twin.into()), "{twin}");
     }
     program.check_accounts().unwrap();
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The version of what is stored, and the only one that is read.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A policy, and what it holds of the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

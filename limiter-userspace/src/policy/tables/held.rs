@@ -150,12 +150,12 @@ impl Held {
         self.last_tenant = self.last_tenant.max(taken_back.last_tenant);
     }
 
-    /// By what connections are hashed.
+    /// By what sources and connections are hashed.
     pub const fn seed(&self) -> Seed {
         Seed(self.seed)
     }
 
-    /// Has connections hashed by this, for as long as the instance is there.
+    /// Has sources and connections hashed by this, for as long as the instance is there.
     pub const fn set_seed(&mut self, seed: [u64; 4]) {
         self.seed = seed;
     }

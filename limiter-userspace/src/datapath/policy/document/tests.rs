@@ -64,7 +64,7 @@ fn the_form_is_fixed() {
     assert_eq!(
         document(&example()),
         [
-            r#"{"version":5,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
+            r#"{"version":6,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
             r#""sets":{},"tenants":{},"services":{},"allow":[],"deny":[],"penalties":[],"#,
             r#""limits":[{"name":"source","#,
             any,
@@ -75,7 +75,7 @@ fn the_form_is_fixed() {
             r#""count":"syns","mode":"enforce","layers":[],"candidate":null,"penalty":null,"#,
             r#""overrides":["#,
             &overrides,
-            r#"]}]},"held":{"seed":[0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
+            r#"]}]},"held":{"seed":[0,0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
             r#"{"stamp":2,"tally":1,"word":0,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
             r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":1,"allowance":null}}},"#,
@@ -88,18 +88,18 @@ fn the_form_is_fixed() {
 #[test]
 fn another_document_is_refused() {
     let example = document(&example());
-    let version = r#""version":5"#;
+    let version = r#""version":6"#;
     let table = [
         (String::new(), "EOF while parsing a value at line 1 column 0"),
         ("[]".to_owned(), "invalid length 0, expected struct Header with 1 element"),
         ("{}".to_owned(), "missing field `version` at line 1 column 2"),
         (
             r#"{"version":7,"new":1}"#.to_owned(),
-            "it is of version 7, and this limiter reads version 5",
+            "it is of version 7, and this limiter reads version 6",
         ),
         (
             r#"{"version":1,"key_prefix":{"ipv4":32,"ipv6":64},"limits":[]}"#.to_owned(),
-            "it is of version 1, and this limiter reads version 5",
+            "it is of version 1, and this limiter reads version 6",
         ),
         (example.clone() + "x", "trailing characters at line 1 column"),
         (
