@@ -45,6 +45,12 @@ pub enum Error {
         /// The id of the program.
         program: u32,
     },
+    /// Limiter does not work here as it is.
+    #[error("limiter does not work here as it is: see {}", .failed.join(", "))]
+    Unfit {
+        /// The checks that say so.
+        failed: Vec<&'static str>,
+    },
     /// Missing privilege.
     #[error("no permission to {action}: {source}")]
     Permission {

@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod datapath;
+pub mod doctor;
 pub mod error;
 pub mod inquiry;
 pub mod output;

@@ -3,6 +3,7 @@
 mod attach;
 mod commands;
 mod confirm;
+mod doctor;
 mod environment;
 mod inquiry;
 mod interfaces;

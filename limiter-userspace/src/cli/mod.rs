@@ -3,6 +3,7 @@
 mod attach;
 mod change;
 mod detach;
+mod doctor;
 mod explain;
 mod get;
 mod keep_ssh;
@@ -86,6 +87,8 @@ enum Command {
     Watch(watch::Watch),
     /// List the sources with the most drops
     Top(statistics::Top),
+    /// Check whether limiter can work here, and what would make it work better; changes nothing
+    Doctor(doctor::Doctor),
 }
 
 /// Runs the command in the arguments of this process.
@@ -116,6 +119,7 @@ pub fn run() -> ExitCode {
         Command::Penalty(list) => list.run(&pins, &mut output),
         Command::Watch(watch) => watch.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
+        Command::Doctor(doctor) => doctor.run(&pins, &mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     fs, io,
-    mem::{size_of, zeroed},
+    mem::{offset_of, size_of, zeroed},
     os::unix::fs::MetadataExt as _,
 };
 
@@ -54,10 +54,50 @@ impl Interface {
         }
     }
 
+    /// Its receive queues, and what was lost before any program saw it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn reception(&self) -> io::Result<Reception> {
+        const IFLA_STATS64: u16 = 23;
+        const IFLA_NUM_RX_QUEUES: u16 = 32;
+        /// Places in `struct rtnl_link_stats64`.
+        const RX_PACKETS: usize = 0;
+        const RX_MISSED: usize = 15;
+        let (flags, attributes) = link(self.index)?;
+        let counters = attribute(&attributes, IFLA_STATS64).unwrap_or_default();
+        let counter = |place: usize| {
+            let bytes = counters.get(place * 8..).and_then(|rest| rest.first_chunk().copied());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        let queues = attribute(&attributes, IFLA_NUM_RX_QUEUES)
+            .and_then(|number| number.first_chunk().copied())
+            .map_or(1, u32::from_ne_bytes);
+        Ok(Reception {
+            is_up: flags & libc::IFF_UP as u32 != 0,
+            queues,
+            received: counter(RX_PACKETS),
+            missed: counter(RX_MISSED),
+        })
+    }
+
     /// The id of the XDP program on it, whoever put it there.
     pub fn program(&self) -> Option<u32> {
         xdp_program(self.index).ok().flatten()
     }
+}
+
+/// How packets come in by an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reception {
+    /// Whether it was set up.
+    pub(crate) is_up: bool,
+    /// Receive queues.
+    pub(crate) queues: u32,
+    /// Packets that were received.
+    pub(crate) received: u64,
+    /// Packets that the device had no room for, which nothing saw.
+    pub(crate) missed: u64,
 }
 
 /// The interfaces of this network namespace.
@@ -97,10 +137,9 @@ struct Link {
     change: u32,
 }
 
-/// Asks rtnetlink for the attribute IFLA_XDP of an interface.
-fn xdp_program(index: u32) -> io::Result<Option<u32>> {
-    const IFLA_XDP: u16 = 43;
-    const IFLA_XDP_PROG_ID: u16 = 4;
+/// Asks rtnetlink for all that it knows of an interface: its flags and attributes.
+fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
+    const FLAGS: usize = size_of::<libc::nlmsghdr>() + offset_of!(Link, flags);
     // SAFETY: plain system calls on a socket of our own, with buffers that outlive them.
     let reply = unsafe {
         let socket = libc::socket(
@@ -131,8 +170,16 @@ fn xdp_program(index: u32) -> io::Result<Option<u32>> {
         reply.truncate(received as usize);
         reply
     };
+    let flags = reply.get(FLAGS..).and_then(|rest| rest.first_chunk().copied());
     let attributes = reply.get(size_of::<Request>()..).unwrap_or_default();
-    Ok(attribute(attributes, IFLA_XDP)
+    Ok((flags.map_or(0, u32::from_ne_bytes), attributes.to_vec()))
+}
+
+/// The id of the XDP program on an interface.
+fn xdp_program(index: u32) -> io::Result<Option<u32>> {
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_PROG_ID: u16 = 4;
+    Ok(attribute(&link(index)?.1, IFLA_XDP)
         .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
         .and_then(|id| id.first_chunk().copied())
         .map(u32::from_ne_bytes))

@@ -1,6 +1,8 @@
 //! The kernel side of an instance: programs, links and maps.
 
 pub mod bpffs;
+#[expect(unsafe_code, reason = "an ioctl that no library wraps")]
+pub(crate) mod ethtool;
 pub mod instance;
 pub mod interface;
 mod layout;

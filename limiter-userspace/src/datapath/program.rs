@@ -58,8 +58,20 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
+        Self::of(open(Some(pins), slot, clock, |_| {})?, frags)
+    }
+
+    /// Loads it as [`load`](Self::load) does, with maps of its own, as small as can be, of which nothing
+    /// stays.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub(crate) fn try_out(frags: bool) -> Result<Self> {
+        Self::of(open(None, 0, Clock::Monotonic, |_| {})?, frags)
+    }
+
+    fn of(mut ebpf: Ebpf, frags: bool) -> Result<Self> {
         let name = if frags { program::FRAGS } else { program::LINEAR };
-        let mut ebpf = open(pins, slot, clock, |_| {})?;
         xdp(&mut ebpf, name)?.load().map_err(|error| match error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 refused(name, frags, io_error, &verifier_log.to_string())
@@ -95,7 +107,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let sets = Set::count(sizes.sources);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
-    drop(open(pins, 0, Clock::Monotonic, |loader| {
+    drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, sets)
             .map_max_entries(map::AGES, sets)
@@ -118,8 +130,9 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
         .map_err(|error| object(failed(map::DOCUMENT), &error))
 }
 
+/// Opens the object; its maps are those that are pinned, or its own.
 fn open(
-    pins: &Pins,
+    pins: Option<&Pins>,
     slot: u32,
     clock: Clock,
     size: impl FnOnce(&mut EbpfLoader<'_>),
@@ -131,7 +144,7 @@ fn open(
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
         .override_global(global::TICK, &tick, true);
-    for shape in SHAPES {
+    for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
         if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
         }

@@ -5,6 +5,7 @@ pub mod changes;
 pub mod explanation;
 pub mod faults;
 pub mod file;
+pub mod findings;
 pub mod limits;
 pub mod lists;
 pub mod monitoring;

@@ -1,0 +1,160 @@
+//! What limiter needs of the host.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use aya::programs::ProgramInfo;
+
+use super::{Finding, Verdict};
+use crate::{
+    datapath::{bpffs::Pins, privilege, program::Program},
+    error::Error,
+    output::number::{grouped, memory, wait},
+};
+
+/// Clocks that are read by an instruction or two, without leaving the kernel.
+const FAST_CLOCKS: [&str; 6] =
+    ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "tod"];
+
+/// Memory that is enough for an instance of the default size and the host beside it, in bytes.
+const ENOUGH: u64 = 1 << 30;
+
+/// Checks the host.
+pub(super) fn examine(pins: &Pins) -> Vec<Finding> {
+    let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let mut findings = vec![Finding::ok("kernel", kernel)];
+    match privilege::check() {
+        Ok(()) => {
+            findings.push(Finding::ok("privileges", "programs and maps can be loaded"));
+            findings.extend(program("program", false));
+            findings.extend(program("program (frags)", true));
+        }
+        Err(error) => {
+            findings.push(failed("privileges", &error));
+            findings.push(Finding::new("program", Verdict::Note, "not tried without privileges"));
+        }
+    }
+    findings.push(file_system(pins));
+    findings.extend(clock());
+    findings.extend(room());
+    findings
+}
+
+fn failed(check: &'static str, error: &Error) -> Finding {
+    // The lines after the first are what the verifier has to say.
+    let text = error.to_string();
+    let finding = Finding::new(check, Verdict::Fail, text.lines().next().unwrap_or_default());
+    Finding { remedy: error.remedy(), ..finding }
+}
+
+/// Has the kernel verify a program, as attaching it would, and tells whether it is compiled then.
+fn program(check: &'static str, frags: bool) -> Vec<Finding> {
+    let begun = Instant::now();
+    let loaded = Program::try_out(frags).and_then(|mut program| {
+        let took = begun.elapsed();
+        Ok((program.xdp()?.info().ok(), took))
+    });
+    let (info, took) = match loaded {
+        Ok(loaded) => loaded,
+        // Packets in several pieces come with large frames alone.
+        Err(error) if frags => {
+            return vec![Finding { verdict: Verdict::Note, ..failed(check, &error) }];
+        }
+        Err(error) => return vec![failed(check, &error)],
+    };
+    let took = wait(took);
+    let verified = info.as_ref().and_then(ProgramInfo::verified_instruction_count);
+    let found = match verified {
+        Some(number) => {
+            format!("loads: {} instructions verified in {took}", grouped(number.into()))
+        }
+        None => format!("loads in {took}"),
+    };
+    let mut findings = vec![Finding::ok(check, found)];
+    if let Some(info) = info.filter(|_| !frags) {
+        findings.push(if info.size_jitted() > 0 {
+            Finding::ok("jit", "programs are compiled")
+        } else {
+            Finding::new("jit", Verdict::Warn, "off: programs are interpreted, many times slower")
+                .with_remedy("sysctl -w net.core.bpf_jit_enable=1")
+        });
+    }
+    findings
+}
+
+/// Whether pins have a place.
+fn file_system(pins: &Pins) -> Finding {
+    let directory = pins.directory().display();
+    match pins.check() {
+        Ok(()) => Finding::ok("bpffs", format!("{directory} is on a BPF file system")),
+        Err(error) => failed("bpffs", &error),
+    }
+}
+
+/// What the clock is, which packets with limits read.
+fn clock() -> Option<Finding> {
+    const DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
+    let name = read(format!("{DIRECTORY}/current_clocksource"))?;
+    if FAST_CLOCKS.contains(&name.as_str()) {
+        return Some(Finding::ok("clock", name));
+    }
+    let others = read(format!("{DIRECTORY}/available_clocksource")).unwrap_or_default();
+    let faster = others.split(' ').find(|other| FAST_CLOCKS.contains(other));
+    let finding = Finding::new("clock", Verdict::Warn, format!("{name} is slow to read"));
+    Some(match faster {
+        Some(faster) => finding.with_remedy(format!("echo {faster} > {DIRECTORY}/current_clocksource")),
+        None => finding.with_remedy(
+            "limits whose burst lasts some seconds read it less often; see why the kernel has no faster \
+             one: dmesg | grep -i clocksource",
+        ),
+    })
+}
+
+/// Memory that maps can be made of: what the host has, and what this control group may take.
+fn room() -> Option<Finding> {
+    let available = read("/proc/meminfo")?.lines().find_map(|line| {
+        let kibibytes = line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?;
+        kibibytes.parse::<u64>().ok()?.checked_mul(1024)
+    })?;
+    let limit = control_group().and_then(|group| least_of(&group));
+    let found = match limit {
+        Some(limit) => {
+            format!(
+                "{} available, {} allowed to this control group",
+                memory(available),
+                memory(limit)
+            )
+        }
+        None => format!("{} available", memory(available)),
+    };
+    let least = limit.map_or(available, |limit| limit.min(available));
+    Some(if least >= ENOUGH {
+        Finding::ok("memory", found)
+    } else {
+        Finding::new("memory", Verdict::Warn, found).with_remedy(
+            "make a smaller instance: limiter attach --sources, --buckets, --ledgers and --overrides \
+             (`limiter status` tells what one takes)",
+        )
+    })
+}
+
+/// The directory of the control group of this process.
+fn control_group() -> Option<PathBuf> {
+    let groups = read("/proc/self/cgroup")?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(Path::new("/sys/fs/cgroup").join(group))
+}
+
+/// The least that a control group, and those that it is in, may take; `None` if there is no limit.
+fn least_of(group: &Path) -> Option<u64> {
+    let limit = |directory: &Path| read(directory.join("memory.max"))?.parse::<u64>().ok();
+    group.ancestors().filter_map(limit).min()
+}
+
+/// The text of a file, without the white space around it.
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

@@ -1,0 +1,102 @@
+//! Whether limiter can work here, and what keeps it from working well.
+//!
+//! Nothing is changed: what a check needs of the kernel is made without a name, and goes with it.
+
+mod host;
+mod port;
+
+use serde::Serialize;
+
+use crate::{
+    datapath::{
+        bpffs::Pins,
+        instance::{Attached, attached, exists},
+        interface::{Interface, list},
+        maps::Maps,
+    },
+    error::Result,
+};
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Limits work, but not everybody expects this.
+    Note,
+    /// It costs speed, or limits see less than there is.
+    Warn,
+    /// Limiter does not work so.
+    Fail,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The interface that it is about; none if it is about the host.
+    pub interface: Option<String>,
+    /// What was checked.
+    pub check: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn new(check: &'static str, verdict: Verdict, found: impl Into<String>) -> Self {
+        Self { interface: None, check, verdict, found: found.into(), remedy: None }
+    }
+
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Ok, found)
+    }
+
+    fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+}
+
+/// Checks the host, and the interfaces of these names; of none, those that limiter is attached to, or
+/// else all that are up and that it could be attached to.
+///
+/// # Errors
+/// [`Error::UnknownInterface`](crate::error::Error::UnknownInterface), or what the system says where it
+/// cannot be checked at all.
+pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
+    let named = names.iter().map(|name| Interface::find(name)).collect::<Result<Vec<_>>>()?;
+    let mut findings = host::examine(pins);
+    let ours = ours(pins);
+    let is_ours =
+        |interface: &Interface| ours.iter().find(|it| it.present && it.index == interface.index);
+    let mut interfaces = named;
+    if names.is_empty() {
+        interfaces = list()?;
+        let any_is_ours = interfaces.iter().any(|it| is_ours(it).is_some());
+        interfaces.retain(|it| match any_is_ours {
+            true => is_ours(it).is_some(),
+            false => it.name != "lo" && it.check_ethernet().is_ok() && is_up(it),
+        });
+    }
+    for interface in &interfaces {
+        findings.extend(
+            port::examine(interface, is_ours(interface))
+                .into_iter()
+                .map(|finding| Finding { interface: Some(interface.name.clone()), ..finding }),
+        );
+    }
+    Ok(findings)
+}
+
+fn is_up(interface: &Interface) -> bool {
+    interface.reception().is_ok_and(|reception| reception.is_up)
+}
+
+/// What the instance is attached to; nothing if there is none that can be read.
+fn ours(pins: &Pins) -> Vec<Attached> {
+    let maps = exists(pins).ok().filter(|exists| *exists).and_then(|_| Maps::open(pins).ok());
+    maps.and_then(|maps| attached(pins, &maps).ok()).unwrap_or_default()
+}

@@ -1,0 +1,107 @@
+//! Whether limiter can work, as the doctor tells it.
+
+use limiter_tests::sandbox::{BPFFS, Sandbox};
+use serde_json::Value;
+
+use super::{Bench, SMALL};
+
+/// What was found of a check; the last one of that name.
+#[track_caller]
+fn finding<'a>(report: &'a Value, about: &str, check: &str) -> &'a Value {
+    let about = if about == "host" { Value::Null } else { about.into() };
+    let findings = report["findings"].as_array().unwrap().iter();
+    let mut of_it = findings.filter(|it| it["interface"] == about && it["check"] == check);
+    let found = of_it.next_back();
+    assert!(found.is_some(), "nothing of {check} of {about} in {report}");
+    found.unwrap()
+}
+
+/// Runs it, and gives its report; it must not change anything.
+#[track_caller]
+fn report(bench: &Bench, arguments: &str, code: i32) -> Value {
+    let before = bench.state();
+    let outcome = bench.run(&format!("doctor -j {arguments}")).outcome().unwrap();
+    outcome.assert_exit_code(code);
+    assert_eq!(bench.state(), before, "something changed: {outcome}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+#[test]
+fn a_host_where_limiter_works_gets_a_clean_bill() {
+    let bench = Bench::new();
+    let told = report(&bench, "", 0);
+    assert_eq!(told["schema"], "limiter.doctor/1");
+    for check in ["kernel", "privileges", "program", "program (frags)", "bpffs", "jit"] {
+        let finding = finding(&told, "host", check);
+        assert_eq!((&finding["verdict"], &finding["remedy"]), (&"ok".into(), &Value::Null));
+    }
+    let program = finding(&told, "host", "program")["found"].as_str().unwrap();
+    assert!(program.starts_with("loads"), "{program}");
+    assert_eq!(finding(&told, "eth0", "mode")["found"], "veth; attaching tries native mode first");
+    assert_eq!(finding(&told, "eth0", "xdp")["verdict"], "ok");
+    assert_eq!(finding(&told, "eth0", "merging")["verdict"], "ok");
+    let about = |it: &Value| it["interface"].as_str() == Some("lo");
+    assert!(!told["findings"].as_array().unwrap().iter().any(about), "lo was not asked for");
+    report(&bench, "lo eth0", 0);
+    let text = bench.done("doctor eth0").stdout;
+    let title = text.lines().next().unwrap();
+    assert_eq!(
+        title.split_whitespace().collect::<Vec<_>>(),
+        ["VERDICT", "ABOUT", "CHECK", "FOUND"]
+    );
+    assert!(text.lines().any(|line| line.starts_with("ok       eth0   mode")), "{text}");
+}
+
+#[test]
+fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
+    let bench = Bench::attached();
+    bench.done("attach lo");
+    let told = report(&bench, "", 0);
+    assert_eq!(finding(&told, "eth0", "mode")["found"], "veth, native");
+    let id = bench.programs()["eth0"].unwrap();
+    assert_eq!(
+        finding(&told, "eth0", "xdp")["found"],
+        format!("program {id}, of this instance").as_str()
+    );
+    let generic = finding(&told, "lo", "mode");
+    assert_eq!(generic["verdict"], "warn", "{generic}");
+    assert!(generic["remedy"].as_str().unwrap().contains("--mode native --replace"), "{generic}");
+    assert_eq!(told["verdict"], "warn");
+}
+
+#[test]
+fn the_program_of_someone_else_is_in_the_way() {
+    let bench = Bench::new();
+    bench.done(&format!("--bpffs {BPFFS}/other attach eth0 {SMALL}"));
+    let told = report(&bench, "", 1);
+    let id = bench.programs()["eth0"].unwrap();
+    let found = finding(&told, "eth0", "xdp");
+    assert_eq!((&told["verdict"], &found["verdict"]), (&"fail".into(), &"fail".into()));
+    assert_eq!(found["found"], format!("program {id}, which is not of this instance").as_str());
+    assert!(found["remedy"].as_str().unwrap().contains("ip link set dev eth0 xdp off"), "{found}");
+    let outcome = bench.run("doctor eth0").outcome().unwrap();
+    outcome.assert_exit_code(1).assert_says(&["error: ", "does not work here", "xdp"]);
+    assert!(outcome.stdout.contains("\nWhat to do:\n  eth0 xdp: "), "{outcome}");
+}
+
+#[test]
+fn what_is_missing_is_told_with_what_to_do() {
+    let bench = Bench::new();
+    let outcome = bench.run("doctor -j").as_nobody().outcome().unwrap();
+    outcome.assert_exit_code(1);
+    let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let privileges = finding(&told, "host", "privileges");
+    assert_eq!(privileges["verdict"], "fail");
+    assert!(privileges["remedy"].as_str().unwrap().contains("CAP_BPF"), "{privileges}");
+    assert_eq!(finding(&told, "host", "program")["found"], "not tried without privileges");
+
+    let bare = Bench::within(&Sandbox::without_bpffs().unwrap());
+    let outcome = bare.run("doctor -j").outcome().unwrap();
+    outcome.assert_exit_code(1);
+    let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let mount = finding(&told, "host", "bpffs");
+    assert!(mount["remedy"].as_str().unwrap().contains("--mount-bpffs"), "{mount}");
+    assert_eq!(finding(&told, "host", "program")["verdict"], "ok", "it needs no pins");
+
+    bench.refused("doctor eth9", 4, &["eth9", "eth0", "hint: "]);
+}
