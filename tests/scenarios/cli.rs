@@ -2,6 +2,7 @@
 
 mod attach;
 mod commands;
+mod completion;
 mod confirm;
 mod doctor;
 mod environment;

@@ -2,6 +2,7 @@
 
 mod attach;
 mod change;
+mod completion;
 mod detach;
 mod doctor;
 mod explain;
@@ -89,6 +90,8 @@ enum Command {
     Top(statistics::Top),
     /// Check whether limiter can work here, and what would make it work better; changes nothing
     Doctor(doctor::Doctor),
+    /// Print a script that has a shell complete commands, options and what they take
+    Completion(completion::Completion),
 }
 
 /// Runs the command in the arguments of this process.
@@ -120,6 +123,7 @@ pub fn run() -> ExitCode {
         Command::Watch(watch) => watch.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
+        Command::Completion(completion) => completion.run(&mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,40 @@
+//! `limiter completion`.
+
+use clap::{Args, CommandFactory as _, ValueEnum};
+use clap_complete::{aot, generate};
+use serde_json::json;
+
+use super::Cli;
+use crate::{error::Result, output::stream::Output};
+
+#[derive(Debug, Args)]
+pub(super) struct Completion {
+    /// Which shell the script is for
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// The shells that scripts are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Completion {
+    pub(super) fn run(&self, output: &mut Output) -> Result<()> {
+        let shell = match self.shell {
+            Shell::Bash => aot::Shell::Bash,
+            Shell::Zsh => aot::Shell::Zsh,
+            Shell::Fish => aot::Shell::Fish,
+        };
+        let mut script = Vec::new();
+        generate(shell, &mut Cli::command(), "limiter", &mut script);
+        let script = String::from_utf8_lossy(&script);
+        if output.is_json() {
+            return Ok(output.json(&json!({ "shell": shell.to_string(), "script": script }))?);
+        }
+        Ok(write!(output, "{script}")?)
+    }
+}
