@@ -14,7 +14,7 @@ use limiter_common::{
 };
 
 use crate::{
-    barrier::publish,
+    barrier::{opaque, publish},
     carry::carry_word,
     cell::{self, Cell, Plain},
     clock, datapath,
@@ -101,7 +101,9 @@ impl SourceEntry {
     #[inline(always)]
     pub(crate) fn at_home(subject: &mut Subject, epoch: u32) -> Option<Self> {
         let place = subject.place;
-        let (seats, home) = (Seats::of(place.set, 0)?, place.home as usize);
+        let seats = Seats::of(place.set, 0)?;
+        // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
+        let home = opaque(place.home.into()) & (WAYS - 1);
         if seats.tag(home) != place.tag {
             return None;
         }
