@@ -33,7 +33,7 @@ use crate::{
         maps::Maps,
     },
     error::{Error, Result},
-    output::stream::Output,
+    output::{number::Amounts, stream::Output},
     policy::List,
 };
 
@@ -51,6 +51,9 @@ struct Cli {
     /// Print JSON
     #[arg(short, long, global = true)]
     json: bool,
+    /// Print amounts in full instead of in a few digits; JSON always has them so
+    #[arg(short, long, global = true)]
+    raw: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -107,7 +110,8 @@ pub fn run() -> ExitCode {
         }
     };
     let pins = Pins::new(&cli.bpffs);
-    let mut output = Output::stdout(cli.json);
+    let amounts = if cli.raw { Amounts::Exact } else { Amounts::Rounded };
+    let mut output = Output::stdout(cli.json).with_amounts(amounts);
     let result = match cli.command {
         Command::Attach(attach) => attach.run(&pins, &mut output),
         Command::Detach(detach) => detach.run(&pins, &mut output),

@@ -80,6 +80,34 @@ pub fn memory(bytes: u64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
+/// How amounts are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Amounts {
+    /// In a few digits, see [`traffic`] and [`memory`].
+    #[default]
+    Rounded,
+    /// In full: `204,000,123B`.
+    Exact,
+}
+
+impl Amounts {
+    /// An amount of traffic.
+    pub fn traffic(self, bytes: u64) -> String {
+        match self {
+            Self::Rounded => traffic(bytes),
+            Self::Exact => format!("{}B", grouped(bytes)),
+        }
+    }
+
+    /// An amount of memory.
+    pub fn memory(self, bytes: u64) -> String {
+        match self {
+            Self::Rounded => memory(bytes),
+            Self::Exact => format!("{}B", grouped(bytes)),
+        }
+    }
+}
+
 /// A part of a whole, cut and not rounded, so that only all of it is `100.0%`.
 pub fn share(part: f64, whole: f64) -> String {
     let fraction = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
@@ -149,6 +177,10 @@ mod tests {
         }
         assert_eq!(bit_rate(101_500_000.0), "812Mbit/s");
         assert_eq!(traffic(204_000_000), "204MB");
+        assert_eq!(Amounts::Exact.traffic(204_000_123), "204,000,123B");
+        assert_eq!(Amounts::default().traffic(204_000_123), "204MB");
+        assert_eq!(Amounts::Exact.memory(1 << 20), "1,048,576B");
+        assert_eq!(Amounts::default().memory(1 << 20), "1.0MiB");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     monitoring,
-    number::{grouped, traffic},
+    number::{Amounts, grouped},
     setting::{
         fill_cells, fill_json, kept_cells, limit_json, origin, setting_cells, until, until_json,
     },
@@ -32,7 +32,7 @@ pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<
         return output.json(&json(report));
     }
     let mut facts = Table::new([Column::left("SOURCE"), Column::left(report.name())]);
-    for (name, value, tone) in facts_of(report) {
+    for (name, value, tone) in facts_of(report, output.amounts()) {
         facts.row([Cell::new(name, Tone::Faint), Cell::new(value, tone)]);
     }
     output.table(&facts)?;
@@ -55,9 +55,10 @@ pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<
     }
 }
 
-fn facts_of(report: &SourceReport) -> Vec<(&'static str, String, Tone)> {
-    let packets =
-        |tally: Tally| format!("{} packets, {}", grouped(tally.packets), traffic(tally.bytes));
+fn facts_of(report: &SourceReport, amounts: Amounts) -> Vec<(&'static str, String, Tone)> {
+    let packets = |tally: Tally| {
+        format!("{} packets, {}", grouped(tally.packets), amounts.traffic(tally.bytes))
+    };
     let lists = &report.lists;
     let facts = [
         report.tenant.as_ref().map(|tenant| ("tenant", tenant.clone(), Tone::Plain)),

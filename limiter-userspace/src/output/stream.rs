@@ -9,6 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::{
+    number::Amounts,
     table::{GAP, Table},
     tone::{RESET, Tone},
 };
@@ -33,6 +34,7 @@ pub enum OutputError {
 pub struct Output<W: Write = Stdout> {
     writer: BufWriter<W>,
     json: bool,
+    amounts: Amounts,
     terminal: bool,
     colour: bool,
     closed: bool,
@@ -53,7 +55,19 @@ impl<W: Write> Output<W> {
     /// Any writer that is not a terminal.
     pub fn new(writer: W, json: bool, colour: bool) -> Self {
         let writer = BufWriter::new(writer);
-        Self { writer, json, terminal: false, colour, closed: false }
+        let amounts = Amounts::default();
+        Self { writer, json, amounts, terminal: false, colour, closed: false }
+    }
+
+    /// The same with amounts written so.
+    #[must_use]
+    pub fn with_amounts(self, amounts: Amounts) -> Self {
+        Self { amounts, ..self }
+    }
+
+    /// How amounts are written in text.
+    pub const fn amounts(&self) -> Amounts {
+        self.amounts
     }
 
     /// Whether JSON was asked for.

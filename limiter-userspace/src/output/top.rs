@@ -5,7 +5,7 @@ use std::{io::Write, net::IpAddr};
 use serde::Serialize;
 
 use super::{
-    number::{grouped, traffic},
+    number::grouped,
     stream::{Output, OutputError},
     table::{Cell, Column, Table},
     tone::Tone,
@@ -71,15 +71,16 @@ pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(),
         Column::right("PASSED"),
         Column::right("BYTES"),
     ]);
+    let amounts = output.amounts();
     for talker in talkers {
         let Talker { passed, dropped, .. } = talker;
         let tone = Tone::of_drops(dropped.packets);
         table.row([
             Cell::new(source(talker), Tone::Strong),
             Cell::new(grouped(dropped.packets), tone),
-            Cell::new(traffic(dropped.bytes), tone),
+            Cell::new(amounts.traffic(dropped.bytes), tone),
             grouped(passed.packets).into(),
-            traffic(passed.bytes).into(),
+            amounts.traffic(passed.bytes).into(),
         ]);
     }
     output.table(&table)

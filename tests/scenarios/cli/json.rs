@@ -81,6 +81,30 @@ pub(super) fn send(bench: &Bench, source: impl Into<IpAddr>, packets: u64) {
 }
 
 #[test]
+fn amounts_are_in_a_few_digits_or_as_json_has_them() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    send(&bench, [192, 0, 2, 1], 150);
+    bench.hosts.router.ip("link set eth0 down").unwrap();
+    let status = bench.json("status -j");
+    let passed = status["interfaces"][0]["bytes"]["passed"].as_u64().unwrap();
+    assert!((9_000..100_000).contains(&passed), "{status}");
+    let exact = format!(" {},{:03}B", passed / 1_000, passed % 1_000);
+    let memory = status["memory_bytes"].as_u64().unwrap();
+    for (command, is_exact) in [("status", false), ("status -r", true), ("-r status", true)] {
+        let text = bench.done(command).stdout;
+        assert_eq!(text.contains(&exact), is_exact, "{exact} in {command}:\n{text}");
+        assert_eq!(text.contains("MiB"), !is_exact, "{text}");
+        let digits: String = text.lines().last().unwrap().matches(char::is_numeric).collect();
+        assert_eq!(digits == memory.to_string(), is_exact, "{memory} in {text}");
+    }
+    let top = bench.done("top --raw").stdout;
+    assert!(top.lines().any(|line| line.ends_with(" 9,000B")), "{top}");
+    let get = bench.done("get 192.0.2.1 -r").stdout;
+    assert!(get.contains("150 packets, 9,000B"), "{get}");
+}
+
+#[test]
 fn status_accounts_for_every_frame() {
     let bench = Bench::attached();
     send(&bench, [192, 0, 2, 1], 900);

@@ -7,7 +7,7 @@ use limiter_common::{contract::Tally, reason::Reason};
 use super::{InterfaceStatus, LimitStatus, Occupancy, Reasons, Status, Tables, verdict};
 use crate::output::{
     limits::LimitRows,
-    number::{grouped, memory, traffic},
+    number::{Amounts, grouped},
     stream::{Output, OutputError},
     table::{Cell, Column, Table},
     tone::Tone,
@@ -30,12 +30,12 @@ impl Status {
         self.print_interfaces(output)?;
         writeln!(output)?;
         self.print_limits(output, limits)?;
-        if let Some(reasons) = self.reasons.table() {
+        if let Some(reasons) = self.reasons.table(output.amounts()) {
             writeln!(output)?;
             output.table(&reasons)?;
         }
         writeln!(output)?;
-        output.table(&self.tables.table())
+        output.table(&self.tables.table(output.amounts()))
     }
 
     fn print_interfaces<W: Write>(&self, output: &mut Output<W>) -> Result<(), OutputError> {
@@ -51,6 +51,7 @@ impl Status {
             Column::right("BYTES"),
             Column::left(""),
         ]);
+        let amounts = output.amounts();
         for interface in &self.interfaces {
             let InterfaceStatus { packets, bytes, .. } = interface;
             let tone = Tone::of_drops(packets.dropped);
@@ -58,9 +59,9 @@ impl Status {
                 Cell::new(interface.name.as_str(), Tone::Strong),
                 interface.mode.into(),
                 grouped(packets.passed).into(),
-                traffic(bytes.passed).into(),
+                amounts.traffic(bytes.passed).into(),
                 Cell::new(grouped(packets.dropped), tone),
-                Cell::new(traffic(bytes.dropped), tone),
+                Cell::new(amounts.traffic(bytes.dropped), tone),
                 if interface.present { "" } else { "not here" }.into(),
             ]);
         }
@@ -105,7 +106,7 @@ impl Status {
 }
 
 impl Reasons {
-    fn table(&self) -> Option<Table> {
+    fn table(&self, amounts: Amounts) -> Option<Table> {
         let mut table = Table::new([
             Column::left("REASON"),
             Column::left("VERDICT"),
@@ -124,7 +125,7 @@ impl Reasons {
                 Cell::new(reason.name(), Tone::Strong),
                 verdict(reason).into(),
                 Cell::new(grouped(packets), tone),
-                Cell::new(traffic(bytes), tone),
+                Cell::new(amounts.traffic(bytes), tone),
             ]);
         }
         any.then_some(table)
@@ -132,7 +133,7 @@ impl Reasons {
 }
 
 impl Tables {
-    fn table(&self) -> Table {
+    fn table(&self, amounts: Amounts) -> Table {
         let mut table = Table::new([
             Column::left("TABLE"),
             Column::right("TRACKED"),
@@ -151,7 +152,7 @@ impl Tables {
                 Cell::new(format!("{} packets", grouped(self.shared_packets)), Tone::Dropped);
             table.row([Cell::new("no room", Tone::Strong), packets, "shared one".into()]);
         }
-        let memory = memory(self.memory_bytes);
+        let memory = amounts.memory(self.memory_bytes);
         table.row([Cell::new("all", Tone::Strong), "".into(), "".into(), memory.into()]);
         table
     }
@@ -222,7 +223,7 @@ mod tests {
     fn packets_that_shared_an_entry_are_told_of() {
         let Status { tables, .. } = status();
         let tables = Tables { shared_packets: 1_234, ..tables };
-        let text = printed(false, false, |output| output.table(&tables.table()));
+        let text = printed(false, false, |output| output.table(&tables.table(Amounts::Rounded)));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
