@@ -49,7 +49,7 @@ pub enum Error {
     #[error("limiter does not work here as it is: see {}", .failed.join(", "))]
     Unfit {
         /// The checks that say so.
-        failed: Vec<&'static str>,
+        failed: Vec<String>,
     },
     /// Missing privilege.
     #[error("no permission to {action}: {source}")]

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::{
     datapath::bpffs::Pins,
-    doctor::{Verdict, examine},
+    doctor::{Finding, Verdict, examine},
     error::{Error, Result},
     output::{findings, stream::Output},
 };
@@ -21,7 +21,11 @@ impl Doctor {
         let found = examine(pins, &self.interfaces)?;
         findings::print(output, &found)?;
         let failed = found.iter().filter(|finding| finding.verdict == Verdict::Fail);
-        match failed.map(|finding| finding.check).collect::<Vec<_>>() {
+        let name = |finding: &Finding| match &finding.interface {
+            Some(interface) => format!("{interface} {}", finding.check),
+            None => finding.check.to_owned(),
+        };
+        match failed.map(name).collect::<Vec<_>>() {
             failed if failed.is_empty() => Ok(()),
             failed => Err(Error::Unfit { failed }),
         }

@@ -1,7 +1,7 @@
 //! What a driver tells of its device (the ioctl of ethtool(8), `linux/ethtool.h`).
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io,
     mem::zeroed,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
@@ -14,6 +14,7 @@ const GET_DRIVER: u32 = 0x03;
 const GET_RINGS: u32 = 0x10;
 const GET_STRINGS: u32 = 0x1b;
 const GET_SET_SIZES: u32 = 0x37;
+const GET_CHANNELS: u32 = 0x3c;
 const GET_FEATURES: u32 = 0x3a;
 
 /// The set of the names of features, `ETH_SS_FEATURES`.
@@ -34,6 +35,15 @@ pub(crate) struct Device {
 pub(crate) struct Rings {
     /// Those that are in use.
     pub(crate) size: u32,
+    /// The most there can be.
+    pub(crate) most: u32,
+}
+
+/// Receive queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queues {
+    /// Those that are in use.
+    pub(crate) number: u32,
     /// The most there can be.
     pub(crate) most: u32,
 }
@@ -89,8 +99,21 @@ impl Device {
         Ok(Rings { size: answer[5], most: answer[1] })
     }
 
-    /// The features that are switched on, by the names that ethtool(8) has for them.
-    pub(crate) fn features(&self) -> io::Result<BTreeSet<String>> {
+    /// Its receive queues.
+    pub(crate) fn queues(&self) -> io::Result<Queues> {
+        // `struct ethtool_channels`: the most of those for receiving, sending, other things and both, and
+        // then in the same order those that are in use.
+        let mut answer = [0_u32; 9];
+        answer[0] = GET_CHANNELS;
+        // SAFETY: the kernel writes that structure.
+        unsafe { self.ask(&mut answer)? };
+        let of = |first: usize| answer[first].saturating_add(answer[first + 3]);
+        Ok(Queues { number: of(5), most: of(1) })
+    }
+
+    /// The features that are switched on, by the names that ethtool(8) has for them, and whether they can
+    /// be switched off.
+    pub(crate) fn features(&self) -> io::Result<BTreeMap<String, bool>> {
         // `struct ethtool_sset_info`: a mask of sets in two words, and the size of the one that is asked
         // for.
         let mut sizes = [GET_SET_SIZES, 0, 0, 0, 0];
@@ -115,9 +138,12 @@ impl Device {
         states[..2].copy_from_slice(&[GET_FEATURES, blocks as u32]);
         // SAFETY: the kernel writes as many blocks as are asked for.
         unsafe { self.ask(&mut states)? };
-        let is_on = |place: usize| states[2 + 4 * (place / 32) + 2] >> (place % 32) & 1 != 0;
+        let is = |word: usize, place: usize| {
+            states[2 + 4 * (place / 32) + word] >> (place % 32) & 1 != 0
+        };
         let names = names[3..].chunks_exact(NAME / 4).map(text).enumerate();
-        Ok(names.filter(|(place, _)| is_on(*place)).map(|(_, name)| name).collect())
+        let on = names.filter(|(place, _)| is(2, *place));
+        Ok(on.map(|(place, name)| (name, is(0, place) && !is(3, place))).collect())
     }
 }
 
@@ -136,8 +162,9 @@ mod tests {
     fn the_loopback_device_tells_its_features_and_no_rings() {
         let device = Device::of(&Interface::find("lo").unwrap()).unwrap();
         let features = device.features().unwrap();
-        assert!(features.contains("loopback") && features.contains("rx-gro"), "{features:?}");
-        assert!(!features.contains("rx-lro"), "{features:?}");
+        assert!(features.get("loopback") == Some(&false), "it cannot be switched: {features:?}");
+        assert!(features.get("rx-gro") == Some(&true), "{features:?}");
+        assert!(!features.contains_key("rx-lro"), "{features:?}");
         assert_eq!(device.rings().unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     }
 

@@ -54,13 +54,12 @@ impl Interface {
         }
     }
 
-    /// Its receive queues, and what was lost before any program saw it.
+    /// What came in by it, and what was lost before any program saw it.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn reception(&self) -> io::Result<Reception> {
         const IFLA_STATS64: u16 = 23;
-        const IFLA_NUM_RX_QUEUES: u16 = 32;
         /// Places in `struct rtnl_link_stats64`.
         const RX_PACKETS: usize = 0;
         const RX_MISSED: usize = 15;
@@ -70,12 +69,8 @@ impl Interface {
             let bytes = counters.get(place * 8..).and_then(|rest| rest.first_chunk().copied());
             bytes.map_or(0, u64::from_ne_bytes)
         };
-        let queues = attribute(&attributes, IFLA_NUM_RX_QUEUES)
-            .and_then(|number| number.first_chunk().copied())
-            .map_or(1, u32::from_ne_bytes);
         Ok(Reception {
             is_up: flags & libc::IFF_UP as u32 != 0,
-            queues,
             received: counter(RX_PACKETS),
             missed: counter(RX_MISSED),
         })
@@ -83,7 +78,12 @@ impl Interface {
 
     /// The id of the XDP program on it, whoever put it there.
     pub fn program(&self) -> Option<u32> {
-        xdp_program(self.index).ok().flatten()
+        self.find_program().ok().flatten()
+    }
+
+    /// The same, or why that cannot be told.
+    pub(crate) fn find_program(&self) -> io::Result<Option<u32>> {
+        xdp_program(self.index)
     }
 }
 
@@ -92,8 +92,6 @@ impl Interface {
 pub(crate) struct Reception {
     /// Whether it was set up.
     pub(crate) is_up: bool,
-    /// Receive queues.
-    pub(crate) queues: u32,
     /// Packets that were received.
     pub(crate) received: u64,
     /// Packets that the device had no room for, which nothing saw.
@@ -170,6 +168,9 @@ fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
         reply.truncate(received as usize);
         reply
     };
+    if let Some(error) = refusal(&reply) {
+        return Err(error);
+    }
     let flags = reply.get(FLAGS..).and_then(|rest| rest.first_chunk().copied());
     let attributes = reply.get(size_of::<Request>()..).unwrap_or_default();
     Ok((flags.map_or(0, u32::from_ne_bytes), attributes.to_vec()))
@@ -183,6 +184,22 @@ fn xdp_program(index: u32) -> io::Result<Option<u32>> {
         .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
         .and_then(|id| id.first_chunk().copied())
         .map(u32::from_ne_bytes))
+}
+
+/// Why there is no answer in a reply; `None` if there is one.
+fn refusal(reply: &[u8]) -> Option<io::Error> {
+    const KIND: usize = offset_of!(libc::nlmsghdr, nlmsg_type);
+    let kind = reply.get(KIND..).and_then(|rest| rest.first_chunk().copied());
+    if kind.map(u16::from_ne_bytes) == Some(libc::RTM_NEWLINK) {
+        return None;
+    }
+    let code =
+        reply.get(size_of::<libc::nlmsghdr>()..).and_then(|rest| rest.first_chunk().copied());
+    let code = code.map_or(0, i32::from_ne_bytes);
+    Some(match code {
+        0 => io::ErrorKind::InvalidData.into(),
+        code => io::Error::from_raw_os_error(code.saturating_neg()),
+    })
 }
 
 /// The payload of the first attribute of a type.
@@ -221,6 +238,13 @@ mod tests {
             assert_eq!(attribute(&attributes[..length], 43), None, "{length}");
         }
         assert_eq!(attribute(&[0; 64], 9), None);
+    }
+
+    #[test]
+    fn what_is_gone_is_no_interface_without_a_program() {
+        let gone = Interface { name: "gone".to_owned(), index: 999_999 };
+        assert_eq!(gone.find_program().unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(gone.reception().unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]

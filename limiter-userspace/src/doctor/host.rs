@@ -10,20 +10,20 @@ use aya::programs::ProgramInfo;
 
 use super::{Finding, Verdict};
 use crate::{
-    datapath::{bpffs::Pins, privilege, program::Program},
-    error::Error,
+    datapath::{bpffs::Pins, instance::Attached, privilege, program::Program},
+    error::{Error, Result},
     output::number::{grouped, memory, wait},
 };
 
 /// Clocks that are read by an instruction or two, without leaving the kernel.
 const FAST_CLOCKS: [&str; 6] =
-    ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "tod"];
+    ["tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-/// Memory that is enough for an instance of the default size and the host beside it, in bytes.
-const ENOUGH: u64 = 1 << 30;
+/// Memory that is enough for an instance of the default size, 334 MiB, and something beside it, in bytes.
+const ENOUGH: u64 = 512 << 20;
 
-/// Checks the host.
-pub(super) fn examine(pins: &Pins) -> Vec<Finding> {
+/// Checks the host, given what the instance is attached to.
+pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding> {
     let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let mut findings = vec![Finding::ok("kernel", kernel)];
     match privilege::check() {
@@ -38,8 +38,15 @@ pub(super) fn examine(pins: &Pins) -> Vec<Finding> {
         }
     }
     findings.push(file_system(pins));
+    match ours {
+        Ok(ours) if ours.is_empty() => findings.extend(room()),
+        Ok(ours) => {
+            let found = format!("attached to {}", grouped(ours.len() as u64));
+            findings.push(Finding::ok("instance", found));
+        }
+        Err(error) => findings.push(failed("instance", error)),
+    }
     findings.extend(clock());
-    findings.extend(room());
     findings
 }
 
@@ -47,7 +54,8 @@ fn failed(check: &'static str, error: &Error) -> Finding {
     // The lines after the first are what the verifier has to say.
     let text = error.to_string();
     let finding = Finding::new(check, Verdict::Fail, text.lines().next().unwrap_or_default());
-    Finding { remedy: error.remedy(), ..finding }
+    let whole = || "`limiter attach` says all there is to say of it".to_owned();
+    Finding { remedy: Some(error.remedy().unwrap_or_else(whole)), ..finding }
 }
 
 /// Has the kernel verify a program, as attaching it would, and tells whether it is compiled then.
@@ -122,11 +130,7 @@ fn room() -> Option<Finding> {
     let limit = control_group().and_then(|group| least_of(&group));
     let found = match limit {
         Some(limit) => {
-            format!(
-                "{} available, {} allowed to this control group",
-                memory(available),
-                memory(limit)
-            )
+            format!("{} available, {} left to this control group", memory(available), memory(limit))
         }
         None => format!("{} available", memory(available)),
     };
@@ -135,8 +139,7 @@ fn room() -> Option<Finding> {
         Finding::ok("memory", found)
     } else {
         Finding::new("memory", Verdict::Warn, found).with_remedy(
-            "make a smaller instance: limiter attach --sources, --buckets, --ledgers and --overrides \
-             (`limiter status` tells what one takes)",
+            "make a smaller instance, by --sources, --buckets, --ledgers and --overrides of `limiter attach`",
         )
     })
 }
@@ -148,10 +151,14 @@ fn control_group() -> Option<PathBuf> {
     Some(Path::new("/sys/fs/cgroup").join(group))
 }
 
-/// The least that a control group, and those that it is in, may take; `None` if there is no limit.
+/// The least that a control group, and those that it is in, may take still; `None` if there is no limit.
 fn least_of(group: &Path) -> Option<u64> {
-    let limit = |directory: &Path| read(directory.join("memory.max"))?.parse::<u64>().ok();
-    group.ancestors().filter_map(limit).min()
+    let number = |path: PathBuf| read(path)?.parse::<u64>().ok();
+    let left = |directory: &Path| {
+        let taken = number(directory.join("memory.current")).unwrap_or(0);
+        Some(number(directory.join("memory.max"))?.saturating_sub(taken))
+    };
+    group.ancestors().filter_map(left).min()
 }
 
 /// The text of a file, without the white space around it.

@@ -15,6 +15,7 @@ use crate::{
         maps::Maps,
     },
     error::Result,
+    policy::units::printable,
 };
 
 /// How a check ended.
@@ -68,35 +69,54 @@ impl Finding {
 /// cannot be checked at all.
 pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
     let named = names.iter().map(|name| Interface::find(name)).collect::<Result<Vec<_>>>()?;
-    let mut findings = host::examine(pins);
     let ours = ours(pins);
-    let is_ours =
-        |interface: &Interface| ours.iter().find(|it| it.present && it.index == interface.index);
+    let mut findings = host::examine(pins, &ours);
+    let is_ours = |interface: &Interface| match &ours {
+        Ok(ours) => match ours.iter().find(|it| it.present && it.index == interface.index) {
+            Some(attached) => Owner::Ours(attached),
+            None => Owner::NotOurs,
+        },
+        Err(_) => Owner::Unknown,
+    };
     let mut interfaces = named;
     if names.is_empty() {
         interfaces = list()?;
-        let any_is_ours = interfaces.iter().any(|it| is_ours(it).is_some());
+        let any_is_ours = interfaces.iter().any(|it| matches!(is_ours(it), Owner::Ours(_)));
         interfaces.retain(|it| match any_is_ours {
-            true => is_ours(it).is_some(),
+            true => matches!(is_ours(it), Owner::Ours(_)),
             false => it.name != "lo" && it.check_ethernet().is_ok() && is_up(it),
         });
     }
     for interface in &interfaces {
-        findings.extend(
-            port::examine(interface, is_ours(interface))
-                .into_iter()
-                .map(|finding| Finding { interface: Some(interface.name.clone()), ..finding }),
-        );
+        for mut finding in port::examine(interface, is_ours(interface)) {
+            finding.interface = Some(printable(&interface.name, 16));
+            // Nobody asked for this one to be attached.
+            if names.is_empty() && finding.verdict == Verdict::Fail {
+                finding.verdict = Verdict::Warn;
+            }
+            findings.push(finding);
+        }
     }
     Ok(findings)
+}
+
+/// Whose an interface is.
+#[derive(Clone, Copy, Debug)]
+enum Owner<'a> {
+    Ours(&'a Attached),
+    NotOurs,
+    /// What there is of an instance cannot be read.
+    Unknown,
 }
 
 fn is_up(interface: &Interface) -> bool {
     interface.reception().is_ok_and(|reception| reception.is_up)
 }
 
-/// What the instance is attached to; nothing if there is none that can be read.
-fn ours(pins: &Pins) -> Vec<Attached> {
-    let maps = exists(pins).ok().filter(|exists| *exists).and_then(|_| Maps::open(pins).ok());
-    maps.and_then(|maps| attached(pins, &maps).ok()).unwrap_or_default()
+/// What the instance is attached to; nothing if there is none.
+fn ours(pins: &Pins) -> Result<Vec<Attached>> {
+    if !exists(pins)? {
+        return Ok(Vec::new());
+    }
+    attached(pins, &Maps::open(pins)?)
 }

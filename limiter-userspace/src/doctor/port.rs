@@ -1,12 +1,13 @@
 //! What an interface does to packets before limiter sees them.
 
-use std::{collections::BTreeSet, thread};
+use std::collections::BTreeMap;
 
-use super::{Finding, Verdict};
+use aya::util::online_cpus;
+
+use super::{Finding, Owner, Verdict};
 use crate::{
     datapath::{
-        ethtool::Device,
-        instance::Attached,
+        ethtool::{Device, Queues},
         interface::{Interface, Reception},
         mode::Mode,
     },
@@ -15,6 +16,9 @@ use crate::{
     policy::units::printable,
 };
 
+/// Features that are on, and whether they can be switched off.
+type Features = BTreeMap<String, bool>;
+
 /// Features that put several packets together, with the option of ethtool(8) that switches them.
 const MERGING: [(&str, &str); 2] = [("rx-lro", "lro"), ("rx-gro-hw", "rx-gro-hw")];
 
@@ -22,42 +26,60 @@ const MERGING: [(&str, &str); 2] = [("rx-lro", "lro"), ("rx-gro-hw", "rx-gro-hw"
 const TAGS: [(&str, &str); 2] =
     [("rx-vlan-hw-parse", "rxvlan"), ("rx-vlan-stag-hw-parse", "rx-vlan-stag-hw-parse")];
 
-/// Checks an interface, which is attached so, if it is.
-pub(super) fn examine(interface: &Interface, ours: Option<&Attached>) -> Vec<Finding> {
+/// Checks an interface.
+pub(super) fn examine(interface: &Interface, owner: Owner<'_>) -> Vec<Finding> {
+    let name = printable(&interface.name, 16);
     let mut findings = Vec::new();
     if let Err(error) = interface.check_ethernet() {
         let finding = Finding::new("link", Verdict::Fail, error.to_string());
         findings.push(Finding { remedy: error.remedy(), ..finding });
     }
-    findings.push(program(interface, ours));
+    let running = match owner {
+        Owner::Ours(attached) => Some(attached.mode),
+        Owner::NotOurs | Owner::Unknown => None,
+    };
+    findings.push(program(interface, owner));
     let device = Device::of(interface);
     let driver = device.as_ref().ok().and_then(|device| device.driver().ok());
-    findings.push(mode(driver.as_deref(), ours));
+    let driver =
+        driver.map_or_else(|| "a driver without a name".to_owned(), |it| printable(&it, 32));
+    findings.push(mode(&name, &driver, running));
     let reception = interface.reception();
     if let Ok(device) = &device {
         if let Ok(features) = device.features() {
-            findings.push(merging(&interface.name, &features));
-            findings.push(tags(&interface.name, &features));
+            findings.push(merging(&name, &driver, running, &features));
+            findings.push(tags(&name, &features));
         }
         if let (Ok(rings), Ok(reception)) = (device.rings(), &reception) {
-            findings.push(ring(&interface.name, [rings.size, rings.most], reception));
+            findings.push(ring(&name, [rings.size, rings.most], reception));
+        }
+        if let (Ok(has), Ok(cpus)) = (device.queues(), online_cpus()) {
+            findings.push(queues(&name, has, cpus.len()));
         }
     }
-    if let Ok(reception) = reception {
-        findings.push(missed(&reception));
-        let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        findings.push(queues(&interface.name, &reception, cpus));
+    match reception {
+        Ok(reception) => findings.push(missed(&reception)),
+        Err(error) => findings.push(Finding::new("missed", Verdict::Warn, error.to_string())),
     }
     findings
 }
 
 /// Whether the place of the program is free, or ours.
-fn program(interface: &Interface, ours: Option<&Attached>) -> Finding {
-    match (interface.program(), ours) {
-        (None, _) => Finding::ok("xdp", "no program: limiter can be attached"),
-        (Some(id), Some(_)) => Finding::ok("xdp", format!("program {id}, of this instance")),
-        (Some(program), None) => {
-            let error = Error::ForeignProgram { interface: interface.name.clone(), program };
+fn program(interface: &Interface, owner: Owner<'_>) -> Finding {
+    let program = match interface.find_program() {
+        Ok(None) => return Finding::ok("xdp", "no program: limiter can be attached"),
+        Ok(Some(program)) => program,
+        Err(error) => return Finding::new("xdp", Verdict::Fail, error.to_string()),
+    };
+    match owner {
+        Owner::Ours(_) => Finding::ok("xdp", format!("program {program}, of this instance")),
+        Owner::Unknown => {
+            let found = format!("program {program}; whose it is cannot be told, see `instance`");
+            Finding::new("xdp", Verdict::Note, found)
+        }
+        Owner::NotOurs => {
+            let error =
+                Error::ForeignProgram { interface: printable(&interface.name, 16), program };
             let found = format!("program {program}, which is not of this instance");
             let finding = Finding::new("xdp", Verdict::Fail, found);
             Finding { remedy: error.remedy(), ..finding }
@@ -66,10 +88,8 @@ fn program(interface: &Interface, ours: Option<&Attached>) -> Finding {
 }
 
 /// The driver, and how the program runs on it.
-fn mode(driver: Option<&str>, ours: Option<&Attached>) -> Finding {
-    let driver =
-        driver.map_or_else(|| "a driver without a name".to_owned(), |it| printable(it, 32));
-    match ours.map(|ours| ours.mode) {
+fn mode(interface: &str, driver: &str, running: Option<Mode>) -> Finding {
+    match running {
         None => Finding::ok("mode", format!("{driver}; attaching tries native mode first")),
         Some(Mode::Native) => Finding::ok("mode", format!("{driver}, native")),
         Some(Mode::Generic) => Finding::new(
@@ -77,42 +97,64 @@ fn mode(driver: Option<&str>, ours: Option<&Attached>) -> Finding {
             Verdict::Warn,
             format!("{driver}, generic: packets are dropped after the stack took memory for them"),
         )
-        .with_remedy(
-            "`limiter attach IFACE --mode native --replace` tells why the driver refuses; often large \
-             frames (MTU), merged packets (LRO) or too few queues",
-        ),
+        .with_remedy(format!(
+            "often large frames (MTU), merged packets or too few queues; `limiter detach {interface}` \
+             and `limiter attach {interface} --mode native` tells what the driver minds (the policy goes \
+             with the last interface: `limiter policy save` it first)"
+        )),
     }
 }
 
-/// Which of these features are on: by their names, and as arguments of ethtool(8).
-fn on(of: &[(&str, &str)], features: &BTreeSet<String>) -> Option<(String, String)> {
-    let on: Vec<_> = of.iter().filter(|(name, _)| features.contains(*name)).collect();
+/// Which of these features are on, by their names, and the arguments of ethtool(8) that switch off those
+/// that can be.
+fn on(of: &[(&str, &str)], features: &Features) -> Option<(String, String)> {
+    let on: Vec<_> = of.iter().filter(|(name, _)| features.contains_key(*name)).collect();
     let names: Vec<_> = on.iter().map(|(name, _)| *name).collect();
-    let off: Vec<_> = on.iter().map(|(_, option)| format!("{option} off")).collect();
+    let off = on.iter().filter(|(name, _)| features.get(*name) == Some(&true));
+    let off: Vec<_> = off.map(|(_, option)| format!("{option} off")).collect();
     (!on.is_empty()).then(|| (names.join(", "), off.join(" ")))
 }
 
-fn merging(interface: &str, features: &BTreeSet<String>) -> Finding {
-    match on(&MERGING, features) {
-        None => Finding::ok("merging", "packets are seen one by one"),
-        Some((names, off)) => Finding::new(
+/// Whether the device makes one packet of several.
+fn merging(interface: &str, driver: &str, running: Option<Mode>, features: &Features) -> Finding {
+    let Some((names, off)) = on(&MERGING, features) else {
+        return Finding::ok("merging", "the device merges no packets");
+    };
+    let finding = match running {
+        // It has its host send them one by one, and goes on saying that it does not.
+        Some(Mode::Native) if driver == "virtio_net" => {
+            return Finding::ok("merging", format!("{names}: not while a program is attached"));
+        }
+        None => Finding::new(
+            "merging",
+            Verdict::Note,
+            format!("{names}: merges packets, unless attaching switches that off"),
+        ),
+        Some(_) => Finding::new(
             "merging",
             Verdict::Warn,
             format!("{names}: several packets may be seen and counted as one"),
-        )
-        .with_remedy(format!("ethtool -K {interface} {off}")),
-    }
+        ),
+    };
+    switched(finding, "ethtool -K", interface, &off)
 }
 
-fn tags(interface: &str, features: &BTreeSet<String>) -> Finding {
-    match on(&TAGS, features) {
-        None => Finding::ok("tags", "VLAN tags are seen"),
-        Some((names, off)) => Finding::new(
-            "tags",
-            Verdict::Note,
-            format!("{names}: a VLAN tag may be taken off before, and its bytes are not counted"),
-        )
-        .with_remedy(format!("if bytes have to include tags: ethtool -K {interface} {off}")),
+fn tags(interface: &str, features: &Features) -> Finding {
+    let Some((names, off)) = on(&TAGS, features) else {
+        return Finding::ok("tags", "VLAN tags are seen");
+    };
+    let found =
+        format!("{names}: a VLAN tag may be taken off before, and its bytes are not counted");
+    let finding = Finding::new("tags", Verdict::Note, found);
+    switched(finding, "if bytes have to include tags: ethtool -K", interface, &off)
+}
+
+/// The finding with the command that switches features off, if there is one.
+fn switched(finding: Finding, command: &str, interface: &str, off: &str) -> Finding {
+    if off.is_empty() {
+        finding
+    } else {
+        finding.with_remedy(format!("{command} {interface} {off}"))
     }
 }
 
@@ -136,27 +178,31 @@ fn missed(reception: &Reception) -> Finding {
     let Reception { received, missed, .. } = *reception;
     let received = grouped(received);
     match missed {
-        0 => Finding::ok("missed", format!("none of {received} packets")),
+        0 => Finding::ok("missed", format!("none beside {received} packets, as the driver counts")),
         missed => Finding::new(
             "missed",
             Verdict::Warn,
-            format!("{} packets beside {received}: no limit saw them", grouped(missed)),
+            format!(
+                "{} packets beside {received}, since the start: no limit saw them",
+                grouped(missed)
+            ),
         )
         .with_remedy("more receive queues, on more CPUs; limits in native mode; a longer ring"),
     }
 }
 
 /// How many CPUs can share the work.
-fn queues(interface: &str, reception: &Reception, cpus: usize) -> Finding {
-    let found =
-        format!("{} of {cpus} CPUs have a receive queue", reception.queues.min(cpus as u32));
-    if reception.queues > 1 || cpus == 1 {
+fn queues(interface: &str, has: Queues, cpus: usize) -> Finding {
+    let Queues { number, most } = has;
+    let found = format!("{number} of at most {most} receive queues, for {cpus} CPUs");
+    let wanted = most.min(u32::try_from(cpus).unwrap_or(u32::MAX));
+    if number > 1 || cpus == 1 {
         Finding::ok("queues", found)
+    } else if wanted > number {
+        Finding::new("queues", Verdict::Note, format!("{found}: one CPU does all the work"))
+            .with_remedy(format!("ethtool -L {interface} combined {wanted}"))
     } else {
-        Finding::new("queues", Verdict::Note, format!("{found}: one does all the work in a flood"))
-            .with_remedy(format!(
-                "`ethtool -l {interface}` tells how many there can be, `ethtool -L` sets it"
-            ))
+        Finding::new("queues", Verdict::Note, format!("{found}: one CPU does all the work"))
     }
 }
 
@@ -164,23 +210,29 @@ fn queues(interface: &str, reception: &Reception, cpus: usize) -> Finding {
 mod tests {
     use super::*;
 
-    fn features(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+    fn features(names: &[(&str, bool)]) -> Features {
+        names.iter().map(|(name, switchable)| ((*name).to_owned(), *switchable)).collect()
     }
 
     #[test]
     fn what_merges_packets_is_told_with_how_to_switch_it_off() {
-        let finding = merging("eth0", &features(&["rx-gro", "tx-checksumming"]));
+        let of = |running, driver, names| merging("eth0", driver, running, &features(names));
+        let finding = of(Some(Mode::Native), "ice", &[("rx-gro", true)]);
         assert_eq!((finding.verdict, finding.remedy), (Verdict::Ok, None));
-        let finding = merging("eth0", &features(&["rx-lro", "rx-gro-hw"]));
+        let both: &[(&str, bool)] = &[("rx-lro", true), ("rx-gro-hw", true)];
+        let finding = of(Some(Mode::Native), "ice", both);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert_eq!(finding.remedy.unwrap(), "ethtool -K eth0 lro off rx-gro-hw off");
         assert!(finding.found.starts_with("rx-lro, rx-gro-hw: "), "{}", finding.found);
+        assert_eq!(of(None, "ice", both).verdict, Verdict::Note);
+        let fixed = of(Some(Mode::Generic), "ice", &[("rx-lro", false)]);
+        assert_eq!((fixed.verdict, fixed.remedy), (Verdict::Warn, None), "it cannot be switched");
+        assert_eq!(of(Some(Mode::Native), "virtio_net", both).verdict, Verdict::Ok);
     }
 
     #[test]
     fn a_short_ring_is_no_fault_until_packets_are_lost() {
-        let of = |missed| Reception { is_up: true, queues: 4, received: 1_000_000, missed };
+        let of = |missed| Reception { is_up: true, received: 1_000_000, missed };
         assert_eq!(ring("eth0", [4096, 4096], &of(7)).verdict, Verdict::Ok);
         assert_eq!(ring("eth0", [256, 4096], &of(0)).verdict, Verdict::Ok);
         let finding = ring("eth0", [256, 4096], &of(7));
@@ -192,27 +244,28 @@ mod tests {
     #[test]
     fn lost_packets_are_counted_beside_those_that_came_in() {
         let of = |missed| missed_of(1_000_000, missed);
-        assert_eq!(of(0).found, "none of 1,000,000 packets");
+        assert_eq!(of(0).found, "none beside 1,000,000 packets, as the driver counts");
         let finding = of(2_500);
         assert_eq!(finding.verdict, Verdict::Warn);
-        assert_eq!(finding.found, "2,500 packets beside 1,000,000: no limit saw them");
+        assert_eq!(
+            finding.found,
+            "2,500 packets beside 1,000,000, since the start: no limit saw them"
+        );
     }
 
     fn missed_of(received: u64, missed: u64) -> Finding {
-        super::missed(&Reception { is_up: true, queues: 1, received, missed })
+        super::missed(&Reception { is_up: true, received, missed })
     }
 
     #[test]
     fn one_queue_for_several_cpus_is_noted() {
-        let of = |queues, cpus| queues_of(queues, cpus).verdict;
-        assert_eq!(of(1, 1), Verdict::Ok);
-        assert_eq!(of(8, 8), Verdict::Ok);
-        assert_eq!(of(1, 8), Verdict::Note);
-        assert_eq!(queues_of(16, 8).found, "8 of 8 CPUs have a receive queue");
-    }
-
-    fn queues_of(queues: u32, cpus: usize) -> Finding {
-        let reception = Reception { is_up: true, queues, received: 0, missed: 0 };
-        super::queues("eth0", &reception, cpus)
+        let of = |number, most, cpus| queues("eth0", Queues { number, most }, cpus);
+        assert_eq!(of(1, 1, 1).verdict, Verdict::Ok);
+        assert_eq!(of(8, 8, 8).verdict, Verdict::Ok);
+        let finding = of(1, 16, 8);
+        assert_eq!(finding.verdict, Verdict::Note);
+        assert_eq!(finding.remedy.unwrap(), "ethtool -L eth0 combined 8");
+        let finding = of(1, 1, 8);
+        assert_eq!((finding.verdict, finding.remedy), (Verdict::Note, None));
     }
 }

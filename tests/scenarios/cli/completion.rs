@@ -45,10 +45,11 @@ fn scripts_for_other_shells_name_every_command() {
         .filter(|command| !command.is_empty() && *command != "help")
         .collect();
     assert!(commands.len() > 12, "{help}");
-    for shell in ["zsh", "fish"] {
+    for (shell, [before, after]) in [("zsh", ["'", ":"]), ("fish", ["-a \"", "\""])] {
         let script = bench.done(&format!("completion {shell}")).stdout;
         for command in &commands {
-            assert!(script.contains(command), "no {command} for {shell}");
+            let named = script.contains(&format!("{before}{command}{after}"));
+            assert!(named, "no {command} for {shell}");
         }
         let told = bench.json(&format!("completion {shell} -j"));
         assert_eq!((&told["shell"], &told["script"]), (&shell.into(), &script.into()));

@@ -65,22 +65,31 @@ fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
     );
     let generic = finding(&told, "lo", "mode");
     assert_eq!(generic["verdict"], "warn", "{generic}");
-    assert!(generic["remedy"].as_str().unwrap().contains("--mode native --replace"), "{generic}");
+    assert!(generic["remedy"].as_str().unwrap().contains("limiter attach lo --mode native"));
     assert_eq!(told["verdict"], "warn");
+
+    // Who may not read it does not take it for somebody else's.
+    let outcome = bench.run("doctor -j").as_nobody().outcome().unwrap();
+    outcome.assert_exit_code(1);
+    let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(finding(&told, "host", "instance")["verdict"], "fail", "{told}");
+    let whose = finding(&told, "eth0", "xdp");
+    assert_eq!((&whose["verdict"], &whose["remedy"]), (&"note".into(), &Value::Null), "{whose}");
 }
 
 #[test]
 fn the_program_of_someone_else_is_in_the_way() {
     let bench = Bench::new();
     bench.done(&format!("--bpffs {BPFFS}/other attach eth0 {SMALL}"));
-    let told = report(&bench, "", 1);
+    assert_eq!(report(&bench, "", 0)["verdict"], "warn", "nobody asked for eth0");
+    let told = report(&bench, "eth0", 1);
     let id = bench.programs()["eth0"].unwrap();
     let found = finding(&told, "eth0", "xdp");
     assert_eq!((&told["verdict"], &found["verdict"]), (&"fail".into(), &"fail".into()));
     assert_eq!(found["found"], format!("program {id}, which is not of this instance").as_str());
     assert!(found["remedy"].as_str().unwrap().contains("ip link set dev eth0 xdp off"), "{found}");
     let outcome = bench.run("doctor eth0").outcome().unwrap();
-    outcome.assert_exit_code(1).assert_says(&["error: ", "does not work here", "xdp"]);
+    outcome.assert_exit_code(1).assert_says(&["error: ", "does not work here", "eth0 xdp"]);
     assert!(outcome.stdout.contains("\nWhat to do:\n  eth0 xdp: "), "{outcome}");
 }
 
