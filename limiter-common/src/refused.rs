@@ -4,7 +4,11 @@
 //! saw it refused can drop its packets without looking for its entry: nothing that happens to the
 //! bucket meanwhile makes it conform earlier.
 
-use crate::{address::Address, contract::Tally};
+use crate::{
+    address::Address,
+    contract::Tally,
+    gcra::{Gcra, Time},
+};
 
 /// A source that a limit refuses for a while.
 ///
@@ -38,9 +42,15 @@ impl Refused {
     pub const SLOTS: u32 = 1 << Self::SLOT_BITS;
     const SLOT_BITS: u32 = 10;
 
-    /// The longest time, in nanoseconds, for which a source is remembered. The totals in its entry are
-    /// behind by what came meanwhile.
-    pub const LONGEST: u64 = 100_000;
+    /// The longest time, in nanoseconds, for which a source is remembered.
+    pub const LONGEST: u64 = 1_000_000_000;
+
+    /// The same where wider limits are about the source too: what one of those refuses in the end is
+    /// given back, and admits earlier. For as long, no other source takes the place.
+    pub const MOMENT: u64 = 100_000;
+
+    /// Packets after which the entry is told of those that were dropped; a power of two.
+    pub const UNTOLD: u64 = 64;
 
     /// Where a source is remembered. Sources that share a place take turns in it.
     #[inline(always)]
@@ -53,10 +63,12 @@ impl Refused {
         ((high ^ low) >> (u64::BITS - Self::SLOT_BITS)) as u32
     }
 
-    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds.
+    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds. The limit is known.
     #[inline(always)]
     pub const fn hold(&mut self, now: u64, wait: u64) {
-        let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
+        let wider = self.limits & !(self.bit | (self.bit - 1));
+        let longest = if wider == 0 { Self::LONGEST } else { Self::MOMENT };
+        let wait = if wait < longest { wait } else { longest };
         self.since = now;
         self.until = now.saturating_add(wait);
     }
@@ -76,11 +88,24 @@ impl Refused {
         limits & self.bit != 0 && limits & (self.bit - 1) == 0
     }
 
-    /// Whether it says that packets are refused at `now` (nanoseconds).
+    /// Whether it says that packets are refused: at a time that is up to [`Gcra::SLACK`] ticks old, and
+    /// so long after it.
     #[inline(always)]
-    pub const fn holds(&self, now: u64) -> bool {
+    pub const fn holds(&self, time: Time) -> bool {
         // A clock that went back may find that the state of the source was lost meanwhile.
-        self.since <= now && now < self.until
+        self.since <= time.now && time.now.saturating_add(time.tick * Gcra::SLACK) < self.until
+    }
+
+    /// Whether no other source takes the place at `now` (nanoseconds).
+    #[inline(always)]
+    pub const fn stays(&self, now: u64) -> bool {
+        self.holds(Time::exact(now)) && now - self.since < Self::MOMENT
+    }
+
+    /// Whether it is time to tell the entry what was dropped.
+    #[inline(always)]
+    pub const fn is_due(&self) -> bool {
+        self.dropped.packets & (Self::UNTOLD - 1) == 0
     }
 }
 
@@ -111,16 +136,53 @@ mod tests {
 
     #[test]
     fn it_holds_from_the_refusal_until_the_bucket_admits_or_for_so_long_at_most() {
-        let holds = |wait, after| {
-            let (now, mut refused) = (5_000_000, Refused::default());
+        let now = 5_000_000_u64;
+        let made = |limits, wait| {
+            let mut refused = Refused { limits, bit: SOURCE, ..Refused::default() };
             refused.hold(now, wait);
-            refused.holds(now.wrapping_add_signed(after))
+            refused
         };
+        let at = |after| Time::exact(now.wrapping_add_signed(after));
+        let holds = |wait, after| made(SOURCE | SYN, wait).holds(at(after));
         assert!(holds(700, 0) && holds(700, 699));
         assert!(!holds(700, 700) && !holds(700, -1) && !holds(0, 0));
-        let longest = Refused::LONGEST as i64;
-        assert!(holds(u64::MAX, longest - 1) && !holds(u64::MAX, longest));
-        assert!(!Refused::default().holds(0), "nobody is refused at first");
+        for (limits, longest) in [
+            (SOURCE, Refused::LONGEST),
+            (SOURCE | SYN, Refused::LONGEST),
+            (SOURCE | ALL, Refused::MOMENT),
+        ] {
+            let (refused, longest) = (made(limits, u64::MAX), longest as i64);
+            assert!(refused.holds(at(longest - 1)) && !refused.holds(at(longest)), "{limits}");
+        }
+        assert!(!Refused::default().holds(Time::exact(0)), "nobody is refused at first");
+    }
+
+    #[test]
+    fn an_old_time_tells_only_what_holds_for_all_that_it_may_be_behind() {
+        let (now, tick) = (5_000_000_u64, 1_000_000);
+        let mut refused = Refused { limits: SOURCE, bit: SOURCE, ..Refused::default() };
+        refused.hold(now, 100 * tick);
+        for behind in 0..=Gcra::SLACK {
+            for after in 0..120 * tick / 1_000 {
+                let time = now + after * 1_000;
+                let old = Time { now: time.saturating_sub(behind * tick), tick };
+                let (told, holds) = (refused.holds(old), refused.holds(Time::exact(time)));
+                assert!(!told || holds, "{behind} ticks behind, after {after} us");
+            }
+        }
+        let most = |after| refused.holds(Time { now: now + after, tick });
+        assert!(most(0) && most((100 - Gcra::SLACK) * tick - 1));
+        assert!(!most((100 - Gcra::SLACK) * tick));
+    }
+
+    #[test]
+    fn a_place_is_taken_after_a_moment() {
+        let mut refused = Refused { limits: SOURCE, bit: SOURCE, ..Refused::default() };
+        refused.hold(7, u64::MAX);
+        assert!(refused.stays(7) && refused.stays(6 + Refused::MOMENT));
+        assert!(!refused.stays(7 + Refused::MOMENT) && !refused.stays(6));
+        refused.hold(7, 10);
+        assert!(refused.stays(16) && !refused.stays(17));
     }
 
     #[test]

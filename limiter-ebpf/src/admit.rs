@@ -41,9 +41,8 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     // nobody is looked for.
     if subject.refused > subject.ticked
         && policy.monitors() == 0
-        && let Some(mut place) = Place::of(&subject.source)
-        && let Some(tally) =
-            place.refuses(&subject.source, policy.epoch, subject.applicable, subject.bytes)
+        && let Some(place) = Place::of(&subject.source)
+        && let Some(tally) = place.refuses(subject, policy.epoch)
     {
         tally::count(tally, true, subject.bytes);
         return Verdict::new(Reason::Exceed);

@@ -1,6 +1,6 @@
 //! The sources that this CPU refuses for a moment, without looking for their entries.
 
-use limiter_common::{address::Address, refused::Refused};
+use limiter_common::{address::Address, contract::Settings, gcra::Time, refused::Refused};
 
 use crate::{clock, datapath::settings, entry, maps::REFUSED, subject::Subject};
 
@@ -28,29 +28,60 @@ impl Place {
         Some(Self(unsafe { &mut *refused }))
     }
 
-    /// Whether a packet is dropped because its source is refused; it is counted then, but for the
-    /// tally of the limit, which is given.
+    /// Whether the subject is dropped under an epoch because its source is refused; it is counted then,
+    /// but for the tally of the limit, which is given.
     #[inline(always)]
-    pub(crate) fn refuses(
-        &mut self,
-        source: &Address,
-        epoch: u32,
-        applicable: u64,
-        bytes: u64,
-    ) -> Option<u32> {
-        let refused = &mut *self.0;
+    pub(crate) fn refuses(self, subject: &mut Subject, epoch: u32) -> Option<u32> {
+        let refused = self.0;
         // What has ended costs no reading of the clock.
-        if refused.until == 0 || !refused.concerns(source, epoch, applicable) {
+        if refused.until == 0 || !refused.concerns(&subject.source, epoch, subject.applicable) {
             return None;
         }
-        if !refused.holds(clock::now()) {
+        let mut time = clock::ticked(subject);
+        // What it takes a better clock to tell is asked again.
+        if time.tick != 0 && !refused.holds(time) {
+            time = Time::exact(clock::now());
+        }
+        if !refused.holds(time) {
             refused.until = 0;
             return None;
         }
         refused.dropped.packets += 1;
-        refused.dropped.bytes += bytes;
-        Some(refused.tally)
+        refused.dropped.bytes += subject.bytes;
+        let tally = refused.tally;
+        if refused.is_due() {
+            tell_refused(epoch);
+        }
+        Some(tally)
     }
+
+    /// Tells the entry of the source what was dropped.
+    #[inline(always)]
+    fn tell(&mut self, subject: &mut Subject, settings: &Settings) {
+        let refused = &mut *self.0;
+        if refused.dropped.packets == 0 {
+            return;
+        }
+        entry::account(subject, &refused.source, settings, true, &refused.dropped);
+        // Who reads meanwhile must not find the tally of one source under another.
+        // SAFETY: fields of a value that is borrowed here.
+        unsafe {
+            (&raw mut refused.dropped.packets).write_volatile(0);
+            (&raw mut refused.dropped.bytes).write_volatile(0);
+        }
+    }
+}
+
+/// Tells the entry of the subject's source what was dropped of it. It is verified by itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn tell_refused(epoch: u32) -> u32 {
+    if let (Some(subject), Some(settings)) = (Subject::get(), settings(epoch))
+        && let Some(mut place) = Place::of(&subject.source)
+    {
+        place.tell(subject, settings);
+    }
+    0
 }
 
 /// Remembers that a limit refused the subject.
@@ -60,24 +91,17 @@ impl Place {
 #[inline(never)]
 pub(crate) extern "C" fn remember_refusal() -> u32 {
     let Some(subject) = Subject::get() else { return 0 };
-    let (Some(Place(refused)), Some(settings)) =
+    let (Some(mut place), Some(settings)) =
         (Place::of(&subject.source), settings(subject.binding.epoch()))
     else {
         return 0;
     };
     // Sources that share a place would fight for it at each packet.
-    if refused.holds(subject.time.now) {
+    if place.0.stays(subject.time.now) {
         return 0;
     }
-    if refused.dropped.packets != 0 {
-        entry::account(subject, &refused.source, settings, true, &refused.dropped);
-        // Who reads meanwhile must not find the tally of one source under another.
-        // SAFETY: fields of a value that is borrowed here.
-        unsafe {
-            (&raw mut refused.dropped.packets).write_volatile(0);
-            (&raw mut refused.dropped.bytes).write_volatile(0);
-        }
-    }
+    place.tell(subject, settings);
+    let refused = place.0;
     let refusing = &subject.refusing;
     refused.source = subject.source;
     refused.epoch = subject.binding.epoch();

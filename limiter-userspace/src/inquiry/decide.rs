@@ -8,6 +8,7 @@ use limiter_common::{
     address::Address,
     class::classify,
     contract::flag,
+    gcra::Time,
     limit::{BucketKey, INLINE, KEYED, Sort},
     meter::Meter,
     packet::{Packet, parse},
@@ -104,7 +105,7 @@ impl Case<'_> {
         };
         for refused in remembered {
             let concerned = refused.concerns(&source, tables.epoch, applicable);
-            if refused.until != 0 && concerned && refused.holds(now) {
+            if refused.until != 0 && concerned && refused.holds(Time::exact(now)) {
                 return Ok(Some(Ruling { refused: refused.bit, ..Ruling::of(Reason::Exceed) }));
             }
         }

@@ -100,7 +100,13 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         case("observe", "known source, no limit", Setting::Observe, &udp)?,
         case(REFERENCE, "known source, one limit", Setting::Source, &udp)?,
         case(DEEP, "known source, one limit of 10 s, by the tick", Setting::Deep, &udp)?,
-        case("over_limit", "known source, over its limit", Setting::Over, &udp)?,
+        case("over_limit", "known source, over a limit of 1/min", Setting::Over, &udp)?,
+        case(
+            "over_limit_often",
+            "known source, over a limit of 1,000/s",
+            Setting::OverOften,
+            &udp,
+        )?,
         case(
             "over_limit_connection",
             "over its limit, within that of the connection",

@@ -10,6 +10,8 @@ use limiter_userspace::{
     },
 };
 
+use super::contest;
+
 /// What the number of the override is that the measured source is in.
 pub(crate) const OWN: u32 = 0x1388;
 
@@ -26,6 +28,8 @@ pub(crate) enum Setting {
     Source,
     Deep,
     Over,
+    /// Over a limit that admits the next packet soon.
+    OverOften,
     OverConnection,
     SynSource,
     ConnectionSource,
@@ -88,7 +92,7 @@ impl Setting {
 
     /// The limits that every frame that conforms is charged to.
     pub(crate) fn charged(self) -> Result<Vec<String>> {
-        let conforms = !matches!(self, Self::Over | Self::OverConnection);
+        let conforms = !matches!(self, Self::Over | Self::OverOften | Self::OverConnection);
         let about = |limit: &Limit| limit.matching.ports.is_empty();
         let names = self.policy()?.limits.into_iter().filter(about).map(|limit| limit.name);
         Ok(names.filter(|_| conforms).collect())
@@ -97,7 +101,7 @@ impl Setting {
     /// The limit that refuses every frame, if one does.
     pub(crate) const fn exceeded(self) -> Option<&'static str> {
         match self {
-            Self::Over | Self::OverConnection => Some(Builtin::Source.name()),
+            Self::Over | Self::OverOften | Self::OverConnection => Some(Builtin::Source.name()),
             _ => None,
         }
     }
@@ -108,6 +112,7 @@ impl Setting {
             Self::Observe | Self::Limits(_) | Self::Scoped(_) | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],
             Self::Over => &[(Builtin::Source, SCANT)],
+            Self::OverOften => &[(Builtin::Source, contest::SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
             Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
             Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
