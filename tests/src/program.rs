@@ -332,7 +332,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn unreadable(&self) -> Result<Source> {
-        self.with_outstanding(&Address::NONE, self.shared.get(&shared::UNREADABLE, 0)?)
+        self.with_outstanding(&Address::NONE, self.shared_entry(shared::UNREADABLE)?)
     }
 
     /// The entry that sources share which found no room.
@@ -340,7 +340,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn overflow(&self) -> Result<Source> {
-        self.shared.get(&shared::OVERFLOW, 0).context("cannot read the shared entry")
+        self.shared_entry(shared::OVERFLOW)
     }
 
     /// The entry with the totals of sources that have none.
@@ -348,7 +348,11 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn nobody(&self) -> Result<Source> {
-        self.shared.get(&shared::NOBODY, 0).context("cannot read the shared entry")
+        self.shared_entry(shared::NOBODY)
+    }
+
+    fn shared_entry(&self, number: u32) -> Result<Source> {
+        self.shared.get(&number, 0).context("cannot read a shared entry")
     }
 
     /// The entry of a source, its totals up to date.
