@@ -107,9 +107,9 @@ impl SourceEntry {
         if seats.tag(home) != place.tag {
             return None;
         }
-        let seat = Seat::new(seats.entry(home));
-        subject.seat = seat.0;
-        Self::own(SOURCES.get_ptr_mut(seats.entry(home))?, subject, epoch)
+        let number = seats.entry(home);
+        subject.seat = Seat::new(number).0;
+        Self::own(SOURCES.get_ptr_mut(number)?, subject, epoch)
     }
 
     /// The entry of the subject's source, if there is one that is bound under `epoch`.

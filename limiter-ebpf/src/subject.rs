@@ -133,8 +133,8 @@ impl Subject {
         self.sort = Sort::of(&self.packet);
     }
 
-    /// What the packet was [found](Self::find_sort) to be. It is read from where it was written: of one that was just found
-    /// out, the verifier would follow each of the values past all limits.
+    /// What the packet was [found](Self::find_sort) to be. It is read from where it was written: of one
+    /// that was just found out, the verifier would follow each of the values past all limits.
     #[inline(always)]
     pub(crate) fn sort(&self) -> Sort {
         // SAFETY: a field of the value, which is borrowed.
