@@ -1,7 +1,8 @@
 //! Others that limit each source, set up on the same traffic.
 //!
 //! Each is given the limit of [`SCANT`](super::contest::SCANT), as anyone would deploy it.
-//! The action `police` of tc is not among them: it limits all sources together.
+//! The action `police` of tc is not among them: it limits what a filter matches, all sources together,
+//! and the kernel of the published figures has none (`NET_ACT_POLICE`).
 
 use anyhow::{Context as _, Result};
 use limiter_tests::topology::Host;
