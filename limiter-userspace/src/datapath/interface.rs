@@ -54,23 +54,29 @@ impl Interface {
         }
     }
 
-    /// What came in by it, and what was lost before any program saw it.
+    /// How it is now, all by one request.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn reception(&self) -> io::Result<Reception> {
+    pub(crate) fn state(&self) -> io::Result<LinkState> {
         const IFLA_STATS64: u16 = 23;
+        const IFLA_XDP: u16 = 43;
+        const IFLA_XDP_PROG_ID: u16 = 4;
         /// Places in `struct rtnl_link_stats64`.
         const RX_PACKETS: usize = 0;
         const RX_MISSED: usize = 15;
         let (flags, attributes) = link(self.index)?;
+        let program = attribute(&attributes, IFLA_XDP)
+            .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
+            .and_then(|id| id.first_chunk().copied());
         let counters = attribute(&attributes, IFLA_STATS64).unwrap_or_default();
         let counter = |place: usize| {
             let bytes = counters.get(place * 8..).and_then(|rest| rest.first_chunk().copied());
             bytes.map_or(0, u64::from_ne_bytes)
         };
-        Ok(Reception {
+        Ok(LinkState {
             is_up: flags & libc::IFF_UP as u32 != 0,
+            program: program.map(u32::from_ne_bytes),
             received: counter(RX_PACKETS),
             missed: counter(RX_MISSED),
         })
@@ -78,20 +84,17 @@ impl Interface {
 
     /// The id of the XDP program on it, whoever put it there.
     pub fn program(&self) -> Option<u32> {
-        self.find_program().ok().flatten()
-    }
-
-    /// The same, or why that cannot be told.
-    pub(crate) fn find_program(&self) -> io::Result<Option<u32>> {
-        xdp_program(self.index)
+        self.state().ok()?.program
     }
 }
 
-/// How packets come in by an interface.
+/// What there is on an interface, and how packets come in by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reception {
+pub(crate) struct LinkState {
     /// Whether it was set up.
     pub(crate) is_up: bool,
+    /// The id of the XDP program on it, whoever put it there.
+    pub(crate) program: Option<u32>,
     /// Packets that were received.
     pub(crate) received: u64,
     /// Packets that the device had no room for, which nothing saw.
@@ -176,16 +179,6 @@ fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
     Ok((flags.map_or(0, u32::from_ne_bytes), attributes.to_vec()))
 }
 
-/// The id of the XDP program on an interface.
-fn xdp_program(index: u32) -> io::Result<Option<u32>> {
-    const IFLA_XDP: u16 = 43;
-    const IFLA_XDP_PROG_ID: u16 = 4;
-    Ok(attribute(&link(index)?.1, IFLA_XDP)
-        .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
-        .and_then(|id| id.first_chunk().copied())
-        .map(u32::from_ne_bytes))
-}
-
 /// Why there is no answer in a reply; `None` if there is one.
 fn refusal(reply: &[u8]) -> Option<io::Error> {
     const KIND: usize = offset_of!(libc::nlmsghdr, nlmsg_type);
@@ -243,8 +236,7 @@ mod tests {
     #[test]
     fn what_is_gone_is_no_interface_without_a_program() {
         let gone = Interface { name: "gone".to_owned(), index: 999_999 };
-        assert_eq!(gone.find_program().unwrap_err().raw_os_error(), Some(libc::ENODEV));
-        assert_eq!(gone.reception().unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(gone.state().unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]

@@ -79,16 +79,22 @@ pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
         Err(_) => Owner::Unknown,
     };
     let mut interfaces = named;
+    let mut only_up = false;
     if names.is_empty() {
         interfaces = list()?;
         let any_is_ours = interfaces.iter().any(|it| matches!(is_ours(it), Owner::Ours(_)));
         interfaces.retain(|it| match any_is_ours {
             true => matches!(is_ours(it), Owner::Ours(_)),
-            false => it.name != "lo" && it.check_ethernet().is_ok() && is_up(it),
+            false => it.name != "lo" && it.check_ethernet().is_ok(),
         });
+        only_up = !any_is_ours;
     }
     for interface in &interfaces {
-        for mut finding in port::examine(interface, is_ours(interface)) {
+        let state = interface.state();
+        if only_up && !state.as_ref().is_ok_and(|state| state.is_up) {
+            continue;
+        }
+        for mut finding in port::examine(interface, &state, is_ours(interface)) {
             finding.interface = Some(printable(&interface.name, 16));
             // Nobody asked for this one to be attached.
             if names.is_empty() && finding.verdict == Verdict::Fail {
@@ -107,10 +113,6 @@ enum Owner<'a> {
     NotOurs,
     /// What there is of an instance cannot be read.
     Unknown,
-}
-
-fn is_up(interface: &Interface) -> bool {
-    interface.reception().is_ok_and(|reception| reception.is_up)
 }
 
 /// What the instance is attached to; nothing if there is none.

@@ -1,6 +1,6 @@
 //! What an interface does to packets before limiter sees them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use aya::util::online_cpus;
 
@@ -8,7 +8,7 @@ use super::{Finding, Owner, Verdict};
 use crate::{
     datapath::{
         ethtool::{Device, Queues},
-        interface::{Interface, Reception},
+        interface::{Interface, LinkState},
         mode::Mode,
     },
     error::Error,
@@ -26,8 +26,12 @@ const MERGING: [(&str, &str); 2] = [("rx-lro", "lro"), ("rx-gro-hw", "rx-gro-hw"
 const TAGS: [(&str, &str); 2] =
     [("rx-vlan-hw-parse", "rxvlan"), ("rx-vlan-stag-hw-parse", "rx-vlan-stag-hw-parse")];
 
-/// Checks an interface.
-pub(super) fn examine(interface: &Interface, owner: Owner<'_>) -> Vec<Finding> {
+/// Checks an interface, given how it is.
+pub(super) fn examine(
+    interface: &Interface,
+    state: &io::Result<LinkState>,
+    owner: Owner<'_>,
+) -> Vec<Finding> {
     let name = printable(&interface.name, 16);
     let mut findings = Vec::new();
     if let Err(error) = interface.check_ethernet() {
@@ -38,37 +42,38 @@ pub(super) fn examine(interface: &Interface, owner: Owner<'_>) -> Vec<Finding> {
         Owner::Ours(attached) => Some(attached.mode),
         Owner::NotOurs | Owner::Unknown => None,
     };
-    findings.push(program(interface, owner));
+    findings.push(program(interface, state, owner));
     let device = Device::of(interface);
     let driver = device.as_ref().ok().and_then(|device| device.driver().ok());
     let driver =
         driver.map_or_else(|| "a driver without a name".to_owned(), |it| printable(&it, 32));
     findings.push(mode(&name, &driver, running));
-    let reception = interface.reception();
     if let Ok(device) = &device {
         if let Ok(features) = device.features() {
             findings.push(merging(&name, &driver, running, &features));
             findings.push(tags(&name, &features));
         }
-        if let (Ok(rings), Ok(reception)) = (device.rings(), &reception) {
-            findings.push(ring(&name, [rings.size, rings.most], reception));
+        if let (Ok(rings), Ok(state)) = (device.rings(), state) {
+            findings.push(ring(&name, [rings.size, rings.most], state));
         }
         if let (Ok(has), Ok(cpus)) = (device.queues(), online_cpus()) {
             findings.push(queues(&name, has, cpus.len()));
         }
     }
-    match reception {
-        Ok(reception) => findings.push(missed(&reception)),
+    match state {
+        Ok(state) => findings.push(missed(state)),
         Err(error) => findings.push(Finding::new("missed", Verdict::Warn, error.to_string())),
     }
     findings
 }
 
 /// Whether the place of the program is free, or ours.
-fn program(interface: &Interface, owner: Owner<'_>) -> Finding {
-    let program = match interface.find_program() {
-        Ok(None) => return Finding::ok("xdp", "no program: limiter can be attached"),
-        Ok(Some(program)) => program,
+fn program(interface: &Interface, state: &io::Result<LinkState>, owner: Owner<'_>) -> Finding {
+    let program = match state {
+        Ok(LinkState { program: None, .. }) => {
+            return Finding::ok("xdp", "no program: limiter can be attached");
+        }
+        Ok(LinkState { program: Some(program), .. }) => *program,
         Err(error) => return Finding::new("xdp", Verdict::Fail, error.to_string()),
     };
     match owner {
@@ -159,13 +164,13 @@ fn switched(finding: Finding, command: &str, interface: &str, off: &str) -> Find
 }
 
 /// The receive ring: how long it is, and how long it could be.
-fn ring(interface: &str, [size, most]: [u32; 2], reception: &Reception) -> Finding {
+fn ring(interface: &str, [size, most]: [u32; 2], state: &LinkState) -> Finding {
     let found = format!("{} of {} descriptors", grouped(size.into()), grouped(most.into()));
     if size >= most {
         return Finding::ok("ring", found);
     }
     // A short ring is what keeps packets in the cache; it is too short when packets are lost.
-    let verdict = if reception.missed == 0 { Verdict::Ok } else { Verdict::Warn };
+    let verdict = if state.missed == 0 { Verdict::Ok } else { Verdict::Warn };
     let finding = Finding::new("ring", verdict, found);
     match verdict {
         Verdict::Warn => finding.with_remedy(format!("ethtool -G {interface} rx {most}")),
@@ -174,8 +179,8 @@ fn ring(interface: &str, [size, most]: [u32; 2], reception: &Reception) -> Findi
 }
 
 /// What was lost before limiter could see it.
-fn missed(reception: &Reception) -> Finding {
-    let Reception { received, missed, .. } = *reception;
+fn missed(state: &LinkState) -> Finding {
+    let LinkState { received, missed, .. } = *state;
     let received = grouped(received);
     match missed {
         0 => Finding::ok("missed", format!("none beside {received} packets, as the driver counts")),
@@ -214,6 +219,10 @@ mod tests {
         names.iter().map(|(name, switchable)| ((*name).to_owned(), *switchable)).collect()
     }
 
+    fn state(received: u64, missed: u64) -> LinkState {
+        LinkState { is_up: true, program: None, received, missed }
+    }
+
     #[test]
     fn what_merges_packets_is_told_with_how_to_switch_it_off() {
         let of = |running, driver, names| merging("eth0", driver, running, &features(names));
@@ -232,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_short_ring_is_no_fault_until_packets_are_lost() {
-        let of = |missed| Reception { is_up: true, received: 1_000_000, missed };
+        let of = |missed| state(1_000_000, missed);
         assert_eq!(ring("eth0", [4096, 4096], &of(7)).verdict, Verdict::Ok);
         assert_eq!(ring("eth0", [256, 4096], &of(0)).verdict, Verdict::Ok);
         let finding = ring("eth0", [256, 4096], &of(7));
@@ -243,7 +252,7 @@ mod tests {
 
     #[test]
     fn lost_packets_are_counted_beside_those_that_came_in() {
-        let of = |missed| missed_of(1_000_000, missed);
+        let of = |missed| super::missed(&state(1_000_000, missed));
         assert_eq!(of(0).found, "none beside 1,000,000 packets, as the driver counts");
         let finding = of(2_500);
         assert_eq!(finding.verdict, Verdict::Warn);
@@ -251,10 +260,6 @@ mod tests {
             finding.found,
             "2,500 packets beside 1,000,000, since the start: no limit saw them"
         );
-    }
-
-    fn missed_of(received: u64, missed: u64) -> Finding {
-        super::missed(&Reception { is_up: true, received, missed })
     }
 
     #[test]
