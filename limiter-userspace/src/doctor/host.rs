@@ -50,12 +50,13 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
     findings
 }
 
+/// What failed; where that has no remedy, attaching fails of it too and tells the whole of it.
 fn failed(check: &'static str, error: &Error) -> Finding {
-    // The lines after the first are what the verifier has to say.
-    let text = error.to_string();
-    let finding = Finding::new(check, Verdict::Fail, text.lines().next().unwrap_or_default());
-    let whole = || "`limiter attach` says all there is to say of it".to_owned();
-    Finding { remedy: Some(error.remedy().unwrap_or_else(whole)), ..finding }
+    let finding = Finding::failed(check, error);
+    match finding.remedy {
+        Some(_) => finding,
+        None => finding.with_remedy("`limiter attach` says all there is to say of it"),
+    }
 }
 
 /// Has the kernel verify a program, as attaching it would, and tells whether it is compiled then.

@@ -14,7 +14,7 @@ use crate::{
         interface::{Interface, list},
         maps::Maps,
     },
-    error::Result,
+    error::{Error, Result},
     policy::units::printable,
 };
 
@@ -56,6 +56,14 @@ impl Finding {
         Self::new(check, Verdict::Ok, found)
     }
 
+    /// What kept a check from ending well, with its remedy if it has one.
+    fn failed(check: &'static str, error: &Error) -> Self {
+        // The lines after the first are what the verifier has to say.
+        let text = error.to_string();
+        let found = text.lines().next().unwrap_or_default();
+        Self { remedy: error.remedy(), ..Self::new(check, Verdict::Fail, found) }
+    }
+
     fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
@@ -65,8 +73,7 @@ impl Finding {
 /// else all that are up and that it could be attached to.
 ///
 /// # Errors
-/// [`Error::UnknownInterface`](crate::error::Error::UnknownInterface), or what the system says where it
-/// cannot be checked at all.
+/// [`Error::UnknownInterface`], or what the system says where it cannot be checked at all.
 pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
     let named = names.iter().map(|name| Interface::find(name)).collect::<Result<Vec<_>>>()?;
     let ours = ours(pins);

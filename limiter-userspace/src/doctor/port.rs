@@ -35,8 +35,7 @@ pub(super) fn examine(
     let name = printable(&interface.name, 16);
     let mut findings = Vec::new();
     if let Err(error) = interface.check_ethernet() {
-        let finding = Finding::new("link", Verdict::Fail, error.to_string());
-        findings.push(Finding { remedy: error.remedy(), ..finding });
+        findings.push(Finding::failed("link", &error));
     }
     let running = match owner {
         Owner::Ours(attached) => Some(attached.mode),
@@ -86,8 +85,7 @@ fn program(interface: &Interface, state: &io::Result<LinkState>, owner: Owner<'_
             let error =
                 Error::ForeignProgram { interface: printable(&interface.name, 16), program };
             let found = format!("program {program}, which is not of this instance");
-            let finding = Finding::new("xdp", Verdict::Fail, found);
-            Finding { remedy: error.remedy(), ..finding }
+            Finding { found, ..Finding::failed("xdp", &error) }
         }
     }
 }
