@@ -1,13 +1,8 @@
 //! What a driver tells of its device (the ioctl of ethtool(8), `linux/ethtool.h`).
 
-use std::{
-    collections::BTreeMap,
-    io,
-    mem::zeroed,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-};
+use std::{collections::BTreeMap, io};
 
-use super::interface::Interface;
+use super::{interface::Interface, netdevice::NetDevice};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const GET_DRIVER: u32 = 0x03;
@@ -25,10 +20,7 @@ const NAME: usize = 32;
 const MOST: usize = 1 << 10;
 
 /// The device of an interface, as its driver describes it.
-pub(crate) struct Device {
-    socket: OwnedFd,
-    request: libc::ifreq,
-}
+pub(crate) struct Device(NetDevice);
 
 /// Descriptors of the receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,20 +43,7 @@ pub(crate) struct Queues {
 impl Device {
     /// The device of an interface of this network namespace.
     pub(crate) fn of(interface: &Interface) -> io::Result<Self> {
-        // SAFETY: plain old data, for which zeros are valid.
-        let mut request: libc::ifreq = unsafe { zeroed() };
-        let name = interface.name.bytes().take(libc::IFNAMSIZ - 1);
-        for (to, from) in request.ifr_name.iter_mut().zip(name) {
-            *to = from as libc::c_char;
-        }
-        // SAFETY: no precondition.
-        let socket =
-            unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it was just opened, and nobody else has it.
-        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(socket) }, request })
+        NetDevice::of(&interface.name).map(Self)
     }
 
     /// Has a command answered in its place.
@@ -72,11 +51,8 @@ impl Device {
     /// # Safety
     /// `command` begins with a command, and is as long as what that makes the kernel write.
     unsafe fn ask(&self, command: &mut [u32]) -> io::Result<()> {
-        let mut request = self.request;
-        request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
-        // SAFETY: a request that outlives the call, with memory for the answer, as the caller promises.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        // SAFETY: the data is the command, with memory for the answer, as the caller promises.
+        unsafe { self.0.ask(SIOCETHTOOL, command.as_mut_ptr()).map(drop) }
     }
 
     /// The name of its driver.

@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
 };
 
-use super::sys;
+use super::{netdevice::NetDevice, sys};
 use crate::{
     error::{Error, Result},
     policy::units::printable,
@@ -47,8 +47,8 @@ impl Interface {
     /// [`Error::NotEthernet`], or what the system says.
     pub fn check_ethernet(&self) -> Result<()> {
         let failed = |error| Error::system(format!("look at the interface {}", self.name), error);
-        let name = CString::new(self.name.as_str()).map_err(|error| failed(error.into()))?;
-        match sys::link_layer(&name).map_err(failed)? {
+        let device = NetDevice::of(&self.name).map_err(failed)?;
+        match device.link_layer().map_err(failed)? {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
             kind => Err(Error::NotEthernet { interface: self.name.clone(), kind }),
         }

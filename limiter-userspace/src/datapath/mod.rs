@@ -1,7 +1,7 @@
 //! The kernel side of an instance: programs, links and maps.
 
 pub mod bpffs;
-#[expect(unsafe_code, reason = "an ioctl that no library wraps")]
+#[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
 pub mod instance;
 pub mod interface;
@@ -12,6 +12,8 @@ pub(crate) mod lookup;
 pub mod maps;
 pub mod mode;
 pub mod monitoring;
+#[expect(unsafe_code, reason = "ioctls that no library wraps")]
+mod netdevice;
 mod offences;
 pub mod policy;
 pub(crate) mod privilege;

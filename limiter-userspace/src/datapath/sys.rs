@@ -399,31 +399,6 @@ impl Drop for Mapping {
     }
 }
 
-/// The type of the link layer of an interface, `ARPHRD_*`.
-pub(crate) fn link_layer(name: &CStr) -> io::Result<u16> {
-    // SAFETY: plain old data, for which zeros are valid.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(libc::IFNAMSIZ - 1) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: a socket of our own, and a request that outlives the call.
-    let (result, error) = unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let result = libc::ioctl(socket, libc::SIOCGIFHWADDR, &raw mut request);
-        let error = io::Error::last_os_error();
-        libc::close(socket);
-        (result, error)
-    };
-    if result < 0 {
-        return Err(error);
-    }
-    // SAFETY: the call succeeded and filled in this member.
-    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
-}
-
 /// The index of an interface of this network namespace.
 pub(crate) fn interface_index(name: &CStr) -> Option<u32> {
     // SAFETY: a C string.
