@@ -9,8 +9,8 @@ const GET_DRIVER: u32 = 0x03;
 const GET_RINGS: u32 = 0x10;
 const GET_STRINGS: u32 = 0x1b;
 const GET_SET_SIZES: u32 = 0x37;
-const GET_CHANNELS: u32 = 0x3c;
 const GET_FEATURES: u32 = 0x3a;
+const GET_CHANNELS: u32 = 0x3c;
 
 /// The set of the names of features, `ETH_SS_FEATURES`.
 const FEATURES: u32 = 4;
