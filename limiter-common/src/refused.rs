@@ -1,8 +1,10 @@
-//! Sources that are over their limit, as a CPU remembers them for a moment.
+//! Sources that are over their limit, as a CPU remembers them for a while.
 //!
 //! An over-limit source conforms again at a time that its bucket tells. Until then, every CPU that
-//! saw it refused can drop its packets without looking for its entry: nothing that happens to the
-//! bucket meanwhile makes it conform earlier.
+//! saw it refused can drop its packets without looking for its entry. Two things that happen to the
+//! bucket meanwhile would make it conform earlier: what it was charged with is given back, because a
+//! limit that is charged after it refuses the packet, and the clock goes back. Where the first can be, a
+//! source is remembered for a [`MOMENT`](Refused::MOMENT); the second ends it.
 
 use crate::{
     address::Address,
@@ -45,8 +47,8 @@ impl Refused {
     /// The longest time, in nanoseconds, for which a source is remembered.
     pub const LONGEST: u64 = 1_000_000_000;
 
-    /// The same where wider limits are about the source too: what one of those refuses in the end is
-    /// given back, and admits earlier. For as long, no other source takes the place.
+    /// The same where the bucket may be given something back, or refusals have to be told one by one. For
+    /// as long, no other source takes the place.
     pub const MOMENT: u64 = 100_000;
 
     /// Packets after which the entry is told of those that were dropped; a power of two.
@@ -63,23 +65,26 @@ impl Refused {
         ((high ^ low) >> (u64::BITS - Self::SLOT_BITS)) as u32
     }
 
-    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds. The limit is known.
+    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds.
     #[inline(always)]
     pub const fn hold(&mut self, now: u64, wait: u64) {
-        let wider = self.limits & !(self.bit | (self.bit - 1));
-        let longest = if wider == 0 { Self::LONGEST } else { Self::MOMENT };
-        let wait = if wait < longest { wait } else { longest };
+        let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
         self.since = now;
         self.until = now.saturating_add(wait);
     }
 
-    /// Whether it is about a packet of this source, decided under this epoch, that these limits are
+    /// Whether it is about this source.
+    #[inline(always)]
+    pub const fn is_of(&self, source: &Address) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.source.words, source.words);
+        (self.source.family ^ source.family) | (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    }
+
+    /// Whether it is about a packet of its source, decided under this epoch, that these limits are
     /// applicable to.
     #[inline(always)]
-    pub const fn concerns(&self, source: &Address, epoch: u32, applicable: u64) -> bool {
-        let ([a, b, c, d], [e, f, g, h]) = (self.source.words, source.words);
-        let other = (self.source.family ^ source.family) | (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h);
-        other | (self.epoch ^ epoch) == 0 && self.is_first(self.limits & applicable)
+    pub const fn concerns(&self, epoch: u32, applicable: u64) -> bool {
+        self.epoch == epoch && self.is_first(self.limits & applicable)
     }
 
     /// Whether of these limits the one that refuses the source is asked first.
@@ -136,31 +141,22 @@ mod tests {
 
     #[test]
     fn it_holds_from_the_refusal_until_the_bucket_admits_or_for_so_long_at_most() {
-        let now = 5_000_000_u64;
-        let made = |limits, wait| {
-            let mut refused = Refused { limits, bit: SOURCE, ..Refused::default() };
+        let holds = |wait, after| {
+            let (now, mut refused) = (5_000_000_u64, Refused::default());
             refused.hold(now, wait);
-            refused
+            refused.holds(Time::exact(now.wrapping_add_signed(after)))
         };
-        let at = |after| Time::exact(now.wrapping_add_signed(after));
-        let holds = |wait, after| made(SOURCE | SYN, wait).holds(at(after));
         assert!(holds(700, 0) && holds(700, 699));
         assert!(!holds(700, 700) && !holds(700, -1) && !holds(0, 0));
-        for (limits, longest) in [
-            (SOURCE, Refused::LONGEST),
-            (SOURCE | SYN, Refused::LONGEST),
-            (SOURCE | ALL, Refused::MOMENT),
-        ] {
-            let (refused, longest) = (made(limits, u64::MAX), longest as i64);
-            assert!(refused.holds(at(longest - 1)) && !refused.holds(at(longest)), "{limits}");
-        }
+        let longest = Refused::LONGEST as i64;
+        assert!(holds(u64::MAX, longest - 1) && !holds(u64::MAX, longest));
         assert!(!Refused::default().holds(Time::exact(0)), "nobody is refused at first");
     }
 
     #[test]
     fn an_old_time_tells_only_what_holds_for_all_that_it_may_be_behind() {
         let (now, tick) = (5_000_000_u64, 1_000_000);
-        let mut refused = Refused { limits: SOURCE, bit: SOURCE, ..Refused::default() };
+        let mut refused = Refused::default();
         refused.hold(now, 100 * tick);
         for behind in 0..=Gcra::SLACK {
             for after in 0..120 * tick / 1_000 {
@@ -177,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_place_is_taken_after_a_moment() {
-        let mut refused = Refused { limits: SOURCE, bit: SOURCE, ..Refused::default() };
+        let mut refused = Refused::default();
         refused.hold(7, u64::MAX);
         assert!(refused.stays(7) && refused.stays(6 + Refused::MOMENT));
         assert!(!refused.stays(7 + Refused::MOMENT) && !refused.stays(6));
@@ -190,14 +186,13 @@ mod tests {
         let other = Address::v4([203, 0, 113, 8]);
         let limits = SOURCE | SYN | ALL;
         let refused = Refused { source: A, epoch: 7, limits, bit: SOURCE, ..Refused::default() };
-        assert!(refused.concerns(&A, 7, SOURCE | 1), "it has no other narrower limit");
-        assert!(refused.concerns(&A, 7, SOURCE | ALL), "a wider one is asked later");
-        assert!(!refused.concerns(&A, 7, SOURCE | SYN), "syn is asked first");
-        assert!(!refused.concerns(&A, 7, ALL), "another one");
-        assert!(!refused.concerns(&A, 8, SOURCE), "another policy");
-        assert!(!refused.concerns(&other, 7, SOURCE));
-        let mapped = Address { family: Address::IPV6, ..A };
-        assert!(!refused.concerns(&mapped, 7, SOURCE));
-        assert!(!Refused::default().concerns(&Address::NONE, 0, SOURCE));
+        assert!(refused.concerns(7, SOURCE | 1), "it has no other narrower limit");
+        assert!(refused.concerns(7, SOURCE | ALL), "a wider one is asked later");
+        assert!(!refused.concerns(7, SOURCE | SYN), "syn is asked first");
+        assert!(!refused.concerns(7, ALL), "another one");
+        assert!(!refused.concerns(8, SOURCE), "another policy");
+        assert!(!Refused::default().concerns(0, SOURCE));
+        assert!(refused.is_of(&A) && !refused.is_of(&other));
+        assert!(!refused.is_of(&Address { family: Address::IPV6, ..A }));
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     maps::METERS,
     newcomers::admit_newcomer,
     opening::remember_opening,
-    refused::Place,
+    refused::{Place, tell_refused},
     subject::Subject,
     tally,
     verdict::Verdict,
@@ -42,9 +42,13 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.refused > subject.ticked
         && policy.monitors() == 0
         && let Some(place) = Place::of(&subject.source)
-        && let Some(tally) = place.refuses(subject, policy.epoch)
+        && let Some((tally, is_due)) = place.refuses(subject, policy.epoch)
     {
         tally::count(tally, true, subject.bytes);
+        if is_due {
+            publish(subject);
+            tell_refused(policy.epoch);
+        }
         return Verdict::new(Reason::Exceed);
     }
     subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);

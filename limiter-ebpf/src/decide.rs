@@ -6,6 +6,7 @@ use limiter_common::{
     limit::{INLINE, Limit},
     plan::{self, Bill, Group as _},
     reason::Reason,
+    refused::Refused,
     word::Word as _,
 };
 
@@ -152,19 +153,25 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
     if seat == Seat::OVERFLOW || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
         return;
     }
-    for index in 0..INLINE {
+    // What is charged after it may refuse a packet that was charged to it, which is given back then.
+    let mut later = 0;
+    for index in (0..INLINE).rev() {
         if settings.inline[index] != bill.refused {
+            later |= settings.inline[index];
             continue;
         }
         let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else {
             return;
         };
-        // A queue may have room for a smaller packet.
-        if meter.gcra.strict == 0 {
+        let wait = meter.gcra.wait(entry.cell(index).load(), subject.time.now, 0);
+        // A queue may have room for a smaller packet; and the word has to be that of the source still.
+        if meter.gcra.strict == 0 && entry.bound() == entry.binding {
+            // A penalty takes refusals one after the other.
+            let brief = entry.profile.limits & later | settings.penalties & bill.refused != 0;
             subject.refusing = Refusing {
                 bit: bill.refused,
                 limits: entry.profile.limits,
-                wait: meter.gcra.wait(entry.cell(index).load(), subject.time.now, 0),
+                wait: if brief { wait.min(Refused::MOMENT) } else { wait },
                 tally: settings.tallies[index],
             };
         }

@@ -1,4 +1,4 @@
-//! The sources that this CPU refuses for a moment, without looking for their entries.
+//! The sources that this CPU refuses for a while, without looking for their entries.
 
 use limiter_common::{address::Address, contract::Settings, gcra::Time, refused::Refused};
 
@@ -14,7 +14,7 @@ pub(crate) struct Refusing {
     pub(crate) bit: u64,
     /// The limits of the profile.
     pub(crate) limits: u64,
-    /// For how long it will refuse them, in nanoseconds.
+    /// For how long it will refuse them for sure, in nanoseconds.
     pub(crate) wait: u64,
     pub(crate) tally: u32,
 }
@@ -29,12 +29,13 @@ impl Place {
     }
 
     /// Whether the subject is dropped under an epoch because its source is refused; it is counted then,
-    /// but for the tally of the limit, which is given.
+    /// but for the tally of the limit, which is given, with whether it is time to
+    /// [tell](tell_refused) the entry.
     #[inline(always)]
-    pub(crate) fn refuses(self, subject: &mut Subject, epoch: u32) -> Option<u32> {
+    pub(crate) fn refuses(self, subject: &mut Subject, epoch: u32) -> Option<(u32, bool)> {
         let refused = self.0;
         // What has ended costs no reading of the clock.
-        if refused.until == 0 || !refused.concerns(&subject.source, epoch, subject.applicable) {
+        if refused.until == 0 || !refused.is_of(&subject.source) {
             return None;
         }
         let mut time = clock::ticked(subject);
@@ -42,17 +43,17 @@ impl Place {
         if time.tick != 0 && !refused.holds(time) {
             time = Time::exact(clock::now());
         }
+        // For good, whatever packet it is: when the clock went back, that one may renew the bucket.
         if !refused.holds(time) {
             refused.until = 0;
             return None;
         }
+        if !refused.concerns(epoch, subject.applicable) {
+            return None;
+        }
         refused.dropped.packets += 1;
         refused.dropped.bytes += subject.bytes;
-        let tally = refused.tally;
-        if refused.is_due() {
-            tell_refused(epoch);
-        }
-        Some(tally)
+        Some((refused.tally, refused.is_due()))
     }
 
     /// Tells the entry of the source what was dropped.

@@ -63,7 +63,7 @@ impl Maps {
         opened(map::DESTINATIONS, self.destinations.get(&(epoch & 1), 0))
     }
 
-    /// What the CPUs remember in the place of a source that they refuse for a moment.
+    /// What the CPUs remember in the place of a source that they refuse for a while.
     pub(crate) fn remembered(&self, source: &Address) -> Result<Vec<Refused>> {
         let per_cpu = self
             .refused

@@ -97,14 +97,14 @@ impl Case<'_> {
             applicable &= !tables.charged_before(packet, now)?;
         }
         let source = packet.source.masked(&settings.mask);
-        // Whichever CPU gets the packet; what one of them remembers, the entry confirms. Of that
+        // Whichever CPU gets the packet: mostly, the entry confirms what one of them remembers. Of that,
         // packets make nothing while none is dropped.
         let remembered = match tables.monitoring.is_on() {
             true => Vec::new(),
             false => tables.maps.remembered(&source)?,
         };
         for refused in remembered {
-            let concerned = refused.concerns(&source, tables.epoch, applicable);
+            let concerned = refused.is_of(&source) && refused.concerns(tables.epoch, applicable);
             if refused.until != 0 && concerned && refused.holds(Time::exact(now)) {
                 return Ok(Some(Ruling { refused: refused.bit, ..Ruling::of(Reason::Exceed) }));
             }

@@ -104,6 +104,40 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
     program.close().unwrap();
 }
 
+/// What a CPU remembers of a refusal keeps none from being counted as an offence.
+#[test]
+fn a_flood_is_blocked_as_soon_as_it_has_stayed_over_the_limit() {
+    let mut program = program(&Policy::default());
+    for (after, step) in
+        [(SECOND / 10, SECOND / 1_000), (SECOND, SECOND / 1_000), (SECOND, SECOND / 100)]
+    {
+        let penalty = Penalty { after, ..PENALTY };
+        let mut limit = limit(
+            "it",
+            &[KeyPart::Source],
+            Allowance::TokenBucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 },
+        );
+        limit.penalty = Some(penalty);
+        program.forget().unwrap();
+        program.apply(&policy_of([limit])).unwrap();
+        assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+        // The part of a token that is lent.
+        assert_eq!(reason_at(&mut program, NOW + 1, &udp(A)), Reason::Conform);
+        let mut now = NOW + 2;
+        let blocked = loop {
+            let reason = reason_at(&mut program, now, &udp(A));
+            if reason != Reason::Exceed {
+                assert_eq!(reason, Reason::Penalty);
+                break now - (NOW + 2);
+            }
+            now += step;
+        };
+        assert!((after..=after + 2 * step).contains(&blocked), "after {blocked} ns, not {after}");
+    }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
 #[test]
 fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
     let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));

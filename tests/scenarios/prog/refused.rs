@@ -1,10 +1,16 @@
 //! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
 
-use limiter_common::{address::Address, contract::Tally, reason::Reason, refused::Refused};
+use limiter_common::{
+    address::Address, contract::Tally, rate::SECOND, reason::Reason, refused::Refused,
+};
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
-use limiter_userspace::policy::{Bucket, Builtin};
+use limiter_userspace::policy::{Bucket, Builtin, model::KeyPart};
 
-use super::{NOW, counted, per_second, policy, program, syn, tallies, tokens, udp};
+use super::{
+    NOW, counted,
+    define::{limit, policy_of},
+    per_second, policy, program, syn, tallies, tokens, udp,
+};
 
 const A: [u8; 4] = [10, 0, 0, 1];
 
@@ -86,6 +92,9 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
         for address in [A, rival] {
             assert_eq!(program.run_many(&udp(address), 10).unwrap(), 0);
         }
+        // The other one takes the place after a moment, and the entry is told.
+        let remembered = [A, rival].map(|address| dropped(&program, address).1 > 0);
+        assert_eq!(remembered, [turn / 4 % 2 == 0, turn / 4 % 2 == 1], "turn {turn}");
     }
     assert_eq!([A, rival].map(|address| dropped(&program, address).0), [100, 100]);
     assert_eq!(counted(&program, Reason::Exceed), 200);
@@ -141,6 +150,51 @@ fn frames_without_a_source_are_counted_in_the_end_too() {
     program.at(now + Refused::LONGEST).unwrap();
     program.run(&frame).unwrap();
     assert_eq!(program.unreadable().unwrap().dropped.packets, 26);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// What was given back would have admitted it, where another limit is charged after the one that refuses.
+#[test]
+fn it_is_only_for_a_moment_where_something_may_be_given_back() {
+    let both = [(Builtin::Syn, per_second(1_000, 1_000)), (Builtin::Source, tokens(5))];
+    let mut program = here(&[]);
+    for (limits, longest) in [(&both[1..], Refused::LONGEST), (&both[..], Refused::MOMENT)] {
+        program.forget().unwrap();
+        program.apply(&policy(limits)).unwrap();
+        let now = exhaust(&mut program, &udp(A));
+        assert_eq!(program.run_many(&udp(A), 10).unwrap(), 0);
+        program.at(now + longest - 1).unwrap();
+        program.run(&udp(A)).unwrap();
+        assert_eq!(dropped(&program, A), (11, 10), "{longest} ns");
+        program.at(now + longest).unwrap();
+        program.run(&udp(A)).unwrap();
+        assert_eq!(dropped(&program, A), (12, 0), "{longest} ns");
+    }
+    program.close().unwrap();
+}
+
+/// A packet that comes when the clock went far back renews the bucket, also one that a narrower limit is
+/// about.
+#[test]
+fn it_ends_when_the_clock_goes_back() {
+    let mut narrow = limit("narrow", &[KeyPart::Connection], per_second(1_000, 1_000));
+    narrow.matching.protocols = vec![6];
+    let mut program = here(&[]);
+    let wide = limit("wide", &[KeyPart::Source], per_second(1_000, 5));
+    program.apply(&policy_of([narrow, wide])).unwrap();
+    let begin = NOW + 10 * SECOND;
+    program.at(begin).unwrap();
+    assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
+    // Within what CPUs may be apart by, the bucket owes what it owed; it is long until it admits.
+    let back = begin - 9 * SECOND / 10;
+    program.at(back).unwrap();
+    assert_eq!(program.run_many(&udp(A), 20).unwrap(), 0);
+    // Further, what it owes cannot be: it has nothing left, and begins anew.
+    program.at(back - SECOND / 2).unwrap();
+    assert_eq!(program.run_many(&syn(A), 2).unwrap(), 0);
+    program.at(back + 1).unwrap();
+    assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
     program.check_accounts().unwrap();
     program.close().unwrap();
 }

@@ -86,7 +86,7 @@ fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
         program.at(now).unwrap();
         // Where time has passed, part of a token is there.
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step > 0), "step {step}");
-        program.at(now + Refused::MOMENT).unwrap();
+        program.at(now + Refused::LONGEST).unwrap();
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step == 0), "step {step}");
         assert_eq!(counted(&program, Reason::Contended), 0);
         program.check_accounts().unwrap();
@@ -95,7 +95,9 @@ fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
 
 #[test]
 fn it_stays_refused_while_the_flood_goes_on() {
-    let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
+    // Where there is another limit, no CPU remembers for long that it is refused.
+    let limits = [(Builtin::Syn, per_second(1_000, 1_000)), (Builtin::Source, tokens(BURST))];
+    let (mut program, sizes) = full_table(&policy(&limits));
     let (kept, mut flood) = (udp(KEPT), Flood::new());
     program.at(NOW + 1).unwrap();
     assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
