@@ -20,13 +20,14 @@ use super::{
     load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, NOP, NOP_SPOOFED},
     place::Place,
     sample::{Figure, median},
+    setting::Setting,
 };
 
 /// Pairs of batches, one twice the other, that are compared in a check of proportion.
 const PAIRS: usize = 5;
-/// Frames that a source over 1/min may pass during the measurement, and one over 1,000/s of each that
-/// is offered.
+/// Frames that a source over 1/min may pass during the measurement.
 const STRAYS: u64 = 8;
+/// Of how many that are offered one over 1,000/s may pass one.
 const STRAYS_OF: u64 = 1_000;
 
 /// A case with its programs.
@@ -215,8 +216,13 @@ impl<'a> Subject<'a> {
             self.offered
         );
         let expected = counted(reason.index());
+        let strays = match self.case.setting {
+            Setting::OverOften => received / STRAYS_OF,
+            _ if reason.drops() => STRAYS,
+            _ => 0,
+        };
         ensure!(
-            received - expected <= if reason.drops() { STRAYS + received / STRAYS_OF } else { 0 },
+            received - expected <= strays,
             "{name}: of {received} frames only {expected} were counted as {}",
             reason.name()
         );
