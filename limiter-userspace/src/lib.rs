@@ -9,6 +9,7 @@ pub mod datapath;
 pub mod doctor;
 pub mod error;
 pub mod inquiry;
+pub mod metrics;
 pub mod output;
 pub mod policy;
 pub mod watch;

@@ -10,6 +10,7 @@ mod inquiry;
 mod interfaces;
 mod json;
 mod lists;
+mod metrics;
 mod mistakes;
 mod monitor;
 mod penalties;

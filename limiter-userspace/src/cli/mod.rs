@@ -10,6 +10,7 @@ mod get;
 mod keep_ssh;
 mod limit;
 mod list;
+mod metrics;
 mod monitor;
 mod policy;
 mod statistics;
@@ -91,6 +92,8 @@ enum Command {
     Watch(watch::Watch),
     /// List the sources with the most drops
     Top(statistics::Top),
+    /// Print what monitoring systems read, in the text format of Prometheus
+    Metrics,
     /// Check whether limiter can work here, and what would make it work better; changes nothing
     Doctor(doctor::Doctor),
     /// Print a script that has a shell complete commands, options and what they take
@@ -126,6 +129,7 @@ pub fn run() -> ExitCode {
         Command::Penalty(list) => list.run(&pins, &mut output),
         Command::Watch(watch) => watch.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
+        Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Completion(completion) => completion.run(&mut output),
     };

@@ -79,7 +79,7 @@ impl Maps {
     }
 
     /// A tally, over all CPUs.
-    fn tally(&self, place: u32) -> Result<LimitTally> {
+    pub(crate) fn tally(&self, place: u32) -> Result<LimitTally> {
         let per_cpu =
             self.tallies.get(&place, 0).map_err(|error| object("read the tallies", &error))?;
         let mut sum = LimitTally::default();
@@ -91,7 +91,7 @@ impl Maps {
     }
 
     /// The counters of a slot, over all CPUs.
-    fn counters(&self, slot: u32) -> Result<Counters> {
+    pub(crate) fn counters(&self, slot: u32) -> Result<Counters> {
         let per_cpu =
             self.counters.get(&slot, 0).map_err(|error| object("read the counters", &error))?;
         let mut sum = Counters::default();

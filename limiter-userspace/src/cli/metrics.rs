@@ -1,0 +1,19 @@
+//! `limiter metrics`.
+
+use super::{maps, unix};
+use crate::{
+    datapath::{bpffs::Pins, instance::attached},
+    error::Result,
+    metrics::read,
+    output::stream::Output,
+};
+
+/// Prints what monitoring systems read of the instance.
+pub(super) fn metrics(pins: &Pins, output: &mut Output) -> Result<()> {
+    let maps = maps(pins)?;
+    let metrics = read(&maps, &attached(pins, &maps)?, unix())?;
+    if output.is_json() {
+        return Ok(output.json(&metrics)?);
+    }
+    Ok(write!(output, "{metrics}")?)
+}

@@ -1,0 +1,238 @@
+//! The metrics of an instance.
+
+use std::collections::BTreeMap;
+
+use limiter_common::{
+    contract::{Counters, LimitTally, Tally},
+    reason::Reason,
+};
+
+use super::{
+    Family, Kind, Metrics, SCHEMA,
+    Value::{self, Whole},
+};
+use crate::{
+    datapath::{instance::Attached, maps::Maps},
+    error::Result,
+    inquiry::{self, Inquiry},
+    output::status::verdict,
+    policy::{
+        List, Policy,
+        model::{Allowance, GlobalMode, Limit, Mode},
+        spec::key_name,
+        tables::Tallied,
+        tallies,
+    },
+};
+
+/// Reads what there is to tell of an instance with these interfaces; `unix` is the time in seconds.
+///
+/// # Errors
+/// What the system says, or why the policy cannot be read.
+pub fn read(maps: &Maps, attached: &[Attached], unix: u64) -> Result<Metrics> {
+    let in_force = maps.in_force()?;
+    let policy = &in_force.policy;
+    let mut metrics = interfaces(maps, attached)?;
+    let mut limits = Limits::default();
+    for tallied in tallies(policy, &in_force.held)? {
+        limits.add(policy, &tallied, maps.tally(tallied.place)?);
+    }
+    metrics.extend(limits.families());
+    metrics.extend(tables(maps)?);
+    metrics.push(lists(policy, unix));
+    metrics.extend(state(maps)?);
+    Ok(Metrics { schema: SCHEMA, metrics })
+}
+
+/// What came in by interfaces.
+fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
+    let mut here = Family::new(
+        "limiter_attached",
+        Kind::Gauge,
+        "1 where packets are decided about, 0 for an interface that is gone or elsewhere.",
+    );
+    // Of one that is gone and one that came in its place, the names are the same.
+    let mut by_name: BTreeMap<&str, (&Attached, Counters)> = BTreeMap::new();
+    for interface in attached {
+        let counters = maps.counters(interface.slot)?;
+        let (shown, sum) =
+            by_name.entry(&interface.name).or_insert((interface, Counters::default()));
+        if interface.present {
+            *shown = interface;
+        }
+        for (sum, tally) in sum.reasons.iter_mut().zip(counters.reasons) {
+            sum.packets = sum.packets.wrapping_add(tally.packets);
+            sum.bytes = sum.bytes.wrapping_add(tally.bytes);
+        }
+    }
+    let [mut packets, mut bytes] = [
+        (
+            "limiter_packets_total",
+            "Packets received, each under the one reason that it passed or was dropped for.",
+        ),
+        ("limiter_bytes_total", "Bytes of the packets received, from the Ethernet header on."),
+    ]
+    .map(|(name, help)| Family::new(name, Kind::Counter, help));
+    for (name, (interface, counters)) in by_name {
+        let labels = [("interface", name), ("mode", interface.mode.name())];
+        here.push(labels, flag(interface.present));
+        for reason in Reason::ALL {
+            let Tally { packets: number, bytes: length } = counters.reasons[reason.index()];
+            let labels =
+                [("interface", name), ("verdict", verdict(reason)), ("reason", reason.name())];
+            packets.push(labels, Whole(number));
+            bytes.push(labels, Whole(length));
+        }
+    }
+    Ok(vec![here, packets, bytes])
+}
+
+/// What limits did.
+struct Limits {
+    packets: Family,
+    bytes: Family,
+    info: Family,
+    rate: Family,
+    burst: Family,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let counter = |name, help| Family::new(name, Kind::Counter, help);
+        let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+        Self {
+            packets: counter(
+                "limiter_limit_packets_total",
+                "Packets that a limit was charged with (conform) or that were over it (exceed).",
+            ),
+            bytes: counter("limiter_limit_bytes_total", "Bytes of the same packets."),
+            info: gauge("limiter_limit_info", "1 for each layer of each limit."),
+            rate: gauge(
+                "limiter_limit_rate",
+                "What a limit admits per second, in what it counts, but for its overrides.",
+            ),
+            burst: gauge(
+                "limiter_limit_burst",
+                "What a limit admits at once, in what it counts, but for its overrides.",
+            ),
+        }
+    }
+}
+
+impl Limits {
+    fn add(&mut self, policy: &Policy, tallied: &Tallied, tally: LimitTally) {
+        let Some(limit) = policy.limits.iter().find(|limit| limit.name == tallied.limit) else {
+            return;
+        };
+        let layer = match tallied.candidate {
+            true => "candidate".to_owned(),
+            false => (tallied.layer + 1).to_string(),
+        };
+        let own = [("limit", limit.name.as_str()), ("layer", layer.as_str())];
+        for (result, Tally { packets, bytes }) in
+            [("conform", tally.conform), ("exceed", tally.exceed)]
+        {
+            let labels = [own[0], own[1], ("result", result)];
+            self.packets.push(labels, Whole(packets));
+            self.bytes.push(labels, Whole(bytes));
+        }
+        let of_layer = limit.layers.get(tallied.layer);
+        let allowance =
+            if tallied.candidate { limit.candidate } else { of_layer.map(|layer| layer.allowance) };
+        let key = of_layer.and_then(|layer| layer.key.as_ref()).unwrap_or(&limit.key);
+        self.info.push(
+            [
+                own[0],
+                own[1],
+                ("key", &key_name(key, policy.key_prefix)),
+                ("count", limit.count.name()),
+                ("algorithm", allowance.map_or("", Allowance::algorithm)),
+                ("mode", mode(limit, tallied.candidate).name()),
+            ],
+            Whole(1),
+        );
+        if let Some(allowance) = allowance {
+            self.burst.push(own, Whole(allowance.bucket().burst));
+            if let Some(rate) = allowance.rate() {
+                let per_second = rate.packets as f64 * 1e9 / rate.period.max(1) as f64;
+                self.rate.push(own, Value::Real(per_second));
+            }
+        }
+    }
+
+    fn families(self) -> [Family; 5] {
+        let Self { packets, bytes, info, rate, burst } = self;
+        [packets, bytes, info, rate, burst]
+    }
+}
+
+/// Whether a limit drops by its own word; a candidate never does.
+const fn mode(limit: &Limit, candidate: bool) -> Mode {
+    match limit.mode {
+        Mode::Enforce if candidate => Mode::Monitor,
+        mode => mode,
+    }
+}
+
+/// How full the state is.
+fn tables(maps: &Maps) -> Result<[Family; 4]> {
+    let (_, sources) = maps.talkers(0)?;
+    let tables = [("sources", sources), ("buckets", maps.buckets()?)];
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut entries = gauge("limiter_table_entries", "Entries in a table.");
+    let mut capacity = gauge("limiter_table_capacity", "Entries that a table has room for.");
+    for (table, occupancy) in tables {
+        entries.push([("table", table)], Whole(occupancy.tracked));
+        capacity.push([("table", table)], Whole(occupancy.capacity));
+    }
+    let shared = Family::new(
+        "limiter_shared_packets_total",
+        Kind::Counter,
+        "Packets of sources that found no room in the table and shared an entry.",
+    );
+    let memory = gauge("limiter_memory_bytes", "Kernel memory of all maps.");
+    Ok([
+        entries,
+        capacity,
+        shared.with([], Whole(maps.shared_packets()?)),
+        memory.with([], Whole(maps.memory()?)),
+    ])
+}
+
+/// How long the lists are that are in force.
+fn lists(policy: &Policy, unix: u64) -> Family {
+    let mut listed = Family::new("limiter_listed", Kind::Gauge, "Entries of a list, in force now.");
+    for (name, list) in [("allow", List::Allow), ("deny", List::Deny), ("penalty", List::Penalty)] {
+        let number = policy.list(list).iter().filter(|entry| !entry.is_over(unix)).count();
+        listed.push([("list", name)], Whole(number as u64));
+    }
+    listed
+}
+
+/// What else holds now.
+fn state(maps: &Maps) -> Result<[Family; 4]> {
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let now = inquiry::now();
+    let blocked = Inquiry::new(maps, now)?.blocked(now)?.len() as u64;
+    let monitoring = maps.monitoring()?;
+    let by_policy = monitoring.policy == GlobalMode::Monitor;
+    let unconfirmed = maps.unconfirmed()?.unwrap_or_default();
+    Ok([
+        gauge("limiter_blocked_sources", "Sources that limits block for a while.")
+            .with([], Whole(blocked)),
+        gauge("limiter_monitoring", "1 where nothing is dropped, by the switch or by the policy.")
+            .with([("by", "switch")], flag(monitoring.switch))
+            .with([("by", "policy")], flag(by_policy)),
+        gauge(
+            "limiter_policy_unconfirmed_seconds",
+            "Until the policy is taken back unless it is confirmed; 0 when none waits for that.",
+        )
+        .with([], Value::Real(unconfirmed.as_secs_f64())),
+        gauge("limiter_build_info", "1, with the version of the command that tells this.")
+            .with([("version", env!("CARGO_PKG_VERSION"))], Whole(1)),
+    ])
+}
+
+const fn flag(holds: bool) -> Value {
+    Whole(holds as u64)
+}

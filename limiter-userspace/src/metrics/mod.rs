@@ -1,0 +1,191 @@
+//! What monitoring systems read: `limiter.metrics/1`, and the same in the text format of Prometheus
+//! (version 0.0.4), which its servers, its agents and the textfile collector of its node exporter take.
+//!
+//! How many series there are depends on the interfaces and the limits, never on who sends: no label
+//! is an address.
+
+mod instance;
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+pub use self::instance::read;
+
+/// The name of this shape.
+pub const SCHEMA: &str = "limiter.metrics/1";
+
+/// What is told of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Metrics {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The metrics, in the order in which they are told.
+    pub metrics: Vec<Family>,
+}
+
+/// A metric with all of its series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Family {
+    /// Its name; that of a counter ends with `_total`.
+    pub name: &'static str,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// What it means, in a sentence.
+    pub help: &'static str,
+    /// Its series, no two of which have the same labels.
+    pub series: Vec<Series>,
+}
+
+/// What a value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It only grows, until what it counts is made anew.
+    Counter,
+    /// It is so now.
+    Gauge,
+}
+
+/// A value, and of what it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Names and values of labels.
+    #[serde(serialize_with = "as_map")]
+    pub labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub value: Value,
+}
+
+/// A number.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// One that is counted.
+    Whole(u64),
+    /// One that is measured.
+    Real(f64),
+}
+
+impl Family {
+    /// One without series.
+    const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
+        Self { name, kind, help, series: Vec::new() }
+    }
+
+    /// The same with one series more.
+    fn with<const N: usize>(mut self, labels: [(&'static str, &str); N], value: Value) -> Self {
+        self.push(labels, value);
+        self
+    }
+
+    fn push<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Value) {
+        let labels = labels.map(|(name, value)| (name, value.to_owned())).into();
+        self.series.push(Series { labels, value });
+    }
+}
+
+impl Kind {
+    /// Its word in text.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+impl fmt::Display for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Family { name, kind, help, series } in &self.metrics {
+            writeln!(f, "# HELP {name} {help}\n# TYPE {name} {}", kind.name())?;
+            for Series { labels, value } in series {
+                f.write_str(name)?;
+                for (place, (label, value)) in labels.iter().enumerate() {
+                    let before = if place == 0 { '{' } else { ',' };
+                    write!(f, "{before}{label}=\"{}\"", Escaped(value))?;
+                }
+                let after = if labels.is_empty() { "" } else { "}" };
+                writeln!(f, "{after} {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(value) => value.fmt(f),
+            Self::Real(value) => value.fmt(f),
+        }
+    }
+}
+
+/// The value of a label, as it stands between quotes.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '\\' => f.write_str("\\\\"),
+            '"' => f.write_str("\\\""),
+            '\n' => f.write_str("\\n"),
+            other => write!(f, "{other}"),
+        })
+    }
+}
+
+fn as_map<S: Serializer>(
+    labels: &[(&'static str, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(labels.iter().map(|(name, value)| (name, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> Metrics {
+        let packets = Family::new("limiter_packets_total", Kind::Counter, "Packets received.")
+            .with([("interface", "eth0"), ("reason", "exceed")], Value::Whole(u64::MAX))
+            .with([("interface", "a\"b\\c\nd"), ("reason", "conform")], Value::Whole(0));
+        let rate = Family::new("limiter_limit_rate", Kind::Gauge, "What is admitted per second.")
+            .with([("limit", "syn")], Value::Real(0.5));
+        let none = Family::new("limiter_none", Kind::Gauge, "Nothing.").with([], Value::Whole(1));
+        Metrics { schema: SCHEMA, metrics: vec![packets, rate, none] }
+    }
+
+    #[test]
+    fn text_is_as_prometheus_has_it() {
+        assert_eq!(
+            metrics().to_string(),
+            "# HELP limiter_packets_total Packets received.\n\
+             # TYPE limiter_packets_total counter\n\
+             limiter_packets_total{interface=\"eth0\",reason=\"exceed\"} 18446744073709551615\n\
+             limiter_packets_total{interface=\"a\\\"b\\\\c\\nd\",reason=\"conform\"} 0\n\
+             # HELP limiter_limit_rate What is admitted per second.\n\
+             # TYPE limiter_limit_rate gauge\n\
+             limiter_limit_rate{limit=\"syn\"} 0.5\n\
+             # HELP limiter_none Nothing.\n\
+             # TYPE limiter_none gauge\n\
+             limiter_none 1\n"
+        );
+    }
+
+    #[test]
+    fn json_has_the_same() {
+        let mut metrics = metrics();
+        metrics.metrics.drain(..1);
+        assert_eq!(
+            serde_json::to_string(&metrics).unwrap(),
+            r#"{"schema":"limiter.metrics/1","metrics":["#.to_owned()
+                + r#"{"name":"limiter_limit_rate","type":"gauge","help":"What is admitted per second.","#
+                + r#""series":[{"labels":{"limit":"syn"},"value":0.5}]},"#
+                + r#"{"name":"limiter_none","type":"gauge","help":"Nothing.","#
+                + r#""series":[{"labels":{},"value":1}]}]}"#
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! What monitoring systems read.
+
+use std::collections::BTreeMap;
+
+use limiter_common::reason::Reason;
+
+use super::{Bench, Document, SMALL, json::send};
+
+/// The series of an instance, as `name{label="value",...}` in the order of the labels, with their values.
+type Series = BTreeMap<String, f64>;
+
+/// The series in JSON, which are those in text.
+#[track_caller]
+fn series(bench: &Bench) -> Series {
+    let told = bench.json("metrics -j");
+    assert_eq!(told["schema"], "limiter.metrics/1");
+    let mut series = Series::new();
+    for family in told["metrics"].as_array().unwrap() {
+        let name = family["name"].as_str().unwrap();
+        assert!(name.starts_with("limiter_"), "{name}");
+        assert!(family["help"].as_str().unwrap().ends_with('.'), "{family}");
+        assert_eq!(family["type"] == "counter", name.ends_with("_total"), "{name}");
+        for one in family["series"].as_array().unwrap() {
+            let labels = one["labels"].as_object().unwrap().iter();
+            let mut labels: Vec<_> =
+                labels.map(|(name, value)| format!("{name}={value}")).collect();
+            labels.sort_unstable();
+            let labels = match labels.is_empty() {
+                true => String::new(),
+                false => format!("{{{}}}", labels.join(",")),
+            };
+            let key = format!("{name}{labels}");
+            let before = series.insert(key.clone(), one["value"].as_f64().unwrap());
+            assert_eq!(before, None, "twice: {key}");
+        }
+    }
+    series
+}
+
+/// The series in text.
+#[track_caller]
+fn in_text(bench: &Bench) -> Series {
+    let text = bench.done("metrics").stdout;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (key, value) = line.rsplit_once(' ').unwrap();
+            let Some((name, labels)) = key.split_once('{') else {
+                return (key.to_owned(), value.parse().unwrap());
+            };
+            let mut labels: Vec<&str> = labels.trim_end_matches('}').split(',').collect();
+            labels.sort_unstable();
+            (format!("{name}{{{}}}", labels.join(",")), value.parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn they_are_what_status_and_the_policy_tell() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "deny: [198.51.100.0/24, {src: 192.0.2.77, until: 2099-01-01T00:00:00Z}]\n\
+         limits:\n\
+         - {name: source, key: source, rate: 1/min, burst: 20, candidate: {rate: 1/min, burst: 5}}\n\
+         - {name: quota, key: all, action: monitor, layers: [{rate: 10/s, burst: 30}, {rate: 90/min, burst: 40}]}",
+    );
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    send(&bench, [192, 0, 2, 1], 150);
+    bench.hosts.router.ip("link set eth0 down").unwrap();
+    let told = series(&bench);
+    // Nothing comes in any more, and what is measured stays as it is too.
+    assert_eq!(in_text(&bench), told);
+    let of = |key: &str| told.get(key).copied().unwrap_or_else(|| panic!("no {key} in {told:#?}"));
+
+    let status = bench.json("status -j");
+    for reason in Reason::ALL {
+        let (name, verdict) = (reason.name(), if reason.drops() { "dropped" } else { "passed" });
+        let labels = format!(r#"interface="eth0",reason="{name}",verdict="{verdict}""#);
+        let packets = of(&format!("limiter_packets_total{{{labels}}}"));
+        assert_eq!(Some(packets), status["reasons"][name].as_f64(), "{name}");
+    }
+    let bytes = |verdict: &str| {
+        let verdict = format!(r#"verdict="{verdict}""#);
+        let of_it = |key: &&String| key.starts_with("limiter_bytes") && key.contains(&verdict);
+        told.keys().filter(of_it).map(|key| of(key)).sum::<f64>()
+    };
+    let interface = &status["interfaces"][0]["bytes"];
+    assert_eq!(Some(bytes("passed")), interface["passed"].as_f64());
+    assert_eq!(Some(bytes("dropped")), interface["dropped"].as_f64());
+
+    let limits = status["limits"].as_array().unwrap();
+    for (line, limit, layer) in [
+        ("source", "source", "1"),
+        ("source (candidate)", "source", "candidate"),
+        ("quota", "quota", "1"),
+        ("quota (layer 2)", "quota", "2"),
+    ] {
+        let line = limits.iter().find(|it| it["name"] == line).unwrap();
+        for result in ["conform", "exceed"] {
+            let labels = format!(r#"{{layer="{layer}",limit="{limit}",result="{result}"}}"#);
+            let packets = of(&format!("limiter_limit_packets_total{labels}"));
+            assert_eq!(Some(packets), line[result].as_f64(), "{limit} {layer} {result}");
+            let bytes = of(&format!("limiter_limit_bytes_total{labels}"));
+            assert_eq!(Some(bytes), line[format!("{result}_bytes")].as_f64());
+        }
+    }
+    // Of 150, the burst passes, and what is lent of the next token.
+    let exceed = of(r#"limiter_limit_packets_total{layer="1",limit="source",result="exceed"}"#);
+    assert!((129.0..=130.0).contains(&exceed), "{exceed}");
+    let info = |layer: &str, limit: &str, mode: &str, key: &str| {
+        let labels = format!(
+            r#"algorithm="token_bucket",count="packets",key="{key}",layer="{layer}",limit="{limit}",mode="{mode}""#
+        );
+        of(&format!("limiter_limit_info{{{labels}}}"))
+    };
+    assert_eq!(info("1", "source", "enforce", "source"), 1.0);
+    assert_eq!(info("candidate", "source", "monitor", "source"), 1.0);
+    assert_eq!(info("2", "quota", "monitor", "all"), 1.0);
+    assert_eq!(of(r#"limiter_limit_rate{layer="2",limit="quota"}"#), 1.5);
+    assert_eq!(of(r#"limiter_limit_burst{layer="candidate",limit="source"}"#), 5.0);
+    assert!(!told.keys().any(|key| key.contains(r#"limit="syn""#)), "it is not set");
+
+    assert_eq!(of(r#"limiter_attached{interface="eth0",mode="native"}"#), 1.0);
+    assert_eq!(of(r#"limiter_listed{list="deny"}"#), 2.0);
+    assert_eq!(of(r#"limiter_listed{list="allow"}"#), 0.0);
+    assert_eq!(of("limiter_blocked_sources"), 0.0);
+    assert_eq!(of(r#"limiter_table_capacity{table="sources"}"#), 4096.0);
+    let tracked = of(r#"limiter_table_entries{table="sources"}"#);
+    assert_eq!(Some(tracked), status["sources"]["tracked"].as_f64());
+    assert_eq!(Some(of("limiter_memory_bytes")), status["memory_bytes"].as_f64());
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(of(&format!(r#"limiter_build_info{{version="{version}"}}"#)), 1.0);
+    assert!(!told.keys().any(|key| key.contains("192.0.2")), "an address: {told:#?}");
+}
+
+#[test]
+fn they_tell_of_blocks_trials_and_the_switch() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits: [{name: source, key: source, rate: 1/min, burst: 2, penalty: {after: 1s, block: 10m}}]",
+    );
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let told = series(&bench);
+    for key in [
+        "limiter_blocked_sources",
+        "limiter_policy_unconfirmed_seconds",
+        r#"limiter_monitoring{by="switch"}"#,
+        r#"limiter_monitoring{by="policy"}"#,
+        r#"limiter_listed{list="penalty"}"#,
+    ] {
+        assert_eq!(told.get(key), Some(&0.0), "{key}");
+    }
+    bench.done(&document.in_place("policy apply FILE --confirm 10m"));
+    send(&bench, [192, 0, 2, 1], 15_000);
+    bench.done("monitor on");
+    let told = series(&bench);
+    assert_eq!(told["limiter_blocked_sources"], 1.0);
+    let left = told["limiter_policy_unconfirmed_seconds"];
+    assert!((1.0..600.0).contains(&left), "{left}");
+    assert_eq!(told[r#"limiter_monitoring{by="switch"}"#], 1.0);
+}
+
+/// One that went elsewhere keeps its name here; what it did and what its successor does is told as one.
+#[test]
+fn no_two_series_are_alike() {
+    let bench = Bench::new();
+    let (router, elsewhere) = (&bench.hosts.router, &bench.hosts.client.namespace);
+    let make = |peer| {
+        router.ip(&format!("link add limited type veth peer name {peer}")).unwrap();
+    };
+    make("one");
+    bench.done(&format!("attach eth0 limited {SMALL}"));
+    router.ip(&format!("link set limited netns {}", elsewhere.path())).unwrap();
+    let gone = series(&bench);
+    assert_eq!(gone[r#"limiter_attached{interface="limited",mode="native"}"#], 0.0);
+    make("two");
+    bench.done("attach limited");
+    let told = series(&bench);
+    assert_eq!(told[r#"limiter_attached{interface="limited",mode="native"}"#], 1.0);
+}
+
+#[test]
+fn nothing_is_told_where_there_is_no_instance() {
+    let bench = Bench::new();
+    bench.refused("metrics", 4, &["limiter attach"]);
+}
