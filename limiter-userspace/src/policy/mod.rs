@@ -12,6 +12,7 @@ pub mod edit_lists;
 pub mod error;
 pub mod model;
 mod nearest;
+pub mod reading;
 mod scope;
 mod scopes;
 pub mod session;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     progress::{Progress, took},
-    read::{name, read, summary},
+    read::{read, summary},
 };
 use crate::{
     cli::{
@@ -22,6 +22,7 @@ use crate::{
     output::{changes, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
+        reading::name,
         spec::{Change, diff, format_instant},
         units::parse_duration,
     },

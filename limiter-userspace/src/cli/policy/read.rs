@@ -8,12 +8,12 @@ use serde_json::json;
 use crate::{
     cli::{maps, stderr::warn_of_document, unix},
     datapath::bpffs::Pins,
-    error::{Error, Result},
+    error::Result,
     output::{changes, faults, number::grouped, stream::Output},
     policy::{
-        Context, Held, Policy, compile,
-        spec::{self, Warnings, diff},
-        units::printable,
+        Policy,
+        reading::{self, name},
+        spec::{Warnings, diff},
     },
 };
 
@@ -61,17 +61,9 @@ impl Diff {
     }
 }
 
-/// Reads the policy in a document, which has to be one that can be applied, and what of it is hardly
-/// meant so.
+/// Reads the policy in a document, see [`reading::read`].
 pub(in crate::cli) fn read(path: &Path) -> Result<(Policy, Warnings)> {
-    let now = unix();
-    let (policy, warnings) = spec::read_with_warnings(path, now)?;
-    // For no interface and on no state, all that is impossible shows as well.
-    let context = Context { unix: now, ..Context::default() };
-    compile(&policy, &Held::default(), &context)
-        .and_then(|_| spec::check_length(&policy))
-        .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
-    Ok((policy, warnings))
+    reading::read(path, unix(), &mut |_| {})
 }
 
 /// How much is in a policy.
@@ -83,14 +75,10 @@ pub(super) fn summary(policy: &Policy) -> String {
     format!("{limits}, {}", counted(policy.number_of_prefixes(), "prefix", "prefixes"))
 }
 
-/// The name of a file, fit for a terminal.
-pub(super) fn name(path: &Path) -> String {
-    printable(&path.display().to_string(), 256)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::spec;
 
     #[test]
     fn a_policy_is_summed_up_in_limits_and_prefixes() {

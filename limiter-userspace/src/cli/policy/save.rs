@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    read::{name, summary},
+    read::summary,
     unit::{Unit, attach_options},
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     error::{Error, Result},
     output::{file, stream::Output},
     policy::{
+        reading::name,
         spec::{DOCUMENT_BYTES, FileError, parse, to_yaml},
         units::quoted,
     },

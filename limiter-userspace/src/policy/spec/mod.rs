@@ -77,22 +77,31 @@ pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
 /// # Errors
 /// All that is wrong with it.
 pub fn read(path: &Path) -> Result<Policy, Faults> {
-    read_with_warnings(path, 0).map(|(policy, _)| policy)
+    read_with_warnings(path, 0, &mut |_| {}).map(|(policy, _)| policy)
 }
 
 /// As [`read`], with what of the document is as it may be, but hardly meant so at a time of Unix, in
-/// seconds.
+/// seconds. `opened` is told of each file before it is opened, the document first.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with_warnings(path: &Path, now: u64) -> Result<(Policy, Warnings), Faults> {
+pub fn read_with_warnings(
+    path: &Path,
+    now: u64,
+    opened: &mut dyn FnMut(&Path),
+) -> Result<(Policy, Warnings), Faults> {
     let name = path.display().to_string();
+    opened(path);
     let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
         let remedy = Some(error.remedy().to_owned());
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse_with_warnings(&name, &text, now, &mut |file| read_file(&folder.join(file), SET_BYTES))
+    parse_with_warnings(&name, &text, now, &mut |file| {
+        let file = folder.join(file);
+        opened(&file);
+        read_file(&file, SET_BYTES)
+    })
 }
 
 /// Reads a policy from the bytes of a document; `name` is what it is called in faults. Nothing but

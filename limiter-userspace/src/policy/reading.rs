@@ -1,0 +1,31 @@
+//! Reading a policy that is to be applied.
+
+use std::path::Path;
+
+use super::{
+    Context, Held, Policy, compile,
+    spec::{self, Warnings},
+    units::printable,
+};
+use crate::error::{Error, Result};
+
+/// Reads the policy in a document, which has to be one that can be applied at a time of Unix, in
+/// seconds, and what of it is hardly meant so. `opened` is told of each file before it
+/// is opened, the document first.
+///
+/// # Errors
+/// All that is wrong with it, or [`Error::Impossible`].
+pub fn read(path: &Path, now: u64, opened: &mut dyn FnMut(&Path)) -> Result<(Policy, Warnings)> {
+    let (policy, warnings) = spec::read_with_warnings(path, now, opened)?;
+    // For no interface and on no state, all that is impossible shows as well.
+    let context = Context { unix: now, ..Context::default() };
+    compile(&policy, &Held::default(), &context)
+        .and_then(|_| spec::check_length(&policy))
+        .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
+    Ok((policy, warnings))
+}
+
+/// The name of a file, fit for a terminal.
+pub fn name(path: &Path) -> String {
+    printable(&path.display().to_string(), 256)
+}
