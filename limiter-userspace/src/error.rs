@@ -31,6 +31,16 @@ pub enum Error {
         /// The interfaces that are.
         attached: Vec<String>,
     },
+    /// There is nothing to attach an interface with.
+    #[error(
+        "{interface} is not attached: there is no policy for it, since {document} cannot be used"
+    )]
+    NoPolicy {
+        /// The interface.
+        interface: String,
+        /// The document that is followed.
+        document: String,
+    },
     /// There is no instance.
     #[error("limiter is not attached to any interface (nothing in {})", .directory.display())]
     NoInstance {

@@ -127,7 +127,7 @@ impl TestProgram {
         let host = Host { name: "program", namespace, sandbox };
         let pins = Pins::new(format!("{BPFFS}/limiter"));
         let open = || {
-            let instance = Instance::open_or_create(&pins, &sizes, policy)?;
+            let instance = Instance::open_or_create(&pins, &sizes, policy, None)?;
             let program = Program::load(&pins, SLOT.slot, frags, clock)?;
             Ok(Self {
                 program,

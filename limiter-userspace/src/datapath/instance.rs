@@ -9,6 +9,7 @@ use super::{
     lock::Lock,
     maps::{Maps, object},
     mode::Mode,
+    policy::Origin,
     program::{Clock, Program, create_maps},
     sizes::Sizes,
 };
@@ -75,12 +76,18 @@ impl Instance {
         Ok(Some(Self { pins: pins.clone(), maps, fresh: false, _lock: lock }))
     }
 
-    /// The instance that exists, or a new one with these sizes under `policy`. What an attach left
+    /// The instance that exists, or a new one with these sizes under `policy`, which comes from a document
+    /// that is followed if it has an origin. What an attach left
     /// that did not come to its end is removed first.
     ///
     /// # Errors
     /// As [`open`](Self::open), or why no maps can be made.
-    pub fn open_or_create(pins: &Pins, sizes: &Sizes, policy: &Policy) -> Result<Self> {
+    pub fn open_or_create(
+        pins: &Pins,
+        sizes: &Sizes,
+        policy: &Policy,
+        origin: Option<Origin>,
+    ) -> Result<Self> {
         sizes.check()?;
         // A command that detaches the last interface takes the directory away, and its lock.
         let lock = loop {
@@ -96,7 +103,10 @@ impl Instance {
         }
         pins.clear()?;
         let made = create_maps(pins, sizes).and_then(|()| Maps::open(pins)).and_then(|mut maps| {
-            maps.apply(policy)?;
+            match origin {
+                Some(origin) => maps.follow(policy, origin)?,
+                None => maps.apply(policy)?,
+            }
             Ok(maps)
         });
         match made {

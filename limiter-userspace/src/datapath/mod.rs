@@ -7,6 +7,8 @@ pub mod instance;
 pub mod interface;
 mod layout;
 mod link;
+#[expect(unsafe_code, reason = "a socket that no library wraps")]
+pub mod linkwatch;
 mod lock;
 pub(crate) mod lookup;
 pub mod maps;

@@ -19,7 +19,7 @@ use limiter_common::{
     limit::Limit as Row,
 };
 
-pub use self::document::InForce;
+pub use self::document::{InForce, Origin};
 use super::{
     maps::{Maps, object},
     sys, trie,
@@ -105,14 +105,36 @@ impl Maps {
     /// # Errors
     /// As [`apply`](Self::apply), and [`Error::Unconfirmed`] while another one waits for that.
     pub fn apply_for(&mut self, policy: &Policy, time: Option<Duration>) -> Result<()> {
+        self.exchange_policy(policy, time, None)
+    }
+
+    /// Makes `policy` the one in force, which is that of a document that is followed. The caller holds
+    /// the lock.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn follow(&mut self, policy: &Policy, origin: Origin) -> Result<()> {
+        self.exchange_policy(policy, None, Some(origin))
+    }
+
+    /// Without an origin, it stays what it was.
+    fn exchange_policy(
+        &mut self,
+        policy: &Policy,
+        time: Option<Duration>,
+        origin: Option<Origin>,
+    ) -> Result<()> {
         if let Some(left) = self.unconfirmed()? {
             return Err(Error::Unconfirmed { left });
         }
         let head = self.read_head()?;
         let epoch = self.epoch()?;
-        let mut before = match head.epoch {
-            0 => Held::default(),
-            _ => self.in_force()?.held.clone(),
+        let (mut before, origin_before) = match head.epoch {
+            0 => (Held::default(), None),
+            _ => {
+                let in_force = self.in_force()?;
+                (in_force.held.clone(), in_force.origin)
+            }
         };
         let is_taken_back = epoch != head.epoch as u32;
         // What a command left that died while it wrote the next one was never in force.
@@ -128,7 +150,7 @@ impl Maps {
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(policy, &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let document = InForce::new(policy.clone(), held).write()?;
+        let document = InForce::new(policy.clone(), held, origin.or(origin_before)).write()?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;

@@ -99,8 +99,8 @@ fn take_turns(effort: Effort) -> Result<Measured> {
         }
         let pins = Pins::new(format!("{BPFFS}/{}", setting.directory()));
         let sizes = setting.sizes();
-        let instance =
-            Instance::open_or_create(&pins, &sizes, &setting.policy()?).with_context(|| {
+        let instance = Instance::open_or_create(&pins, &sizes, &setting.policy()?, None)
+            .with_context(|| {
                 let sources = sizes.sources;
                 format!("cannot measure with room for {sources} sources; --quick takes fewer")
             })?;

@@ -101,7 +101,7 @@ impl Ring {
         let sizes = Sizes { sources: 1 << 16, buckets: 1 << 12, ledgers: 1 << 11, overrides: 1 };
         // What attaches has to do it in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {
-            let mut instance = Instance::open_or_create(&pins, &sizes, &policy)?;
+            let mut instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
             let mut load = Load::new(&pins, 1, &[NOP, DROP, SEND])?;
             match contest {
                 Contest::Drop => attach(load.program_mut(DROP)?, router_port)?,

@@ -79,7 +79,7 @@ pub(crate) fn measure(sandbox: &Sandbox, cpus: [usize; 2], times: usize) -> Resu
 
 fn with_instance<T>(setting: Setting, work: impl FnOnce(&Pins) -> Result<T>) -> Result<T> {
     let pins = Pins::new(format!("{BPFFS}/scaling-{}", setting.directory()));
-    let instance = Instance::open_or_create(&pins, &setting.sizes(), &setting.policy()?)?;
+    let instance = Instance::open_or_create(&pins, &setting.sizes(), &setting.policy()?, None)?;
     let result = work(&pins);
     instance.close()?;
     result

@@ -103,7 +103,7 @@ impl Attach {
         output: &Output,
     ) -> Result<All> {
         let mut instance = match asked.unread.take() {
-            None => Instance::open_or_create(pins, &self.sizes(), &asked.first())?,
+            None => Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?,
             // One that runs does not need it.
             Some(error) => match Instance::open(pins)? {
                 Some(instance) => {

@@ -1,6 +1,6 @@
 //! The policy as it is stored in the kernel, beside what it holds of the datapath.
 
-use limiter_common::contract::CHUNK;
+use limiter_common::{contract::CHUNK, siphash::SipHash};
 use serde::{Deserialize, Serialize};
 
 use super::super::maps::{Maps, object};
@@ -9,8 +9,10 @@ use crate::{
     policy::{Held, Policy, PolicyError, units::printable},
 };
 
-/// The version of what is stored, and the only one that is read.
-const VERSION: u32 = 6;
+/// The version of what is stored.
+const VERSION: u32 = 7;
+/// The oldest that is read: it has no origin.
+const OLDEST: u32 = 6;
 
 /// A policy, and what it holds of the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,30 @@ pub struct InForce {
     pub policy: Policy,
     /// Where the state of its limits is.
     pub held: Held,
+    /// The document that it came from, if one is followed; what commands changed since is not in that.
+    pub origin: Option<Origin>,
+}
+
+/// What a document that is followed says, as a hash of its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin(u64);
+
+impl Origin {
+    /// That of a document with this policy.
+    ///
+    /// # Errors
+    /// None that a policy which was read leads to.
+    pub fn of(policy: &Policy) -> Result<Self> {
+        let bytes = serde_json::to_vec(policy).map_err(|error| unreadable(&error))?;
+        let words = bytes.chunks(8).map(|part| {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            u64::from_le_bytes(word)
+        });
+        // Nobody gains by two documents that have the same one, so the key is no secret.
+        let hash = SipHash::new([0, 0]).word(bytes.len() as u64);
+        Ok(Self(words.fold(hash, SipHash::word).finish()))
+    }
 }
 
 impl Maps {
@@ -65,8 +91,8 @@ pub(super) struct Written {
 
 impl InForce {
     /// The document of a policy and what it holds.
-    pub(super) fn new(policy: Policy, held: Held) -> Self {
-        Self { version: VERSION, policy, held }
+    pub(super) fn new(policy: Policy, held: Held, origin: Option<Origin>) -> Self {
+        Self { version: VERSION, policy, held, origin }
     }
 
     pub(super) fn write(self) -> Result<Written> {
@@ -83,7 +109,7 @@ impl InForce {
         // First, so that another version is called that, and not a list of unknown fields.
         let Header { version } =
             serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             let cause =
                 format!("it is of version {version}, and this limiter reads version {VERSION}");
             return Err(PolicyError::Document { cause }.into());

@@ -50,7 +50,7 @@ impl Field {
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, limit)?;
         let sizes = Sizes { sources: ROOM, buckets: 1 << 12, ledgers: 1 << 11, overrides: 1 };
-        let instance = Instance::open_or_create(&pins, &sizes, &policy)?;
+        let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         let program = Program::load(&pins, ESTABLISHED_SLOT, false, Clock::Monotonic)?;
         let load = Load::new(&pins, FLOOD_SLOT, &[LIMITER_SPOOFED])?;
         Ok(Self { instance, program, load, made: Instant::now() })

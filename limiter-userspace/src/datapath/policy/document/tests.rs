@@ -11,7 +11,7 @@ use crate::{
 
 fn stored(policy: Policy) -> InForce {
     let (_, held) = compile(&policy, &Held::default(), &Context::default()).unwrap();
-    InForce::new(policy, held)
+    InForce::new(policy, held, None)
 }
 
 fn document(in_force: &InForce) -> String {
@@ -64,7 +64,7 @@ fn the_form_is_fixed() {
     assert_eq!(
         document(&example()),
         [
-            r#"{"version":6,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
+            r#"{"version":7,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
             r#""sets":{},"tenants":{},"services":{},"allow":[],"deny":[],"penalties":[],"#,
             r#""limits":[{"name":"source","#,
             any,
@@ -79,27 +79,36 @@ fn the_form_is_fixed() {
             r#"{"stamp":2,"tally":1,"word":0,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
             r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":1,"allowance":null}}},"#,
-            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{}}}"#,
+            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{}},"origin":null}"#,
         ]
         .concat()
     );
 }
 
 #[test]
+fn one_of_the_version_before_has_no_origin() {
+    let new = document(&example());
+    let old = new.replace(r#""version":7"#, r#""version":6"#).replace(r#","origin":null"#, "");
+    assert_ne!(old, new);
+    let read = InForce::read(old.as_bytes()).unwrap();
+    assert_eq!((read.policy, read.origin), (example().policy, None));
+}
+
+#[test]
 fn another_document_is_refused() {
     let example = document(&example());
-    let version = r#""version":6"#;
+    let version = r#""version":7"#;
     let table = [
         (String::new(), "EOF while parsing a value at line 1 column 0"),
         ("[]".to_owned(), "invalid length 0, expected struct Header with 1 element"),
         ("{}".to_owned(), "missing field `version` at line 1 column 2"),
         (
-            r#"{"version":7,"new":1}"#.to_owned(),
-            "it is of version 7, and this limiter reads version 6",
+            r#"{"version":8,"new":1}"#.to_owned(),
+            "it is of version 8, and this limiter reads version 7",
         ),
         (
             r#"{"version":1,"key_prefix":{"ipv4":32,"ipv6":64},"limits":[]}"#.to_owned(),
-            "it is of version 1, and this limiter reads version 6",
+            "it is of version 1, and this limiter reads version 7",
         ),
         (example.clone() + "x", "trailing characters at line 1 column"),
         (
