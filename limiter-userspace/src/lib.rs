@@ -4,6 +4,7 @@
 //! the kernel and reads back what they did, [`output`] and [`watch`] show it. Nothing here has to
 //! run for enforcement to go on.
 
+pub mod agent;
 pub mod cli;
 pub mod datapath;
 pub mod doctor;

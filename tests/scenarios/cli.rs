@@ -1,5 +1,6 @@
 //! The command line: what it prints, what it says, how it ends, and what it leaves alone.
 
+mod agent;
 mod attach;
 mod commands;
 mod completion;
@@ -135,8 +136,13 @@ impl Document {
         let folder = env::temp_dir().join(format!("limiter-cli-{}-{number}", process::id()));
         fs::create_dir(&folder).unwrap();
         let document = Self { folder };
-        fs::write(document.path(), format!("version: 1\n{text}\n")).unwrap();
+        document.write(text);
         document
+    }
+
+    /// Writes it anew.
+    pub(crate) fn write(&self, text: &str) {
+        fs::write(self.path(), format!("version: 1\n{text}\n")).unwrap();
     }
 
     fn path(&self) -> PathBuf {

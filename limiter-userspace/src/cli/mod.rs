@@ -1,5 +1,6 @@
 //! The command line.
 
+mod agent;
 mod attach;
 mod change;
 mod completion;
@@ -92,6 +93,8 @@ enum Command {
     Watch(watch::Watch),
     /// List the sources with the most drops
     Top(statistics::Top),
+    /// See to an instance: attach interfaces when they come, follow a policy document
+    Agent(agent::Agent),
     /// Print what monitoring systems read, in the text format of Prometheus
     Metrics,
     /// Check whether limiter can work here, and what would make it work better; changes nothing
@@ -129,6 +132,7 @@ pub fn run() -> ExitCode {
         Command::Penalty(list) => list.run(&pins, &mut output),
         Command::Watch(watch) => watch.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
+        Command::Agent(agent) => agent.run(pins.clone(), &mut output),
         Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Completion(completion) => completion.run(&mut output),

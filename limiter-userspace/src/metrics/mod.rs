@@ -70,12 +70,16 @@ pub enum Value {
 
 impl Family {
     /// One without series.
-    const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
         Self { name, kind, help, series: Vec::new() }
     }
 
     /// The same with one series more.
-    fn with<const N: usize>(mut self, labels: [(&'static str, &str); N], value: Value) -> Self {
+    pub(crate) fn with<const N: usize>(
+        mut self,
+        labels: [(&'static str, &str); N],
+        value: Value,
+    ) -> Self {
         self.push(labels, value);
         self
     }

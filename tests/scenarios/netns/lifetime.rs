@@ -8,6 +8,8 @@ use std::{
 
 use limiter_tests::topology::{Port, lay_wire};
 
+use crate::cli::Document;
+
 use super::{Net, assert_admitted, v4};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,6 +68,63 @@ fn commands_that_are_killed_leave_the_old_policy_or_the_new_one() {
     let mut senders = [net.sender(20_000, net.udp(v4(11)))];
     let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
     assert_admitted("afterwards", arrivals.from(v4(11)).packets, &sent[0], 2e3, 100);
+}
+
+/// Killed at any moment of its start, of taking over what runs, and of applying a document.
+#[test]
+fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
+    let net = Net::new();
+    let policy = |rate: u64| {
+        let of = |name, rate| format!("name: {name}, key: source, rate: {rate}/s, burst: 200");
+        let other = of("other", rate);
+        format!(
+            "deny: [198.18.0.11]\nlimits: [{{{}}}, {{{other}, match: {{protocol: icmp}}}}]",
+            of("source", 1_000)
+        )
+    };
+    let document = Document::new(&policy(1));
+    let start = || {
+        let agent = document.in_place("agent -i eth0 --policy FILE");
+        net.limiter.run(&agent).to(Stdio::null()).start().unwrap()
+    };
+    let first = start();
+    let begin = Instant::now();
+    while program(&net).is_none() {
+        assert!(begin.elapsed() < 20 * SECOND, "nothing is attached");
+        thread::sleep(SECOND / 50);
+    }
+    kill(first);
+    let mut senders = [net.sender(20_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
+    let (mut programs, mut rates) = (Vec::new(), Vec::new());
+    let (sent, arrivals) = net.flood(&mut senders, 600 * SECOND, |stop| {
+        for number in 1..=200_u64 {
+            if number % 10 == 0 {
+                document.write(&policy(number));
+            }
+            let child = start();
+            // Whatever it does in its first second or so; no two are killed at the same moment of it.
+            thread::sleep(Duration::from_micros(number * 7_919 % 900_000));
+            kill(child);
+            programs.push(program(&net));
+            let limits = net.json("limit list -j");
+            let other = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "other");
+            rates.push(other.unwrap()["rate_per_second"].as_u64().unwrap());
+        }
+        stop.stop();
+    });
+    // Where agents load programs all the time, frames are not sent as evenly as elsewhere.
+    let (passed, most) = (arrivals.from(v4(10)).packets, sent[0].admitted(1e3, 200));
+    assert!((most * 9 / 10..=most + 2).contains(&passed), "{passed} passed of {most}; {sent:?}");
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
+    // Some came so far as to take over, and some as to apply.
+    programs.dedup();
+    rates.dedup();
+    assert!(programs.len() > 20 && rates.len() > 5, "{} programs, {rates:?}", programs.len());
+    // What they left half done is in nobody's way, and goes with the rest.
+    let left = net.footprint();
+    net.run("limit set source --rate 2kpps --burst 100");
+    net.run("detach --all");
+    left.assert_gone().unwrap();
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! The agent: a service that sees to an instance.
+//!
+//! Packets are decided about without it. It attaches interfaces when they come, follows a policy
+//! document, and tells what it does; when it ends, or is killed, everything stays as it is.
+
+mod counts;
+mod document;
+pub mod event;
+mod keeper;
+pub mod scrape;
+
+use std::{collections::BTreeSet, io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
+
+use sd_notify::{NotifyState, notify};
+use tokio::{
+    runtime, select,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
+    task::spawn_blocking,
+    time::{Interval, MissedTickBehavior, interval},
+};
+
+use self::{
+    counts::Counts,
+    event::Event,
+    keeper::Keeper,
+    scrape::{Address, Scrape, serve},
+};
+use crate::{
+    datapath::{bpffs::Pins, linkwatch::LinkWatch},
+    error::{Error, Result},
+};
+
+/// How often it looks, if nothing tells it to look at once.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What an agent is to see to.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Interfaces that are to be attached whenever they are there.
+    pub interfaces: Vec<String>,
+    /// A document whose policy is to be in force.
+    pub policy: Option<PathBuf>,
+    /// Where metrics are served.
+    pub listen: Vec<Address>,
+}
+
+/// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
+/// anew. `unix` gives the time in seconds, `tell` takes what there is to tell.
+///
+/// # Errors
+/// What the system says where it cannot even begin.
+pub fn run(
+    options: Options,
+    pins: Pins,
+    unix: fn() -> u64,
+    mut tell: impl FnMut(&Event),
+) -> Result<()> {
+    let failed = |error| Error::system("start the agent", error);
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let counts = Arc::new(Counts::default());
+    let scrape =
+        Scrape { pins: pins.clone(), counts: Arc::clone(&counts), unix, last: Arc::default() };
+    let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
+    let result = runtime.block_on(async {
+        let mut waker = Waker::new().map_err(failed)?;
+        tell(&Event::Started);
+        let (mut unserved, mut reload) = (options.listen, false);
+        let mut told = BTreeSet::new();
+        loop {
+            if reload {
+                // In one message, or the manager takes it for a reload that failed.
+                let state =
+                    [NotifyState::Reloading, NotifyState::monotonic_usec_now().map_err(failed)?];
+                manager(&state);
+            }
+            // Elsewhere, as it may wait for a command that has the lock, or for a file system.
+            let work = spawn_blocking(move || {
+                let events = keeper.tend(unix(), reload);
+                (keeper, events)
+            });
+            let mut events;
+            (keeper, events) = select! {
+                biased;
+                () = waker.ended() => break,
+                done = work => done.map_err(|error| failed(error.into()))?,
+            };
+            for address in mem::take(&mut unserved) {
+                if let Err(error) = serve(&address, scrape.clone()).await {
+                    // Whoever has it may go.
+                    let error = Error::system(format!("serve metrics on {address}"), error);
+                    events.extend(told.insert(error.to_string()).then_some(Event::Failed(error)));
+                    unserved.push(address);
+                }
+            }
+            for event in events {
+                counts.add(&event, unix());
+                tell(&event);
+            }
+            // It does, whatever there was to do: what failed is tried again.
+            manager(&[NotifyState::Ready, NotifyState::Watchdog]);
+            match waker.next().await {
+                Wake::Look => reload = false,
+                Wake::Reload => reload = true,
+                Wake::End => break,
+            }
+        }
+        manager(&[NotifyState::Stopping]);
+        tell(&Event::Stopped);
+        Ok(())
+    });
+    // What it was about to do is left as it is, as if it had been killed.
+    runtime.shutdown_background();
+    result
+}
+
+/// Tells the service manager, if one waits to be told.
+fn manager(state: &[NotifyState<'_>]) {
+    // Whether it heard is its own business; it acts on what it does not hear.
+    let _: io::Result<()> = notify(state);
+}
+
+/// Why it goes on.
+enum Wake {
+    /// It is time, or an interface changed.
+    Look,
+    /// The document is to be read anew.
+    Reload,
+    /// It is to end.
+    End,
+}
+
+/// The clock, the signals and the interfaces.
+struct Waker {
+    ticks: Interval,
+    /// Told of by a thread that waits for nothing else, and ends with the process.
+    links: Arc<Notify>,
+    reload: Signal,
+    end: [Signal; 2],
+}
+
+impl Waker {
+    fn new() -> io::Result<Self> {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (watch, links) = (LinkWatch::new()?, Arc::new(Notify::new()));
+        let heard = Arc::clone(&links);
+        thread::Builder::new().name("links".to_owned()).spawn(move || {
+            while watch.wait().is_ok() {
+                heard.notify_one();
+            }
+        })?;
+        Ok(Self {
+            ticks,
+            links,
+            reload: signal(SignalKind::hangup())?,
+            end: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
+        })
+    }
+
+    /// Waits until it is to end.
+    async fn ended(&mut self) {
+        let [terminate, interrupt] = &mut self.end;
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+
+    async fn next(&mut self) -> Wake {
+        let Self { ticks, links, reload, end: [terminate, interrupt] } = self;
+        select! {
+            biased;
+            _ = terminate.recv() => Wake::End,
+            _ = interrupt.recv() => Wake::End,
+            _ = reload.recv() => Wake::Reload,
+            () = links.notified() => Wake::Look,
+            _ = ticks.tick() => Wake::Look,
+        }
+    }
+}

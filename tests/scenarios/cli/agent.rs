@@ -1,0 +1,423 @@
+//! The agent: it attaches what comes, follows a document, and can be killed at any moment.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    os::unix::{
+        fs::symlink,
+        net::{UnixDatagram, UnixStream},
+    },
+    process::{Child, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::sandbox::BPFFS;
+use serde_json::Value;
+
+use super::{Bench, Document, SMALL};
+
+/// In which all that is waited for happens.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than it takes an agent to look twice.
+const QUIET: Duration = Duration::from_secs(4);
+
+/// A running agent, which is killed with this.
+struct Agent {
+    process: Child,
+    events: Receiver<Value>,
+}
+
+impl Agent {
+    /// Starts one; `FILE` in the arguments is the document.
+    fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
+        let arguments = document.in_place(&format!("-j agent {arguments}"));
+        let mut process = bench.run(&arguments).to(Stdio::piped()).start().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let event: Value = serde_json::from_str(&line).unwrap();
+                assert_eq!(event["schema"], "limiter.agent/1");
+                if sender.send(event).is_err() {
+                    break;
+                }
+            }
+        });
+        let agent = Self { process, events };
+        agent.expect("started");
+        agent
+    }
+
+    /// The next thing that it tells, which has to be this.
+    #[track_caller]
+    fn expect(&self, name: &str) -> Value {
+        let event = self.next();
+        assert_eq!(event["event"], name, "{event}");
+        event
+    }
+
+    /// The next thing that it tells.
+    #[track_caller]
+    fn next(&self) -> Value {
+        self.events.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// It has nothing to tell.
+    #[track_caller]
+    fn is_quiet(&self) {
+        let told = self.events.recv_timeout(QUIET);
+        assert!(matches!(told, Err(RecvTimeoutError::Timeout)), "{told:?}");
+    }
+
+    fn signal(&self, signal: i32) {
+        let process = self.process.id() as libc::pid_t;
+        // SAFETY: no memory is involved; the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    }
+
+    /// Ends it as an operator does.
+    fn end(mut self) {
+        self.signal(libc::SIGTERM);
+        self.expect("stopped");
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn limits(rate: &str) -> String {
+    format!("version: 1\nlimits: [{{name: source, key: source, rate: {rate}, burst: 5}}]\n")
+}
+
+/// What is in force of the rate of the limit, per second.
+#[track_caller]
+fn rate(bench: &Bench) -> Value {
+    let limits = bench.json("limit list -j");
+    let source = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "source");
+    source.unwrap()["rate_per_second"].clone()
+}
+
+#[test]
+fn the_last_good_policy_stays_whatever_becomes_of_the_document() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE");
+    assert_eq!(agent.expect("attached")["interface"], "eth0");
+    agent.expect("unchanged");
+    assert_eq!(rate(&bench), 10);
+    let path = document.path();
+    let write = |text: &str| fs::write(&path, text).unwrap();
+    write(&limits("20/s"));
+    assert_eq!(agent.expect("applied")["changes"], 1);
+    assert_eq!(rate(&bench), 20);
+
+    let whole = limits("30/s");
+    for torn in ["", "version: 1\nlimits: [{name: sou", &whole[..whole.len() - 3]] {
+        write(torn);
+        let why = agent.expect("rejected")["message"].as_str().unwrap().to_owned();
+        assert!(why.contains("policy.yaml"), "{why}");
+        assert_eq!(rate(&bench), 20);
+    }
+    fs::remove_file(&path).unwrap();
+    agent.expect("rejected");
+    fs::create_dir(&path).unwrap();
+    agent.expect("rejected");
+    agent.is_quiet();
+    assert_eq!(rate(&bench), 20);
+    fs::remove_dir(&path).unwrap();
+    write(&whole);
+    // It is told once more that there is none, if it looked between the two.
+    let mut event = agent.next();
+    if event["event"] == "rejected" {
+        event = agent.next();
+    }
+    assert_eq!(event["event"], "applied", "{event}");
+    assert_eq!(rate(&bench), 30);
+
+    // As editors write, and as volumes of a cluster change.
+    let beside = path.with_extension("new");
+    fs::write(&beside, limits("40/s")).unwrap();
+    fs::rename(&beside, &path).unwrap();
+    agent.expect("applied");
+    let folder = path.parent().unwrap();
+    for version in ["one", "two"] {
+        fs::create_dir(folder.join(version)).unwrap();
+    }
+    fs::write(folder.join("one/policy.yaml"), limits("50/s")).unwrap();
+    fs::write(folder.join("two/policy.yaml"), limits("60/s")).unwrap();
+    symlink("one", folder.join("data")).unwrap();
+    symlink("data/policy.yaml", &beside).unwrap();
+    fs::rename(&beside, &path).unwrap();
+    agent.expect("applied");
+    assert_eq!(rate(&bench), 50);
+    symlink("two", folder.join("next")).unwrap();
+    fs::rename(folder.join("next"), folder.join("data")).unwrap();
+    agent.expect("applied");
+    assert_eq!(rate(&bench), 60);
+
+    for rate in 1..=1_000 {
+        fs::write(folder.join("two/policy.yaml"), limits(&format!("{rate}/s"))).unwrap();
+    }
+    while rate(&bench) != 1_000 {
+        agent.expect("applied");
+    }
+    agent.is_quiet();
+    let before = bench.state();
+    agent.end();
+    assert_eq!(bench.state(), before, "everything stays");
+}
+
+#[test]
+fn sets_in_files_are_followed_too() {
+    let bench = Bench::new();
+    let document = Document::new("sets: {bad: {file: bad.txt}}\ndeny: [bad]");
+    let list = document.path().with_file_name("bad.txt");
+    fs::write(&list, "192.0.2.0/24\n").unwrap();
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    fs::write(&list, "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
+    agent.expect("applied");
+    fs::write(&list, "nonsense\n").unwrap();
+    agent.expect("rejected");
+    agent.end();
+}
+
+#[test]
+fn interfaces_are_attached_whenever_they_come() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s}]");
+    let agent = Agent::start(&bench, &document, "-i late -i eth0 --policy FILE");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    for _ in 0..3 {
+        router.ip("link add late type veth peer name other").unwrap();
+        assert_eq!(agent.expect("attached")["interface"], "late");
+        assert!(bench.programs()["late"].is_some());
+        router.ip("link del late").unwrap();
+    }
+    // One that is renamed keeps its limits, and another one of the name gets them.
+    router.ip("link add late type veth peer name other").unwrap();
+    agent.expect("attached");
+    router.ip("link set late name later").unwrap();
+    agent.is_quiet();
+    assert!(bench.programs()["later"].is_some());
+    router.ip("link add late type veth peer name another").unwrap();
+    agent.expect("attached");
+    let programs = bench.programs();
+    assert!(programs["later"].is_some() && programs["late"].is_some(), "{programs:?}");
+    // What somebody detaches comes back.
+    bench.done("detach eth0");
+    assert_eq!(agent.expect("attached")["interface"], "eth0");
+    agent.end();
+    router.ip("link del late").unwrap();
+    router.ip("link del later").unwrap();
+}
+
+#[test]
+fn the_only_interface_comes_back_with_the_last_good_policy() {
+    let bench = Bench::new();
+    let document = Document::new("limits: nonsense");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE");
+    agent.expect("rejected");
+    let why = agent.expect("failed")["message"].as_str().unwrap().to_owned();
+    assert!(why.contains("eth0 is not attached"), "{why}");
+    agent.is_quiet();
+    assert_eq!(bench.programs()["eth0"], None);
+    fs::write(document.path(), limits("10/s")).unwrap();
+    agent.expect("attached");
+    agent.expect("unchanged");
+    fs::write(document.path(), "nonsense").unwrap();
+    agent.expect("rejected");
+    for _ in 0..2 {
+        // With it, the instance goes.
+        bench.done("detach eth0");
+        agent.expect("attached");
+        assert_eq!(rate(&bench), 10);
+    }
+    agent.end();
+}
+
+/// What cannot be done is told once, and keeps nothing else from being done.
+#[test]
+fn one_interface_that_is_taken_is_one_less() {
+    let bench = Bench::new();
+    bench.done(&format!("--bpffs {BPFFS}/other attach lo {SMALL}"));
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i lo -i eth0 --policy FILE");
+    let mut told: Vec<String> =
+        (0..3).map(|_| agent.next()["event"].as_str().unwrap().to_owned()).collect();
+    told.sort_unstable();
+    assert_eq!(told, ["attached", "failed", "unchanged"]);
+    fs::write(document.path(), limits("20/s")).unwrap();
+    agent.expect("applied");
+    agent.is_quiet();
+    bench.done(&format!("--bpffs {BPFFS}/other detach lo"));
+    assert_eq!(agent.expect("attached")["interface"], "lo");
+    agent.end();
+}
+
+#[test]
+fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let start = || Agent::start(&bench, &document, "-i eth0 --policy FILE");
+    let agent = start();
+    agent.expect("attached");
+    agent.expect("unchanged");
+    bench.done("penalty add 198.51.100.7 --for 1h");
+    bench.done("limit set source --rate 11/s");
+    agent.signal(libc::SIGKILL);
+    drop(agent);
+    for _ in 0..2 {
+        let agent = start();
+        assert_eq!(agent.expect("replaced")["interface"], "eth0");
+        agent.expect("unchanged");
+        assert_eq!(rate(&bench), 11);
+        assert_eq!(bench.json("penalty list -j").as_array().unwrap().len(), 1);
+        agent.end();
+    }
+    let agent = start();
+    agent.expect("replaced");
+    agent.expect("unchanged");
+    agent.signal(libc::SIGHUP);
+    agent.expect("applied");
+    assert_eq!(rate(&bench), 10);
+    assert!(bench.json("penalty list -j").as_array().unwrap().is_empty());
+    agent.end();
+}
+
+#[test]
+fn a_trial_is_not_cut_short() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let trial = Document::new("limits: [{name: source, key: source, rate: 1/s, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    bench.done(&trial.in_place("policy apply FILE --confirm 10m"));
+    fs::write(document.path(), limits("20/s")).unwrap();
+    assert!(agent.expect("failed")["hint"].as_str().unwrap().contains("policy confirm"));
+    assert_eq!(rate(&bench), 1);
+    agent.is_quiet();
+    bench.done("policy revert");
+    agent.expect("applied");
+    assert_eq!(rate(&bench), 20);
+    agent.end();
+}
+
+/// A connection to the agent of a bench, which listens, or is about to.
+#[track_caller]
+fn connect(bench: &Bench) -> TcpStream {
+    let begin = Instant::now();
+    let connect = || loop {
+        match TcpStream::connect("127.0.0.1:9180") {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    bench.hosts.router.namespace.inside(connect).unwrap()
+}
+
+/// What it answers to a request.
+#[track_caller]
+fn ask(bench: &Bench, request: &str) -> String {
+    let mut stream = connect(bench);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_to_this_host() {
+    const REQUEST: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let bench = Bench::new();
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let folder = document.path().parent().unwrap().display().to_string();
+    let arguments =
+        format!("-i late --policy FILE --listen 127.0.0.1:9180 --listen unix:{folder}/m.sock");
+    let agent = Agent::start(&bench, &document, &arguments);
+    let before = ask(&bench, REQUEST);
+    assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
+    assert!(before.contains("content-type: text/plain; version=0.0.4"), "{before}");
+    assert!(before.contains("\nlimiter_agent_attachments_total 0\n"), "{before}");
+    assert!(!before.contains("limiter_packets_total"), "{before}");
+
+    bench.hosts.router.ip("link add late type veth peer name other").unwrap();
+    agent.expect("attached");
+    agent.expect("unchanged");
+    fs::write(document.path(), "nonsense").unwrap();
+    agent.expect("rejected");
+    thread::sleep(Duration::from_secs(1));
+    // Who says nothing keeps nobody from being answered.
+    let silent: Vec<_> = (0..8).map(|_| connect(&bench)).collect();
+    let told = ask(&bench, REQUEST);
+    drop(silent);
+    for line in [
+        "limiter_attached{interface=\"late\",mode=\"native\"} 1",
+        "limiter_policy_reloads_total{result=\"unchanged\"} 1",
+        "limiter_policy_reloads_total{result=\"rejected\"} 1",
+        "limiter_policy_last_reload_successful 0",
+        "limiter_agent_attachments_total 1",
+        "limiter_agent_failures_total 0",
+    ] {
+        assert!(told.lines().any(|it| it == line), "{line} in {told}");
+    }
+    assert!(ask(&bench, &REQUEST.replace("metrics", "other")).starts_with("HTTP/1.1 404"));
+    assert!(ask(&bench, &REQUEST.replace("GET", "POST")).starts_with("HTTP/1.1 405"));
+    let mut socket = UnixStream::connect(format!("{folder}/m.sock")).unwrap();
+    socket.write_all(REQUEST.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("limiter_agent_attachments_total 1"), "{answer}");
+    agent.end();
+    bench.refused("agent --listen 0.0.0.0:9180", 2, &["loopback"]);
+    bench.hosts.router.ip("link del late").unwrap();
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let path = document.path().with_file_name("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hear = || {
+        let mut message = [0; 256];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let command = bench.run(&document.in_place("agent -i eth0 --policy FILE"));
+    let command = command.env("NOTIFY_SOCKET", path.to_str().unwrap()).to(Stdio::null());
+    let mut process = command.start().unwrap();
+    assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
+    assert!(bench.programs()["eth0"].is_some(), "it is ready when packets are limited");
+    let signal = |signal| {
+        // SAFETY: no memory is involved; the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(process.id() as libc::pid_t, signal) }, 0);
+    };
+    signal(libc::SIGHUP);
+    let mut heard = hear();
+    while heard == "READY=1\nWATCHDOG=1\n" {
+        heard = hear();
+    }
+    assert!(heard.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{heard}");
+    assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
+    signal(libc::SIGTERM);
+    while heard != "STOPPING=1\n" {
+        heard = hear();
+    }
+    assert!(process.wait().unwrap().success());
+}
