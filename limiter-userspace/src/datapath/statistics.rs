@@ -172,7 +172,7 @@ impl Maps {
     }
 }
 
-fn accumulate(sum: &mut Counters, counters: &Counters) {
+pub(crate) fn accumulate(sum: &mut Counters, counters: &Counters) {
     for (sum, tally) in sum.reasons.iter_mut().zip(counters.reasons) {
         add(sum, tally);
     }

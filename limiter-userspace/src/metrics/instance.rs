@@ -12,16 +12,17 @@ use super::{
     Value::{self, Whole},
 };
 use crate::{
-    datapath::{instance::Attached, maps::Maps},
+    datapath::{instance::Attached, maps::Maps, statistics::accumulate},
     error::Result,
     inquiry::{self, Inquiry},
     output::status::verdict,
     policy::{
         List, Policy,
-        model::{Allowance, GlobalMode, Limit, Mode},
+        model::{Allowance, GlobalMode},
         spec::key_name,
         tables::Tallied,
         tallies,
+        units::rate_per_second,
     },
 };
 
@@ -60,10 +61,7 @@ fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
         if interface.present {
             *shown = interface;
         }
-        for (sum, tally) in sum.reasons.iter_mut().zip(counters.reasons) {
-            sum.packets = sum.packets.wrapping_add(tally.packets);
-            sum.bytes = sum.bytes.wrapping_add(tally.bytes);
-        }
+        accumulate(sum, &counters);
     }
     let [mut packets, mut bytes] = [
         (
@@ -136,25 +134,25 @@ impl Limits {
             self.packets.push(labels, Whole(packets));
             self.bytes.push(labels, Whole(bytes));
         }
-        let of_layer = limit.layers.get(tallied.layer);
-        let allowance =
-            if tallied.candidate { limit.candidate } else { of_layer.map(|layer| layer.allowance) };
-        let key = of_layer.and_then(|layer| layer.key.as_ref()).unwrap_or(&limit.key);
+        let live = || limit.layers.get(tallied.layer).map(|layer| layer.allowance);
+        let (allowance, mode) = match tallied.candidate {
+            true => (limit.candidate, limit.mode_of_candidate()),
+            false => (live(), limit.mode),
+        };
         self.info.push(
             [
                 own[0],
                 own[1],
-                ("key", &key_name(key, policy.key_prefix)),
+                ("key", &key_name(limit.key_of_layer(tallied.layer), policy.key_prefix)),
                 ("count", limit.count.name()),
                 ("algorithm", allowance.map_or("", Allowance::algorithm)),
-                ("mode", mode(limit, tallied.candidate).name()),
+                ("mode", mode.name()),
             ],
             Whole(1),
         );
         if let Some(allowance) = allowance {
             self.burst.push(own, Whole(allowance.bucket().burst));
-            if let Some(rate) = allowance.rate() {
-                let per_second = rate.packets as f64 * 1e9 / rate.period.max(1) as f64;
+            if let Some(per_second) = allowance.rate().and_then(|it| rate_per_second(it).as_f64()) {
                 self.rate.push(own, Value::Real(per_second));
             }
         }
@@ -163,14 +161,6 @@ impl Limits {
     fn families(self) -> [Family; 5] {
         let Self { packets, bytes, info, rate, burst } = self;
         [packets, bytes, info, rate, burst]
-    }
-}
-
-/// Whether a limit drops by its own word; a candidate never does.
-const fn mode(limit: &Limit, candidate: bool) -> Mode {
-    match limit.mode {
-        Mode::Enforce if candidate => Mode::Monitor,
-        mode => mode,
     }
 }
 

@@ -463,6 +463,16 @@ impl Limit {
     pub fn name_of_candidate(&self) -> String {
         format!("{} (candidate)", self.name)
     }
+
+    /// Whether the candidate is counted; it never drops.
+    pub fn mode_of_candidate(&self) -> Mode {
+        if self.mode == Mode::Off { Mode::Off } else { Mode::Monitor }
+    }
+
+    /// What has a state of its own under a layer.
+    pub fn key_of_layer(&self, layer: usize) -> &Key {
+        self.layers.get(layer).and_then(|layer| layer.key.as_ref()).unwrap_or(&self.key)
+    }
 }
 
 impl fmt::Display for OverrideWhom {

@@ -4,7 +4,7 @@ use crate::{
     output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
     policy::{
         Policy,
-        model::{Allowance, Limit, Mode, Override},
+        model::{Allowance, Limit, Override},
         spec::key_name,
     },
 };
@@ -28,8 +28,7 @@ fn layers(
     allowances: impl Iterator<Item = Allowance>,
 ) -> Vec<LayerEntry> {
     let layer = |(place, allowance): (usize, Allowance)| {
-        let own = limit.layers.get(place).and_then(|layer| layer.key.as_ref());
-        let key = key_name(own.unwrap_or(&limit.key), policy.key_prefix);
+        let key = key_name(limit.key_of_layer(place), policy.key_prefix);
         LayerEntry::new(key, &limit.count, allowance)
     };
     allowances.enumerate().map(layer).collect()
@@ -60,8 +59,7 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
         })
         .collect();
     rows.extend(limit.candidate.map(|candidate| {
-        let mode = if live == Mode::Off { Mode::Off } else { Mode::Monitor };
-        row(limit.name_of_candidate(), Some(candidate), 0, mode)
+        row(limit.name_of_candidate(), Some(candidate), 0, limit.mode_of_candidate())
     }));
     rows
 }
