@@ -73,9 +73,14 @@ impl Keeper {
     pub(super) fn tend(&mut self, now: u64, reload: bool) -> Vec<Event> {
         let (mut events, mut errors) = (Vec::new(), Vec::new());
         self.read(now, reload, &mut events);
-        let done = self.attach(&mut events, &mut errors);
-        errors.extend(done.err());
-        errors.extend(self.replace(&mut events).err());
+        match self.running() {
+            Ok(running) => {
+                let done = self.attach(&running, &mut events, &mut errors);
+                errors.extend(done.err());
+                errors.extend(self.replace(running, &mut events).err());
+            }
+            Err(error) => errors.push(error),
+        }
         errors.extend(self.fit().err());
         errors.extend(self.put_in_force(&mut events).err());
         let mut failures = BTreeSet::new();
@@ -112,8 +117,12 @@ impl Keeper {
     }
 
     /// Attaches the interfaces that are there and are not attached.
-    fn attach(&mut self, events: &mut Vec<Event>, errors: &mut Vec<Error>) -> Result<()> {
-        let running = self.running()?;
+    fn attach(
+        &mut self,
+        running: &[Attached],
+        events: &mut Vec<Event>,
+        errors: &mut Vec<Error>,
+    ) -> Result<()> {
         let is_running = |interface: &Interface| {
             running.iter().any(|attached| attached.present && attached.index == interface.index)
         };
@@ -171,8 +180,7 @@ impl Keeper {
     }
 
     /// Puts the programs of this version in the place of those that another agent, or a command, left.
-    fn replace(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        let mut running = self.running()?;
+    fn replace(&mut self, mut running: Vec<Attached>, events: &mut Vec<Event>) -> Result<()> {
         running.retain(|attached| attached.exists && !self.current.contains(&attached.slot));
         if running.is_empty() {
             return Ok(());
