@@ -13,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -58,6 +58,10 @@ pub mod map {
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
     pub const TALLIES: &str = "TALLIES";
+    /// Ring of [`Notice`](crate::notice::Notice), of which one process at a time is to read.
+    pub const NOTICES: &str = "NOTICES";
+    /// Per-CPU array of one [`Notices`](crate::notice::Notices).
+    pub const NOTICED: &str = "NOTICED";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
     /// The controller's: array of [`Interface`](super::Interface), at the slot of the interface.
@@ -102,6 +106,9 @@ pub const INTERFACES: u32 = 64;
 
 /// Bytes of the policy document in one entry of [`map::DOCUMENT`].
 pub const CHUNK: usize = 4096;
+
+/// Bytes of [`map::NOTICES`]: room for some thousands.
+pub const NOTICE_BYTES: u32 = 1 << 18;
 
 /// Where entry `number` of the tables of `epoch` is: even and odd epochs take turns, so that the next
 /// policy is written beside the one in force.
@@ -340,8 +347,10 @@ pub struct Source {
     pub scales: [u64; INLINE],
     /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
     pub stamps: [u64; INLINE],
-    /// 0.
-    pub rest: [u64; 2],
+    /// When it was refused last, see [`Episode::last`](crate::notice::Episode::last).
+    pub refused: u64,
+    /// When that was told last, see [`Episode::told`](crate::notice::Episode::told).
+    pub told: u64,
 }
 
 impl Source {
@@ -357,7 +366,8 @@ impl Source {
         known: 0,
         scales: [0; INLINE],
         stamps: [0; INLINE],
-        rest: [0; 2],
+        refused: 0,
+        told: 0,
     };
 }
 
@@ -452,8 +462,20 @@ impl Default for Ledger {
 pub struct LimitTally {
     /// Packets that were charged to it.
     pub conform: Tally,
-    /// Packets that it refused: dropped, if it is enforced.
+    /// Packets that it refused: they were dropped.
     pub exceed: Tally,
+    /// Packets that it would have refused; it, or everything, is only monitored.
+    pub monitored: Tally,
+}
+
+impl LimitTally {
+    /// Packets that were over it, dropped or not.
+    pub const fn over(&self) -> Tally {
+        Tally {
+            packets: self.exceed.packets.wrapping_add(self.monitored.packets),
+            bytes: self.exceed.bytes.wrapping_add(self.monitored.bytes),
+        }
+    }
 }
 
 /// The counters of an interface, on one CPU.
@@ -502,7 +524,7 @@ const _: () = {
     assert!(size_of::<Bucket>() == 32);
     assert!(size_of::<Ledger>() == 1032);
     assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);
-    assert!(size_of::<LimitTally>() == 32);
+    assert!(size_of::<LimitTally>() == 48);
     assert!(size_of::<Counters>() == 16 * REASONS);
     assert!(size_of::<Interface>() == 32);
 };

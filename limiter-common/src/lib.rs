@@ -24,6 +24,7 @@ pub mod limit;
 pub mod log;
 pub mod meter;
 pub mod newcomer;
+pub mod notice;
 pub mod opening;
 pub mod packet;
 pub mod penalty;

@@ -138,13 +138,12 @@ impl Block {
     }
 
     /// Makes the block in a word one until then at least, in nanoseconds, if it is of this binding.
-    /// Where another CPU moves the word just now, the next packet that is refused does it.
+    /// Where another CPU moves the word just now, the next packet that is refused does it. Whether it
+    /// was made longer.
     #[inline(always)]
-    pub fn extend<W: Word>(word: &W, until: u64, binding: Binding) {
+    pub fn extend<W: Word>(word: &W, until: u64, binding: Binding) -> bool {
         let (seen, block) = (word.load(), Self::new(until, binding));
-        if Self(seen).is_under(binding) && seen < block.0 {
-            set(word, seen, block.0);
-        }
+        Self(seen).is_under(binding) && seen < block.0 && set(word, seen, block.0)
     }
 }
 

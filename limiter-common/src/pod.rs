@@ -8,6 +8,7 @@ use crate::{
     },
     limit::{BucketKey, Limit},
     meter::Meter,
+    notice::{Notice, Notices},
     refused::Refused,
 };
 
@@ -21,5 +22,5 @@ macro_rules! pod {
 
 pod!(
     Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
-    Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source, Tally,
+    Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source, Tally,
 );

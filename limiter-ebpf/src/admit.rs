@@ -23,7 +23,7 @@ use crate::{
     opening::remember_opening,
     refused::{Place, tell_refused},
     subject::Subject,
-    tally,
+    tally::{self, Outcome, Outcomes},
     verdict::Verdict,
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         && let Some(place) = Place::of(&subject.source)
         && let Some((tally, is_due)) = place.refuses(subject, policy.epoch)
     {
-        tally::count(tally, true, subject.bytes);
+        tally::count(tally, Outcome::Exceed, subject.bytes);
         if is_due {
             publish(subject);
             tell_refused(policy.epoch);
@@ -76,7 +76,8 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         if !charge(subject, &entry, settings, applies) {
             return Verdict::OPEN;
         }
-        tally::count_inline(settings, applies, 0, subject.reread().bytes);
+        let outcomes = Outcomes::conform(applies);
+        tally::count_inline(settings, &outcomes, subject.reread().bytes);
         if applies & settings.connections != 0 {
             remember_opening(applies & settings.connections);
         }

@@ -15,6 +15,7 @@ use crate::{
     entry::{self, Seat},
     frame::XdpFrame,
     maps::HEAD,
+    notices::note_refusal,
     refused::remember_refusal,
     subject::Subject,
     verdict::Verdict,
@@ -65,6 +66,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let subject = subject.reread();
     let bytes = subject.bytes;
     if subject.refusing.bit != 0 {
+        note_refusal();
         remember_refusal();
     }
     verdict.settle(bytes)

@@ -20,9 +20,8 @@ use crate::{
     maps::METERS,
     offence::offend_subject,
     opening::remember_opening,
-    refused::Refusing,
     subject::Subject,
-    tally,
+    tally::{self, Outcomes},
     verdict::Verdict,
 };
 
@@ -126,17 +125,22 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
         return Verdict::new(Reason::Contended);
     }
     let conform = if bill.refused == 0 { bill.charged } else { 0 };
-    let exceed = bill.monitored() | bill.refused;
-    tally::count_inline(settings, conform, exceed, subject.bytes);
-    if (conform | exceed) & settings.keyed != 0 {
-        count_keyed(conform & settings.keyed, exceed & settings.keyed);
+    let monitored = bill.monitored() | bill.refused & subject.monitored();
+    let exceed = bill.refused & !monitored;
+    let outcomes = Outcomes { conform, exceed, monitored };
+    tally::count_inline(settings, &outcomes, subject.bytes);
+    let of = settings.keyed;
+    if outcomes.all() & of != 0 {
+        count_keyed(conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
+        subject.refusing.begin(monitored & monitored.wrapping_neg());
         if bill.charged & settings.connections != 0 {
             remember_opening(bill.charged & settings.connections);
         }
         return Verdict(subject.conform);
     }
+    subject.refusing.begin(bill.refused);
     refuse(subject, settings, entry, &bill);
     Verdict::new(Reason::Exceed)
 }
@@ -147,7 +151,10 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
     let (epoch, seat) = (entry.binding.epoch(), Seat(subject.seat));
     // What is only monitored blocks nobody later.
     if settings.penalties & bill.refused != 0 && !subject.monitors() && !seat.is_shared() {
-        entry.block(offend_subject(half(epoch, Limit::row(bill.refused))));
+        let until = offend_subject(half(epoch, Limit::row(bill.refused)));
+        if entry.block(until) {
+            subject.refusing.until = until;
+        }
     }
     // Of packets that a narrower limit is about too, nothing is remembered.
     if seat == Seat::OVERFLOW || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
@@ -168,12 +175,9 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
         if meter.gcra.strict == 0 && entry.bound() == entry.binding {
             // A penalty takes refusals one after the other.
             let brief = entry.profile.limits & later | settings.penalties & bill.refused != 0;
-            subject.refusing = Refusing {
-                bit: bill.refused,
-                limits: entry.profile.limits,
-                wait: if brief { wait.min(Refused::MOMENT) } else { wait },
-                tally: settings.tallies[index],
-            };
+            subject.refusing.wait = if brief { wait.min(Refused::MOMENT) } else { wait };
+            subject.refusing.tally = settings.tallies[index];
+            subject.refusing.limits = entry.profile.limits;
         }
         return;
     }

@@ -8,6 +8,7 @@ use limiter_common::{
     gcra::Time,
     limit::{INLINE, Limit},
     newcomer::Newcomer,
+    notice::Episode,
     penalty::Block,
     table::{self, Place, WAYS, Ways as _},
     word::Word as _,
@@ -44,6 +45,30 @@ impl Seat {
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
         self == Self::OVERFLOW || self == Self::UNREADABLE
+    }
+
+    /// The time in which the source of an entry is over its limits, if it is one of the table that is bound
+    /// so still, and how many packets of it were dropped.
+    #[inline(always)]
+    pub(crate) fn episode(self, binding: Binding) -> Option<(Episode<Plain>, Plain)> {
+        if self.is_shared() {
+            return None;
+        }
+        let source = self.entry()?;
+        // SAFETY: it was just looked up.
+        if unsafe { bound(source) } != binding {
+            return None;
+        }
+        // SAFETY: as above; aligned words.
+        Some(unsafe {
+            let [last, told, dropped] = [
+                &raw mut (*source).refused,
+                &raw mut (*source).told,
+                &raw mut (*source).dropped.packets,
+            ]
+            .map(|word| Plain::new(word));
+            (Episode { last, told }, dropped)
+        })
     }
 
     /// An entry of the table.
@@ -177,10 +202,10 @@ impl SourceEntry {
         Block(self.block_word().load()).until(self.binding)
     }
 
-    /// Blocks the source until then at least, in nanoseconds.
+    /// Blocks the source until then at least, in nanoseconds. Whether it was not before.
     #[inline(always)]
-    pub(crate) fn block(&self, until: u64) {
-        Block::extend(&self.block_word(), until, self.binding);
+    pub(crate) fn block(&self, until: u64) -> bool {
+        Block::extend(&self.block_word(), until, self.binding)
     }
 
     #[inline(always)]

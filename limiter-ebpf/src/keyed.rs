@@ -20,7 +20,7 @@ use crate::{
     ledger::{charge_ledger_at, look_ledger_at, refund_ledger_at},
     maps::{BUCKETS, LIMITS, METERS, PROFILES, SLOT},
     subject::{Keyed, Subject},
-    tally,
+    tally::{self, Outcomes},
 };
 
 static NEW: Bucket = Bucket::NEW;
@@ -222,9 +222,10 @@ pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
 /// Counts the limits in a set that admitted the packet, and those that refused it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64) -> u32 {
+pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64, monitored: u64) -> u32 {
     let Some(subject) = Subject::get() else { return 0 };
-    let mut left = conform | exceed;
+    let outcomes = Outcomes { conform, exceed, monitored };
+    let mut left = outcomes.all();
     for _ in 0..2 * KEYED {
         let bit = left & left.wrapping_neg();
         if bit == 0 {
@@ -232,7 +233,7 @@ pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64) -> u32 {
         }
         left ^= bit;
         if let Some(limit) = LIMITS.get(half(subject.binding.epoch(), Limit::row(bit))) {
-            tally::count(limit.tally, exceed & bit != 0, subject.bytes);
+            tally::count(limit.tally, outcomes.of(bit), subject.bytes);
         }
     }
     0

@@ -45,6 +45,8 @@ mod maps;
 #[cfg(target_arch = "bpf")]
 mod newcomers;
 #[cfg(target_arch = "bpf")]
+mod notices;
+#[cfg(target_arch = "bpf")]
 mod offence;
 #[cfg(target_arch = "bpf")]
 mod opening;

@@ -7,17 +7,18 @@ use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     btf_maps::{ArrayOfMaps, LpmTrie},
     macros::{btf_map, map},
-    maps::{Array, LruHashMap, PerCpuArray},
+    maps::{Array, LruHashMap, PerCpuArray, RingBuf},
 };
 use limiter_common::{
     address::Address,
     class::place,
     contract::{
-        Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, Offence, OffenceKey, Opening,
-        Profile, Set, Source, TALLIES as TALLY_COUNT, shared,
+        Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
+        OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
+    notice::Notices,
     refused::Refused,
 };
 
@@ -81,6 +82,12 @@ pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entrie
 
 #[map]
 pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
+
+#[map]
+pub(crate) static NOTICES: RingBuf = RingBuf::with_byte_size(NOTICE_BYTES, 0);
+
+#[map]
+pub(crate) static NOTICED: PerCpuArray<Notices> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static SUBJECT: PerCpuArray<Subject> = PerCpuArray::with_max_entries(1, 0);

@@ -18,7 +18,7 @@ use crate::{
     maps::{METERS, PROFILES},
     seats::Seats,
     subject::Subject,
-    tally,
+    tally::{self, Outcomes},
     verdict::Verdict,
 };
 
@@ -71,7 +71,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     }
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
     seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
-    tally::count_inline(settings, applies, 0, bytes);
+    tally::count_inline(settings, &Outcomes::conform(applies), bytes);
     Some(Verdict(subject.conform))
 }
 

@@ -7,16 +7,26 @@ use crate::{clock, datapath::settings, entry, maps::REFUSED, subject::Subject};
 /// The place of a source among those that this CPU refuses.
 pub(crate) struct Place(&'static mut Refused);
 
-/// The limit that refused a packet, if other packets of its source need not be looked at for a while.
+/// The limit that a packet was over, and what comes of that for others of its source.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusing {
-    /// 0 if they do.
+    /// 0 if it was over none.
     pub(crate) bit: u64,
     /// The limits of the profile.
     pub(crate) limits: u64,
-    /// For how long it will refuse them for sure, in nanoseconds.
+    /// For how long it will refuse them for sure, in nanoseconds; 0 if they have to be looked at.
     pub(crate) wait: u64,
+    /// Until when the source is blocked from now on, in nanoseconds; 0 if it is not, or was before.
+    pub(crate) until: u64,
     pub(crate) tally: u32,
+}
+
+impl Refusing {
+    /// Begins with a limit, or none.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, bit: u64) {
+        (self.bit, self.wait, self.until) = (bit, 0, 0);
+    }
 }
 
 impl Place {
@@ -85,13 +95,16 @@ pub(crate) extern "C" fn tell_refused(epoch: u32) -> u32 {
     0
 }
 
-/// Remembers that a limit refused the subject.
+/// Remembers that a limit refused the subject, if others of its source need not be looked at for a while.
 ///
 /// It is called when that is decided: there is no stack for both at once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn remember_refusal() -> u32 {
     let Some(subject) = Subject::get() else { return 0 };
+    if subject.refusing.wait == 0 {
+        return 0;
+    }
     let (Some(mut place), Some(settings)) =
         (Place::of(&subject.source), settings(subject.binding.epoch()))
     else {

@@ -308,6 +308,8 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
         for word in 0..address.words.len() {
             (&raw mut (*source).address.words[word]).write_volatile(address.words[word]);
         }
+        (&raw mut (*source).refused).write_volatile(0);
+        (&raw mut (*source).told).write_volatile(0);
         // Its first packet tells nothing.
         (&raw mut (*source).known).write_volatile(1);
         let _: u64 = binding.compare_exchange(taken.0, taken.unlocked().0);

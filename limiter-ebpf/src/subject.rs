@@ -64,7 +64,7 @@ pub(crate) struct Subject {
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.
     pub(crate) binding: Binding,
-    /// What the next packets of the source need to know of its refusal.
+    /// The limit that it is over.
     pub(crate) refusing: Refusing,
     /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
     pub(crate) tick: u64,
@@ -118,6 +118,15 @@ impl Subject {
     pub(crate) fn monitors(&self) -> bool {
         // SAFETY: a word of the value, which is borrowed.
         unsafe { (&raw const self.monitor).read_volatile() != 0 }
+    }
+
+    /// All limits where nothing is dropped, otherwise none.
+    #[inline(always)]
+    pub(crate) fn monitored(&self) -> u64 {
+        // SAFETY: as in `monitors`.
+        let monitor = unsafe { (&raw const self.monitor).read_volatile() };
+        // Without a branch: the sign is that of one or the other unless both are zero.
+        (((monitor | monitor.wrapping_neg()) as i64) >> 63) as u64
     }
 
     /// When it is decided. It is read from where it was written, as there are few registers.

@@ -4,26 +4,76 @@ use limiter_common::contract::{Settings, Tally};
 
 use crate::{inline, maps::TALLIES};
 
+/// What a packet was to a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Conform,
+    Exceed,
+    Monitored,
+}
+
+/// The same to all limits, as sets of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Outcomes {
+    /// Those that it was charged to.
+    pub(crate) conform: u64,
+    /// That which refused it.
+    pub(crate) exceed: u64,
+    /// Those that would have.
+    pub(crate) monitored: u64,
+}
+
+impl Outcomes {
+    /// Those of a packet that was admitted by all of these.
+    #[inline(always)]
+    pub(crate) const fn conform(limits: u64) -> Self {
+        Self { conform: limits, exceed: 0, monitored: 0 }
+    }
+
+    /// All limits that it was something to.
+    #[inline(always)]
+    pub(crate) const fn all(&self) -> u64 {
+        self.conform | self.exceed | self.monitored
+    }
+
+    /// What it was to one of them.
+    #[inline(always)]
+    pub(crate) const fn of(&self, bit: u64) -> Outcome {
+        if self.exceed & bit != 0 {
+            Outcome::Exceed
+        } else if self.monitored & bit != 0 {
+            Outcome::Monitored
+        } else {
+            Outcome::Conform
+        }
+    }
+}
+
 /// Counts a packet of so many bytes under a limit.
 #[inline(always)]
-pub(crate) fn count(tally: u32, exceed: bool, bytes: u64) {
+pub(crate) fn count(tally: u32, outcome: Outcome, bytes: u64) {
     if let Some(limit) = TALLIES.get_ptr_mut(tally) {
         // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
         // end on a CPU before the next packet.
         let limit = unsafe { &mut *limit };
-        add(if exceed { &mut limit.exceed } else { &mut limit.conform }, bytes);
+        let tally = match outcome {
+            Outcome::Conform => &mut limit.conform,
+            Outcome::Exceed => &mut limit.exceed,
+            Outcome::Monitored => &mut limit.monitored,
+        };
+        add(tally, bytes);
     }
 }
 
-/// Counts the inline limits that admitted a packet, and those that refused it.
+/// Counts a packet under the inline limits among these.
 #[inline(always)]
-pub(crate) fn count_inline(settings: &Settings, conform: u64, exceed: u64, bytes: u64) {
+pub(crate) fn count_inline(settings: &Settings, outcomes: &Outcomes, bytes: u64) {
     let count_one = #[inline(always)]
     |place: usize, bit: u64| {
-        count(settings.tallies[place], exceed & bit != 0, bytes);
+        count(settings.tallies[place], outcomes.of(bit), bytes);
         true
     };
-    inline::all(settings, conform | exceed, count_one);
+    inline::all(settings, outcomes.all(), count_one);
 }
 
 /// Adds a packet to a tally of this CPU.

@@ -7,6 +7,7 @@ mod completion;
 mod confirm;
 mod doctor;
 mod environment;
+mod events;
 mod inquiry;
 mod interfaces;
 mod json;

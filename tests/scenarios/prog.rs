@@ -22,6 +22,7 @@ mod modes;
 mod mutation;
 mod naive;
 mod newcomers;
+mod notices;
 mod object;
 mod overrides;
 mod penalties;
@@ -167,7 +168,7 @@ fn limit_tallies(program: &TestProgram) -> [LimitTally; BUILTINS] {
 
 /// How many packets each built-in limit was charged and how many it refused.
 fn tallies(program: &TestProgram) -> [(u64, u64); BUILTINS] {
-    limit_tallies(program).map(|tally| (tally.conform.packets, tally.exceed.packets))
+    limit_tallies(program).map(|tally| (tally.conform.packets, tally.over().packets))
 }
 
 /// A limit of the policy in force as the program has it.

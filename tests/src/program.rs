@@ -22,6 +22,7 @@ use limiter_common::{
         Source, Tally, map, shared,
     },
     limit::BucketKey,
+    notice::Notice,
     reason::Reason,
     refused::Refused,
     table::WAYS,
@@ -33,6 +34,7 @@ use limiter_userspace::{
         instance::{Attached, Instance},
         maps::Maps,
         mode::Mode,
+        notices::Listener,
         program::Program,
     },
     policy::Policy,
@@ -232,6 +234,16 @@ impl TestProgram {
     /// What the system says.
     pub fn tally(&self, limit: impl AsRef<str>) -> Result<LimitTally> {
         Ok(self.maps().snapshot(&[SLOT])?.tally(limit))
+    }
+
+    /// What it told of sources since that was asked last.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn notices(&self) -> Result<Vec<Notice>> {
+        let pins = &self.pins;
+        let listen = || Listener::open(pins);
+        Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
     }
 
     /// Frames that passed, on each CPU.

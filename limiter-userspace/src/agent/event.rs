@@ -1,13 +1,17 @@
 //! What an agent tells of.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
 use crate::{
     datapath::mode::Mode,
     error::Error,
-    output::number::grouped,
+    inquiry::limit::LimitReport,
+    output::{
+        number::{duration, grouped},
+        setting::{limit_json, setting_cells},
+    },
     policy::{reading::name, spec::Warnings},
 };
 
@@ -49,8 +53,59 @@ pub enum Event {
     Rejected(Error),
     /// Something else did not work, and is tried again.
     Failed(Error),
+    /// A source begins to be over a limit, or was before the agent came.
+    Limited(Limited),
+    /// The same, but nothing is dropped for it.
+    Monitored(Limited),
+    /// A source is blocked for so long, because it stayed over a limit.
+    Blocked(Limited, Duration),
+    /// A source is within its limits again.
+    Released {
+        /// The source.
+        source: String,
+        /// For how long it was not.
+        lasted: Duration,
+        /// Packets of it that were dropped meanwhile, if that is known.
+        dropped: Option<u64>,
+    },
+    /// So many events about sources were not told.
+    LeftOut {
+        /// How many.
+        events: u64,
+    },
     /// It was asked to end; everything stays attached.
     Stopped,
+}
+
+/// A source that is over a limit.
+#[derive(Debug)]
+pub struct Limited {
+    /// The source.
+    pub source: String,
+    /// The limit, as it stands for the source when that is told; nothing if it is not about it any more.
+    pub limit: Option<LimitReport>,
+    /// The interface that the packet came in by.
+    pub interface: Option<String>,
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(limit) = &self.limit {
+            write!(f, " limit {}", limit.name)?;
+            let [rate, burst] = setting_cells(limit).map(|cell| cell.text);
+            match (rate.is_empty(), burst.is_empty()) {
+                (false, false) => write!(f, " ({rate}, burst {burst})")?,
+                (false, true) => write!(f, " ({rate})")?,
+                _ => {}
+            }
+        } else {
+            write!(f, " a limit")?;
+        }
+        match &self.interface {
+            Some(interface) => write!(f, " on {interface}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Event {
@@ -65,6 +120,11 @@ impl Event {
             Self::Warned(_) => "warned",
             Self::Rejected(_) => "rejected",
             Self::Failed(_) => "failed",
+            Self::Limited(_) => "limited",
+            Self::Monitored(_) => "monitored",
+            Self::Blocked(..) => "blocked",
+            Self::Released { .. } => "released",
+            Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
         }
     }
@@ -97,6 +157,24 @@ impl fmt::Display for Event {
                     None => Ok(()),
                 }
             }
+            Self::Limited(limited) => write!(f, "{}: over{limited}", limited.source),
+            Self::Monitored(limited) => {
+                write!(f, "{}: over{limited}, only monitored", limited.source)
+            }
+            Self::Blocked(limited, length) => {
+                write!(f, "{}: blocked for {} by{limited}", limited.source, duration(*length))
+            }
+            Self::Released { source, lasted, dropped } => {
+                write!(f, "{source}: within its limits again after {}", duration(*lasted))?;
+                match dropped {
+                    Some(dropped) => write!(f, ", {} packets dropped", grouped(*dropped)),
+                    None => Ok(()),
+                }
+            }
+            Self::LeftOut { events: 1 } => write!(f, "1 event about a source was left out"),
+            Self::LeftOut { events } => {
+                write!(f, "{} events about sources were left out", grouped(*events))
+            }
             Self::Stopped => write!(f, "stopped; what is attached stays attached"),
         }
     }
@@ -123,6 +201,20 @@ impl Serialize for Event {
                 map.serialize_entry("message", &error.to_string())?;
                 map.serialize_entry("hint", &error.remedy())?;
             }
+            Self::Limited(limited) | Self::Monitored(limited) | Self::Blocked(limited, _) => {
+                map.serialize_entry("source", &limited.source)?;
+                map.serialize_entry("interface", &limited.interface)?;
+                map.serialize_entry("limit", &limited.limit.as_ref().map(limit_json))?;
+                if let Self::Blocked(_, length) = self {
+                    map.serialize_entry("seconds", &length.as_secs_f64())?;
+                }
+            }
+            Self::Released { source, lasted, dropped } => {
+                map.serialize_entry("source", source)?;
+                map.serialize_entry("seconds", &lasted.as_secs_f64())?;
+                map.serialize_entry("dropped", dropped)?;
+            }
+            Self::LeftOut { events } => map.serialize_entry("events", events)?,
             Self::Started | Self::Stopped => {}
         }
         map.end()

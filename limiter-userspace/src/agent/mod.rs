@@ -8,9 +8,11 @@ mod document;
 pub mod event;
 mod keeper;
 pub mod scrape;
+mod sources;
 
 use std::{collections::BTreeSet, io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
+use limiter_common::rate::Rate;
 use sd_notify::{NotifyState, notify};
 use tokio::{
     runtime, select,
@@ -25,6 +27,7 @@ use self::{
     event::Event,
     keeper::Keeper,
     scrape::{Address, Scrape, serve},
+    sources::Sources,
 };
 use crate::{
     datapath::{bpffs::Pins, linkwatch::LinkWatch},
@@ -43,6 +46,8 @@ pub struct Options {
     pub policy: Option<PathBuf>,
     /// Where metrics are served.
     pub listen: Vec<Address>,
+    /// How many events about sources are told; none without it.
+    pub events: Option<Rate>,
 }
 
 /// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
@@ -61,6 +66,7 @@ pub fn run(
     let counts = Arc::new(Counts::default());
     let scrape =
         Scrape { pins: pins.clone(), counts: Arc::clone(&counts), unix, last: Arc::default() };
+    let mut sources = Sources::new(pins.clone(), options.events);
     let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;
@@ -76,11 +82,13 @@ pub fn run(
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
             let work = spawn_blocking(move || {
-                let events = keeper.tend(unix(), reload);
-                (keeper, events)
+                let mut events = keeper.tend(unix(), reload);
+                // What keeps it from listening, the keeper tells: it needs the same of the instance.
+                events.extend(sources.look().unwrap_or_default());
+                (keeper, sources, events)
             });
             let mut events;
-            (keeper, events) = select! {
+            (keeper, sources, events) = select! {
                 biased;
                 () = waker.ended() => break,
                 done = work => done.map_err(|error| failed(error.into()))?,

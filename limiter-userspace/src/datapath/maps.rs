@@ -13,6 +13,7 @@ use limiter_common::{
     contract::{
         CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey, map,
     },
+    notice::Notices,
     refused::Refused,
 };
 
@@ -31,6 +32,7 @@ pub struct Maps {
     pub(crate) refused: PerCpuArray<MapData, Refused>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
+    pub(crate) noticed: PerCpuArray<MapData, Notices>,
     pub(crate) interfaces: Array<MapData, Interface>,
     pub(crate) offences: HashMap<MapData, OffenceKey, Offence>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
@@ -69,6 +71,7 @@ impl Maps {
             refused: typed(pins, map::REFUSED)?,
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
+            noticed: typed(pins, map::NOTICED)?,
             interfaces: typed(pins, map::INTERFACES)?,
             offences: typed(pins, map::OFFENCES)?,
             document: typed(pins, map::DOCUMENT)?,
@@ -161,7 +164,10 @@ fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
         .map_err(|error| object(format!("open {}", path.display()), &error))
 }
 
-fn typed<T: TryFrom<Map, Error = aya::maps::MapError>>(pins: &Pins, name: &str) -> Result<T> {
+pub(super) fn typed<T: TryFrom<Map, Error = aya::maps::MapError>>(
+    pins: &Pins,
+    name: &str,
+) -> Result<T> {
     let failed = |error| object(format!("open the map {name}"), &error);
     let data = MapData::from_pin(pins.map(name)).map_err(failed)?;
     Map::from_map_data(data).and_then(T::try_from).map_err(failed)

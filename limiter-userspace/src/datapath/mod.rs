@@ -16,6 +16,8 @@ pub mod mode;
 pub mod monitoring;
 #[expect(unsafe_code, reason = "ioctls that no library wraps")]
 mod netdevice;
+#[expect(unsafe_code, reason = "values by their bytes")]
+pub mod notices;
 mod offences;
 pub mod policy;
 pub(crate) mod privilege;

@@ -86,6 +86,7 @@ impl Maps {
         for tally in per_cpu.iter() {
             add(&mut sum.conform, tally.conform);
             add(&mut sum.exceed, tally.exceed);
+            add(&mut sum.monitored, tally.monitored);
         }
         Ok(sum)
     }

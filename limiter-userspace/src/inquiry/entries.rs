@@ -27,6 +27,8 @@ pub(super) struct Entry<'a> {
     pub(super) bit: u64,
     pub(super) name: &'a String,
     pub(super) limit: &'a Limit,
+    /// The slot of its tally.
+    pub(super) tally: u32,
     layer: usize,
     candidate: bool,
 }
@@ -59,8 +61,9 @@ impl Entries {
         let policy = self.policy();
         self.tallied.iter().enumerate().filter_map(move |(at, tallied)| {
             let limit = policy.limit(&tallied.limit)?;
-            let Tallied { name, layer, candidate, .. } = tallied;
-            Some(Entry { bit: 1 << at, name, limit, layer: *layer, candidate: *candidate })
+            let Tallied { name, layer, candidate, place, .. } = tallied;
+            let (bit, layer, candidate) = (1 << at, *layer, *candidate);
+            Some(Entry { bit, name, limit, tally: *place, layer, candidate })
         })
     }
 

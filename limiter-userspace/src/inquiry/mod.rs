@@ -17,17 +17,19 @@ mod ledger;
 pub mod limit;
 pub mod lists;
 pub mod source;
+pub mod standing;
 mod state;
 mod tables;
 pub mod target;
 pub mod words;
 
-use limiter_common::reason::Reason;
+use limiter_common::{address::Address, reason::Reason};
 
 use self::{
     decide::{Ruling, decide},
-    entries::Entries,
+    entries::{Entries, source_of},
     frame::Sighting,
+    source::source_name,
     tables::Tables,
 };
 pub use self::{error::InquiryError, fill::Fill};
@@ -84,6 +86,11 @@ impl<'a> Inquiry<'a> {
             let ruling = decide(&inquiry.tables, frame, slot, now)?;
             Ok(ruling.map(|ruling| inquiry.verdict_of(&ruling)))
         })
+    }
+
+    /// The source of a key, as it is called under the policy in force.
+    pub fn name_of(&self, key: &Address) -> Option<String> {
+        source_of(self.entries.policy().key_prefix, key).map(source_name)
     }
 
     fn verdict_of(&self, ruling: &Ruling) -> Verdict {

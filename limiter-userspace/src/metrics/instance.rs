@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_common::{
     contract::{Counters, LimitTally, Tally},
+    notice::kind,
     reason::Reason,
 };
 
@@ -41,6 +42,7 @@ pub fn read(maps: &Maps, attached: &[Attached], unix: u64) -> Result<Metrics> {
     metrics.extend(limits.families());
     metrics.extend(tables(maps)?);
     metrics.push(lists(policy, unix));
+    metrics.extend(notices(maps)?);
     metrics.extend(state(maps)?);
     Ok(Metrics { schema: SCHEMA, metrics })
 }
@@ -101,7 +103,8 @@ impl Default for Limits {
         Self {
             packets: counter(
                 "limiter_limit_packets_total",
-                "Packets that a limit was charged with (conform) or that were over it (exceed).",
+                "Packets that a limit was charged with (conform), that it refused (exceed), or would have \
+                 (exceed_monitor, exceed_candidate).",
             ),
             bytes: counter("limiter_limit_bytes_total", "Bytes of the same packets."),
             info: gauge("limiter_limit_info", "1 for each layer of each limit."),
@@ -127,8 +130,9 @@ impl Limits {
             false => (tallied.layer + 1).to_string(),
         };
         let own = [("limit", limit.name.as_str()), ("layer", layer.as_str())];
+        let over = if tallied.candidate { "exceed_candidate" } else { "exceed_monitor" };
         for (result, Tally { packets, bytes }) in
-            [("conform", tally.conform), ("exceed", tally.exceed)]
+            [("conform", tally.conform), ("exceed", tally.exceed), (over, tally.monitored)]
         {
             let labels = [own[0], own[1], ("result", result)];
             self.packets.push(labels, Whole(packets));
@@ -197,6 +201,29 @@ fn lists(policy: &Policy, unix: u64) -> Family {
         listed.push([("list", name)], Whole(number as u64));
     }
     listed
+}
+
+/// What happened to sources.
+fn notices(maps: &Maps) -> Result<[Family; 2]> {
+    let mut happened = Family::new(
+        "limiter_source_events_total",
+        Kind::Counter,
+        "How often a source began to be over a limit (limited; monitored where nothing is dropped for \
+         it), and how often one was blocked.",
+    );
+    let mut left_out = Family::new(
+        "limiter_source_events_left_out_total",
+        Kind::Counter,
+        "How often of those that was not told to the agent: there were too many, or no agent to be told.",
+    );
+    let noticed = maps.noticed()?;
+    for (name, kind) in
+        [("limited", kind::LIMITED), ("monitored", kind::MONITORED), ("blocked", kind::BLOCKED)]
+    {
+        happened.push([("event", name)], Whole(noticed.happened[usize::from(kind)]));
+        left_out.push([("event", name)], Whole(noticed.left_out[usize::from(kind)]));
+    }
+    Ok([happened, left_out])
 }
 
 /// What else holds now.

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What a limit admits, as an operator writes it: its rate and its burst.
-pub(super) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
+pub(crate) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
     written_cells(report.allowance.map(|allowance| written(&report.count, allowance)))
 }
 
@@ -83,7 +83,7 @@ pub(super) fn until_json(until: Option<Until>) -> Value {
 }
 
 /// A limit in JSON.
-pub(super) fn limit_json(report: &LimitReport) -> Value {
+pub(crate) fn limit_json(report: &LimitReport) -> Value {
     let set_for = match &report.origin {
         Origin::Default => "default".to_owned(),
         Origin::Prefix(prefix) => prefix.to_string(),

@@ -109,7 +109,7 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     LimitRate {
         name: now.name.clone(),
         conform: Flow::between(before.conform, after.conform, seconds),
-        exceed: Flow::between(before.exceed, after.exceed, seconds),
+        exceed: Flow::between(before.over(), after.over(), seconds),
     }
 }
 

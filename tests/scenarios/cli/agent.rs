@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A running agent, which is killed with this.
-struct Agent {
+pub(super) struct Agent {
     process: Child,
     events: Receiver<Value>,
 }
 
 impl Agent {
     /// Starts one; `FILE` in the arguments is the document.
-    fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
+    pub(super) fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
         let arguments = document.in_place(&format!("-j agent {arguments}"));
         let mut process = bench.run(&arguments).to(Stdio::piped()).start().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -53,7 +53,7 @@ impl Agent {
 
     /// The next thing that it tells, which has to be this.
     #[track_caller]
-    fn expect(&self, name: &str) -> Value {
+    pub(super) fn expect(&self, name: &str) -> Value {
         let event = self.next();
         assert_eq!(event["event"], name, "{event}");
         event
@@ -62,12 +62,18 @@ impl Agent {
     /// The next thing that it tells.
     #[track_caller]
     fn next(&self) -> Value {
-        self.events.recv_timeout(PATIENCE).unwrap()
+        self.next_within(PATIENCE)
+    }
+
+    /// The same, within a time.
+    #[track_caller]
+    pub(super) fn next_within(&self, time: Duration) -> Value {
+        self.events.recv_timeout(time).unwrap()
     }
 
     /// It has nothing to tell.
     #[track_caller]
-    fn is_quiet(&self) {
+    pub(super) fn is_quiet(&self) {
         let told = self.events.recv_timeout(QUIET);
         assert!(matches!(told, Err(RecvTimeoutError::Timeout)), "{told:?}");
     }
@@ -79,7 +85,7 @@ impl Agent {
     }
 
     /// Ends it as an operator does.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.signal(libc::SIGTERM);
         self.expect("stopped");
         assert!(self.process.wait().unwrap().success());

@@ -96,8 +96,13 @@ fn they_are_what_status_and_the_policy_tell() {
         ("quota (layer 2)", "quota", "2"),
     ] {
         let line = limits.iter().find(|it| it["name"] == line).unwrap();
-        for result in ["conform", "exceed"] {
-            let labels = format!(r#"{{layer="{layer}",limit="{limit}",result="{result}"}}"#);
+        let candidate = line["name"] == "source (candidate)";
+        for result in ["conform", "exceed", "exceed_monitor"] {
+            let named = match (result, candidate) {
+                ("exceed_monitor", true) => "exceed_candidate",
+                _ => result,
+            };
+            let labels = format!(r#"{{layer="{layer}",limit="{limit}",result="{named}"}}"#);
             let packets = of(&format!("limiter_limit_packets_total{labels}"));
             assert_eq!(Some(packets), line[result].as_f64(), "{limit} {layer} {result}");
             let bytes = of(&format!("limiter_limit_bytes_total{labels}"));

@@ -165,7 +165,8 @@ impl Model {
             Err(place) => {
                 let monitored = self.policy.monitor;
                 add(if monitored { &mut source.passed } else { &mut source.dropped }, bytes);
-                add(&mut self.limits[place].exceed, bytes);
+                let limit = &mut self.limits[place];
+                add(if monitored { &mut limit.monitored } else { &mut limit.exceed }, bytes);
                 Reason::Exceed
             }
         };

@@ -58,7 +58,7 @@ impl Done {
         let reasons = program.counters().unwrap().reasons.map(|tally| tally.packets);
         let limits = program.maps().snapshot(&[]).unwrap().limits.into_iter();
         let limits = limits
-            .map(|limit| (limit.name, limit.tally.conform.packets, limit.tally.exceed.packets));
+            .map(|limit| (limit.name, limit.tally.conform.packets, limit.tally.over().packets));
         Self { reasons, limits: limits.collect() }
     }
 

@@ -103,7 +103,7 @@ fn check(two: &mut Two, random: &mut Random, policy: Policy) {
     }
     for (name, expected) in names.iter().zip(&naive.tallies) {
         let tally = two.first.tally(name).unwrap();
-        assert_eq!((tally.conform.packets, tally.exceed.packets), *expected, "{name}");
+        assert_eq!((tally.conform.packets, tally.over().packets), *expected, "{name}");
         let [admitted, refused] = [expected.0, expected.1];
         assert!(part(STEPS) < STEPS || admitted > 2, "{name}: {admitted} {refused}");
     }

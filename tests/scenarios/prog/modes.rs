@@ -1,7 +1,6 @@
 //! What limits do that are enforced, that only count, that are off, and that are tried out.
 
 use limiter_common::{
-    contract::LimitTally,
     rate::{Rate, SECOND},
     reason::Reason,
 };
@@ -22,10 +21,10 @@ use super::{
 const B: [u8; 4] = [198, 51, 100, 1];
 pub(super) const MINUTE: u64 = 60 * SECOND;
 
-/// Packets that a limit admitted and that it refused.
+/// Packets that a limit admitted and that were over it.
 pub(super) fn tally(program: &TestProgram, name: &str) -> (u64, u64) {
-    let LimitTally { conform, exceed } = program.tally(name).unwrap();
-    (conform.packets, exceed.packets)
+    let tally = program.tally(name).unwrap();
+    (tally.conform.packets, tally.over().packets)
 }
 
 /// One of each algorithm, none of which admits more than so many while the time stands still.

@@ -20,7 +20,7 @@ impl Charges {
             let [after, before] = [after, before].map(|all| all.tally(&limit.name));
             let more = |after: Tally, before: Tally| after.packets.wrapping_sub(before.packets);
             *conform += more(after.conform, before.conform);
-            *exceed += more(after.exceed, before.exceed);
+            *exceed += more(after.over(), before.over());
         }
     }
 

@@ -69,12 +69,16 @@ pub struct LimitStatus {
     pub name: String,
     /// Packets that were charged to it.
     pub conform: u64,
-    /// Packets that it refused: dropped, if it is enforced.
+    /// Packets that it refused.
     pub exceed: u64,
+    /// Packets that it would have refused; it, or everything, is only monitored.
+    pub exceed_monitor: u64,
     /// Bytes that were charged to it.
     pub conform_bytes: u64,
     /// Bytes that it refused.
     pub exceed_bytes: u64,
+    /// Bytes that it would have refused.
+    pub exceed_monitor_bytes: u64,
 }
 
 /// How full the state of an instance is.
@@ -128,13 +132,15 @@ impl InterfaceStatus {
 
 impl LimitStatus {
     fn new(limit: &LimitStatistics) -> Self {
-        let LimitTally { conform, exceed } = limit.tally;
+        let LimitTally { conform, exceed, monitored } = limit.tally;
         Self {
             name: limit.name.clone(),
             conform: conform.packets,
             exceed: exceed.packets,
+            exceed_monitor: monitored.packets,
             conform_bytes: conform.bytes,
             exceed_bytes: exceed.bytes,
+            exceed_monitor_bytes: monitored.bytes,
         }
     }
 }

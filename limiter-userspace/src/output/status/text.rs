@@ -85,8 +85,10 @@ impl Status {
         let mut table = Table::new(columns);
         for row in &limits.rows {
             let of = |limit: &&LimitStatus| limit.name == row.name;
-            let (conform, exceed) =
-                self.limits.iter().find(of).map_or((0, 0), |limit| (limit.conform, limit.exceed));
+            let counted = |limit: &LimitStatus| {
+                (limit.conform, limit.exceed.wrapping_add(limit.exceed_monitor))
+            };
+            let (conform, exceed) = self.limits.iter().find(of).map_or((0, 0), counted);
             table.row([
                 Cell::new(row.name.as_str(), Tone::Strong),
                 row.rate_cell(),
@@ -206,8 +208,11 @@ mod tests {
         };
         snapshot.reasons[Reason::Conform.index()] = tally(12_345_678, 987_654_321);
         snapshot.reasons[Reason::Exceed.index()] = tally(1_000, 60_000);
-        snapshot.limits[Builtin::Source as usize].tally =
-            LimitTally { conform: tally(12_345_678, 987_654_321), exceed: tally(1_000, 60_000) };
+        snapshot.limits[Builtin::Source as usize].tally = LimitTally {
+            conform: tally(12_345_678, 987_654_321),
+            exceed: tally(1_000, 60_000),
+            ..LimitTally::default()
+        };
         Status::new(
             &snapshot,
             Tables {

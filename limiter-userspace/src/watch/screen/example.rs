@@ -108,7 +108,10 @@ fn interface(name: &str, mode: Mode, [passed, dropped]: [Tally; 2]) -> Interface
 }
 
 fn statistics(limit: Builtin, conform: Tally, exceed: Tally) -> LimitStatistics {
-    LimitStatistics { name: limit.name().into(), tally: LimitTally { conform, exceed } }
+    LimitStatistics {
+        name: limit.name().into(),
+        tally: LimitTally { conform, exceed, ..LimitTally::default() },
+    }
 }
 
 fn limit(limit: Builtin, rate: &str, burst: &str, overrides: usize) -> LimitRow {

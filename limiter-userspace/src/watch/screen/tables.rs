@@ -83,7 +83,7 @@ pub(super) fn limits(view: &View, width: u16) -> Table {
         if is_set(row) {
             cells.extend([
                 drops(rate.map(|rate| rate.exceed)),
-                grouped(tally.exceed.packets).into(),
+                grouped(tally.over().packets).into(),
                 rate_cell(rate.map(|rate| rate.conform)),
                 exceed_share(rate, bar),
                 row.overrides_cell(),

@@ -1,0 +1,214 @@
+//! What the datapath tells of sources: that one began to be over its limits, and that one was blocked.
+//!
+//! It tells of edges, not of packets, and of few: each CPU has a [budget](Notices::BUDGET), and counts
+//! what goes beyond.
+
+use crate::{address::Address, word::Word};
+
+/// Something that happened to a source.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notice {
+    /// When, in nanoseconds of the clock that packets go by.
+    pub time: u64,
+    /// Until when the source is blocked, in nanoseconds; 0 if it is not.
+    pub until: u64,
+    /// Packets of the source that were dropped, with this one, as its entry has it.
+    pub dropped: u64,
+    /// The source.
+    pub source: Address,
+    /// The slot of the interface that its packet came in by.
+    pub slot: u32,
+    /// The slot of the tally of the limit that did it.
+    pub tally: u32,
+    /// What happened, see [`kind`].
+    pub kind: u16,
+    /// 1 if it was told before, and goes on.
+    pub again: u16,
+}
+
+/// What a [`Notice`] tells.
+pub mod kind {
+    /// A limit began to refuse packets of the source.
+    pub const LIMITED: u16 = 0;
+    /// A limit would have; it, or everything, is only monitored.
+    pub const MONITORED: u16 = 1;
+    /// The source was blocked because it stayed over a limit.
+    pub const BLOCKED: u16 = 2;
+    /// How many there are.
+    pub const COUNT: usize = 3;
+}
+
+/// What a CPU told, and what it did not.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// How often each [`kind`] of thing happened, told or not; what goes on is not counted again.
+    pub happened: [u64; kind::COUNT],
+    /// How often of those that was not told: beyond the budget, or nobody had read what was told before.
+    pub left_out: [u64; kind::COUNT],
+    /// Since when the budget is used, in nanoseconds.
+    since: u64,
+    /// How much of it is.
+    used: u64,
+}
+
+impl Notices {
+    /// Notices of a CPU in each [`PERIOD`](Self::PERIOD).
+    pub const BUDGET: u64 = 256;
+    /// Nanoseconds.
+    pub const PERIOD: u64 = 1_000_000_000;
+
+    /// Whether there is budget at `now` (nanoseconds) for one more notice, which uses it.
+    #[inline(always)]
+    pub const fn spend(&mut self, now: u64) -> bool {
+        // Of a clock that went back nothing is known.
+        if now.wrapping_sub(self.since) >= Self::PERIOD {
+            (self.since, self.used) = (now, 0);
+        }
+        self.used += 1;
+        self.used <= Self::BUDGET
+    }
+}
+
+/// Without a refusal for so long, in nanoseconds, a source is within its limits again.
+pub const QUIET: u64 = 10_000_000_000;
+/// While it is over them, that is told again after so many nanoseconds: for those who began to listen
+/// meanwhile.
+pub const AGAIN: u64 = 60_000_000_000;
+/// Nanoseconds for which refusals leave no trace, so that a flood hardly writes. It is as long as a
+/// CPU [refuses](crate::refused::Refused::LONGEST) by what it remembers.
+pub const STEP: u64 = 1_000_000_000;
+
+/// The time in which a source is over its limits, as its entry has it: from a first refusal on, until
+/// none came for so long as [`QUIET`].
+pub struct Episode<W> {
+    /// When it was refused last, give or take a [`STEP`], in nanoseconds; 0 if never.
+    pub last: W,
+    /// When that was told last; 0 if never.
+    pub told: W,
+}
+
+/// What a refusal is to whoever watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// Nothing.
+    Nothing,
+    /// The source begins to be over its limits.
+    Begins,
+    /// It still is.
+    GoesOn,
+}
+
+impl<W: Word> Episode<W> {
+    /// Notes a refusal at `now` (nanoseconds), and what it is. Of several CPUs that meet at an edge, one
+    /// is to tell it.
+    #[inline(always)]
+    pub fn refuse(&self, now: u64) -> Telling {
+        let now = if now == 0 { 1 } else { now };
+        let last = self.last.load();
+        // A clock that went back is far away from it, too.
+        let rest = now.wrapping_sub(last);
+        if last != 0 && rest < STEP {
+            return Telling::Nothing;
+        }
+        let begins = last == 0 || rest >= QUIET;
+        let told = self.told.load();
+        // Whoever saw the same edge, and was first, told it after the last refusal.
+        let due = if begins { QUIET - STEP } else { AGAIN };
+        let _: u64 = self.last.compare_exchange(last, now);
+        if told != 0 && now.wrapping_sub(told) < due
+            || self.told.compare_exchange(told, now) != told
+        {
+            return Telling::Nothing;
+        }
+        if begins { Telling::Begins } else { Telling::GoesOn }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Notice>() == 56);
+    assert!(size_of::<Notices>() == 64);
+};
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    struct Plain(Cell<u64>);
+
+    impl Word for Plain {
+        fn load(&self) -> u64 {
+            self.0.get()
+        }
+
+        fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+            let seen = self.0.get();
+            if seen == current {
+                self.0.set(new);
+            }
+            seen
+        }
+    }
+
+    fn episode() -> Episode<Plain> {
+        Episode { last: Plain(Cell::new(0)), told: Plain(Cell::new(0)) }
+    }
+
+    #[test]
+    fn a_budget_is_renewed_each_period_and_counts_exactly() {
+        let mut notices = Notices::default();
+        for period in 1..4 {
+            let now = period * Notices::PERIOD;
+            let told = (0..1_000).filter(|at| notices.spend(now + at)).count();
+            assert_eq!(told as u64, Notices::BUDGET);
+            assert!(!notices.spend(now + Notices::PERIOD - 1));
+        }
+        assert!(notices.spend(0), "a clock that went back");
+    }
+
+    #[test]
+    fn a_source_begins_goes_on_and_begins_anew_after_a_rest() {
+        let it = episode();
+        assert_eq!(it.refuse(0), Telling::Begins, "at the very first moment");
+        let it = episode();
+        let mut now = 5 * SECOND;
+        assert_eq!(it.refuse(now), Telling::Begins);
+        let (mut begins, mut goes_on) = (0, 0);
+        for _ in 0..300 {
+            now += SECOND / 2;
+            match it.refuse(now) {
+                Telling::Begins => begins += 1,
+                Telling::GoesOn => goes_on += 1,
+                Telling::Nothing => {}
+            }
+        }
+        assert_eq!((begins, goes_on), (0, 2), "150 s");
+        now += QUIET - SECOND;
+        assert_ne!(it.refuse(now), Telling::Begins, "no rest");
+        now += QUIET;
+        assert_eq!(it.refuse(now), Telling::Begins, "a rest");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_tells_something() {
+        let it = episode();
+        assert_eq!(it.refuse(1_000 * SECOND), Telling::Begins);
+        assert_eq!(it.refuse(SECOND), Telling::Begins);
+        assert_eq!(it.refuse(2 * SECOND), Telling::Nothing);
+    }
+
+    #[test]
+    fn who_came_second_at_an_edge_tells_nothing() {
+        let it = episode();
+        assert_eq!(it.refuse(SECOND), Telling::Begins);
+        // Another CPU that had not seen that yet.
+        it.last.0.set(0);
+        assert_eq!(it.refuse(SECOND + 5), Telling::Nothing);
+        assert_eq!(it.last.load(), SECOND + 5);
+    }
+}

@@ -1,0 +1,75 @@
+//! What the datapath tells of sources.
+
+use aya::{
+    Pod,
+    maps::{MapData, RingBuf},
+};
+use limiter_common::{
+    contract::map,
+    notice::{Notice, Notices},
+};
+
+use super::{
+    bpffs::Pins,
+    maps::{Maps, object, typed},
+};
+use crate::error::Result;
+
+/// Takes what is told. What one takes, no other gets, so an instance has one such reader.
+pub struct Listener {
+    ring: RingBuf<MapData>,
+}
+
+impl Listener {
+    /// Listens to the instance that is pinned there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        Ok(Self { ring: typed(pins, map::NOTICES)? })
+    }
+}
+
+impl Iterator for Listener {
+    type Item = Notice;
+
+    /// What was told next, if there is anything yet.
+    fn next(&mut self) -> Option<Notice> {
+        loop {
+            // Nobody else writes there; what is of another size is passed over all the same.
+            if let Some(notice) = value(&self.ring.next()?) {
+                return Some(notice);
+            }
+        }
+    }
+}
+
+impl Maps {
+    /// How much was told and left out since the instance was made, over all CPUs.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn noticed(&self) -> Result<Notices> {
+        let per_cpu =
+            self.noticed.get(&0, 0).map_err(|error| object("read what was told", &error))?;
+        let mut sum = Notices::default();
+        for of_cpu in per_cpu.iter() {
+            for (sum, more) in sum.happened.iter_mut().zip(of_cpu.happened) {
+                *sum = sum.wrapping_add(more);
+            }
+            for (sum, more) in sum.left_out.iter_mut().zip(of_cpu.left_out) {
+                *sum = sum.wrapping_add(more);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// A value by its bytes, if there are as many as it has.
+fn value<T: Pod>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() != size_of::<T>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes, of which any make a valid value.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}

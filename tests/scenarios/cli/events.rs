@@ -1,0 +1,93 @@
+//! What an agent tells of sources.
+
+use std::time::{Duration, Instant};
+
+use super::{Bench, Document, SMALL, agent::Agent, json::send};
+
+/// Longer than a source has to be quiet to be within its limits again, and the agent to see that.
+const RELEASE: Duration = Duration::from_secs(16);
+
+#[test]
+fn a_source_is_told_of_when_it_is_over_a_limit_is_blocked_and_is_not_any_more() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits:\n\
+         - {name: source, key: source, rate: 1/min, burst: 20, penalty: {after: 100ms, block: 2s}}\n\
+         - {name: web, match: {protocol: tcp, ports: 80}, key: source, rate: 5/s}",
+    );
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let agent = Agent::start(&bench, &document, "-i eth0");
+    agent.expect("replaced");
+    send(&bench, [192, 0, 2, 1], 50);
+    let event = agent.expect("limited");
+    assert_eq!((&event["source"], &event["interface"]), (&"192.0.2.1".into(), &"eth0".into()));
+    let limit = &event["limit"];
+    assert_eq!((&limit["name"], &limit["mode"]), (&"source".into(), &"enforce".into()));
+    assert_eq!((&limit["algorithm"], &limit["burst"]), (&"token_bucket".into(), &20.into()));
+    assert_eq!(limit["state"]["remaining"], 0);
+    let wait = limit["state"]["next_packet_seconds"].as_f64().unwrap();
+    assert!((1.0..=60.0).contains(&wait), "{wait}");
+    let again = Instant::now();
+    while again.elapsed() < Duration::from_millis(400) {
+        send(&bench, [192, 0, 2, 1], 5);
+    }
+    let event = agent.expect("blocked");
+    assert_eq!(
+        (&event["source"], &event["limit"]["name"]),
+        (&"192.0.2.1".into(), &"source".into())
+    );
+    let seconds = event["seconds"].as_f64().unwrap();
+    assert!((1.9..=2.0).contains(&seconds), "{seconds}");
+    let event = agent.next_within(RELEASE);
+    assert_eq!((&event["event"], &event["source"]), (&"released".into(), &"192.0.2.1".into()));
+    assert!(event["dropped"].as_u64().unwrap() >= 25, "{event}");
+    let lasted = event["seconds"].as_f64().unwrap();
+    assert!((1.0..5.0).contains(&lasted), "{lasted}");
+    agent.end();
+}
+
+/// Of more than is told, the number is told, and it is right.
+#[test]
+fn what_is_not_told_is_counted() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/min, burst: 1}]");
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let agent = Agent::start(&bench, &document, "-i eth0 --events 1/h");
+    agent.expect("replaced");
+    let sources = 200;
+    for number in 0..sources {
+        send(&bench, [192, 0, 2, number], 4);
+    }
+    let noticed = bench.json("metrics -j");
+    let families = noticed["metrics"].as_array().unwrap();
+    let of = |name: &str| families.iter().find(|family| family["name"] == name).unwrap();
+    let events = of("limiter_source_events_total")["series"].as_array().unwrap();
+    let limited = events.iter().find(|one| one["labels"]["event"] == "limited").unwrap();
+    assert_eq!(limited["value"], sources);
+    // Each was over its limit once, and is not any more; one or two of these events are told.
+    let (mut told, mut left_out) = (0, 0);
+    while told + left_out < 2 * u64::from(sources) {
+        let event = agent.next_within(2 * RELEASE);
+        match event["event"].as_str() {
+            Some("limited") => told += 1,
+            Some("left_out") => left_out += event["events"].as_u64().unwrap(),
+            _ => panic!("{event}"),
+        }
+    }
+    assert_eq!(told + left_out, 2 * u64::from(sources));
+    assert!(told <= 2, "{told}");
+    agent.end();
+}
+
+#[test]
+fn none_are_told_if_none_are_asked_for() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/min, burst: 1}]");
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let agent = Agent::start(&bench, &document, "-i eth0 --events none");
+    agent.expect("replaced");
+    send(&bench, [192, 0, 2, 1], 20);
+    agent.is_quiet();
+    agent.end();
+    bench.refused("agent --events often", 2, &["--events", "often"]);
+}
