@@ -107,23 +107,27 @@ impl<W: Word> Episode<W> {
     pub fn refuse(&self, now: u64) -> Telling {
         let now = if now == 0 { 1 } else { now };
         let last = self.last.load();
-        // A clock that went back is far away from it, too.
-        let rest = now.wrapping_sub(last);
-        if last != 0 && rest < STEP {
+        if !is_over(last, now, STEP) {
             return Telling::Nothing;
         }
-        let begins = last == 0 || rest >= QUIET;
+        let begins = is_over(last, now, QUIET);
         let told = self.told.load();
         // Whoever saw the same edge, and was first, told it after the last refusal.
         let due = if begins { QUIET - STEP } else { AGAIN };
         let _: u64 = self.last.compare_exchange(last, now);
-        if told != 0 && now.wrapping_sub(told) < due
-            || self.told.compare_exchange(told, now) != told
-        {
+        if !is_over(told, now, due) || self.told.compare_exchange(told, now) != told {
             return Telling::Nothing;
         }
         if begins { Telling::Begins } else { Telling::GoesOn }
     }
+}
+
+/// Whether so much time, in nanoseconds, went by since a moment that there may not have been. The clocks
+/// of CPUs may be a little apart; one that went back by more than a step is another time.
+#[inline(always)]
+const fn is_over(then: u64, now: u64, time: u64) -> bool {
+    let ago = now.wrapping_sub(then) as i64;
+    then == 0 || ago >= time as i64 || ago <= -(STEP as i64)
 }
 
 const _: () = {

@@ -6,6 +6,7 @@
 mod change;
 mod entry;
 mod limits;
+mod notice;
 mod penalty;
 mod table;
 

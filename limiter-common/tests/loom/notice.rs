@@ -1,0 +1,55 @@
+//! CPUs that refuse packets of one source at the same edge.
+
+use limiter_common::{
+    notice::{AGAIN, Episode, QUIET, Telling},
+    word::Word,
+};
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use super::{NOW, Plain, check};
+
+/// How often so many CPUs tell of a source that was refused last, and told of last, so long ago.
+fn told(cpus: usize, last: u64, told: u64) -> (u64, u64) {
+    let before = |ago: u64| Plain::new(if ago == 0 { 0 } else { NOW - ago });
+    let episode = Arc::new(Episode { last: before(last), told: before(told) });
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let refuse = |after: u64| {
+        let (episode, counts) = (Arc::clone(&episode), Arc::clone(&counts));
+        move || match episode.refuse(NOW + after) {
+            Telling::Begins => drop(counts[0].fetch_add(1, SeqCst)),
+            Telling::GoesOn => drop(counts[1].fetch_add(1, SeqCst)),
+            Telling::Nothing => {}
+        }
+    };
+    let others: Vec<_> = (1..cpus).map(|cpu| thread::spawn(refuse(cpu as u64))).collect();
+    refuse(0)();
+    for other in others {
+        other.join().unwrap();
+    }
+    let seen = episode.last.load();
+    assert!((NOW..NOW + cpus as u64).contains(&seen), "{seen}");
+    (counts[0].load(SeqCst), counts[1].load(SeqCst))
+}
+
+#[test]
+fn one_cpu_tells_that_it_begins() {
+    for cpus in [2, 3] {
+        check(3, move || assert_eq!(told(cpus, 0, 0), (1, 0)));
+        check(3, move || assert_eq!(told(cpus, QUIET, QUIET + 5), (1, 0)));
+        check(3, move || assert_eq!(told(cpus, QUIET, AGAIN), (1, 0)));
+    }
+}
+
+#[test]
+fn one_cpu_tells_that_it_goes_on() {
+    for cpus in [2, 3] {
+        check(3, move || assert_eq!(told(cpus, QUIET - 5, AGAIN), (0, 1)));
+        check(3, move || assert_eq!(told(cpus, QUIET - 5, AGAIN - 5), (0, 0)));
+    }
+}
