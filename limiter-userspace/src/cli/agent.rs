@@ -16,17 +16,19 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Agent {
-    /// Interfaces to attach whenever they are there
-    #[arg(short, long = "interface", value_name = "IFACE")]
+    /// Interfaces to attach whenever they are there; in the variable, with spaces between them
+    #[arg(short, long = "interface", value_name = "IFACE", env = "LIMITER_INTERFACES",
+          value_delimiter = ' ')]
     interfaces: Vec<String>,
     /// Policy document to follow: it is applied whenever it changes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]
     policy: Option<PathBuf>,
     /// Serve metrics for Prometheus: on a loopback address, as 127.0.0.1:9180, or on unix:PATH
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", env = "LIMITER_LISTEN", value_delimiter = ' ')]
     listen: Vec<Address>,
     /// How many events about sources are told in the long run: a rate, as 100/min, or none
-    #[arg(long, value_name = "RATE", default_value = "10/s", value_parser = events)]
+    #[arg(long, value_name = "RATE", default_value = "10/s", value_parser = events,
+          env = "LIMITER_EVENTS")]
     events: Events,
 }
 
@@ -43,7 +45,11 @@ fn events(text: &str) -> Result<Events, String> {
 impl Agent {
     pub(super) fn run(self, pins: Pins, output: &mut Output) -> Result<()> {
         privilege::check()?;
-        let Self { interfaces, policy, listen, events } = self;
+        // Before there is any other thread, which would keep what it has.
+        privilege::give_up_rest(&pins)?;
+        let Self { mut interfaces, policy, listen, events } = self;
+        // An empty variable names none.
+        interfaces.retain(|name| !name.is_empty());
         let options = Options { interfaces, policy, listen, events };
         agent::run(options, pins, unix, |event| {
             let told = match output.is_json() {

@@ -1,10 +1,10 @@
 //! `limiter completion`.
 
-use clap::{Args, CommandFactory as _, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::{aot, generate};
 use serde_json::json;
 
-use super::Cli;
+use super::command;
 use crate::{error::Result, output::stream::Output};
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ impl Completion {
             Shell::Fish => aot::Shell::Fish,
         };
         let mut script = Vec::new();
-        generate(shell, &mut Cli::command(), "limiter", &mut script);
+        generate(shell, &mut command(), "limiter", &mut script);
         let script = String::from_utf8_lossy(&script);
         if output.is_json() {
             return Ok(output.json(&json!({ "shell": shell.to_string(), "script": script }))?);

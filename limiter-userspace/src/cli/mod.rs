@@ -6,11 +6,13 @@ mod change;
 mod completion;
 mod detach;
 mod doctor;
+mod examples;
 mod explain;
 mod get;
 mod keep_ssh;
 mod limit;
 mod list;
+mod manual;
 mod metrics;
 mod monitor;
 mod policy;
@@ -25,7 +27,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::stderr::complain;
 use crate::{
@@ -101,11 +103,20 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Print a script that has a shell complete commands, options and what they take
     Completion(completion::Completion),
+    /// Write the manual pages of all commands into a directory
+    #[command(hide = true)]
+    Man(manual::Man),
+}
+
+/// What is known of the command line: help, completion and manual pages are all made of it.
+fn command() -> clap::Command {
+    manual::with_exit_codes(examples::added_to(Cli::command()))
 }
 
 /// Runs the command in the arguments of this process.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|it| Cli::from_arg_matches(&it));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no failure; clap knows where each belongs.
@@ -136,6 +147,7 @@ pub fn run() -> ExitCode {
         Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Completion(completion) => completion.run(&mut output),
+        Command::Man(man) => man.run(&mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

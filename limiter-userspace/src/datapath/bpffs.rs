@@ -6,7 +6,7 @@ use std::{
     io::{self, ErrorKind},
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, lchown},
     },
     path::{self, Path, PathBuf},
     thread,
@@ -67,7 +67,8 @@ impl Pins {
         Ok(false)
     }
 
-    /// Makes the directories, for this user alone: who can write to a map decides what passes.
+    /// Makes the directories, for one user alone: who can write to a map decides what passes. That is the
+    /// user who has the directory of the instance, if root gave it to one, as to a service that is not root.
     ///
     /// # Errors
     /// [`Error::NotBpffs`], [`Error::Unsafe`], or what the system says.
@@ -92,13 +93,60 @@ impl Pins {
         let [links, maps] = self.directories();
         for directory in [&self.directory, &maps, &links] {
             match fs::DirBuilder::new().mode(0o700).create(directory) {
+                Ok(()) => self.hand_over(directory)?,
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(Error::system(format!("make {}", directory.display()), error));
                 }
-                _ => {}
+                Err(_) => {}
             }
         }
-        self.directories().iter().try_for_each(|directory| own(directory))
+        let owner = self.given_to()?.map_or_else(sys::user, |(user, _)| user);
+        self.directories().iter().try_for_each(|directory| own(directory, owner))
+    }
+
+    /// The user and group that root gave the directory of the instance to, if this process is root's.
+    /// Nobody else can have done that where only root may write.
+    fn given_to(&self) -> Result<Option<(u32, u32)>> {
+        const ROOT: u32 = 0;
+        if sys::user() != ROOT {
+            return Ok(None);
+        }
+        let directory = look_at(&self.directory)?;
+        if directory.uid() == ROOT || !is_dir_of(&directory, directory.uid()) {
+            return Ok(None);
+        }
+        let around = look_at(self.directory.parent().unwrap_or_else(|| Path::new("/")))?;
+        Ok(is_dir_of(&around, ROOT).then(|| (directory.uid(), directory.gid())))
+    }
+
+    /// Gives what root just made to the user who has the instance.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn hand_over(&self, path: &Path) -> Result<()> {
+        match self.given_to()? {
+            Some((user, group)) => lchown(path, Some(user), Some(group))
+                .map_err(|error| Error::system(format!("give {} away", path.display()), error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives all maps that root just made to the user who has the instance.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn hand_over_maps(&self) -> Result<()> {
+        let [_, maps] = self.directories();
+        let failed = |error| Error::system(format!("read {}", maps.display()), error);
+        for entry in fs::read_dir(&maps).map_err(failed)? {
+            self.hand_over(&entry.map_err(failed)?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Whether this process can do without the rights of root over files of other users.
+    pub(crate) fn are_own(&self) -> Result<bool> {
+        Ok(!exists(&self.directory)? || self.given_to()?.is_none())
     }
 
     /// Removes every pin.
@@ -121,13 +169,15 @@ impl Pins {
     }
 
     /// Removes every pin and the directories; a directory that is a mount point or holds something
-    /// else stays.
+    /// else stays, and so does that of an instance which root gave to somebody, who could not make it.
     ///
     /// # Errors
     /// What the system says when a pin cannot be removed.
     pub fn remove(&self) -> Result<()> {
         self.clear()?;
-        for directory in self.directories().iter().chain([&self.directory]) {
+        let given = exists(&self.directory)? && self.given_to()?.is_some();
+        let top = (!given).then_some(&self.directory);
+        for directory in self.directories().iter().chain(top) {
             let _: io::Result<()> = fs::remove_dir(directory);
         }
         Ok(())
@@ -185,12 +235,19 @@ pub(crate) fn exists(path: &Path) -> Result<bool> {
     path.try_exists().map_err(|error| Error::system(format!("look at {}", path.display()), error))
 }
 
+fn look_at(path: &Path) -> Result<fs::Metadata> {
+    fs::symlink_metadata(path)
+        .map_err(|error| Error::system(format!("look at {}", path.display()), error))
+}
+
+/// Whether it is a directory that only this user may write to.
+fn is_dir_of(metadata: &fs::Metadata, user: u32) -> bool {
+    metadata.is_dir() && metadata.uid() == user && metadata.permissions().mode() & 0o022 == 0
+}
+
 /// Refuses a directory that others made or may write to.
-fn own(directory: &Path) -> Result<()> {
-    let metadata = fs::symlink_metadata(directory)
-        .map_err(|error| Error::system(format!("look at {}", directory.display()), error))?;
-    let others = metadata.permissions().mode() & 0o022 != 0;
-    if metadata.is_dir() && metadata.uid() == sys::user() && !others {
+fn own(directory: &Path, owner: u32) -> Result<()> {
+    if is_dir_of(&look_at(directory)?, owner) {
         Ok(())
     } else {
         Err(Error::Unsafe { directory: directory.to_path_buf() })

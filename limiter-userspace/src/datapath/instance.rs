@@ -102,7 +102,8 @@ impl Instance {
             return Ok(Self { pins: pins.clone(), maps, fresh: false, _lock: lock });
         }
         pins.clear()?;
-        let made = create_maps(pins, sizes).and_then(|()| Maps::open(pins)).and_then(|mut maps| {
+        let made = create_maps(pins, sizes).and_then(|()| pins.hand_over_maps());
+        let made = made.and_then(|()| Maps::open(pins)).and_then(|mut maps| {
             match origin {
                 Some(origin) => maps.follow(policy, origin)?,
                 None => maps.apply(policy)?,
@@ -173,7 +174,9 @@ impl Instance {
         // In this order: a record without a link is a free slot, a link without a record would be
         // one that nobody knows.
         self.record(slot, interface, outcome.mode)?;
-        link.pin(&self.pins.link(slot))?;
+        let pin = self.pins.link(slot);
+        link.pin(&pin)?;
+        self.pins.hand_over(&pin)?;
         Ok(outcome)
     }
 

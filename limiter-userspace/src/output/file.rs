@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     process,
 };
@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 /// Links that are followed before they are called a circle, as the kernel does.
 const LINKS: usize = 40;
 
-/// Writes a file for its owner alone, so that at any time, also after a crash, there is either what
-/// was there before or all of the new: into a new file beside it, which then takes its name.
+/// Writes a file so that at any time, also after a crash, there is either what was there before or all of
+/// the new: into a new file beside it, which then takes its name. It is for those who could read what was
+/// there, such as a service; if nothing was, for its owner alone.
 ///
 /// Where the name is a link, the file that it leads to is replaced, or made. Folders that are missing
 /// are made. What is no file, such as a device, is not replaced by one.
@@ -32,6 +33,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
         _ => {}
     }
     let path = target(path).map_err(failed)?;
+    let before = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -44,7 +46,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let mut new = name.to_owned();
     new.push(format!(".{}.new", process::id()));
     let new: PathBuf = folder.join(new);
-    let written = write(&new, content)
+    let written = write(&new, content, before.as_ref())
         .and_then(|()| fs::rename(&new, &path))
         .and_then(|()| File::open(folder)?.sync_all());
     written.map_err(|error| {
@@ -78,7 +80,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+fn write(path: &Path, content: &[u8], before: Option<&fs::Metadata>) -> io::Result<()> {
     // What a command of the same number left that was ended in the middle.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -86,6 +88,12 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
+    if let Some(before) = before {
+        // Who is not in the group cannot give the file to it, and then the group is not to read it.
+        let is_given = fchown(&file, None, Some(before.gid())).is_ok();
+        let read = if is_given { 0o644 } else { 0o604 };
+        file.set_permissions(fs::Permissions::from_mode(before.mode() & read | 0o600))?;
+    }
     file.sync_all()
 }
 
@@ -129,10 +137,14 @@ mod tests {
         let folder = Folder::new("replaced");
         let path = folder.0.join("policy.yaml");
         replace(&path, b"first, which is longer").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        replace(&path, b"second").unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        for (before, after) in [(0o640, 0o640), (0o777, 0o644), (0o400, 0o600)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            replace(&path, b"second").unwrap();
+            assert_eq!(mode(), after);
+        }
         assert_eq!(fs::read(&path).unwrap(), b"second");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(folder.names(), ["policy.yaml"]);
     }
 

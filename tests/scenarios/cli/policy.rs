@@ -289,13 +289,16 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     let bench = Bench::attached();
     bench.done("deny add 203.0.114.0/24");
     let saved = Document::new("");
+    // Whoever could read it still can: a service that is not root, by its group.
+    let permissions = |mode| fs::set_permissions(saved.path(), fs::Permissions::from_mode(mode));
+    permissions(0o640).unwrap();
     let outcome = bench.done(&saved.in_place("policy save FILE"));
     assert!(
         outcome.stdout.starts_with(&saved.in_place("FILE: saved: 3 limits, 2 prefixes\n")),
         "{outcome}"
     );
     assert!(outcome.stdout.contains("policy save"), "what applies it at boot: {outcome}");
-    assert_eq!(fs::metadata(saved.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(saved.path()).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(fs::read_to_string(saved.path()).unwrap(), bench.done("policy show").stdout);
     let model = bench.json("policy show -j");
     bench.done("detach --all");

@@ -26,8 +26,8 @@ pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
-    /// Where to, or - for the standard output; a file is replaced as a whole, and only its owner may
-    /// read it
+    /// Where to, or - for the standard output; a file is replaced as a whole, and whoever could read it
+    /// can; only its owner may read a new one
     #[arg(value_name = "FILE", default_value = DEFAULT)]
     file: PathBuf,
     /// Save nothing, but print a unit of systemd that attaches with the document at start

@@ -1,0 +1,156 @@
+//! `limiter man`: the manual pages, from what the command line knows of itself.
+
+mod policy;
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use clap_mangen::{
+    Man as Page,
+    roff::{Roff, bold, roman},
+};
+use serde_json::json;
+
+use super::{command, examples::HEADING};
+use crate::{
+    error::{Error, Result},
+    output::stream::Output,
+};
+
+/// Of administrators.
+const SECTION: &str = "8";
+const SOURCE: &str = concat!("limiter ", env!("CARGO_PKG_VERSION"));
+
+/// Every exit code of the command.
+const EXIT_CODES: [(&str, &str); 7] = [
+    ("0", "Done."),
+    ("1", "Failed."),
+    ("2", "The command line is wrong."),
+    ("3", "The policy is wrong, or does not fit."),
+    ("4", "What was asked for is not there."),
+    ("5", "There is no permission."),
+    ("6", "Something else is in the way: another command, another program, a policy on trial."),
+];
+
+/// The command with its exit codes at the end of its help.
+pub(super) fn with_exit_codes(command: clap::Command) -> clap::Command {
+    let mut text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    text.push_str("\n\nExit codes:");
+    for (code, meaning) in EXIT_CODES {
+        text.push_str(&format!("\n  {code}  {meaning}"));
+    }
+    command.after_help(text)
+}
+
+/// What belongs to an installation.
+const FILES: [(&str, &str); 4] = [
+    ("/etc/limiter/policy.yaml", "The policy that the service follows, limiter-policy(5)."),
+    ("/etc/default/limiter", "The interfaces of the service, and where it serves metrics."),
+    ("/sys/fs/bpf/limiter", "Programs, policy and state of the instance, pinned in the kernel."),
+    ("/usr/share/doc/limiter", "Example policies, algorithms, the reference of policies."),
+];
+
+#[derive(Debug, Args)]
+pub(super) struct Man {
+    /// Where to; it is made if it is not there
+    directory: PathBuf,
+}
+
+impl Man {
+    pub(super) fn run(&self, output: &mut Output) -> Result<()> {
+        let mut root = command().disable_help_subcommand(true);
+        root.build();
+        let mut pages = Vec::new();
+        let write = |pages: &mut Vec<String>| {
+            fs::create_dir_all(&self.directory)?;
+            self.write_all(&root, pages)?;
+            self.write(policy::NAME, pages, policy::render)
+        };
+        write(&mut pages).map_err(|error| {
+            Error::system(format!("write manual pages to {}", self.directory.display()), error)
+        })?;
+        if output.is_json() {
+            return Ok(output.json(&json!({ "pages": pages }))?);
+        }
+        Ok(())
+    }
+
+    /// Writes the page of a command and those of all below it.
+    fn write_all(&self, command: &clap::Command, pages: &mut Vec<String>) -> io::Result<()> {
+        for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+            self.write_all(below, pages)?;
+        }
+        let page = Page::new(command.clone()).section(SECTION).source(SOURCE).manual("limiter");
+        self.write(&page.get_filename(), pages, |to| render(&page, command, to))
+    }
+
+    fn write(
+        &self,
+        name: &str,
+        pages: &mut Vec<String>,
+        render: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(Path::new(&self.directory).join(name))?);
+        render(&mut file)?;
+        pages.push(name.to_owned());
+        file.flush()
+    }
+}
+
+fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Result<()> {
+    page.render_title(to)?;
+    page.render_name_section(to)?;
+    page.render_synopsis_section(to)?;
+    page.render_description_section(to)?;
+    page.render_options_section(to)?;
+    if command.get_subcommands().any(|it| !it.is_hide_set()) {
+        page.render_subcommands_section(to)?;
+    }
+    let mut roff = Roff::new();
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (notes, examples) = after.split_once(HEADING).unwrap_or((&after, ""));
+    if !notes.trim().is_empty() {
+        roff.control("SH", ["NOTES"]);
+        paragraphs(&mut roff, notes);
+    }
+    roff.control("SH", ["EXIT STATUS"]);
+    definitions(&mut roff, EXIT_CODES);
+    let is_root = command.get_display_name().is_none_or(|name| name == "limiter");
+    if is_root {
+        roff.control("SH", ["FILES"]);
+        definitions(&mut roff, FILES);
+    }
+    if !examples.is_empty() {
+        roff.control("SH", ["EXAMPLES"]);
+        // They end with an empty line, or are the last.
+        for line in examples.trim_start().lines().take_while(|line| !line.trim().is_empty()) {
+            roff.control("PP", []);
+            roff.text([bold(line.trim())]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    let others =
+        if is_root { "limiter-policy(5)" } else { "limiter(8), limiter-policy(5)" };
+    roff.text([roman(others)]);
+    roff.to_writer(to)
+}
+
+/// Paragraphs with an empty line between them.
+fn paragraphs(roff: &mut Roff, text: &str) {
+    for paragraph in text.trim().split("\n\n") {
+        roff.control("PP", []);
+        roff.text([roman(paragraph.replace('\n', " "))]);
+    }
+}
+
+fn definitions<const N: usize>(roff: &mut Roff, list: [(&str, &str); N]) {
+    for (term, text) in list {
+        roff.control("TP", []);
+        roff.text([bold(term)]);
+        roff.text([roman(text)]);
+    }
+}
