@@ -5,6 +5,7 @@
 
 mod capability;
 mod child;
+mod dist;
 mod launch;
 mod libtest;
 mod linker;
@@ -80,6 +81,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Make a Debian package and an archive, in `target/dist`
+    Dist(dist::Dist),
     /// Check that this process may load and run BPF programs and make namespaces
     #[command(hide = true)]
     Capability,
@@ -107,6 +110,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Vm { kernels } => return vm::run(&kernels),
         Task::Demo { arguments } => launch::launch("limiter-demo", &arguments)?,
         Task::Bench { arguments } => launch::launch("limiter-bench", &arguments)?,
+        Task::Dist(dist) => dist.run()?,
         Task::Capability => capability::check()?,
     }
     Ok(ExitCode::SUCCESS)

@@ -26,13 +26,17 @@ pub(crate) fn tools() -> PathBuf {
 
 /// The path of a binary of this workspace once it is built.
 pub(crate) fn binary(name: &str, release: bool) -> Result<PathBuf> {
+    Ok(target()?.join(if release { "release" } else { "debug" }).join(name))
+}
+
+/// The folder that cargo builds in.
+pub(crate) fn target() -> Result<PathBuf> {
     // Cargo puts xtask itself into `TARGET/debug`, whatever TARGET is configured to be.
     let xtask = env::current_exe().context("cannot find the path of xtask")?;
-    let target = xtask
-        .parent()
-        .and_then(Path::parent)
-        .with_context(|| format!("{} is not in a target folder of cargo", xtask.display()))?;
-    Ok(target.join(if release { "release" } else { "debug" }).join(name))
+    let target = xtask.parent().and_then(Path::parent);
+    target
+        .map(Path::to_path_buf)
+        .with_context(|| format!("{} is not in a target folder of cargo", xtask.display()))
 }
 
 /// `PATH` and the folders of the administrator's programs, which a plain user's `PATH` lacks.

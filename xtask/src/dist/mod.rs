@@ -1,0 +1,112 @@
+//! `cargo xtask dist`: a Debian package and an archive with the same files.
+
+mod archive;
+mod debian;
+mod elf;
+mod stage;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use self::stage::Stage;
+use crate::{
+    child,
+    setup::{self, Extent, Use},
+    step, workspace,
+};
+
+/// What the packages are for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What is packed.
+#[derive(Args)]
+pub(crate) struct Dist {
+    /// Pack this binary instead of building one
+    #[arg(long, value_name = "FILE", hide = true)]
+    binary: Option<PathBuf>,
+    /// The version of the packages, if it is not that of the workspace
+    #[arg(long, value_name = "VERSION", hide = true)]
+    version: Option<String>,
+    /// Where they go to [default: target/dist]
+    #[arg(long, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+}
+
+impl Dist {
+    pub(crate) fn run(self) -> Result<()> {
+        let binary = match self.binary {
+            Some(binary) => binary,
+            None => build()?,
+        };
+        step::heading("pack");
+        let version = self.version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
+        let output = self.output.unwrap_or_else(|| workspace::root().join("target/dist"));
+        let time = time()?;
+        let stage = Stage::make(&output.join("files"), &binary)?;
+        let archive = archive::pack(&stage, &output, &version, time)?;
+        let package = debian::pack(&stage, &output, &version, time)?;
+        println!("{}\n{}", archive.display(), package.display());
+        Ok(())
+    }
+}
+
+/// Builds the binary so that it needs no library of the machine that it runs on.
+fn build() -> Result<PathBuf> {
+    let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
+    step::heading("build");
+    let root = workspace::root().to_str().context("the path of the workspace is not UTF-8")?;
+    let mut cargo = toolchain.cargo();
+    cargo.args(["build", "--release", "--target", TARGET]);
+    cargo.args(["--package", "limiter-userspace", "--bin", "limiter"]);
+    // For this target alone: what is built for this machine, such as build scripts, goes without.
+    let flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=limiter");
+    cargo.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags);
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    child::run(&mut cargo)?;
+    let binary = workspace::target()?.join(TARGET).join("release/limiter");
+    if !elf::is_static(&binary)? {
+        bail!("{} is not linked statically", binary.display());
+    }
+    Ok(binary)
+}
+
+/// Seconds of Unix time that files have: of the last commit, so that the same sources make the same
+/// packages.
+fn time() -> Result<u64> {
+    let text = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => {
+            let mut git = Command::new("git");
+            git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root());
+            child::query(&mut git).context(
+                "the time of the last commit is not known: set SOURCE_DATE_EPOCH to one",
+            )?
+        }
+    };
+    text.parse().with_context(|| format!("`{text}` is no time in seconds (SOURCE_DATE_EPOCH)"))
+}
+
+/// Files below a folder, by their paths in it, in order.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        let read = || format!("cannot list {}", next.display());
+        for entry in std::fs::read_dir(&next).with_context(read)? {
+            let path = entry.with_context(read)?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(folder)?.to_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,109 @@
+//! The files of an installation, where they go.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::files;
+use crate::{child, workspace};
+
+/// Files that go as they are: where they are in the workspace, and where they go.
+const PLAIN: [(&str, &str); 11] = [
+    ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
+    ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
+    ("packaging/limiter.default", "etc/default/limiter"),
+    ("packaging/policy.yaml", "etc/limiter/policy.yaml"),
+    ("packaging/examples", "usr/share/doc/limiter/examples"),
+    ("README.md", "usr/share/doc/limiter/README.md"),
+    ("docs/policy.md", "usr/share/doc/limiter/policy.md"),
+    ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
+    ("LICENSE-MIT", "usr/share/doc/limiter/LICENSE-MIT"),
+    ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
+    // What Prometheus and Grafana take.
+    ("monitoring", "usr/share/limiter/monitoring"),
+];
+
+/// What the command prints of itself, and where that goes.
+const PRINTED: [(&[&str], &str); 4] = [
+    (&["completion", "bash"], "usr/share/bash-completion/completions/limiter"),
+    (&["completion", "zsh"], "usr/share/zsh/vendor-completions/_limiter"),
+    (&["completion", "fish"], "usr/share/fish/vendor_completions.d/limiter.fish"),
+    (&["policy", "schema"], "usr/share/limiter/policy.schema.json"),
+];
+
+/// A folder with all files of an installation.
+pub(super) struct Stage {
+    root: PathBuf,
+}
+
+impl Stage {
+    /// Puts them into a folder, which is emptied first.
+    pub(super) fn make(root: &Path, binary: &Path) -> Result<Self> {
+        if root.exists() {
+            fs::remove_dir_all(root).with_context(|| format!("cannot empty {}", root.display()))?;
+        }
+        let stage = Self { root: root.to_owned() };
+        stage.copy(binary, "usr/sbin/limiter", 0o755)?;
+        for (from, to) in PLAIN {
+            let from = workspace::root().join(from);
+            if from.is_dir() {
+                for file in files(&from)? {
+                    stage.copy(&from.join(&file), &Path::new(to).join(&file), 0o644)?;
+                }
+            } else if from.exists() || from.extension().is_some() {
+                stage.copy(&from, to, 0o644)?;
+            }
+        }
+        for (arguments, to) in PRINTED {
+            let output = Command::new(binary).args(arguments).output();
+            let output = output.with_context(|| format!("cannot run {}", binary.display()))?;
+            anyhow::ensure!(output.status.success(), "limiter {} failed", arguments.join(" "));
+            stage.write(to, &output.stdout, 0o644)?;
+        }
+        stage.write_pages(binary)?;
+        Ok(stage)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The manual pages, compressed as Debian has them.
+    fn write_pages(&self, binary: &Path) -> Result<()> {
+        let pages = self.root.join("pages");
+        child::run(Command::new(binary).arg("man").arg(&pages))?;
+        for page in files(&pages)? {
+            let section = page.extension().context("a manual page without a section")?;
+            let folder = format!("usr/share/man/man{}", section.to_string_lossy());
+            let to = Path::new(&folder).join(&page);
+            self.copy(&pages.join(&page), &to, 0o644)?;
+            child::run(Command::new("gzip").args(["-9n"]).arg(self.root.join(&to)))?;
+        }
+        fs::remove_dir_all(&pages).with_context(|| format!("cannot remove {}", pages.display()))
+    }
+
+    fn copy(&self, from: &Path, to: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+        self.write(to, &content, mode)
+    }
+
+    /// Writes a file at a path in the folder; folders on the way are made.
+    pub(super) fn write(&self, to: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<()> {
+        let path = self.root.join(to);
+        let failed = || format!("cannot write {}", path.display());
+        let mut folder = path.parent().context("a file without a folder")?;
+        fs::create_dir_all(folder).with_context(failed)?;
+        // Whatever the user's own files are open to.
+        while folder.starts_with(&self.root) {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).with_context(failed)?;
+            folder = folder.parent().unwrap_or_else(|| Path::new("/"));
+        }
+        fs::write(&path, content).with_context(failed)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).with_context(failed)
+    }
+}
