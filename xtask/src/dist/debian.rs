@@ -41,7 +41,7 @@ pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Re
     }
     let package = output.join(format!("limiter_{version}_amd64.deb"));
     let mut build = Command::new("dpkg-deb");
-    build.args(["--root-owner-group", "-Zxz", "--build"]).arg(stage.root()).arg(&package);
+    build.args(["--root-owner-group", "-Zxz", "-z1", "--build"]).arg(stage.root()).arg(&package);
     build.env("SOURCE_DATE_EPOCH", time.to_string()).stdout(std::process::Stdio::null());
     child::run(&mut build).context("a Debian package is made by dpkg-deb (package dpkg)")?;
     Ok(package)

@@ -51,6 +51,7 @@ impl Dist {
         let stage = Stage::make(&output.join("files"), &binary)?;
         let archive = archive::pack(&stage, &output, &version, time)?;
         let package = debian::pack(&stage, &output, &version, time)?;
+        stage.remove()?;
         println!("{}\n{}", archive.display(), package.display());
         Ok(())
     }

@@ -69,6 +69,11 @@ impl Stage {
         Ok(stage)
     }
 
+    pub(super) fn remove(self) -> Result<()> {
+        let Self { root } = self;
+        fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))
+    }
+
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
