@@ -15,6 +15,7 @@ mod lists;
 mod metrics;
 mod mistakes;
 mod monitor;
+pub(crate) mod package;
 mod penalties;
 mod policy;
 mod ssh;

@@ -4,6 +4,7 @@ mod instances;
 mod lifetime;
 mod limits;
 mod neighbour;
+mod package;
 mod services;
 mod swap;
 mod wire;

@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod leak;
+pub mod machine;
 pub mod model;
 pub mod packet;
 pub mod program;

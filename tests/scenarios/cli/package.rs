@@ -1,0 +1,203 @@
+//! What a package has: the unit, manual pages, examples, and what the agent may do.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{self, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::command::binary;
+
+use super::{Bench, Document};
+
+/// A folder with packages, which goes with it.
+pub(crate) struct Packages {
+    folder: PathBuf,
+}
+
+impl Packages {
+    /// Packs the binary that is tested, once for each of these versions.
+    pub(crate) fn make(versions: &[&str]) -> Self {
+        let packages = Self::empty();
+        for version in versions {
+            let binary = binary().unwrap();
+            let xtask = binary.with_file_name("xtask");
+            assert!(xtask.exists(), "there is no {}: `cargo build -p xtask`", xtask.display());
+            let mut xtask = Command::new(xtask);
+            xtask.arg("dist").arg("--binary").arg(binary).args(["--version", version]);
+            told(xtask.arg("--output").arg(&packages.folder));
+        }
+        packages
+    }
+
+    fn empty() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("limiter-package-{}-{number}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Packages {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
+}
+
+/// What the unit says of a setting, line by line.
+pub(crate) fn unit_lines(setting: &str) -> Vec<String> {
+    let unit = fs::read_to_string(source("limiter.service")).unwrap();
+    let lines = unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
+    lines.map(str::to_owned).collect()
+}
+
+/// What a program printed and said, which has to end well.
+#[track_caller]
+fn told(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}");
+    text
+}
+
+#[test]
+fn the_unit_is_as_closed_as_it_says() {
+    let unit = source("limiter.service");
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=yes", "--threshold=30", "--no-pager"]);
+    let text = told(analyze.arg(&unit));
+    println!("{}", text.lines().last().unwrap());
+    assert_eq!(unit_lines("AmbientCapabilities"), unit_lines("CapabilityBoundingSet"));
+}
+
+#[test]
+fn packages_are_the_same_byte_for_byte() {
+    let packages = [Packages::make(&["1.0.0"]), Packages::make(&["1.0.0"])];
+    for name in ["limiter_1.0.0_amd64.deb", "limiter-1.0.0-x86_64.tar.gz"] {
+        let [first, second] =
+            packages.each_ref().map(|packages| fs::read(packages.folder.join(name)).unwrap());
+        assert!(first == second, "{name}");
+    }
+    let archive = packages[0].folder.join("limiter-1.0.0-x86_64.tar.gz");
+    let listing = told(Command::new("tar").arg("tzf").arg(archive));
+    let mut package = Command::new("dpkg-deb");
+    let package = told(package.arg("-c").arg(packages[0].folder.join("limiter_1.0.0_amd64.deb")));
+    for file in [
+        "/usr/sbin/limiter\n",
+        "/etc/limiter/policy.yaml\n",
+        "/usr/lib/systemd/system/limiter.service\n",
+        "/usr/lib/sysusers.d/limiter.conf\n",
+        "/usr/share/man/man8/limiter.8.gz\n",
+        "/usr/share/man/man8/limiter-policy-apply.8.gz\n",
+        "/usr/share/man/man5/limiter-policy.5.gz\n",
+        "/usr/share/bash-completion/completions/limiter\n",
+        "/usr/share/zsh/vendor-completions/_limiter\n",
+        "/usr/share/fish/vendor_completions.d/limiter.fish\n",
+        "/usr/share/doc/limiter/examples/web-edge.yaml\n",
+        "/usr/share/limiter/policy.schema.json\n",
+    ] {
+        assert!(listing.contains(file) && package.contains(file), "{file}");
+    }
+}
+
+#[test]
+fn every_example_is_a_policy() {
+    let bench = Bench::new();
+    let mut examples: Vec<PathBuf> =
+        fs::read_dir(source("examples")).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(examples.len() >= 4);
+    examples.push(source("policy.yaml"));
+    for example in &examples {
+        let checked = bench.done(&format!("policy check {}", example.display()));
+        assert_eq!(checked.stderr, "", "{checked}");
+    }
+    let installed = bench.json(&format!("policy check -j {}", source("policy.yaml").display()));
+    assert_eq!(installed["limits"], 0, "what is installed limits nothing: {installed}");
+}
+
+/// The commands that the help of a command names.
+fn commands(bench: &Bench, words: &str, found: &mut Vec<String>) {
+    let help = bench.done(&format!("{words} --help")).stdout;
+    let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in below.take_while(|line| !line.is_empty()) {
+        let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next());
+        if let Some(name) = name.filter(|name| !name.is_empty() && *name != "help") {
+            let words = format!("{words} {name}").trim_start().to_owned();
+            commands(bench, &words, found);
+            found.push(words);
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_page_that_is_well_formed() {
+    let bench = Bench::new();
+    let pages = Packages::empty();
+    bench.done(&format!("man {}", pages.folder.display()));
+    let mut all = Vec::new();
+    commands(&bench, "", &mut all);
+    assert!(all.len() > 25, "{all:?}");
+    for command in &all {
+        let page = pages.folder.join(format!("limiter-{}.8", command.replace(' ', "-")));
+        let text = fs::read_to_string(&page).unwrap();
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION", ".SH \"EXIT STATUS\""] {
+            assert!(text.contains(section), "no {section} in {}", page.display());
+        }
+        let is_leaf = !all.iter().any(|other| other.starts_with(&format!("{command} ")));
+        assert_eq!(text.contains(".SH EXAMPLES"), is_leaf, "{}", page.display());
+    }
+    let files: Vec<_> = fs::read_dir(&pages.folder).unwrap().map(|it| it.unwrap().path()).collect();
+    // Besides that of each command those of the whole, and of policies.
+    assert_eq!(files.len(), all.len() + 2);
+    for file in files {
+        let mut groff = Command::new("groff");
+        let said = told(groff.args(["-ww", "-b", "-man", "-Tutf8", "-z"]).arg(&file));
+        assert_eq!(said, "", "{}", file.display());
+    }
+    let policy = fs::read_to_string(pages.folder.join("limiter-policy.5")).unwrap();
+    for key in ["limits[].match.ports", "tenants.NAME.cidrs", "allow[].until"] {
+        let key = key.replace('-', "\\-");
+        assert!(policy.contains(&key), "no {key} in {policy}");
+    }
+}
+
+/// Also what root starts by hand gives up what it has, in each of its threads.
+#[test]
+fn an_agent_keeps_three_capabilities() {
+    const KEPT: &str = "000000c000001000";
+    let bench = Bench::new();
+    let document = Document::new("limits: []");
+    let agent = document.in_place("agent -i eth0 --policy FILE --listen 127.0.0.1:9180");
+    let mut agent = bench.run(&agent).to(Stdio::null()).start().unwrap();
+    let start = Instant::now();
+    while bench.programs()["eth0"].is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "nothing is attached");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.id())).unwrap();
+    let mut threads = 0;
+    for task in tasks {
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        for (set, expected) in [("CapEff", KEPT), ("CapPrm", KEPT), ("NoNewPrivs", "1")] {
+            let line = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+            assert_eq!(line, Some(expected), "{set} in {status}");
+        }
+        threads += 1;
+    }
+    assert!(threads > 1);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}

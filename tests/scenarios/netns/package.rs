@@ -1,0 +1,137 @@
+//! The Debian package on a machine with systemd: installed, upgraded under traffic, and removed.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::machine::Machine;
+
+use super::{Net, assert_admitted, v4};
+use crate::cli::package::{Packages, unit_lines};
+
+const SECOND: Duration = Duration::from_secs(1);
+const OLD: &str = "1.0.0";
+const NEW: &str = "1.1.0";
+
+/// The capabilities of the effective set of a process, and its user, as /proc tells them.
+fn rights(machine: &Machine, process: &str) -> (String, String) {
+    let status = machine.run(&format!("cat /proc/{process}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    (field("Uid:"), field("CapEff:"))
+}
+
+/// The service has started another process than this one, and that one is ready.
+fn restarted(machine: &Machine, before: &str) {
+    let start = Instant::now();
+    let show = "systemctl show --property MainPID --property ActiveState --value limiter";
+    loop {
+        let now = machine.run(show).unwrap();
+        if now.contains("active\n") && !now.contains("in") && !now.contains(before) {
+            return;
+        }
+        assert!(start.elapsed() < 20 * SECOND, "{now}");
+        thread::sleep(SECOND / 20);
+    }
+}
+
+fn all_pass(net: &Net, number: u8) {
+    let mut senders = [net.sender(10_000, net.udp(v4(number)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
+    assert_eq!(arrivals.from(v4(number)).packets, sent[0].packets);
+}
+
+#[test]
+fn it_is_installed_upgraded_under_traffic_and_removed() {
+    let packages = Packages::make(&[OLD, NEW]);
+    let net = Net::new();
+    let machine = Machine::boot(&net.hosts.router, packages.folder()).unwrap();
+    let run = |line: &str| machine.run(line).unwrap();
+    let status = |field: &str| {
+        let status = run("limiter status -j");
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status[field].clone()
+    };
+    let process = || run("systemctl show --property MainPID --value limiter").trim().to_owned();
+
+    run(&format!("dpkg --install /tmp/shared/limiter_{OLD}_amd64.deb"));
+    let files = run("dpkg --listfiles limiter");
+    run("dpkg --verify limiter");
+    run("! systemctl is-enabled limiter && ! systemctl is-active limiter");
+    // Nothing is attached, or made.
+    run("test ! -e /sys/fs/bpf/limiter");
+    all_pass(&net, 9);
+
+    run("sed -i 's/^LIMITER_INTERFACES=.*/LIMITER_INTERFACES=eth0/' /etc/default/limiter");
+    run("systemctl enable --now limiter");
+    assert_eq!(status("interfaces")[0]["name"], "eth0");
+    all_pass(&net, 10);
+    // Root's commands are about the same instance.
+    run("limiter attach lo");
+    run("limiter limit set source --rate 1kpps --burst 200");
+    run("limiter deny add 198.18.0.11");
+    run("limiter policy save");
+    let limits = run("limiter limit list");
+    run("limiter detach lo");
+    let (user, capabilities) = rights(&machine, &process());
+    assert_eq!(user, run("id --user limiter").trim());
+    let named = unit_lines("AmbientCapabilities").join(" ").replace(' ', ",").to_lowercase();
+    let set = format!("capsh --decode={capabilities}");
+    assert_eq!(run(&set).trim().split_once('=').unwrap().1, sorted(&named));
+
+    let mut senders = [net.sender(20_000, net.udp(v4(12))), net.sender(100, net.udp(v4(11)))];
+    let mut programs = vec![program(&net)];
+    let (sent, arrivals) = net.flood(&mut senders, 120 * SECOND, |stop| {
+        let before = process();
+        run(&format!("dpkg --install /tmp/shared/limiter_{NEW}_amd64.deb"));
+        restarted(&machine, &before);
+        programs.push(program(&net));
+        assert_eq!(run("limiter limit list").lines().count(), limits.lines().count());
+        run("systemctl reload limiter");
+        let before = process();
+        run("systemctl kill --signal=KILL limiter");
+        restarted(&machine, &before);
+        programs.push(program(&net));
+        run("systemctl stop limiter");
+        stop.stop();
+    });
+    assert_admitted("meanwhile", arrivals.from(v4(12)).packets, &sent[0], 1e3, 200);
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
+    let different = |pair: &[Option<u64>]| pair[0].is_some() && pair[0] != pair[1];
+    assert!(programs.windows(2).all(different) && programs[2].is_some(), "{programs:?}");
+    assert_eq!(run("dpkg-query --show --showformat '${Version}' limiter"), NEW);
+
+    run("systemctl start limiter");
+    run("limiter detach --all && until limiter status; do sleep 0.1; done");
+    run("dpkg --remove limiter");
+    all_pass(&net, 13);
+    assert_eq!(program(&net), None);
+    run("test ! -e /sys/fs/bpf/limiter");
+    let kept = ["/etc/default/limiter", "/etc/limiter/policy.yaml"];
+    let left = |files: &str| {
+        let exists = "while read file; do test ! -f \"$file\" || echo \"$file\"; done";
+        run(&format!("echo '{files}' | {exists}"))
+    };
+    assert_eq!(left(&files).lines().collect::<Vec<_>>(), kept);
+    run("! systemctl is-active limiter && ! systemctl is-enabled limiter");
+    run("dpkg --purge limiter");
+    assert_eq!(left(&files), "");
+    run("test ! -e /etc/limiter && test ! -e /run/limiter");
+}
+
+/// The program on the interface that is limited.
+fn program(net: &Net) -> Option<u64> {
+    let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
+    link[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+/// Capabilities in the order of their numbers, as `capsh` prints them.
+fn sorted(named: &str) -> String {
+    let order = ["cap_net_admin", "cap_perfmon", "cap_bpf"];
+    let mut list: Vec<&str> = named.split(',').collect();
+    list.sort_by_key(|name| order.iter().position(|it| it == name));
+    list.join(",")
+}
