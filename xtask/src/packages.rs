@@ -68,6 +68,20 @@ const PACKAGES: &[Package] = &[
         why: "makes the network namespaces and the cables between them",
     },
     Package {
+        name: "systemd",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("systemd-analyze"),
+        why: "boots the machine that the package is tested on, in namespaces",
+    },
+    Package {
+        name: "groff-base",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("groff"),
+        why: "checks the manual pages",
+    },
+    Package {
         name: "nftables",
         used_by: Use::Traffic,
         distro_toolchain: false,

@@ -28,7 +28,9 @@ impl Packages {
             assert!(xtask.exists(), "there is no {}: `cargo build -p xtask`", xtask.display());
             let mut xtask = Command::new(xtask);
             xtask.arg("dist").arg("--binary").arg(binary).args(["--version", version]);
-            told(xtask.arg("--output").arg(&packages.folder));
+            xtask.arg("--output").arg(&packages.folder);
+            // Sources that are not in git have no commit to take it from.
+            told(xtask.env("SOURCE_DATE_EPOCH", "1700000000"));
         }
         packages
     }

@@ -66,7 +66,11 @@ fn build() -> Result<PathBuf> {
     cargo.args(["build", "--release", "--target", TARGET]);
     cargo.args(["--package", "limiter-userspace", "--bin", "limiter"]);
     // For this target alone: what is built for this machine, such as build scripts, goes without.
-    let flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=limiter");
+    let mut flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=limiter");
+    // Where crates are is no business of those who read a backtrace elsewhere.
+    if let Some(home) = cargo_home() {
+        flags.push_str(&format!(" --remap-path-prefix={home}=cargo"));
+    }
     cargo.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags);
     cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     child::run(&mut cargo)?;
@@ -75,6 +79,11 @@ fn build() -> Result<PathBuf> {
         bail!("{} is not linked statically", binary.display());
     }
     Ok(binary)
+}
+
+/// The folder that cargo keeps crates in.
+fn cargo_home() -> Option<String> {
+    env::var("CARGO_HOME").or_else(|_| Ok::<_, env::VarError>(env::var("HOME")? + "/.cargo")).ok()
 }
 
 /// Seconds of Unix time that files have: of the last commit, so that the same sources make the same

@@ -7,13 +7,13 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::files;
 use crate::{child, workspace};
 
 /// Files that go as they are: where they are in the workspace, and where they go.
-const PLAIN: [(&str, &str); 11] = [
+const PLAIN: [(&str, &str); 10] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
     ("packaging/limiter.default", "etc/default/limiter"),
@@ -24,9 +24,10 @@ const PLAIN: [(&str, &str); 11] = [
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
     ("LICENSE-MIT", "usr/share/doc/limiter/LICENSE-MIT"),
     ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
-    // What Prometheus and Grafana take.
-    ("monitoring", "usr/share/limiter/monitoring"),
 ];
+
+/// What Prometheus and Grafana take, if the workspace has any.
+const MONITORING: (&str, &str) = ("monitoring", "usr/share/limiter/monitoring");
 
 /// What the command prints of itself, and where that goes.
 const PRINTED: [(&[&str], &str); 4] = [
@@ -49,20 +50,21 @@ impl Stage {
         }
         let stage = Self { root: root.to_owned() };
         stage.copy(binary, "usr/sbin/limiter", 0o755)?;
-        for (from, to) in PLAIN {
+        let has_monitoring = workspace::root().join(MONITORING.0).is_dir();
+        for (from, to) in PLAIN.into_iter().chain(has_monitoring.then_some(MONITORING)) {
             let from = workspace::root().join(from);
             if from.is_dir() {
                 for file in files(&from)? {
-                    stage.copy(&from.join(&file), &Path::new(to).join(&file), 0o644)?;
+                    stage.copy(&from.join(&file), Path::new(to).join(&file), 0o644)?;
                 }
-            } else if from.exists() || from.extension().is_some() {
+            } else {
                 stage.copy(&from, to, 0o644)?;
             }
         }
         for (arguments, to) in PRINTED {
             let output = Command::new(binary).args(arguments).output();
             let output = output.with_context(|| format!("cannot run {}", binary.display()))?;
-            anyhow::ensure!(output.status.success(), "limiter {} failed", arguments.join(" "));
+            ensure!(output.status.success(), "limiter {} failed", arguments.join(" "));
             stage.write(to, &output.stdout, 0o644)?;
         }
         stage.write_pages(binary)?;

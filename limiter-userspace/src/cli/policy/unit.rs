@@ -134,6 +134,7 @@ impl fmt::Display for Unit {
             "\
 # {UNIT}
 # systemctl enable --now limiter@eth0
+# It needs no process to go on. In its place, limiter.service of the package may see to the same.
 # An interface with a dash in its name: limiter@$(systemd-escape br-lan)
 [Unit]
 Description=Rate limiter on %I
