@@ -82,6 +82,9 @@ pub const STEP: u64 = 1_000_000_000;
 
 /// The time in which a source is over its limits, as its entry has it: from a first refusal on, until
 /// none came for so long as [`QUIET`].
+///
+/// Both words are times whose lowest bit says whether packets were dropped for it, or would have been
+/// only: that the second becomes the first is told too.
 pub struct Episode<W> {
     /// When it was refused last, give or take a [`STEP`], in nanoseconds; 0 if never.
     pub last: W,
@@ -94,40 +97,46 @@ pub struct Episode<W> {
 pub enum Telling {
     /// Nothing.
     Nothing,
-    /// The source begins to be over its limits.
+    /// The source begins to be over its limits, or to be refused for it.
     Begins,
     /// It still is.
     GoesOn,
 }
 
 impl<W: Word> Episode<W> {
-    /// Notes a refusal at `now` (nanoseconds), and what it is. Of several CPUs that meet at an edge, one
-    /// is to tell it.
+    /// Notes a refusal at `now` (nanoseconds), for which the packet is dropped unless that is only
+    /// `monitored`, and what it is. Of several CPUs that meet at an edge, one is to tell it.
     #[inline(always)]
-    pub fn refuse(&self, now: u64) -> Telling {
-        let now = if now == 0 { 1 } else { now };
+    pub fn refuse(&self, now: u64, monitored: bool) -> Telling {
+        let level = !monitored as u64;
+        let now = if now < 2 { 2 } else { now & !1 };
         let last = self.last.load();
-        if !is_over(last, now, STEP) {
+        if last & 1 >= level && !is_over(last, now, STEP) {
             return Telling::Nothing;
         }
-        let begins = is_over(last, now, QUIET);
+        let is_new = is_over(last, now, QUIET);
         let told = self.told.load();
+        let rises = told & 1 < level;
+        let begins = is_new || rises;
         // Whoever saw the same edge, and was first, told it after the last refusal.
         let due = if begins { QUIET - STEP } else { AGAIN };
-        let _: u64 = self.last.compare_exchange(last, now);
-        if !is_over(told, now, due) || self.told.compare_exchange(told, now) != told {
+        let after = |word: u64| now | level | if is_new { 0 } else { word & 1 };
+        let _: u64 = self.last.compare_exchange(last, after(last));
+        if !rises && !is_over(told, now, due)
+            || self.told.compare_exchange(told, after(told)) != told
+        {
             return Telling::Nothing;
         }
         if begins { Telling::Begins } else { Telling::GoesOn }
     }
 }
 
-/// Whether so much time, in nanoseconds, went by since a moment that there may not have been. The clocks
+/// Whether so much time, in nanoseconds, went by since the time of a word, which may have none. The clocks
 /// of CPUs may be a little apart; one that went back by more than a step is another time.
 #[inline(always)]
-const fn is_over(then: u64, now: u64, time: u64) -> bool {
-    let ago = now.wrapping_sub(then) as i64;
-    then == 0 || ago >= time as i64 || ago <= -(STEP as i64)
+const fn is_over(word: u64, now: u64, time: u64) -> bool {
+    let ago = now.wrapping_sub(word & !1) as i64;
+    word == 0 || ago >= time as i64 || ago <= -(STEP as i64)
 }
 
 const _: () = {
@@ -178,14 +187,14 @@ mod tests {
     #[test]
     fn a_source_begins_goes_on_and_begins_anew_after_a_rest() {
         let it = episode();
-        assert_eq!(it.refuse(0), Telling::Begins, "at the very first moment");
+        assert_eq!(it.refuse(0, false), Telling::Begins, "at the very first moment");
         let it = episode();
         let mut now = 5 * SECOND;
-        assert_eq!(it.refuse(now), Telling::Begins);
+        assert_eq!(it.refuse(now, false), Telling::Begins);
         let (mut begins, mut goes_on) = (0, 0);
         for _ in 0..300 {
             now += SECOND / 2;
-            match it.refuse(now) {
+            match it.refuse(now, false) {
                 Telling::Begins => begins += 1,
                 Telling::GoesOn => goes_on += 1,
                 Telling::Nothing => {}
@@ -193,26 +202,50 @@ mod tests {
         }
         assert_eq!((begins, goes_on), (0, 2), "150 s");
         now += QUIET - SECOND;
-        assert_ne!(it.refuse(now), Telling::Begins, "no rest");
+        assert_ne!(it.refuse(now, false), Telling::Begins, "no rest");
         now += QUIET;
-        assert_eq!(it.refuse(now), Telling::Begins, "a rest");
+        assert_eq!(it.refuse(now, false), Telling::Begins, "a rest");
     }
 
     #[test]
     fn a_clock_that_goes_back_tells_something() {
         let it = episode();
-        assert_eq!(it.refuse(1_000 * SECOND), Telling::Begins);
-        assert_eq!(it.refuse(SECOND), Telling::Begins);
-        assert_eq!(it.refuse(2 * SECOND), Telling::Nothing);
+        assert_eq!(it.refuse(1_000 * SECOND, false), Telling::Begins);
+        assert_eq!(it.refuse(SECOND, false), Telling::Begins);
+        assert_eq!(it.refuse(2 * SECOND, false), Telling::Nothing);
     }
 
     #[test]
     fn who_came_second_at_an_edge_tells_nothing() {
         let it = episode();
-        assert_eq!(it.refuse(SECOND), Telling::Begins);
+        assert_eq!(it.refuse(SECOND, false), Telling::Begins);
         // Another CPU that had not seen that yet.
         it.last.0.set(0);
-        assert_eq!(it.refuse(SECOND + 5), Telling::Nothing);
-        assert_eq!(it.last.load(), SECOND + 5);
+        assert_eq!(it.refuse(SECOND + 5, false), Telling::Nothing);
+        assert_eq!(it.last.load() & !1, SECOND + 4);
+    }
+
+    #[test]
+    fn that_packets_are_dropped_now_is_told_by_itself_and_the_other_way_round_not() {
+        let it = episode();
+        assert_eq!(it.refuse(SECOND, true), Telling::Begins);
+        assert_eq!(it.refuse(SECOND + 2, true), Telling::Nothing);
+        assert_eq!(it.refuse(SECOND + 4, false), Telling::Begins);
+        for second in 1..50 {
+            for monitored in [true, false, true] {
+                assert_eq!(it.refuse(second * SECOND + 6, monitored), Telling::Nothing);
+            }
+        }
+        // A new time begins with what it begins with.
+        assert_eq!(it.refuse(50 * SECOND + QUIET, true), Telling::Begins);
+        assert_eq!(it.refuse(51 * SECOND + QUIET, false), Telling::Begins);
+    }
+
+    #[test]
+    fn who_came_between_tells_no_less() {
+        // One CPU noted that packets are dropped, and another told first that they would be.
+        let it = Episode { last: Plain(Cell::new(SECOND | 1)), told: Plain(Cell::new(SECOND)) };
+        assert_eq!(it.refuse(SECOND + 8, false), Telling::Nothing);
+        assert_eq!(it.refuse(SECOND + STEP, false), Telling::Begins, "a step later");
     }
 }

@@ -22,9 +22,9 @@ pub(crate) extern "C" fn note_refusal() -> u32 {
     let Some(subject) = Subject::get() else { return 0 };
     // Of sources that share an entry, nothing can be told of one.
     let Some((episode, dropped)) = Seat(subject.seat).episode(subject.binding) else { return 0 };
-    let telling = episode.refuse(subject.time.now);
+    let monitored = subject.refusing.bit & (subject.monitored() | !subject.bill.refused) != 0;
+    let telling = episode.refuse(subject.time.now, monitored);
     if telling != Telling::Nothing {
-        let monitored = subject.refusing.bit & (subject.monitored() | !subject.bill.refused) != 0;
         let kind = if monitored { kind::MONITORED } else { kind::LIMITED };
         tell(subject, &dropped, kind, telling == Telling::GoesOn);
     }

@@ -1,7 +1,7 @@
 //! CPUs that refuse packets of one source at the same edge.
 
 use limiter_common::{
-    notice::{AGAIN, Episode, QUIET, Telling},
+    notice::{AGAIN, Episode, QUIET, STEP, Telling},
     word::Word,
 };
 use loom::{
@@ -16,12 +16,12 @@ use super::{NOW, Plain, check};
 
 /// How often so many CPUs tell of a source that was refused last, and told of last, so long ago.
 fn told(cpus: usize, last: u64, told: u64) -> (u64, u64) {
-    let before = |ago: u64| Plain::new(if ago == 0 { 0 } else { NOW - ago });
+    let before = |ago: u64| Plain::new(if ago == 0 { 0 } else { (NOW - ago) | 1 });
     let episode = Arc::new(Episode { last: before(last), told: before(told) });
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let refuse = |after: u64| {
         let (episode, counts) = (Arc::clone(&episode), Arc::clone(&counts));
-        move || match episode.refuse(NOW + after) {
+        move || match episode.refuse(NOW + after, false) {
             Telling::Begins => drop(counts[0].fetch_add(1, SeqCst)),
             Telling::GoesOn => drop(counts[1].fetch_add(1, SeqCst)),
             Telling::Nothing => {}
@@ -33,7 +33,7 @@ fn told(cpus: usize, last: u64, told: u64) -> (u64, u64) {
         other.join().unwrap();
     }
     let seen = episode.last.load();
-    assert!((NOW..NOW + cpus as u64).contains(&seen), "{seen}");
+    assert!((NOW..=NOW + cpus as u64).contains(&seen), "{seen}");
     (counts[0].load(SeqCst), counts[1].load(SeqCst))
 }
 
@@ -52,4 +52,21 @@ fn one_cpu_tells_that_it_goes_on() {
         check(3, move || assert_eq!(told(cpus, QUIET - 5, AGAIN), (0, 1)));
         check(3, move || assert_eq!(told(cpus, QUIET - 5, AGAIN - 5), (0, 0)));
     }
+}
+
+/// One CPU drops a packet, and another would only have: that it is dropped is told, now or by the first
+/// that is dropped a step later.
+#[test]
+fn that_packets_are_dropped_is_told_beside_one_that_is_not() {
+    check(3, || {
+        let episode = Arc::new(Episode { last: Plain::new(0), told: Plain::new(0) });
+        let other = Arc::clone(&episode);
+        let other = thread::spawn(move || {
+            let _: Telling = other.refuse(NOW, true);
+        });
+        let told = episode.refuse(NOW, false) == Telling::Begins;
+        other.join().unwrap();
+        assert!(told || episode.refuse(NOW + STEP, false) == Telling::Begins);
+        assert_eq!(episode.refuse(NOW + 2 * STEP, false), Telling::Nothing);
+    });
 }

@@ -17,8 +17,13 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Agent {
     /// Interfaces to attach whenever they are there; in the variable, with spaces between them
-    #[arg(short, long = "interface", value_name = "IFACE", env = "LIMITER_INTERFACES",
-          value_delimiter = ' ')]
+    #[arg(
+        short,
+        long = "interface",
+        value_name = "IFACE",
+        env = "LIMITER_INTERFACES",
+        value_delimiter = ' '
+    )]
     interfaces: Vec<String>,
     /// Policy document to follow: it is applied whenever it changes
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]

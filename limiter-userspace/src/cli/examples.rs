@@ -50,7 +50,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy diff", &["limiter policy diff policy.yaml"]),
     (
         "policy apply",
-        &["limiter policy apply policy.yaml --confirm 60s", "limiter policy apply policy.yaml --dry-run"],
+        &[
+            "limiter policy apply policy.yaml --confirm 60s",
+            "limiter policy apply policy.yaml --dry-run",
+        ],
     ),
     ("policy confirm", &["limiter policy confirm"]),
     ("policy revert", &["limiter policy revert"]),
@@ -70,10 +73,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("penalty list", &["limiter penalty list"]),
     ("watch", &["limiter watch", "limiter watch -j --interval 5s --count 12"]),
     ("top", &["limiter top -n 3"]),
-    (
-        "agent",
-        &["limiter agent -i eth0 --policy /etc/limiter/policy.yaml --listen 127.0.0.1:9180"],
-    ),
+    ("agent", &["limiter agent -i eth0 --policy /etc/limiter/policy.yaml --listen 127.0.0.1:9180"]),
     ("metrics", &["limiter metrics"]),
     ("doctor", &["limiter doctor", "limiter doctor eth0"]),
     ("completion", &["limiter completion bash"]),

@@ -43,8 +43,7 @@ pub(crate) fn give_up_rest(pins: &Pins) -> Result<()> {
         Error::system("give up capabilities", io::Error::other(error))
     };
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
-    let mut kept =
-        vec![Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
+    let mut kept = vec![Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
     if kept.iter().any(|it| !permitted.contains(it)) {
         kept.push(Capability::CAP_SYS_ADMIN);
     }

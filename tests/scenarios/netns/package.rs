@@ -135,8 +135,7 @@ fn program(net: &Net) -> Option<u64> {
 
 /// The set of the capabilities that the unit gives the service.
 fn named_in_the_unit() -> u64 {
-    const NUMBERS: [(&str, u64); 3] =
-        [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+    const NUMBERS: [(&str, u64); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
     let lines = unit_lines("AmbientCapabilities");
     let names = lines.iter().flat_map(|line| line.split(' '));
     names.fold(0, |set, name| {

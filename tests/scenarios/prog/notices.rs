@@ -124,17 +124,16 @@ fn what_is_only_monitored_is_told_as_such_whatever_the_limit_is_kept_by() {
             program.close().unwrap();
         }
     }
-    // The limit that refuses is told, not one before it that is only monitored.
-    let limits = [
-        in_mode(Mode::Monitor, by("watched", &[KeyPart::Connection])),
-        by("live", &[KeyPart::Source]),
-    ];
-    let mut program = program(&policy_of(limits));
-    for _ in 0..3 {
+    // That packets are dropped is told, also where a limit that is only monitored came first.
+    let live = limit("live", &[KeyPart::Source], tokens(3));
+    let watched = in_mode(Mode::Monitor, by("watched", &[KeyPart::Connection]));
+    let mut program = program(&policy_of([watched, live]));
+    for _ in 0..9 {
         run_at(&mut program, NOW, A);
     }
-    let place = tally(&program, "live");
-    assert_eq!(told(&program), [(Address::v4(A), place, kind::LIMITED, 0)]);
+    let [watched, live] = ["watched", "live"].map(|name| tally(&program, name));
+    let both = [(watched, kind::MONITORED), (live, kind::LIMITED)];
+    assert_eq!(told(&program), both.map(|(place, kind)| (Address::v4(A), place, kind, 0)));
     program.close().unwrap();
 }
 

@@ -94,9 +94,8 @@ fn time() -> Result<u64> {
         Err(_) => {
             let mut git = Command::new("git");
             git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root());
-            child::query(&mut git).context(
-                "the time of the last commit is not known: set SOURCE_DATE_EPOCH to one",
-            )?
+            child::query(&mut git)
+                .context("the time of the last commit is not known: set SOURCE_DATE_EPOCH to one")?
         }
     };
     text.parse().with_context(|| format!("`{text}` is no time in seconds (SOURCE_DATE_EPOCH)"))

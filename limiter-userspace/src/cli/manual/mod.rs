@@ -133,8 +133,7 @@ fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Resul
         }
     }
     roff.control("SH", ["SEE ALSO"]);
-    let others =
-        if is_root { "limiter-policy(5)" } else { "limiter(8), limiter-policy(5)" };
+    let others = if is_root { "limiter-policy(5)" } else { "limiter(8), limiter-policy(5)" };
     roff.text([roman(others)]);
     roff.to_writer(to)
 }
