@@ -3,6 +3,7 @@
 //! It depends on `anyhow`, `clap` and `libc` alone, so that it builds before anything that it installs
 //! is there.
 
+mod apt;
 mod capability;
 mod child;
 mod dist;
@@ -12,6 +13,7 @@ mod linker;
 mod lint;
 mod packages;
 mod privilege;
+mod prometheus;
 mod setup;
 mod step;
 mod suite;
@@ -102,7 +104,10 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Setup { check } => {
             let extent = if check { Extent::Report } else { Extent::Install };
-            setup::setup(&[Use::Build, Use::Lint, Use::Traffic, Use::Kernels], extent)?;
+            setup::setup(
+                &[Use::Build, Use::Lint, Use::Traffic, Use::Monitoring, Use::Kernels],
+                extent,
+            )?;
         }
         Task::Build { release } => launch::build(release)?,
         Task::Lint => return suite::run(Selection::Lint),

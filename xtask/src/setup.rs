@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    child, linker, packages,
+    child, linker, packages, prometheus,
     step::{self, Step},
     toolchain::{self, Toolchain},
     vm::{archive, kernel::Kernel},
@@ -20,6 +20,8 @@ pub(crate) enum Use {
     Lint,
     /// Real packets: tests, demo and benchmark.
     Traffic,
+    /// What scrapes metrics: tests of the command line.
+    Monitoring,
     /// Other kernels, and the emulator that they run in.
     Kernels,
 }
@@ -47,6 +49,9 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     if uses.contains(&Use::Build) {
         missing += toolchain::provide(&toolchain, extent)?;
         missing += linker::provide(&toolchain, extent)?;
+    }
+    if uses.contains(&Use::Monitoring) {
+        missing += prometheus::provide(extent)?;
     }
     if uses.contains(&Use::Kernels) {
         missing += archive::provide(&Kernel::DEFAULT, extent)?;

@@ -18,6 +18,7 @@ use crate::{
     libtest::{self, Counts},
     lint,
     privilege::Privilege,
+    prometheus,
     setup::{self, Extent, Use},
     step,
     toolchain::Toolchain,
@@ -86,6 +87,9 @@ pub(crate) fn run(selection: Selection) -> Result<ExitCode> {
     }
     if !privileged.is_empty() {
         uses.push(Use::Traffic);
+    }
+    if selected(Selection::Cli) {
+        uses.push(Use::Monitoring);
     }
     if selected(Selection::Vm) {
         uses.push(Use::Kernels);
@@ -204,23 +208,25 @@ struct Integration<'a> {
     privilege: Privilege,
     toolchain: &'a Toolchain,
     limiter: String,
+    prometheus: String,
 }
 
 impl<'a> Integration<'a> {
     /// Builds the tests and the `limiter` that they run, without root's rights.
     fn build(privilege: Privilege, toolchain: &'a Toolchain) -> Result<Self> {
-        let limiter = build_integration(toolchain)?;
-        let limiter = limiter
-            .to_str()
-            .with_context(|| format!("the path {} is not UTF-8", limiter.display()))?
-            .to_owned();
-        Ok(Self { privilege, toolchain, limiter })
+        let text = |path: PathBuf| {
+            let text = path.to_str().map(str::to_owned);
+            text.with_context(|| format!("the path {} is not UTF-8", path.display()))
+        };
+        let limiter = text(build_integration(toolchain)?)?;
+        Ok(Self { privilege, toolchain, limiter, prometheus: text(prometheus::folder())? })
     }
 
     fn cargo(&self) -> Command {
         let mut cargo = self.toolchain.cargo();
         cargo.arg("test").args(HOST_CRATES).args(["--test", "integration"]);
-        self.privilege.run_by_cargo(&mut cargo, &[(launch::BINARY, &self.limiter)]);
+        let variables = [(launch::BINARY, &*self.limiter), (prometheus::FOLDER, &self.prometheus)];
+        self.privilege.run_by_cargo(&mut cargo, &variables);
         cargo
     }
 

@@ -6,17 +6,17 @@
 
 use std::{env, fs, path::PathBuf, process::Command};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
-use super::{apt::Apt, kernel::Kernel};
-use crate::{setup::Extent, step::Step, workspace};
+use super::kernel::Kernel;
+use crate::{apt::Apt, setup::Extent, step::Step, workspace};
 
 const EMULATOR: &str = "qemu-system-x86";
 const PROGRAM: &str = "qemu-system-x86_64";
 const BUSYBOX: &str = "busybox-static";
 
 /// The folder of what is unpacked, and kept from run to run.
-pub(super) fn folder() -> PathBuf {
+fn folder() -> PathBuf {
     workspace::root().join("target/vm")
 }
 
@@ -100,12 +100,7 @@ enum Wanted {
 }
 
 fn fetch(missing: &[Wanted]) -> Result<()> {
-    for program in ["apt-get", "dpkg-deb"] {
-        if workspace::find_program(program).is_none() {
-            bail!("other kernels come in Debian packages, and there is no {program} here");
-        }
-    }
-    let apt = Apt::new("here")?;
+    let apt = Apt::new(folder())?;
     for wanted in missing {
         match wanted {
             Wanted::Emulator => {
@@ -117,10 +112,24 @@ fn fetch(missing: &[Wanted]) -> Result<()> {
                 apt.unpack(&mut apt.get(&["download", name]), name, "one static program")?;
             }
             Wanted::Kernel(kernel) => match kernel.release() {
-                None => apt.unpack_kernel(*kernel)?,
-                Some(release) => Apt::of_release(release, &apt)?.unpack_kernel(*kernel)?,
+                None => unpack_kernel(&apt, *kernel)?,
+                Some(release) => unpack_kernel(&Apt::of_release(release, &apt)?, *kernel)?,
             },
         }
     }
     Ok(())
+}
+
+/// Fetches and unpacks the newest package of a kernel.
+fn unpack_kernel(apt: &Apt, kernel: Kernel) -> Result<()> {
+    let prefix = format!("{}.", kernel.prefix());
+    let names = apt.names(&prefix)?;
+    let newest = kernel.newest(names.lines()).with_context(|| {
+        format!(
+            "apt's sources have no package {prefix}*-cloud-amd64: it is in {} and its security \
+             updates",
+            kernel.release().unwrap_or("Debian 12")
+        )
+    })?;
+    apt.unpack(&mut apt.get(&["download", newest]), &kernel.prefix(), kernel.why())
 }

@@ -3,7 +3,6 @@
 //! The guests are translated instruction by instruction, which every machine can do and which is
 //! slow: what they show is behaviour, never time.
 
-mod apt;
 pub(crate) mod archive;
 mod guest;
 mod initramfs;

@@ -1,4 +1,5 @@
-//! apt with a configuration, lists and a cache of its own.
+//! apt with a configuration, lists and a cache of its own, for packages that are unpacked and not
+//! installed.
 
 use std::{
     fs,
@@ -6,38 +7,42 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use super::{
-    archive::{folder, unpacked},
-    kernel::Kernel,
-};
-use crate::{child, step::Step};
+use crate::{child, step::Step, workspace};
 
 /// What Debian signs its archive with, as the package `debian-archive-keyring` has it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt, which changes nothing outside a folder that is gone with it.
-pub(super) struct Apt {
+/// apt, which changes nothing outside a folder that is gone with it, and another that packages are
+/// unpacked into.
+pub(crate) struct Apt {
     folder: PathBuf,
+    packages: PathBuf,
 }
 
 impl Apt {
-    /// With the sources of this machine.
-    pub(super) fn new(name: &str) -> Result<Self> {
-        let apt = Self { folder: folder().join("apt").join(name) };
+    /// With the sources of this machine, for packages that are to be unpacked into a folder.
+    pub(crate) fn new(packages: PathBuf) -> Result<Self> {
+        for program in ["apt-get", "dpkg-deb"] {
+            if workspace::find_program(program).is_none() {
+                bail!("what is needed comes in Debian packages, and there is no {program} here");
+            }
+        }
+        let apt = Self { folder: packages.join("apt/here"), packages };
         apt.configure("")?;
         apt.update()?;
         Ok(apt)
     }
 
     /// With those of another release of Debian, from where this machine has its own.
-    pub(super) fn of_release(release: &str, here: &Self) -> Result<Self> {
+    pub(crate) fn of_release(release: &str, here: &Self) -> Result<Self> {
         let targets =
             ["indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(REPO_URI) $(RELEASE)"];
         let targets = child::query(&mut here.get(&targets))
             .context("`apt-get indextargets` does not tell where this machine has Debian from")?;
-        let apt = Self { folder: folder().join("apt").join(release) };
+        let packages = here.packages.clone();
+        let apt = Self { folder: packages.join("apt").join(release), packages };
         let sources = apt.folder.join("sources.list");
         apt.configure(&format!(
             "Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"/dev/null\";\n",
@@ -50,7 +55,7 @@ impl Apt {
     }
 
     /// A command of apt-get.
-    pub(super) fn get(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn get(&self, arguments: &[&str]) -> Command {
         self.command("apt-get", arguments)
     }
 
@@ -89,25 +94,17 @@ impl Apt {
             .run(&mut self.get(&["update"]), "check the network and apt's sources")
     }
 
-    /// Fetches and unpacks the newest package of a kernel.
-    pub(super) fn unpack_kernel(&self, kernel: Kernel) -> Result<()> {
-        let prefix = format!("{}.", kernel.prefix());
-        let names = child::query(&mut self.command("apt-cache", &["pkgnames", &prefix]))
-            .context("`apt-cache pkgnames` does not tell the names of packages")?;
-        let newest = kernel.newest(names.lines()).with_context(|| {
-            format!(
-                "apt's sources have no package {prefix}*-cloud-amd64: it is in {} and its security \
-                 updates",
-                kernel.release().unwrap_or("Debian 12")
-            )
-        })?;
-        self.unpack(&mut self.get(&["download", newest]), &kernel.prefix(), kernel.why())
+    /// The names of the packages that begin so, one in a line.
+    pub(crate) fn names(&self, prefix: &str) -> Result<String> {
+        child::query(&mut self.command("apt-cache", &["pkgnames", prefix]))
+            .context("`apt-cache pkgnames` does not tell the names of packages")
     }
 
     /// Runs `fetch`, which puts packages into our folder, and unpacks them under a name.
-    pub(super) fn unpack(&self, fetch: &mut Command, name: &str, why: &'static str) -> Result<()> {
+    pub(crate) fn unpack(&self, fetch: &mut Command, name: &str, why: &'static str) -> Result<()> {
         Step::new(name, why).run(fetch, "check the network and the room on the disk")?;
-        let (partial, whole) = (unpacked(&format!("{name}.partial")), unpacked(name));
+        let [partial, whole] =
+            [format!("{name}.partial"), name.to_owned()].map(|name| self.packages.join(name));
         remove(&partial)?;
         make(&partial)?;
         let list = || format!("cannot list {}", self.archives().display());
