@@ -64,9 +64,14 @@ pub fn run(
     let failed = |error| Error::system("start the agent", error);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let counts = Arc::new(Counts::default());
-    let scrape =
-        Scrape { pins: pins.clone(), counts: Arc::clone(&counts), unix, last: Arc::default() };
     let mut sources = Sources::new(pins.clone(), options.events);
+    let scrape = Scrape {
+        pins: pins.clone(),
+        counts: Arc::clone(&counts),
+        unix,
+        interfaces: options.interfaces.as_slice().into(),
+        last: Arc::default(),
+    };
     let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;

@@ -1,6 +1,7 @@
 //! Serving the metrics, to this host only: on a loopback address or a Unix socket.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     fmt, fs, io,
     net::SocketAddr,
@@ -33,13 +34,9 @@ use tokio::{
 
 use super::counts::Counts;
 use crate::{
-    datapath::{
-        bpffs::Pins,
-        instance::{attached, exists},
-        maps::Maps,
-    },
+    datapath::{bpffs::Pins, instance::exists, maps::Maps},
     error::Result,
-    metrics::{self, Metrics, SCHEMA},
+    metrics::{self, Family, Kind, Metrics, SCHEMA, Value},
 };
 
 /// Connections that are answered at once; others wait.
@@ -95,6 +92,8 @@ pub(super) struct Scrape {
     pub(super) pins: Pins,
     pub(super) counts: Arc<Counts>,
     pub(super) unix: fn() -> u64,
+    /// The interfaces that the agent attaches.
+    pub(super) interfaces: Arc<[String]>,
     /// The last answer. It is held while another is made, so that one is at a time.
     pub(super) last: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
@@ -223,13 +222,25 @@ impl Scrape {
     /// Reads everything. The instance is looked for anew: it may have been removed and made again.
     fn read(&self) -> Result<Metrics> {
         let mut metrics = if exists(&self.pins)? {
-            let maps = Maps::open(&self.pins)?;
-            metrics::read(&maps, &attached(&self.pins, &maps)?, (self.unix)())?
+            metrics::read(&self.pins, &Maps::open(&self.pins)?, (self.unix)())?
         } else {
             Metrics { schema: SCHEMA, metrics: Vec::new() }
         };
         metrics.metrics.extend(self.counts.families());
+        metrics.metrics.push(self.wanted());
         Ok(metrics)
+    }
+
+    fn wanted(&self) -> Family {
+        let mut wanted = Family::new(
+            "limiter_agent_interface",
+            Kind::Gauge,
+            "1 for each interface that the agent attaches whenever it is there.",
+        );
+        for name in self.interfaces.iter().collect::<BTreeSet<_>>() {
+            wanted.push([("interface", name)], Value::Whole(1));
+        }
+        wanted
     }
 }
 

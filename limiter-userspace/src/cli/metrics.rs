@@ -1,17 +1,11 @@
 //! `limiter metrics`.
 
 use super::{maps, unix};
-use crate::{
-    datapath::{bpffs::Pins, instance::attached},
-    error::Result,
-    metrics::read,
-    output::stream::Output,
-};
+use crate::{datapath::bpffs::Pins, error::Result, metrics::read, output::stream::Output};
 
 /// Prints what monitoring systems read of the instance.
 pub(super) fn metrics(pins: &Pins, output: &mut Output) -> Result<()> {
-    let maps = maps(pins)?;
-    let metrics = read(&maps, &attached(pins, &maps)?, unix())?;
+    let metrics = read(pins, &maps(pins)?, unix())?;
     if output.is_json() {
         return Ok(output.json(&metrics)?);
     }

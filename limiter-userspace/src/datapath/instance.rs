@@ -385,7 +385,7 @@ pub fn exists(pins: &Pins) -> Result<bool> {
 }
 
 /// The links that are pinned, with their slots.
-fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>> {
+pub(super) fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>> {
     let mut links = Vec::new();
     for slot in 0..INTERFACES {
         if let Some(link) = Link::open(&pins.link(slot))? {

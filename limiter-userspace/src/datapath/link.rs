@@ -71,9 +71,18 @@ impl Link {
 
     /// The index of the interface; `None` once it is gone.
     pub(crate) fn interface(&self) -> Result<Option<u32>> {
-        let index = sys::xdp_link(self.0.as_fd())
-            .map_err(|error| Error::system("look at a link", error))?;
+        let (index, _) = self.look()?;
         Ok((index != 0).then_some(index))
+    }
+
+    /// The number of its program.
+    pub(crate) fn program(&self) -> Result<u32> {
+        let (_, program) = self.look()?;
+        Ok(program)
+    }
+
+    fn look(&self) -> Result<(u32, u32)> {
+        sys::xdp_link(self.0.as_fd()).map_err(|error| Error::system("look at a link", error))
     }
 
     /// Puts another program in the place of the one that runs, between two packets.

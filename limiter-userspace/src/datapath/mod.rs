@@ -1,6 +1,7 @@
 //! The kernel side of an instance: programs, links and maps.
 
 pub mod bpffs;
+pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
 pub mod instance;
@@ -24,7 +25,7 @@ pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;
 pub mod snapshot;
-mod sources;
+pub mod sources;
 pub mod statistics;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;

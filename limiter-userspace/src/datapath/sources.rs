@@ -7,7 +7,7 @@ use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
     contract::{NEWCOMERS, Set, Source, map, shared},
-    newcomer::{Newcomer, State},
+    newcomer::{Facts, Newcomer, State},
     table::{Place, WAYS},
 };
 
@@ -121,6 +121,27 @@ impl Maps {
         Ok(())
     }
 
+    /// Calls `visit` with the number of each way that is taken, and tells of the table as a whole.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn each_way(&self, mut visit: impl FnMut(u32)) -> Result<Seats> {
+        let sets = Mapping::<Set>::new(self, map::SETS)?;
+        let mut seats = Seats::default();
+        for number in 0..sets.entries {
+            let Some(Set { tags, newcomers }) = sets.get(number) else { break };
+            let taken = used(&tags);
+            seats.taken += taken;
+            seats.full_sets += u64::from(taken == WAYS as u64);
+            let is_there = |facts: &&u32| **facts != Facts::NONE.0;
+            seats.newcomers += newcomers.facts.iter().filter(is_there).count() as u64;
+            for (way, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
+                visit(way as u32);
+            }
+        }
+        Ok(Seats { sets: sets.entries as u64, ..seats })
+    }
+
     /// Packets of sources that found no room and shared an entry.
     ///
     /// # Errors
@@ -139,6 +160,19 @@ impl Maps {
         let used = |number| sets.get(number).map_or(0, |Set { tags, .. }| used(&tags));
         Ok((0..sets.entries).map(used).sum())
     }
+}
+
+/// What the table of sources has in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seats {
+    /// Sources that have an entry.
+    pub taken: u64,
+    /// The last sources that sent a single packet to a set without room, and have no entry.
+    pub newcomers: u64,
+    /// Sets.
+    pub sets: u64,
+    /// Sets without a free entry: who comes to one of those has to wait for somebody to make room.
+    pub full_sets: u64,
 }
 
 fn used(tags: &[u8; WAYS]) -> u64 {

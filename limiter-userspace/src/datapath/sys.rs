@@ -5,13 +5,13 @@ use std::{
     fs::File,
     io,
     mem::{MaybeUninit, size_of, zeroed},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya::Pod;
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info};
+use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_prog_info};
 use limiter_common::contract::{Head, Revert, Settings};
 
 /// A `bpf(2)` call.
@@ -91,17 +91,35 @@ pub(crate) fn open(path: &CStr) -> io::Result<OwnedFd> {
     bpf(bpf_cmd::BPF_OBJ_GET, &mut attributes).map(descriptor)
 }
 
-/// The index of the interface of an XDP link, which is 0 once the interface is gone.
-pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut attributes = attributes();
+/// The index of the interface of an XDP link, which is 0 once the interface is gone, and the number of
+/// its program.
+pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     // SAFETY: plain old data, for which zeros are valid.
     let mut info: bpf_link_info = unsafe { zeroed() };
-    attributes.info.bpf_fd = link.as_raw_fd() as u32;
-    attributes.info.info_len = size_of::<bpf_link_info>() as u32;
-    attributes.info.info = &raw mut info as u64;
-    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    describe(link, &mut info)?;
     // SAFETY: for a link of this type the kernel filled in this member; all of them are integers.
-    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+    Ok((unsafe { info.__bindgen_anon_1.xdp.ifindex }, info.prog_id))
+}
+
+/// How often the program of a number ran while the kernel counted that, and for how many nanoseconds.
+/// The kernel tells it only to the administrator.
+pub(crate) fn program_runs(number: u32) -> io::Result<(u64, u64)> {
+    let mut attributes = attributes();
+    attributes.__bindgen_anon_6.__bindgen_anon_1.prog_id = number;
+    let program = bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attributes).map(descriptor)?;
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut info: bpf_prog_info = unsafe { zeroed() };
+    describe(program.as_fd(), &mut info)?;
+    Ok((info.run_cnt, info.run_time_ns))
+}
+
+/// Has the kernel write what it tells of an object; `T` is the structure for objects of that kind.
+fn describe<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut attributes = attributes();
+    attributes.info.bpf_fd = object.as_raw_fd() as u32;
+    attributes.info.info_len = size_of::<T>() as u32;
+    attributes.info.info = std::ptr::from_mut(info) as u64;
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes).map(drop)
 }
 
 /// Reads the entries of a hash map in batches, which takes a fraction of the time of reading them

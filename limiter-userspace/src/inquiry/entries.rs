@@ -29,8 +29,8 @@ pub(super) struct Entry<'a> {
     pub(super) limit: &'a Limit,
     /// The slot of its tally.
     pub(super) tally: u32,
-    layer: usize,
-    candidate: bool,
+    pub(super) layer: usize,
+    pub(super) candidate: bool,
 }
 
 /// Whom a setting is for.

@@ -16,11 +16,14 @@ mod keys;
 mod ledger;
 pub mod limit;
 pub mod lists;
+pub mod sample;
 pub mod source;
 pub mod standing;
+mod spread;
 mod state;
 mod tables;
 pub mod target;
+mod thinned;
 pub mod words;
 
 use limiter_common::{address::Address, reason::Reason};

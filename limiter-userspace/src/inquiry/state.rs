@@ -161,6 +161,23 @@ impl SourceState {
             }
         }
         let known = known.or_else(|| newcomer.map(|newcomer| first_seen(key, newcomer)));
+        Self::of(tables, (key, known, newcomer), now)
+    }
+
+    /// What an entry is to a packet of its source.
+    pub(super) fn of_entry(
+        tables: &Tables<'_>,
+        entry: contract::Source,
+        now: u64,
+    ) -> Result<Found> {
+        Self::of(tables, (entry.address, Some(entry), None), now)
+    }
+
+    fn of(
+        tables: &Tables<'_>,
+        (key, known, newcomer): (Address, Option<contract::Source>, Option<Newcomer>),
+        now: u64,
+    ) -> Result<Found> {
         let entry = known.unwrap_or(contract::Source::NEW);
         let seen = Binding(entry.binding);
         let (number, behind) = match seen.standing(tables.epoch) {

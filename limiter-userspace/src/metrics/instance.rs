@@ -11,9 +11,16 @@ use limiter_common::{
 use super::{
     Family, Kind, Metrics, SCHEMA,
     Value::{self, Whole},
+    cost, sample,
 };
 use crate::{
-    datapath::{instance::Attached, maps::Maps, statistics::accumulate},
+    datapath::{
+        bpffs::Pins,
+        cost::costs,
+        instance::{Attached, attached},
+        maps::Maps,
+        statistics::accumulate,
+    },
     error::Result,
     inquiry::{self, Inquiry},
     output::status::verdict,
@@ -27,23 +34,30 @@ use crate::{
     },
 };
 
-/// Reads what there is to tell of an instance with these interfaces; `unix` is the time in seconds.
+/// Reads what there is to tell of the instance with these pins and maps; `unix` is the time in seconds.
 ///
 /// # Errors
 /// What the system says, or why the policy cannot be read.
-pub fn read(maps: &Maps, attached: &[Attached], unix: u64) -> Result<Metrics> {
+pub fn read(pins: &Pins, maps: &Maps, unix: u64) -> Result<Metrics> {
+    let attached = attached(pins, maps)?;
+    let now = inquiry::now();
+    let mut inquiry = Inquiry::new(maps, now)?;
+    let sample = inquiry.sample(now)?;
+    let blocked = inquiry.blocked(now)?.len() as u64;
     let in_force = maps.in_force()?;
     let policy = &in_force.policy;
-    let mut metrics = interfaces(maps, attached)?;
+    let mut metrics = interfaces(maps, &attached)?;
+    metrics.extend(cost::families(&costs(pins)?, &attached));
     let mut limits = Limits::default();
     for tallied in tallies(policy, &in_force.held)? {
         limits.add(policy, &tallied, maps.tally(tallied.place)?);
     }
     metrics.extend(limits.families());
-    metrics.extend(tables(maps)?);
+    metrics.extend(sample::limits(&sample));
+    metrics.extend(sample::tables(maps, &sample)?);
     metrics.push(lists(policy, unix));
     metrics.extend(notices(maps)?);
-    metrics.extend(state(maps)?);
+    metrics.extend(state(maps, blocked)?);
     Ok(Metrics { schema: SCHEMA, metrics })
 }
 
@@ -125,10 +139,7 @@ impl Limits {
         let Some(limit) = policy.limits.iter().find(|limit| limit.name == tallied.limit) else {
             return;
         };
-        let layer = match tallied.candidate {
-            true => "candidate".to_owned(),
-            false => (tallied.layer + 1).to_string(),
-        };
+        let layer = layer(tallied.layer, tallied.candidate);
         let own = [("limit", limit.name.as_str()), ("layer", layer.as_str())];
         let over = if tallied.candidate { "exceed_candidate" } else { "exceed_monitor" };
         for (result, Tally { packets, bytes }) in
@@ -168,29 +179,12 @@ impl Limits {
     }
 }
 
-/// How full the state is.
-fn tables(maps: &Maps) -> Result<[Family; 4]> {
-    let (_, sources) = maps.talkers(0)?;
-    let tables = [("sources", sources), ("buckets", maps.buckets()?)];
-    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
-    let mut entries = gauge("limiter_table_entries", "Entries in a table.");
-    let mut capacity = gauge("limiter_table_capacity", "Entries that a table has room for.");
-    for (table, occupancy) in tables {
-        entries.push([("table", table)], Whole(occupancy.tracked));
-        capacity.push([("table", table)], Whole(occupancy.capacity));
+/// What tells the parts of a limit apart.
+pub(super) fn layer(number: usize, candidate: bool) -> String {
+    match candidate {
+        true => "candidate".to_owned(),
+        false => (number + 1).to_string(),
     }
-    let shared = Family::new(
-        "limiter_shared_packets_total",
-        Kind::Counter,
-        "Packets of sources that found no room in the table and shared an entry.",
-    );
-    let memory = gauge("limiter_memory_bytes", "Kernel memory of all maps.");
-    Ok([
-        entries,
-        capacity,
-        shared.with([], Whole(maps.shared_packets()?)),
-        memory.with([], Whole(maps.memory()?)),
-    ])
 }
 
 /// How long the lists are that are in force.
@@ -227,10 +221,8 @@ fn notices(maps: &Maps) -> Result<[Family; 2]> {
 }
 
 /// What else holds now.
-fn state(maps: &Maps) -> Result<[Family; 4]> {
+fn state(maps: &Maps, blocked: u64) -> Result<[Family; 5]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
-    let now = inquiry::now();
-    let blocked = Inquiry::new(maps, now)?.blocked(now)?.len() as u64;
     let monitoring = maps.monitoring()?;
     let by_policy = monitoring.policy == GlobalMode::Monitor;
     let unconfirmed = maps.unconfirmed()?.unwrap_or_default();
@@ -240,6 +232,11 @@ fn state(maps: &Maps) -> Result<[Family; 4]> {
         gauge("limiter_monitoring", "1 where nothing is dropped, by the switch or by the policy.")
             .with([("by", "switch")], flag(monitoring.switch))
             .with([("by", "policy")], flag(by_policy)),
+        gauge(
+            "limiter_policy_epoch",
+            "The number of the policy in force, which is another one after each change.",
+        )
+        .with([], Whole(maps.epoch()?.into())),
         gauge(
             "limiter_policy_unconfirmed_seconds",
             "Until the policy is taken back unless it is confirmed; 0 when none waits for that.",

@@ -4,7 +4,9 @@
 //! How many series there are depends on the interfaces and the limits, never on who sends: no label
 //! is an address.
 
+mod cost;
 mod instance;
+mod sample;
 
 use std::fmt;
 
@@ -84,7 +86,7 @@ impl Family {
         self
     }
 
-    fn push<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Value) {
+    pub(crate) fn push<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Value) {
         let labels = labels.map(|(name, value)| (name, value.to_owned())).into();
         self.series.push(Series { labels, value });
     }

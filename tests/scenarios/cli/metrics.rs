@@ -1,8 +1,9 @@
 //! What monitoring systems read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use limiter_common::reason::Reason;
+use limiter_tests::{packet::Frame, traffic::Sender};
 
 use super::{Bench, Document, SMALL, json::send};
 
@@ -136,6 +137,100 @@ fn they_are_what_status_and_the_policy_tell() {
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(of(&format!(r#"limiter_build_info{{version="{version}"}}"#)), 1.0);
     assert!(!told.keys().any(|key| key.contains("192.0.2")), "an address: {told:#?}");
+}
+
+/// The values of the series of a name, by one of their labels, of those that have these others.
+#[track_caller]
+fn by_label(told: &Series, name: &str, label: &str, others: &str) -> BTreeMap<String, f64> {
+    let of_it = told.iter().filter_map(|(key, value)| {
+        let labels = key.strip_prefix(name)?.strip_prefix('{')?.strip_suffix('}')?;
+        let begin = format!("{label}=\"");
+        let own = labels.split(',').find_map(|it| it.strip_prefix(&*begin)?.strip_suffix('"'))?;
+        let has_others = others.split(',').all(|other| labels.split(',').any(|it| it == other));
+        has_others.then(|| (own.to_owned(), *value))
+    });
+    of_it.collect()
+}
+
+#[test]
+fn they_tell_how_full_limits_are() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits:\n\
+         - {name: source, key: source, rate: 1/min, burst: 20, candidate: {rate: 1/min, burst: 1k}}\n\
+         - {name: pair, key: [source, destination], rate: 1/h, burst: 200}\n\
+         - {name: log, match: {protocol: udp}, key: source, algorithm: sliding_log, rate: 100/h, action: monitor}",
+    );
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let told = series(&bench);
+    for name in ["limiter_limit_sampled_states", "limiter_limit_sampled_refusing_states"] {
+        let of_it = told.iter().filter(|(key, _)| key.starts_with(&format!("{name}{{")));
+        assert!(of_it.clone().count() >= 4 * 5 && of_it.clone().all(|(_, value)| *value == 0.0));
+    }
+    // One is far over the first limit, two are within it, one is near it.
+    for (last, packets) in [(1, 150), (2, 2), (3, 9), (4, 17)] {
+        send(&bench, [192, 0, 2, last], packets);
+    }
+    bench.hosts.router.ip("link set eth0 down").unwrap();
+    let told = series(&bench);
+    println!("{told:#?}");
+    let used = |limit: &str, layer: &str| {
+        let own = format!(r#"limit="{limit}",layer="{layer}""#);
+        by_label(&told, "limiter_limit_sampled_states", "used", &own)
+    };
+    let classes = |counts: [u32; 5]| {
+        let names = ["0", "0.5", "0.8", "0.9", "1"].map(str::to_owned);
+        BTreeMap::from_iter(names.into_iter().zip(counts.map(f64::from)))
+    };
+    assert_eq!(used("source", "1"), classes([2, 0, 1, 0, 1]));
+    assert_eq!(used("source", "candidate"), classes([4, 0, 0, 0, 0]));
+    assert_eq!(used("pair", "1"), classes([4, 0, 0, 0, 0]));
+    assert_eq!(used("log", "1"), classes([4, 0, 0, 0, 0]));
+    let refusing = |limit: &str| {
+        let own = format!(r#"limit="{limit}",layer="1""#);
+        by_label(&told, "limiter_limit_sampled_refusing_states", "wait", &own)
+    };
+    // Another one in a minute, and what was lent of it before.
+    let waits = refusing("source");
+    assert_eq!(waits["10"] + waits["60"], 1.0, "{waits:?}");
+    assert_eq!(waits.values().sum::<f64>(), 1.0);
+    assert_eq!(refusing("pair").values().sum::<f64>(), 0.0);
+    for table in ["sources", "buckets", "ledgers"] {
+        for name in ["entries", "sampled_entries", "sampled_owing_entries"] {
+            let key = format!(r#"limiter_table_{name}{{table="{table}"}}"#);
+            assert_eq!(told[&key], 4.0, "{key}");
+        }
+    }
+    assert_eq!(told["limiter_table_sets"], 256.0);
+    assert_eq!(told["limiter_table_full_sets"], 0.0);
+    assert_eq!(told["limiter_newcomers"], 0.0);
+    assert_eq!(told["limiter_policy_epoch"], 1.0);
+    bench.done("limit set source --rate 2/min");
+    assert_eq!(series(&bench)["limiter_policy_epoch"], 2.0);
+}
+
+/// A table that more sources come to than it has room for, who each send once.
+#[test]
+fn they_tell_that_the_table_is_full() {
+    let bench = Bench::new();
+    bench.done("attach eth0 --sources 1024 --buckets 4096 --overrides 64 --pps 1/min --burst 9");
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = Frame::udp([198, 51, 100, 1], to.v4, 1, 9);
+    let frame = frame.payload(18).macs(from.mac, to.mac).build();
+    let mut sender = Sender::new(&bench.hosts.client.namespace, from, 100_000, frame).unwrap();
+    // The last two bytes of the source, in an Ethernet frame, and what of the checksum is theirs is
+    // nobody's business here.
+    sender = sender.edited(|number, frame| {
+        frame[28..30].copy_from_slice(&(number as u16).to_be_bytes());
+    });
+    sender.send(Duration::from_millis(200), &Default::default()).unwrap();
+    bench.hosts.router.ip("link set eth0 down").unwrap();
+    let told = series(&bench);
+    assert_eq!(told[r#"limiter_table_entries{table="sources"}"#], 1024.0);
+    assert_eq!(told[r#"limiter_table_sampled_entries{table="sources"}"#], 1024.0);
+    assert_eq!(told["limiter_table_sets"], 64.0);
+    assert_eq!(told["limiter_table_full_sets"], 64.0);
+    assert_eq!(told["limiter_newcomers"], 128.0);
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! A sample of a row whose length is not known before its end.
+
+/// Every so many-th of a row, from a place in it that is chosen by chance.
+pub(super) struct Thinned<T> {
+    kept: Vec<(u64, T)>,
+    most: usize,
+    seen: u64,
+    step: u64,
+    chance: u64,
+}
+
+impl<T> Thinned<T> {
+    /// A sample of `most` at most, and of half as many at least if the row is that long.
+    pub(super) const fn new(most: usize, chance: u64) -> Self {
+        Self { kept: Vec::new(), most, seen: 0, step: 1, chance }
+    }
+
+    /// The next one of the row, which is made if it is kept.
+    pub(super) fn offer(&mut self, make: impl FnOnce() -> T) {
+        let place = self.seen;
+        self.seen += 1;
+        if !self.is_kept(place) {
+            return;
+        }
+        if self.kept.len() >= self.most {
+            self.step *= 2;
+            let (step, chance) = (self.step, self.chance);
+            self.kept.retain(|(place, _)| place % step == chance % step);
+            if !self.is_kept(place) {
+                return;
+            }
+        }
+        self.kept.push((place, make()));
+    }
+
+    const fn is_kept(&self, place: u64) -> bool {
+        place % self.step == self.chance % self.step
+    }
+
+    /// How long the row was.
+    pub(super) const fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// The sample, in the order of the row.
+    pub(super) fn kept(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.kept.iter().map(|(_, one)| one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_over_the_whole_row() {
+        for chance in [0, 1, 12_345, u64::MAX] {
+            for length in [0, 1, 63, 64, 65, 1_000, 100_000] {
+                let mut sample = Thinned::new(64, chance);
+                (0..length).for_each(|place: u64| sample.offer(|| place));
+                assert_eq!(sample.seen(), length);
+                let kept: Vec<u64> = sample.kept().copied().collect();
+                let (least, most) = (length.min(31), length.min(64));
+                let number = kept.len() as u64;
+                assert!((least..=most).contains(&number), "{number} of {length}");
+                let step = kept.get(1).map_or(1, |second| second - kept[0]);
+                assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == step), "{kept:?}");
+                assert!(kept.first().is_none_or(|first| *first < step), "{kept:?}");
+                assert!(kept.last().is_none_or(|last| length - last <= step), "{kept:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The metrics of state: how full the tables are, and of what a sample of their entries says, how full
+//! the limits.
+
+use limiter_common::contract::map;
+
+use super::{Family, Kind, Value::Whole, instance::layer};
+use crate::{
+    datapath::maps::Maps,
+    error::Result,
+    inquiry::sample::{Looked, SHARES, Sample, WAITS},
+};
+
+/// How full limits are.
+pub(super) fn limits(sample: &Sample) -> [Family; 2] {
+    let [mut used, mut refusing] = [
+        (
+            "limiter_limit_sampled_states",
+            "States looked at by the share of the burst used: from used to the next, 1 refuses.",
+        ),
+        (
+            "limiter_limit_sampled_refusing_states",
+            "States looked at that refuse, by the seconds until one passes: from wait to the next.",
+        ),
+    ]
+    .map(|(name, help)| Family::new(name, Kind::Gauge, help));
+    for it in &sample.limits {
+        let layer = layer(it.layer, it.candidate);
+        let own = [("limit", it.limit.as_str()), ("layer", layer.as_str())];
+        for ((from, _), number) in SHARES.iter().zip(it.spread.used) {
+            used.push([own[0], own[1], ("used", from)], Whole(number));
+        }
+        for ((from, _), number) in WAITS.iter().zip(it.spread.waits) {
+            refusing.push([own[0], own[1], ("wait", from)], Whole(number));
+        }
+    }
+    [used, refusing]
+}
+
+/// How full the tables are.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut entries = gauge("limiter_table_entries", "Entries in a table.");
+    let mut capacity = gauge("limiter_table_capacity", "Entries that a table has room for.");
+    let mut sampled = gauge("limiter_table_sampled_entries", "Entries of a table looked at.");
+    let mut owing = gauge(
+        "limiter_table_sampled_owing_entries",
+        "Entries looked at in which a limit is not wholly refilled, so that they would be missed.",
+    );
+    for (table, name, looked) in [
+        ("sources", map::SOURCES, sample.sources),
+        ("buckets", map::BUCKETS, sample.buckets),
+        ("ledgers", map::LEDGERS, sample.ledgers),
+    ] {
+        let Looked { entries: number, sampled: of_those, owing: of_these } = looked;
+        entries.push([("table", table)], Whole(number));
+        capacity.push([("table", table)], Whole(maps.capacity(name)?.into()));
+        sampled.push([("table", table)], Whole(of_those));
+        owing.push([("table", table)], Whole(of_these));
+    }
+    Ok([
+        entries,
+        capacity,
+        sampled,
+        owing,
+        gauge("limiter_table_sets", "Sets of 16 that the entries of sources are in.")
+            .with([], Whole(sample.seats.sets)),
+        gauge("limiter_table_full_sets", "Sets of these without a free entry.")
+            .with([], Whole(sample.seats.full_sets)),
+        gauge(
+            "limiter_newcomers",
+            "The last sources that sent one packet to a full set, and have no entry.",
+        )
+        .with([], Whole(sample.seats.newcomers)),
+        Family::new(
+            "limiter_shared_packets_total",
+            Kind::Counter,
+            "Packets of sources that found no room in the table and shared an entry.",
+        )
+        .with([], Whole(maps.shared_packets()?)),
+        gauge("limiter_memory_bytes", "Kernel memory of all maps.").with([], Whole(maps.memory()?)),
+    ])
+}
