@@ -130,9 +130,11 @@ pub(crate) fn for_each<K: Pod + Default, V: Pod + Default>(
     map: BorrowedFd<'_>,
     mut visit: impl FnMut(&K, &V),
 ) -> io::Result<()> {
-    const BATCH: usize = 16_384;
-    let mut keys = vec![K::default(); BATCH];
-    let mut values = vec![V::default(); BATCH];
+    // A few megabytes at most; more than what has the same hash, which has to fit.
+    const MOST: usize = 1 << 21;
+    let length = (MOST / (size_of::<K>() + size_of::<V>())).clamp(1024, 16_384);
+    let mut keys = vec![K::default(); length];
+    let mut values = vec![V::default(); length];
     // The kernel's cursor; a hash map needs four bytes of it, no map more than a key.
     let mut cursor = [0_u8; 64];
     let mut first = true;
@@ -145,7 +147,7 @@ pub(crate) fn for_each<K: Pod + Default, V: Pod + Default>(
         batch.out_batch = at;
         batch.keys = keys.as_mut_ptr() as u64;
         batch.values = values.as_mut_ptr() as u64;
-        batch.count = BATCH as u32;
+        batch.count = length as u32;
         batch.map_fd = map.as_raw_fd() as u32;
         let result = bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attributes);
         // SAFETY: the kernel writes the count back, also with ENOENT, which means the end.

@@ -5,6 +5,7 @@ pub(super) struct Thinned<T> {
     kept: Vec<(u64, T)>,
     most: usize,
     seen: u64,
+    /// A power of two.
     step: u64,
     chance: u64,
 }
@@ -24,8 +25,8 @@ impl<T> Thinned<T> {
         }
         if self.kept.len() >= self.most {
             self.step *= 2;
-            let (step, chance) = (self.step, self.chance);
-            self.kept.retain(|(place, _)| place % step == chance % step);
+            let (mask, chance) = (self.step - 1, self.chance);
+            self.kept.retain(|(place, _)| (place ^ chance) & mask == 0);
             if !self.is_kept(place) {
                 return;
             }
@@ -34,7 +35,7 @@ impl<T> Thinned<T> {
     }
 
     const fn is_kept(&self, place: u64) -> bool {
-        place % self.step == self.chance % self.step
+        (place ^ self.chance) & (self.step - 1) == 0
     }
 
     /// How long the row was.
