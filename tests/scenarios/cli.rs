@@ -18,6 +18,7 @@ mod monitor;
 pub(crate) mod package;
 mod penalties;
 mod policy;
+mod prometheus;
 mod ssh;
 
 use std::{

@@ -6,6 +6,7 @@ pub mod machine;
 pub mod model;
 pub mod packet;
 pub mod program;
+pub mod prometheus;
 pub mod random;
 pub mod reference;
 pub mod sandbox;

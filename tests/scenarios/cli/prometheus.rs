@@ -1,0 +1,262 @@
+//! What is shipped for Prometheus and Grafana, by a real Prometheus that scrapes a real agent.
+
+mod dashboard;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::fd::{FromRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::{
+    packet::Frame,
+    prometheus::{Prometheus, Sample, get, promtool},
+    topology::Topology,
+    traffic::{Sender, Stop},
+};
+
+use self::dashboard::Dashboard;
+use super::{Bench, Document, SMALL, agent::Agent};
+
+/// In which all that is waited for happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Packets that are sent per second.
+const RATE: u64 = 2_000;
+
+/// The folder of what is shipped.
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../monitoring")
+}
+
+/// A policy with everything that there are metrics of; the name is of a limit.
+fn policy(name: &str) -> String {
+    format!(
+        "version: 1\n\
+         allow: [198.51.100.0/24]\n\
+         deny: [192.0.2.4]\n\
+         limits:\n\
+         - {{name: source, key: source, rate: 50/s, burst: 20, candidate: {{rate: 5/s, burst: 5}}, \
+         penalty: {{after: 2s, block: 1m}}}}\n\
+         - {{name: {name}, key: all, action: monitor, rate: 100/s}}\n\
+         - {{name: pair, key: [source, destination], rate: 1/min, burst: 10k}}\n"
+    )
+}
+
+/// Sends as long as it is there: from sources in `192.0.2.0/24`, the first of which sends most.
+struct Traffic {
+    stop: Stop,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Traffic {
+    fn start(hosts: &Topology) -> Self {
+        let (from, to) = (&hosts.client_port, &hosts.router_port);
+        let frame = Frame::udp([192, 0, 2, 1], to.v4, 1, 9).payload(18).macs(from.mac, to.mac);
+        let sender = Sender::new(&hosts.client.namespace, from, RATE, frame.build()).unwrap();
+        let mut sender = sender.edited(|number, frame| {
+            // The last byte of the source.
+            frame[29] = if number % 4 == 0 { 1 + (number / 4 % 16) as u8 } else { 1 };
+        });
+        let stop = Stop::default();
+        let told = stop.clone();
+        let thread = thread::spawn(move || {
+            sender.send(Duration::from_secs(600), &told).unwrap();
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+/// Has the kernel count what programs cost, as long as it is there.
+fn count_costs() -> OwnedFd {
+    const BPF_ENABLE_STATS: libc::c_int = 32;
+    // Of type 0: how long programs run.
+    let attributes = [0_u32; 16];
+    // SAFETY: attributes of this length, zeroed beyond what the command reads.
+    let descriptor = unsafe {
+        let size = size_of_val(&attributes);
+        libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, attributes.as_ptr(), size)
+    };
+    assert!(descriptor >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: the call succeeded and gave a new descriptor to us alone.
+    unsafe { OwnedFd::from_raw_fd(descriptor as i32) }
+}
+
+/// What is shipped, in a folder, with every interval and every patience cut to what a test has.
+fn hasten(folder: &Path) {
+    let shipped = |name: &str| fs::read_to_string(shipped().join(name)).unwrap();
+    let configuration = shipped("prometheus.yaml");
+    assert_eq!(configuration.matches("_interval: 15s").count(), 2);
+    let configuration = configuration.replace("_interval: 15s", "_interval: 1s");
+    fs::write(folder.join("prometheus.yaml"), configuration).unwrap();
+    let rules = shipped("limiter.rules.yaml");
+    let hastened = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
+        true => "        for: 0s",
+        false => line,
+    });
+    let rules: Vec<&str> = hastened.collect();
+    fs::write(folder.join("limiter.rules.yaml"), rules.join("\n")).unwrap();
+}
+
+/// Waits until `ask` has nothing to complain about any more.
+#[track_caller]
+fn until_well(mut ask: impl FnMut() -> Vec<String>) {
+    let start = Instant::now();
+    loop {
+        let complaints = ask();
+        if complaints.is_empty() {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{}", complaints.join("\n"));
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Whether there is a number among the samples of an expression, or what is wrong.
+fn complaint(server: &Prometheus, expression: &str) -> Option<String> {
+    match server.query(expression) {
+        Err(error) => Some(format!("{expression}: {error:#}")),
+        Ok(samples) if samples.iter().all(|sample| sample.value.is_nan()) => {
+            Some(format!("{expression}: {samples:?}"))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// The names of metrics in an expression: of ours, of records of ours, and what Prometheus has itself.
+fn metrics_in(expression: &str) -> BTreeSet<String> {
+    let no_name = |letter: char| !letter.is_ascii_alphanumeric() && !"_:".contains(letter);
+    let words = expression.split('"').step_by(2).flat_map(|text| text.split(no_name));
+    let is_metric = |word: &&str| word.contains("limiter_") || ["up", "ALERTS"].contains(word);
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+/// The alerts that fire, each with what it is about.
+fn firing(server: &Prometheus) -> BTreeSet<String> {
+    let told = |Sample { labels, .. }: Sample| {
+        let of = |name: &str| labels[name].as_str().unwrap_or_default().to_owned();
+        let words = ["alertname", "interface", "by"].map(of);
+        words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let alerts = server.query(r#"ALERTS{alertstate="firing"}"#).unwrap();
+    alerts.into_iter().map(told).collect()
+}
+
+/// The rules: their expressions by their names. All of them work.
+fn rules(server: &Prometheus) -> (BTreeMap<String, String>, Vec<String>) {
+    let (mut expressions, mut complaints) = (BTreeMap::new(), Vec::new());
+    let answer = server.ask("rules", &[]).unwrap();
+    let groups = answer["groups"].as_array().unwrap();
+    for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
+        let of = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
+        if of("health") != "ok" {
+            complaints.push(format!("{}: {} {}", of("name"), of("health"), of("lastError")));
+        }
+        if of("type") == "alerting" {
+            for annotation in ["summary", "description", "action"] {
+                let text = rule["annotations"][annotation].as_str();
+                assert!(text.is_some_and(|text| text.len() > 10), "{}: {annotation}", of("name"));
+            }
+        } else {
+            complaints.extend(complaint(server, &of("name")));
+        }
+        expressions.insert(of("name"), of("query"));
+    }
+    (expressions, complaints)
+}
+
+#[test]
+fn rules_and_configuration_are_right() {
+    let check = |arguments: &[&str]| promtool(&shipped(), arguments, "").unwrap();
+    let checked = check(&["check", "rules", "limiter.rules.yaml"]);
+    assert!(checked.contains("SUCCESS"), "{checked}");
+    check(&["check", "config", "prometheus.yaml"]);
+    check(&["test", "rules", "limiter.rules.test.yaml"]);
+    // Every alert is one that a test has fire.
+    let [rules, tests] = ["limiter.rules.yaml", "limiter.rules.test.yaml"]
+        .map(|name| fs::read_to_string(shipped().join(name)).unwrap());
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let untested: Vec<&str> = alerts
+        .filter(|alert| !tests.contains(&format!("alertname=\"{alert}\", alertstate")))
+        .collect();
+    assert_eq!(untested, [""; 0]);
+}
+
+#[test]
+fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    let document = Document::new("");
+    let folder = document.path().parent().unwrap().to_owned();
+    fs::write(document.path(), policy("flood")).unwrap();
+    hasten(&folder);
+    let costs = count_costs();
+    router.ip("link add late type veth peer name other\nlink add moved type veth").unwrap();
+    bench.done(&document.in_place(&format!("attach eth0 late moved {SMALL} --policy FILE")));
+    let arguments = "-i eth0 -i late --policy FILE --listen 127.0.0.1:9180";
+    let agent = Agent::start(&bench, &document, arguments);
+    for event in ["replaced", "replaced", "replaced", "unchanged"] {
+        agent.expect(event);
+    }
+    let traffic = Traffic::start(&bench.hosts);
+    let server = Prometheus::start(router, &folder).unwrap();
+    until_well(|| complaint(&server, "limiter_policy_epoch").into_iter().collect());
+    fs::write(document.path(), policy("all")).unwrap();
+    agent.expect("applied");
+
+    let dashboard = Dashboard::read(&shipped().join("limiter-dashboard.json"));
+    until_well(|| {
+        let (rules, mut complaints) = rules(&server);
+        assert!(rules.len() > 20, "{rules:?}");
+        let queries = match dashboard.queries(&server) {
+            Ok(queries) => queries,
+            Err(why) => return vec![why],
+        };
+        assert!(queries.len() > 40, "{queries:?}");
+        complaints.extend(queries.iter().filter_map(|query| complaint(&server, query)));
+        let used = queries.iter().chain(rules.values()).flat_map(|query| metrics_in(query));
+        let used: BTreeSet<String> = used.filter(|metric| metric != "ALERTS").collect();
+        complaints.extend(used.iter().filter_map(|metric| complaint(&server, metric)));
+        complaints
+    });
+    assert_eq!(firing(&server), BTreeSet::new(), "all is well");
+    let text = get(router, "127.0.0.1:9180", "/metrics").unwrap();
+    assert_eq!(promtool(&folder, &["check", "metrics"], &text).unwrap(), "");
+    assert!(!text.contains("192.0.2."), "an address: {text}");
+
+    fs::write(document.path(), "nonsense").unwrap();
+    agent.expect("rejected");
+    bench.done("monitor on");
+    let elsewhere = bench.hosts.client.namespace.path();
+    router.ip(&format!("link del late\nlink set moved netns {elsewhere}")).unwrap();
+    bench.done("attach lo --mode skb");
+    agent.expect("replaced");
+    let expected = [
+        "LimiterGenericMode lo",
+        "LimiterInterfaceGone moved",
+        "LimiterInterfaceUnlimited late",
+        "LimiterOnlyCounting switch",
+        "LimiterPolicyRejected",
+    ];
+    let expected = BTreeSet::from(expected.map(str::to_owned));
+    until_well(|| match firing(&server) {
+        firing if firing == expected => Vec::new(),
+        firing => vec![format!("{firing:?}")],
+    });
+    drop((traffic, costs));
+    agent.end();
+    let expected = BTreeSet::from(["LimiterDown".to_owned()]);
+    until_well(|| match firing(&server) {
+        firing if firing == expected => Vec::new(),
+        firing => vec![format!("{firing:?}")],
+    });
+}
