@@ -29,7 +29,7 @@ impl Dashboard {
             let (selector, label) = query
                 .strip_prefix("label_values(")
                 .and_then(|query| query.strip_suffix(')')?.rsplit_once(", "))
-                .unwrap_or_else(|| panic!("a variable of another kind: {query}"));
+                .ok_or_else(|| format!("a variable of another kind: {query}"))?;
             let series = server.ask("series", &[("match[]", &replaced(selector, &variables))]);
             let series = series.map_err(|error| format!("{query}: {error:#}"))?;
             let values: BTreeSet<&str> =
