@@ -202,7 +202,7 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
     let costs = count_costs();
     router.ip("link add late type veth peer name other\nlink add moved type veth").unwrap();
     bench.done(&document.in_place(&format!("attach eth0 late moved {SMALL} --policy FILE")));
-    let arguments = "-i eth0 -i late --policy FILE --listen 127.0.0.1:9180";
+    let arguments = "-i eth0 -i late --policy FILE --listen 127.0.0.1:9180 --events none";
     let agent = Agent::start(&bench, &document, arguments);
     for event in ["replaced", "replaced", "replaced", "unchanged"] {
         agent.expect(event);
