@@ -1,13 +1,12 @@
 //! Where an instance is in the BPF file system.
 
+mod owner;
+
 use std::{
     ffi::{CString, OsStr},
     fs,
     io::{self, ErrorKind},
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, lchown},
-    },
+    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
     path::{self, Path, PathBuf},
     thread,
     time::Duration,
@@ -100,53 +99,7 @@ impl Pins {
                 Err(_) => {}
             }
         }
-        let owner = self.given_to()?.map_or_else(sys::user, |(user, _)| user);
-        self.directories().iter().try_for_each(|directory| own(directory, owner))
-    }
-
-    /// The user and group that root gave the directory of the instance to, if this process is root's.
-    /// Nobody else can have done that where only root may write.
-    fn given_to(&self) -> Result<Option<(u32, u32)>> {
-        const ROOT: u32 = 0;
-        if sys::user() != ROOT {
-            return Ok(None);
-        }
-        let directory = look_at(&self.directory)?;
-        if directory.uid() == ROOT || !is_dir_of(&directory, directory.uid()) {
-            return Ok(None);
-        }
-        let around = look_at(self.directory.parent().unwrap_or_else(|| Path::new("/")))?;
-        Ok(is_dir_of(&around, ROOT).then(|| (directory.uid(), directory.gid())))
-    }
-
-    /// Gives what root just made to the user who has the instance.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn hand_over(&self, path: &Path) -> Result<()> {
-        match self.given_to()? {
-            Some((user, group)) => lchown(path, Some(user), Some(group))
-                .map_err(|error| Error::system(format!("give {} away", path.display()), error)),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives all maps that root just made to the user who has the instance.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn hand_over_maps(&self) -> Result<()> {
-        let [_, maps] = self.directories();
-        let failed = |error| Error::system(format!("read {}", maps.display()), error);
-        for entry in fs::read_dir(&maps).map_err(failed)? {
-            self.hand_over(&entry.map_err(failed)?.path())?;
-        }
-        Ok(())
-    }
-
-    /// Whether this process can do without the rights of root over files of other users.
-    pub(crate) fn are_own(&self) -> Result<bool> {
-        Ok(!exists(&self.directory)? || self.given_to()?.is_none())
+        self.check_owners()
     }
 
     /// Removes every pin.
@@ -233,25 +186,6 @@ pub(crate) fn unmount(mount: &Path) {
 /// Whether there is something at a path; not being allowed to know is an error.
 pub(crate) fn exists(path: &Path) -> Result<bool> {
     path.try_exists().map_err(|error| Error::system(format!("look at {}", path.display()), error))
-}
-
-fn look_at(path: &Path) -> Result<fs::Metadata> {
-    fs::symlink_metadata(path)
-        .map_err(|error| Error::system(format!("look at {}", path.display()), error))
-}
-
-/// Whether it is a directory that only this user may write to.
-fn is_dir_of(metadata: &fs::Metadata, user: u32) -> bool {
-    metadata.is_dir() && metadata.uid() == user && metadata.permissions().mode() & 0o022 == 0
-}
-
-/// Refuses a directory that others made or may write to.
-fn own(directory: &Path, owner: u32) -> Result<()> {
-    if is_dir_of(&look_at(directory)?, owner) {
-        Ok(())
-    } else {
-        Err(Error::Unsafe { directory: directory.to_path_buf() })
-    }
 }
 
 /// Removes a pin; the object goes when nothing else refers to it.

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::command::binary;
+use limiter_tests::{command::binary, sandbox::BPFFS};
 
-use super::{Bench, Document};
+use super::{Bench, Document, SMALL};
 
 /// A folder with packages, which goes with it.
 pub(crate) struct Packages {
@@ -176,16 +176,38 @@ fn every_command_has_a_page_that_is_well_formed() {
     }
 }
 
+/// As the unit does it, before the service starts.
+#[test]
+fn an_instance_that_root_gave_away_stays_its_owners() {
+    const OWNER: &str = "65534";
+    let bench = Bench::new();
+    let shell = |line: &str| told(bench.hosts.router.command("sh").args(["-ec", line]));
+    let owners = format!("find {BPFFS}/limiter ! -user {OWNER}");
+    shell(&format!("mkdir -m 700 {BPFFS}/limiter && chown {OWNER}:{OWNER} {BPFFS}/limiter"));
+    // Where everybody may write, anybody may have made it.
+    shell(&format!("chmod 1777 {BPFFS}"));
+    let refused = bench.run(&format!("attach eth0 {SMALL}")).outcome().unwrap();
+    refused.assert_exit_code(1).assert_says(&["belongs to another user", "hint: "]);
+    shell(&format!("rmdir {BPFFS}/limiter/* && chmod 700 {BPFFS}"));
+    bench.done(&format!("attach eth0 {SMALL} --pps 1kpps"));
+    bench.done("attach lo");
+    assert_eq!(shell(&owners), "");
+    bench.done("limit set source --rate 5/s");
+    bench.done("detach --all");
+    assert_eq!(shell(&format!("ls -A {BPFFS}/limiter && {owners}")), "", "its directory is left");
+}
+
 /// Also what root starts by hand gives up what it has, in each of its threads.
 #[test]
 fn an_agent_keeps_three_capabilities() {
     const KEPT: &str = "000000c000001000";
     let bench = Bench::new();
     let document = Document::new("limits: []");
-    let agent = document.in_place("agent -i eth0 --policy FILE --listen 127.0.0.1:9180");
-    let mut agent = bench.run(&agent).to(Stdio::null()).start().unwrap();
+    let agent = bench.run(&document.in_place("agent --policy FILE --listen 127.0.0.1:9180"));
+    let agent = agent.env("LIMITER_INTERFACES", " eth0  lo");
+    let mut agent = agent.to(Stdio::null()).start().unwrap();
     let start = Instant::now();
-    while bench.programs()["eth0"].is_none() {
+    while bench.programs().values().any(Option::is_none) {
         assert!(start.elapsed() < Duration::from_secs(20), "nothing is attached");
         thread::sleep(Duration::from_millis(20));
     }

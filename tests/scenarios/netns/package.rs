@@ -67,9 +67,14 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     all_pass(&net, 9);
 
     run("sed -i 's/^LIMITER_INTERFACES=.*/LIMITER_INTERFACES=eth0/' /etc/default/limiter");
+    run("sed -i 's/^#LIMITER_LISTEN/LIMITER_LISTEN/' /etc/default/limiter");
     run("systemctl enable --now limiter");
     assert_eq!(status("interfaces")[0]["name"], "eth0");
     all_pass(&net, 10);
+    let ask =
+        "exec 3<>/dev/tcp/127.0.0.1/9180; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+    let answer = run(&format!("bash -c \"{ask}\""));
+    assert!(answer.contains("\nlimiter_attached{interface=\"eth0\""), "{answer}");
     // Root's commands are about the same instance.
     run("limiter attach lo");
     run("limiter limit set source --rate 1kpps --burst 200");
@@ -84,7 +89,7 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
 
     let mut senders = [net.sender(20_000, net.udp(v4(12))), net.sender(100, net.udp(v4(11)))];
     let mut programs = vec![program(&net)];
-    let (sent, arrivals) = net.flood(&mut senders, 120 * SECOND, |stop| {
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
         let before = process();
         run(&format!("dpkg --install /tmp/shared/limiter_{NEW}_amd64.deb"));
         restarted(&machine, &before);
