@@ -59,15 +59,18 @@ impl Notices {
     /// Nanoseconds.
     pub const PERIOD: u64 = 1_000_000_000;
 
-    /// Whether there is budget at `now` (nanoseconds) for one more notice, which uses it.
+    /// Whether there is budget at `now` (nanoseconds) for one more notice, which uses it. What goes on may
+    /// use a quarter of it, what is only monitored half: that what begins to be dropped is told.
     #[inline(always)]
-    pub const fn spend(&mut self, now: u64) -> bool {
+    pub const fn spend(&mut self, now: u64, kind: u16, again: bool) -> bool {
         // Of a clock that went back nothing is known.
         if now.wrapping_sub(self.since) >= Self::PERIOD {
             (self.since, self.used) = (now, 0);
         }
-        self.used += 1;
-        self.used <= Self::BUDGET
+        let shares = if again { 4 } else { 1 + (kind == kind::MONITORED) as u64 };
+        let has_some = self.used < Self::BUDGET / shares;
+        self.used += has_some as u64;
+        has_some
     }
 }
 
@@ -177,11 +180,15 @@ mod tests {
         let mut notices = Notices::default();
         for period in 1..4 {
             let now = period * Notices::PERIOD;
-            let told = (0..1_000).filter(|at| notices.spend(now + at)).count();
-            assert_eq!(told as u64, Notices::BUDGET);
-            assert!(!notices.spend(now + Notices::PERIOD - 1));
+            let mut spend = |kind: u16, again: bool| {
+                (0..1_000).filter(|at| notices.spend(now + at, kind, again)).count() as u64
+            };
+            assert_eq!(spend(kind::LIMITED, true), Notices::BUDGET / 4);
+            assert_eq!(spend(kind::MONITORED, false), Notices::BUDGET / 4);
+            assert_eq!(spend(kind::BLOCKED, false), Notices::BUDGET / 2);
+            assert!(!notices.spend(now + Notices::PERIOD - 1, kind::LIMITED, false));
         }
-        assert!(notices.spend(0), "a clock that went back");
+        assert!(notices.spend(0, kind::LIMITED, false), "a clock that went back");
     }
 
     #[test]

@@ -152,7 +152,8 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
     // What is only monitored blocks nobody later.
     if settings.penalties & bill.refused != 0 && !subject.monitors() && !seat.is_shared() {
         let until = offend_subject(half(epoch, Limit::row(bill.refused)));
-        if entry.block(until) {
+        // Another CPU may be about to write the end of the block.
+        if entry.block(until) && until > subject.time.now {
             subject.refusing.until = until;
         }
     }

@@ -202,7 +202,7 @@ impl SourceEntry {
         Block(self.block_word().load()).until(self.binding)
     }
 
-    /// Blocks the source until then at least, in nanoseconds. Whether it was not before.
+    /// Blocks the source until then at least, in nanoseconds. Whether it was not for so long before.
     #[inline(always)]
     pub(crate) fn block(&self, until: u64) -> bool {
         Block::extend(&self.block_word(), until, self.binding)

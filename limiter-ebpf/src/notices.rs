@@ -44,7 +44,7 @@ fn tell(subject: &Subject, dropped: &Plain, kind: u16, again: bool) {
     let refusing = &subject.refusing;
     let row = half(subject.binding.epoch(), Limit::row(refusing.bit));
     let now = subject.time.now;
-    let told = noticed.spend(now)
+    let told = noticed.spend(now, kind, again)
         && LIMITS.get(row).is_some_and(|limit| {
             let notice = Notice {
                 time: now,

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
+use serde_json::json;
 
 use crate::{
     datapath::mode::Mode,
@@ -82,7 +83,10 @@ pub enum Event {
 pub struct Limited {
     /// The source.
     pub source: String,
-    /// The limit, as it stands for the source when that is told; nothing if it is not about it any more.
+    /// The name of the limit; nothing if it is gone.
+    pub name: Option<String>,
+    /// How it stands for the source when that is told; nothing if it is not about it any more, or if that
+    /// cannot be known just then.
     pub limit: Option<LimitReport>,
     /// The interface that the packet came in by.
     pub interface: Option<String>,
@@ -90,16 +94,17 @@ pub struct Limited {
 
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, " limit {name}")?,
+            None => write!(f, " a limit")?,
+        }
         if let Some(limit) = &self.limit {
-            write!(f, " limit {}", limit.name)?;
             let [rate, burst] = setting_cells(limit).map(|cell| cell.text);
             match (rate.is_empty(), burst.is_empty()) {
                 (false, false) => write!(f, " ({rate}, burst {burst})")?,
                 (false, true) => write!(f, " ({rate})")?,
                 _ => {}
             }
-        } else {
-            write!(f, " a limit")?;
         }
         match &self.interface {
             Some(interface) => write!(f, " on {interface}"),
@@ -126,6 +131,15 @@ impl Event {
             Self::Released { .. } => "released",
             Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
+        }
+    }
+
+    /// How many events about sources are lost with it.
+    pub(super) const fn of_sources(&self) -> u64 {
+        match self {
+            Self::Limited(_) | Self::Monitored(_) | Self::Blocked(..) | Self::Released { .. } => 1,
+            Self::LeftOut { events } => *events,
+            _ => 0,
         }
     }
 }
@@ -204,7 +218,9 @@ impl Serialize for Event {
             Self::Limited(limited) | Self::Monitored(limited) | Self::Blocked(limited, _) => {
                 map.serialize_entry("source", &limited.source)?;
                 map.serialize_entry("interface", &limited.interface)?;
-                map.serialize_entry("limit", &limited.limit.as_ref().map(limit_json))?;
+                let named = limited.name.as_ref().map(|name| json!({ "name": name }));
+                let limit = limited.limit.as_ref().map(limit_json);
+                map.serialize_entry("limit", &limit.or(named))?;
                 if let Self::Blocked(_, length) = self {
                     map.serialize_entry("seconds", &length.as_secs_f64())?;
                 }

@@ -69,9 +69,9 @@ impl Keeper {
     }
 
     /// Looks at everything, at a time of Unix in seconds, and does what is missing; a document is read
-    /// and applied in any case when it is to be `reloaded`.
-    pub(super) fn tend(&mut self, now: u64, reload: bool) -> Vec<Event> {
-        let (mut events, mut errors) = (Vec::new(), Vec::new());
+    /// and applied in any case when it is to be `reloaded`. What else failed is among the `errors`.
+    pub(super) fn tend(&mut self, now: u64, reload: bool, mut errors: Vec<Error>) -> Vec<Event> {
+        let mut events = Vec::new();
         self.read(now, reload, &mut events);
         match self.running() {
             Ok(running) => {

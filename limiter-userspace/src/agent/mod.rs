@@ -9,6 +9,7 @@ pub mod event;
 mod keeper;
 pub mod scrape;
 mod sources;
+mod teller;
 
 use std::{collections::BTreeSet, io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -28,6 +29,7 @@ use self::{
     keeper::Keeper,
     scrape::{Address, Scrape, serve},
     sources::Sources,
+    teller::Teller,
 };
 use crate::{
     datapath::{bpffs::Pins, linkwatch::LinkWatch},
@@ -51,7 +53,7 @@ pub struct Options {
 }
 
 /// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
-/// anew. `unix` gives the time in seconds, `tell` takes what there is to tell.
+/// anew. `unix` gives the time in seconds, `tell` tells what there is to tell, and whether it could.
 ///
 /// # Errors
 /// What the system says where it cannot even begin.
@@ -59,7 +61,7 @@ pub fn run(
     options: Options,
     pins: Pins,
     unix: fn() -> u64,
-    mut tell: impl FnMut(&Event),
+    tell: impl FnMut(&Event) -> bool + Send + 'static,
 ) -> Result<()> {
     let failed = |error| Error::system("start the agent", error);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -73,9 +75,10 @@ pub fn run(
         last: Arc::default(),
     };
     let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
+    let teller = Teller::new(tell).map_err(failed)?;
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;
-        tell(&Event::Started);
+        teller.tell(Event::Started);
         let (mut unserved, mut reload) = (options.listen, false);
         let mut told = BTreeSet::new();
         loop {
@@ -86,10 +89,13 @@ pub fn run(
                 manager(&state);
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
+            let lost = teller.left_out();
             let work = spawn_blocking(move || {
-                let mut events = keeper.tend(unix(), reload);
-                // What keeps it from listening, the keeper tells: it needs the same of the instance.
-                events.extend(sources.look().unwrap_or_default());
+                let mut errors = Vec::new();
+                let (heard, result) = sources.look(lost);
+                errors.extend(result.err());
+                let mut events = keeper.tend(unix(), reload, errors);
+                events.extend(heard);
                 (keeper, sources, events)
             });
             let mut events;
@@ -108,20 +114,26 @@ pub fn run(
             }
             for event in events {
                 counts.add(&event, unix());
-                tell(&event);
+                teller.tell(event);
             }
             // It does, whatever there was to do: what failed is tried again.
             manager(&[NotifyState::Ready, NotifyState::Watchdog]);
             match waker.next().await {
                 Wake::Look => reload = false,
                 Wake::Reload => reload = true,
-                Wake::End => break,
+                Wake::End => {
+                    if let Some(rest) = sources.rest() {
+                        teller.tell(rest);
+                    }
+                    break;
+                }
             }
         }
         manager(&[NotifyState::Stopping]);
-        tell(&Event::Stopped);
+        teller.tell(Event::Stopped);
         Ok(())
     });
+    teller.end();
     // What it was about to do is left as it is, as if it had been killed.
     runtime.shutdown_background();
     result

@@ -2,6 +2,10 @@
 //!
 //! The datapath tells when one begins to be, and when one is blocked. That it is within its limits again
 //! is seen here, by its entry; so nothing is to be done in the kernel for it.
+//!
+//! Of all that there is to tell, so much is told, and the rest is counted: what the datapath left out,
+//! what came while no agent was there to hear it, and what is beyond the budget here; of a source that is
+//! not followed, its release too.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,8 +15,10 @@ use std::{
 
 use limiter_common::{
     address::Address,
+    binding::Binding,
     gcra::{Gcra, Time},
     notice::{Notice, Notices, QUIET, STEP, kind},
+    penalty::Block,
     rate::{Rate, SECOND},
 };
 
@@ -23,19 +29,22 @@ use crate::{
     inquiry::{self, Inquiry},
 };
 
-/// Sources that are followed until they are within their limits again; of more, that is not told.
+/// Sources that are followed until they are within their limits again.
 const FOLLOWED: usize = 4096;
 /// Notices that are taken at a look.
 const TAKEN: usize = 1 << 14;
 /// How often it is told what was left out, in nanoseconds.
-const SUMMARY: u64 = 10_000_000_000;
+const SUMMARY: u64 = 10 * SECOND;
+/// How often a source is looked at that is blocked for long, in nanoseconds: a block may be lifted.
+const AGAIN: u64 = 60 * SECOND;
 /// Seconds of events that may be told at once.
 const BURST: u64 = 10;
 
 /// What is known of the sources of an instance.
 pub(super) struct Sources {
     pins: Pins,
-    budget: Budget,
+    /// For what is dropped, and for what is only monitored: that keeps no place from the other.
+    budgets: Option<[Budget; 2]>,
     heard: Option<Heard>,
     followed: HashMap<Address, Followed>,
     /// Events that were not told, since that was.
@@ -58,8 +67,10 @@ struct Heard {
 struct Followed {
     /// Since when, in nanoseconds, as far as it is known.
     since: u64,
-    /// Until when it is blocked, in nanoseconds, or was.
-    until: u64,
+    /// When it was refused last, or its block ended, in nanoseconds, as far as it is known.
+    last: u64,
+    /// Whether it was told that packets are dropped.
+    drops: bool,
     /// Packets of it that were dropped before.
     dropped: u64,
     /// When it is looked at next.
@@ -68,24 +79,22 @@ struct Followed {
 
 /// How many events are told.
 struct Budget {
-    bucket: Option<Gcra>,
+    bucket: Gcra,
     word: u64,
 }
 
 impl Budget {
-    /// So many events in the long run; none where there is no rate.
-    fn new(rate: Option<Rate>) -> Self {
-        let bucket = rate.and_then(|rate| {
-            let burst =
-                u128::from(rate.packets) * u128::from(BURST * SECOND) / u128::from(rate.period);
-            rate.bucket(u64::try_from(burst).unwrap_or(u64::MAX).max(1), 1).ok()
-        });
-        Self { bucket, word: 0 }
+    /// So many events in the long run; none where the rate is none that can be kept.
+    fn new(rate: Rate) -> Option<Self> {
+        let burst =
+            u128::from(rate.packets) * u128::from(BURST * SECOND) / u128::from(rate.period.max(1));
+        let burst = u64::try_from(burst).unwrap_or(u64::MAX).max(1);
+        Some(Self { bucket: rate.bucket(burst, 1).ok()?, word: 0 })
     }
 
     /// Whether one more is told at `now` (nanoseconds).
     fn spend(&mut self, now: u64) -> bool {
-        let next = self.bucket.and_then(|it| it.conform(self.word, Time::exact(now), 1));
+        let next = self.bucket.conform(self.word, Time::exact(now), 1);
         next.map(|next| self.word = next).is_some()
     }
 }
@@ -93,156 +102,197 @@ impl Budget {
 impl Sources {
     /// Those of the instance that is pinned there, of which so many events are told.
     pub(super) fn new(pins: Pins, rate: Option<Rate>) -> Self {
-        Self {
-            pins,
-            budget: Budget::new(rate),
-            heard: None,
-            followed: HashMap::new(),
-            left_out: 0,
-            summed: 0,
-        }
+        let budgets = rate.and_then(|rate| Some([Budget::new(rate)?, Budget::new(rate)?]));
+        let (heard, followed) = (None, HashMap::new());
+        Self { pins, budgets, heard, followed, left_out: 0, summed: 0 }
     }
 
-    /// What happened since the last look.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(super) fn look(&mut self) -> Result<Vec<Event>> {
-        let now = inquiry::now();
-        if self.budget.bucket.is_none() || !self.listen(now)? {
-            return Ok(Vec::new());
+    /// What happened since the last look, also where it ends with an error; so many events that were to
+    /// be told before were lost.
+    pub(super) fn look(&mut self, lost: u64) -> (Vec<Event>, Result<()>) {
+        let (now, mut events) = (inquiry::now(), Vec::new());
+        self.left_out += lost;
+        if self.budgets.is_none() {
+            return (events, Ok(()));
         }
-        let Some(mut heard) = self.heard.take() else { return Ok(Vec::new()) };
-        let events = self.hear(&mut heard, now);
-        self.heard = Some(heard);
-        events
+        let result = self.listen(now).and_then(|()| {
+            let Some(mut heard) = self.heard.take() else { return Ok(()) };
+            let result = self.hear(&mut heard, now, &mut events);
+            self.heard = Some(heard);
+            result
+        });
+        if self.left_out != 0 && now.saturating_sub(self.summed) >= SUMMARY {
+            self.summed = now;
+            events.extend(self.rest());
+        }
+        (events, result)
+    }
+
+    /// What was left out since that was told.
+    pub(super) fn rest(&mut self) -> Option<Event> {
+        let events = mem::take(&mut self.left_out);
+        (events != 0).then_some(Event::LeftOut { events })
     }
 
     /// Listens to the instance, if there is one: it may have been removed and made again.
-    fn listen(&mut self, now: u64) -> Result<bool> {
+    fn listen(&mut self, now: u64) -> Result<()> {
         if let Some(heard) = &self.heard
             && heard.maps.are_pinned(&self.pins)?
         {
-            return Ok(true);
+            return Ok(());
         }
         self.heard = None;
         self.followed.clear();
-        if !exists(&self.pins)? {
-            return Ok(false);
+        if exists(&self.pins)? {
+            let maps = Maps::open(&self.pins)?;
+            let left_out = left_out(&maps.noticed()?);
+            let listener = Listener::open(&self.pins)?;
+            self.heard = Some(Heard { maps, listener, since: now, left_out });
         }
-        let maps = Maps::open(&self.pins)?;
-        let left_out = left_out(&maps.noticed()?);
-        let listener = Listener::open(&self.pins)?;
-        self.heard = Some(Heard { maps, listener, since: now, left_out });
-        Ok(true)
+        Ok(())
     }
 
-    fn hear(&mut self, heard: &mut Heard, now: u64) -> Result<Vec<Event>> {
-        let mut events = Vec::new();
+    fn hear(&mut self, heard: &mut Heard, now: u64, events: &mut Vec<Event>) -> Result<()> {
         let Heard { maps, listener, since, .. } = heard;
-        let mut inquiry = None;
+        let mut telling = None;
         for notice in listener.take(TAKEN) {
-            // What was told before this agent came is told no more; what goes on is, by the datapath.
-            if notice.time < *since || !self.is_news(&notice) {
-                continue;
+            if notice.time < *since {
+                self.left_out += u64::from(notice.again == 0);
+            } else if self.follow(&notice) && self.spend(now, notice.kind == kind::MONITORED) {
+                let telling = match &mut telling {
+                    Some(telling) => telling,
+                    none => none.insert(Telling::new(maps, now)?),
+                };
+                match telling.event(&notice, now) {
+                    Some(event) => events.push(event),
+                    None => self.left_out += 1,
+                }
             }
-            if !self.budget.spend(now) {
-                self.left_out += 1;
-                continue;
-            }
-            let inquiry = match &mut inquiry {
-                Some(inquiry) => inquiry,
-                none => none.insert(Inquiry::new(maps, now)?),
-            };
-            events.extend(told(maps, inquiry, &notice, now)?);
         }
-        self.release(maps, now, &mut events)?;
+        self.release(maps, now, telling, events)?;
         let left_out = left_out(&maps.noticed()?);
         self.left_out += left_out.saturating_sub(mem::replace(&mut heard.left_out, left_out));
-        if self.left_out != 0 && now.saturating_sub(self.summed) >= SUMMARY {
-            self.summed = now;
-            events.push(Event::LeftOut { events: mem::take(&mut self.left_out) });
-        }
-        Ok(events)
+        Ok(())
+    }
+
+    /// Whether one more event is told; it is counted if not.
+    fn spend(&mut self, now: u64, monitored: bool) -> bool {
+        let is_told =
+            self.budgets.as_mut().is_some_and(|budgets| budgets[usize::from(monitored)].spend(now));
+        self.left_out += u64::from(!is_told);
+        is_told
     }
 
     /// Follows the source of a notice. Whether that says something new of it.
-    fn is_news(&mut self, notice: &Notice) -> bool {
-        let room = self.followed.len() < FOLLOWED;
-        let due = notice.time.max(notice.until).saturating_add(QUIET);
+    fn follow(&mut self, notice: &Notice) -> bool {
+        let has_room = self.followed.len() < FOLLOWED;
+        let drops = notice.kind != kind::MONITORED;
+        let due = notice.time.saturating_add(QUIET + STEP);
         match self.followed.entry(notice.source) {
             Entry::Occupied(mut followed) => {
                 let followed = followed.get_mut();
-                followed.until = followed.until.max(notice.until);
+                let is_news = notice.kind == kind::BLOCKED || drops && !followed.drops;
+                followed.drops |= drops;
+                followed.last = followed.last.max(notice.time);
                 followed.due = followed.due.max(due);
-                notice.again == 0
+                is_news
             }
-            Entry::Vacant(place) => {
-                if room {
-                    let Notice { time: since, until, .. } = *notice;
-                    let dropped =
-                        notice.dropped.saturating_sub(u64::from(notice.kind == kind::LIMITED));
-                    place.insert(Followed { since, until, dropped, due });
-                }
+            Entry::Vacant(place) if has_room => {
+                let dropped = notice.dropped.saturating_sub(u64::from(drops));
+                let (since, last) = (notice.time, notice.time);
+                place.insert(Followed { since, last, drops, dropped, due });
                 true
+            }
+            // It is told again and again, and its release is not.
+            Entry::Vacant(_) => {
+                self.left_out += u64::from(notice.again == 0);
+                notice.again == 0
             }
         }
     }
 
     /// Tells which sources are within their limits again.
-    fn release(&mut self, maps: &Maps, now: u64, events: &mut Vec<Event>) -> Result<()> {
+    fn release<'a>(
+        &mut self,
+        maps: &'a Maps,
+        now: u64,
+        mut telling: Option<Telling<'a>>,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
         let mut over = Vec::new();
         for (address, followed) in &mut self.followed {
             if followed.due > now {
                 continue;
             }
-            let entry = maps.source(address)?;
-            let last = entry.map_or(0, |entry| entry.refused).max(followed.until);
-            // It is written a step late.
-            followed.due = last.saturating_add(QUIET + STEP);
-            if followed.due <= now {
-                over.push((*address, last));
+            let mut blocked = 0;
+            // One that has no entry any more owes nothing.
+            if let Some(entry) = maps.source(address)? {
+                blocked = Block(entry.blocked).until(Binding(entry.binding));
+                // Its words are times but for a bit, and it is written a step late.
+                followed.last = followed.last.max(entry.refused & !1).max(blocked.min(now));
+            }
+            let quiet = followed.last.max(blocked).saturating_add(QUIET + STEP);
+            followed.due = quiet.min(now.saturating_add(AGAIN));
+            if quiet <= now {
+                over.push(*address);
             }
         }
-        for (address, last) in over {
+        for address in over {
             let Some(followed) = self.followed.remove(&address) else { continue };
-            if !self.budget.spend(now) {
-                self.left_out += 1;
+            if !self.spend(now, !followed.drops) {
                 continue;
             }
-            let Some(source) = Inquiry::new(maps, now)?.name_of(&address) else { continue };
-            let dropped = dropped(maps, &address)?;
-            events.push(Event::Released {
-                source,
-                lasted: Duration::from_nanos(last.saturating_sub(followed.since)),
-                dropped: dropped.and_then(|dropped| dropped.checked_sub(followed.dropped)),
-            });
+            let telling = match &mut telling {
+                Some(telling) => telling,
+                none => none.insert(Telling::new(maps, now)?),
+            };
+            match telling.inquiry.name_of(&address) {
+                Some(source) => events.push(Event::Released {
+                    source,
+                    lasted: Duration::from_nanos(followed.last.saturating_sub(followed.since)),
+                    dropped: dropped(maps, &address)?
+                        .and_then(|dropped| dropped.checked_sub(followed.dropped)),
+                }),
+                None => self.left_out += 1,
+            }
         }
         Ok(())
     }
 }
 
-/// What a notice tells; nothing if it is of no source under the policy in force.
-fn told(
-    maps: &Maps,
-    inquiry: &mut Inquiry<'_>,
-    notice: &Notice,
-    now: u64,
-) -> Result<Option<Event>> {
-    let Some(standing) = inquiry.standing(notice.source, notice.tally, now)? else {
-        return Ok(None);
-    };
-    let slots = maps.slots()?;
-    let interface = slots.into_iter().find(|(slot, _)| *slot == notice.slot).map(|(_, name)| name);
-    let limited = Limited { source: standing.source, limit: standing.limit, interface };
-    Ok(Some(match notice.kind {
-        kind::BLOCKED => {
-            let length = Duration::from_nanos(notice.until.saturating_sub(notice.time));
-            Event::Blocked(limited, length)
-        }
-        kind::MONITORED => Event::Monitored(limited),
-        _ => Event::Limited(limited),
-    }))
+/// What it takes to tell of sources, read once a look.
+struct Telling<'a> {
+    inquiry: Inquiry<'a>,
+    /// The interfaces by their slots.
+    interfaces: Vec<(u32, String)>,
+}
+
+impl<'a> Telling<'a> {
+    fn new(maps: &'a Maps, now: u64) -> Result<Self> {
+        Ok(Self { inquiry: Inquiry::new(maps, now)?, interfaces: maps.slots()? })
+    }
+
+    /// What a notice tells; nothing if it is of no source under the policy in force.
+    fn event(&mut self, notice: &Notice, now: u64) -> Option<Event> {
+        let source = self.inquiry.name_of(&notice.source)?;
+        // How it stands now is told beside that; what keeps it from being known keeps nothing else.
+        let standing = self.inquiry.standing(notice.source, notice.tally, now);
+        let interface = self.interfaces.iter().find(|(slot, _)| *slot == notice.slot);
+        let limited = Limited {
+            source,
+            name: self.inquiry.limit_of_tally(notice.tally),
+            limit: standing.ok().flatten(),
+            interface: interface.map(|(_, name)| name.clone()),
+        };
+        Some(match notice.kind {
+            kind::BLOCKED => {
+                let length = Duration::from_nanos(notice.until.saturating_sub(notice.time));
+                Event::Blocked(limited, length)
+            }
+            kind::MONITORED => Event::Monitored(limited),
+            _ => Event::Limited(limited),
+        })
+    }
 }
 
 /// Packets of a source that were dropped since it has an entry; nothing if it has none.

@@ -10,7 +10,7 @@ use crate::{
     agent::{self, Options, scrape::Address},
     datapath::{bpffs::Pins, privilege},
     error::Result,
-    output::stream::{Output, OutputError},
+    output::stream::Output,
     policy::units::parse_rate,
 };
 
@@ -56,13 +56,15 @@ impl Agent {
         // An empty variable names none.
         interfaces.retain(|name| !name.is_empty());
         let options = Options { interfaces, policy, listen, events };
-        agent::run(options, pins, unix, |event| {
+        // That of the command stays with it; the agent tells from a thread of its own.
+        let mut output = Output::stdout(output.is_json());
+        agent::run(options, pins, unix, move |event| {
             let told = match output.is_json() {
                 true => output.json(event),
                 false => writeln!(output, "{event}"),
             };
             // A full disk is no reason to see to nothing any more.
-            let _: Result<(), OutputError> = told.and_then(|()| output.flush());
+            told.and_then(|()| output.flush()).is_ok()
         })
     }
 }

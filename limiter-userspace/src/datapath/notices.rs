@@ -15,7 +15,8 @@ use super::{
 };
 use crate::error::Result;
 
-/// Takes what is told. What one takes, no other gets, so an instance has one such reader.
+/// Takes what is told. An instance has one such reader: others get the same, or what is overwritten by
+/// then, and the datapath waits with new ones for the slowest.
 pub struct Listener {
     ring: RingBuf<MapData>,
 }

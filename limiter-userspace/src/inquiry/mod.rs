@@ -19,20 +19,19 @@ pub mod lists;
 pub mod sample;
 pub mod source;
 mod spread;
-pub mod standing;
+mod standing;
 mod state;
 mod tables;
 pub mod target;
 mod thinned;
 pub mod words;
 
-use limiter_common::{address::Address, reason::Reason};
+use limiter_common::reason::Reason;
 
 use self::{
     decide::{Ruling, decide},
-    entries::{Entries, source_of},
+    entries::Entries,
     frame::Sighting,
-    source::source_name,
     tables::Tables,
 };
 pub use self::{error::InquiryError, fill::Fill};
@@ -89,11 +88,6 @@ impl<'a> Inquiry<'a> {
             let ruling = decide(&inquiry.tables, frame, slot, now)?;
             Ok(ruling.map(|ruling| inquiry.verdict_of(&ruling)))
         })
-    }
-
-    /// The source of a key, as it is called under the policy in force.
-    pub fn name_of(&self, key: &Address) -> Option<String> {
-        source_of(self.entries.policy().key_prefix, key).map(source_name)
     }
 
     fn verdict_of(&self, ruling: &Ruling) -> Verdict {

@@ -1,7 +1,5 @@
 //! How a source stands that the datapath told of.
 
-use std::net::IpAddr;
-
 use limiter_common::{address::Address, packet::Packet};
 
 use super::{
@@ -13,37 +11,30 @@ use super::{
 };
 use crate::error::Result;
 
-/// A source, and the limit that it was over.
-#[derive(Clone, Debug)]
-pub struct Standing {
-    /// The source: an address, or the prefix that makes one.
-    pub source: String,
-    /// The limit as it stands for it now; nothing if it is not about it any more.
-    pub limit: Option<LimitReport>,
-}
-
 impl Inquiry<'_> {
-    /// How the source of a key stands by the limit that is counted in a slot of the tallies. Nothing for
-    /// what is no key of a source under the policy in force.
+    /// The source of a key, as it is called under the policy in force.
+    pub fn name_of(&self, key: &Address) -> Option<String> {
+        source_of(self.entries.policy().key_prefix, key).map(source_name)
+    }
+
+    /// The limit, layer or candidate that is counted in a slot of the tallies.
+    pub fn limit_of_tally(&self, tally: u32) -> Option<String> {
+        self.entries.iter().find(|entry| entry.tally == tally).map(|entry| entry.name.clone())
+    }
+
+    /// The limit that is counted in a slot of the tallies, as it stands for the source of a key; nothing
+    /// if it is not about that any more.
     ///
     /// # Errors
     /// What the system says, or [`InquiryError::Changing`](super::InquiryError::Changing).
-    pub fn standing(&mut self, key: Address, tally: u32, now: u64) -> Result<Option<Standing>> {
-        let prefix = self.entries.policy().key_prefix;
-        let Some(source) = source_of(prefix, &key) else { return Ok(None) };
-        let limit =
-            self.steadily(now, |inquiry| inquiry.limit_of(key, source.addr(), tally, now))?;
-        Ok(Some(Standing { source: source_name(source), limit }))
+    pub fn standing(&mut self, key: Address, tally: u32, now: u64) -> Result<Option<LimitReport>> {
+        self.steadily(now, |inquiry| inquiry.limit_of(key, tally, now))
     }
 
-    fn limit_of(
-        &self,
-        key: Address,
-        address: IpAddr,
-        tally: u32,
-        now: u64,
-    ) -> Result<Option<Option<LimitReport>>> {
+    fn limit_of(&self, key: Address, tally: u32, now: u64) -> Result<Option<Option<LimitReport>>> {
         let Self { tables, entries, .. } = self;
+        let prefix = entries.policy().key_prefix;
+        let Some(source) = source_of(prefix, &key) else { return Ok(Some(None)) };
         let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
         let about = |bit: u64| bit & state.profile.limits != 0;
         let entry = entries.iter().find(|entry| entry.tally == tally && about(entry.bit));
@@ -51,8 +42,7 @@ impl Inquiry<'_> {
         let packet = Packet { source: key, ..Packet::UNREADABLE };
         let limit = tables.limit(entry.bit)?;
         let kept = kept(tables, &state, &limit, (&packet, 0, OF_SOURCE), now)?;
-        let setting = entry.set_for(address, entries.tenant(state.profile.tenant));
-        let prefix = entries.policy().key_prefix;
+        let setting = entry.set_for(source.addr(), entries.tenant(state.profile.tenant));
         Ok(Some(Some(LimitReport { kept, ..LimitReport::new(&entry, setting, prefix) })))
     }
 }

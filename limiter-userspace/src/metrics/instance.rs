@@ -202,13 +202,13 @@ fn notices(maps: &Maps) -> Result<[Family; 2]> {
     let mut happened = Family::new(
         "limiter_source_events_total",
         Kind::Counter,
-        "How often a source began to be over a limit (limited; monitored where nothing is dropped for \
-         it), and how often one was blocked.",
+        "How often a source began to be over its limits (limited; monitored where nothing is dropped for \
+         it), and how often one was blocked; not of those that share an entry.",
     );
     let mut left_out = Family::new(
         "limiter_source_events_left_out_total",
         Kind::Counter,
-        "How often of those that was not told to the agent: there were too many, or no agent to be told.",
+        "How often of those that was not told to an agent: too many at once, or none that read those before.",
     );
     let noticed = maps.noticed()?;
     for (name, kind) in
