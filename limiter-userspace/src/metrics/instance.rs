@@ -43,7 +43,7 @@ pub fn read(pins: &Pins, maps: &Maps, unix: u64) -> Result<Metrics> {
     let now = inquiry::now();
     let mut inquiry = Inquiry::new(maps, now)?;
     let sample = inquiry.sample(now)?;
-    let blocked = inquiry.blocked(now)?.len() as u64;
+    let blocked = inquiry.blocked_number(now)?;
     let in_force = maps.in_force()?;
     let policy = &in_force.policy;
     let mut metrics = interfaces(maps, &attached)?;
@@ -227,8 +227,11 @@ fn state(maps: &Maps, blocked: u64) -> Result<[Family; 5]> {
     let by_policy = monitoring.policy == GlobalMode::Monitor;
     let unconfirmed = maps.unconfirmed()?.unwrap_or_default();
     Ok([
-        gauge("limiter_blocked_sources", "Sources that limits block for a while.")
-            .with([], Whole(blocked)),
+        gauge(
+            "limiter_blocked_sources",
+            "Sources that limits block for a while; of more than 1,024, as far as a sample tells.",
+        )
+        .with([], Whole(blocked)),
         gauge("limiter_monitoring", "1 where nothing is dropped, by the switch or by the policy.")
             .with([("by", "switch")], flag(monitoring.switch))
             .with([("by", "policy")], flag(by_policy)),

@@ -1,110 +1,30 @@
 //! What is shipped for Prometheus and Grafana, by a real Prometheus that scrapes a real agent.
 
 mod dashboard;
+mod stage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    os::fd::{FromRawFd as _, OwnedFd},
+    fs,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use limiter_tests::{
-    packet::Frame,
-    prometheus::{Prometheus, Sample, get, promtool},
-    topology::Topology,
-    traffic::{Sender, Stop},
-};
+use limiter_tests::prometheus::{Prometheus, Sample, get, promtool};
 
-use self::dashboard::Dashboard;
+use self::{
+    dashboard::Dashboard,
+    stage::{Traffic, count_costs, hasten, policy},
+};
 use super::{Bench, Document, SMALL, agent::Agent};
 
 /// In which all that is waited for happens.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Packets that are sent per second.
-const RATE: u64 = 2_000;
 
 /// The folder of what is shipped.
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../monitoring")
-}
-
-/// A policy with everything that there are metrics of; the name is of a limit.
-fn policy(name: &str) -> String {
-    format!(
-        "version: 1\n\
-         allow: [198.51.100.0/24]\n\
-         deny: [192.0.2.4]\n\
-         limits:\n\
-         - {{name: source, key: source, rate: 50/s, burst: 20, candidate: {{rate: 5/s, burst: 5}}, \
-         penalty: {{after: 2s, block: 1m}}}}\n\
-         - {{name: {name}, key: all, action: monitor, rate: 100/s}}\n\
-         - {{name: pair, key: [source, destination], rate: 1/min, burst: 10k}}\n"
-    )
-}
-
-/// Sends as long as it is there: from sources in `192.0.2.0/24`, the first of which sends most.
-struct Traffic {
-    stop: Stop,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Traffic {
-    fn start(hosts: &Topology) -> Self {
-        let (from, to) = (&hosts.client_port, &hosts.router_port);
-        let frame = Frame::udp([192, 0, 2, 1], to.v4, 1, 9).payload(18).macs(from.mac, to.mac);
-        let sender = Sender::new(&hosts.client.namespace, from, RATE, frame.build()).unwrap();
-        let mut sender = sender.edited(|number, frame| {
-            // The last byte of the source.
-            frame[29] = if number % 4 == 0 { 1 + (number / 4 % 16) as u8 } else { 1 };
-        });
-        let stop = Stop::default();
-        let told = stop.clone();
-        let thread = thread::spawn(move || {
-            sender.send(Duration::from_secs(600), &told).unwrap();
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Traffic {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let _ = self.thread.take().map(thread::JoinHandle::join);
-    }
-}
-
-/// Has the kernel count what programs cost, as long as it is there.
-fn count_costs() -> OwnedFd {
-    const BPF_ENABLE_STATS: libc::c_int = 32;
-    // Of type 0: how long programs run.
-    let attributes = [0_u32; 16];
-    // SAFETY: attributes of this length, zeroed beyond what the command reads.
-    let descriptor = unsafe {
-        let size = size_of_val(&attributes);
-        libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, attributes.as_ptr(), size)
-    };
-    assert!(descriptor >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the call succeeded and gave a new descriptor to us alone.
-    unsafe { OwnedFd::from_raw_fd(descriptor as i32) }
-}
-
-/// What is shipped, in a folder, with every interval and every patience cut to what a test has.
-fn hasten(folder: &Path) {
-    let shipped = |name: &str| fs::read_to_string(shipped().join(name)).unwrap();
-    let configuration = shipped("prometheus.yaml");
-    assert_eq!(configuration.matches("_interval: 15s").count(), 2);
-    let configuration = configuration.replace("_interval: 15s", "_interval: 1s");
-    fs::write(folder.join("prometheus.yaml"), configuration).unwrap();
-    let rules = shipped("limiter.rules.yaml");
-    let hastened = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
-        true => "        for: 0s",
-        false => line,
-    });
-    let rules: Vec<&str> = hastened.collect();
-    fs::write(folder.join("limiter.rules.yaml"), rules.join("\n")).unwrap();
 }
 
 /// Waits until `ask` has nothing to complain about any more.
@@ -149,6 +69,16 @@ fn firing(server: &Prometheus) -> BTreeSet<String> {
     };
     let alerts = server.query(r#"ALERTS{alertstate="firing"}"#).unwrap();
     alerts.into_iter().map(told).collect()
+}
+
+/// Waits until these alerts fire, and no others.
+#[track_caller]
+fn until_firing(server: &Prometheus, expected: &[&str]) {
+    until_well(|| {
+        let firing = firing(server);
+        let as_expected = firing.iter().eq(expected);
+        if as_expected { Vec::new() } else { vec![format!("{firing:?} instead of {expected:?}")] }
+    });
 }
 
 /// The rules: their expressions by their names. All of them work.
@@ -228,7 +158,7 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
         complaints.extend(used.iter().filter_map(|metric| complaint(&server, metric)));
         complaints
     });
-    assert_eq!(firing(&server), BTreeSet::new(), "all is well");
+    until_firing(&server, &[]);
     let text = get(router, "127.0.0.1:9180", "/metrics").unwrap();
     assert_eq!(promtool(&folder, &["check", "metrics"], &text).unwrap(), "");
     assert!(!text.contains("192.0.2."), "an address: {text}");
@@ -240,23 +170,22 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
     router.ip(&format!("link del late\nlink set moved netns {elsewhere}")).unwrap();
     bench.done("attach lo --mode skb");
     agent.expect("replaced");
-    let expected = [
+    let trouble = [
         "LimiterGenericMode lo",
         "LimiterInterfaceGone moved",
         "LimiterInterfaceUnlimited late",
         "LimiterOnlyCounting switch",
         "LimiterPolicyRejected",
     ];
-    let expected = BTreeSet::from(expected.map(str::to_owned));
-    until_well(|| match firing(&server) {
-        firing if firing == expected => Vec::new(),
-        firing => vec![format!("{firing:?}")],
-    });
+    until_firing(&server, &trouble);
+    // What the alerts say is to be done, ends them.
+    for action in ["detach lo", "detach moved", "monitor off"] {
+        bench.done(action);
+    }
+    fs::write(document.path(), policy("all")).unwrap();
+    agent.expect("unchanged");
+    until_firing(&server, &["LimiterInterfaceUnlimited late"]);
     drop((traffic, costs));
     agent.end();
-    let expected = BTreeSet::from(["LimiterDown".to_owned()]);
-    until_well(|| match firing(&server) {
-        firing if firing == expected => Vec::new(),
-        firing => vec![format!("{firing:?}")],
-    });
+    until_firing(&server, &["LimiterDown"]);
 }

@@ -1,9 +1,12 @@
-//! What it takes to ask an instance, as `limiter top` and `limiter status` do, each anew.
+//! What it takes to ask an instance, as `limiter top`, `limiter status` and a scrape do, each anew.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use limiter_userspace::datapath::{bpffs::Pins, instance::attached, maps::Maps};
+use limiter_userspace::{
+    datapath::{bpffs::Pins, instance::attached, maps::Maps},
+    metrics,
+};
 
 use super::sample::median;
 
@@ -23,6 +26,8 @@ pub(crate) struct Inquiry {
     pub(crate) top: Duration,
     /// The counters, and how full the tables are.
     pub(crate) status: Duration,
+    /// What monitoring systems read.
+    pub(crate) metrics: Duration,
 }
 
 /// Asks the instance with these pins some times, in the network namespace of the thread.
@@ -40,6 +45,7 @@ pub(crate) fn measure(pins: &Pins) -> Result<Inquiry> {
             let (_, sources) = maps.talkers(0)?;
             Ok((snapshot, sources, maps.buckets()?, maps.memory()?, maps.unconfirmed()?))
         })?,
+        metrics: time(|| Ok(metrics::read(pins, &Maps::open(pins)?, 0)?.to_string()))?,
     })
 }
 

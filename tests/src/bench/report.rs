@@ -122,6 +122,7 @@ impl Report {
                 "room": self.cost.inquiry.room,
                 "top_ms": self.cost.inquiry.top.as_secs_f64() * 1e3,
                 "status_ms": self.cost.inquiry.status.as_secs_f64() * 1e3,
+                "metrics_ms": self.cost.inquiry.metrics.as_secs_f64() * 1e3,
             },
             "cost": self.cost.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),

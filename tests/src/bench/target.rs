@@ -37,7 +37,7 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 23] = [
+const TARGETS: [Row; 24] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
     ("an ordinary source, well under its limit", AtMost, 50.0, " ns", |at| cost(at, REFERENCE)),
@@ -61,6 +61,7 @@ const TARGETS: [Row; 23] = [
     ("100,000 overrides put in force", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.applying.time.as_secs_f64()),
     ("`top` over a full table of 1 M sources", AtMost, 500.0, " ms", |at| 1e3 * at.cost.inquiry.top.as_secs_f64()),
     ("`status` with a full table of 1 M sources", AtMost, 20.0, " ms", |at| 1e3 * at.cost.inquiry.status.as_secs_f64()),
+    ("`metrics` with a full table of 1 M sources", AtMost, 20.0, " ms", |at| 1e3 * at.cost.inquiry.metrics.as_secs_f64()),
 ];
 
 impl Target {

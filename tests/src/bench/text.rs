@@ -28,11 +28,13 @@ impl Report {
         let Applying { overrides, time } = self.cost.applying;
         let policy =
             format!("policy      {overrides} overrides put in force in {} ms", time.as_millis());
-        let Inquiry { sources, room, top, status } = self.cost.inquiry;
+        let Inquiry { sources, room, top, status, metrics } = self.cost.inquiry;
         let inquiry = format!(
-            "inquiry     top in {} ms, status in {} ms, of {sources} sources where {room} have room",
+            "inquiry     top in {} ms, status in {} ms, metrics in {} ms, of {sources} sources where {room} \
+             have room",
             top.as_millis(),
-            status.as_millis()
+            status.as_millis(),
+            metrics.as_millis()
         );
         let mut parts = vec![
             [facts.join("\n"), program, policy, inquiry].join("\n"),
