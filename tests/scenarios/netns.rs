@@ -94,7 +94,7 @@ impl Net {
 
     /// What limiter counted of a source: passed and dropped.
     fn counted(&self, source: &str) -> (u64, u64) {
-        let top = self.json("top -j -n 100000");
+        let top = self.json("top -j -n 100000")["sources"].take();
         let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source);
         let count = |name| entry.map_or(0, |entry| entry[name].as_u64().unwrap());
         (count("passed"), count("dropped"))

@@ -33,7 +33,10 @@ impl Completion {
         generate(shell, &mut command(), "limiter", &mut script);
         let script = String::from_utf8_lossy(&script);
         if output.is_json() {
-            return Ok(output.json(&json!({ "shell": shell.to_string(), "script": script }))?);
+            return Ok(output.shape(
+                "limiter.completion/1",
+                &json!({ "shell": shell.to_string(), "script": script }),
+            )?);
         }
         Ok(write!(output, "{script}")?)
     }

@@ -33,7 +33,7 @@ impl Detach {
         let (detached, left) = if self.all { remove(pins)? } else { self.detach(pins)? };
         if output.is_json() {
             let entries: Vec<_> = detached.iter().map(|name| json!({ "name": name })).collect();
-            return Ok(output.json(&entries)?);
+            return Ok(output.entries("limiter.detach/1", "interfaces", &entries)?);
         }
         for name in &detached {
             writeln!(output, "{name}: detached")?;

@@ -118,5 +118,5 @@ fn tell(monitoring: Monitoring, text: &str, output: &mut Output) -> Result<()> {
     }
     let Monitoring { switch, policy } = monitoring;
     let value = json!({ "mode": monitoring.mode(), "switch": switch, "policy": policy });
-    Ok(output.json(&value)?)
+    Ok(output.shape("limiter.monitor/1", &value)?)
 }

@@ -18,6 +18,12 @@ use crate::{
     },
 };
 
+/// The shape of the JSON of `allow` and `deny`.
+const SCHEMA: &str = "limiter.list/1";
+
+/// The shape of that of the penalties.
+const PENALTIES: &str = "limiter.penalties/1";
+
 /// An entry as `list -j` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
@@ -32,6 +38,13 @@ pub struct ListEntry {
     /// Whether it is a set.
     #[serde(skip)]
     pub set: bool,
+}
+
+/// The entries of a list.
+#[derive(Serialize)]
+struct List<'a> {
+    list: &'a str,
+    entries: &'a [ListEntry],
 }
 
 /// A blocked source as `penalty list -j` prints it.
@@ -109,7 +122,7 @@ pub fn print<W: Write>(
     entries: &[ListEntry],
 ) -> Result<(), OutputError> {
     if output.is_json() {
-        return output.json(&entries);
+        return output.shape(SCHEMA, &List { list: name, entries });
     }
     if entries.is_empty() {
         return writeln!(output, "{name} is empty.");
@@ -131,7 +144,7 @@ pub fn print_penalties<W: Write>(
     entries: &[PenaltyEntry],
 ) -> Result<(), OutputError> {
     if output.is_json() {
-        return output.json(&entries);
+        return output.entries(PENALTIES, "entries", entries);
     }
     if entries.is_empty() {
         return writeln!(output, "No source is blocked.");
@@ -191,14 +204,16 @@ set cdn         for ever
         assert_eq!(
             text(true, &entries[1..]),
             concat!(
-                r#"[{"src":"203.0.113.0/24","until":"2027-01-15T09:01:40Z","seconds_left":3700,"#,
+                r#"{"schema":"limiter.list/1","list":"deny","entries":[{"src":"203.0.113.0/24","#,
+                r#""until":"2027-01-15T09:01:40Z","seconds_left":3700,"#,
                 r#""gone":false},{"src":"2001:db8::/48","until":"2027-01-15T08:00:00Z","#,
-                r#""seconds_left":0,"gone":true}]"#,
+                r#""seconds_left":0,"gone":true}]}"#,
                 "\n"
             )
         );
         assert_eq!(text(false, &[]), "deny is empty.\n");
-        assert_eq!(text(true, &[]), "[]\n");
+        let empty = "{\"schema\":\"limiter.list/1\",\"list\":\"deny\",\"entries\":[]}\n";
+        assert_eq!(text(true, &[]), empty);
     }
 
     #[test]
@@ -218,10 +233,11 @@ SOURCE           UNTIL                   LEFT  BY         BLOCKS
 198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit web       3
 "
         );
+        assert!(text(true).starts_with(r#"{"schema":"limiter.penalties/1","entries":[{"src":"#));
         assert!(
             text(true).ends_with(concat!(
                 r#"{"src":"198.51.100.7/24","until":"2027-01-15T08:00:42Z","seconds_left":42,"#,
-                r#""gone":false,"by":"limit","limit":"web","blocks":3}]"#,
+                r#""gone":false,"by":"limit","limit":"web","blocks":3}]}"#,
                 "\n"
             )),
             "{}",

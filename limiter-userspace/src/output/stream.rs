@@ -1,6 +1,7 @@
 //! The way to standard output.
 
 use std::{
+    collections::BTreeMap,
     env, fmt,
     io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write},
 };
@@ -23,6 +24,14 @@ pub enum OutputError {
     /// It could not be put in JSON.
     #[error("cannot print this as JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+/// A value with the name of its shape.
+#[derive(Serialize)]
+struct Shape<'a, T> {
+    schema: &'static str,
+    #[serde(flatten)]
+    value: &'a T,
 }
 
 /// A buffered writer to standard output that loses no error. What is still in it is written by
@@ -98,6 +107,31 @@ impl<W: Write> Output<W> {
         let mut line = serde_json::to_string(value)?;
         line.push('\n');
         self.write(line.as_bytes())
+    }
+
+    /// Prints a value that is an object in JSON, and before all else in it the name of its shape.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn shape(
+        &mut self,
+        schema: &'static str,
+        value: &impl Serialize,
+    ) -> Result<(), OutputError> {
+        self.json(&Shape { schema, value })
+    }
+
+    /// Prints entries as the one member of a shape.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn entries<T: Serialize>(
+        &mut self,
+        schema: &'static str,
+        name: &'static str,
+        entries: &[T],
+    ) -> Result<(), OutputError> {
+        self.shape(schema, &BTreeMap::from([(name, entries)]))
     }
 
     /// Prints a table in full width.

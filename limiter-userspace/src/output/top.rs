@@ -12,6 +12,9 @@ use super::{
 };
 use crate::datapath::snapshot::Talker;
 
+/// The shape of the JSON.
+const SCHEMA: &str = "limiter.top/1";
+
 /// A source as `top -j` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopEntry {
@@ -59,7 +62,8 @@ pub fn name(address: IpAddr, prefix: u8) -> String {
 /// [`OutputError`].
 pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(), OutputError> {
     if output.is_json() {
-        return output.json(&talkers.iter().map(TopEntry::from).collect::<Vec<_>>());
+        let entries: Vec<_> = talkers.iter().map(TopEntry::from).collect();
+        return output.entries(SCHEMA, "sources", &entries);
     }
     if talkers.is_empty() {
         return writeln!(output, "No source has been seen yet.");
@@ -135,7 +139,7 @@ SOURCE               DROPPED   BYTES  PASSED  BYTES
         let text = text(true);
         assert!(
             text.starts_with(concat!(
-                r#"[{"source":"2001:db8:1:2::/64","passed":10,"dropped":1234567,"#,
+                r#"{"schema":"limiter.top/1","sources":[{"source":"2001:db8:1:2::/64","passed":10,"dropped":1234567,"#,
                 r#""passed_bytes":600,"dropped_bytes":74074020},{"source":"198.51.100.1","#
             )),
             "{text}"

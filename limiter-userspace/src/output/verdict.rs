@@ -13,6 +13,12 @@ use super::{
 };
 use crate::inquiry::Verdict;
 
+/// The shape of the JSON of a verdict.
+const SCHEMA: &str = "limiter.verdict/1";
+
+/// The shape of that of many, counted.
+const SUMMARY: &str = "limiter.verdicts/1";
+
 /// `pass` or `drop`.
 pub(super) const fn word(verdict: &Verdict) -> &'static str {
     if verdict.reason.drops() { "drop" } else { "pass" }
@@ -69,7 +75,7 @@ pub fn print<W: Write>(
         if let (Some(number), Some(members)) = (number, value.as_object_mut()) {
             members.insert("packet".to_owned(), number.into());
         }
-        return output.json(&value);
+        return output.shape(SCHEMA, &value);
     }
     if let Some(number) = number {
         write!(output, "{number}: ")?;
@@ -119,7 +125,7 @@ impl Summary {
     /// [`OutputError`].
     pub fn print<W: Write>(&self, output: &mut Output<W>) -> Result<(), OutputError> {
         if output.is_json() {
-            return output.json(&self.json());
+            return output.shape(SUMMARY, &self.json());
         }
         let mut table = Table::new([
             Column::left("VERDICT"),

@@ -106,7 +106,7 @@ fn limits(rate: &str) -> String {
 /// What is in force of the rate of the limit, per second.
 #[track_caller]
 fn rate(bench: &Bench) -> Value {
-    let limits = bench.json("limit list -j");
+    let limits = bench.json("limit list -j")["limits"].take();
     let source = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "source");
     source.unwrap()["rate_per_second"].clone()
 }
@@ -289,7 +289,7 @@ fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it() {
         assert_eq!(agent.expect("replaced")["interface"], "eth0");
         agent.expect("unchanged");
         assert_eq!(rate(&bench), 11);
-        assert_eq!(bench.json("penalty list -j").as_array().unwrap().len(), 1);
+        assert_eq!(bench.json("penalty list -j")["entries"].as_array().unwrap().len(), 1);
         agent.end();
     }
     let agent = start();
@@ -298,7 +298,7 @@ fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it() {
     agent.signal(libc::SIGHUP);
     agent.expect("applied");
     assert_eq!(rate(&bench), 10);
-    assert!(bench.json("penalty list -j").as_array().unwrap().is_empty());
+    assert!(bench.json("penalty list -j")["entries"].as_array().unwrap().is_empty());
     agent.end();
 }
 

@@ -46,7 +46,7 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
     bench.done("limit set some --rate 9/s");
     let running = bench.json("policy show -j");
     let outcome = bench.json(&document.in_place("attach lo --policy-if-new FILE -j"));
-    assert_eq!(outcome[0]["policy_changes"], Value::Array(Vec::new()));
+    assert_eq!(outcome["interfaces"][0]["policy_changes"], Value::Array(Vec::new()));
     assert_eq!(bench.json("policy show -j"), running);
     bench.done("detach lo");
     // It is not needed, so it may be anything.
@@ -64,7 +64,7 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
     }
     // What is asked for beside it is told as well.
     let outcome = bench.json("attach lo --pps 5kpps -j");
-    let changes = outcome[0]["policy_changes"].as_array().unwrap();
+    let changes = outcome["interfaces"][0]["policy_changes"].as_array().unwrap();
     assert_eq!((changes.len(), &changes[0]["path"]), (1, &"limits.source".into()), "{outcome}");
 }
 
@@ -118,7 +118,9 @@ fn a_policy_that_only_monitors_drops_nothing_until_it_is_told_to() {
 
     assert!(bench.done("monitor").stdout.starts_with("monitor: off, but the policy has `mode: "));
     let asked = bench.json("monitor -j");
-    assert_eq!(asked, json!({ "mode": "monitor", "switch": false, "policy": "monitor" }));
+    let shape = "limiter.monitor/1";
+    let told = json!({ "schema": shape, "mode": "monitor", "switch": false, "policy": "monitor" });
+    assert_eq!(asked, told);
     let outcome = bench.done("monitor off");
     assert!(outcome.stdout.contains("`mode: monitor` was taken out of the policy"), "{outcome}");
     assert_eq!(bench.json("monitor -j")["mode"], "enforce");
@@ -180,8 +182,8 @@ fn interfaces_that_are_attached_together_share_the_policy() {
     let document = Document::new("limits: [{name: some, key: interface, rate: 10/s, burst: 10}]");
     let attached =
         bench.json(&document.in_place(&format!("attach eth0 lo {SMALL} --policy FILE -j")));
-    assert_eq!(attached.as_array().map(Vec::len), Some(2));
-    assert_eq!(attached[0]["action"], Value::from("attached"));
+    assert_eq!(attached["interfaces"].as_array().map(Vec::len), Some(2));
+    assert_eq!(attached["interfaces"][0]["action"], Value::from("attached"));
     for last in 1..=3 {
         send(&bench, [192, 0, 2, last], 100);
         thread::sleep(Duration::from_millis(10));

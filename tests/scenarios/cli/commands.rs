@@ -10,7 +10,7 @@ fn attach_observes_until_a_limit_is_set() {
     let outcome = bench.done(&format!("attach eth0 {SMALL}"));
     assert!(outcome.stdout.contains("eth0") && outcome.stdout.contains("native"), "{outcome}");
     assert!(outcome.stdout.contains("limiter limit set source"), "{outcome}");
-    let list = bench.json("limit list -j");
+    let list = bench.json("limit list -j")["limits"].take();
     let limits = list.as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["rate_per_second"].is_null()), "{list}");
     assert!(bench.programs()["eth0"].is_some());

@@ -7,7 +7,7 @@ use limiter_tests::{packet::Frame, traffic::Sender};
 use limiter_userspace::policy::Builtin;
 use serde_json::{Value, json};
 
-use super::{Bench, SMALL};
+use super::{Bench, Document, SMALL};
 
 /// Asserts that `value` has all that `shape` has, where a string in the shape names a type.
 /// Members may be added, never removed.
@@ -151,7 +151,7 @@ fn status_accounts_for_every_frame() {
 #[test]
 fn the_list_of_limits_says_what_was_set() {
     let bench = Bench::attached();
-    let list = bench.json("limit list -j");
+    let list = bench.json("limit list -j")["limits"].take();
     assert_shape(&list, &json!([limit_shape()]), "list");
     let limits = list.as_array().unwrap();
     let find = |name: &str| limits.iter().find(|limit| limit["name"] == name).unwrap();
@@ -166,7 +166,10 @@ fn the_list_of_limits_says_what_was_set() {
     assert!((rate - 5.0 / 60.0).abs() < 1e-9, "{rate}");
     assert_eq!(find("syn")["rate_per_second"], 50);
     assert_eq!(find("connection")["rate_per_second"], 500);
-    assert_eq!(&bench.json("limit show source -j"), source);
+    let shown = bench.json("limit show source -j");
+    assert_shape(&shown, &limit_shape(), "source");
+    let members = source.as_object().unwrap();
+    assert!(members.iter().all(|(name, member)| shown[name] == *member), "{shown}");
 
     bench.done("limit del syn");
     let syn = bench.json("limit show syn -j");
@@ -179,7 +182,7 @@ fn top_is_in_the_order_of_drops() {
     for (number, packets) in [(1, 600), (2, 900), (3, 20)] {
         send(&bench, [192, 0, 2, number], packets);
     }
-    let top = bench.json("top -j");
+    let top = bench.json("top -j")["sources"].take();
     assert_shape(
         &top,
         &json!([{ "source": "text", "passed": "count", "dropped": "count" }]),
@@ -195,7 +198,7 @@ fn top_is_in_the_order_of_drops() {
     let sent =
         |entry: &Value| entry["passed"].as_u64().unwrap() + entry["dropped"].as_u64().unwrap();
     assert_eq!((sent(&entries[0]), sent(&entries[1])), (900, 600));
-    assert_eq!(bench.json("top -j -n 1").as_array().unwrap().len(), 1);
+    assert_eq!(bench.json("top -j -n 1")["sources"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -216,12 +219,71 @@ fn a_watch_prints_one_object_per_line() {
 fn commands_that_change_something_answer_in_json_too() {
     let bench = Bench::new();
     let attached = bench.json(&format!("attach eth0 lo {SMALL} -j"));
-    assert_shape(&attached, &json!([{ "name": "text", "mode": "text" }]), "attach");
-    assert_eq!(attached.as_array().unwrap().len(), 2);
+    let interfaces = &attached["interfaces"];
+    assert_shape(interfaces, &json!([{ "name": "text", "mode": "text" }]), "attach");
+    assert_eq!(interfaces.as_array().unwrap().len(), 2);
     bench.json("limit set source --rate 1kpps -j");
     bench.json("limit del source -j");
     let detached = bench.json("detach --all -j");
-    assert_eq!(detached.as_array().unwrap().len(), 2);
+    assert_eq!(detached["interfaces"].as_array().unwrap().len(), 2);
+}
+
+/// What tells of each shape.
+const SHAPES: &str = include_str!("../../../docs/json.md");
+
+#[test]
+fn every_answer_is_an_object_that_names_its_shape() {
+    let bench = Bench::attached();
+    let document = Document::new("limits: [{name: web, key: source, rate: 5/s}]");
+    for (command, schema) in [
+        ("status", "status"),
+        ("top", "top"),
+        ("watch --once --interval 50ms", "status"),
+        ("metrics", "metrics"),
+        ("limit list", "limits"),
+        ("limit show syn", "limit"),
+        ("limit set syn --rate 9/s", "limit"),
+        ("limit del syn", "limit"),
+        ("deny add 198.51.100.9 --for 10m", "list"),
+        ("deny list", "list"),
+        ("deny del 198.51.100.9", "list"),
+        ("allow list", "list"),
+        ("penalty add 198.51.100.9 --for 10m", "penalties"),
+        ("penalty list", "penalties"),
+        ("penalty del 198.51.100.9", "penalties"),
+        ("monitor", "monitor"),
+        ("monitor on", "monitor"),
+        ("monitor off", "monitor"),
+        ("policy show", "policy"),
+        ("policy check FILE", "check"),
+        ("policy diff FILE", "diff"),
+        ("policy apply FILE --confirm 60s", "apply"),
+        ("policy revert", "revert"),
+        ("policy apply FILE --confirm 60s", "apply"),
+        ("policy confirm", "confirm"),
+        ("limit del web --all", "limit"),
+        ("policy explain 192.0.2.1", "explanation"),
+        ("policy save -", "save"),
+        ("policy save FILE --systemd", "unit"),
+        ("policy save FILE", "save"),
+        ("test --src 192.0.2.1 --dst 198.51.100.1 --proto udp --dport 9", "verdict"),
+        ("completion bash", "completion"),
+        ("attach lo", "attach"),
+        ("detach lo", "detach"),
+    ] {
+        let told = bench.json(&format!("{} -j", document.in_place(command)));
+        let schema = format!("limiter.{schema}/1");
+        assert_eq!(told["schema"], schema, "{command}: {told}");
+        assert!(SHAPES.contains(&format!("`{schema}`")), "no document tells of {schema}");
+    }
+    for (command, schema) in [("get 192.0.2.200 -j", "source"), ("doctor -j", "doctor")] {
+        // Their exit codes say what was found.
+        let told = bench.run(command).outcome().unwrap().stdout;
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let schema = format!("limiter.{schema}/1");
+        assert_eq!(told["schema"], schema, "{command}: {told}");
+        assert!(SHAPES.contains(&format!("`{schema}`")), "no document tells of {schema}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{Bench, Document, SMALL, json::send};
 
 /// Packets of a source that passed and that were dropped.
 fn counted(bench: &Bench, source: &str) -> (u64, u64) {
-    let top = bench.json("top -j");
+    let top = bench.json("top -j")["sources"].take();
     let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source).unwrap();
     (entry["passed"].as_u64().unwrap(), entry["dropped"].as_u64().unwrap())
 }
@@ -44,22 +44,22 @@ fn an_entry_ends_with_its_time_and_goes_with_the_next_edit() {
     assert!(outcome.stdout.ends_with("Z (2s)\n"), "{outcome}");
     send(&bench, [192, 0, 2, 1], 20);
     assert_eq!(counted(&bench, "192.0.2.1"), (0, 20));
-    let list = bench.json("deny list -j");
+    let list = bench.json("deny list -j")["entries"].take();
     assert!((1..=3).contains(&list[0]["seconds_left"].as_u64().unwrap()), "{list}");
     thread::sleep(Duration::from_millis(3_200));
     send(&bench, [192, 0, 2, 1], 20);
     assert_eq!(counted(&bench, "192.0.2.1"), (20, 20));
-    let list = bench.json("deny list -j");
+    let list = bench.json("deny list -j")["entries"].take();
     assert_eq!((&list[0]["gone"], &list[0]["seconds_left"]), (&true.into(), &0.into()));
     assert!(bench.done("deny list").stdout.contains("gone"));
     bench.done("allow add 198.51.100.7");
-    assert_eq!(bench.json("deny list -j"), json!([]));
+    assert_eq!(bench.json("deny list -j")["entries"], json!([]));
 }
 
 #[test]
 fn lists_are_shown_and_answer_in_json() {
     let bench = Bench::attached();
-    let added = bench.json("allow add 198.51.100.0/24 -j");
+    let added = bench.json("allow add 198.51.100.0/24 -j")["entries"].take();
     let entry =
         json!({ "src": "198.51.100.0/24", "until": null, "seconds_left": null, "gone": false });
     assert_eq!(added, json!([entry]));
@@ -70,7 +70,7 @@ fn lists_are_shown_and_answer_in_json() {
     assert!(lines[0].starts_with("SOURCE ") && lines[0].ends_with("LEFT"), "{text}");
     assert!(lines[1].starts_with("198.51.100.0/24  for ever"), "{text}");
     assert!(lines[2].starts_with("2001:db8:7::/48  20") && lines[2].contains("Z  "), "{text}");
-    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j"), json!([entry]));
+    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], json!([entry]));
     let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
     assert!(outcome.stdout.contains("instead of the entry that it had"), "{outcome}");
     bench.done("allow add 198.51.100.9 --for 1h");
@@ -143,8 +143,10 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
     refused("deny del 198.51.100.7", 4, &["it has 198.51.100.0/24", "as a whole"]);
     refused("deny add 192.0.2.1", 3, &["shadowed by 192.0.2.0/24 in allow"]);
     refused("penalty add 192.0.2.1 --for 1h", 3, &["shadowed by 192.0.2.0/24 in allow"]);
-    let lists: Value =
-        ["allow", "deny"].map(|list| bench.json(&format!("{list} list -j"))).into_iter().collect();
+    let lists: Value = ["allow", "deny"]
+        .map(|list| bench.json(&format!("{list} list -j"))["entries"].take())
+        .into_iter()
+        .collect();
     assert_eq!(
         (&lists[0][0]["src"], &lists[1][0]["src"]),
         (&"192.0.2.0/24".into(), &"198.51.100.0/24".into())

@@ -119,7 +119,9 @@ fn it_is_thrown_while_a_policy_waits_to_be_confirmed() {
     bench.done("monitor on");
     bench.refused("monitor off", 6, &["limiter policy confirm"]);
     let asked = bench.json("monitor -j");
-    assert_eq!(asked, json!({ "mode": "monitor", "switch": true, "policy": "monitor" }));
+    let shape = "limiter.monitor/1";
+    let told = json!({ "schema": shape, "mode": "monitor", "switch": true, "policy": "monitor" });
+    assert_eq!(asked, told);
     assert!(bench.done("monitor").stdout.starts_with("monitor: on, and the policy has `mode: "));
     bench.done("policy revert");
     bench.done("monitor off");
@@ -194,7 +196,7 @@ fn it_is_told_wherever_limits_or_drops_are() {
         modes
     };
     let expected = [("a", "enforce"), ("b", "monitor")].map(|(a, b)| (a.into(), b.into()));
-    assert_eq!(modes(&bench.json("limit list -j")), expected);
+    assert_eq!(modes(&bench.json("limit list -j")["limits"]), expected);
     for command in ["get 192.0.2.1 -j", "policy explain 192.0.2.1 -j"] {
         let told = bench.json(command);
         assert_eq!(modes(&told["limits"]), expected, "{command}");

@@ -15,13 +15,13 @@ fn a_block_by_hand_drops_until_its_time_or_until_it_is_taken_back() {
     send(&bench, [192, 0, 2, 1], 50);
     send(&bench, [192, 0, 2, 2], 50);
     assert_eq!(dropped(), 100);
-    let list = bench.json("penalty list -j");
+    let list = bench.json("penalty list -j")["entries"].take();
     assert_eq!((&list[0]["src"], &list[0]["by"]), (&"192.0.2.1/32".into(), &"hand".into()));
     assert!((3_595..=3_601).contains(&list[0]["seconds_left"].as_u64().unwrap()), "{list}");
     thread::sleep(Duration::from_millis(2_200));
     send(&bench, [192, 0, 2, 2], 50);
     assert_eq!(dropped(), 100, "its time is over");
-    assert_eq!(bench.json("penalty list -j")[1]["gone"], true);
+    assert_eq!(bench.json("penalty list -j")["entries"][1]["gone"], true);
     bench.done("penalty del 192.0.2.1");
     send(&bench, [192, 0, 2, 1], 50);
     assert_eq!(dropped(), 100);
@@ -39,7 +39,7 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     bench.done("penalty add 203.0.113.9 --for 1h");
     send(&bench, [192, 0, 2, 1], 5_000);
     send(&bench, [192, 0, 2, 2], 5);
-    let list = bench.json("penalty list -j");
+    let list = bench.json("penalty list -j")["entries"].take();
     assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
     let blocked = &list[1];
     assert_eq!((&blocked["src"], &blocked["by"]), (&"192.0.2.1".into(), &"limit".into()));
@@ -61,9 +61,9 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     assert_eq!(bench.done("penalty del 192.0.2.0/24").stdout, lifted);
     send(&bench, [192, 0, 2, 1], 5);
     assert_eq!(dropped(), before + 5);
-    assert_eq!(bench.json("penalty list -j").as_array().map(Vec::len), Some(1));
+    assert_eq!(bench.json("penalty list -j")["entries"].as_array().map(Vec::len), Some(1));
     send(&bench, [192, 0, 2, 1], 5_000);
-    assert_eq!(bench.json("penalty list -j")[1]["limit"], "some");
+    assert_eq!(bench.json("penalty list -j")["entries"][1]["limit"], "some");
     // Without a penalty in the policy nobody is blocked by a limit.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
@@ -88,7 +88,7 @@ fn a_source_of_ipv6_is_free_again_by_its_prefix_or_any_of_its_addresses() {
     let lifted = "penalty: 2001:db8:77::/64: 1 source that a limit blocked is free again\n";
     for asked in ["2001:db8:77::1", "2001:db8:77::2", "2001:db8:77::/96", "2001:db8:77::/64"] {
         send(&bench, address(1), 5_000);
-        let list = bench.json("penalty list -j");
+        let list = bench.json("penalty list -j")["entries"].take();
         assert_eq!(list[0]["src"], "2001:db8:77::/64", "{list}");
         let none = ["penalty has no entry for 2001:db8:77:1::/64"];
         bench.refused(&format!("penalty del {other}"), 4, &none);

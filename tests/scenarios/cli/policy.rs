@@ -99,8 +99,11 @@ fn what_a_document_changes_is_told_and_then_it_is_in_force() {
         let outcome = bench.done(&document.in_place(command));
         assert_eq!(outcome.stdout, "no difference\n", "{outcome}");
     }
-    assert_eq!(bench.json(&document.in_place("policy diff FILE -j")), serde_json::json!([]));
-    let names = bench.json("limit list -j");
+    assert_eq!(
+        bench.json(&document.in_place("policy diff FILE -j"))["changes"],
+        serde_json::json!([])
+    );
+    let names = bench.json("limit list -j")["limits"].take();
     assert!(names.as_array().unwrap().iter().any(|limit| limit["name"] == "web"), "{names}");
 }
 

@@ -108,7 +108,7 @@ fn keeps(outcome: &Outcome, source: &str) -> bool {
 /// Asserts that one entry allows a source, for no more than a day.
 #[track_caller]
 fn assert_kept(bench: &Bench, source: &str) {
-    let list = bench.json("allow list -j");
+    let list = bench.json("allow list -j")["entries"].take();
     assert_eq!(list.as_array().map(Vec::len), Some(1), "{list}");
     let entry = &list[0];
     let left = entry["seconds_left"].as_u64().unwrap();
@@ -164,7 +164,11 @@ fn a_session_is_left_alone_without_need_or_wish() {
         let apply = document.in_place(&format!("policy apply FILE {options}"));
         let outcome = session.done(&bench, &apply);
         assert!(!outcome.stdout.contains("SSH session"), "{outcome}");
-        assert_eq!(bench.json("allow list -j").as_array().map(Vec::len), Some(0), "{options}");
+        assert_eq!(
+            bench.json("allow list -j")["entries"].as_array().map(Vec::len),
+            Some(0),
+            "{options}"
+        );
         session.done(&bench, &Document::new("").in_place("policy apply FILE"));
     }
     bench.refused(
@@ -194,7 +198,7 @@ fn every_change_keeps_the_peer() {
         if !first.is_empty() {
             bench.done(&document.in_place(first));
         }
-        assert_eq!(bench.json("allow list -j").as_array().map(Vec::len), Some(0));
+        assert_eq!(bench.json("allow list -j")["entries"].as_array().map(Vec::len), Some(0));
         let outcome = session.done(&bench, &format!("{change} --keep-ssh"));
         assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
         assert_kept(&bench, "203.0.113.9/32");
@@ -218,7 +222,7 @@ fn a_peer_that_a_limit_blocks_already_is_kept() {
     assert!(!keeps(&outcome, "203.0.113.9"), "it is not blocked, nor could it be: {outcome}");
     bench.done(&some.in_place("policy apply FILE"));
     send(&bench, [203, 0, 113, 9], 5_000);
-    let blocked = bench.json("penalty list -j");
+    let blocked = bench.json("penalty list -j")["entries"].take();
     assert_eq!(blocked[0]["src"], "203.0.113.9", "{blocked}");
     bench.done(&other.in_place("policy apply FILE"));
     bench.done("monitor on");

@@ -76,7 +76,7 @@ fn instances_do_not_touch_each_other() {
     assert_admitted("a", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
     assert_admitted("b", others.from(v4(10)).packets, &sent[1], 300.0, 50);
 
-    let list = net.json(&format!("--bpffs {b} limit list -j"));
+    let list = net.json(&format!("--bpffs {b} limit list -j"))["limits"].take();
     assert!(!list.to_string().contains("203.0.113.0/24"), "{list}");
     net.run(&format!("--bpffs {a} detach --all"));
     foot_a.assert_gone().unwrap();

@@ -38,8 +38,8 @@ struct Line {
 impl Report {
     /// Compares what arrived with the limits in force and with what limiter counted.
     pub(crate) fn new(stage: &Stage, senders: &[(Actor, Sender)], run: &Run) -> Result<Self> {
-        let limits = stage.limiter.run("limit list -j").json()?;
-        let top = stage.limiter.run("top -j -n 1000").json()?;
+        let limits = stage.limiter.run("limit list -j").json()?["limits"].take();
+        let top = stage.limiter.run("top -j -n 1000").json()?["sources"].take();
         let lines = senders.iter().zip(&run.sent).map(|((actor, _), sent)| {
             let offered = sent.packets;
             let expected = match actor.limit {

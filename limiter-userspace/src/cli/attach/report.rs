@@ -62,7 +62,7 @@ impl All {
                 entry
             };
             let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
-            output.json(&entries)?;
+            output.entries("limiter.attach/1", "interfaces", &entries)?;
             return kept.map_or(Ok(()), |kept| kept.tell(output));
         }
         for (interface, done) in interfaces.iter().zip(done) {

@@ -3,6 +3,7 @@
 mod rows;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use self::rows::entry;
 pub(super) use self::rows::rows;
@@ -82,7 +83,7 @@ impl LimitCommand {
                 let policy = maps.policy()?;
                 let entry = entry(&policy, &policy.limit_or_builtin(name)?);
                 if output.is_json() {
-                    return Ok(output.json(&entry)?);
+                    return Ok(output.shape(limits::OF_ONE, &entry)?);
                 }
                 limits::print(output, &[entry])?;
                 Ok(monitoring::print(output, maps.monitoring()?)?)
@@ -145,8 +146,14 @@ fn edit(
     let changed = change(pins, keep.session(output)?, edit)?;
     if output.is_json() {
         let policy = &changed.policy;
-        let limit = policy.limit_or_builtin(name).ok();
-        output.json(&limit.map(|limit| entry(policy, &limit)))?;
+        match policy.limit_or_builtin(name) {
+            Ok(limit) => output.shape(limits::OF_ONE, &entry(policy, &limit))?,
+            // It is gone with its name.
+            Err(_) => {
+                let gone = json!({ "name": name, "mode": "off", "layers": [], "overrides": [] });
+                output.shape(limits::OF_ONE, &gone)?;
+            }
+        }
     } else {
         writeln!(output, "{}", changed.said)?;
     }

@@ -2,11 +2,18 @@
 
 mod penalty;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
 pub(super) use self::penalty::PenaltyCommand;
-use super::{change::change, end_of, keep_ssh::KeepSsh, maps, unix};
+use super::{
+    change::{Changed, change},
+    end_of,
+    keep_ssh::KeepSsh,
+    maps, unix,
+};
 use crate::{
     datapath::bpffs::Pins,
     error::{Error, Result},
@@ -63,7 +70,11 @@ impl ListCommand {
                 let asked = Asked {
                     list,
                     prefix: parse_prefix(prefix).map_err(PolicyError::from)?,
-                    time: time.as_deref(),
+                    time: time
+                        .as_deref()
+                        .map(parse_duration)
+                        .transpose()
+                        .map_err(PolicyError::from)?,
                     session: keep.session(output)?,
                 };
                 asked.run(pins, output)
@@ -87,7 +98,7 @@ impl Del {
         })?;
         let policy = &changed.policy;
         if output.is_json() {
-            output.json(&of(policy, list, now))?;
+            lists::print(output, list.name(), &of(policy, list, now))?;
             return changed.tell(output);
         }
         let still = policy.covering(list, prefix, now);
@@ -98,42 +109,50 @@ impl Del {
 }
 
 /// What is to be put on a list.
-struct Asked<'a> {
-    list: List,
-    prefix: IpNet,
-    time: Option<&'a str>,
-    session: Option<Session>,
+pub(super) struct Asked {
+    pub(super) list: List,
+    pub(super) prefix: IpNet,
+    /// For how long; for ever without one.
+    pub(super) time: Option<Duration>,
+    pub(super) session: Option<Session>,
 }
 
-impl Asked<'_> {
+impl Asked {
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let Self { list, prefix, .. } = *self;
-        let time = self.time.map(parse_duration).transpose().map_err(PolicyError::from)?;
-        let (now, until) = (unix(), time.map(end_of));
-        let changed = change(pins, self.session, |policy| {
-            let displaced = policy.add_listed(list, prefix, until, now)?;
-            if list != List::Allow {
-                check_own(self.session, prefix, policy, now)?;
-            }
-            Ok(displaced)
-        })?;
-        if output.is_json() {
-            output.json(&of(&changed.policy, list, now))?;
-            return changed.tell(output);
+        let (changed, said) = self.put(pins)?;
+        if !output.is_json() {
+            writeln!(output, "{said}")?;
+        } else if self.list == List::Penalty {
+            lists::print_penalties(output, &penalty::entries(&maps(pins)?)?)?;
+        } else {
+            lists::print(output, self.list.name(), &of(&changed.policy, self.list, unix()))?;
         }
+        changed.tell(output)
+    }
+
+    /// Puts it on the list, and says what came of it, in a line.
+    pub(super) fn put(&self, pins: &Pins) -> Result<(Changed<()>, String)> {
+        let Self { list, prefix, time, session } = *self;
+        let (now, until) = (unix(), time.map(end_of));
+        let mut displaced = Displaced::default();
+        let changed = change(pins, session, |policy| {
+            displaced = policy.add_listed(list, prefix, until, now)?;
+            if list != List::Allow {
+                check_own(session, prefix, policy, now)?;
+            }
+            Ok(())
+        })?;
         let until = until.map_or_else(String::new, |until| {
             let time = duration(time.unwrap_or_default());
             format!(" until {} ({time})", format_instant(until))
         });
-        let Displaced { same, narrower } = changed.said;
-        let same = if same { ", instead of the entry that it had" } else { "" };
-        let narrower = match narrower {
+        let same = if displaced.same { ", instead of the entry that it had" } else { "" };
+        let narrower = match displaced.narrower {
             0 => String::new(),
             1 => ", with 1 entry for less of it".to_owned(),
             more => format!(", with {more} entries for less of it"),
         };
-        writeln!(output, "{}: {prefix}{until}{same}{narrower}", list.name())?;
-        changed.tell(output)
+        Ok((changed, format!("{}: {prefix}{until}{same}{narrower}", list.name())))
     }
 }
 

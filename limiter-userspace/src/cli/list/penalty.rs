@@ -13,7 +13,10 @@ use crate::{
         number::grouped,
         stream::Output,
     },
-    policy::{List, PolicyError, units::parse_prefix},
+    policy::{
+        List, PolicyError,
+        units::{parse_duration, parse_prefix},
+    },
 };
 
 #[derive(Debug, Subcommand)]
@@ -56,7 +59,7 @@ impl PenaltyCommand {
                 let asked = Asked {
                     list: List::Penalty,
                     prefix: parse_prefix(&add.prefix).map_err(PolicyError::from)?,
-                    time: Some(&add.time),
+                    time: Some(parse_duration(&add.time).map_err(PolicyError::from)?),
                     session: add.keep.session(output)?,
                 };
                 asked.run(pins, output)
@@ -68,7 +71,7 @@ impl PenaltyCommand {
 }
 
 /// Who is blocked, by hand and by limits.
-fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
+pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
     let (policy, now, at) = (maps.policy()?, unix(), inquiry::now());
     let by_hand =
         policy.list(List::Penalty).iter().map(|listed| PenaltyEntry::by_hand(listed, now));

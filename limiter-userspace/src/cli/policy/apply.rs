@@ -76,15 +76,18 @@ impl Apply {
         }
         let until = confirm.filter(|_| changed).map(end_of);
         if output.is_json() {
-            output.json(&json!({
-                "changes": changes::entries(&changes),
-                "applied": changed || anew,
-                "kept": kept.map(Kept::name),
-                "kept_until": kept.map(|kept| format_instant(kept.until)),
-                "confirm_until": until.map(format_instant),
-                "seconds": time.as_secs_f64(),
-                "warnings": faults::entries(warnings.list()),
-            }))?;
+            output.shape(
+                "limiter.apply/1",
+                &json!({
+                    "changes": changes::entries(&changes),
+                    "applied": changed || anew,
+                    "kept": kept.map(Kept::name),
+                    "kept_until": kept.map(|kept| format_instant(kept.until)),
+                    "confirm_until": until.map(format_instant),
+                    "seconds": time.as_secs_f64(),
+                    "warnings": faults::entries(warnings.list()),
+                }),
+            )?;
             warn_of_absent(&absent, output);
             return Ok(());
         }

@@ -64,7 +64,7 @@ impl PolicyCommand {
 fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
     let waited = instance(pins)?.maps_mut().confirm()?;
     if output.is_json() {
-        return Ok(output.json(&json!({ "confirmed": waited }))?);
+        return Ok(output.shape("limiter.confirm/1", &json!({ "confirmed": waited }))?);
     }
     if !waited {
         // As after a document that made no difference: whoever keeps it has what they want.
@@ -83,7 +83,9 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let changes = diff(&before, &instance.maps().policy()?);
     if output.is_json() {
         let changes = changes::entries(&changes);
-        return Ok(output.json(&json!({ "reverted": true, "changes": changes }))?);
+        return Ok(
+            output.shape("limiter.revert/1", &json!({ "reverted": true, "changes": changes }))?
+        );
     }
     changes::print(output, &changes)?;
     Ok(writeln!(output, "The policy before is in force again.")?)
@@ -94,7 +96,7 @@ fn show(maps: &Maps, output: &mut Output) -> Result<()> {
     let policy = maps.policy()?;
     let unconfirmed = maps.unconfirmed()?;
     if output.is_json() {
-        return Ok(output.json(&policy)?);
+        return Ok(output.shape("limiter.policy/1", &policy)?);
     }
     if let Some(left) = unconfirmed {
         let left = duration(left);

@@ -38,12 +38,15 @@ impl Check {
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
             let warnings = faults::entries(warnings.list());
-            return Ok(output.json(&json!({
-                "file": file,
-                "limits": limits,
-                "prefixes": prefixes,
-                "warnings": warnings,
-            }))?);
+            return Ok(output.shape(
+                "limiter.check/1",
+                &json!({
+                    "file": file,
+                    "limits": limits,
+                    "prefixes": prefixes,
+                    "warnings": warnings,
+                }),
+            )?);
         }
         warn_of_document(&warnings, output);
         Ok(writeln!(output, "{file}: ok: {}", summary(&policy))?)
@@ -55,7 +58,7 @@ impl Diff {
         let (policy, _) = read(&self.file)?;
         let changes = diff(&maps(pins)?.policy()?, &policy);
         if output.is_json() {
-            return Ok(output.json(&changes::entries(&changes))?);
+            return Ok(output.entries("limiter.diff/1", "changes", &changes::entries(&changes))?);
         }
         Ok(changes::print(output, &changes)?)
     }

@@ -49,7 +49,7 @@ impl Save {
             };
             let unit = Unit::new(&path, pins, options)?;
             if output.is_json() {
-                return Ok(output.json(&json!({ "unit": unit.to_string() }))?);
+                return Ok(output.shape("limiter.unit/1", &json!({ "unit": unit.to_string() }))?);
             }
             return Ok(write!(output, "{unit}")?);
         }
@@ -64,14 +64,14 @@ impl Save {
         if self.to_output() {
             if output.is_json() {
                 let value = json!({ "document": text, "limits": limits, "prefixes": prefixes });
-                return Ok(output.json(&value)?);
+                return Ok(output.shape("limiter.save/1", &value)?);
             }
             return Ok(write!(output, "{text}")?);
         }
         file::replace(&self.file, text.as_bytes())?;
         if output.is_json() {
             let value = json!({ "file": file, "limits": limits, "prefixes": prefixes });
-            return Ok(output.json(&value)?);
+            return Ok(output.shape("limiter.save/1", &value)?);
         }
         writeln!(output, "{file}: saved: {}", summary(&policy))?;
         // A path that a unit cannot have was saved to all the same.

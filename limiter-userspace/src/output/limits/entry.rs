@@ -18,6 +18,12 @@ use crate::{
     },
 };
 
+/// The shape of the JSON of several limits.
+const SCHEMA: &str = "limiter.limits/1";
+
+/// The shape of the JSON of one.
+pub const OF_ONE: &str = "limiter.limit/1";
+
 /// A limit as `limit list -j` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitEntry {
@@ -131,7 +137,7 @@ impl OverrideEntry {
 /// [`OutputError`].
 pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<(), OutputError> {
     if output.is_json() {
-        return output.json(&limits);
+        return output.entries(SCHEMA, "limits", limits);
     }
     let modes = limits.iter().any(|limit| limit.mode != Mode::Enforce);
     let mut columns = vec![
@@ -211,13 +217,13 @@ mod tests {
         assert_eq!(
             text(true),
             concat!(
-                r#"[{"name":"syn","key":"source","rate_per_second":null,"burst":null,"#,
+                r#"{"schema":"limiter.limits/1","limits":[{"name":"syn","key":"source","rate_per_second":null,"burst":null,"#,
                 r#""count":"syns","algorithm":null,"mode":"enforce","layers":[],"overrides":[]},"#,
                 r#"{"name":"source","key":"source","rate_per_second":1000,"burst":2000,"#,
                 r#""count":"packets","algorithm":"token_bucket","mode":"enforce","layers":"#,
                 r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":1000,"burst":2000}],"#,
                 r#""overrides":[{"src":"203.0.113.0/24","rate_per_second":0.5,"burst":5,"layers":"#,
-                r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":0.5,"burst":5}]}]}]"#,
+                r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":0.5,"burst":5}]}]}]}"#,
                 "\n"
             )
         );

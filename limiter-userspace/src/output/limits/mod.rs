@@ -2,7 +2,7 @@
 
 mod entry;
 
-pub use self::entry::{LayerEntry, LimitEntry, OverrideEntry, print};
+pub use self::entry::{LayerEntry, LimitEntry, OF_ONE, OverrideEntry, print};
 use super::{number::grouped, table::Cell, tone::Tone};
 use crate::policy::model::{Allowance, Count, Mode};
 
