@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{
     instance,
     keep_ssh::{Kept, keep},
-    stderr::{warn_of_shadowed, warn_of_switch},
+    stderr::{SWITCHED, warn_of_shadowed, warn_of_switch},
     unix,
 };
 use crate::{
@@ -53,6 +53,13 @@ impl<T> Changed<T> {
     /// The same, after the switch was taken back.
     pub(super) fn enforced(self) -> Self {
         Self { switched: false, ..self }
+    }
+
+    /// What else came of it than what was asked for, a part each.
+    pub(super) fn besides(&self) -> Vec<String> {
+        let kept = self.kept.map(|kept| kept.said("is"));
+        let switched = self.switched.then(|| SWITCHED.to_owned());
+        kept.into_iter().chain(self.shadowed.iter().cloned()).chain(switched).collect()
     }
 
     /// Tells what else came of it than what was asked for, after that.

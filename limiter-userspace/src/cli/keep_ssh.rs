@@ -36,20 +36,28 @@ pub(super) struct KeepSsh {
 }
 
 impl KeepSsh {
-    /// The session that is to be kept, if there is one.
+    /// The session that is to be kept, if there is one. Warns of one that cannot be.
     pub(super) fn session(&self, output: &Output) -> Result<Option<Session>> {
+        let (session, warning) = self.found()?;
+        if let Some(warning) = warning {
+            warn(&warning, output);
+        }
+        Ok(session)
+    }
+
+    /// The session that is to be kept, if there is one, or why one is not.
+    pub(super) fn found(&self) -> Result<(Option<Session>, Option<String>)> {
         let interactive = || io::stdin().is_terminal() && io::stdout().is_terminal();
         if self.no_keep_ssh || !(self.keep_ssh || interactive()) {
-            return Ok(None);
+            return Ok((None, None));
         }
         match connection::find() {
-            Ok(session) => Ok(Some(session)),
+            Ok(session) => Ok((Some(session), None)),
             Err(cause) if self.keep_ssh => Err(Error::NoSession { cause: cause.to_string() }),
-            Err(Absent::Unsaid) => Ok(None),
+            Err(Absent::Unsaid) => Ok((None, None)),
             Err(cause @ Absent::Unfit(_)) => {
                 // Such as in a terminal that outlived the connection that it was opened over.
-                warn(&format!("no SSH session is kept: {cause}"), output);
-                Ok(None)
+                Ok((None, Some(format!("no SSH session is kept: {cause}"))))
             }
         }
     }
@@ -137,7 +145,8 @@ impl Kept {
         Ok(writeln!(output, "{}", self.said("would be"))?)
     }
 
-    fn said(self, is: &str) -> String {
+    /// What is said of it.
+    pub(super) fn said(self, is: &str) -> String {
         let (source, until) = (self.name(), format_instant(self.until));
         format!(
             "{source} (this SSH session) {is} kept allowed until {until}; leave it out with \

@@ -11,11 +11,10 @@ use crate::{
     output::{
         monitoring,
         number::duration,
-        status::{Status, Tables},
+        status::{Occupancy, Status, Tables},
         stream::Output,
         top,
     },
-    watch::view::Scan,
 };
 
 #[derive(Debug, Args)]
@@ -37,9 +36,10 @@ impl Top {
 pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     let maps = maps(pins)?;
     let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
-    let scan = scan(&maps, 0)?;
+    let (_, sources) = maps.talkers(0)?;
+    let tables = tables(&maps, sources)?;
     let limits = rows(&maps.in_force()?.policy, unix());
-    Status::new(&snapshot, scan.tables).print(output, &limits)?;
+    Status::new(&snapshot, tables).print(output, &limits)?;
     monitoring::print(output, snapshot.monitoring)?;
     if let Some(left) = maps.unconfirmed()?
         && !output.is_json()
@@ -53,14 +53,12 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Looks at all sources and all state by other keys.
-pub(super) fn scan(maps: &Maps, most: usize) -> Result<Scan> {
-    let (talkers, sources) = maps.talkers(most)?;
-    let tables = Tables {
+/// How full the state is, with so many sources.
+pub(super) fn tables(maps: &Maps, sources: Occupancy) -> Result<Tables> {
+    Ok(Tables {
         sources,
         buckets: maps.buckets()?,
         shared_packets: maps.shared_packets()?,
         memory_bytes: maps.memory()?,
-    };
-    Ok(Scan { talkers, tables })
+    })
 }

@@ -64,8 +64,11 @@ pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
 
 /// Warns, where a policy was put in force, that nothing is dropped all the same.
 pub(super) fn warn_of_switch(output: &Output) {
-    warn("nothing is dropped until `limiter monitor off`", output);
+    warn(SWITCHED, output);
 }
+
+/// That nothing is dropped all the same.
+pub(super) const SWITCHED: &str = "nothing is dropped until `limiter monitor off`";
 
 /// Of so many of a kind each is told.
 const TOLD: usize = 5;

@@ -1,23 +1,25 @@
 //! `limiter watch`.
 
+mod subject;
+
 use clap::Args;
 
-use super::{limit::rows, maps, no_instance, statistics::scan, unix};
+use self::subject::Watched;
+use super::keep_ssh::KeepSsh;
 use crate::{
-    datapath::{bpffs::Pins, instance::attached},
+    datapath::bpffs::Pins,
     error::Result,
     output::stream::Output,
     policy::{PolicyError, units::parse_duration},
-    watch::{
-        session::{self, Options},
-        view::Reading,
-    },
+    watch::session::{self, Options},
 };
 
-/// Sources that are kept in sight, to find those that are dropped fastest.
-const CANDIDATES: usize = 1000;
+const HELP: &str = "\
+On a terminal, `?` tells the keys. Those that change something ask first, and do what `limiter deny \
+add`, `limiter allow add` and `limiter limit set --action` do.";
 
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Watch {
     /// Time between two readings
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
@@ -34,6 +36,11 @@ pub(super) struct Watch {
     /// Print lines instead of drawing a screen
     #[arg(long)]
     lines: bool,
+    /// Have no key change anything
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    keep: KeepSsh,
 }
 
 impl Watch {
@@ -46,21 +53,7 @@ impl Watch {
         } else {
             Options { interval, count: self.count, length, lines: self.lines }
         };
-        let mut maps = maps(pins)?;
-        session::run(&options, output, |sources| {
-            // The instance may have been removed, and made anew.
-            if !maps.are_pinned(pins)? {
-                maps = super::maps(pins)?;
-            }
-            let attached = attached(pins, &maps)?;
-            if attached.is_empty() {
-                return Err(no_instance(pins));
-            }
-            Ok(Reading {
-                snapshot: maps.snapshot(&attached)?,
-                limits: rows(&maps.in_force()?.policy, unix()),
-                scan: if sources { Some(scan(&maps, CANDIDATES)?) } else { None },
-            })
-        })
+        let watched = Watched::new(pins, (!self.read_only).then_some(&self.keep))?;
+        session::run(&options, output, watched)
     }
 }

@@ -27,6 +27,7 @@ pub mod sizes;
 pub mod snapshot;
 pub mod sources;
 pub mod statistics;
+pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;
 mod trie;

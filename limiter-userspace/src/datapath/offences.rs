@@ -66,7 +66,7 @@ impl Maps {
     /// known of their offences, until they are bound to the next policy.
     pub(crate) fn blocked_sources(&self, now: u64, mut visit: impl FnMut(IpAddr)) -> Result<()> {
         let epoch = in_force(&self.read_head()?, now);
-        self.each_source(|source| {
+        self.each_source(|_, source| {
             let binding = Binding(source.binding);
             if Block(source.blocked).until(binding) > now
                 && binding.is_under(epoch)

@@ -99,11 +99,11 @@ impl Maps {
         Ok(None)
     }
 
-    /// Calls `visit` with the entries of all sources.
+    /// Calls `visit` with the entries of all sources, each with its number.
     ///
     /// # Errors
     /// What the system says.
-    pub fn each_source(&self, mut visit: impl FnMut(&Source)) -> Result<()> {
+    pub fn each_source(&self, mut visit: impl FnMut(usize, &Source)) -> Result<()> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
         let sources = Mapping::<Source>::new(self, map::SOURCES)?;
         for number in 0..sets.entries {
@@ -114,7 +114,7 @@ impl Maps {
                     && !before.is_locked()
                     && sources.binding(entry) == Some(before)
                 {
-                    visit(&source);
+                    visit(entry, &source);
                 }
             }
         }

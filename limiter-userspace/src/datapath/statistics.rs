@@ -117,7 +117,7 @@ impl Maps {
         let mut tracked = 0;
         // The least of the best so far is on top.
         let mut best = BinaryHeap::with_capacity(most.min(1 << 16) + 1);
-        self.each_source(|source| {
+        self.each_source(|_, source| {
             tracked += 1;
             let mut source = *source;
             if let Some(dropped) = outstanding.get(&source.address) {
@@ -179,7 +179,7 @@ pub(crate) fn accumulate(sum: &mut Counters, counters: &Counters) {
     }
 }
 
-fn add(sum: &mut Tally, tally: Tally) {
+pub(super) fn add(sum: &mut Tally, tally: Tally) {
     sum.packets = sum.packets.wrapping_add(tally.packets);
     sum.bytes = sum.bytes.wrapping_add(tally.bytes);
 }

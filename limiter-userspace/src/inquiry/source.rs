@@ -1,19 +1,21 @@
 //! What is known of a source, and which limits apply to it.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use limiter_common::{address::Address, contract::Tally, packet::Packet};
 
 pub use super::keys::KeyedReport;
 use super::{
-    Inquiry, InquiryError,
+    Fill, Inquiry, InquiryError,
     decide::source_key,
     entries::source_of,
     keys,
-    limit::{LimitReport, OF_SOURCE, kept},
+    limit::{Kept, LimitReport, OF_SOURCE, kept},
     lists::Lists,
     state::{Found, SourceState},
 };
-use crate::{datapath::monitoring::Monitoring, error::Result};
+use crate::{datapath::monitoring::Monitoring, error::Result, policy::model::Mode};
 
 /// States by other keys that are told.
 pub const STATES: usize = 20;
@@ -43,7 +45,50 @@ pub struct SourceReport {
     pub total: usize,
 }
 
+/// How a source stands, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brief {
+    /// What the lists say of it.
+    pub lists: Lists,
+    /// The limits that apply to it, narrow before wide.
+    pub limits: Vec<BriefLimit>,
+}
+
+/// How full a limit is for a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BriefLimit {
+    /// Its name.
+    pub name: String,
+    /// Whether it drops.
+    pub enforced: bool,
+    /// How full it is; nothing if the source alone does not tell.
+    pub fill: Option<Fill>,
+}
+
 impl Inquiry<'_> {
+    /// How a source stands, in short: without what takes long to find.
+    ///
+    /// # Errors
+    /// What the system says, or [`InquiryError::Changing`].
+    pub fn brief(&mut self, source: IpAddr, now: u64) -> Result<Brief> {
+        self.steadily(now, |inquiry| {
+            let Self { tables, entries, .. } = inquiry;
+            let address = Address::from(source);
+            let key = source_key(tables, address);
+            let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+            let packet = Packet { source: address, ..Packet::UNREADABLE };
+            let mut limits = Vec::new();
+            for entry in entries.iter().filter(|entry| entry.bit & state.profile.limits != 0) {
+                let limit = tables.limit(entry.bit)?;
+                let kept = kept(tables, &state, &limit, (&packet, 0, OF_SOURCE), now)?;
+                let fill = if let Kept::One(fill) = kept { fill } else { None };
+                let enforced = entry.mode() == Mode::Enforce.name();
+                limits.push(BriefLimit { name: entry.name.clone(), enforced, fill });
+            }
+            Ok(Some(Brief { lists: Lists::of(entries, &state, now), limits }))
+        })
+    }
+
     /// What is known of the source that an address is of, and what applies to it.
     ///
     /// # Errors

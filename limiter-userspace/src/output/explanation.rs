@@ -32,18 +32,8 @@ pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), O
     if let Some(said) = monitoring::said(it.monitoring) {
         writeln!(output, "{said}")?;
     }
-    for (place, ListReport { list, entry, until: time }) in it.lists.iter().enumerate() {
-        let effect = if *list == "allow" { "passes" } else { "is dropped" };
-        let asked = if place == 0 {
-            format!("{effect} here, and no limit is asked")
-        } else {
-            "is not asked".to_owned()
-        };
-        writeln!(output, "{list} {entry}, {}: {asked}", until(*time))?;
-    }
-    if let Some((name, prefix)) = &it.tenant {
-        let by = prefix.map_or_else(String::new, |prefix| format!(", by {prefix}"));
-        writeln!(output, "tenant {name}{by}")?;
+    for line in facts(it) {
+        writeln!(output, "{line}")?;
     }
     if it.limits.is_empty() {
         writeln!(output, "no limit is set")?;
@@ -60,19 +50,39 @@ pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), O
     Ok(())
 }
 
-fn limits(it: &Explanation) -> Table {
+/// What the lists say, and whose the source is, in lines.
+pub(crate) fn facts(it: &Explanation) -> Vec<String> {
+    let lists =
+        it.lists.iter().enumerate().map(|(place, ListReport { list, entry, until: time })| {
+            let effect = if *list == "allow" { "passes" } else { "is dropped" };
+            let asked = if place == 0 {
+                format!("{effect} here, and no limit is asked")
+            } else {
+                "is not asked".to_owned()
+            };
+            format!("{list} {entry}, {}: {asked}", until(*time))
+        });
+    let tenant = it.tenant.as_ref().map(|(name, prefix)| {
+        let by = prefix.map_or_else(String::new, |prefix| format!(", by {prefix}"));
+        format!("tenant {name}{by}")
+    });
+    lists.chain(tenant).collect()
+}
+
+/// The limits, with what a narrow screen can do without ranked.
+pub(crate) fn limits(it: &Explanation) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT"),
-        Column::left("PER"),
+        Column::left("PER").rank(3),
         Column::left("MODE"),
-        Column::left("MATCHES"),
+        Column::left("MATCHES").rank(1),
         Column::right("RATE"),
-        Column::right("BURST"),
+        Column::right("BURST").rank(4),
         Column::right("USED"),
-        Column::right("LEFT"),
+        Column::right("LEFT").rank(2),
         Column::right("PASSES IN"),
-        Column::right("FULL IN"),
-        Column::left(""),
+        Column::right("FULL IN").rank(5),
+        Column::left("").rank(6),
     ]);
     for (report, standing) in &it.limits {
         let (matches, tone) = match standing {

@@ -109,14 +109,15 @@ fn limits(report: &SourceReport) -> Table {
     table
 }
 
-fn states(report: &SourceReport) -> Table {
+/// The states by other keys.
+pub(crate) fn states(report: &SourceReport) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT"),
         Column::left("KEY"),
         Column::right("USED"),
-        Column::right("LEFT"),
-        Column::right("PASSES IN"),
-        Column::right("FULL IN"),
+        Column::right("LEFT").rank(1),
+        Column::right("PASSES IN").rank(2),
+        Column::right("FULL IN").rank(3),
     ]);
     for KeyedReport { limit, key, fill } in &report.states {
         let of = report.limits.iter().find(|report| report.name == *limit);

@@ -25,7 +25,7 @@ pub(super) const fn word(verdict: &Verdict) -> &'static str {
 }
 
 /// A verdict in a line: what, why, and by which limit.
-pub(super) fn line(verdict: &Verdict) -> String {
+pub(crate) fn line(verdict: &Verdict) -> String {
     let mut line = format!("{} ({}", word(verdict), verdict.reason.name());
     if verdict.enforced != verdict.reason {
         line.push_str(&format!("; enforced it would be {}", verdict.enforced.name()));
@@ -45,7 +45,7 @@ pub(super) fn line(verdict: &Verdict) -> String {
 }
 
 /// The tone of a verdict.
-pub(super) const fn tone(verdict: &Verdict) -> Tone {
+pub(crate) const fn tone(verdict: &Verdict) -> Tone {
     if verdict.reason.drops() { Tone::Dropped } else { Tone::Passed }
 }
 

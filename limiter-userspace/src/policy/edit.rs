@@ -6,7 +6,7 @@ use super::{
     allowance::Bucket,
     builtin::Builtin,
     error::PolicyError,
-    model::{Allowance, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
+    model::{Allowance, KeyPrefix, Layer, Limit, Mode, Override, OverrideWhom, Policy},
     nearest::nearest,
     scopes::Scopes,
     spec::do_the_same,
@@ -128,6 +128,23 @@ impl Policy {
         match limit.place(&new.whom) {
             Ok(place) => limit.overrides[place] = new,
             Err(place) => limit.overrides.insert(place, new),
+        }
+        Ok(())
+    }
+
+    /// Has a limit drop what is over it, or only count that.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotSet`] for a built-in limit that limits nobody, or
+    /// [`PolicyError::UnknownLimit`].
+    pub fn set_mode(&mut self, name: impl AsRef<str>, mode: Mode) -> Result<(), PolicyError> {
+        let name = name.as_ref();
+        match self.limits.iter_mut().find(|limit| limit.name == name) {
+            Some(limit) => limit.mode = mode,
+            None => {
+                self.limit_or_builtin(name)?;
+                return Err(PolicyError::NotSet { limit: name.to_owned(), overrides: 0 });
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use limiter_common::{contract::Tally, reason::REASONS};
 use crate::datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot};
 
 /// Two readings closer together than this give no rate.
-const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Packets and bytes per second, to be shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

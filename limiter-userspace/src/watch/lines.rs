@@ -208,8 +208,8 @@ impl From<&Ranked> for TopRecord {
     fn from(row: &Ranked) -> Self {
         Self {
             entry: TopEntry::from(&row.talker),
-            passed_per_second: row.rate.map(|rate| rounded(rate.passed.packets)),
-            dropped_per_second: row.rate.map(|rate| rounded(rate.dropped.packets)),
+            passed_per_second: row.rates.map(|[passed, _]| rounded(passed)),
+            dropped_per_second: row.rates.map(|[_, dropped]| rounded(dropped)),
         }
     }
 }

@@ -1,14 +1,21 @@
 //! `limiter watch`: what the limiter does, as it does it.
 //!
-//! [`session::run`] asks a reader for a [`Reading`](view::Reading) per interval, keeps what they
-//! amount to in a [`View`](view::View), and shows it: on a terminal as a [`screen`], elsewhere as
-//! [`lines`]. Nothing here touches the kernel side, and leaving a watch changes nothing.
+//! [`session::run`] asks a [`Subject`](subject::Subject) for a [`Reading`](view::Reading) per interval,
+//! keeps what they amount to in a [`View`](view::View), and shows it: on a terminal as a [`screen`],
+//! elsewhere as [`lines`]. Nothing here touches the kernel side: what keys ask for comes out of
+//! [`controls`] as an [`Action`](action::Action), once it was confirmed, and is done by the subject.
+//! Leaving a watch changes nothing.
 
+pub mod action;
+pub mod controls;
 pub mod history;
 pub mod lines;
+pub mod opened;
 mod pace;
 pub mod screen;
 pub mod session;
+pub mod standing;
+pub mod subject;
 pub mod talkers;
 mod terminal;
 pub mod view;

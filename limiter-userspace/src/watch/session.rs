@@ -9,10 +9,12 @@ use thiserror::Error;
 use tokio::runtime;
 
 use super::{
+    controls::{Controls, Effect},
     lines::Lines,
     pace::Pace,
-    terminal::{Request, Screen},
-    view::{Reading, View},
+    subject::Subject,
+    terminal::Screen,
+    view::View,
     wake::{Wake, Waker},
 };
 use crate::output::{
@@ -76,70 +78,71 @@ impl Options {
 /// Watches until the options or the user end it: on a terminal with a screen, unless lines or JSON
 /// are asked for, otherwise with a line per interval, the first one after an interval.
 ///
-/// `read` makes a reading, and scans the sources for it if its argument is true, as it is the first
-/// time. Later scans are made so seldom that they take less than a tenth of the time.
+/// Its first reading looks over all sources. Later looks are made so seldom that they take less than a
+/// tenth of the time, but for those that a key asks for.
 ///
 /// # Errors
-/// What `read` fails with, or a [`WatchError`].
-pub fn run<W, R, E>(options: &Options, output: &mut Output<W>, read: R) -> Result<(), E>
+/// Why the subject cannot be read, or a [`WatchError`].
+pub fn run<W, S>(options: &Options, output: &mut Output<W>, subject: S) -> Result<(), S::Error>
 where
     W: Write,
-    R: FnMut(bool) -> Result<Reading, E>,
-    E: From<WatchError>,
+    S: Subject,
+    S::Error: From<WatchError>,
 {
     options.check()?;
     let runtime =
         runtime::Builder::new_current_thread().enable_all().build().map_err(WatchError::Wait)?;
-    let result = runtime.block_on(watch(options, output, read));
+    let result = runtime.block_on(watch(options, output, subject));
     // The thread that waits for a key never comes back from a terminal that is gone.
     runtime.shutdown_background();
     result
 }
 
-async fn watch<W, R, E>(options: &Options, output: &mut Output<W>, read: R) -> Result<(), E>
+async fn watch<W, S>(options: &Options, output: &mut Output<W>, subject: S) -> Result<(), S::Error>
 where
     W: Write,
-    R: FnMut(bool) -> Result<Reading, E>,
-    E: From<WatchError>,
+    S: Subject,
+    S::Error: From<WatchError>,
 {
     // A watch that is shorter than the interval still shows what happened in its time.
     let interval = options.length.map_or(options.interval, |length| {
         length.clamp(Duration::from_millis(1), options.interval)
     });
-    let mut reader = Reader { read, pace: Pace::default() };
-    let mut view = View::new(reader.next()?, interval, output.has_colour());
+    let mut watch = Watch::begin(subject, interval, output.has_colour())?;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
     let mut display = if on_screen {
         Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
     } else {
         Display::Lines(Lines::default(), output)
     };
-    display.begin(&view)?;
+    display.begin(&mut watch)?;
     let mut waker = Waker::new(interval, options.length, on_screen).map_err(WatchError::Wait)?;
     let mut left = options.count;
     while left != Some(0) && !display.is_closed() {
         match waker.next().await.map_err(WatchError::Terminal)? {
-            Wake::Tick if view.paused => {}
+            Wake::Tick if watch.view.controls.frozen => {
+                watch.view.now = Instant::now();
+                display.show(&mut watch)?;
+            }
             Wake::Tick => {
-                view.update(reader.next()?);
-                display.show(&view)?;
+                watch.read()?;
+                display.show(&mut watch)?;
                 left = left.map(|left| left - 1);
             }
-            Wake::Key(event) => match Request::of(&event) {
-                Some(Request::Leave) => break,
-                Some(Request::Pause) => {
-                    view.paused = !view.paused;
-                    display.show(&view)?;
+            Wake::Key(event) => {
+                match watch.view.press(&event, Instant::now()) {
+                    Effect::Leave => break,
+                    Effect::Redraw => display.clear()?,
+                    effect => watch.follow(&effect)?,
                 }
-                Some(Request::Draw) => display.show(&view)?,
-                None => {}
-            },
+                display.show(&mut watch)?;
+            }
             Wake::End => break,
         }
     }
     drop(display);
     if on_screen {
-        say_goodbye(&view);
+        say_goodbye(&watch.view);
     }
     Ok(())
 }
@@ -158,24 +161,88 @@ fn say_goodbye(view: &View) {
     }
 }
 
-/// Makes readings, with a scan when one is due.
-struct Reader<R> {
-    read: R,
+/// What is watched, and what is known of it.
+struct Watch<S> {
+    subject: S,
     pace: Pace,
+    view: View,
 }
 
-impl<R> Reader<R> {
-    fn next<E>(&mut self) -> Result<Reading, E>
-    where
-        R: FnMut(bool) -> Result<Reading, E>,
-    {
+impl<S: Subject> Watch<S> {
+    /// Makes the first reading.
+    fn begin(mut subject: S, interval: Duration, colour: bool) -> Result<Self, S::Error> {
         let start = Instant::now();
-        let scan = self.pace.is_due(start);
-        let reading = (self.read)(scan)?;
-        if scan {
+        let search = Controls::default().search(interval);
+        let view = View::new(subject.read(Some(&search))?, interval, colour);
+        let mut pace = Pace::default();
+        pace.scanned(Instant::now(), start.elapsed());
+        Ok(Self { subject, pace, view })
+    }
+
+    /// Makes a reading, with a look over all sources when one is due.
+    fn read(&mut self) -> Result<(), S::Error> {
+        let start = Instant::now();
+        let search = self.pace.is_due(start).then(|| self.view.search());
+        let reading = self.subject.read(search.as_ref())?;
+        if search.is_some() {
             self.pace.scanned(Instant::now(), start.elapsed());
         }
-        Ok(reading)
+        self.view.update(reading);
+        self.stand(true);
+        self.detail();
+        Ok(())
+    }
+
+    /// Does what a key asks for.
+    fn follow(&mut self, effect: &Effect) -> Result<(), S::Error> {
+        match effect {
+            Effect::Search => {
+                let start = Instant::now();
+                let reading = self.subject.read(Some(&self.view.search()))?;
+                self.pace.scanned(Instant::now(), start.elapsed());
+                self.view.look(reading);
+            }
+            Effect::Read => self.read()?,
+            Effect::Open => self.detail(),
+            Effect::Act(action) => {
+                let said = self.subject.act(action);
+                self.view.controls.tell(said);
+                let reading = self.subject.read(None)?;
+                self.view.look(reading);
+                self.stand(true);
+                self.detail();
+            }
+            Effect::Nothing | Effect::Redraw | Effect::Leave => {}
+        }
+        Ok(())
+    }
+
+    /// Asks how the sources that are shown stand to the policy: all of them, or if that is not known
+    /// of one.
+    fn stand(&mut self, all: bool) {
+        let shown = self.view.shown();
+        if shown.is_empty() {
+            return;
+        }
+        if !all && shown.iter().all(|source| self.view.standings.contains_key(source)) {
+            return;
+        }
+        match self.subject.standings(&shown) {
+            Ok(standings) => self.view.stand(shown, standings),
+            Err(error) => self.view.controls.tell(Err(error)),
+        }
+    }
+
+    /// Asks for all about the source that is open.
+    fn detail(&mut self) {
+        let Some(source) = self.view.controls.open else { return };
+        match self.subject.details(source) {
+            Ok(details) => self.view.open(source, details),
+            Err(error) => {
+                self.view.controls.open = None;
+                self.view.controls.tell(Err(error));
+            }
+        }
     }
 }
 
@@ -187,17 +254,35 @@ enum Display<'a, W: Write> {
 
 impl<W: Write> Display<'_, W> {
     /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
-    fn begin(&mut self, view: &View) -> Result<(), WatchError> {
+    fn begin<S: Subject>(&mut self, watch: &mut Watch<S>) -> Result<(), WatchError> {
         match self {
-            Self::Screen(_) => self.show(view),
+            Self::Screen(_) => self.show(watch),
             Self::Lines(..) => Ok(()),
         }
     }
 
-    fn show(&mut self, view: &View) -> Result<(), WatchError> {
+    fn show<S: Subject>(&mut self, watch: &mut Watch<S>) -> Result<(), WatchError> {
         match self {
-            Self::Screen(screen) => screen.draw(view).map_err(WatchError::Terminal),
-            Self::Lines(lines, output) => Ok(lines.print(output, view, SystemTime::now())?),
+            Self::Screen(screen) => {
+                watch.stand(false);
+                let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
+                // Other rows may be shown in another room.
+                if watch.view.drew(drawn) {
+                    watch.stand(false);
+                    screen.draw(&watch.view).map_err(WatchError::Terminal)?;
+                }
+                Ok(())
+            }
+            Self::Lines(lines, output) => {
+                Ok(lines.print(output, &watch.view, SystemTime::now())?)
+            }
+        }
+    }
+
+    fn clear(&mut self) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => screen.clear().map_err(WatchError::Terminal),
+            Self::Lines(..) => Ok(()),
         }
     }
 
@@ -211,17 +296,48 @@ impl<W: Write> Display<'_, W> {
 
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
+
     use super::*;
-    use crate::watch::screen::example;
+    use crate::{
+        datapath::survey::Search,
+        watch::{
+            action::Action, opened::Details, screen::example, standing::Standing, view::Reading,
+        },
+    };
+
+    /// A made-up limiter of which lines are printed.
+    struct Example<R>(R);
+
+    impl<R: FnMut(bool) -> Result<Reading, WatchError>> Subject for Example<R> {
+        type Error = WatchError;
+
+        fn read(&mut self, search: Option<&Search>) -> Result<Reading, WatchError> {
+            (self.0)(search.is_some())
+        }
+
+        fn standings(&mut self, _: &[IpNet]) -> Result<Vec<Standing>, String> {
+            Err("only a screen asks for this".to_owned())
+        }
+
+        fn details(&mut self, _: IpNet) -> Result<Details, String> {
+            Err("only keys ask for this".to_owned())
+        }
+
+        fn act(&mut self, _: &Action) -> Result<String, String> {
+            Err("only keys ask for this".to_owned())
+        }
+    }
 
     fn run_lines(options: &Options, json: bool) -> Result<String, WatchError> {
         let mut written = Vec::new();
         let mut output = Output::new(&mut written, json, false);
         let start = Instant::now();
-        run(options, &mut output, |scan| {
+        let read = |scan| {
             let time = Duration::from_secs(5) + start.elapsed();
-            Ok::<_, WatchError>(example::reading(Instant::now(), time, scan))
-        })?;
+            Ok(example::reading(Instant::now(), time, scan))
+        };
+        run(options, &mut output, Example(read))?;
         drop(output);
         Ok(String::from_utf8(written).unwrap())
     }
@@ -272,13 +388,14 @@ mod tests {
     fn a_reading_that_fails_ends_the_watch_with_its_error() {
         let mut output = Output::new(io::sink(), false, false);
         let mut readings = 0;
-        let result = run(&FAST, &mut output, |scan| {
+        let read = |scan| {
             readings += 1;
             if readings > 2 {
                 return Err(WatchError::Wait(io::ErrorKind::NotFound.into()));
             }
             Ok(example::reading(Instant::now(), Duration::ZERO, scan))
-        });
+        };
+        let result = run(&FAST, &mut output, Example(read));
         assert!(matches!(result, Err(WatchError::Wait(_))));
     }
 }

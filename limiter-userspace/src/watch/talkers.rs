@@ -1,28 +1,68 @@
-//! The sources that are dropped most at the moment.
+//! The sources that are shown.
 
-use std::{collections::HashMap, net::IpAddr, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
-use super::history::{Flow, Split};
-use crate::datapath::snapshot::Talker;
+use ipnet::IpNet;
+
+use crate::datapath::{snapshot::Talker, survey::Sighting};
 
 /// A source, and how fast it is.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// The source and its counts.
     pub talker: Talker,
-    /// Its rates since the scan before; nothing if it was not in that.
-    pub rate: Option<Split>,
+    /// Packets of it per second since the look before, passed and dropped; nothing at the first one.
+    pub rates: Option<[f64; 2]>,
+    /// Whether it sends more than at the look before; nothing if it was not shown then.
+    pub trend: Option<Trend>,
+}
+
+/// Where a rate goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trend {
+    /// Up, by a quarter or more.
+    Up,
+    /// Hardly anywhere.
+    Even,
+    /// Down, to four fifths or less.
+    Down,
+}
+
+impl Trend {
+    fn of(before: f64, now: f64) -> Self {
+        if now * 4.0 >= before * 5.0 && now > before {
+            Self::Up
+        } else if now * 5.0 <= before * 4.0 && now < before {
+            Self::Down
+        } else {
+            Self::Even
+        }
+    }
+
+    /// The sign for it.
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Up => "↑",
+            Self::Even => "=",
+            Self::Down => "↓",
+        }
+    }
 }
 
 impl Ranked {
     /// Packets of it that are dropped per second, 0 if that is not known.
     pub fn drop_rate(&self) -> f64 {
-        self.rate.map_or(0.0, |rate| rate.dropped.packets)
+        self.rates.map_or(0.0, |[_, dropped]| dropped)
+    }
+
+    /// The source as a prefix.
+    pub fn net(&self) -> IpNet {
+        let Talker { address, prefix, .. } = self.talker;
+        IpNet::new(address, prefix).unwrap_or_else(|_| address.into())
     }
 }
 
-/// The sources that the latest scan found, the one that is dropped most per second first, and among
-/// equals the one that was dropped most.
+/// The sources that the latest look found, in the order that was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Talkers {
     taken: Option<Instant>,
@@ -30,29 +70,21 @@ pub struct Talkers {
 }
 
 impl Talkers {
-    /// Takes in a scan.
-    pub fn update(&mut self, talkers: Vec<Talker>, taken: Instant) {
-        let seconds =
-            self.taken.map_or(0.0, |before| taken.saturating_duration_since(before).as_secs_f64());
-        let before: HashMap<(IpAddr, u8), &Talker> =
-            self.rows.iter().map(|Ranked { talker, .. }| (key(talker), talker)).collect();
-        let rate = |talker: &Talker| {
-            let before = before.get(&key(talker)).filter(|_| seconds > 0.0)?;
-            Some(Split {
-                passed: Flow::between(before.passed, talker.passed, seconds),
-                dropped: Flow::between(before.dropped, talker.dropped, seconds),
-            })
+    /// Takes in what a look found.
+    pub fn update(&mut self, found: Vec<Sighting>, taken: Instant) {
+        let before: HashMap<IpNet, f64> = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.net(), row.rates?.iter().sum::<f64>())))
+            .collect();
+        let ranked = |Sighting { talker, rates }: Sighting| {
+            let rates = rates.map(|rates| rates.map(f64::from));
+            let mut row = Ranked { talker, rates, trend: None };
+            let before = before.get(&row.net());
+            row.trend = rates.zip(before).map(|(now, before)| Trend::of(*before, now.iter().sum()));
+            row
         };
-        let mut rows: Vec<_> =
-            talkers.into_iter().map(|talker| Ranked { rate: rate(&talker), talker }).collect();
-        rows.sort_by(|a, b| {
-            let count = |row: &Ranked| (row.talker.dropped.packets, row.talker.passed.packets);
-            b.drop_rate()
-                .total_cmp(&a.drop_rate())
-                .then_with(|| count(b).cmp(&count(a)))
-                .then_with(|| a.talker.address.cmp(&b.talker.address))
-        });
-        self.rows = rows;
+        self.rows = found.into_iter().map(ranked).collect();
         self.taken = Some(taken);
     }
 
@@ -61,69 +93,47 @@ impl Talkers {
         &self.rows
     }
 
-    /// When they were scanned.
+    /// When they were looked for.
     pub const fn taken(&self) -> Option<Instant> {
         self.taken
     }
 }
 
-const fn key(talker: &Talker) -> (IpAddr, u8) {
-    (talker.address, talker.prefix)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use limiter_common::contract::Tally;
 
     use super::*;
 
-    fn talker(address: &str, dropped: u64) -> Talker {
-        let dropped = Tally { packets: dropped, bytes: 0 };
-        let passed = Tally::default();
-        Talker { address: address.parse().unwrap(), prefix: 32, passed, dropped }
-    }
-
-    fn order(talkers: &Talkers) -> Vec<(String, Option<f64>)> {
-        let rate = |row: &Ranked| row.rate.map(|rate| rate.dropped.packets);
-        talkers.rows().iter().map(|row| (row.talker.address.to_string(), rate(row))).collect()
+    fn sighting(address: &str, rates: Option<[f32; 2]>) -> Sighting {
+        let (passed, dropped) = Default::default();
+        let _: Tally = passed;
+        let talker = Talker { address: address.parse().unwrap(), prefix: 32, passed, dropped };
+        Sighting { talker, rates }
     }
 
     #[test]
-    fn the_fastest_comes_first_and_strangers_have_no_rate() {
-        let start = Instant::now();
+    fn a_trend_is_of_what_was_there_before() {
         let mut talkers = Talkers::default();
-        talkers.update(vec![talker("192.0.2.1", 10), talker("192.0.2.2", 1_000)], start);
-        assert_eq!(order(&talkers), [("192.0.2.2".into(), None), ("192.0.2.1".into(), None)]);
-        talkers.update(
-            vec![
-                talker("192.0.2.1", 210),
-                talker("192.0.2.2", 1_000),
-                talker("192.0.2.3", 5_000),
-                talker("192.0.2.4", 5_000),
-            ],
-            start + Duration::from_secs(2),
-        );
-        assert_eq!(
-            order(&talkers),
-            [
-                ("192.0.2.1".into(), Some(100.0)),
-                ("192.0.2.3".into(), None),
-                ("192.0.2.4".into(), None),
-                ("192.0.2.2".into(), Some(0.0)),
-            ]
-        );
+        let mut trends = |rates: [Option<[f32; 2]>; 4]| {
+            let found = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"].into_iter().zip(rates);
+            let found = found.map(|(address, rates)| sighting(address, rates)).collect();
+            talkers.update(found, Instant::now());
+            talkers.rows().iter().map(|row| row.trend.map(Trend::sign)).collect::<Vec<_>>()
+        };
+        let first = [None, None, None, None];
+        assert_eq!(trends(first), [None; 4]);
+        let then = [Some([0.0, 100.0]), Some([90.0, 10.0]), Some([0.0, 0.0]), Some([0.0, 0.0])];
+        assert_eq!(trends(then), [None; 4]);
+        let last = [Some([50.0, 75.0]), Some([70.0, 10.0]), Some([0.0, 0.0]), Some([0.0, 1.0])];
+        assert_eq!(trends(last), [Some("↑"), Some("↓"), Some("="), Some("↑")]);
     }
 
     #[test]
-    fn a_source_that_was_forgotten_in_between_is_not_negative() {
-        let start = Instant::now();
+    fn a_source_is_told_by_its_prefix() {
         let mut talkers = Talkers::default();
-        talkers.update(vec![talker("192.0.2.1", 10_000)], start);
-        talkers.update(vec![talker("192.0.2.1", 5)], start + Duration::from_secs(1));
-        assert_eq!(order(&talkers), [("192.0.2.1".into(), Some(0.0))]);
-        talkers.update(vec![talker("192.0.2.1", 9)], start + Duration::from_secs(1));
-        assert_eq!(order(&talkers), [("192.0.2.1".into(), None)]);
+        talkers.update(vec![sighting("192.0.2.1", Some([1.0, 2.0]))], Instant::now());
+        let row = &talkers.rows()[0];
+        assert_eq!((row.net().to_string().as_str(), row.drop_rate()), ("192.0.2.1/32", 2.0));
     }
 }

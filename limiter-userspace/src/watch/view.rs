@@ -1,10 +1,25 @@
 //! All that a watch knows: what is drawn and printed is a function of it.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
-use super::{history::History, talkers::Talkers};
+use crossterm::event::Event;
+use ipnet::IpNet;
+
+use super::{
+    controls::{Choice, Controls, Drawn, Effect},
+    history::History,
+    opened::{Details, Opened},
+    standing::Standing,
+    talkers::Talkers,
+};
 use crate::{
-    datapath::snapshot::{Snapshot, Talker},
+    datapath::{
+        snapshot::Snapshot,
+        survey::{Search, Sighting},
+    },
     output::{limits::LimitRows, status::Tables},
 };
 
@@ -19,12 +34,13 @@ pub struct Reading {
     pub scan: Option<Scan>,
 }
 
-/// What a scan of the sources found.
+/// What a look over all sources found.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The sources with the most drops, in any order; more than are shown, as they are ranked by
-    /// how fast they are dropped.
-    pub talkers: Vec<Talker>,
+    /// The sources that were wanted.
+    pub found: Vec<Sighting>,
+    /// How many there are of those, shown or not.
+    pub matching: u64,
     /// How full the state is.
     pub tables: Tables,
 }
@@ -36,18 +52,27 @@ pub struct View {
     pub history: History,
     /// The settings of the limits.
     pub limits: LimitRows,
-    /// The sources of the latest scan.
+    /// The sources of the latest look.
     pub talkers: Talkers,
-    /// How full the state was at the latest scan.
+    /// How many sources there were of those that were wanted.
+    pub matching: u64,
+    /// How full the state was at the latest look.
     pub tables: Tables,
+    /// How sources stand to the policy, of those that are shown.
+    pub standings: HashMap<IpNet, Standing>,
+    /// The source that is looked at closely.
+    pub opened: Option<Opened>,
+    /// What the keys are about.
+    pub controls: Controls,
     /// The time between two readings.
     pub interval: Duration,
     /// When the first reading was taken.
     pub started: Instant,
-    /// Whether readings are suspended.
-    pub paused: bool,
+    /// The present, which goes on while the picture stands still.
+    pub now: Instant,
     /// Whether colours may be used.
     pub colour: bool,
+    drawn: Drawn,
 }
 
 impl View {
@@ -59,11 +84,16 @@ impl View {
             history: History::new(snapshot),
             limits,
             talkers: Talkers::default(),
+            matching: 0,
             tables: Tables::default(),
+            standings: HashMap::new(),
+            opened: None,
+            controls: Controls::default(),
             interval,
             started,
-            paused: false,
+            now: started,
             colour,
+            drawn: Drawn::default(),
         };
         view.scanned(scan, started);
         view
@@ -72,14 +102,83 @@ impl View {
     /// Takes in a reading.
     pub fn update(&mut self, reading: Reading) {
         let Reading { snapshot, limits, scan } = reading;
+        self.now = snapshot.taken;
         self.scanned(scan, snapshot.taken);
         self.history.record(snapshot);
         self.limits = limits;
     }
 
+    /// Takes in of a reading what was asked for by a key, and leaves the rest of the picture.
+    pub fn look(&mut self, reading: Reading) {
+        let Reading { snapshot, limits, scan } = reading;
+        self.now = snapshot.taken;
+        self.scanned(scan, snapshot.taken);
+        self.limits = limits;
+    }
+
+    /// Takes in how those sources stand to the policy that are shown; the others are forgotten.
+    pub fn stand(&mut self, sources: Vec<IpNet>, standings: Vec<Standing>) {
+        self.standings = sources.into_iter().zip(standings).collect();
+    }
+
+    /// Takes in what is known of a source that is open.
+    pub fn open(&mut self, source: IpNet, details: Details) {
+        match &mut self.opened {
+            Some(opened) if opened.source == source => opened.record(details, self.now),
+            _ => self.opened = Some(Opened::new(source, details, self.now)),
+        }
+    }
+
+    /// Takes in an event of the terminal.
+    pub fn press(&mut self, event: &Event, now: Instant) -> Effect {
+        self.now = self.now.max(now);
+        let choice = Choice { sources: self.talkers.rows(), limits: &self.limits.rows };
+        let effect = self.controls.press(event, choice, now);
+        if self.controls.open.is_none() {
+            self.opened = None;
+        }
+        self.settle();
+        effect
+    }
+
+    /// Takes in how much was drawn, and says whether that is news.
+    pub fn drew(&mut self, drawn: Drawn) -> bool {
+        let news = self.drawn != drawn;
+        self.drawn = drawn;
+        self.settle();
+        news
+    }
+
+    /// How much was drawn.
+    pub const fn drawn(&self) -> Drawn {
+        self.drawn
+    }
+
+    /// What there is to choose from.
+    pub fn choice(&self) -> Choice<'_> {
+        Choice { sources: self.talkers.rows(), limits: &self.limits.rows }
+    }
+
+    /// The sources that are wanted now.
+    pub fn search(&self) -> Search {
+        self.controls.search(self.interval)
+    }
+
+    /// The sources that are shown.
+    pub fn shown(&self) -> Vec<IpNet> {
+        let [first, _] = self.controls.first();
+        let rows = self.talkers.rows().iter().skip(first).take(self.drawn.sources);
+        rows.map(super::talkers::Ranked::net).collect()
+    }
+
     /// How long it has been watching.
     pub fn watched(&self) -> Duration {
         self.history.latest().taken.saturating_duration_since(self.started)
+    }
+
+    /// How old the picture is.
+    pub fn age(&self) -> Duration {
+        self.now.saturating_duration_since(self.history.latest().taken)
     }
 
     /// How much older than the latest reading the sources are.
@@ -89,9 +188,16 @@ impl View {
     }
 
     fn scanned(&mut self, scan: Option<Scan>, taken: Instant) {
-        if let Some(Scan { talkers, tables }) = scan {
-            self.talkers.update(talkers, taken);
+        if let Some(Scan { found, matching, tables }) = scan {
+            self.talkers.update(found, taken);
+            self.matching = matching;
             self.tables = tables;
         }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let choice = Choice { sources: self.talkers.rows(), limits: &self.limits.rows };
+        self.controls.settle(choice, self.drawn);
     }
 }

@@ -2,7 +2,7 @@
 
 mod rows;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use self::rows::entry;
@@ -12,7 +12,11 @@ use crate::{
     datapath::bpffs::Pins,
     error::Result,
     output::{limits, monitoring, stream::Output},
-    policy::{Bucket, Policy, PolicyError, model::Limit, units::parse_prefix},
+    policy::{
+        Bucket, Policy, PolicyError,
+        model::{Limit, Mode},
+        units::parse_prefix,
+    },
 };
 
 #[derive(Debug, Subcommand)]
@@ -22,7 +26,7 @@ pub(super) enum LimitCommand {
     List,
     /// Show one limit
     Show(Show),
-    /// Set the rate and burst of a limit, for all sources or for those in a prefix
+    /// Set the rate and burst of a limit, or whether it drops, for all sources or for those in a prefix
     Set(Set),
     /// Switch a limit off, or delete an override
     #[command(visible_alias = "delete")]
@@ -40,15 +44,23 @@ pub(super) struct Set {
     /// source, syn, connection, or another limit of the policy
     name: String,
     /// Rate, e.g. 10kpps, 50/s, 5/min; of a limit that counts bytes, e.g. 2Mbit/s, 64kB/s
-    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
-    rate: String,
+    #[arg(
+        long,
+        value_name = "RATE",
+        allow_hyphen_values = true,
+        required_unless_present = "action"
+    )]
+    rate: Option<String>,
     /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: 100 ms of the rate, or up to 64
     /// packets of one second, whichever is more]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, requires = "rate")]
     burst: Option<String>,
     /// Only for sources in this prefix; the longest prefix that has a source wins
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", requires = "rate", conflicts_with = "action")]
     src: Option<String>,
+    /// Drop what is over it, or only count that, or neither [default: as it is]
+    #[arg(long, value_enum)]
+    action: Option<Action>,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -65,6 +77,24 @@ pub(super) struct Del {
     all: bool,
     #[command(flatten)]
     keep: KeepSsh,
+}
+
+/// What a limit does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Action {
+    Enforce,
+    Monitor,
+    Off,
+}
+
+impl From<Action> for Mode {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Enforce => Self::Enforce,
+            Action::Monitor => Self::Monitor,
+            Action::Off => Self::Off,
+        }
+    }
 }
 
 impl LimitCommand {
@@ -99,13 +129,21 @@ impl Set {
         let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
         edit(pins, &self.name, &self.keep, output, |policy| {
             let limit = policy.limit_or_builtin(&self.name)?;
-            let bucket = limit.count.bucket(&self.rate, self.burst.as_deref())?;
-            match src {
-                Some(src) => policy.set_override(&self.name, src, bucket)?,
-                None => policy.set_default(&self.name, bucket)?,
+            let mut said = Vec::new();
+            if let Some(rate) = &self.rate {
+                let bucket = limit.count.bucket(rate, self.burst.as_deref())?;
+                match src {
+                    Some(src) => policy.set_override(&self.name, src, bucket)?,
+                    None => policy.set_default(&self.name, bucket)?,
+                }
+                said.push(describe(&limit, &bucket));
+            }
+            if let Some(mode) = self.action.map(Mode::from) {
+                policy.set_mode(&self.name, mode)?;
+                said.push(mode.name().to_owned());
             }
             let whose = src.map_or_else(String::new, |src| format!(" for {src}"));
-            Ok(format!("{} limit{whose}: {}", self.name, describe(&limit, &bucket)))
+            Ok(format!("{} limit{whose}: {}", self.name, said.join(", ")))
         })
     }
 }

@@ -109,7 +109,7 @@ impl Del {
 }
 
 /// What is to be put on a list.
-pub(super) struct Asked {
+pub(in crate::cli) struct Asked {
     pub(super) list: List,
     pub(super) prefix: IpNet,
     /// For how long; for ever without one.

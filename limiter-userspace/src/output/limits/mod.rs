@@ -35,8 +35,10 @@ impl LimitRows {
 /// The setting of a limit in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRow {
-    /// Its name.
+    /// Its name, or that of the layer or the candidate.
     pub name: String,
+    /// The name of the limit.
+    pub limit: String,
     /// Its rate as an operator writes it; nothing if it is off.
     pub rate: Option<String>,
     /// Its burst as an operator writes it; nothing if it is off.
@@ -50,8 +52,8 @@ pub struct LimitRow {
 impl LimitRow {
     /// A limit that is off.
     pub fn off(name: impl Into<String>) -> Self {
-        let mode = Mode::Enforce;
-        Self { name: name.into(), rate: None, burst: None, overrides: 0, mode }
+        let (name, mode) = (name.into(), Mode::Enforce);
+        Self { limit: name.clone(), name, rate: None, burst: None, overrides: 0, mode }
     }
 
     /// Its rate, or that it is off.

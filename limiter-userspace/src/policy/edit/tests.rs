@@ -70,6 +70,23 @@ fn a_built_in_limit_is_not_set_beside_one_that_does_the_same() {
 }
 
 #[test]
+fn the_mode_of_a_limit_changes_nothing_else() {
+    let mut policy = Policy::default();
+    let remedy = "set it with: limiter limit set syn --rate RATE";
+    let result = policy.set_mode(Builtin::Syn, Mode::Monitor);
+    refused(result, PolicyErrorKind::NotFound, "limit syn is not set", remedy);
+    assert!(policy.set_mode("web", Mode::Monitor).is_err());
+    assert_eq!(policy, Policy::default());
+    policy.set_default(Builtin::Syn, bucket("50pps", 50)).unwrap();
+    let before = policy.clone();
+    policy.set_mode(Builtin::Syn, Mode::Monitor).unwrap();
+    assert_eq!(policy.limit(Builtin::Syn).unwrap().mode, Mode::Monitor);
+    assert_eq!(default(&policy, Builtin::Syn), Some(bucket("50pps", 50)));
+    policy.set_mode(Builtin::Syn, Mode::Enforce).unwrap();
+    assert_eq!(policy, before);
+}
+
+#[test]
 fn a_limit_is_deleted_with_its_overrides_and_no_other() {
     let mut policy = Policy::default();
     for limit in Builtin::ALL {

@@ -31,7 +31,7 @@ fn a_line_says_what_happened_and_which_limit_refused_most() {
         printed(&[view(&[5]), view(&[5, 6])]),
         "\
 TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  TOP EXCEEDED LIMIT    TOP DROPPED SOURCE
-2023-11-14T22:13:20Z      48.0k       455k    161Mbit/s    218Mbit/s  source 454k/s         203.0.113.1 114k/s
+2023-11-14T22:13:20Z      48.0k       455k    161Mbit/s    218Mbit/s  source 454k/s         203.0.113.1 264k/s
 2023-11-14T22:13:21Z      48.0k      1.45M    161Mbit/s    694Mbit/s  source 1.44M/s        203.0.113.1 361k/s
 "
     );
@@ -57,7 +57,11 @@ fn where_nothing_happened_no_limit_and_no_source_is_named() {
     let start = Instant::now();
     let second = Duration::from_secs(1);
     let mut view = View::new(example::reading(start, second, true), second, false);
-    view.update(example::reading(start + second, second, true));
+    let mut still = example::reading(start + second, second, true);
+    for sighting in still.scan.iter_mut().flat_map(|scan| &mut scan.found) {
+        sighting.rates = Some([0.0; 2]);
+    }
+    view.update(still);
     assert_eq!(
         printed(&[view]),
         "\

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use limiter_common::{
     contract::{LimitTally, Tally},
     reason::{REASONS, Reason},
@@ -12,22 +13,32 @@ use crate::{
         mode::Mode,
         monitoring::Monitoring,
         snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
+        survey::Sighting,
+    },
+    inquiry::{
+        Fill, Verdict,
+        explain::{Explanation, ListReport, Standing as Matches},
+        limit::{Kept, LimitReport, Origin},
+        lists::{Lists, Until},
+        source::{KeyedReport, SourceReport},
     },
     output::{
         limits::{LimitRow, LimitRows},
         status::{Occupancy, Tables},
     },
-    policy::Builtin,
-    watch::view::{Reading, Scan},
+    policy::{Bucket, Builtin, model::Count, units::parse_rate},
+    watch::{
+        opened::Details,
+        standing::Standing,
+        view::{Reading, Scan},
+    },
 };
 
 /// What it did after `time` under a flood that comes and goes every 20 s.
 pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
     let seconds = time.as_secs_f64();
     let ordinary = tally(2_000_000 + grown(seconds, 48_000.0), 420);
-    let phase = std::f64::consts::TAU / 20.0;
-    let flood = 1_250_000.0 * (seconds - (seconds * phase).sin() / phase);
-    let flood = tally(300_000_000 + grown(1.0, flood), 60);
+    let flood = tally(300_000_000 + flooded(seconds), 60);
     let syns = tally(grown(seconds, 812.0), 60);
     let other = tally(1_234, 42);
     let mut snapshot = Snapshot {
@@ -55,7 +66,85 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
         limit(Builtin::Source, "1kpps", "200", 2),
     ];
     let limits = LimitRows { rows, lists: false };
-    Reading { snapshot, limits, scan: scan.then(|| scanned(flood, ordinary)) }
+    Reading { snapshot, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
+}
+
+/// How its sources stand, by their places.
+pub(crate) fn standings(sources: &[IpNet]) -> Vec<Standing> {
+    let limit = || Builtin::Source.name().to_owned();
+    let of = |place: usize| match place {
+        0..=2 => Standing::Over { limit: limit(), enforced: true },
+        3 => Standing::Listed("denied", Until::For(Duration::from_secs(541))),
+        4 => Standing::Over { limit: limit(), enforced: false },
+        5 => Standing::Listed("allowed", Until::Forever),
+        _ => Standing::Within { limit: limit(), percent: 42 },
+    };
+    (0..sources.len()).map(of).collect()
+}
+
+/// All that is known of a source of it after `time`.
+pub(crate) fn details(source: IpNet, time: Duration) -> Details {
+    let seconds = time.as_secs_f64();
+    let bucket = Bucket::new(parse_rate("1kpps").unwrap(), 200).unwrap();
+    let fill = |used, next| {
+        let full = Duration::from_millis(used);
+        Fill { most: 200, used, next: Some(Duration::from_micros(next)), full }
+    };
+    let limit = |name: &str, key: &str, kept| LimitReport {
+        name: name.into(),
+        key: key.into(),
+        count: Count::Packets,
+        mode: "enforce",
+        allowance: Some(bucket.into()),
+        origin: Origin::Default,
+        kept,
+    };
+    let limits = vec![
+        limit("connection", "connection", Kept::Many),
+        limit("source", "source", Kept::One(Some(fill(200, 640)))),
+    ];
+    let state = KeyedReport {
+        limit: "connection".into(),
+        key: "udp 203.0.113.1:4000 -> 198.51.100.1:9".into(),
+        fill: Some(fill(120, 0)),
+    };
+    let report = SourceReport {
+        source,
+        known: true,
+        monitoring: Monitoring::default(),
+        tenant: Some("gold".into()),
+        passed: tally(grown(seconds, 1_000.0), 420),
+        dropped: tally(grown(seconds, 20_000.0), 60),
+        lists: Lists::default(),
+        limits: limits.clone(),
+        states: vec![state],
+        total: 3,
+    };
+    let [connection, of_source] = <[LimitReport; 2]>::try_from(limits).unwrap();
+    let limits = vec![
+        (connection, Matches::Depends(vec!["destination", "port"])),
+        (of_source, Matches::Applies),
+    ];
+    let verdict = Verdict {
+        reason: Reason::Exceed,
+        enforced: Reason::Exceed,
+        limit: Some("source".into()),
+        exceeded: vec![],
+        charged: vec![],
+    };
+    let entry = "203.0.112.0/23".to_owned();
+    let until = Until::For(Duration::from_secs(541));
+    Details {
+        report,
+        explanation: Explanation {
+            source,
+            monitoring: Monitoring::default(),
+            lists: vec![ListReport { list: "deny", entry, until }],
+            tenant: Some(("gold".into(), None)),
+            limits,
+            verdict: Some(verdict),
+        },
+    }
 }
 
 /// The same without a limit.
@@ -64,8 +153,8 @@ pub(crate) fn unlimited(taken: Instant) -> Reading {
     Reading { limits: LimitRows { rows, lists: false }, ..reading(taken, Duration::ZERO, true) }
 }
 
-fn scanned(flood: Tally, ordinary: Tally) -> Scan {
-    let talkers = (1..=60_u8).map(|place| Talker {
+fn scanned(seconds: f64, flood: Tally, ordinary: Tally) -> Scan {
+    let talker = |place: u8| Talker {
         address: if place.is_multiple_of(3) {
             [0x2001, 0xdb8, 0x1000 + u16::from(place), 0xfeed, 0, 0, 0, 0].into()
         } else {
@@ -74,9 +163,15 @@ fn scanned(flood: Tally, ordinary: Tally) -> Scan {
         prefix: if place.is_multiple_of(3) { 64 } else { 32 },
         passed: part(ordinary, 60),
         dropped: part(flood, u64::from(place) * 4),
-    });
+    };
+    // Over the last second.
+    #[expect(clippy::cast_precision_loss, reason = "made up")]
+    let rate = (flooded(seconds) - flooded((seconds - 1.0).max(0.0))) as f32 / 4.0;
+    let rates = |place: u8| (seconds > 0.0).then(|| [800.0, rate / f32::from(place)]);
+    let found = (1..=60).map(|place| Sighting { talker: talker(place), rates: rates(place) });
     Scan {
-        talkers: talkers.collect(),
+        found: found.collect(),
+        matching: 60,
         tables: Tables {
             sources: Occupancy { tracked: 12_345, capacity: 1_048_576 },
             buckets: Occupancy { tracked: 9_876, capacity: 262_144 },
@@ -84,6 +179,12 @@ fn scanned(flood: Tally, ordinary: Tally) -> Scan {
             memory_bytes: 171_966_464,
         },
     }
+}
+
+/// Packets of a flood that comes and goes every 20 s, after so many of these.
+fn flooded(seconds: f64) -> u64 {
+    let phase = std::f64::consts::TAU / 20.0;
+    grown(1.0, 1_250_000.0 * (seconds - (seconds * phase).sin() / phase))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made up")]

@@ -1,42 +1,61 @@
 //! The screen of a watch: a function of its [`View`].
 //!
 //! From top to bottom: interfaces and time; what passes and what is dropped; the limits; the
-//! reasons; the sources that are dropped most. A wide terminal has the sources beside the rest. A
-//! small one does without blank lines first, then without the less important columns and reasons.
+//! reasons; the sources; what is asked or which keys there are. A wide terminal has the sources beside
+//! the rest. A small one does without blank lines first, then without the less important columns and
+//! reasons. A source that is open, or the help, takes the place of what is below the first line.
+//!
+//! What is selected is marked by a sign too, and whatever a colour says, a word says.
 
 #[cfg(test)]
 pub(super) mod example;
+mod footer;
+mod help;
+mod source;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod theme;
 mod totals;
 
+use std::{ops::Range, time::Duration};
+
 use ratatui::{
     buffer::Buffer,
     layout::{Alignment, Rect},
+    style::Modifier,
     text::Line,
     widgets::{Paragraph, Widget, Wrap},
 };
 use theme::Theme;
+use totals::Traffic;
 
-use super::view::View;
-use crate::output::{
-    monitoring,
-    number::{duration, grouped, memory},
-    status::Tables,
-    table::Table,
-    tone::Tone,
+use super::{
+    controls::{Asking, Drawn},
+    view::View,
 };
+use crate::output::{monitoring, number::duration, table::Table, tone::Tone};
 
 /// Columns from which on the sources have a column of their own.
 const TWO_COLUMNS: usize = 2 * tables::WIDTH + 2;
 
-/// Draws a watch.
-pub fn render(view: &View, area: Rect, buffer: &mut Buffer) {
+/// Columns that the name and an interface have in the first line.
+const LEFT: usize = 24;
+
+/// Draws a watch, and says how many rows of its tables there was room for.
+pub fn render(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut page = Page::new(view, area, buffer);
     page.footer();
     page.header();
+    if matches!(view.controls.asking, Asking::Help) {
+        page.help();
+        return view.drawn();
+    }
+    if let Some(opened) = &view.opened {
+        page.gap();
+        page.source(opened);
+        return view.drawn();
+    }
     page.monitoring();
     page.gap();
     page.totals();
@@ -46,6 +65,7 @@ pub fn render(view: &View, area: Rect, buffer: &mut Buffer) {
     } else {
         page.one_column();
     }
+    page.drawn
 }
 
 /// What is being drawn.
@@ -58,20 +78,23 @@ struct Page<'a> {
     curve: u16,
     /// Where nothing is yet.
     rest: Rect,
+    drawn: Drawn,
     buffer: &'a mut Buffer,
 }
 
 impl<'a> Page<'a> {
     fn new(view: &'a View, area: Rect, buffer: &'a mut Buffer) -> Self {
-        let margin = u16::from(area.width >= 60);
-        let rest = Rect { x: area.x + margin, width: area.width - 2 * margin, ..area };
+        // The left one has the sign of what is selected.
+        let [left, right] = [40, 60].map(|width| u16::from(area.width >= width));
+        let rest = Rect { x: area.x + left, width: area.width - left - right, ..area };
         let curve = match area.height {
             0..30 => 1,
             30..45 => 4,
             _ => 6,
         };
         let theme = Theme { colour: view.colour };
-        Self { view, theme, roomy: area.height >= 20, curve, rest, buffer }
+        let drawn = Drawn::default();
+        Self { view, theme, roomy: area.height >= 20, curve, rest, drawn, buffer }
     }
 
     /// Takes rows from the top of what is left, or as many as there are.
@@ -88,14 +111,34 @@ impl<'a> Page<'a> {
     }
 
     fn table(&mut self, table: &Table) {
-        let lines = self.theme.table(table, self.rest.width);
+        self.lines(self.theme.table(table, self.rest.width));
+    }
+
+    fn lines(&mut self, lines: Vec<Line<'_>>) {
         let area = self.take(lines.len());
         Paragraph::new(lines).render(area, self.buffer);
     }
 
+    /// A table with one of its rows selected.
+    fn selectable(&mut self, table: &Table, selected: Option<usize>) {
+        let top = self.rest.y;
+        self.table(table);
+        let Some(row) = selected else { return };
+        // The titles are above.
+        let Ok(row) = u16::try_from(row + 1) else { return };
+        let area = Rect { y: top + row, height: 1, ..self.rest };
+        if area.y >= self.rest.y {
+            return;
+        }
+        self.buffer.set_style(area, Modifier::REVERSED);
+        if area.x > 0 {
+            self.buffer[(area.x - 1, area.y)].set_symbol(">");
+        }
+    }
+
     /// A text, broken into lines where it has to be.
-    fn text(&mut self, tone: Tone, text: &'static str) {
-        let rows = text.len().div_ceil(usize::from(self.rest.width.max(1)));
+    fn text(&mut self, tone: Tone, text: &str) {
+        let rows = text.chars().count().div_ceil(usize::from(self.rest.width.max(1)));
         let area = self.take(rows);
         let paragraph = Paragraph::new(self.theme.span(tone, text));
         paragraph.wrap(Wrap { trim: true }).render(area, self.buffer);
@@ -111,16 +154,37 @@ impl<'a> Page<'a> {
     }
 
     fn header(&mut self) {
-        let mut times = Line::default();
-        if self.view.paused {
-            times.push_span(self.theme.span(Tone::Strong, "paused  "));
-        }
-        let (watched, interval) = (duration(self.view.watched()), duration(self.view.interval));
-        let text = format!("watching {watched}, every {interval}");
-        times.push_span(self.theme.span(Tone::Faint, text));
         let area = self.take(1);
-        let room = usize::from(area.width).saturating_sub(times.width() + 2);
-        self.ends(area, self.interfaces(room), times);
+        let controls = &self.view.controls;
+        let (watched, interval) = (duration(self.view.watched()), duration(self.view.interval));
+        let frozen =
+            controls.frozen.then(|| format!("frozen, {} old", duration(whole(self.view.age()))));
+        let filter = controls.filter.map(|prefix| format!("filter {prefix}"));
+        let watching = Some(format!("watching {watched}, every {interval}"));
+        let mut states = Line::default();
+        for (tone, part) in
+            [(Tone::Strong, frozen), (Tone::Strong, filter), (Tone::Faint, watching)]
+        {
+            let Some(part) = part else { continue };
+            // Before the last comes what the keys did: that is shown in any case.
+            let fits = states.width() + 2 + part.len() + LEFT <= usize::from(area.width);
+            if tone == Tone::Strong || fits {
+                let gap = if states.spans.is_empty() { "" } else { "  " };
+                states.push_span(gap);
+                states.push_span(self.theme.span(tone, part));
+            }
+        }
+        let room = usize::from(area.width).saturating_sub(states.width() + 2);
+        let width = u16::try_from(room).unwrap_or(u16::MAX);
+        Paragraph::new(self.interfaces(room)).render(Rect { width, ..area }, self.buffer);
+        Paragraph::new(states).alignment(Alignment::Right).render(area, self.buffer);
+    }
+
+    fn help(&mut self) {
+        self.gap();
+        self.table(&help::table());
+        self.gap();
+        self.text(Tone::Plain, help::ASKED);
     }
 
     /// That nothing is dropped, if that is so.
@@ -152,36 +216,14 @@ impl<'a> Page<'a> {
         line
     }
 
-    fn footer(&mut self) {
-        if self.rest.height < 8 {
-            return;
-        }
-        let area = Rect { y: self.rest.bottom() - 1, height: 1, ..self.rest };
-        self.rest.height -= 1 + u16::from(self.roomy);
-        let keys = if self.view.paused { "q leave  p go on" } else { "q leave  p pause" };
-        let left = Line::from(self.theme.span(Tone::Faint, keys));
-        let Tables { sources, buckets, memory_bytes, .. } = self.view.tables;
-        let mut right = String::new();
-        for part in [
-            format!("{} of {} sources", grouped(sources.tracked), grouped(sources.capacity)),
-            format!("  {} of {} buckets", grouped(buckets.tracked), grouped(buckets.capacity)),
-            format!("  {}", memory(memory_bytes)),
-        ] {
-            if left.width() + 2 + right.len() + part.len() > usize::from(area.width) {
-                break;
-            }
-            right += &part;
-        }
-        self.ends(area, left, self.theme.span(Tone::Faint, right).into());
-    }
-
     fn totals(&mut self) {
         let area = self.take(usize::from(2 * self.curve));
-        totals::render(self.view, self.theme, area, self.buffer);
+        Traffic::of_all(self.view).render(self.theme, area, self.buffer);
     }
 
     fn one_column(&mut self) {
-        self.limits();
+        // With many limits, there is still room for sources.
+        self.limits(usize::from(self.rest.height / 3).max(3));
         self.gap();
         let gap = usize::from(self.roomy);
         // A title and a few sources come before more reasons.
@@ -200,22 +242,26 @@ impl<'a> Page<'a> {
         let interfaces = tables::interfaces(self.view);
         self.table(&interfaces);
         self.gap();
-        self.limits();
+        self.limits(usize::from(self.rest.height).saturating_sub(8).max(3));
         self.gap();
         self.reasons(usize::MAX);
         self.rest = right;
         self.sources();
     }
 
-    fn limits(&mut self) {
+    fn limits(&mut self, most: usize) {
         if let Some(lines) = self.view.limits.how_to_set() {
             for text in lines {
                 self.text(Tone::Plain, text);
             }
-        } else {
-            let table = tables::limits(self.view, self.rest.width);
-            self.table(&table);
+            return;
         }
+        let [_, first] = self.view.controls.first();
+        let [_, selected] = self.view.controls.places(self.view.choice());
+        let shown = part(first, most, self.view.limits.rows.len());
+        let table = tables::limits(self.view, self.rest.width, &shown);
+        self.drawn.limits = shown.len();
+        self.selectable(&table, selected.and_then(|place| place.checked_sub(shown.start)));
     }
 
     fn reasons(&mut self, most: usize) {
@@ -224,10 +270,28 @@ impl<'a> Page<'a> {
     }
 
     fn sources(&mut self) {
-        let table = tables::sources(self.view, usize::from(self.rest.height).saturating_sub(1));
-        self.table(&table);
-        if self.view.talkers.rows().is_empty() {
+        let [first, _] = self.view.controls.first();
+        let [selected, _] = self.view.controls.places(self.view.choice());
+        let (rows, room) = (self.view.talkers.rows().len(), self.rest.height.saturating_sub(1));
+        let shown = part(first, room.into(), rows);
+        let table = tables::sources(self.view, &shown);
+        self.drawn.sources = room.into();
+        self.selectable(&table, selected.and_then(|place| place.checked_sub(shown.start)));
+        if rows == 0 && self.view.controls.filter.is_some() {
+            self.text(Tone::Plain, "No source is in the filter. Esc shows all.");
+        } else if rows == 0 {
             self.text(Tone::Faint, "No source has been seen yet.");
         }
     }
+}
+
+/// As many as there is room for, from the first on.
+fn part(first: usize, most: usize, all: usize) -> Range<usize> {
+    let first = first.min(all.saturating_sub(most));
+    first..all.min(first + most)
+}
+
+/// Without what is less than a second.
+const fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
 }

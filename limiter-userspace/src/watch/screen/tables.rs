@@ -1,13 +1,18 @@
 //! The tables of the screen. Their columns stand below each other: a name, and then a rate and a
 //! count, twice.
 
-use limiter_common::{contract::Tally, reason::Reason};
+use std::ops::Range;
+
+use limiter_common::reason::Reason;
 
 use crate::{
-    datapath::snapshot::InterfaceStatistics,
+    datapath::{
+        snapshot::{InterfaceStatistics, Talker},
+        survey::Order,
+    },
     output::{
         limits::LimitRow,
-        number::{bit_rate, duration, grouped, scaled, share},
+        number::{bit_rate, duration, grouped, scaled, share, traffic},
         status::verdict,
         table::{Cell, Column, GAP, Table},
         tone::Tone,
@@ -15,14 +20,17 @@ use crate::{
     },
     watch::{
         history::{Flow, LimitRate},
+        standing::Standing,
+        talkers::Trend,
         view::View,
     },
 };
 
-/// Widths of the name, of a rate and of a count.
-const NAME: usize = 28;
+/// Widths of the name, of a rate, of a count and of how a source stands.
+const NAME: usize = 26;
 const RATE: usize = 9;
 const COUNT: usize = 12;
+const STATE: usize = 18;
 /// Width of a whole table.
 pub(super) const WIDTH: usize = NAME + 2 * (RATE + COUNT) + 4 * GAP.len();
 /// Width of the bar that shows a share, at least and at most.
@@ -60,26 +68,39 @@ pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
     if interface.present { interface.mode.name() } else { "not here" }
 }
 
-/// Limits, with the share of what each refuses.
-pub(super) fn limits(view: &View, width: u16) -> Table {
+/// Limits, with the share of what each refuses: as many as there is room for, and those in a row.
+pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
     let [least, most] = BAR;
     let spare = usize::from(width).saturating_sub(WIDTH + OVERRIDES.len() + GAP.len());
     let bar = (spare + least).min(most);
+    let rows = &view.limits.rows;
+    let title = if shown.len() < rows.len() {
+        format!("LIMIT {}-{} of {}", shown.start + 1, shown.end, rows.len())
+    } else {
+        "LIMIT".to_owned()
+    };
+    // That all limits are enforced is told where there is room.
+    let mode = Column::left("MODE").rank(if view.limits.have_modes() { 0 } else { 6 });
     let mut table = Table::new([
-        Column::left("LIMIT").width(10),
+        Column::left(title).width(10),
+        mode,
         Column::right("RATE").width(8).rank(1),
         Column::right("BURST").width(6).rank(3),
         Column::right("EXCEED/S").width(RATE),
         Column::right("EXCEED").width(COUNT).rank(4),
         Column::right("CONFORM/S").width(RATE).rank(2),
         Column::left("EXCEED SHARE").rank(5),
-        Column::right(OVERRIDES).rank(6),
+        Column::right(OVERRIDES).rank(7),
     ]);
-    for row in &view.limits.rows {
+    for row in rows.get(shown.clone()).unwrap_or_default() {
         let tally = view.history.latest().tally(&row.name);
         let rate = view.history.rates().and_then(|rates| rates.limit(&row.name));
-        let mut cells =
-            vec![Cell::new(row.name.as_str(), Tone::Strong), row.rate_cell(), row.burst_cell()];
+        let mut cells = vec![
+            Cell::new(row.name.as_str(), Tone::Strong),
+            row.mode_cell(),
+            row.rate_cell(),
+            row.burst_cell(),
+        ];
         if is_set(row) {
             cells.extend([
                 drops(rate.map(|rate| rate.exceed)),
@@ -154,33 +175,79 @@ pub(super) fn reasons(view: &View, most: usize) -> Table {
     table
 }
 
-/// The sources that are dropped most, at most so many.
-pub(super) fn sources(view: &View, most: usize) -> Table {
-    let age = view.scan_age();
-    let title = if age > view.interval.mul_f64(1.5) {
-        format!("SOURCE ({} ago)", duration(age))
-    } else {
-        "SOURCE".into()
-    };
-    let mut table = Table::new([
-        Column::left(title).width(NAME),
+/// Sources: those in a row that there is room for.
+pub(super) fn sources(view: &View, shown: &Range<usize>) -> Table {
+    let order = view.controls.order;
+    let mut columns = vec![
+        Column::left(title(view)).width(NAME),
         Column::right("DROPPED/S").width(RATE),
-        Column::right("DROPPED").width(COUNT).rank(1),
         Column::right("PASSED/S").width(RATE).rank(2),
-        Column::right("PASSED").width(COUNT).rank(3),
+    ];
+    columns.extend(match order {
+        Order::Bytes => Some(Column::right("BYTES").width(RATE)),
+        Order::Packets => Some(Column::right("PACKETS").width(RATE)),
+        Order::DropRate | Order::PassRate | Order::Address => None,
+    });
+    columns.extend([
+        Column::left("STATE").width(STATE).rank(1),
+        Column::right("DROPPED").width(COUNT).rank(3),
+        Column::right("PASSED").width(COUNT).rank(4),
     ]);
-    for row in view.talkers.rows().iter().take(most) {
-        let Tally { packets: dropped, .. } = row.talker.dropped;
-        let Tally { packets: passed, .. } = row.talker.passed;
-        table.row([
+    let mut table = Table::new(columns);
+    for row in view.talkers.rows().get(shown.clone()).unwrap_or_default() {
+        let Talker { passed, dropped, .. } = row.talker;
+        let mut cells = vec![
             Cell::new(top::source(&row.talker), Tone::Strong),
-            drops(row.rate.map(|rate| rate.dropped)),
-            grouped(dropped).into(),
-            rate_cell(row.rate.map(|rate| rate.passed)),
-            grouped(passed).into(),
+            source_rate(row.rates.map(|[_, dropped]| dropped), true),
+            source_rate(row.rates.map(|[passed, _]| passed), false),
+        ];
+        let sum = u64::saturating_add;
+        cells.extend(match order {
+            Order::Bytes => Some(traffic(sum(passed.bytes, dropped.bytes)).into()),
+            Order::Packets => Some(large(sum(passed.packets, dropped.packets)).into()),
+            Order::DropRate | Order::PassRate | Order::Address => None,
+        });
+        let Cell { text, tone } =
+            view.standings.get(&row.net()).map(Standing::cell).unwrap_or_default();
+        let trend = row.trend.map_or(" ", Trend::sign);
+        cells.extend([
+            Cell::new(format!("{trend} {text}"), tone),
+            grouped(dropped.packets).into(),
+            grouped(passed.packets).into(),
         ]);
+        table.row(cells);
     }
     table
+}
+
+/// What the sources are sorted by, how many match, and how old they are.
+fn title(view: &View) -> String {
+    let by = match view.controls.order {
+        Order::DropRate => "dropped/s",
+        Order::PassRate => "passed/s",
+        Order::Bytes => "bytes",
+        Order::Packets => "packets",
+        Order::Address => "address",
+    };
+    let age = view.scan_age();
+    if age > view.interval.mul_f64(1.5) {
+        format!("SOURCE by {by} ({} ago)", duration(age))
+    } else if view.controls.filter.is_some() {
+        format!("{} SOURCES by {by}", large(view.matching))
+    } else {
+        format!("SOURCE by {by}")
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn large(count: u64) -> String {
+    scaled(count as f64)
+}
+
+fn source_rate(rate: Option<f64>, drops: bool) -> Cell {
+    let tone =
+        if drops && rate.is_some_and(|rate| rate > 0.0) { Tone::Dropped } else { Tone::Plain };
+    Cell::new(rate.map_or("-".into(), scaled), tone)
 }
 
 fn rate_cell(rate: Option<Flow>) -> Cell {

@@ -1,9 +1,20 @@
+mod keys;
+
 use std::time::{Duration, Instant};
 
-use ratatui::{Terminal, backend::TestBackend, buffer::Cell, style::Color};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::{Frame, Terminal, backend::TestBackend, buffer::Cell, style::Color};
 
 use super::{example, render};
-use crate::{datapath::monitoring::Monitoring, policy::model::GlobalMode, watch::view::View};
+use crate::{
+    datapath::monitoring::Monitoring,
+    output::limits::LimitRow,
+    policy::model::{GlobalMode, Mode},
+    watch::{
+        controls::{Drawn, Effect, READING},
+        view::View,
+    },
+};
 
 /// The example after 30 s of readings, one per second.
 fn view(colour: bool) -> View {
@@ -13,13 +24,62 @@ fn view(colour: bool) -> View {
     for second in (1..=30).map(Duration::from_secs) {
         view.update(example::reading(start + second, second, true));
     }
+    view.drew(Drawn { sources: 60, limits: 3 });
+    stand(&mut view);
     view
+}
+
+fn stand(view: &mut View) {
+    let shown = view.shown();
+    let standings = example::standings(&shown);
+    view.stand(shown, standings);
+}
+
+/// Presses keys: the names of special ones, and the characters of all else.
+fn press(view: &mut View, keys: &str) -> Effect {
+    let mut effect = Effect::Nothing;
+    for word in keys.split(' ') {
+        let codes: Vec<KeyCode> = match word {
+            "Enter" => vec![KeyCode::Enter],
+            "Esc" => vec![KeyCode::Esc],
+            "Tab" => vec![KeyCode::Tab],
+            "Down" => vec![KeyCode::Down],
+            typed => typed.chars().map(KeyCode::Char).collect(),
+        };
+        for code in codes {
+            let now = view.now + READING;
+            let event = Event::Key(KeyEvent::new(code, KeyModifiers::NONE));
+            effect = view.press(&event, now);
+        }
+    }
+    effect
+}
+
+/// Opens the first source, and watches it for 20 s.
+fn opened(view: &mut View) {
+    assert_eq!(press(view, "Down Enter"), Effect::Open);
+    let source = view.controls.open.unwrap();
+    let start = view.now;
+    for second in (0..=20).map(Duration::from_secs) {
+        view.now = start + second;
+        view.open(source, example::details(source, second + Duration::from_secs(9)));
+    }
 }
 
 fn terminal(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| render(view, frame.area(), frame.buffer_mut())).unwrap();
+    let draw = |frame: &mut Frame<'_>| {
+        render(view, frame.area(), frame.buffer_mut());
+    };
+    terminal.draw(draw).unwrap();
     terminal
+}
+
+fn terminal_drew(view: &View, width: u16, height: u16) -> Drawn {
+    let mut drew = Drawn::default();
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| drew = render(view, frame.area(), frame.buffer_mut())).unwrap();
+    drew
 }
 
 fn drawn(view: &View, width: u16, height: u16) -> Vec<String> {
@@ -43,20 +103,20 @@ fn an_ordinary_terminal_shows_everything() {
             " syn             50/s      50        812        24,360         50  ████▊  94.1%",
             " source         1kpps     200      2.48M   337,500,000      48.0k  ████▉  98.1%",
             "",
-            " REASON                        PACKETS/S       PACKETS      BIT/S       VERDICT",
-            " conform                           48.0k     3,440,000       161M        passed",
-            " non_ip                                0         1,234          0        passed",
-            " exceed                            2.48M   337,524,360      1.19G       dropped",
+            " REASON                      PACKETS/S       PACKETS      BIT/S       VERDICT",
+            " conform                         48.0k     3,440,000       161M        passed",
+            " non_ip                              0         1,234          0        passed",
+            " exceed                          2.48M   337,524,360      1.19G       dropped",
             "",
-            " SOURCE                        DROPPED/S       DROPPED   PASSED/S        PASSED",
-            " 203.0.113.1                        620k    84,375,000        800        57,333",
-            " 203.0.113.2                        310k    42,187,500        800        57,333",
-            " 2001:db8:1003:feed::/64            207k    28,125,000        800        57,333",
-            " 203.0.113.4                        155k    21,093,750        800        57,333",
-            " 203.0.113.5                        124k    16,875,000        800        57,333",
-            " 2001:db8:1006:feed::/64            103k    14,062,500        800        57,333",
+            " SOURCE by dropped/s         DROPPED/S   PASSED/S  STATE",
+            " 203.0.113.1                      620k        800  = over source",
+            " 203.0.113.2                      310k        800  = over source",
+            " 2001:db8:1003:feed::/64          207k        800  = over source",
+            " 203.0.113.4                      155k        800  = denied 9m 01s",
+            " 203.0.113.5                      124k        800  = monitor: source",
+            " 2001:db8:1006:feed::/64          103k        800  = allowed",
             "",
-            " q leave  p pause         12,345 of 1,048,576 sources  9,876 of 262,144 buckets",
+            " ↑↓ select  / filter  s sort  ? help  q end         12,345 of 1,048,576 sources",
         ]
     );
 }
@@ -65,7 +125,7 @@ fn an_ordinary_terminal_shows_everything() {
 fn a_large_terminal_has_the_sources_beside_the_rest() {
     let lines = drawn(&view(false), 200, 60);
     let limits = lines.iter().find(|line| line.contains("CONFORM/S")).unwrap();
-    assert!(limits.contains("OVERRIDES") && limits.contains("203.0.113."), "{limits}");
+    assert!(limits.contains("MODE") && limits.contains("203.0.113."), "{limits}");
     assert!(lines.iter().any(|line| line.contains("INTERFACE") && line.contains("SOURCE")));
     let sources = lines.iter().filter(|line| line.contains("203.0.113.") || line.contains("2001:"));
     assert!(sources.count() > 40, "{lines:#?}");
@@ -79,16 +139,16 @@ fn a_small_terminal_keeps_what_matters() {
     assert_eq!(
         drawn(&view(false), 40, 10),
         [
-            "limiter  veth0 native  and 1 more",
-            "passed   48.0kpps ██████████████████████",
-            "dropped  2.48Mpps ████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██",
-            "LIMIT           RATE   EXCEED/S",
-            "connection       off",
-            "syn             50/s        812",
-            "source         1kpps      2.48M",
-            "SOURCE                        DROPPED/S",
-            "203.0.113.1                        620k",
-            "q leave  p pause",
+            " limiter  veth0 native  eth1 generic",
+            " passed   48.0kpps █████████████████████",
+            " dropped  2.48Mpps ███▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██",
+            " LIMIT           RATE   EXCEED/S",
+            " connection       off",
+            " syn             50/s        812",
+            " source         1kpps      2.48M",
+            " SOURCE by dropped/s         DROPPED/S",
+            " 203.0.113.1                      620k",
+            " ↑↓ select  / filter  s sort  ? help  q",
         ]
     );
 }
@@ -139,18 +199,19 @@ fn sources_that_were_not_scanned_just_now_say_so() {
     for second in (31..=36).map(Duration::from_secs) {
         view.update(example::reading(start + second, second, false));
     }
-    view.paused = true;
     let text = drawn(&view, 80, 24).join("\n");
-    assert!(text.contains("SOURCE (6s ago)"), "{text}");
-    assert!(text.contains("paused  watching 36s"), "{text}");
+    assert!(text.contains("SOURCE by dropped/s (6s ago)"), "{text}");
 }
 
 #[test]
 fn no_size_is_too_small() {
-    let view = view(true);
+    every_size(&view(true));
+}
+
+fn every_size(view: &View) {
     for width in (0..30).chain([49, 50, 59, 60, 61, 80, 159, 160, 161, 500]) {
         for height in (0..16).chain([19, 20, 21, 30, 45, 200]) {
-            drop(terminal(&view, width, height));
+            drop(terminal(view, width, height));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What passes and what is dropped, in numbers and as a curve.
 
+use std::time::Duration;
+
 use limiter_common::{
     contract::Tally,
     reason::{REASONS, Reason},
@@ -28,6 +30,18 @@ const NUMBERS: [u16; 2] = [18, 31];
 /// Columns of the total behind a curve.
 const TOTAL: u16 = 24;
 
+/// What the two curves are of.
+pub(super) struct Traffic {
+    /// The rates now, if they are known.
+    pub(super) rates: Option<Split>,
+    /// All that passed and all that was dropped.
+    pub(super) totals: [u64; 2],
+    /// The rates before, the latest first.
+    pub(super) samples: Vec<Split>,
+    /// The time between two of them.
+    pub(super) interval: Duration,
+}
+
 /// One of the two curves.
 struct Curve {
     name: &'static str,
@@ -35,37 +49,47 @@ struct Curve {
     rate: Option<Flow>,
     total: u64,
     samples: Vec<f64>,
+    interval: Duration,
 }
 
-/// Draws both, one above the other, each in half of the area.
-pub(super) fn render(view: &View, theme: Theme, area: Rect, buffer: &mut Buffer) {
-    let rows = area.height / 2;
-    let passed = Rect { height: rows, ..area };
-    let dropped = Rect { y: area.y + rows, height: rows, ..area };
-    Curve::new(view, "passed", Tone::Passed, |split| split.passed, false)
-        .render(view, theme, passed, buffer);
-    Curve::new(view, "dropped", Tone::Dropped, |split| split.dropped, true)
-        .render(view, theme, dropped, buffer);
-}
-
-impl Curve {
-    fn new(
-        view: &View,
-        name: &'static str,
-        tone: Tone,
-        side: impl Fn(Split) -> Flow,
-        drops: bool,
-    ) -> Self {
+impl Traffic {
+    /// That of all interfaces together.
+    pub(super) fn of_all(view: &View) -> Self {
+        let reasons = &view.history.latest().reasons;
         Self {
-            name,
-            tone,
-            rate: view.history.rates().map(|rates| side(rates.total)),
-            total: total(&view.history.latest().reasons, drops),
-            samples: view.history.samples().map(|split| side(split).packets).collect(),
+            rates: view.history.rates().map(|rates| rates.total),
+            totals: [false, true].map(|drops| total(reasons, drops)),
+            samples: view.history.samples().collect(),
+            interval: view.interval,
         }
     }
 
-    fn render(&self, view: &View, theme: Theme, area: Rect, buffer: &mut Buffer) {
+    /// Draws both curves, one above the other, each in half of the area.
+    pub(super) fn render(&self, theme: Theme, area: Rect, buffer: &mut Buffer) {
+        let rows = area.height / 2;
+        let passed = Rect { height: rows, ..area };
+        let dropped = Rect { y: area.y + rows, height: rows, ..area };
+        self.curve("passed", Tone::Passed, |split| split.passed, self.totals[0])
+            .render(theme, passed, buffer);
+        self.curve("dropped", Tone::Dropped, |split| split.dropped, self.totals[1])
+            .render(theme, dropped, buffer);
+    }
+
+    fn curve(
+        &self,
+        name: &'static str,
+        tone: Tone,
+        side: impl Fn(Split) -> Flow,
+        total: u64,
+    ) -> Curve {
+        let rate = self.rates.map(&side);
+        let samples = self.samples.iter().map(|split| side(*split).packets).collect();
+        Curve { name, tone, rate, total, samples, interval: self.interval }
+    }
+}
+
+impl Curve {
+    fn render(&self, theme: Theme, area: Rect, buffer: &mut Buffer) {
         let [short, long] = NUMBERS;
         let numbers = if area.width < 50 { short } else { long };
         let behind = if area.height == 1 && area.width >= 76 { TOTAL } else { 0 };
@@ -76,7 +100,7 @@ impl Curve {
             height: area.height - u16::from(area.height > 2),
             y: area.y + u16::from(area.height > 2),
         };
-        let lines = self.numbers(view, theme, curve.width);
+        let lines = self.numbers(theme, curve.width);
         for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
             buffer.set_line(area.x, y, line, numbers);
         }
@@ -87,12 +111,12 @@ impl Curve {
         self.sparkline(curve).style(theme.style(self.tone)).render(curve, buffer);
     }
 
-    fn numbers(&self, view: &View, theme: Theme, columns: u16) -> [Line<'static>; 3] {
+    fn numbers(&self, theme: Theme, columns: u16) -> [Line<'static>; 3] {
         let packets = self.rate.map_or("-".into(), |rate| format!("{}pps", scaled(rate.packets)));
         let bits = self.rate.map_or("-".into(), |rate| bit_rate(rate.bytes));
         let shown = self.samples.len().min(columns.into());
         let peak = self.samples[..shown].iter().copied().fold(0.0, f64::max);
-        let time = view.interval.saturating_mul(u32::try_from(shown).unwrap_or(u32::MAX));
+        let time = self.interval.saturating_mul(u32::try_from(shown).unwrap_or(u32::MAX));
         let peak = format!("         peak {}pps in {}", scaled(peak), duration(time));
         [
             Line::from(vec![

@@ -1,0 +1,129 @@
+//! The instance that is watched.
+
+use ipnet::IpNet;
+
+use crate::{
+    cli::{
+        change::{Changed, change},
+        keep_ssh::KeepSsh,
+        limit::rows,
+        list::Asked,
+        maps as open, no_instance,
+        statistics::tables,
+        unix,
+    },
+    datapath::{
+        bpffs::Pins,
+        instance::attached,
+        maps::Maps,
+        survey::{Findings, Search, Survey},
+    },
+    error::{Error, Result},
+    inquiry::{Inquiry, explain::Question, now},
+    watch::{
+        action::Action,
+        opened::Details,
+        standing::Standing,
+        subject::Subject,
+        view::{Reading, Scan},
+    },
+};
+
+/// An instance that is watched.
+pub(super) struct Watched<'a> {
+    pins: &'a Pins,
+    maps: Maps,
+    survey: Survey,
+    /// How the session is kept that a change is made over; without it, none is made.
+    keep: Option<&'a KeepSsh>,
+}
+
+impl<'a> Watched<'a> {
+    pub(super) fn new(pins: &'a Pins, keep: Option<&'a KeepSsh>) -> Result<Self> {
+        Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), keep })
+    }
+
+    /// Changes the policy as the command would, and says what that would.
+    fn change(&self, action: &Action, keep: &KeepSsh) -> Result<String> {
+        let (session, warning) = keep.found()?;
+        let (changed, said): (Changed<()>, String) = match action {
+            Action::Put { list, source, time } => {
+                let asked = Asked { list: *list, prefix: *source, time: Some(*time), session };
+                asked.put(self.pins)?
+            }
+            Action::Switch { limit, mode } => {
+                let changed =
+                    change(self.pins, session, |policy| Ok(policy.set_mode(limit, *mode)?))?;
+                (changed, format!("{limit} limit: {}", mode.name()))
+            }
+        };
+        let parts = [said].into_iter().chain(warning).chain(changed.besides());
+        Ok(parts.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl Subject for Watched<'_> {
+    type Error = Error;
+
+    fn read(&mut self, search: Option<&Search>) -> Result<Reading> {
+        let Self { pins, maps, survey, .. } = self;
+        // The instance may have been removed, and made anew.
+        if !maps.are_pinned(pins)? {
+            *maps = open(pins)?;
+            *survey = Survey::default();
+        }
+        let attached = attached(pins, maps)?;
+        if attached.is_empty() {
+            return Err(no_instance(pins));
+        }
+        let scan = |search| -> Result<Scan> {
+            let Findings { sources, matching, occupancy } = survey.look(maps, search)?;
+            Ok(Scan { found: sources, matching, tables: tables(maps, occupancy)? })
+        };
+        Ok(Reading {
+            snapshot: maps.snapshot(&attached)?,
+            limits: rows(&maps.in_force()?.policy, unix()),
+            scan: search.map(scan).transpose()?,
+        })
+    }
+
+    fn standings(&mut self, sources: &[IpNet]) -> Result<Vec<Standing>, String> {
+        let now = now();
+        let ask = || -> Result<Vec<Standing>> {
+            let mut inquiry = Inquiry::new(&self.maps, now)?;
+            let brief = |source: &IpNet| Ok(Standing::from(&inquiry.brief(source.addr(), now)?));
+            sources.iter().map(brief).collect()
+        };
+        ask().map_err(|error| in_a_line(&error))
+    }
+
+    fn details(&mut self, source: IpNet) -> Result<Details, String> {
+        let now = now();
+        let ask = || -> Result<Details> {
+            let slot = match &attached(self.pins, &self.maps)?[..] {
+                [only] => Some(only.slot),
+                _ => None,
+            };
+            let mut inquiry = Inquiry::new(&self.maps, now)?;
+            let report = inquiry.source(source, now)?;
+            let question = Question { slot, ..Question::of(source.addr()) };
+            Ok(Details { report, explanation: inquiry.explain(&question, now)? })
+        };
+        ask().map_err(|error| in_a_line(&error))
+    }
+
+    fn act(&mut self, action: &Action) -> Result<String, String> {
+        match self.keep {
+            Some(keep) => self.change(action, keep).map_err(|error| in_a_line(&error)),
+            None => Err("nothing is changed from a watch with --read-only".to_owned()),
+        }
+    }
+}
+
+/// An error with what to do about it.
+fn in_a_line(error: &Error) -> String {
+    match error.remedy() {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    }
+}

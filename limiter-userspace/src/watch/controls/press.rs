@@ -1,0 +1,245 @@
+//! What keys do.
+
+use std::time::Instant;
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::{Asking, Choice, Controls, DEFAULT_TIME, Focus, Line, READING};
+use crate::{
+    datapath::survey::Order,
+    policy::{
+        List,
+        model::Mode,
+        units::{parse_duration, parse_prefix},
+    },
+    watch::action::Action,
+};
+
+/// What is to be done for a key, beside drawing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Nothing,
+    /// End the watch.
+    Leave,
+    /// Draw all of the screen anew.
+    Redraw,
+    /// Look at once for the sources that are wanted now.
+    Search,
+    /// Read at once: the picture moves again.
+    Read,
+    /// Tell of the source that is open now.
+    Open,
+    /// Change the policy in force; this was confirmed.
+    Act(Action),
+}
+
+impl Controls {
+    /// Takes in an event of the terminal.
+    pub fn press(&mut self, event: &Event, choice: Choice<'_>, now: Instant) -> Effect {
+        match event {
+            Event::Key(key) if key.kind == KeyEventKind::Press => self.key(*key, choice, now),
+            // What is pasted is never taken for keys.
+            Event::Paste(text) => {
+                if let Asking::Filter(line) | Asking::Time { line, .. } = &mut self.asking {
+                    line.insert(text);
+                }
+                Effect::Nothing
+            }
+            _ => Effect::Nothing,
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent, choice: Choice<'_>, now: Instant) -> Effect {
+        self.message = None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c' | 'd') => return Effect::Leave,
+                KeyCode::Char('l') => return Effect::Redraw,
+                _ => {}
+            }
+        }
+        match std::mem::take(&mut self.asking) {
+            Asking::Nothing => self.command(key, choice, now),
+            Asking::Help => Effect::Nothing,
+            Asking::Filter(line) => self.filter(line, key),
+            Asking::Time { list, source, mut line } => {
+                self.asking = match key.code {
+                    KeyCode::Esc => Asking::Nothing,
+                    KeyCode::Enter => {
+                        let text = if line.text().is_empty() { DEFAULT_TIME } else { line.text() };
+                        match parse_duration(text) {
+                            Ok(time) => {
+                                let action = Action::Put { list, source, time };
+                                Asking::Confirm { action, since: now }
+                            }
+                            Err(error) => {
+                                line.fault = Some(error.to_string());
+                                Asking::Time { list, source, line }
+                            }
+                        }
+                    }
+                    _ => {
+                        line.press(key);
+                        Asking::Time { list, source, line }
+                    }
+                };
+                Effect::Nothing
+            }
+            Asking::Confirm { action, since } => match key.code {
+                KeyCode::Char('y' | 'Y') if now.saturating_duration_since(since) >= READING => {
+                    Effect::Act(action)
+                }
+                KeyCode::Char('y' | 'Y') => {
+                    self.asking = Asking::Confirm { action, since };
+                    Effect::Nothing
+                }
+                _ => {
+                    self.tell(Ok("Nothing was changed.".to_owned()));
+                    Effect::Nothing
+                }
+            },
+        }
+    }
+
+    fn command(&mut self, key: KeyEvent, choice: Choice<'_>, now: Instant) -> Effect {
+        match key.code {
+            KeyCode::Char('q' | 'Q') => return Effect::Leave,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.asking = Asking::Help,
+            KeyCode::Char('/') => self.asking = Asking::Filter(Line::default()),
+            KeyCode::Char('p' | 'P' | ' ') => {
+                self.frozen = !self.frozen;
+                return if self.frozen { Effect::Nothing } else { Effect::Read };
+            }
+            KeyCode::Char('s') => return self.sort(1),
+            KeyCode::Char('S') => return self.sort(Order::ALL.len() - 1),
+            KeyCode::Esc => return self.back(),
+            KeyCode::Tab | KeyCode::BackTab if self.open.is_none() => {
+                self.focus = match self.focus {
+                    Focus::Sources => Focus::Limits,
+                    Focus::Limits => Focus::Sources,
+                };
+                // So that it is seen which table has the keys.
+                let none = match self.focus {
+                    Focus::Sources => self.source(choice).is_none(),
+                    Focus::Limits => self.limit(choice).is_none(),
+                };
+                if none {
+                    return self.step(0, choice);
+                }
+            }
+            KeyCode::Down | KeyCode::Char('j') => return self.step(1, choice),
+            KeyCode::Up | KeyCode::Char('k') => return self.step(-1, choice),
+            KeyCode::PageDown => return self.step(self.page(), choice),
+            KeyCode::PageUp => return self.step(-self.page(), choice),
+            KeyCode::Home => return self.step(isize::MIN, choice),
+            KeyCode::End => return self.step(isize::MAX, choice),
+            KeyCode::Enter if self.focus == Focus::Sources && self.open.is_none() => {
+                match self.source(choice) {
+                    Some(row) => self.open = Some(row.net()),
+                    None => self.tell(Err(SELECT_SOURCE.to_owned())),
+                }
+                return Effect::Open;
+            }
+            KeyCode::Char('d') => self.ask_time(List::Deny, choice),
+            KeyCode::Char('a') => self.ask_time(List::Allow, choice),
+            KeyCode::Char('m') => self.ask_mode(choice, now),
+            _ => {}
+        }
+        Effect::Nothing
+    }
+
+    fn filter(&mut self, mut line: Line, key: KeyEvent) -> Effect {
+        match key.code {
+            KeyCode::Esc => return Effect::Nothing,
+            KeyCode::Enter if line.text().is_empty() => self.filter = None,
+            KeyCode::Enter => match parse_prefix(line.text()) {
+                Ok(prefix) => self.filter = Some(prefix),
+                Err(error) => {
+                    line.fault = Some(error.to_string());
+                    self.asking = Asking::Filter(line);
+                    return Effect::Nothing;
+                }
+            },
+            _ => {
+                line.press(key);
+                self.asking = Asking::Filter(line);
+                return Effect::Nothing;
+            }
+        }
+        self.focus = Focus::Sources;
+        self.sources = super::Rows { page: self.sources.page, ..Default::default() };
+        Effect::Search
+    }
+
+    fn sort(&mut self, by: usize) -> Effect {
+        let place = Order::ALL.iter().position(|order| *order == self.order).unwrap_or(0);
+        self.order = Order::ALL[(place + by) % Order::ALL.len()];
+        self.sources.first = 0;
+        Effect::Search
+    }
+
+    /// One step back: from a source, from a filter, from a selection.
+    fn back(&mut self) -> Effect {
+        if self.open.take().is_some() {
+            return Effect::Nothing;
+        }
+        if self.filter.take().is_some() {
+            return Effect::Search;
+        }
+        self.sources.selected = None;
+        self.sources.first = 0;
+        self.limits.selected = None;
+        self.limits.first = 0;
+        self.focus = Focus::Sources;
+        Effect::Nothing
+    }
+
+    fn page(&self) -> isize {
+        let page = match self.focus {
+            Focus::Sources => self.sources.page,
+            Focus::Limits => self.limits.page,
+        };
+        isize::try_from(page.max(1)).unwrap_or(isize::MAX)
+    }
+
+    fn step(&mut self, by: isize, choice: Choice<'_>) -> Effect {
+        let Choice { sources, limits } = choice;
+        if self.open.is_none() && self.focus == Focus::Limits {
+            self.limits.step(by, limits.len(), |place| limits[place].name.clone());
+            return Effect::Nothing;
+        }
+        self.sources.step(by, sources.len(), |place| sources[place].net());
+        if self.open.is_none() {
+            return Effect::Nothing;
+        }
+        // The one beside it.
+        self.open = self.source(choice).map(super::Ranked::net).or(self.open);
+        Effect::Open
+    }
+
+    fn ask_time(&mut self, list: List, choice: Choice<'_>) {
+        let selected = self.source(choice).filter(|_| self.focus == Focus::Sources);
+        match self.open.or_else(|| selected.map(super::Ranked::net)) {
+            Some(source) => self.asking = Asking::Time { list, source, line: Line::default() },
+            None => self.tell(Err(SELECT_SOURCE.to_owned())),
+        }
+    }
+
+    fn ask_mode(&mut self, choice: Choice<'_>, now: Instant) {
+        let here = self.open.is_none() && self.focus == Focus::Limits;
+        match self.limit(choice).filter(|_| here) {
+            Some(row) => {
+                let mode = match row.mode {
+                    Mode::Monitor => Mode::Enforce,
+                    Mode::Enforce | Mode::Off => Mode::Monitor,
+                };
+                let action = Action::Switch { limit: row.limit.clone(), mode };
+                self.asking = Asking::Confirm { action, since: now };
+            }
+            None => self.tell(Err("Select a limit first: Tab, then the arrow keys.".to_owned())),
+        }
+    }
+}
+
+const SELECT_SOURCE: &str = "Select a source first, with the arrow keys.";

@@ -1,0 +1,113 @@
+//! The last lines of the screen: what is asked, what is told, or which keys there are.
+
+use ratatui::{
+    layout::Rect,
+    text::Line,
+    widgets::{Paragraph, Widget, Wrap},
+};
+
+use super::Page;
+use crate::{
+    inquiry::source::source_name,
+    output::{
+        number::{grouped, memory},
+        status::Tables,
+        tone::Tone,
+    },
+    watch::controls::{Asking, DEFAULT_TIME, Focus, Line as Typed, Message},
+};
+
+impl Page<'_> {
+    pub(super) fn footer(&mut self) {
+        let controls = &self.view.controls;
+        match (&controls.asking, &controls.message) {
+            (Asking::Filter(line), _) => {
+                let question = "Show which sources? An address or a prefix; nothing for all.";
+                self.ask(question, line, "Enter shows them, Esc leaves it");
+            }
+            (Asking::Time { list, source, line }, _) => {
+                let question = format!(
+                    "{} {} for how long? [{DEFAULT_TIME}]",
+                    list.name(),
+                    source_name(*source)
+                );
+                self.ask(&question, line, "Enter goes on, Esc leaves it");
+            }
+            (Asking::Confirm { action, .. }, _) => {
+                let question = format!("{}?", action.described());
+                let keys =
+                    Line::from(self.theme.span(Tone::Strong, "y does it, any other key not"));
+                self.bottom(Tone::Strong, &question, Some(keys));
+            }
+            (Asking::Nothing | Asking::Help, Some(Message { text, failed })) => {
+                let tone = if *failed { Tone::Dropped } else { Tone::Strong };
+                let text = if *failed { format!("error: {text}") } else { text.clone() };
+                self.bottom(tone, &text, None);
+            }
+            (Asking::Nothing | Asking::Help, None) if self.rest.height >= 8 => self.keys(),
+            (Asking::Nothing | Asking::Help, None) => {}
+        }
+    }
+
+    /// A question, or what is wrong with the answer, and the answer that is being typed.
+    fn ask(&mut self, question: &str, typed: &Typed, keys: &str) {
+        let mut line = Line::from(self.theme.span(Tone::Strong, format!("> {}_", typed.text())));
+        line.push_span(self.theme.span(Tone::Faint, format!("   {keys}")));
+        match &typed.fault {
+            Some(fault) => self.bottom(Tone::Dropped, &format!("error: {fault}"), Some(line)),
+            None => self.bottom(Tone::Strong, question, Some(line)),
+        }
+    }
+
+    /// A text in the last lines, broken where it has to be, and a line below it.
+    fn bottom(&mut self, tone: Tone, text: &str, below: Option<Line<'static>>) {
+        let width = usize::from(self.rest.width.max(1));
+        let rows = match text.chars().count().div_ceil(width) {
+            1 => 1,
+            // Words are not broken.
+            more => more + 1,
+        };
+        let all = u16::try_from(rows + usize::from(below.is_some())).unwrap_or(u16::MAX);
+        let all = all.min(self.rest.height);
+        let area = Rect { y: self.rest.bottom() - all, height: all, ..self.rest };
+        self.rest.height -= (all + u16::from(self.roomy)).min(self.rest.height);
+        let mut lines = vec![Line::from(self.theme.span(tone, text))];
+        lines.extend(below);
+        Paragraph::new(lines).wrap(Wrap { trim: true }).render(area, self.buffer);
+    }
+
+    /// The keys that matter here, and how full the state is.
+    fn keys(&mut self) {
+        let area = Rect { y: self.rest.bottom() - 1, height: 1, ..self.rest };
+        self.rest.height -= 1 + u16::from(self.roomy);
+        let controls = &self.view.controls;
+        let choice = self.view.choice();
+        let here = if matches!(controls.asking, Asking::Help) {
+            vec![]
+        } else if controls.open.is_some() {
+            vec!["Esc back", "d deny", "a allow"]
+        } else if controls.focus == Focus::Limits {
+            vec!["m monitor/enforce", "Tab sources"]
+        } else if controls.source(choice).is_some() {
+            vec!["Enter open", "d deny", "a allow"]
+        } else {
+            vec!["↑↓ select", "/ filter", "s sort"]
+        };
+        let frozen = controls.frozen.then_some("p go on");
+        let keys = here.into_iter().chain(frozen).chain(["? help", "q end"]);
+        let left = Line::from(self.theme.span(Tone::Faint, keys.collect::<Vec<_>>().join("  ")));
+        let Tables { sources, buckets, memory_bytes, .. } = self.view.tables;
+        let mut right = String::new();
+        for part in [
+            format!("{} of {} sources", grouped(sources.tracked), grouped(sources.capacity)),
+            format!("  {} of {} buckets", grouped(buckets.tracked), grouped(buckets.capacity)),
+            format!("  {}", memory(memory_bytes)),
+        ] {
+            if left.width() + 2 + right.len() + part.len() > usize::from(area.width) {
+                break;
+            }
+            right += &part;
+        }
+        self.ends(area, left, self.theme.span(Tone::Faint, right).into());
+    }
+}

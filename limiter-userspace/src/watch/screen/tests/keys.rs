@@ -1,0 +1,216 @@
+//! What keys do to the screen.
+
+use super::*;
+
+#[test]
+fn the_help_tells_the_keys() {
+    let mut view = view(false);
+    press(&mut view, "?");
+    assert_eq!(
+        drawn(&view, 80, 24),
+        [
+            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            "",
+            " KEY",
+            " ↑ ↓ PgUp PgDn Home End  select a source, or a limit",
+            " Tab                     go to the other table",
+            " Enter                   look closely at a source; then ↑ ↓: the next one",
+            " s S                     sort by dropped/s, passed/s, bytes, packets, address",
+            " /                       show only sources in a prefix, found among all",
+            " p space                 freeze the picture, and let it go on",
+            " d                       deny the source, for a time",
+            " a                       allow the source, for a time",
+            " m                       switch a limit between monitor and enforce",
+            " Esc                     one step back: from a source, a filter, a selection",
+            " q Ctrl-C                end; limiting goes on",
+            " STATE",
+            " ↑ = ↓                   it sends more than a look before, as much, less",
+            " source 42%              so much is used of the limit of it that is fullest",
+            " over source             no packet of it passes that limit now",
+            " monitor: source         the same, but that limit only counts",
+            " allowed denied blocked  by a list or a penalty, for so long",
+            "",
+            " What changes something asks first. Any key closes this.",
+            "",
+            " ? help  q end    12,345 of 1,048,576 sources  9,876 of 262,144 buckets  164MiB",
+        ]
+    );
+    press(&mut view, "q");
+    assert!(!drawn(&view, 80, 24).join("\n").contains("KEY"));
+}
+
+#[test]
+fn a_frozen_and_filtered_picture_says_so() {
+    let mut view = view(false);
+    press(&mut view, "Down Down /203.0.113.0/24");
+    let asked = drawn(&view, 80, 24);
+    assert_eq!(
+        asked[21..],
+        [
+            "",
+            " Show which sources? An address or a prefix; nothing for all.",
+            " > 203.0.113.0/24_   Enter shows them, Esc leaves it",
+        ]
+    );
+    assert_eq!(press(&mut view, "Enter"), Effect::Search);
+    press(&mut view, "Down Down p");
+    view.now += Duration::from_secs(12);
+    assert_eq!(
+        drawn(&view, 80, 24),
+        [
+            " limiter  veth0 native  eth1 generic     frozen, 18s old  filter 203.0.113.0/24",
+            "",
+            " passed   48.0kpps   161Mbit/s  ███████████████████████       3,441,234 packets",
+            " dropped  2.48Mpps  1.19Gbit/s  ▇████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██     337,524,360 packets",
+            "",
+            " LIMIT           RATE   BURST   EXCEED/S        EXCEED  CONFORM/S  EXCEED SHARE",
+            " connection       off",
+            " syn             50/s      50        812        24,360         50  ████▊  94.1%",
+            " source         1kpps     200      2.48M   337,500,000      48.0k  ████▉  98.1%",
+            "",
+            " REASON                      PACKETS/S       PACKETS      BIT/S       VERDICT",
+            " conform                         48.0k     3,440,000       161M        passed",
+            " non_ip                              0         1,234          0        passed",
+            " exceed                          2.48M   337,524,360      1.19G       dropped",
+            "",
+            " 60 SOURCES by dropped/s     DROPPED/S   PASSED/S  STATE",
+            " 203.0.113.1                      620k        800  = over source",
+            ">203.0.113.2                      310k        800  = over source",
+            " 2001:db8:1003:feed::/64          207k        800  = over source",
+            " 203.0.113.4                      155k        800  = denied 9m 01s",
+            " 203.0.113.5                      124k        800  = monitor: source",
+            " 2001:db8:1006:feed::/64          103k        800  = allowed",
+            "",
+            " Enter open  d deny  a allow  p go on  ? help  q end",
+        ]
+    );
+    let narrow = drawn(&view, 60, 12);
+    assert!(narrow[0].ends_with("frozen, 18s old  filter 203.0.113.0/24"), "{narrow:#?}");
+}
+
+#[test]
+fn a_source_that_is_open_has_the_screen() {
+    let mut view = view(false);
+    opened(&mut view);
+    assert_eq!(
+        drawn(&view, 80, 24),
+        [
+            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            "",
+            " source 203.0.113.1",
+            "",
+            " passed   1.00kpps  3.36Mbit/s     ████████████████████          29,000 packets",
+            " dropped  20.0kpps  9.60Mbit/s     ████████████████████         580,000 packets",
+            "",
+            " deny 203.0.112.0/23, for 9m 01s more: is dropped here, and no limit is asked",
+            " tenant gold",
+            "",
+            " LIMIT       MODE     MATCHES                 RATE        USED  LEFT  PASSES IN",
+            " connection  enforce  if destination, port  1 kpps     per key     -          -",
+            " source      enforce  yes                   1 kpps  200 of 200     0      640us",
+            "",
+            " a packet now: drop (exceed; limit source)",
+            "",
+            " LIMIT       KEY                                           USED  LEFT",
+            " connection  udp 203.0.113.1:4000 -> 198.51.100.1:9  120 of 200    80",
+            " and 2 more, less full",
+            "",
+            "",
+            "",
+            "",
+            " Esc back  d deny  a allow  ? help  q end           12,345 of 1,048,576 sources",
+        ]
+    );
+    let wide = drawn(&view, 200, 60).join("\n");
+    assert!(wide.contains("PER ") && wide.contains("FULL IN"), "{wide}");
+    assert!(wide.contains("peak 20.0kpps in 20s"), "{wide}");
+    press(&mut view, "Esc");
+    assert!(view.opened.is_none());
+    assert!(drawn(&view, 80, 24)[15].starts_with(" SOURCE by"));
+}
+
+#[test]
+fn a_question_names_what_is_going_to_be_done() {
+    let mut source = view(false);
+    press(&mut source, "Down d");
+    assert_eq!(
+        drawn(&source, 80, 24)[22..],
+        [" deny 203.0.113.1 for how long? [10m]", " > _   Enter goes on, Esc leaves it"]
+    );
+    press(&mut source, "1week Enter");
+    let fault = drawn(&source, 80, 24).join("\n");
+    assert!(fault.contains(" error: ") && fault.contains("> 1week_"), "{fault}");
+    press(&mut source, "Esc a Enter");
+    assert_eq!(
+        drawn(&source, 80, 24)[22..],
+        [" allow 203.0.113.1 for 10m 00s: no limit is asked?", " y does it, any other key not",]
+    );
+    assert_eq!(
+        drawn(&source, 40, 12)[8..11],
+        [" allow 203.0.113.1 for 10m 00s: no limit", " is asked?", " y does it, any other key not",]
+    );
+    press(&mut source, "n");
+    assert_eq!(drawn(&source, 80, 24)[23], " Nothing was changed.");
+    source.controls.tell(Err("the policy is locked".into()));
+    assert_eq!(drawn(&source, 80, 24)[23], " error: the policy is locked");
+
+    let mut limit = view(false);
+    limit.limits.rows[2].mode = Mode::Monitor;
+    press(&mut limit, "Tab Down Down m");
+    let lines = drawn(&limit, 80, 24);
+    assert_eq!(
+        lines[5..9],
+        [
+            " LIMIT       MODE         RATE   BURST   EXCEED/S        EXCEED  CONFORM/S",
+            " connection  off           off",
+            " syn         enforce      50/s      50        812        24,360         50",
+            ">source      monitor     1kpps     200      2.48M   337,500,000      48.0k",
+        ]
+    );
+    assert_eq!(
+        lines[22..],
+        [" enforce limit source: drop what is over it?", " y does it, any other key not"]
+    );
+}
+
+#[test]
+fn each_order_is_named_and_has_its_numbers() {
+    let mut view = view(false);
+    for title in ["passed/s", "bytes", "packets", "address", "dropped/s"] {
+        assert_eq!(press(&mut view, "s"), Effect::Search);
+        let line = drawn(&view, 80, 24).remove(15);
+        assert!(line.starts_with(&format!(" SOURCE by {title}")), "{line}");
+        assert_eq!(line.contains("  BYTES"), title == "bytes", "{line}");
+        assert_eq!(line.contains("  PACKETS"), title == "packets", "{line}");
+    }
+}
+
+#[test]
+fn many_limits_leave_room_for_sources() {
+    let mut view = view(false);
+    let row = |number| LimitRow::off(format!("limit-{number}"));
+    view.limits.rows.extend((0..30).map(row));
+    let drew = terminal_drew(&view, 80, 24);
+    assert!(drew.limits >= 3 && drew.sources >= 4, "{drew:?}");
+    view.drew(drew);
+    press(&mut view, "Tab");
+    for _ in 0..20 {
+        press(&mut view, "Down");
+    }
+    let text = drawn(&view, 80, 24).join("\n");
+    assert!(text.contains(">limit-17") && text.contains(" of 33"), "{text}");
+}
+
+#[test]
+fn no_picture_is_too_large_for_a_screen() {
+    for keys in ["?", "/203.0.113", "Down d", "Down d Enter", "Tab m", "p /2001:db8::/32 Enter"] {
+        let mut view = view(true);
+        press(&mut view, keys);
+        every_size(&view);
+    }
+    let mut view = view(true);
+    opened(&mut view);
+    every_size(&view);
+    view.controls.tell(Err("a long story ".repeat(20)));
+    every_size(&view);
+}

@@ -1,0 +1,130 @@
+//! How a source stands to the policy, in a word or two.
+
+use std::time::Duration;
+
+use crate::{
+    inquiry::{
+        Fill,
+        lists::Until,
+        source::{Brief, BriefLimit},
+    },
+    output::{number::duration, table::Cell, tone::Tone},
+};
+
+/// How a source stands to the policy: what comes first here decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A list has it, `allowed` or `denied` or `blocked`, for so long.
+    Listed(&'static str, Until),
+    /// It is over a limit.
+    Over {
+        /// The name of the limit.
+        limit: String,
+        /// Whether it drops.
+        enforced: bool,
+    },
+    /// It is within all of its limits.
+    Within {
+        /// The name of the one that is fullest.
+        limit: String,
+        /// How much of that is used, in percent.
+        percent: u64,
+    },
+    /// No limit that tells applies to it.
+    Free,
+}
+
+impl From<&Brief> for Standing {
+    fn from(brief: &Brief) -> Self {
+        let lists = &brief.lists;
+        let penalty = lists.penalty.as_ref().map(|block| block.until);
+        for (word, until) in [
+            ("allowed", lists.allowed),
+            ("denied", lists.denied),
+            ("blocked", lists.blocked.or(penalty)),
+        ] {
+            if let Some(until) = until {
+                return Self::Listed(word, until);
+            }
+        }
+        // An enforced limit says more than one that only counts.
+        let over = |it: &&BriefLimit| it.fill.is_some_and(|fill| fill.next != Some(Duration::ZERO));
+        if let Some(it) = brief.limits.iter().filter(over).max_by_key(|it| it.enforced) {
+            return Self::Over { limit: it.name.clone(), enforced: it.enforced };
+        }
+        let fills = brief.limits.iter().filter_map(|it| Some((percent(&it.fill?), &it.name)));
+        match fills.max_by_key(|(percent, _)| *percent) {
+            Some((percent, limit)) => Self::Within { limit: limit.clone(), percent },
+            None => Self::Free,
+        }
+    }
+}
+
+fn percent(fill: &Fill) -> u64 {
+    let share = u128::from(fill.used) * 100 / u128::from(fill.most.max(1));
+    u64::try_from(share.min(100)).unwrap_or(100)
+}
+
+impl Standing {
+    /// The words for it.
+    pub fn cell(&self) -> Cell {
+        match self {
+            Self::Listed(word, until) => {
+                let tone = if *word == "allowed" { Tone::Passed } else { Tone::Dropped };
+                let left = match until {
+                    Until::Forever => String::new(),
+                    Until::For(left) => format!(" {}", duration(whole(*left))),
+                };
+                Cell::new(format!("{word}{left}"), tone)
+            }
+            Self::Over { limit, enforced: true } => {
+                Cell::new(format!("over {limit}"), Tone::Dropped)
+            }
+            Self::Over { limit, .. } => Cell::new(format!("monitor: {limit}"), Tone::Strong),
+            Self::Within { limit, percent } => format!("{limit} {percent}%").into(),
+            Self::Free => Cell::default(),
+        }
+    }
+}
+
+/// A time in whole seconds; what is left of one counts as one.
+const fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs().saturating_add((time.subsec_nanos() > 0) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inquiry::lists::{Block, Lists};
+
+    fn limit(name: &str, enforced: bool, used: u64, wait: u64) -> BriefLimit {
+        let next = Some(Duration::from_millis(wait));
+        let fill = Fill { most: 200, used, next, full: Duration::ZERO };
+        BriefLimit { name: name.into(), enforced, fill: Some(fill) }
+    }
+
+    fn told(lists: Lists, limits: &[BriefLimit]) -> String {
+        let cell = Standing::from(&Brief { lists, limits: limits.to_vec() }).cell();
+        format!("{} {:?}", cell.text, cell.tone)
+    }
+
+    #[test]
+    fn what_decides_is_told() {
+        let none = Lists::default;
+        assert_eq!(told(none(), &[]), " Plain");
+        let (syn, source) = (limit("syn", true, 20, 0), limit("source", true, 84, 0));
+        assert_eq!(told(none(), &[syn.clone(), source.clone()]), "source 42% Plain");
+        let tried = limit("web", false, 200, 5);
+        assert_eq!(told(none(), &[syn.clone(), tried.clone()]), "monitor: web Strong");
+        let over = limit("source", true, 200, 5);
+        assert_eq!(told(none(), &[syn, over.clone(), tried]), "over source Dropped");
+        let until = Until::For(Duration::from_millis(40_100));
+        let block = Block { until, limit: None, blocks: 1 };
+        let lists = Lists { penalty: Some(block), ..none() };
+        assert_eq!(told(lists.clone(), &[over.clone()]), "blocked 41s Dropped");
+        let lists = Lists { denied: Some(Until::Forever), ..lists };
+        assert_eq!(told(lists.clone(), &[over.clone()]), "denied Dropped");
+        let lists = Lists { allowed: Some(until), ..lists };
+        assert_eq!(told(lists, &[over]), "allowed 41s Passed");
+    }
+}
