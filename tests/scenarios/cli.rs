@@ -20,6 +20,7 @@ mod penalties;
 mod policy;
 mod prometheus;
 mod ssh;
+mod watch;
 
 use std::{
     collections::BTreeMap,

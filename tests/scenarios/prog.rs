@@ -29,6 +29,7 @@ mod penalties;
 mod refused;
 mod sent;
 mod sets;
+mod survey;
 mod swap;
 mod switch;
 mod table;

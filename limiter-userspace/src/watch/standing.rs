@@ -23,16 +23,17 @@ pub enum Standing {
         /// Whether it drops.
         enforced: bool,
     },
-    /// It is within all of its limits.
+    /// It is within all of its limits, as far as a source alone tells.
     Within {
-        /// The name of the one that is fullest.
-        limit: String,
-        /// How much of that is used, in percent.
-        percent: u64,
+        /// The name of the one that is fullest, and how much of it is used, in percent.
+        fullest: Option<(String, u64)>,
+        /// The name of one that drops and that has a state for more than the source alone.
+        by_more: Option<String>,
     },
-    /// No limit that tells applies to it.
-    Free,
 }
+
+/// A limit of which so much is used in percent may well be what refuses packets.
+const NEARLY_FULL: u64 = 90;
 
 impl From<&Brief> for Standing {
     fn from(brief: &Brief) -> Self {
@@ -53,9 +54,11 @@ impl From<&Brief> for Standing {
             return Self::Over { limit: it.name.clone(), enforced: it.enforced };
         }
         let fills = brief.limits.iter().filter_map(|it| Some((percent(&it.fill?), &it.name)));
-        match fills.max_by_key(|(percent, _)| *percent) {
-            Some((percent, limit)) => Self::Within { limit: limit.clone(), percent },
-            None => Self::Free,
+        let fullest = fills.max_by_key(|(percent, _)| *percent);
+        let by_more = brief.limits.iter().find(|it| it.enforced && it.fill.is_none());
+        Self::Within {
+            fullest: fullest.map(|(percent, limit)| (limit.clone(), percent)),
+            by_more: by_more.map(|it| it.name.clone()),
         }
     }
 }
@@ -66,6 +69,18 @@ fn percent(fill: &Fill) -> u64 {
 }
 
 impl Standing {
+    /// The same of a source of which packets are dropped: between two of them, a limit may have room
+    /// for one, and one by more than the source may have none.
+    #[must_use]
+    pub fn while_dropped(self) -> Self {
+        let Self::Within { fullest, by_more } = &self else { return self };
+        let full = fullest.as_ref().filter(|(_, percent)| *percent >= NEARLY_FULL);
+        match full.map(|(limit, _)| limit).or(by_more.as_ref()) {
+            Some(limit) => Self::Over { limit: limit.clone(), enforced: true },
+            None => self,
+        }
+    }
+
     /// The words for it.
     pub fn cell(&self) -> Cell {
         match self {
@@ -81,8 +96,10 @@ impl Standing {
                 Cell::new(format!("over {limit}"), Tone::Dropped)
             }
             Self::Over { limit, .. } => Cell::new(format!("monitor: {limit}"), Tone::Strong),
-            Self::Within { limit, percent } => format!("{limit} {percent}%").into(),
-            Self::Free => Cell::default(),
+            Self::Within { fullest: Some((limit, percent)), .. } => {
+                format!("{limit} {percent}%").into()
+            }
+            Self::Within { fullest: None, .. } => Cell::default(),
         }
     }
 }
@@ -106,6 +123,21 @@ mod tests {
     fn told(lists: Lists, limits: &[BriefLimit]) -> String {
         let cell = Standing::from(&Brief { lists, limits: limits.to_vec() }).cell();
         format!("{} {:?}", cell.text, cell.tone)
+    }
+
+    #[test]
+    fn what_is_dropped_is_over_a_limit() {
+        let connection = BriefLimit { fill: None, ..limit("connection", true, 0, 0) };
+        let told = |limits: &[BriefLimit]| {
+            let brief = Brief { lists: Lists::default(), limits: limits.to_vec() };
+            Standing::from(&brief).while_dropped().cell().text
+        };
+        let [low, high] = [40, 190].map(|used| limit("source", true, used, 0));
+        assert_eq!(told(&[connection.clone(), low.clone()]), "over connection");
+        assert_eq!(told(&[connection.clone(), high]), "over source");
+        assert_eq!(told(&[connection]), "over connection");
+        assert_eq!(told(&[low]), "source 20%");
+        assert_eq!(told(&[]), "");
     }
 
     #[test]

@@ -5,6 +5,30 @@ use limiter_tests::sandbox::BPFFS;
 use super::{Bench, SMALL};
 
 #[test]
+fn the_action_of_a_limit_is_set_beside_its_rate_or_alone() {
+    let bench = Bench::attached();
+    let before = bench.json("limit show source -j");
+    assert_eq!(bench.done("limit set source --action monitor").stdout, "source limit: monitor\n");
+    let mut after = bench.json("limit show source -j");
+    assert_eq!(after["mode"].take(), "monitor");
+    let mut same = before.clone();
+    same["mode"].take();
+    assert_eq!(after, same, "its rate, burst and overrides stay");
+    let outcome = bench.done("limit set source --rate 2kpps --burst 9 --action enforce");
+    assert_eq!(
+        outcome.stdout,
+        "source limit: 2 kpps after a burst of 9 packets, enforce\n"
+    );
+    let words = ["there is no limit", "sauce", "hint: "];
+    bench.refused("limit set sauce --action monitor", 4, &words);
+    bench.done("limit del syn");
+    bench.refused("limit set syn --action monitor", 4, &["limit syn is not set", "hint: "]);
+    for usage in ["", "--burst 9", "--src 10.0.0.0/8 --action off", "--action maybe"] {
+        bench.refused(&format!("limit set source {usage}"), 2, &[]);
+    }
+}
+
+#[test]
 fn attach_observes_until_a_limit_is_set() {
     let bench = Bench::new();
     let outcome = bench.done(&format!("attach eth0 {SMALL}"));

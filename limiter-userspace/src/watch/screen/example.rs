@@ -77,7 +77,7 @@ pub(crate) fn standings(sources: &[IpNet]) -> Vec<Standing> {
         3 => Standing::Listed("denied", Until::For(Duration::from_secs(541))),
         4 => Standing::Over { limit: limit(), enforced: false },
         5 => Standing::Listed("allowed", Until::Forever),
-        _ => Standing::Within { limit: limit(), percent: 42 },
+        _ => Standing::Within { fullest: Some((limit(), 42)), by_more: None },
     };
     (0..sources.len()).map(of).collect()
 }
@@ -105,7 +105,7 @@ pub(crate) fn details(source: IpNet, time: Duration) -> Details {
     ];
     let state = KeyedReport {
         limit: "connection".into(),
-        key: "udp 203.0.113.1:4000 -> 198.51.100.1:9".into(),
+        key: "203.0.113.1:4000 > 198.51.100.1:9/udp".into(),
         fill: Some(fill(120, 0)),
     };
     let report = SourceReport {
@@ -126,9 +126,9 @@ pub(crate) fn details(source: IpNet, time: Duration) -> Details {
         (of_source, Matches::Applies),
     ];
     let verdict = Verdict {
-        reason: Reason::Exceed,
-        enforced: Reason::Exceed,
-        limit: Some("source".into()),
+        reason: Reason::Deny,
+        enforced: Reason::Deny,
+        limit: None,
         exceeded: vec![],
         charged: vec![],
     };

@@ -207,8 +207,12 @@ pub(super) fn sources(view: &View, shown: &Range<usize>) -> Table {
             Order::Packets => Some(large(sum(passed.packets, dropped.packets)).into()),
             Order::DropRate | Order::PassRate | Order::Address => None,
         });
-        let Cell { text, tone } =
-            view.standings.get(&row.net()).map(Standing::cell).unwrap_or_default();
+        let standing = view.standings.get(&row.net()).cloned();
+        let standing = match standing {
+            Some(standing) if row.drop_rate() > 0.0 => Some(standing.while_dropped()),
+            standing => standing,
+        };
+        let Cell { text, tone } = standing.as_ref().map(Standing::cell).unwrap_or_default();
         let trend = row.trend.map_or(" ", Trend::sign);
         cells.extend([
             Cell::new(format!("{trend} {text}"), tone),
@@ -233,7 +237,8 @@ fn title(view: &View) -> String {
     if age > view.interval.mul_f64(1.5) {
         format!("SOURCE by {by} ({} ago)", duration(age))
     } else if view.controls.filter.is_some() {
-        format!("{} SOURCES by {by}", large(view.matching))
+        let sources = if view.matching == 1 { "SOURCE" } else { "SOURCES" };
+        format!("{} {sources} by {by}", large(view.matching))
     } else {
         format!("SOURCE by {by}")
     }

@@ -1,0 +1,207 @@
+//! `limiter watch` on a terminal, driven by keys, while traffic is limited.
+
+mod terminal;
+
+use std::{thread, time::Duration};
+
+use limiter_tests::{
+    packet::Frame,
+    traffic::{Sender, Stop, send_together},
+};
+use serde_json::Value;
+
+use self::terminal::Terminal;
+use super::{Bench, Document, SMALL};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const ENTER: &str = "\r";
+const ESCAPE: &str = "\x1b";
+const TAB: &str = "\t";
+const DOWN: &str = "\x1b[B";
+
+/// Has these sources send while `meanwhile` goes on, each so many packets per second.
+fn while_sending<T>(bench: &Bench, sources: &[([u8; 4], u64)], meanwhile: impl FnOnce() -> T) -> T {
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let mut senders: Vec<Sender> = sources
+        .iter()
+        .map(|&(source, rate)| {
+            let frame = Frame::udp(source, to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
+            Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap()
+        })
+        .collect();
+    // Also when the rest fails.
+    struct Stopping(Stop);
+    impl Drop for Stopping {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let stop = Stop::default();
+    thread::scope(|scope| {
+        let stopping = Stopping(stop.clone());
+        scope.spawn(|| send_together(&mut senders, 5 * MINUTE, &stop).unwrap());
+        let result = meanwhile();
+        drop(stopping);
+        result
+    })
+}
+
+fn start(bench: &Bench, arguments: &str, variables: &[(&str, &str)]) -> Terminal {
+    let mut command = bench.hosts.router.command(bench.limiter.path().to_str().unwrap());
+    command.args(arguments.split(' ')).envs(variables.iter().copied());
+    for variable in ["LIMITER_BPFFS", "NO_COLOR", "SSH_CONNECTION"] {
+        if !variables.iter().any(|(name, _)| *name == variable) {
+            command.env_remove(variable);
+        }
+    }
+    Terminal::start(command, 80, 24)
+}
+
+/// All that keys could change.
+fn changeable(bench: &Bench) -> Value {
+    bench.json("policy show -j")
+}
+
+/// The mode of a limit.
+fn mode(bench: &Bench, name: &str) -> Value {
+    bench.json(&format!("limit show {name} -j"))["mode"].take()
+}
+
+#[test]
+fn keys_find_a_source_open_it_and_deny_it() {
+    let bench = Bench::attached();
+    let sources = [([192, 0, 2, 7], 3_000), ([192, 0, 2, 8], 300), ([198, 51, 100, 9], 6_000)];
+    while_sending(&bench, &sources, || {
+        let mut screen = start(&bench, "watch --interval 300ms", &[]);
+        let modes = screen.modes();
+        screen.wait("every source", |text| {
+            ["192.0.2.7 ", "192.0.2.8 ", "198.51.100.9 "].iter().all(|it| text.contains(it))
+        });
+        assert_eq!(screen.is_taken(), [true; 3]);
+        screen.wait_for("over connection");
+        assert!(screen.has_colour());
+
+        screen.press(&["/", "192.0.2.0/24", ENTER]);
+        let text = screen.wait_for("filter 192.0.2.0/24");
+        assert!(text.contains("2 SOURCES by") && !text.contains("198.51.100.9"), "{text}");
+
+        screen.press(&["p"]);
+        let frozen = screen.wait_for("frozen, 1s old");
+        let text = screen.wait_for("frozen, 2s old");
+        let rest = |text: &str| text.split_once('\n').unwrap().1.to_owned();
+        assert_eq!(rest(&frozen), rest(&text), "it moves");
+        screen.press(&["p"]);
+        screen.wait("what moves", |text| !text.contains("frozen"));
+
+        screen.press(&[DOWN, ENTER]);
+        let text = screen.wait_for("source 192.0.2.7\n");
+        assert!(text.contains("if flags"), "{text}");
+        screen.wait_for("192.0.2.7:1 > ");
+
+        // Not by accident: neither by another key, nor by what is pasted, nor too soon.
+        let before = changeable(&bench);
+        screen.press(&["d", ENTER]);
+        screen.wait_for("deny 192.0.2.7 for 10m 00s: drop all of it?");
+        screen.press(&["n"]);
+        screen.wait_for("Nothing was changed.");
+        screen.write("\x1b[200~d\ry\x1b[201~");
+        screen.write("d\ryyy");
+        screen.wait_for("deny 192.0.2.7 for 10m 00s: drop all of it?");
+        screen.press(&[ESCAPE]);
+        assert_eq!(changeable(&bench), before);
+
+        screen.press(&["d", "5m", ENTER]);
+        screen.wait_for("deny 192.0.2.7 for 5m 00s: drop all of it?");
+        screen.press(&["y"]);
+        screen.wait_for("deny: 192.0.2.7/32 until 20");
+        screen.wait_for("is dropped here, and no limit is asked");
+        screen.wait_for("a packet now: drop (deny)");
+        let list = bench.json("deny list -j");
+        let entry = &list["entries"][0];
+        let left = entry["seconds_left"].as_u64().unwrap();
+        assert!(entry["src"] == "192.0.2.7/32" && (240..=300).contains(&left), "{list}");
+
+        screen.press(&[ESCAPE]);
+        screen.wait_for("denied 4m 5");
+        screen.press(&["s"]);
+        screen.wait_for("SOURCES by passed/s");
+        screen.press(&["q"]);
+        assert_eq!(screen.end().code(), Some(0));
+        assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+        assert!(screen.text().contains("limiter is still attached to eth0"), "{}", screen.text());
+    });
+    assert!(bench.json("status -j")["reasons"]["deny"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn keys_switch_a_limit_and_errors_are_told() {
+    let bench = Bench::attached();
+    while_sending(&bench, &[([192, 0, 2, 7], 3_000)], || {
+        let mut screen = start(&bench, "watch --interval 300ms", &[]);
+        screen.wait_for("192.0.2.7 ");
+        screen.press(&[TAB, DOWN, DOWN, "m"]);
+        screen.wait_for(">source");
+        screen.wait_for("monitor limit source: count what is over it, and drop none?");
+        assert_eq!(mode(&bench, "source"), "enforce");
+        screen.press(&["y"]);
+        screen.wait_for("source limit: monitor");
+        assert_eq!(mode(&bench, "source"), "monitor");
+        let policy = bench.done("policy show").stdout;
+        assert!(policy.contains("action: monitor"), "{policy}");
+        screen.press(&["m", "y"]);
+        screen.wait_for("source limit: enforce");
+        assert_eq!(mode(&bench, "source"), "enforce");
+
+        // A policy that waits to be confirmed is not changed from here either.
+        let document = Document::new("limits: [{name: source, key: source, rate: 50/s}]");
+        bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+        let before = changeable(&bench);
+        screen.press(&["m", "y"]);
+        let text = screen.wait_for("error: ");
+        assert!(text.contains("limiter policy confirm"), "{text}");
+        assert_eq!(changeable(&bench), before);
+
+        screen.resize(200, 60);
+        let text = screen.wait("both columns", |text| {
+            text.lines().any(|line| line.contains("INTERFACE") && line.contains("SOURCE by"))
+        });
+        assert!(text.lines().any(|line| line.contains("peak ")), "{text}");
+        screen.press(&["?"]);
+        screen.wait_for("switch a limit between monitor and enforce");
+        screen.press(&[ENTER, "\x03"]);
+        assert_eq!(screen.end().code(), Some(0));
+        assert_eq!(screen.is_taken(), [false; 3]);
+    });
+}
+
+#[test]
+fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL} --pps 100/s --burst 100"));
+    let sources: Vec<_> = (1..=20).map(|last| ([192, 0, 2, last], 300)).collect();
+    while_sending(&bench, &sources, || {
+        let variables = [("NO_COLOR", "1")];
+        let mut screen = start(&bench, "watch --interval 200ms --read-only", &variables);
+        screen.wait_for("over source");
+        assert!(!screen.has_colour());
+        screen.press(&[DOWN, "d", ENTER]);
+        screen.wait_for(": drop all of it?");
+        screen.press(&["y"]);
+        screen.wait_for("error: nothing is changed from a watch with --read-only");
+        assert_eq!(bench.json("deny list -j")["entries"], Value::Array(Vec::new()));
+        // All numbers move, and a picture still takes less than half of the bytes of a screen.
+        let before = screen.bytes();
+        thread::sleep(Duration::from_secs(4));
+        let each = (screen.bytes() - before) / 20;
+        assert!((1..80 * 24).contains(&each), "{each} bytes for a picture");
+        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
+            let mut screen = start(&bench, "watch", &variables);
+            let modes = screen.modes();
+            screen.wait_for("watching");
+            assert_ne!(screen.modes(), modes);
+            screen.signal(signal);
+            assert_eq!(screen.end().code(), Some(0));
+            assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+        }
+    });
+}

@@ -1,0 +1,199 @@
+//! A terminal that a command runs on: a pseudo-terminal of the kernel, and a reader of what is on it.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    mem::{MaybeUninit, zeroed},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Child, Command, ExitStatus},
+    ptr::{null, null_mut},
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use vt100::{Color, Parser, Screen};
+
+/// How long something may take to be on the screen.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What came from the command.
+struct Received {
+    parser: Parser,
+    bytes: usize,
+}
+
+/// A terminal with a command on it.
+pub(super) struct Terminal {
+    master: File,
+    slave: OwnedFd,
+    child: Child,
+    received: Arc<Mutex<Received>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Terminal {
+    /// Starts a command on a new terminal of this size, which is its controlling one.
+    pub(super) fn start(mut command: Command, columns: u16, rows: u16) -> Self {
+        let (mut master, mut slave) = (-1, -1);
+        let size = size(columns, rows);
+        // SAFETY: there is memory for both results and a size; without a name and settings.
+        let opened = unsafe {
+            libc::openpty(&raw mut master, &raw mut slave, null_mut(), null(), &raw const size)
+        };
+        assert_eq!(opened, 0);
+        // SAFETY: the call gave both descriptors to us alone.
+        let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let [input, output, errors] = [(); 3].map(|()| slave.try_clone().unwrap());
+        command.stdin(input).stdout(output).stderr(errors).env("TERM", "xterm-256color");
+        // SAFETY: between fork and exec it makes system calls and nothing else.
+        unsafe { command.pre_exec(take_terminal) };
+        let child = command.spawn().unwrap();
+        let received = Received { parser: Parser::new(rows, columns, 0), bytes: 0 };
+        let received = Arc::new(Mutex::new(received));
+        let reader = thread::spawn({
+            let (mut master, received) = (master.try_clone().unwrap(), received.clone());
+            move || {
+                let mut bytes = [0; 4096];
+                // It ends in an error when nobody has the terminal any more.
+                while let Ok(count @ 1..) = master.read(&mut bytes) {
+                    let mut received = received.lock().unwrap();
+                    received.parser.process(&bytes[..count]);
+                    received.bytes += count;
+                }
+            }
+        });
+        Self { master, slave, child, received, reader: Some(reader) }
+    }
+
+    /// Presses keys, as their bytes, with a while after each for somebody to read what it did.
+    pub(super) fn press(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.write(key);
+            thread::sleep(Duration::from_millis(400));
+        }
+    }
+
+    /// Sends bytes, as keys or as what is pasted.
+    pub(super) fn write(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Makes it as large as this.
+    pub(super) fn resize(&self, columns: u16, rows: u16) {
+        let size = size(columns, rows);
+        self.received.lock().unwrap().parser.screen_mut().set_size(rows, columns);
+        // SAFETY: the size is there for the call.
+        let set =
+            unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(set, 0);
+    }
+
+    /// What is on it, without blanks at the ends of lines.
+    pub(super) fn text(&self) -> String {
+        let contents = self.look(Screen::contents);
+        contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// Waits until something is on it.
+    #[track_caller]
+    pub(super) fn wait(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.text();
+            if is_there(&text) {
+                return text;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what} is not on the screen:\n{text}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until these words are on it.
+    #[track_caller]
+    pub(super) fn wait_for(&self, words: &str) -> String {
+        self.wait(words, |text| text.contains(words))
+    }
+
+    /// How many bytes came.
+    pub(super) fn bytes(&self) -> usize {
+        self.received.lock().unwrap().bytes
+    }
+
+    /// Whether anything on it has a colour.
+    pub(super) fn has_colour(&self) -> bool {
+        self.look(|screen| {
+            let (rows, columns) = screen.size();
+            let mut places = (0..rows).flat_map(|row| (0..columns).map(move |at| (row, at)));
+            places.any(|(row, column)| {
+                screen.cell(row, column).is_some_and(|cell| cell.fgcolor() != Color::Default)
+            })
+        })
+    }
+
+    /// Whether the command has a screen of its own on it, has hidden the cursor, and has it tell what
+    /// is pasted.
+    pub(super) fn is_taken(&self) -> [bool; 3] {
+        self.look(|screen| {
+            [screen.alternate_screen(), screen.hide_cursor(), screen.bracketed_paste()]
+        })
+    }
+
+    /// The modes of the line: echo and the like.
+    pub(super) fn modes(&self) -> [libc::tcflag_t; 4] {
+        let mut modes = MaybeUninit::uninit();
+        // SAFETY: there is memory for the result.
+        let modes = unsafe {
+            assert_eq!(libc::tcgetattr(self.slave.as_raw_fd(), modes.as_mut_ptr()), 0);
+            modes.assume_init()
+        };
+        [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag]
+    }
+
+    /// Sends the command a signal.
+    pub(super) fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the call has no pointers, and the child was not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+
+    /// Waits for the end of the command.
+    pub(super) fn end(&mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        // What it wrote last is there by then, but not read yet.
+        thread::sleep(Duration::from_millis(100));
+        status
+    }
+
+    fn look<T>(&self, at: impl FnOnce(&Screen) -> T) -> T {
+        at(self.received.lock().unwrap().parser.screen())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // The reader ends once nobody has the other end.
+        let null = File::open("/dev/null").map(OwnedFd::from);
+        if let (Ok(null), Some(reader)) = (null, self.reader.take()) {
+            drop(std::mem::replace(&mut self.slave, null));
+            let _ = reader.join();
+        }
+    }
+}
+
+fn size(columns: u16, rows: u16) -> libc::winsize {
+    // SAFETY: plain old data, for which zeros are valid.
+    let size: libc::winsize = unsafe { zeroed() };
+    libc::winsize { ws_row: rows, ws_col: columns, ..size }
+}
+
+/// Makes the standard input the terminal that this process is controlled from.
+fn take_terminal() -> io::Result<()> {
+    // SAFETY: calls without pointers.
+    let taken = unsafe { libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) != -1 };
+    if taken { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
