@@ -8,8 +8,10 @@
 
 pub mod action;
 pub mod controls;
+mod display;
 pub mod history;
 pub mod lines;
+mod observer;
 pub mod opened;
 mod pace;
 pub mod screen;

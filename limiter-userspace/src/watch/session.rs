@@ -2,16 +2,17 @@
 
 use std::{
     io::{self, Write},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use thiserror::Error;
 use tokio::runtime;
 
 use super::{
-    controls::{Controls, Effect},
+    controls::Effect,
+    display::Display,
     lines::Lines,
-    pace::Pace,
+    observer::Observer,
     subject::Subject,
     terminal::Screen,
     view::View,
@@ -108,7 +109,7 @@ where
     let interval = options.length.map_or(options.interval, |length| {
         length.clamp(Duration::from_millis(1), options.interval)
     });
-    let mut watch = Watch::begin(subject, interval, output.has_colour())?;
+    let mut watch = Observer::begin(subject, interval, output.has_colour())?;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
     let mut display = if on_screen {
         Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
@@ -158,139 +159,6 @@ fn say_goodbye(view: &View) {
             names.join(", "),
             names.join(" ")
         );
-    }
-}
-
-/// What is watched, and what is known of it.
-struct Watch<S> {
-    subject: S,
-    pace: Pace,
-    view: View,
-}
-
-impl<S: Subject> Watch<S> {
-    /// Makes the first reading.
-    fn begin(mut subject: S, interval: Duration, colour: bool) -> Result<Self, S::Error> {
-        let start = Instant::now();
-        let search = Controls::default().search(interval);
-        let view = View::new(subject.read(Some(&search))?, interval, colour);
-        let mut pace = Pace::default();
-        pace.scanned(Instant::now(), start.elapsed());
-        Ok(Self { subject, pace, view })
-    }
-
-    /// Makes a reading, with a look over all sources when one is due.
-    fn read(&mut self) -> Result<(), S::Error> {
-        let start = Instant::now();
-        let search = self.pace.is_due(start).then(|| self.view.search());
-        let reading = self.subject.read(search.as_ref())?;
-        if search.is_some() {
-            self.pace.scanned(Instant::now(), start.elapsed());
-        }
-        self.view.update(reading);
-        self.stand(true);
-        self.detail();
-        Ok(())
-    }
-
-    /// Does what a key asks for.
-    fn follow(&mut self, effect: &Effect) -> Result<(), S::Error> {
-        match effect {
-            Effect::Search => {
-                let start = Instant::now();
-                let reading = self.subject.read(Some(&self.view.search()))?;
-                self.pace.scanned(Instant::now(), start.elapsed());
-                self.view.look(reading);
-            }
-            Effect::Read => self.read()?,
-            Effect::Open => self.detail(),
-            Effect::Act(action) => {
-                let said = self.subject.act(action);
-                self.view.controls.tell(said);
-                let reading = self.subject.read(None)?;
-                self.view.look(reading);
-                self.stand(true);
-                self.detail();
-            }
-            Effect::Nothing | Effect::Redraw | Effect::Leave => {}
-        }
-        Ok(())
-    }
-
-    /// Asks how the sources that are shown stand to the policy: all of them, or if that is not known
-    /// of one.
-    fn stand(&mut self, all: bool) {
-        let shown = self.view.shown();
-        if shown.is_empty() {
-            return;
-        }
-        if !all && shown.iter().all(|source| self.view.standings.contains_key(source)) {
-            return;
-        }
-        match self.subject.standings(&shown) {
-            Ok(standings) => self.view.stand(shown, standings),
-            Err(error) => self.view.controls.tell(Err(error)),
-        }
-    }
-
-    /// Asks for all about the source that is open.
-    fn detail(&mut self) {
-        let Some(source) = self.view.controls.open else { return };
-        match self.subject.details(source) {
-            Ok(details) => self.view.open(source, details),
-            Err(error) => {
-                self.view.controls.open = None;
-                self.view.controls.tell(Err(error));
-            }
-        }
-    }
-}
-
-/// Where a watch is shown.
-enum Display<'a, W: Write> {
-    Screen(Screen),
-    Lines(Lines, &'a mut Output<W>),
-}
-
-impl<W: Write> Display<'_, W> {
-    /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
-    fn begin<S: Subject>(&mut self, watch: &mut Watch<S>) -> Result<(), WatchError> {
-        match self {
-            Self::Screen(_) => self.show(watch),
-            Self::Lines(..) => Ok(()),
-        }
-    }
-
-    fn show<S: Subject>(&mut self, watch: &mut Watch<S>) -> Result<(), WatchError> {
-        match self {
-            Self::Screen(screen) => {
-                watch.stand(false);
-                let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
-                // Other rows may be shown in another room.
-                if watch.view.drew(drawn) {
-                    watch.stand(false);
-                    screen.draw(&watch.view).map_err(WatchError::Terminal)?;
-                }
-                Ok(())
-            }
-            Self::Lines(lines, output) => {
-                Ok(lines.print(output, &watch.view, SystemTime::now())?)
-            }
-        }
-    }
-
-    fn clear(&mut self) -> Result<(), WatchError> {
-        match self {
-            Self::Screen(screen) => screen.clear().map_err(WatchError::Terminal),
-            Self::Lines(..) => Ok(()),
-        }
-    }
-
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Screen(_) => false,
-            Self::Lines(_, output) => output.is_closed(),
-        }
     }
 }
 

@@ -15,10 +15,7 @@ fn the_action_of_a_limit_is_set_beside_its_rate_or_alone() {
     same["mode"].take();
     assert_eq!(after, same, "its rate, burst and overrides stay");
     let outcome = bench.done("limit set source --rate 2kpps --burst 9 --action enforce");
-    assert_eq!(
-        outcome.stdout,
-        "source limit: 2 kpps after a burst of 9 packets, enforce\n"
-    );
+    assert_eq!(outcome.stdout, "source limit: 2 kpps after a burst of 9 packets, enforce\n");
     let words = ["there is no limit", "sauce", "hint: "];
     bench.refused("limit set sauce --action monitor", 4, &words);
     bench.done("limit del syn");

@@ -119,7 +119,7 @@ fn keys_find_a_source_open_it_and_deny_it() {
         let list = bench.json("deny list -j");
         let entry = &list["entries"][0];
         let left = entry["seconds_left"].as_u64().unwrap();
-        assert!(entry["src"] == "192.0.2.7/32" && (240..=300).contains(&left), "{list}");
+        assert!(entry["src"] == "192.0.2.7/32" && (240..=301).contains(&left), "{list}");
 
         screen.press(&[ESCAPE]);
         screen.wait_for("denied 4m 5");

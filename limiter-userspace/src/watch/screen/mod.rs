@@ -10,15 +10,17 @@
 #[cfg(test)]
 pub(super) mod example;
 mod footer;
+mod header;
 mod help;
 mod source;
+mod sources;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod theme;
 mod totals;
 
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
 
 use ratatui::{
     buffer::Buffer,
@@ -34,13 +36,10 @@ use super::{
     controls::{Asking, Drawn},
     view::View,
 };
-use crate::output::{monitoring, number::duration, table::Table, tone::Tone};
+use crate::output::{table::Table, tone::Tone};
 
 /// Columns from which on the sources have a column of their own.
 const TWO_COLUMNS: usize = 2 * tables::WIDTH + 2;
-
-/// Columns that the name and an interface have in the first line.
-const LEFT: usize = 24;
 
 /// Draws a watch, and says how many rows of its tables there was room for.
 pub fn render(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
@@ -153,67 +152,11 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn header(&mut self) {
-        let area = self.take(1);
-        let controls = &self.view.controls;
-        let (watched, interval) = (duration(self.view.watched()), duration(self.view.interval));
-        let frozen =
-            controls.frozen.then(|| format!("frozen, {} old", duration(whole(self.view.age()))));
-        let filter = controls.filter.map(|prefix| format!("filter {prefix}"));
-        let watching = Some(format!("watching {watched}, every {interval}"));
-        let mut states = Line::default();
-        for (tone, part) in
-            [(Tone::Strong, frozen), (Tone::Strong, filter), (Tone::Faint, watching)]
-        {
-            let Some(part) = part else { continue };
-            // Before the last comes what the keys did: that is shown in any case.
-            let fits = states.width() + 2 + part.len() + LEFT <= usize::from(area.width);
-            if tone == Tone::Strong || fits {
-                let gap = if states.spans.is_empty() { "" } else { "  " };
-                states.push_span(gap);
-                states.push_span(self.theme.span(tone, part));
-            }
-        }
-        let room = usize::from(area.width).saturating_sub(states.width() + 2);
-        let width = u16::try_from(room).unwrap_or(u16::MAX);
-        Paragraph::new(self.interfaces(room)).render(Rect { width, ..area }, self.buffer);
-        Paragraph::new(states).alignment(Alignment::Right).render(area, self.buffer);
-    }
-
     fn help(&mut self) {
         self.gap();
         self.table(&help::table());
         self.gap();
         self.text(Tone::Plain, help::ASKED);
-    }
-
-    /// That nothing is dropped, if that is so.
-    fn monitoring(&mut self) {
-        if let Some(said) = monitoring::said(self.view.history.latest().monitoring) {
-            self.text(Tone::Strong, said);
-        }
-    }
-
-    /// The interfaces, as many as there is room for, but at least one.
-    fn interfaces(&self, room: usize) -> Line<'static> {
-        let mut line = Line::from(self.theme.span(Tone::Strong, "limiter"));
-        let interfaces = &self.view.history.latest().interfaces;
-        if interfaces.is_empty() {
-            line.push_span("  no interface is attached: limiter attach IFACE");
-        }
-        for (place, interface) in interfaces.iter().enumerate() {
-            let state = tables::state(interface);
-            let more = format!("  and {} more", interfaces.len() - place);
-            let width = line.width() + 3 + interface.name.len() + state.len();
-            let last = place + 1 == interfaces.len();
-            if place > 0 && width + if last { 0 } else { more.len() } > room {
-                line.push_span(self.theme.span(Tone::Faint, more));
-                break;
-            }
-            line.push_span(format!("  {} ", interface.name));
-            line.push_span(self.theme.span(Tone::Faint, state));
-        }
-        line
     }
 
     fn totals(&mut self) {
@@ -274,7 +217,7 @@ impl<'a> Page<'a> {
         let [selected, _] = self.view.controls.places(self.view.choice());
         let (rows, room) = (self.view.talkers.rows().len(), self.rest.height.saturating_sub(1));
         let shown = part(first, room.into(), rows);
-        let table = tables::sources(self.view, &shown);
+        let table = sources::table(self.view, &shown);
         self.drawn.sources = room.into();
         self.selectable(&table, selected.and_then(|place| place.checked_sub(shown.start)));
         if rows == 0 && self.view.controls.filter.is_some() {
@@ -289,9 +232,4 @@ impl<'a> Page<'a> {
 fn part(first: usize, most: usize, all: usize) -> Range<usize> {
     let first = first.min(all.saturating_sub(most));
     first..all.min(first + most)
-}
-
-/// Without what is less than a second.
-const fn whole(time: Duration) -> Duration {
-    Duration::from_secs(time.as_secs())
 }

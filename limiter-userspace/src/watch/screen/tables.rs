@@ -6,31 +6,24 @@ use std::ops::Range;
 use limiter_common::reason::Reason;
 
 use crate::{
-    datapath::{
-        snapshot::{InterfaceStatistics, Talker},
-        survey::Order,
-    },
+    datapath::snapshot::InterfaceStatistics,
     output::{
         limits::LimitRow,
-        number::{bit_rate, duration, grouped, scaled, share, traffic},
+        number::{bit_rate, grouped, scaled, share},
         status::verdict,
         table::{Cell, Column, GAP, Table},
         tone::Tone,
-        top,
     },
     watch::{
         history::{Flow, LimitRate},
-        standing::Standing,
-        talkers::Trend,
         view::View,
     },
 };
 
-/// Widths of the name, of a rate, of a count and of how a source stands.
-const NAME: usize = 26;
-const RATE: usize = 9;
-const COUNT: usize = 12;
-const STATE: usize = 18;
+/// Widths of the name, of a rate and of a count.
+pub(super) const NAME: usize = 26;
+pub(super) const RATE: usize = 9;
+pub(super) const COUNT: usize = 12;
 /// Width of a whole table.
 pub(super) const WIDTH: usize = NAME + 2 * (RATE + COUNT) + 4 * GAP.len();
 /// Width of the bar that shows a share, at least and at most.
@@ -173,86 +166,6 @@ pub(super) fn reasons(view: &View, most: usize) -> Table {
         ]);
     }
     table
-}
-
-/// Sources: those in a row that there is room for.
-pub(super) fn sources(view: &View, shown: &Range<usize>) -> Table {
-    let order = view.controls.order;
-    let mut columns = vec![
-        Column::left(title(view)).width(NAME),
-        Column::right("DROPPED/S").width(RATE),
-        Column::right("PASSED/S").width(RATE).rank(2),
-    ];
-    columns.extend(match order {
-        Order::Bytes => Some(Column::right("BYTES").width(RATE)),
-        Order::Packets => Some(Column::right("PACKETS").width(RATE)),
-        Order::DropRate | Order::PassRate | Order::Address => None,
-    });
-    columns.extend([
-        Column::left("STATE").width(STATE).rank(1),
-        Column::right("DROPPED").width(COUNT).rank(3),
-        Column::right("PASSED").width(COUNT).rank(4),
-    ]);
-    let mut table = Table::new(columns);
-    for row in view.talkers.rows().get(shown.clone()).unwrap_or_default() {
-        let Talker { passed, dropped, .. } = row.talker;
-        let mut cells = vec![
-            Cell::new(top::source(&row.talker), Tone::Strong),
-            source_rate(row.rates.map(|[_, dropped]| dropped), true),
-            source_rate(row.rates.map(|[passed, _]| passed), false),
-        ];
-        let sum = u64::saturating_add;
-        cells.extend(match order {
-            Order::Bytes => Some(traffic(sum(passed.bytes, dropped.bytes)).into()),
-            Order::Packets => Some(large(sum(passed.packets, dropped.packets)).into()),
-            Order::DropRate | Order::PassRate | Order::Address => None,
-        });
-        let standing = view.standings.get(&row.net()).cloned();
-        let standing = match standing {
-            Some(standing) if row.drop_rate() > 0.0 => Some(standing.while_dropped()),
-            standing => standing,
-        };
-        let Cell { text, tone } = standing.as_ref().map(Standing::cell).unwrap_or_default();
-        let trend = row.trend.map_or(" ", Trend::sign);
-        cells.extend([
-            Cell::new(format!("{trend} {text}"), tone),
-            grouped(dropped.packets).into(),
-            grouped(passed.packets).into(),
-        ]);
-        table.row(cells);
-    }
-    table
-}
-
-/// What the sources are sorted by, how many match, and how old they are.
-fn title(view: &View) -> String {
-    let by = match view.controls.order {
-        Order::DropRate => "dropped/s",
-        Order::PassRate => "passed/s",
-        Order::Bytes => "bytes",
-        Order::Packets => "packets",
-        Order::Address => "address",
-    };
-    let age = view.scan_age();
-    if age > view.interval.mul_f64(1.5) {
-        format!("SOURCE by {by} ({} ago)", duration(age))
-    } else if view.controls.filter.is_some() {
-        let sources = if view.matching == 1 { "SOURCE" } else { "SOURCES" };
-        format!("{} {sources} by {by}", large(view.matching))
-    } else {
-        format!("SOURCE by {by}")
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn large(count: u64) -> String {
-    scaled(count as f64)
-}
-
-fn source_rate(rate: Option<f64>, drops: bool) -> Cell {
-    let tone =
-        if drops && rate.is_some_and(|rate| rate > 0.0) { Tone::Dropped } else { Tone::Plain };
-    Cell::new(rate.map_or("-".into(), scaled), tone)
 }
 
 fn rate_cell(rate: Option<Flow>) -> Cell {

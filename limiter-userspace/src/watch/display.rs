@@ -1,0 +1,59 @@
+//! Where a watch is shown.
+
+use std::{io::Write, time::SystemTime};
+
+use super::{
+    lines::Lines, observer::Observer, session::WatchError, subject::Subject, terminal::Screen,
+};
+use crate::output::stream::Output;
+
+/// A screen, or lines of an output.
+pub(super) enum Display<'a, W: Write> {
+    Screen(Screen),
+    Lines(Lines, &'a mut Output<W>),
+}
+
+impl<W: Write> Display<'_, W> {
+    /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
+    pub(super) fn begin<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(_) => self.show(watch),
+            Self::Lines(..) => Ok(()),
+        }
+    }
+
+    /// Shows what is known now.
+    pub(super) fn show<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => {
+                watch.stand(false);
+                let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
+                // Other rows may be shown in another room.
+                if watch.view.drew(drawn) {
+                    watch.stand(false);
+                    screen.draw(&watch.view).map_err(WatchError::Terminal)?;
+                }
+                Ok(())
+            }
+            Self::Lines(lines, output) => {
+                Ok(lines.print(output, &watch.view, SystemTime::now())?)
+            }
+        }
+    }
+
+    /// Has all of a screen drawn anew.
+    pub(super) fn clear(&mut self) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => screen.clear().map_err(WatchError::Terminal),
+            Self::Lines(..) => Ok(()),
+        }
+    }
+
+    /// Whether nobody reads any more what is printed.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Screen(_) => false,
+            Self::Lines(_, output) => output.is_closed(),
+        }
+    }
+}

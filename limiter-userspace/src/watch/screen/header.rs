@@ -1,0 +1,79 @@
+//! The first lines of the screen.
+
+use std::time::Duration;
+
+use ratatui::{
+    layout::{Alignment, Rect},
+    text::Line,
+    widgets::{Paragraph, Widget},
+};
+
+use super::{Page, tables};
+use crate::output::{monitoring, number::duration, tone::Tone};
+
+/// Columns that the name and an interface have in the first line.
+const LEFT: usize = 24;
+
+impl Page<'_> {
+    /// Interfaces, what the keys did, and the time.
+    pub(super) fn header(&mut self) {
+        let area = self.take(1);
+        let controls = &self.view.controls;
+        let (watched, interval) = (duration(self.view.watched()), duration(self.view.interval));
+        let frozen =
+            controls.frozen.then(|| format!("frozen, {} old", duration(whole(self.view.age()))));
+        let filter = controls.filter.map(|prefix| format!("filter {prefix}"));
+        let watching = Some(format!("watching {watched}, every {interval}"));
+        let mut states = Line::default();
+        for (tone, part) in
+            [(Tone::Strong, frozen), (Tone::Strong, filter), (Tone::Faint, watching)]
+        {
+            let Some(part) = part else { continue };
+            // Before the last comes what the keys did: that is shown in any case.
+            let fits = states.width() + 2 + part.len() + LEFT <= usize::from(area.width);
+            if tone == Tone::Strong || fits {
+                let gap = if states.spans.is_empty() { "" } else { "  " };
+                states.push_span(gap);
+                states.push_span(self.theme.span(tone, part));
+            }
+        }
+        let room = usize::from(area.width).saturating_sub(states.width() + 2);
+        let width = u16::try_from(room).unwrap_or(u16::MAX);
+        Paragraph::new(self.interfaces(room)).render(Rect { width, ..area }, self.buffer);
+        Paragraph::new(states).alignment(Alignment::Right).render(area, self.buffer);
+    }
+
+    /// That nothing is dropped, if that is so.
+    pub(super) fn monitoring(&mut self) {
+        if let Some(said) = monitoring::said(self.view.history.latest().monitoring) {
+            self.text(Tone::Strong, said);
+        }
+    }
+
+    /// The interfaces, as many as there is room for, but at least one.
+    fn interfaces(&self, room: usize) -> Line<'static> {
+        let mut line = Line::from(self.theme.span(Tone::Strong, "limiter"));
+        let interfaces = &self.view.history.latest().interfaces;
+        if interfaces.is_empty() {
+            line.push_span("  no interface is attached: limiter attach IFACE");
+        }
+        for (place, interface) in interfaces.iter().enumerate() {
+            let state = tables::state(interface);
+            let more = format!("  and {} more", interfaces.len() - place);
+            let width = line.width() + 3 + interface.name.len() + state.len();
+            let last = place + 1 == interfaces.len();
+            if place > 0 && width + if last { 0 } else { more.len() } > room {
+                line.push_span(self.theme.span(Tone::Faint, more));
+                break;
+            }
+            line.push_span(format!("  {} ", interface.name));
+            line.push_span(self.theme.span(Tone::Faint, state));
+        }
+        line
+    }
+}
+
+/// Without what is less than a second.
+const fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
+}

@@ -1,0 +1,98 @@
+//! The table of the sources.
+
+use std::ops::Range;
+
+use super::tables::{COUNT, NAME, RATE};
+use crate::{
+    datapath::{snapshot::Talker, survey::Order},
+    output::{
+        number::{duration, grouped, scaled, traffic},
+        table::{Cell, Column, Table},
+        tone::Tone,
+        top,
+    },
+    watch::{standing::Standing, talkers::Trend, view::View},
+};
+
+/// Width of how a source stands.
+const STATE: usize = 18;
+
+/// Sources: those in a row that there is room for.
+pub(super) fn table(view: &View, shown: &Range<usize>) -> Table {
+    let order = view.controls.order;
+    let mut columns = vec![
+        Column::left(title(view)).width(NAME),
+        Column::right("DROPPED/S").width(RATE),
+        Column::right("PASSED/S").width(RATE).rank(2),
+    ];
+    columns.extend(match order {
+        Order::Bytes => Some(Column::right("BYTES").width(RATE)),
+        Order::Packets => Some(Column::right("PACKETS").width(RATE)),
+        Order::DropRate | Order::PassRate | Order::Address => None,
+    });
+    columns.extend([
+        Column::left("STATE").width(STATE).rank(1),
+        Column::right("DROPPED").width(COUNT).rank(3),
+        Column::right("PASSED").width(COUNT).rank(4),
+    ]);
+    let mut table = Table::new(columns);
+    for row in view.talkers.rows().get(shown.clone()).unwrap_or_default() {
+        let Talker { passed, dropped, .. } = row.talker;
+        let mut cells = vec![
+            Cell::new(top::source(&row.talker), Tone::Strong),
+            source_rate(row.rates.map(|[_, dropped]| dropped), true),
+            source_rate(row.rates.map(|[passed, _]| passed), false),
+        ];
+        let sum = u64::saturating_add;
+        cells.extend(match order {
+            Order::Bytes => Some(traffic(sum(passed.bytes, dropped.bytes)).into()),
+            Order::Packets => Some(large(sum(passed.packets, dropped.packets)).into()),
+            Order::DropRate | Order::PassRate | Order::Address => None,
+        });
+        let standing = view.standings.get(&row.net()).cloned();
+        let standing = match standing {
+            Some(standing) if row.drop_rate() > 0.0 => Some(standing.while_dropped()),
+            standing => standing,
+        };
+        let Cell { text, tone } = standing.as_ref().map(Standing::cell).unwrap_or_default();
+        let trend = row.trend.map_or(" ", Trend::sign);
+        cells.extend([
+            Cell::new(format!("{trend} {text}"), tone),
+            grouped(dropped.packets).into(),
+            grouped(passed.packets).into(),
+        ]);
+        table.row(cells);
+    }
+    table
+}
+
+/// What the sources are sorted by, how many match, and how old they are.
+fn title(view: &View) -> String {
+    let by = match view.controls.order {
+        Order::DropRate => "dropped/s",
+        Order::PassRate => "passed/s",
+        Order::Bytes => "bytes",
+        Order::Packets => "packets",
+        Order::Address => "address",
+    };
+    let age = view.scan_age();
+    if age > view.interval.mul_f64(1.5) {
+        format!("SOURCE by {by} ({} ago)", duration(age))
+    } else if view.controls.filter.is_some() {
+        let sources = if view.matching == 1 { "SOURCE" } else { "SOURCES" };
+        format!("{} {sources} by {by}", large(view.matching))
+    } else {
+        format!("SOURCE by {by}")
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn large(count: u64) -> String {
+    scaled(count as f64)
+}
+
+fn source_rate(rate: Option<f64>, drops: bool) -> Cell {
+    let tone =
+        if drops && rate.is_some_and(|rate| rate > 0.0) { Tone::Dropped } else { Tone::Plain };
+    Cell::new(rate.map_or("-".into(), scaled), tone)
+}
