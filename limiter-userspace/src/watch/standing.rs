@@ -148,15 +148,15 @@ mod tests {
         assert_eq!(told(none(), &[syn.clone(), source.clone()]), "source 42% Plain");
         let tried = limit("web", false, 200, 5);
         assert_eq!(told(none(), &[syn.clone(), tried.clone()]), "monitor: web Strong");
-        let over = limit("source", true, 200, 5);
-        assert_eq!(told(none(), &[syn, over.clone(), tried]), "over source Dropped");
+        let over = [limit("source", true, 200, 5)];
+        assert_eq!(told(none(), &[syn, over[0].clone(), tried]), "over source Dropped");
         let until = Until::For(Duration::from_millis(40_100));
         let block = Block { until, limit: None, blocks: 1 };
         let lists = Lists { penalty: Some(block), ..none() };
-        assert_eq!(told(lists.clone(), &[over.clone()]), "blocked 41s Dropped");
+        assert_eq!(told(lists.clone(), &over), "blocked 41s Dropped");
         let lists = Lists { denied: Some(Until::Forever), ..lists };
-        assert_eq!(told(lists.clone(), &[over.clone()]), "denied Dropped");
+        assert_eq!(told(lists.clone(), &over), "denied Dropped");
         let lists = Lists { allowed: Some(until), ..lists };
-        assert_eq!(told(lists, &[over]), "allowed 41s Passed");
+        assert_eq!(told(lists, &over), "allowed 41s Passed");
     }
 }
