@@ -13,6 +13,8 @@ use super::{
 pub(super) struct Observer<S> {
     subject: S,
     pace: Pace,
+    /// Of a source with state by many other keys, all of these are looked at.
+    details: Pace,
     /// What is known of it.
     pub(super) view: View,
 }
@@ -29,7 +31,7 @@ impl<S: Subject> Observer<S> {
         let view = View::new(subject.read(Some(&search))?, interval, colour);
         let mut pace = Pace::default();
         pace.scanned(Instant::now(), start.elapsed());
-        Ok(Self { subject, pace, view })
+        Ok(Self { subject, pace, details: Pace::default(), view })
     }
 
     /// Makes a reading, with a look over all sources when one is due.
@@ -42,7 +44,9 @@ impl<S: Subject> Observer<S> {
         }
         self.view.update(reading);
         self.stand(true);
-        self.detail();
+        if self.details.is_due(Instant::now()) {
+            self.detail();
+        }
         Ok(())
     }
 
@@ -89,6 +93,7 @@ impl<S: Subject> Observer<S> {
     /// Asks for all about the source that is open.
     fn detail(&mut self) {
         let Some(source) = self.view.controls.open else { return };
+        let start = Instant::now();
         match self.subject.details(source) {
             Ok(details) => self.view.open(source, details),
             Err(error) => {
@@ -96,5 +101,6 @@ impl<S: Subject> Observer<S> {
                 self.view.controls.tell(Err(error));
             }
         }
+        self.details.scanned(Instant::now(), start.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! How often the sources are scanned.
+//! How often is asked what may take long: for sources, and for all that is known of one.
 
 use std::time::{Duration, Instant};
 
