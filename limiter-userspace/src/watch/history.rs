@@ -56,6 +56,15 @@ pub struct LimitRate {
     pub conform: Flow,
     /// What it refused.
     pub exceed: Flow,
+    /// What it would have refused.
+    pub monitored: Flow,
+}
+
+impl LimitRate {
+    /// What was over it, dropped or not.
+    pub fn over(&self) -> Flow {
+        self.exceed.plus(self.monitored)
+    }
 }
 
 /// What happened per second between two readings.
@@ -109,7 +118,8 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     LimitRate {
         name: now.name.clone(),
         conform: Flow::between(before.conform, after.conform, seconds),
-        exceed: Flow::between(before.over(), after.over(), seconds),
+        exceed: Flow::between(before.exceed, after.exceed, seconds),
+        monitored: Flow::between(before.monitored, after.monitored, seconds),
     }
 }
 

@@ -88,13 +88,10 @@ fn table(view: &View, now: SystemTime) -> Table {
 }
 
 fn most_exceeded(limits: &[LimitRate]) -> String {
-    let exceeds = |limit: &&LimitRate| limit.exceed.packets > 0.0;
-    let most =
-        limits.iter().filter(exceeds).max_by(|a, b| a.exceed.packets.total_cmp(&b.exceed.packets));
-    most.map_or_else(
-        || "-".to_owned(),
-        |limit| format!("{} {}/s", limit.name, scaled(limit.exceed.packets)),
-    )
+    let over = |limit: &LimitRate| limit.over().packets;
+    let exceeds = |limit: &&LimitRate| over(limit) > 0.0;
+    let most = limits.iter().filter(exceeds).max_by(|a, b| over(a).total_cmp(&over(b)));
+    most.map_or_else(|| "-".to_owned(), |limit| format!("{} {}/s", limit.name, scaled(over(limit))))
 }
 
 fn worst(view: &View) -> String {
@@ -148,6 +145,7 @@ struct LimitRecord {
     name: String,
     conform: f64,
     exceed: f64,
+    exceed_monitor: f64,
 }
 
 /// Packets per second by the name of their reason.
@@ -186,6 +184,7 @@ impl RatesRecord {
             name: limit.name.clone(),
             conform: rounded(limit.conform.packets),
             exceed: rounded(limit.exceed.packets),
+            exceed_monitor: rounded(limit.monitored.packets),
         };
         Self {
             seconds: rounded(rates.elapsed.as_secs_f64()),

@@ -96,7 +96,7 @@ pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
         ];
         if is_set(row) {
             cells.extend([
-                drops(rate.map(|rate| rate.exceed)),
+                drops(rate.map(LimitRate::over)),
                 grouped(tally.over().packets).into(),
                 rate_cell(rate.map(|rate| rate.conform)),
                 exceed_share(rate, bar),
@@ -113,7 +113,7 @@ fn is_set(row: &LimitRow) -> bool {
 }
 
 fn exceed_share(rate: Option<&LimitRate>, width: usize) -> Cell {
-    let (conform, exceed) = rate.map_or_else(Default::default, |rate| (rate.conform, rate.exceed));
+    let (conform, exceed) = rate.map_or_else(Default::default, |rate| (rate.conform, rate.over()));
     let all = conform.packets + exceed.packets;
     if all <= 0.0 {
         return Cell::new(format!("{:width$} {:>6}", "", "-"), Tone::Plain);
