@@ -20,7 +20,7 @@ pub const DEFAULT: &str = "/sys/fs/bpf/limiter";
 
 const MAGIC: u64 = 0xcafe_4a11;
 
-/// The pins of an instance: maps by name, links by the slot of their interface.
+/// The pins of an instance: maps by name, links and programs by the slot of their interface.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,
@@ -46,6 +46,12 @@ impl Pins {
     /// The pin of the link of a slot.
     pub fn link(&self, slot: u32) -> PathBuf {
         self.directory.join("links").join(slot.to_string())
+    }
+
+    /// The pin of the program of a slot. A link holds its program too, but gives only its number, which takes
+    /// more rights to look at than a pin.
+    pub(crate) fn program(&self, slot: u32) -> PathBuf {
+        self.directory.join("programs").join(slot.to_string())
     }
 
     /// Where the lock is taken: a directory that nobody else can open.
@@ -89,8 +95,8 @@ impl Pins {
     }
 
     fn try_make(&self) -> Result<()> {
-        let [links, maps] = self.directories();
-        for directory in [&self.directory, &maps, &links] {
+        let [links, programs, maps] = self.directories();
+        for directory in [&self.directory, &maps, &programs, &links] {
             match fs::DirBuilder::new().mode(0o700).create(directory) {
                 Ok(()) => self.hand_over(directory)?,
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -137,8 +143,8 @@ impl Pins {
     }
 
     /// Links go before the maps that their programs use.
-    fn directories(&self) -> [PathBuf; 2] {
-        [self.directory.join("links"), self.directory.join("maps")]
+    fn directories(&self) -> [PathBuf; 3] {
+        ["links", "programs", "maps"].map(|name| self.directory.join(name))
     }
 
     /// Whether the directory is, or would be, on a BPF file system.

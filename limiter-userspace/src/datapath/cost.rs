@@ -3,9 +3,13 @@
 //! It counts while `sysctl kernel.bpf_stats_enabled` is 1, or while somebody holds that open by
 //! `BPF_ENABLE_STATS`, which makes every BPF program of the machine some nanoseconds dearer.
 
-use std::{io, time::Duration};
+use std::{io, os::fd::AsFd as _, time::Duration};
 
-use super::{bpffs::Pins, instance::pinned_links, sys};
+use super::{
+    bpffs::{Pins, c_path},
+    instance::pinned_links,
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// What the program of an interface did while the kernel counted; all 0 if it never did.
@@ -19,22 +23,24 @@ pub struct Cost {
     pub time: Duration,
 }
 
-/// What the programs of an instance did since each was loaded. The kernel tells this to the
-/// administrator alone; without that right there is nothing in it.
+/// What the programs of an instance did since each was loaded.
 ///
 /// # Errors
 /// What the system says.
 pub fn costs(pins: &Pins) -> Result<Vec<Cost>> {
     let mut costs = Vec::new();
     for (slot, link) in pinned_links(pins)? {
-        match sys::program_runs(link.program()?) {
-            Ok((runs, time)) => {
-                costs.push(Cost { slot, runs, time: Duration::from_nanos(time) });
-            }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
-            // It was replaced since the link was looked at.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::system("look at a program", error)),
+        let path = pins.program(slot);
+        let failed = |error| Error::system(format!("look at {}", path.display()), error);
+        let program = match sys::open(&c_path(path.as_os_str())?) {
+            // It is being attached or detached.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            program => program.map_err(failed)?,
+        };
+        let (number, runs, time) = sys::program_runs(program.as_fd()).map_err(failed)?;
+        // It is being replaced otherwise.
+        if number == link.program()? {
+            costs.push(Cost { slot, runs, time: Duration::from_nanos(time) });
         }
     }
     Ok(costs)

@@ -149,7 +149,7 @@ impl Instance {
     pub fn attach(&mut self, interface: &Interface, choice: Choice) -> Result<Outcome> {
         let slot = self.free_slot()?;
         self.reset_counters(slot)?;
-        let (link, outcome) = match choice {
+        let ((link, mut program), outcome) = match choice {
             Choice::Only(mode) => {
                 let link = self.try_mode(slot, interface, mode)?.map_err(|error| Error::Mode {
                     interface: interface.name.clone(),
@@ -171,6 +171,7 @@ impl Instance {
                 }
             },
         };
+        program.pin(&self.pins, slot)?;
         // In this order: a record without a link is a free slot, a link without a record would be
         // one that nobody knows.
         self.record(slot, interface, outcome.mode)?;
@@ -187,10 +188,10 @@ impl Instance {
         slot: u32,
         interface: &Interface,
         mode: Mode,
-    ) -> Result<Result<Link, std::io::Error>> {
+    ) -> Result<Result<(Link, Program), std::io::Error>> {
         let mut program = Program::load(&self.pins, slot, false, Clock::Monotonic)?;
         let reason = match create(&mut program, interface, mode)? {
-            Ok(link) => return Ok(Ok(link)),
+            Ok(link) => return Ok(Ok((link, program))),
             Err(reason) => reason,
         };
         // A kernel that cannot load it is a refusal too.
@@ -198,7 +199,7 @@ impl Instance {
             (mode, Program::load(&self.pins, slot, true, Clock::Monotonic))
             && let Ok(link) = create(&mut frags, interface, mode)?
         {
-            return Ok(Ok(link));
+            return Ok(Ok((link, frags)));
         }
         Ok(Err(reason))
     }
@@ -216,10 +217,15 @@ impl Instance {
             });
         };
         let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;
-        let Err(reason) = program.with_fd(|fd| link.replace(fd))? else { return Ok(()) };
+        let Err(reason) = program.with_fd(|fd| link.replace(fd))? else {
+            return program.pin(&self.pins, attached.slot);
+        };
         // The one that runs may be the one for packets in several pieces.
         match Program::load(&self.pins, attached.slot, true, Clock::Monotonic) {
-            Ok(mut frags) => frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason),
+            Ok(mut frags) => {
+                frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
+                frags.pin(&self.pins, attached.slot)
+            }
             Err(_) => Err(reason),
         }
     }
@@ -234,6 +240,7 @@ impl Instance {
             link.detach()?;
             unpin(&path)?;
         }
+        unpin(&self.pins.program(slot))?;
         self.maps
             .interfaces
             .set(slot, Slot::default(), 0)

@@ -1,6 +1,10 @@
 //! Loading the programs.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{
+    fs,
+    os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
+};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -13,7 +17,13 @@ use limiter_common::{
     limit::LIMITS,
 };
 
-use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
+use super::{
+    bpffs::{Pins, c_path, unpin},
+    layout::SHAPES,
+    maps::object,
+    sizes::Sizes,
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -87,6 +97,25 @@ impl Program {
     /// Never for a program that was loaded.
     pub fn xdp(&mut self) -> Result<&mut Xdp> {
         xdp(&mut self.ebpf, self.name)
+    }
+
+    /// Pins the program as that of a slot, in the place of another one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn pin(&mut self, pins: &Pins, slot: u32) -> Result<()> {
+        let path = pins.program(slot);
+        // A name in that file system has no dot.
+        let mut new = path.clone().into_os_string();
+        new.push("-new");
+        let new = PathBuf::from(new);
+        let failed = |error| Error::system(format!("pin the program {}", path.display()), error);
+        // What somebody left who was ended in the middle.
+        unpin(&new)?;
+        let c_path = c_path(new.as_os_str())?;
+        self.with_fd(|fd| sys::pin(fd, &c_path))?.map_err(failed)?;
+        pins.hand_over(&new)?;
+        fs::rename(&new, &path).map_err(failed)
     }
 
     /// Calls `with` with the descriptor of the program.
@@ -194,7 +223,7 @@ fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
 
 /// The error for a feature that the kernel does not have.
 pub(crate) fn lacking(feature: impl Into<String>) -> Error {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned());
     Error::Kernel { kernel, feature: feature.into() }
 }

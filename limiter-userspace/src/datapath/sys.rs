@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io,
     mem::{MaybeUninit, size_of, zeroed},
-    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -101,16 +101,12 @@ pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((unsafe { info.__bindgen_anon_1.xdp.ifindex }, info.prog_id))
 }
 
-/// How often the program of a number ran while the kernel counted that, and for how many nanoseconds.
-/// The kernel tells it only to the administrator.
-pub(crate) fn program_runs(number: u32) -> io::Result<(u64, u64)> {
-    let mut attributes = attributes();
-    attributes.__bindgen_anon_6.__bindgen_anon_1.prog_id = number;
-    let program = bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attributes).map(descriptor)?;
+/// The number of a program, how often it ran while the kernel counted that, and for how many nanoseconds.
+pub(crate) fn program_runs(program: BorrowedFd<'_>) -> io::Result<(u32, u64, u64)> {
     // SAFETY: plain old data, for which zeros are valid.
     let mut info: bpf_prog_info = unsafe { zeroed() };
-    describe(program.as_fd(), &mut info)?;
-    Ok((info.run_cnt, info.run_time_ns))
+    describe(program, &mut info)?;
+    Ok((info.id, info.run_cnt, info.run_time_ns))
 }
 
 /// Has the kernel write what it tells of an object; `T` is the structure for objects of that kind.

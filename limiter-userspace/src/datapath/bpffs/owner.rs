@@ -67,7 +67,7 @@ impl Pins {
     /// # Errors
     /// What the system says.
     pub(crate) fn hand_over_maps(&self) -> Result<()> {
-        let [_, maps] = self.directories();
+        let [_, _, maps] = self.directories();
         let failed = |error| Error::system(format!("read {}", maps.display()), error);
         for entry in fs::read_dir(&maps).map_err(failed)? {
             self.hand_over(&entry.map_err(failed)?.path())?;
