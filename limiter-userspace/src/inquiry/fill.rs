@@ -23,6 +23,12 @@ pub struct Fill {
 }
 
 impl Fill {
+    /// How much is used, in percent.
+    pub fn percent(&self) -> u64 {
+        let share = u128::from(self.used) * 100 / u128::from(self.most.max(1));
+        u64::try_from(share.min(100)).unwrap_or(100)
+    }
+
     /// What is left of it.
     pub const fn left(&self) -> u64 {
         self.most - self.used

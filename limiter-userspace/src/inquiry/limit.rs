@@ -8,6 +8,7 @@ use limiter_common::{
 
 pub use super::entries::Origin;
 use super::{
+    Inquiry,
     entries::Entry,
     fill::Fill,
     ledger,
@@ -118,18 +119,50 @@ pub(super) fn kept(
             let mut key = BucketKey::default();
             key.fill(limit, packet, source.profile.tenant, slot);
             let number = Tables::meter_of(limit, &source.profile);
-            let meter = tables.meter(number)?;
-            if meter.kind >= Meter::LOG {
-                let ledger = ledger::Copy::read(tables, &key)?;
-                return Ok(Kept::One(Some(ledger.fill(&meter, now))));
-            }
-            match State::keyed(tables, &key, number, now)? {
-                Some(state) => state,
-                None => State::fresh(meter, now),
-            }
+            return Ok(Kept::One(keyed(tables, limit, (&key, number), now)?));
         }
     };
     Ok(Kept::One(Fill::of(&state, now, usual_cost(limit))))
+}
+
+/// How full the state of a limit by a key of its own is, under the meter of this number.
+fn keyed(
+    tables: &Tables<'_>,
+    limit: &Limit,
+    (key, number): (&BucketKey, u32),
+    now: u64,
+) -> Result<Option<Fill>> {
+    let meter = tables.meter(number)?;
+    if meter.kind >= Meter::LOG {
+        return Ok(Some(ledger::Copy::read(tables, key)?.fill(&meter, now)));
+    }
+    let state = State::keyed(tables, key, number, now)?;
+    let state = state.unwrap_or_else(|| State::fresh(meter, now));
+    Ok(Fill::of(&state, now, usual_cost(limit)))
+}
+
+impl Inquiry<'_> {
+    /// How full the limits are that have one state for all packets, by their names.
+    ///
+    /// # Errors
+    /// What the system says, or [`InquiryError::Changing`](super::InquiryError::Changing).
+    pub fn shared(&mut self, now: u64) -> Result<Vec<(String, Fill)>> {
+        self.steadily(now, |inquiry| {
+            let Inquiry { tables, entries, .. } = inquiry;
+            let mut fills = Vec::new();
+            for entry in entries.iter() {
+                let limit = tables.limit(entry.bit)?;
+                if limit.key != Key::ALL || SourceState::place_of(tables, &limit).is_some() {
+                    continue;
+                }
+                let mut key = BucketKey::default();
+                key.fill(&limit, &Packet::UNREADABLE, 0, 0);
+                let fill = keyed(tables, &limit, (&key, limit.meter), now)?;
+                fills.extend(fill.map(|fill| (entry.name.clone(), fill)));
+            }
+            Ok(Some(fills))
+        })
+    }
 }
 
 /// The parts of keys that a source tells by itself.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::{
     inquiry::{
-        Fill,
         lists::Until,
         source::{Brief, BriefLimit},
     },
@@ -53,7 +52,7 @@ impl From<&Brief> for Standing {
         if let Some(it) = brief.limits.iter().filter(over).max_by_key(|it| it.enforced) {
             return Self::Over { limit: it.name.clone(), enforced: it.enforced };
         }
-        let fills = brief.limits.iter().filter_map(|it| Some((percent(&it.fill?), &it.name)));
+        let fills = brief.limits.iter().filter_map(|it| Some((it.fill?.percent(), &it.name)));
         let fullest = fills.max_by_key(|(percent, _)| *percent);
         let by_more = brief.limits.iter().find(|it| it.enforced && it.fill.is_none());
         Self::Within {
@@ -61,11 +60,6 @@ impl From<&Brief> for Standing {
             by_more: by_more.map(|it| it.name.clone()),
         }
     }
-}
-
-fn percent(fill: &Fill) -> u64 {
-    let share = u128::from(fill.used) * 100 / u128::from(fill.most.max(1));
-    u64::try_from(share.min(100)).unwrap_or(100)
 }
 
 impl Standing {
@@ -112,7 +106,10 @@ const fn whole(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inquiry::lists::{Block, Lists};
+    use crate::inquiry::{
+        Fill,
+        lists::{Block, Lists},
+    };
 
     fn limit(name: &str, enforced: bool, used: u64, wait: u64) -> BriefLimit {
         let next = Some(Duration::from_millis(wait));

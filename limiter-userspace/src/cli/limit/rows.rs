@@ -48,7 +48,7 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
     let row = |name, allowance: Option<Allowance>, overrides, mode| {
         let written = allowance.map(|allowance| written(&limit.count, allowance));
         let [rate, burst] = written.map_or([None, None], |written| written.map(Some));
-        LimitRow { name, limit: limit.name.clone(), rate, burst, overrides, mode }
+        LimitRow { name, limit: limit.name.clone(), rate, burst, overrides, mode, used: None }
     };
     let live = limit.mode;
     let mut rows: Vec<LimitRow> = (0..limit.layers.len().max(1))

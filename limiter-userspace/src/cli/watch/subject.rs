@@ -80,9 +80,16 @@ impl Subject for Watched<'_> {
             let Findings { sources, matching, occupancy } = survey.look(maps, search)?;
             Ok(Scan { found: sources, matching, tables: tables(maps, occupancy)? })
         };
+        let now = now();
+        let shared = Inquiry::new(maps, now)?.shared(now)?;
+        let mut limits = rows(&maps.in_force()?.policy, unix());
+        for row in &mut limits.rows {
+            let fill = shared.iter().find(|(name, _)| *name == row.name);
+            row.used = fill.map(|(_, fill)| fill.percent());
+        }
         Ok(Reading {
             snapshot: maps.snapshot(&attached)?,
-            limits: rows(&maps.in_force()?.policy, unix()),
+            limits,
             scan: search.map(scan).transpose()?,
         })
     }

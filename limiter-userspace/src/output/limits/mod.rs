@@ -47,13 +47,15 @@ pub struct LimitRow {
     pub overrides: usize,
     /// Whether it drops, by its own word.
     pub mode: Mode,
+    /// How much of it is used, in percent; nothing where that is not one number, or was not asked.
+    pub used: Option<u64>,
 }
 
 impl LimitRow {
     /// A limit that is off.
     pub fn off(name: impl Into<String>) -> Self {
         let (name, mode) = (name.into(), Mode::Enforce);
-        Self { limit: name.clone(), name, rate: None, burst: None, overrides: 0, mode }
+        Self { limit: name.clone(), name, rate: None, burst: None, overrides: 0, mode, used: None }
     }
 
     /// Its rate, or that it is off.

@@ -74,9 +74,11 @@ pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
     };
     // That all limits are enforced is told where there is room.
     let mode = Column::left("MODE").rank(if view.limits.have_modes() { 0 } else { 6 });
-    let mut table = Table::new([
-        Column::left(title).width(10),
-        mode,
+    // So much of a limit that has one state for all packets.
+    let used = rows.iter().any(|row| row.used.is_some());
+    let mut columns = vec![Column::left(title).width(10), mode];
+    columns.extend(used.then(|| Column::right("USED").rank(1)));
+    columns.extend([
         Column::right("RATE").width(8).rank(1),
         Column::right("BURST").width(6).rank(3),
         Column::right("EXCEED/S").width(RATE),
@@ -85,15 +87,17 @@ pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
         Column::left("EXCEED SHARE").rank(5),
         Column::right(OVERRIDES).rank(7),
     ]);
+    let mut table = Table::new(columns);
     for row in rows.get(shown.clone()).unwrap_or_default() {
         let tally = view.history.latest().tally(&row.name);
         let rate = view.history.rates().and_then(|rates| rates.limit(&row.name));
-        let mut cells = vec![
-            Cell::new(row.name.as_str(), Tone::Strong),
-            row.mode_cell(),
-            row.rate_cell(),
-            row.burst_cell(),
-        ];
+        let mut cells = vec![Cell::new(row.name.as_str(), Tone::Strong), row.mode_cell()];
+        cells.extend(used.then(|| {
+            let text = row.used.map_or_else(String::new, |used| format!("{used}%"));
+            let full = row.used.is_some_and(|used| used >= 100);
+            Cell::new(text, if full { Tone::Dropped } else { Tone::Plain })
+        }));
+        cells.extend([row.rate_cell(), row.burst_cell()]);
         if is_set(row) {
             cells.extend([
                 drops(rate.map(LimitRate::over)),

@@ -1,6 +1,10 @@
 //! What is told of a source and of a kind of packets, under a policy that has one of everything.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::{
@@ -346,4 +350,37 @@ fn a_limit_that_is_not_about_a_packet_names_one_condition() {
     // A limit by a key that is not known has a state for each.
     let it = explain(&program, &any, now);
     assert!(matches!(it.limits[0].0.kept, Kept::Many) && it.verdict.is_none());
+}
+
+#[test]
+fn a_limit_with_one_state_for_all_is_told_without_a_source() {
+    let window = SECOND * 60;
+    let log = Allowance::SlidingLog { limit: 40, window };
+    let theirs = Match {
+        sources: vec![Whom::Prefix(parse_prefix("10.1.0.0/16").unwrap())],
+        ..Match::default()
+    };
+    let policy = Policy {
+        limits: vec![
+            limit("source", &[KeyPart::Source], 1_000),
+            limit("ports", &[KeyPart::DestinationPort], 1_000),
+            limit("all", &[], 200),
+            Limit { matching: theirs, ..define::limit("log", &[], log) },
+        ],
+        ..Policy::default()
+    };
+    let (mut program, now) = (program(&policy), monotonic());
+    program.at(now).unwrap();
+    let told = |program: &TestProgram| -> Vec<(String, u64, u64, u64)> {
+        let shared = Inquiry::new(program.maps(), now).unwrap().shared(now).unwrap();
+        let told = shared.into_iter().map(|(name, it)| (name, it.used, it.most, it.percent()));
+        told.collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let fresh = [("all".to_owned(), 0, 200, 0), ("log".to_owned(), 0, 40, 0)];
+    assert_eq!(told(&program), fresh);
+    for (source, packets) in [([10, 1, 0, 1], 10), ([10, 2, 0, 1], 90)] {
+        let frame = Frame::udp(source, TO, 1, 2).build();
+        assert_eq!(program.run_many(&frame, packets).unwrap(), u64::from(packets));
+    }
+    assert_eq!(told(&program), [("all".to_owned(), 100, 200, 50), ("log".to_owned(), 10, 40, 25)]);
 }

@@ -186,6 +186,23 @@ fn each_order_is_named_and_has_its_numbers() {
 }
 
 #[test]
+fn a_limit_with_one_state_for_all_says_how_full_it_is() {
+    let mut view = view(false);
+    assert!(!drawn(&view, 80, 24)[5].contains("USED"));
+    view.limits.rows[1].used = Some(7);
+    view.limits.rows[2].used = Some(100);
+    assert_eq!(
+        drawn(&view, 80, 24)[5..9],
+        [
+            " LIMIT       USED      RATE   BURST   EXCEED/S        EXCEED  CONFORM/S",
+            " connection             off",
+            " syn           7%      50/s      50        812        24,360         50",
+            " source      100%     1kpps     200      2.48M   337,500,000      48.0k",
+        ]
+    );
+}
+
+#[test]
 fn many_limits_leave_room_for_sources() {
     let mut view = view(false);
     let row = |number| LimitRow::off(format!("limit-{number}"));
