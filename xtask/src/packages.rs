@@ -75,6 +75,13 @@ const PACKAGES: &[Package] = &[
         why: "boots the machine that the package is tested on, in namespaces",
     },
     Package {
+        name: "libfaketime",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: None,
+        why: "sets the clock of an agent under test, and of nobody else",
+    },
+    Package {
         name: "groff-base",
         used_by: Use::Traffic,
         distro_toolchain: false,

@@ -10,6 +10,7 @@ use crate::{
     error::Error,
     inquiry::limit::LimitReport,
     output::{
+        faults::described,
         number::{duration, grouped},
         setting::{limit_json, setting_cells},
     },
@@ -54,6 +55,11 @@ pub enum Event {
     Rejected(Error),
     /// Something else did not work, and is tried again.
     Failed(Error),
+    /// Somebody set the clock by so many seconds; what is listed for a time ends by the new one.
+    ClockSet {
+        /// Forwards, or backwards if they are negative.
+        seconds: i64,
+    },
     /// A source begins to be over a limit, or was before the agent came.
     Limited(Limited),
     /// The same, but nothing is dropped for it.
@@ -125,6 +131,7 @@ impl Event {
             Self::Warned(_) => "warned",
             Self::Rejected(_) => "rejected",
             Self::Failed(_) => "failed",
+            Self::ClockSet { .. } => "clock_set",
             Self::Limited(_) => "limited",
             Self::Monitored(_) => "monitored",
             Self::Blocked(..) => "blocked",
@@ -171,6 +178,10 @@ impl fmt::Display for Event {
                     None => Ok(()),
                 }
             }
+            Self::ClockSet { seconds } => write!(
+                f,
+                "the clock was set by {seconds:+} s; what is listed for a time ends by the new one"
+            ),
             Self::Limited(limited) => write!(f, "{}: over{limited}", limited.source),
             Self::Monitored(limited) => {
                 write!(f, "{}: over{limited}, only monitored", limited.source)
@@ -212,8 +223,9 @@ impl Serialize for Event {
             Self::Unchanged { document } => map.serialize_entry("document", &name(document))?,
             Self::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
             Self::Rejected(error) | Self::Failed(error) => {
-                map.serialize_entry("message", &error.to_string())?;
-                map.serialize_entry("hint", &error.remedy())?;
+                for (key, value) in described(error).as_object().into_iter().flatten() {
+                    map.serialize_entry(key, value)?;
+                }
             }
             Self::Limited(limited) | Self::Monitored(limited) | Self::Blocked(limited, _) => {
                 map.serialize_entry("source", &limited.source)?;
@@ -230,6 +242,7 @@ impl Serialize for Event {
                 map.serialize_entry("seconds", &lasted.as_secs_f64())?;
                 map.serialize_entry("dropped", dropped)?;
             }
+            Self::ClockSet { seconds } => map.serialize_entry("seconds", seconds)?,
             Self::LeftOut { events } => map.serialize_entry("events", events)?,
             Self::Started | Self::Stopped => {}
         }

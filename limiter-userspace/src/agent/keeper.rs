@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use limiter_common::rate::SECOND;
+
 use super::{document::Document, event::Event};
 use crate::{
     datapath::{
@@ -17,11 +19,15 @@ use crate::{
         sizes::Sizes,
     },
     error::{Error, Result},
+    inquiry,
     policy::{Policy, reading::name, spec::diff},
 };
 
 /// The exit code of a policy that cannot be used.
 const INVALID: u8 = 3;
+
+/// Seconds by which the clock has to be set for that to be noticed; both clocks are read a moment apart.
+const STEP: i64 = 3;
 
 /// How things are kept.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub(super) struct Keeper {
     due: Option<Due>,
     /// The slots whose programs are of this version.
     current: BTreeSet<u32>,
+    /// By how many seconds Unix time was ahead of the clock that packets go by, when it was last looked at.
+    ahead: Option<i64>,
     /// What failed last time, not to be told again.
     told: BTreeSet<String>,
 }
@@ -64,6 +72,7 @@ impl Keeper {
             good: None,
             due: None,
             current: BTreeSet::new(),
+            ahead: None,
             told: BTreeSet::new(),
         }
     }
@@ -82,6 +91,7 @@ impl Keeper {
             Err(error) => errors.push(error),
         }
         errors.extend(self.fit().err());
+        errors.extend(self.follow_clock(now, &mut events).err());
         errors.extend(self.put_in_force(&mut events).err());
         let mut failures = BTreeSet::new();
         for error in errors {
@@ -124,7 +134,8 @@ impl Keeper {
         errors: &mut Vec<Error>,
     ) -> Result<()> {
         let is_running = |interface: &Interface| {
-            running.iter().any(|attached| attached.present && attached.index == interface.index)
+            // Its index may be another one than when it was attached: it may have been elsewhere.
+            running.iter().any(|attached| attached.present && attached.name == interface.name)
         };
         let mut missing = interface::list()?;
         missing.retain(|it| self.interfaces.contains(&it.name) && !is_running(it));
@@ -170,8 +181,7 @@ impl Keeper {
         let result = attach();
         for attached in instance.attached()? {
             // It was just loaded.
-            if missing.iter().any(|interface| attached.present && interface.index == attached.index)
-            {
+            if missing.iter().any(|interface| attached.present && interface.name == attached.name) {
                 self.current.insert(attached.slot);
             }
         }
@@ -199,6 +209,27 @@ impl Keeper {
         if !exists(&self.pins)? || Maps::open(&self.pins)?.fits_interfaces()? {
             return Ok(());
         }
+        self.compile()
+    }
+
+    /// Has the ends of what is listed for a time counted anew, if somebody set the clock: packets go by one
+    /// that nobody sets.
+    fn follow_clock(&mut self, now: u64, events: &mut Vec<Event>) -> Result<()> {
+        let ahead = now.cast_signed() - (inquiry::now() / SECOND).cast_signed();
+        let seconds = ahead - *self.ahead.get_or_insert(ahead);
+        if seconds.abs() < STEP {
+            return Ok(());
+        }
+        if exists(&self.pins)? {
+            self.compile()?;
+        }
+        self.ahead = Some(ahead);
+        events.push(Event::ClockSet { seconds });
+        Ok(())
+    }
+
+    /// Compiles the policy in force again.
+    fn compile(&self) -> Result<()> {
         let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
         let policy = instance.maps().settled()?;
         instance.maps_mut().apply(&policy)

@@ -6,11 +6,14 @@ use std::{
     io::{self, Write as _},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     error::Error,
-    output::{faults::entries, stream::Output},
+    output::{
+        faults::{described, entries},
+        stream::Output,
+    },
     policy::spec::Warnings,
 };
 
@@ -98,39 +101,6 @@ fn more_than(told: usize, total: usize) -> Option<usize> {
     total.checked_sub(told).filter(|more| *more > 0)
 }
 
-/// An error in JSON.
-fn described(error: &Error) -> Value {
-    let mut described = json!({ "message": error.to_string(), "hint": error.remedy() });
-    if let Error::Faults(faults) | Error::Unsaved { faults } = error {
-        described["faults"] = json!(entries(faults.list()));
-        described["message"] = json!(counted(faults.total()));
-    }
-    described
-}
-
-/// How many errors a document has.
-fn counted(errors: usize) -> String {
-    format!("the document has {errors} error{}", if errors == 1 { "" } else { "s" })
-}
-
 fn tell(line: impl Display) {
     let _: io::Result<()> = writeln!(io::stderr().lock(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::spec::parse;
-
-    #[test]
-    fn an_error_in_json_says_how_many_a_document_has() {
-        for (document, message) in [
-            ("version: 2", "the document has 1 error"),
-            ("version: 1\nallow: [x, y]", "the document has 2 errors"),
-        ] {
-            let faults = parse("policy", document.as_bytes(), &mut |_| unreachable!("no files"));
-            let described = described(&Error::Faults(faults.unwrap_err()));
-            assert_eq!(described["message"], message);
-        }
-    }
 }

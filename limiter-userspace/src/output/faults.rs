@@ -1,8 +1,9 @@
-//! What is wrong with a document, for scripts.
+//! What is wrong, for scripts.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::policy::spec::Fault;
+use crate::{error::Error, policy::spec::Fault};
 
 /// A fault or a warning as JSON has it.
 #[derive(Clone, Debug, Serialize)]
@@ -34,4 +35,37 @@ impl From<&Fault> for FaultEntry {
 /// Faults or warnings as JSON has them.
 pub fn entries(faults: &[Fault]) -> Vec<FaultEntry> {
     faults.iter().map(FaultEntry::from).collect()
+}
+
+/// An error in JSON.
+pub fn described(error: &Error) -> Value {
+    let mut described = json!({ "message": error.to_string(), "hint": error.remedy() });
+    if let Error::Faults(faults) | Error::Unsaved { faults } = error {
+        described["faults"] = json!(entries(faults.list()));
+        described["message"] = json!(counted(faults.total()));
+    }
+    described
+}
+
+/// How many errors a document has.
+fn counted(errors: usize) -> String {
+    format!("the document has {errors} error{}", if errors == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::parse;
+
+    #[test]
+    fn an_error_in_json_says_how_many_a_document_has() {
+        for (document, message) in [
+            ("version: 2", "the document has 1 error"),
+            ("version: 1\nallow: [x, y]", "the document has 2 errors"),
+        ] {
+            let faults = parse("policy", document.as_bytes(), &mut |_| unreachable!("no files"));
+            let described = described(&Error::Faults(faults.unwrap_err()));
+            assert_eq!(described["message"], message);
+        }
+    }
 }

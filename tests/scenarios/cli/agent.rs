@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     os::unix::{
-        fs::symlink,
+        fs::{PermissionsExt as _, symlink},
         net::{UnixDatagram, UnixStream},
     },
     process::{Child, Stdio},
@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::sandbox::BPFFS;
+use limiter_tests::{command::LimiterCommand, sandbox::BPFFS};
 use serde_json::Value;
 
-use super::{Bench, Document, SMALL};
+use super::{Bench, Document, SMALL, json::send};
 
 /// In which all that is waited for happens.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,8 +33,12 @@ pub(super) struct Agent {
 impl Agent {
     /// Starts one; `FILE` in the arguments is the document.
     pub(super) fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
-        let arguments = document.in_place(&format!("-j agent {arguments}"));
-        let mut process = bench.run(&arguments).to(Stdio::piped()).start().unwrap();
+        Self::of(bench.run(&document.in_place(&format!("-j agent {arguments}"))))
+    }
+
+    /// One that a command starts.
+    fn of(command: LimiterCommand) -> Self {
+        let mut process = command.to(Stdio::piped()).start().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (sender, events) = channel();
         thread::spawn(move || {
@@ -128,10 +132,14 @@ fn the_last_good_policy_stays_whatever_becomes_of_the_document() {
     let whole = limits("30/s");
     for torn in ["", "version: 1\nlimits: [{name: sou", &whole[..whole.len() - 3]] {
         write(torn);
-        let why = agent.expect("rejected")["message"].as_str().unwrap().to_owned();
-        assert!(why.contains("policy.yaml"), "{why}");
+        let why = agent.expect("rejected");
+        let file = why["faults"][0]["file"].as_str().unwrap();
+        assert!(file.contains("policy.yaml"), "{why}");
         assert_eq!(rate(&bench), 20);
     }
+    // Also for root, which gave up its right to read what it may not.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    agent.expect("rejected");
     fs::remove_file(&path).unwrap();
     agent.expect("rejected");
     fs::create_dir(&path).unwrap();
@@ -227,6 +235,100 @@ fn interfaces_are_attached_whenever_they_come() {
     agent.end();
     router.ip("link del late").unwrap();
     router.ip("link del later").unwrap();
+}
+
+/// It stays limited wherever it is, and whatever else becomes of it.
+#[test]
+fn an_interface_that_went_elsewhere_or_changed_is_the_same_when_it_is_back() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    router.ip("link add late type veth peer name other").unwrap();
+    let agent = Agent::start(&bench, &document, "-i late --policy FILE");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    let program = || bench.programs().get("late").copied().flatten();
+    let before = program();
+    assert!(before.is_some());
+    router.ip("link set late mtu 1400").unwrap();
+    router.ip("link set late up").unwrap();
+    router.ip("link set late down").unwrap();
+    agent.is_quiet();
+    // Elsewhere for a while; its number is taken meanwhile, so that it comes back with another one.
+    let index =
+        |name: &str| router.ip_json(&["link", "show", "dev", name]).unwrap()[0]["ifindex"].clone();
+    let number = index("late");
+    let client = &bench.hosts.client;
+    router.ip(&format!("link set late netns {}", client.namespace.path())).unwrap();
+    router.ip(&format!("link add filler index {number} type veth peer name filled")).unwrap();
+    agent.is_quiet();
+    client.ip(&format!("link set late netns {}", router.namespace.path())).unwrap();
+    agent.is_quiet();
+    assert_ne!(index("late"), number);
+    assert_eq!(program(), before, "the same program, all along");
+    router.ip("link del filler").unwrap();
+    router.ip("link del late").unwrap();
+    agent.end();
+}
+
+/// Nobody can be told, and everything is seen to all the same.
+#[test]
+fn a_full_disk_stops_nothing_but_what_is_told() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let command = bench.run(&document.in_place("-j agent -i eth0 --policy FILE"));
+    let mut process = command.to(full).start().unwrap();
+    let until = |is_so: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until(&|| bench.programs()["eth0"].is_some());
+    fs::write(document.path(), limits("20/s")).unwrap();
+    until(&|| rate(&bench) == 20);
+    send(&bench, [192, 0, 2, 1], 50);
+    bench.done("detach eth0");
+    until(&|| bench.programs()["eth0"].is_some());
+    // SAFETY: no memory is involved; the process is a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(process.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert!(process.wait().unwrap().success());
+}
+
+/// What is listed for a time ends by the clock as it is.
+#[test]
+fn who_sets_the_clock_does_not_lengthen_a_list() {
+    const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    let clock = document.path().with_file_name("clock");
+    fs::write(&clock, "+0").unwrap();
+    let command = bench.run(&document.in_place("-j agent -i eth0 --policy FILE"));
+    let command = command
+        .env("LD_PRELOAD", LIBRARY)
+        .env("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let agent = Agent::of(command);
+    agent.expect("attached");
+    agent.expect("unchanged");
+    bench.done("deny add 198.51.100.7 --for 1h");
+    let left = || {
+        let known = bench.run("get 198.51.100.7 -j").outcome().unwrap();
+        let known: Value = serde_json::from_str(&known.stdout).unwrap();
+        known["denied"]["seconds_left"].as_f64().unwrap()
+    };
+    assert!((3_500.0..=3_602.0).contains(&left()), "{}", left());
+    for (set, by, expected) in [("+3000", 3_000, 600.0), ("+0", -3_000, 3_600.0)] {
+        fs::write(&clock, set).unwrap();
+        let seconds = agent.expect("clock_set")["seconds"].as_i64().unwrap();
+        assert!((seconds - by).abs() <= 1, "{seconds}");
+        assert!((expected - 100.0..=expected + 2.0).contains(&left()), "{} of {expected}", left());
+    }
+    agent.is_quiet();
+    agent.end();
 }
 
 #[test]
