@@ -12,6 +12,9 @@ use crate::{
     watch::session::WatchError,
 };
 
+/// The exit code where a policy is wrong, or does not fit.
+const INVALID: u8 = 3;
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -282,7 +285,7 @@ impl Error {
         match self {
             Self::Policy(error) => match error.kind() {
                 PolicyErrorKind::Usage => 2,
-                PolicyErrorKind::Invalid => 3,
+                PolicyErrorKind::Invalid => INVALID,
                 PolicyErrorKind::NotFound => 4,
             },
             Self::Inquiry(error) => error.exit_code(),
@@ -296,7 +299,7 @@ impl Error {
             | Self::Impossible { .. }
             | Self::Unsaved { .. }
             | Self::Shared { .. }
-            | Self::OwnSession { .. } => 3,
+            | Self::OwnSession { .. } => INVALID,
             Self::UnknownInterface { .. }
             | Self::NotAttached { .. }
             | Self::NoInstance { .. }
@@ -306,6 +309,11 @@ impl Error {
             Self::ForeignProgram { .. } | Self::Busy { .. } | Self::Unconfirmed { .. } => 6,
             _ => 1,
         }
+    }
+
+    /// Whether it is the policy that is wrong, or does not fit.
+    pub fn is_of_policy(&self) -> bool {
+        self.exit_code() == INVALID
     }
 
     /// What to do about it.

@@ -6,6 +6,7 @@ mod commands;
 mod completion;
 mod confirm;
 mod doctor;
+mod documented;
 mod environment;
 mod events;
 mod inquiry;

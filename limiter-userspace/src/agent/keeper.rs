@@ -23,9 +23,6 @@ use crate::{
     policy::{Policy, reading::name, spec::diff},
 };
 
-/// The exit code of a policy that cannot be used.
-const INVALID: u8 = 3;
-
 /// Seconds by which the clock has to be set for that to be noticed; both clocks are read a moment apart.
 const STEP: i64 = 3;
 
@@ -253,7 +250,7 @@ impl Keeper {
             Ok(()) if changes == 0 => events.push(Event::Unchanged { document }),
             Ok(()) => events.push(Event::Applied { document, changes }),
             // It is right in itself, but there is no room for it here.
-            Err(error) if error.exit_code() == INVALID => events.push(Event::Rejected(error)),
+            Err(error) if error.is_of_policy() => events.push(Event::Rejected(error)),
             Err(error) => return Err(error),
         }
         self.due = None;

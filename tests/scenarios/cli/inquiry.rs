@@ -67,7 +67,7 @@ impl Drop for Scratch {
 }
 
 /// A file of packets, in the byte order of the network.
-fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = [0xa1, 0xb2, 0xc3, 0xd4, 0, 2, 0, 4].to_vec();
     bytes.extend([0; 8]);
     bytes.extend([65_535_u32, 1].map(u32::to_be_bytes).concat());
