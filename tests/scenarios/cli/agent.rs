@@ -75,6 +75,13 @@ impl Agent {
         self.events.recv_timeout(time).unwrap()
     }
 
+    /// Bytes of memory that it has, as the kernel counts them.
+    pub(super) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
     /// It has nothing to tell.
     #[track_caller]
     pub(super) fn is_quiet(&self) {

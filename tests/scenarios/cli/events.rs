@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use limiter_tests::{packet::Frame, traffic::Sender};
+
 use super::{Bench, Document, SMALL, agent::Agent, json::send};
 
 /// Longer than a source has to be quiet to be within its limits again, and the agent to see that.
@@ -76,6 +78,56 @@ fn what_is_not_told_is_counted() {
     }
     assert_eq!(told + left_out, 2 * u64::from(sources));
     assert!(told <= 2, "{told}");
+    agent.end();
+}
+
+/// A flood of sources that all go over their limits: some are told of, all are counted, and the agent grows
+/// by nothing.
+#[test]
+fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
+    const SOURCES: u64 = 60_000;
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/h, burst: 1}]");
+    let room = "--sources 262144 --buckets 4096 --overrides 64";
+    bench.done(&document.in_place(&format!("attach eth0 {room} --policy FILE")));
+    let agent = Agent::start(&bench, &document, "-i eth0 --events 20/s");
+    agent.expect("replaced");
+    let before = agent.memory();
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = Frame::udp([10, 0, 0, 0], to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
+    // What is lent after the burst passes too: of four packets of a source, two or three do.
+    let edit = |number: u64, frame: &mut Vec<u8>| {
+        let source = 0x0a40_0000 + (number / 4 % SOURCES) as u32;
+        frame[26..30].copy_from_slice(&source.to_be_bytes());
+    };
+    let rate = 40_000;
+    let sender = Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap();
+    let length = Duration::from_secs(4 * SOURCES / rate);
+    let sent = sender.edited(edit).send(length, &Default::default()).unwrap();
+    assert!(sent.packets >= 4 * SOURCES * 9 / 10, "{sent:?}");
+    let metrics = bench.json("metrics -j");
+    let of = |name: &str| {
+        let families = metrics["metrics"].as_array().unwrap();
+        let family = families.iter().find(|family| family["name"] == name).unwrap();
+        let series = family["series"].as_array().unwrap().iter();
+        series.map(|one| one["value"].as_u64().unwrap()).sum::<u64>()
+    };
+    let happened = of("limiter_source_events_total");
+    assert!(happened >= SOURCES * 9 / 10, "{happened}");
+    // Of each that the agent heard, there is a release too.
+    let expected = 2 * happened - of("limiter_source_events_left_out_total");
+    let (mut told, mut left_out) = (0, 0);
+    while told + left_out < expected {
+        let event = agent.next_within(3 * RELEASE);
+        match event["event"].as_str() {
+            Some("limited" | "released") => told += 1,
+            Some("left_out") => left_out += event["events"].as_u64().unwrap(),
+            _ => panic!("{event}"),
+        }
+    }
+    assert_eq!(told + left_out, expected);
+    let after = agent.memory();
+    assert!(after < before + (4 << 20), "from {before} to {after} bytes");
     agent.end();
 }
 
