@@ -131,8 +131,7 @@ impl Keeper {
         errors: &mut Vec<Error>,
     ) -> Result<()> {
         let is_running = |interface: &Interface| {
-            // Its index may be another one than when it was attached: it may have been elsewhere.
-            running.iter().any(|attached| attached.present && attached.name == interface.name)
+            running.iter().any(|attached| attached.present && attached.index == interface.index)
         };
         let mut missing = interface::list()?;
         missing.retain(|it| self.interfaces.contains(&it.name) && !is_running(it));
@@ -178,7 +177,8 @@ impl Keeper {
         let result = attach();
         for attached in instance.attached()? {
             // It was just loaded.
-            if missing.iter().any(|interface| attached.present && interface.name == attached.name) {
+            if missing.iter().any(|interface| attached.present && interface.index == attached.index)
+            {
                 self.current.insert(attached.slot);
             }
         }

@@ -43,6 +43,8 @@ const BURST: u64 = 10;
 /// What is known of the sources of an instance.
 pub(super) struct Sources {
     pins: Pins,
+    /// Since when there is an agent to hear of them, in nanoseconds.
+    since: u64,
     /// For what is dropped, and for what is only monitored: that keeps no place from the other.
     budgets: Option<[Budget; 2]>,
     heard: Option<Heard>,
@@ -57,8 +59,6 @@ pub(super) struct Sources {
 struct Heard {
     maps: Maps,
     listener: Listener,
-    /// Since when, in nanoseconds.
-    since: u64,
     /// What the datapath had left out at the last look.
     left_out: u64,
 }
@@ -104,7 +104,7 @@ impl Sources {
     pub(super) fn new(pins: Pins, rate: Option<Rate>) -> Self {
         let budgets = rate.and_then(|rate| Some([Budget::new(rate)?, Budget::new(rate)?]));
         let (heard, followed) = (None, HashMap::new());
-        Self { pins, budgets, heard, followed, left_out: 0, summed: 0 }
+        Self { pins, since: inquiry::now(), budgets, heard, followed, left_out: 0, summed: 0 }
     }
 
     /// What happened since the last look, also where it ends with an error; so many events that were to
@@ -115,7 +115,7 @@ impl Sources {
         if self.budgets.is_none() {
             return (events, Ok(()));
         }
-        let result = self.listen(now).and_then(|()| {
+        let result = self.listen().and_then(|()| {
             let Some(mut heard) = self.heard.take() else { return Ok(()) };
             let result = self.hear(&mut heard, now, &mut events);
             self.heard = Some(heard);
@@ -135,7 +135,7 @@ impl Sources {
     }
 
     /// Listens to the instance, if there is one: it may have been removed and made again.
-    fn listen(&mut self, now: u64) -> Result<()> {
+    fn listen(&mut self) -> Result<()> {
         if let Some(heard) = &self.heard
             && heard.maps.are_pinned(&self.pins)?
         {
@@ -147,16 +147,16 @@ impl Sources {
             let maps = Maps::open(&self.pins)?;
             let left_out = left_out(&maps.noticed()?);
             let listener = Listener::open(&self.pins)?;
-            self.heard = Some(Heard { maps, listener, since: now, left_out });
+            self.heard = Some(Heard { maps, listener, left_out });
         }
         Ok(())
     }
 
     fn hear(&mut self, heard: &mut Heard, now: u64, events: &mut Vec<Event>) -> Result<()> {
-        let Heard { maps, listener, since, .. } = heard;
+        let Heard { maps, listener, .. } = heard;
         let mut telling = None;
         for notice in listener.take(TAKEN) {
-            if notice.time < *since {
+            if notice.time < self.since {
                 self.left_out += u64::from(notice.again == 0);
             } else if self.follow(&notice) && self.spend(now, notice.kind == kind::MONITORED) {
                 let telling = match &mut telling {

@@ -1,6 +1,6 @@
 //! `limiter agent`.
 
-use std::path::PathBuf;
+use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
 
 use clap::Args;
 use limiter_common::rate::Rate;
@@ -9,7 +9,7 @@ use super::unix;
 use crate::{
     agent::{self, Options, scrape::Address},
     datapath::{bpffs::Pins, privilege},
-    error::Result,
+    error::{Error, Result},
     output::stream::Output,
     policy::units::parse_rate,
 };
@@ -29,12 +29,23 @@ pub(super) struct Agent {
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]
     policy: Option<PathBuf>,
     /// Serve metrics for Prometheus: on a loopback address, as 127.0.0.1:9180, or on unix:PATH
-    #[arg(long, value_name = "ADDRESS", env = "LIMITER_LISTEN", value_delimiter = ' ')]
-    listen: Vec<Address>,
+    #[arg(long, value_name = "ADDRESS", env = "LIMITER_LISTEN", value_delimiter = ' ',
+          value_parser = address)]
+    listen: Vec<Listen>,
     /// How many events about sources are told in the long run: a rate, as 100/min, or none
-    #[arg(long, value_name = "RATE", default_value = "10/s", value_parser = events,
+    #[arg(long, value_name = "RATE", default_value = EVENTS, value_parser = events,
           env = "LIMITER_EVENTS")]
     events: Events,
+}
+
+/// How many events are told unless something else is said.
+const EVENTS: &str = "10/s";
+
+/// What a word of `--listen` says: nothing, if a variable is empty.
+type Listen = Option<Address>;
+
+fn address(text: &str) -> Result<Listen, String> {
+    (!text.is_empty()).then(|| text.parse()).transpose()
 }
 
 /// What `--events` says.
@@ -44,7 +55,9 @@ fn events(text: &str) -> Result<Events, String> {
     if text == "none" {
         return Ok(None);
     }
-    parse_rate(text).map(Some).map_err(|error| error.to_string())
+    parse_rate(if text.is_empty() { EVENTS } else { text })
+        .map(Some)
+        .map_err(|error| error.to_string())
 }
 
 impl Agent {
@@ -55,16 +68,20 @@ impl Agent {
         let Self { mut interfaces, policy, listen, events } = self;
         // An empty variable names none.
         interfaces.retain(|name| !name.is_empty());
+        let policy = policy.filter(|file| !file.as_os_str().is_empty());
+        let listen = listen.into_iter().flatten().collect();
         let options = Options { interfaces, policy, listen, events };
-        // That of the command stays with it; the agent tells from a thread of its own.
-        let mut output = Output::stdout(output.is_json());
+        // Whoever waits for standard output to be read has its lock, which the end of the command takes.
+        let stdout = io::stdout().as_fd().try_clone_to_owned();
+        let stdout = stdout.map_err(|error| Error::system("use standard output", error))?;
+        let mut output = Output::new(File::from(stdout), output.is_json(), false);
         agent::run(options, pins, unix, move |event| {
             let told = match output.is_json() {
                 true => output.json(event),
                 false => writeln!(output, "{event}"),
             };
             // A full disk is no reason to see to nothing any more.
-            told.and_then(|()| output.flush()).is_ok()
+            told.and_then(|()| output.flush()).is_ok() && !output.is_closed()
         })
     }
 }

@@ -6,7 +6,10 @@ use std::{
     ffi::{CString, OsStr},
     fs,
     io::{self, ErrorKind},
-    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
+    os::{
+        fd::BorrowedFd,
+        unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
+    },
     path::{self, Path, PathBuf},
     thread,
     time::Duration,
@@ -64,12 +67,31 @@ impl Pins {
     /// # Errors
     /// What the system says when that cannot be told.
     pub fn exist(&self) -> Result<bool> {
+        // Directories that were given away are there without anything in them.
+        let given = self.given_to()?.is_some();
         for directory in self.directories() {
-            if exists(&directory)? {
+            let is_empty = || fs::read_dir(&directory).is_ok_and(|mut pins| pins.next().is_none());
+            if exists(&directory)? && !(given && is_empty()) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Pins an object in the place of another one, or of none. It has its owner when it has its name.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> Result<()> {
+        // A name in that file system has no dot.
+        let mut new = path.as_os_str().to_owned();
+        new.push("-new");
+        // What somebody left who was ended in the middle.
+        unpin(Path::new(&new))?;
+        let failed = |error| Error::system(format!("pin {}", path.display()), error);
+        sys::pin(object, &c_path(&new)?).map_err(failed)?;
+        self.hand_over(Path::new(&new))?;
+        fs::rename(&new, path).map_err(failed)
     }
 
     /// Makes the directories, for one user alone: who can write to a map decides what passes. That is the
@@ -111,8 +133,9 @@ impl Pins {
     /// Removes every pin.
     ///
     /// # Errors
-    /// What the system says when one cannot be removed.
+    /// [`Error::Unsafe`], or what the system says when one cannot be removed.
     pub fn clear(&self) -> Result<()> {
+        self.check_owners()?;
         for directory in self.directories() {
             let entries = match fs::read_dir(&directory) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -128,16 +151,16 @@ impl Pins {
     }
 
     /// Removes every pin and the directories; a directory that is a mount point or holds something
-    /// else stays, and so does that of an instance which root gave to somebody, who could not make it.
+    /// else stays, and so do those which root gave to somebody, who could not make them.
     ///
     /// # Errors
     /// What the system says when a pin cannot be removed.
     pub fn remove(&self) -> Result<()> {
         self.clear()?;
-        let given = exists(&self.directory)? && self.given_to()?.is_some();
-        let top = (!given).then_some(&self.directory);
-        for directory in self.directories().iter().chain(top) {
-            let _: io::Result<()> = fs::remove_dir(directory);
+        if self.given_to()?.is_none() {
+            for directory in self.directories().iter().chain([&self.directory]) {
+                let _: io::Result<()> = fs::remove_dir(directory);
+            }
         }
         Ok(())
     }

@@ -175,9 +175,7 @@ impl Instance {
         // In this order: a record without a link is a free slot, a link without a record would be
         // one that nobody knows.
         self.record(slot, interface, outcome.mode)?;
-        let pin = self.pins.link(slot);
-        link.pin(&pin)?;
-        self.pins.hand_over(&pin)?;
+        link.pin(&self.pins, slot)?;
         Ok(outcome)
     }
 
@@ -294,6 +292,7 @@ impl Instance {
             // Links without the directory of the lock, which nobody could lock out.
             pins.make()?;
         };
+        pins.check_owners()?;
         for (_, link) in pinned_links(pins)? {
             link.detach()?;
         }
@@ -373,7 +372,8 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
             slot,
             name: found
                 .map_or_else(|| interface::recorded(&record.name), |found| found.name.clone()),
-            index: record.index,
+            // It may have been elsewhere, and come back with another one.
+            index: found.map_or(record.index, |found| found.index),
             mode: Mode::from_code(record.mode).unwrap_or(Mode::Generic),
             present: found.is_some(),
             exists: index.is_some(),

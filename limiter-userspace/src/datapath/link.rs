@@ -6,7 +6,12 @@ use std::{
     path::Path,
 };
 
-use super::{bpffs::c_path, interface::Interface, mode::Mode, sys};
+use super::{
+    bpffs::{Pins, c_path},
+    interface::Interface,
+    mode::Mode,
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// A link between an interface and a program; it lives as long as it is pinned or open.
@@ -64,9 +69,9 @@ impl Link {
         }
     }
 
-    pub(crate) fn pin(&self, path: &Path) -> Result<()> {
-        sys::pin(self.0.as_fd(), &c_path(path.as_os_str())?)
-            .map_err(|error| Error::system(format!("pin the link {}", path.display()), error))
+    /// Pins it as that of a slot.
+    pub(crate) fn pin(&self, pins: &Pins, slot: u32) -> Result<()> {
+        pins.pin(self.0.as_fd(), &pins.link(slot))
     }
 
     /// The index of the interface; `None` once it is gone.

@@ -3,7 +3,6 @@
 use std::{
     fs,
     os::fd::{AsFd as _, BorrowedFd},
-    path::PathBuf,
 };
 
 use aya::{
@@ -17,13 +16,7 @@ use limiter_common::{
     limit::LIMITS,
 };
 
-use super::{
-    bpffs::{Pins, c_path, unpin},
-    layout::SHAPES,
-    maps::object,
-    sizes::Sizes,
-    sys,
-};
+use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -104,18 +97,7 @@ impl Program {
     /// # Errors
     /// What the system says.
     pub(crate) fn pin(&mut self, pins: &Pins, slot: u32) -> Result<()> {
-        let path = pins.program(slot);
-        // A name in that file system has no dot.
-        let mut new = path.clone().into_os_string();
-        new.push("-new");
-        let new = PathBuf::from(new);
-        let failed = |error| Error::system(format!("pin the program {}", path.display()), error);
-        // What somebody left who was ended in the middle.
-        unpin(&new)?;
-        let c_path = c_path(new.as_os_str())?;
-        self.with_fd(|fd| sys::pin(fd, &c_path))?.map_err(failed)?;
-        pins.hand_over(&new)?;
-        fs::rename(&new, &path).map_err(failed)
+        self.with_fd(|fd| pins.pin(fd, &pins.program(slot)))?
     }
 
     /// Calls `with` with the descriptor of the program.

@@ -1,6 +1,10 @@
 //! What an agent tells of sources.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use limiter_tests::{packet::Frame, traffic::Sender};
 
@@ -81,6 +85,20 @@ fn what_is_not_told_is_counted() {
     agent.end();
 }
 
+/// Has so many sources send four packets each, at a rate: what is lent after the burst of a limit passes too.
+fn storm(bench: &Bench, sources: u64, rate: u64) {
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = Frame::udp([10, 0, 0, 0], to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
+    let edit = move |number: u64, frame: &mut Vec<u8>| {
+        let source = 0x0a40_0000 + (number / 4 % sources) as u32;
+        frame[26..30].copy_from_slice(&source.to_be_bytes());
+    };
+    let sender = Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap();
+    let length = Duration::from_secs(4 * sources / rate);
+    let sent = sender.edited(edit).send(length, &Default::default()).unwrap();
+    assert!(sent.packets >= 4 * sources * 9 / 10, "{sent:?}");
+}
+
 /// A flood of sources that all go over their limits: some are told of, all are counted, and the agent grows
 /// by nothing.
 #[test]
@@ -93,18 +111,7 @@ fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
     let agent = Agent::start(&bench, &document, "-i eth0 --events 20/s");
     agent.expect("replaced");
     let before = agent.memory();
-    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
-    let frame = Frame::udp([10, 0, 0, 0], to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
-    // What is lent after the burst passes too: of four packets of a source, two or three do.
-    let edit = |number: u64, frame: &mut Vec<u8>| {
-        let source = 0x0a40_0000 + (number / 4 % SOURCES) as u32;
-        frame[26..30].copy_from_slice(&source.to_be_bytes());
-    };
-    let rate = 40_000;
-    let sender = Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap();
-    let length = Duration::from_secs(4 * SOURCES / rate);
-    let sent = sender.edited(edit).send(length, &Default::default()).unwrap();
-    assert!(sent.packets >= 4 * SOURCES * 9 / 10, "{sent:?}");
+    storm(&bench, SOURCES, 40_000);
     let metrics = bench.json("metrics -j");
     let of = |name: &str| {
         let families = metrics["metrics"].as_array().unwrap();
@@ -129,6 +136,36 @@ fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
     let after = agent.memory();
     assert!(after < before + (4 << 20), "from {before} to {after} bytes");
     agent.end();
+}
+
+/// Who does not read what it tells keeps it from nothing, not even from its end.
+#[test]
+fn a_reader_who_stopped_keeps_an_agent_from_nothing() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/h, burst: 1}]");
+    let room = "--sources 65536 --buckets 4096 --overrides 64";
+    bench.done(&document.in_place(&format!("attach eth0 {room} --policy FILE")));
+    let command = bench.run(&document.in_place("-j agent -i eth0 --policy FILE --events 1k/s"));
+    let mut agent = command.to(Stdio::piped()).start().unwrap();
+    // More than a pipe holds, and than wait.
+    for _ in 0..4 {
+        storm(&bench, 2_000, 8_000);
+    }
+    document.write("limits: [{name: source, key: source, rate: 2/h, burst: 1}]");
+    let begin = Instant::now();
+    let rate = || bench.json("limit show source -j")["rate_per_second"].as_f64().unwrap();
+    while rate() < 1.5 / 3600.0 {
+        assert!(begin.elapsed() < RELEASE, "the document is not followed");
+        thread::sleep(Duration::from_millis(100));
+    }
+    // SAFETY: no memory is involved; the process is a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(agent.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    let begin = Instant::now();
+    while agent.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < RELEASE, "it does not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(agent.wait().unwrap().success());
 }
 
 #[test]

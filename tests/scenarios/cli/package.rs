@@ -182,19 +182,52 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
     const OWNER: &str = "65534";
     let bench = Bench::new();
     let shell = |line: &str| told(bench.hosts.router.command("sh").args(["-ec", line]));
-    let owners = format!("find {BPFFS}/limiter ! -user {OWNER}");
-    shell(&format!("mkdir -m 700 {BPFFS}/limiter && chown {OWNER}:{OWNER} {BPFFS}/limiter"));
-    // Where everybody may write, anybody may have made it.
-    shell(&format!("chmod 1777 {BPFFS}"));
-    let refused = bench.run(&format!("attach eth0 {SMALL}")).outcome().unwrap();
-    refused.assert_exit_code(1).assert_says(&["belongs to another user", "hint: "]);
-    shell(&format!("rmdir {BPFFS}/limiter/* && chmod 700 {BPFFS}"));
+    let owners = format!("find {BPFFS}/limiter -mindepth 1 ! -user {OWNER}");
+    let own = "links programs maps";
+    shell(&format!("mkdir -m 750 {BPFFS}/limiter && cd {BPFFS}/limiter && mkdir -m 700 {own}"));
+    shell(&format!("cd {BPFFS}/limiter && chown {OWNER}:{OWNER} {own}"));
+    let refused = |what: &str| {
+        for command in [&*format!("attach eth0 {SMALL}"), "detach --all"] {
+            let outcome = bench.run(command).outcome().unwrap();
+            assert_ne!(outcome.code, 0, "{what}: {outcome}");
+            if command.starts_with("attach") {
+                outcome.assert_says(&["belongs to another user", "hint: "]);
+            }
+        }
+    };
+    // Where others may write, anybody may have made it, and may exchange it.
+    for (open, closed) in [("1777", "700"), ("777", "700")] {
+        shell(&format!("chmod {open} {BPFFS}"));
+        refused("the file system");
+        shell(&format!("chmod {closed} {BPFFS}"));
+    }
+    shell(&format!("chown {OWNER} {BPFFS}/limiter"));
+    refused("the directory around");
+    shell(&format!("chown 0 {BPFFS}/limiter"));
+    // What is below another name is no business of root's.
+    shell(&format!("mkdir {BPFFS}/other && mkdir {BPFFS}/other/precious"));
+    shell(&format!("cd {BPFFS}/limiter && rmdir programs && ln -s {BPFFS}/other programs"));
+    refused("a link");
+    shell(&format!(
+        "cd {BPFFS}/limiter && rm programs && mkdir -m 700 programs && test -d {BPFFS}/other/precious"
+    ));
+    shell(&format!(
+        "cd {BPFFS}/limiter && chown {OWNER}:{OWNER} programs && rmdir {BPFFS}/other/precious {BPFFS}/other"
+    ));
+
+    bench.refused("detach --all", 4, &["not attached"]);
     bench.done(&format!("attach eth0 {SMALL} --pps 1kpps"));
     bench.done("attach lo");
     assert_eq!(shell(&owners), "");
     bench.done("limit set source --rate 5/s");
+    bench.done("attach eth0 --replace");
+    assert_eq!(shell(&owners), "");
     bench.done("detach --all");
-    assert_eq!(shell(&format!("ls -A {BPFFS}/limiter && {owners}")), "", "its directory is left");
+    let left = shell(&format!("cd {BPFFS}/limiter && find . -type d | sort && {owners}"));
+    assert_eq!(
+        left, ".\n./links\n./maps\n./programs\n",
+        "its directories are left, and nothing else"
+    );
 }
 
 /// Also what root starts by hand gives up what it has, in each of its threads.
@@ -203,8 +236,12 @@ fn an_agent_keeps_three_capabilities() {
     const KEPT: &str = "000000c000001000";
     let bench = Bench::new();
     let document = Document::new("limits: []");
-    let agent = bench.run(&document.in_place("agent --policy FILE --listen 127.0.0.1:9180"));
-    let agent = agent.env("LIMITER_INTERFACES", " eth0  lo");
+    let agent = bench.run(&document.in_place("agent --policy FILE"));
+    // What is empty is as good as not there.
+    let agent = agent
+        .env("LIMITER_INTERFACES", " eth0  lo")
+        .env("LIMITER_EVENTS", "")
+        .env("LIMITER_LISTEN", "");
     let mut agent = agent.to(Stdio::null()).start().unwrap();
     let start = Instant::now();
     while bench.programs().values().any(Option::is_none) {
