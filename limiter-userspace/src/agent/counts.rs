@@ -3,9 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::event::Event;
-use crate::metrics::{
-    Family, Kind,
-    Value::{Real, Whole},
+use crate::{
+    error::Error,
+    metrics::{
+        Family, Kind,
+        Value::{Real, Whole},
+    },
 };
 
 /// How often things happened. It is shared by the agent and what serves its metrics.
@@ -18,6 +21,7 @@ struct Numbers {
     unchanged: u64,
     rejected: u64,
     failed: u64,
+    failing: u64,
     attached: u64,
     /// Whether the document that was read last is used.
     successful: bool,
@@ -43,14 +47,23 @@ impl Counts {
                 numbers.rejected += 1;
                 numbers.successful = false;
             }
-            Event::Failed(_) => numbers.failed += 1,
+            Event::Failed(error) => {
+                numbers.failed += 1;
+                // The document waits for the trial of another policy to end.
+                numbers.successful &= !matches!(error, Error::Unconfirmed { .. });
+            }
             Event::Attached { .. } => numbers.attached += 1,
             _ => {}
         }
     }
 
+    /// Notes how many things fail now.
+    pub(super) fn failing(&self, failing: u64) {
+        self.lock().failing = failing;
+    }
+
     /// The same for monitoring systems.
-    pub(super) fn families(&self) -> [Family; 5] {
+    pub(super) fn families(&self) -> [Family; 6] {
         let numbers = *self.lock();
         let counter = |name, help| Family::new(name, Kind::Counter, help);
         let gauge = |name, help| Family::new(name, Kind::Gauge, help);
@@ -64,7 +77,7 @@ impl Counts {
             .with([("result", "rejected")], Whole(numbers.rejected)),
             gauge(
                 "limiter_policy_last_reload_successful",
-                "1 where the document that was read last is the policy in force.",
+                "1 where the document that was read last is used: it was applied then, or was in force already.",
             )
             .with([], Whole(numbers.successful.into())),
             gauge(
@@ -79,6 +92,11 @@ impl Counts {
                 "What the agent could not do and tries again, once each.",
             )
             .with([], Whole(numbers.failed)),
+            gauge(
+                "limiter_agent_failing",
+                "What the agent could not do at its last look, and tries again.",
+            )
+            .with([], Whole(numbers.failing)),
         ]
     }
 

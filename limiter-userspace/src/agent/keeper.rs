@@ -105,6 +105,11 @@ impl Keeper {
         events
     }
 
+    /// How many things failed at the last look, and are tried again.
+    pub(super) fn failing(&self) -> u64 {
+        self.told.len() as u64
+    }
+
     /// Reads the document, if it is time to.
     fn read(&mut self, now: u64, reload: bool, events: &mut Vec<Event>) {
         let Some(document) = &mut self.document else { return };

@@ -112,6 +112,7 @@ pub fn run(
                     unserved.push(address);
                 }
             }
+            counts.failing(keeper.failing());
             for event in events {
                 counts.add(&event, unix());
                 teller.tell(event);

@@ -131,6 +131,27 @@ impl Policy {
         Ok(displaced)
     }
 
+    /// Checks that an entry of a list for a prefix does not hold longer already, in seconds of Unix time.
+    ///
+    /// # Errors
+    /// [`PolicyError::ListedLonger`].
+    pub fn check_longer(
+        &self,
+        list: List,
+        prefix: IpNet,
+        until: Option<u64>,
+    ) -> Result<(), PolicyError> {
+        let whom = Whom::Prefix(prefix);
+        let same = self.list(list).iter().find(|listed| listed.whom == whom);
+        match (same.map(|listed| listed.until), until) {
+            (Some(None), Some(_)) => Err(PolicyError::ListedLonger { list: list.name(), prefix }),
+            (Some(Some(before)), Some(until)) if before > until => {
+                Err(PolicyError::ListedLonger { list: list.name(), prefix })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a prefix off a list. Entries that are over at `now` are dropped, from all lists.
     ///
     /// # Errors

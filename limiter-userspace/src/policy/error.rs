@@ -260,6 +260,14 @@ pub enum PolicyError {
         /// The entry that includes it, for ever.
         by: String,
     },
+    /// What is to be put on a list for a time is on it for longer.
+    #[error("{list} has {prefix} already, for longer than that")]
+    ListedLonger {
+        /// `allow`, `deny` or `penalty`.
+        list: &'static str,
+        /// Whom.
+        prefix: IpNet,
+    },
     /// An entry that nothing would ever come to.
     #[error("{entry} in {list} would be shadowed by {by} in allow")]
     Shadowed {
@@ -312,6 +320,7 @@ impl PolicyError {
             | Self::OverrideShape { .. }
             | Self::NotAbout { .. }
             | Self::ListedAlready { .. }
+            | Self::ListedLonger { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
             | Self::NotSet { .. }
@@ -396,6 +405,9 @@ impl PolicyError {
             Self::NotListed { list, .. } => format!("`limiter {list} list` shows what it has"),
             Self::ListedAlready { list, by, .. } => {
                 format!("nothing has to be done; `limiter {list} list` shows {by}")
+            }
+            Self::ListedLonger { list, prefix } => {
+                format!("`limiter {list} add {prefix} --for TIME` sets another end")
             }
             Self::Shadowed { .. } => {
                 "`allow` is asked first: remove one of the two from its list first, or allow for a \

@@ -102,7 +102,10 @@ fn worst(view: &View) -> String {
     )
 }
 
-/// A reading as a line of JSON: the shape of `status`, with rates beside the counts.
+/// The name of the shape of a line of JSON.
+const SCHEMA: &str = "limiter.watch/1";
+
+/// A reading as a line of JSON: what `status` has, with rates beside the counts.
 #[derive(Serialize)]
 struct Record {
     #[serde(flatten)]
@@ -164,7 +167,7 @@ impl Record {
         let snapshot = view.history.latest();
         let names = || snapshot.interfaces.iter().map(|interface| interface.name.clone());
         Self {
-            status: Status::new(snapshot, view.tables),
+            status: Status { schema: SCHEMA, ..Status::new(snapshot, view.tables) },
             time: rounded(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
             rates: view.history.rates().map(|rates| RatesRecord::new(rates, names())),
             top: view.talkers.rows().iter().take(TOP).map(TopRecord::from).collect(),

@@ -16,7 +16,7 @@ use super::{
     subject::Subject,
     terminal::Screen,
     view::View,
-    wake::{Wake, Waker},
+    wake::{Signals, Wake, Waker},
 };
 use crate::output::{
     number::duration,
@@ -111,13 +111,15 @@ where
     });
     let mut watch = Observer::begin(subject, interval, output.has_colour())?;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
+    // Before the terminal is taken over, which has to be given back.
+    let signals = Signals::new().map_err(WatchError::Wait)?;
     let mut display = if on_screen {
         Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
     } else {
         Display::Lines(Lines::default(), output)
     };
     display.begin(&mut watch)?;
-    let mut waker = Waker::new(interval, options.length, on_screen).map_err(WatchError::Wait)?;
+    let mut waker = Waker::new(signals, interval, options.length, on_screen);
     let mut left = options.count;
     while left != Some(0) && !display.is_closed() {
         match waker.next().await.map_err(WatchError::Terminal)? {
@@ -130,13 +132,30 @@ where
                 display.show(&mut watch)?;
                 left = left.map(|left| left - 1);
             }
-            Wake::Key(event) => {
-                match watch.view.press(&event, Instant::now()) {
-                    Effect::Leave => break,
-                    Effect::Redraw => display.clear()?,
-                    effect => watch.follow(&effect)?,
+            Wake::Keys(pressed) => {
+                let mut last = None;
+                let mut leaves = false;
+                for (event, at) in pressed {
+                    match watch.view.press(&event, at) {
+                        Effect::Leave => leaves = true,
+                        Effect::Redraw => display.clear()?,
+                        effect @ Effect::Act(_) => watch.follow(&effect)?,
+                        Effect::Nothing => {}
+                        // Keys that came together ask for one look.
+                        effect => last = Some(effect),
+                    }
+                    if leaves {
+                        break;
+                    }
+                }
+                if leaves {
+                    break;
+                }
+                if let Some(effect) = last {
+                    watch.follow(&effect)?;
                 }
                 display.show(&mut watch)?;
+                watch.view.controls.shown(Instant::now());
             }
             Wake::End => break,
         }
@@ -233,7 +252,7 @@ mod tests {
     fn every_line_of_json_has_counts_rates_and_sources() {
         let text = run_lines(&Options::once(FAST.interval), true).unwrap();
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(line["schema"], "limiter.status/1");
+        assert_eq!(line["schema"], "limiter.watch/1");
         assert!(line["interfaces"][0]["packets"]["passed"].is_u64());
         assert!(line["reasons"]["exceed"].is_u64());
         assert!(line["sources"]["capacity"].is_u64());

@@ -18,15 +18,31 @@ use tokio::{
 /// outlives the watch.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
+/// Keys that are taken at once.
+const MOST: usize = 256;
+
 /// Why a watch goes on.
 #[derive(Debug)]
 pub(super) enum Wake {
     /// It is time for a reading.
     Tick,
-    /// A key was pressed, or the terminal changed.
-    Key(Event),
+    /// Keys were pressed, or the terminal changed: all there is, with the times when it was read.
+    Keys(Vec<(Event, Instant)>),
     /// The time is up, or a signal asked to end.
     End,
+}
+
+/// The signals that ask to end. They end nothing by themselves from when this is made.
+#[derive(Debug)]
+pub(super) struct Signals([Signal; 3]);
+
+impl Signals {
+    /// Takes them over.
+    pub(super) fn new() -> io::Result<Self> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([interrupt?, terminate?, hangup?]))
+    }
 }
 
 /// The clock, the signals and the keyboard.
@@ -36,36 +52,34 @@ pub(super) struct Waker {
     end: Option<Instant>,
     /// Whether the reading of the very end was due.
     over: bool,
-    signals: [Signal; 3],
-    keys: Option<JoinHandle<io::Result<Option<Event>>>>,
+    signals: Signals,
+    keys: Option<JoinHandle<io::Result<Vec<(Event, Instant)>>>>,
 }
 
 impl Waker {
     /// Wakes every `interval` from now on, for that `length`; for keys too, if there is a keyboard.
     pub(super) fn new(
+        signals: Signals,
         interval: Duration,
         length: Option<Duration>,
         keyboard: bool,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let start = Instant::now();
         let mut ticks = interval_at((start + interval).into(), interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Ok(Self {
+        Self {
             ticks,
             end: length.and_then(|length| start.checked_add(length)),
             over: false,
-            signals: [
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-                signal(SignalKind::hangup())?,
-            ],
-            keys: keyboard.then(wait_for_key),
-        })
+            signals,
+            keys: keyboard.then(wait_for_keys),
+        }
     }
 
     /// Waits. A reading that is due at the very end is still made. Only the keyboard can fail.
     pub(super) async fn next(&mut self) -> io::Result<Wake> {
-        let Self { ticks, end, over, signals: [interrupt, terminate, hangup], keys } = self;
+        let Self { ticks, end, over, signals: Signals([interrupt, terminate, hangup]), keys } =
+            self;
         if *over {
             return Ok(Wake::End);
         }
@@ -75,9 +89,12 @@ impl Waker {
                 _ = interrupt.recv() => return Ok(Wake::End),
                 _ = terminate.recv() => return Ok(Wake::End),
                 _ = hangup.recv() => return Ok(Wake::End),
-                event = key(keys) => if let Some(event) = event? {
-                    return Ok(Wake::Key(event));
-                },
+                pressed = pressed(keys) => {
+                    let pressed = pressed?;
+                    if !pressed.is_empty() {
+                        return Ok(Wake::Keys(pressed));
+                    }
+                }
                 _ = ticks.tick() => {
                     // Or readings that take longer than the interval would never come to an end.
                     *over = end.is_some_and(|end| Instant::now() >= end);
@@ -97,17 +114,25 @@ async fn until(end: Option<Instant>) {
 }
 
 /// The outcome of the wait for a key, which is begun again.
-async fn key(
-    keys: &mut Option<JoinHandle<io::Result<Option<Event>>>>,
-) -> io::Result<Option<Event>> {
+async fn pressed(
+    keys: &mut Option<JoinHandle<io::Result<Vec<(Event, Instant)>>>>,
+) -> io::Result<Vec<(Event, Instant)>> {
     let Some(waiting) = keys else {
         return pending().await;
     };
-    let event = (&mut *waiting).await??;
-    *waiting = wait_for_key();
-    Ok(event)
+    let pressed = (&mut *waiting).await??;
+    *waiting = wait_for_keys();
+    Ok(pressed)
 }
 
-fn wait_for_key() -> JoinHandle<io::Result<Option<Event>>> {
-    spawn_blocking(|| if event::poll(KEY_WAIT)? { event::read().map(Some) } else { Ok(None) })
+fn wait_for_keys() -> JoinHandle<io::Result<Vec<(Event, Instant)>>> {
+    spawn_blocking(|| {
+        let mut pressed = Vec::new();
+        let mut wait = KEY_WAIT;
+        while pressed.len() < MOST && event::poll(wait)? {
+            pressed.push((event::read()?, Instant::now()));
+            wait = Duration::ZERO;
+        }
+        Ok(pressed)
+    })
 }

@@ -209,7 +209,7 @@ fn a_watch_prints_one_object_per_line() {
     for line in outcome.stdout.lines() {
         let value: Value = serde_json::from_str(line).unwrap();
         assert_shape(&value, &status_shape(), "watch");
-        assert_eq!(value["schema"], "limiter.status/1");
+        assert_eq!(value["schema"], "limiter.watch/1");
     }
     let once = bench.json("watch -j --once --interval 50ms");
     assert_shape(&once, &status_shape(), "watch");
@@ -238,7 +238,7 @@ fn every_answer_is_an_object_that_names_its_shape() {
     for (command, schema) in [
         ("status", "status"),
         ("top", "top"),
-        ("watch --once --interval 50ms", "status"),
+        ("watch --once --interval 50ms", "watch"),
         ("metrics", "metrics"),
         ("limit list", "limits"),
         ("limit show syn", "limit"),

@@ -48,7 +48,8 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
     let row = |name, allowance: Option<Allowance>, overrides, mode| {
         let written = allowance.map(|allowance| written(&limit.count, allowance));
         let [rate, burst] = written.map_or([None, None], |written| written.map(Some));
-        LimitRow { name, limit: limit.name.clone(), rate, burst, overrides, mode, used: None }
+        let limit = limit.name.clone();
+        LimitRow { name, limit, rate, burst, overrides, mode, candidate: false, used: None }
     };
     let live = limit.mode;
     let mut rows: Vec<LimitRow> = (0..limit.layers.len().max(1))
@@ -59,7 +60,8 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
         })
         .collect();
     rows.extend(limit.candidate.map(|candidate| {
-        row(limit.name_of_candidate(), Some(candidate), 0, limit.mode_of_candidate())
+        let row = row(limit.name_of_candidate(), Some(candidate), 0, limit.mode_of_candidate());
+        LimitRow { candidate: true, ..row }
     }));
     rows
 }

@@ -76,6 +76,7 @@ impl ListCommand {
                         .transpose()
                         .map_err(PolicyError::from)?,
                     session: keep.session(output)?,
+                    never_shorter: false,
                 };
                 asked.run(pins, output)
             }
@@ -115,6 +116,8 @@ pub(in crate::cli) struct Asked {
     /// For how long; for ever without one.
     pub(super) time: Option<Duration>,
     pub(super) session: Option<Session>,
+    /// Whether an entry that holds longer stays as it is.
+    pub(in crate::cli) never_shorter: bool,
 }
 
 impl Asked {
@@ -132,10 +135,13 @@ impl Asked {
 
     /// Puts it on the list, and says what came of it, in a line.
     pub(super) fn put(&self, pins: &Pins) -> Result<(Changed<()>, String)> {
-        let Self { list, prefix, time, session } = *self;
+        let Self { list, prefix, time, session, .. } = *self;
         let (now, until) = (unix(), time.map(end_of));
         let mut displaced = Displaced::default();
         let changed = change(pins, session, |policy| {
+            if self.never_shorter {
+                policy.check_longer(list, prefix, until)?;
+            }
             displaced = policy.add_listed(list, prefix, until, now)?;
             if list != List::Allow {
                 check_own(session, prefix, policy, now)?;

@@ -61,6 +61,7 @@ impl PenaltyCommand {
                     prefix: parse_prefix(&add.prefix).map_err(PolicyError::from)?,
                     time: Some(parse_duration(&add.time).map_err(PolicyError::from)?),
                     session: add.keep.session(output)?,
+                    never_shorter: false,
                 };
                 asked.run(pins, output)
             }

@@ -48,7 +48,13 @@ impl<'a> Watched<'a> {
         let (session, warning) = keep.found()?;
         let (changed, said): (Changed<()>, String) = match action {
             Action::Put { list, source, time } => {
-                let asked = Asked { list: *list, prefix: *source, time: Some(*time), session };
+                let asked = Asked {
+                    list: *list,
+                    prefix: *source,
+                    time: Some(*time),
+                    session,
+                    never_shorter: true,
+                };
                 asked.put(self.pins)?
             }
             Action::Switch { limit, mode } => {

@@ -47,6 +47,8 @@ pub struct LimitRow {
     pub overrides: usize,
     /// Whether it drops, by its own word.
     pub mode: Mode,
+    /// Whether it is a candidate, which only counts.
+    pub candidate: bool,
     /// How much of it is used, in percent; nothing where that is not one number, or was not asked.
     pub used: Option<u64>,
 }
@@ -55,7 +57,16 @@ impl LimitRow {
     /// A limit that is off.
     pub fn off(name: impl Into<String>) -> Self {
         let (name, mode) = (name.into(), Mode::Enforce);
-        Self { limit: name.clone(), name, rate: None, burst: None, overrides: 0, mode, used: None }
+        Self {
+            limit: name.clone(),
+            name,
+            rate: None,
+            burst: None,
+            overrides: 0,
+            mode,
+            candidate: false,
+            used: None,
+        }
     }
 
     /// Its rate, or that it is off.

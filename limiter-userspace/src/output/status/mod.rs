@@ -19,7 +19,7 @@ pub const SCHEMA: &str = "limiter.status/1";
 /// The statistics of an instance as `status -j` prints them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`], or that of what it is part of.
     pub schema: &'static str,
     /// Whether anything is dropped: `enforce`, or `monitor` by the switch or the policy.
     pub mode: GlobalMode,

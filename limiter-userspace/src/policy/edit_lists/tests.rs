@@ -34,6 +34,22 @@ fn refused(policy: &mut Policy, list: List, prefix: &str, until: Option<u64>, me
 }
 
 #[test]
+fn an_entry_that_holds_longer_is_told_of() {
+    let mut policy = Policy::default();
+    let prefix = net("203.0.113.9/32");
+    let longer = |policy: &Policy, time: Option<u64>| {
+        policy.check_longer(List::Deny, prefix, time.map(|time| NOW + time)).is_err()
+    };
+    assert!(!longer(&policy, Some(60)) && !longer(&policy, None));
+    add(&mut policy, List::Deny, "203.0.113.9/32", Some(90));
+    assert!(longer(&policy, Some(89)));
+    assert!(!longer(&policy, Some(90)) && !longer(&policy, None));
+    add(&mut policy, List::Deny, "203.0.113.9/32", None);
+    assert!(longer(&policy, Some(u64::from(u32::MAX))) && !longer(&policy, None));
+    assert!(policy.check_longer(List::Allow, prefix, Some(NOW)).is_ok(), "another list");
+}
+
+#[test]
 fn entries_are_added_changed_and_removed() {
     let mut policy = Policy::default();
     for list in [List::Allow, List::Deny, List::Penalty] {

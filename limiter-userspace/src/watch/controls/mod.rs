@@ -65,6 +65,8 @@ pub enum Asking {
         action: Action,
         /// Since when that is asked.
         since: Instant,
+        /// Whether it is to be seen.
+        is_shown: bool,
     },
 }
 
@@ -135,6 +137,13 @@ pub struct Drawn {
 }
 
 impl Controls {
+    /// Notes that what is asked is to be seen from now on.
+    pub fn shown(&mut self, now: Instant) {
+        if let Asking::Confirm { since, is_shown: is_shown @ false, .. } = &mut self.asking {
+            (*since, *is_shown) = (now, true);
+        }
+    }
+
     /// Takes in what there is to choose from now, and how much of it can be shown.
     pub fn settle(&mut self, choice: Choice<'_>, drawn: Drawn) {
         let place = |it: &IpNet| choice.sources.iter().position(|row| row.net() == *it);

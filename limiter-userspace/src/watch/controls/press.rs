@@ -59,6 +59,10 @@ impl Controls {
                 _ => {}
             }
         }
+        let is_typing = matches!(self.asking, Asking::Filter(_) | Asking::Time { .. });
+        if !is_typing && key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+            return Effect::Nothing;
+        }
         match std::mem::take(&mut self.asking) {
             Asking::Nothing => self.command(key, choice, now),
             Asking::Help => Effect::Nothing,
@@ -71,7 +75,7 @@ impl Controls {
                         match parse_duration(text) {
                             Ok(time) => {
                                 let action = Action::Put { list, source, time };
-                                Asking::Confirm { action, since: now }
+                                Asking::Confirm { action, since: now, is_shown: false }
                             }
                             Err(error) => {
                                 line.fault = Some(error.to_string());
@@ -86,12 +90,12 @@ impl Controls {
                 };
                 Effect::Nothing
             }
-            Asking::Confirm { action, since } => match key.code {
+            Asking::Confirm { action, since, is_shown } => match key.code {
                 KeyCode::Char('y' | 'Y') if now.saturating_duration_since(since) >= READING => {
                     Effect::Act(action)
                 }
                 KeyCode::Char('y' | 'Y') => {
-                    self.asking = Asking::Confirm { action, since };
+                    self.asking = Asking::Confirm { action, since, is_shown };
                     Effect::Nothing
                 }
                 _ => {
@@ -229,17 +233,19 @@ impl Controls {
     fn ask_mode(&mut self, choice: Choice<'_>, now: Instant) {
         let here = self.open.is_none() && self.focus == Focus::Limits;
         match self.limit(choice).filter(|_| here) {
+            Some(row) if row.candidate => self.tell(Err(CANDIDATE.to_owned())),
             Some(row) => {
                 let mode = match row.mode {
                     Mode::Monitor => Mode::Enforce,
                     Mode::Enforce | Mode::Off => Mode::Monitor,
                 };
                 let action = Action::Switch { limit: row.limit.clone(), mode };
-                self.asking = Asking::Confirm { action, since: now };
+                self.asking = Asking::Confirm { action, since: now, is_shown: false };
             }
             None => self.tell(Err("Select a limit first: Tab, then the arrow keys.".to_owned())),
         }
     }
 }
 
+const CANDIDATE: &str = "A candidate only counts: select the limit that it is one for.";
 const SELECT_SOURCE: &str = "Select a source first, with the arrow keys.";
