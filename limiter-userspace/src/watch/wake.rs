@@ -21,13 +21,16 @@ const KEY_WAIT: Duration = Duration::from_millis(100);
 /// Keys that are taken at once.
 const MOST: usize = 256;
 
+/// Keys that were pressed, with the times when they were read.
+pub(super) type Pressed = Vec<(Event, Instant)>;
+
 /// Why a watch goes on.
 #[derive(Debug)]
 pub(super) enum Wake {
     /// It is time for a reading.
     Tick,
-    /// Keys were pressed, or the terminal changed: all there is, with the times when it was read.
-    Keys(Vec<(Event, Instant)>),
+    /// Keys were pressed, or the terminal changed: all there is.
+    Keys(Pressed),
     /// The time is up, or a signal asked to end.
     End,
 }
@@ -53,7 +56,7 @@ pub(super) struct Waker {
     /// Whether the reading of the very end was due.
     over: bool,
     signals: Signals,
-    keys: Option<JoinHandle<io::Result<Vec<(Event, Instant)>>>>,
+    keys: Option<JoinHandle<io::Result<Pressed>>>,
 }
 
 impl Waker {
@@ -114,9 +117,7 @@ async fn until(end: Option<Instant>) {
 }
 
 /// The outcome of the wait for a key, which is begun again.
-async fn pressed(
-    keys: &mut Option<JoinHandle<io::Result<Vec<(Event, Instant)>>>>,
-) -> io::Result<Vec<(Event, Instant)>> {
+async fn pressed(keys: &mut Option<JoinHandle<io::Result<Pressed>>>) -> io::Result<Pressed> {
     let Some(waiting) = keys else {
         return pending().await;
     };
@@ -125,7 +126,7 @@ async fn pressed(
     Ok(pressed)
 }
 
-fn wait_for_keys() -> JoinHandle<io::Result<Vec<(Event, Instant)>>> {
+fn wait_for_keys() -> JoinHandle<io::Result<Pressed>> {
     spawn_blocking(|| {
         let mut pressed = Vec::new();
         let mut wait = KEY_WAIT;
