@@ -151,18 +151,22 @@ impl Inquiry<'_> {
             let Inquiry { tables, entries, .. } = inquiry;
             let mut fills = Vec::new();
             for entry in entries.iter() {
-                let limit = tables.limit(entry.bit)?;
-                if limit.key != Key::ALL || SourceState::place_of(tables, &limit).is_some() {
-                    continue;
-                }
-                let mut key = BucketKey::default();
-                key.fill(&limit, &Packet::UNREADABLE, 0, 0);
-                let fill = keyed(tables, &limit, (&key, limit.meter), now)?;
+                let fill = fill_of_all(tables, &tables.limit(entry.bit)?, now)?;
                 fills.extend(fill.map(|fill| (entry.name.clone(), fill)));
             }
             Ok(Some(fills))
         })
     }
+}
+
+/// How full the state of a limit is that has one for all packets; nothing of another one.
+pub(super) fn fill_of_all(tables: &Tables<'_>, limit: &Limit, now: u64) -> Result<Option<Fill>> {
+    if limit.key != Key::ALL || SourceState::place_of(tables, limit).is_some() {
+        return Ok(None);
+    }
+    let mut key = BucketKey::default();
+    key.fill(limit, &Packet::UNREADABLE, 0, 0);
+    keyed(tables, limit, (&key, limit.meter), now)
 }
 
 /// The parts of keys that a source tells by itself.

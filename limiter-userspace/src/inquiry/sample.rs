@@ -15,7 +15,7 @@ use super::{
     Inquiry,
     fill::Fill,
     ledger,
-    limit::usual_cost,
+    limit::{fill_of_all, usual_cost},
     state::{Found, SourceState, State},
     tables::Tables,
     thinned::Thinned,
@@ -72,7 +72,8 @@ struct Wanted {
 }
 
 impl Inquiry<'_> {
-    /// Looks at up to [`MOST`] entries of each table, spread over all of it.
+    /// Looks at up to [`MOST`] entries of each table, spread over all of it, and at the states of limits that
+    /// have one for all packets.
     ///
     /// # Errors
     /// What the system says, or [`InquiryError::Changing`](super::InquiryError::Changing).
@@ -85,11 +86,16 @@ impl Inquiry<'_> {
         for entry in self.entries.iter() {
             let limit = self.tables.limit(entry.bit)?;
             wanted.push(Wanted { place: SourceState::place_of(&self.tables, &limit), limit });
+            let mut spread = Spread::default();
+            // Among many others it would hardly be found.
+            if let Some(fill) = fill_of_all(&self.tables, &limit, now)? {
+                spread.add(&fill);
+            }
             sample.limits.push(LimitSample {
                 limit: entry.limit.name.clone(),
                 layer: entry.layer,
                 candidate: entry.candidate,
-                spread: Spread::default(),
+                spread,
             });
         }
         self.look_at_sources(&mut sample, &wanted, now)?;
@@ -153,7 +159,9 @@ impl Inquiry<'_> {
             };
             let state = State::of_bucket(tables, bucket, (number, tables.meter(number)?), now);
             if let Some(fill) = Fill::of(&state, now, usual_cost(limit)) {
-                sample.limits[*at].spread.add(&fill);
+                if limit.key != Key::ALL {
+                    sample.limits[*at].spread.add(&fill);
+                }
                 sample.buckets.owing += u64::from(fill.full != Duration::ZERO);
             }
         }
@@ -169,7 +177,9 @@ impl Inquiry<'_> {
             let meter = tables.meter(number)?;
             if meter.kind >= Meter::LOG {
                 let fill = ledger::Copy::of(tables, *ledger).fill(&meter, now);
-                sample.limits[*at].spread.add(&fill);
+                if limit.key != Key::ALL {
+                    sample.limits[*at].spread.add(&fill);
+                }
                 sample.ledgers.owing += u64::from(fill.full != Duration::ZERO);
             }
         }
