@@ -13,7 +13,7 @@ use super::files;
 use crate::{child, workspace};
 
 /// Files that go as they are: where they are in the workspace, and where they go.
-const PLAIN: [(&str, &str); 10] = [
+const PLAIN: [(&str, &str); 11] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
     ("packaging/limiter.default", "etc/default/limiter"),
@@ -22,6 +22,7 @@ const PLAIN: [(&str, &str); 10] = [
     ("README.md", "usr/share/doc/limiter/README.md"),
     ("docs/policy.md", "usr/share/doc/limiter/policy.md"),
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
+    ("docs/json.md", "usr/share/doc/limiter/json.md"),
     ("LICENSE-MIT", "usr/share/doc/limiter/LICENSE-MIT"),
     ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
 ];
