@@ -369,10 +369,9 @@ impl TestProgram {
 
     /// The entry of a source, its totals up to date.
     fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
-        if let Some(dropped) = self.maps().outstanding()?.get(key) {
-            source.dropped.packets += dropped.packets;
-            source.dropped.bytes += dropped.bytes;
-        }
+        let dropped = self.maps().outstanding_of(key)?;
+        source.dropped.packets += dropped.packets;
+        source.dropped.bytes += dropped.bytes;
         Ok(source)
     }
 

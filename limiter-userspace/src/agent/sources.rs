@@ -297,9 +297,7 @@ impl<'a> Telling<'a> {
 
 /// Packets of a source that were dropped since it has an entry; nothing if it has none.
 fn dropped(maps: &Maps, source: &Address) -> Result<Option<u64>> {
-    let outstanding = maps.remembered(source)?;
-    let of = outstanding.iter().filter(|refused| refused.source == *source);
-    let outstanding: u64 = of.map(|refused| refused.dropped.packets).sum();
+    let outstanding = maps.outstanding_of(source)?.packets;
     Ok(maps.source(source)?.map(|entry| entry.dropped.packets.wrapping_add(outstanding)))
 }
 

@@ -95,7 +95,7 @@ impl Pins {
     }
 
     /// Makes the directories, for one user alone: who can write to a map decides what passes. That is the
-    /// user who has the directory of the instance, if root gave it to one, as to a service that is not root.
+    /// user whom root gave the directories of pins to, if it did, as to a service that is not root.
     ///
     /// # Errors
     /// [`Error::NotBpffs`], [`Error::Unsafe`], or what the system says.

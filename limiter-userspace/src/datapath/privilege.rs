@@ -1,17 +1,18 @@
 //! What the kernel asks of who loads programs.
 
-use std::{fs, io};
+use std::io;
 
 use caps::{CapSet, Capability, CapsHashSet};
 
 use super::bpffs::Pins;
 use crate::error::{Error, Result};
 
-/// `CAP_NET_ADMIN`, which XDP takes, `CAP_BPF`, which programs and maps take, and `CAP_PERFMON`, without
-/// which the verifier lets no program subtract one pointer from another.
-const NEEDED: u64 = 1 << 12 | 1 << 38 | 1 << 39;
-/// `CAP_SYS_ADMIN`, which stands for `CAP_BPF` and `CAP_PERFMON`.
-const ADMIN: u64 = 1 << 21 | 1 << 12;
+/// What XDP takes, what programs and maps take, and without which the verifier lets no program subtract one
+/// pointer from another.
+const NEEDED: [Capability; 3] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
+/// The first of these, and that which stands for the others.
+const ADMIN: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN];
 
 /// Checks that this process may load and attach programs, so that nobody is told of other obstacles
 /// before the one that they cannot remove.
@@ -19,12 +20,9 @@ const ADMIN: u64 = 1 << 21 | 1 << 12;
 /// # Errors
 /// [`Error::Permission`].
 pub(crate) fn check() -> Result<()> {
-    let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    });
-    match effective {
-        Some(set) if set & NEEDED != NEEDED && set & ADMIN != ADMIN => {
+    let has = |set: &CapsHashSet, all: &[Capability]| all.iter().all(|it| set.contains(it));
+    match caps::read(None, CapSet::Effective) {
+        Ok(set) if !has(&set, &NEEDED) && !has(&set, &ADMIN) => {
             Err(Error::system("load a program", io::Error::from_raw_os_error(libc::EPERM)))
         }
         // The kernel will tell.
@@ -43,7 +41,7 @@ pub(crate) fn give_up_rest(pins: &Pins) -> Result<()> {
         Error::system("give up capabilities", io::Error::other(error))
     };
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
-    let mut kept = vec![Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
+    let mut kept = NEEDED.to_vec();
     if kept.iter().any(|it| !permitted.contains(it)) {
         kept.push(Capability::CAP_SYS_ADMIN);
     }

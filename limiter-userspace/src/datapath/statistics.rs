@@ -160,6 +160,18 @@ impl Maps {
         Ok(outstanding)
     }
 
+    /// The same of one source.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn outstanding_of(&self, source: &Address) -> Result<Tally> {
+        let mut outstanding = Tally::default();
+        for refused in self.remembered(source)?.iter().filter(|it| it.source == *source) {
+            add(&mut outstanding, refused.dropped);
+        }
+        Ok(outstanding)
+    }
+
     /// How many states there are that are kept by other keys than the source.
     ///
     /// # Errors

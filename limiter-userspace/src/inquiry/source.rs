@@ -111,7 +111,7 @@ impl Inquiry<'_> {
         let tenant = entries.tenant(state.profile.tenant);
 
         // Before the entry, it may be in both; after it, in neither for a moment.
-        let outstanding = maps.outstanding()?.get(&key).copied().unwrap_or_default();
+        let outstanding = maps.outstanding_of(&key)?;
         let entry = state.known.unwrap_or_default();
         let dropped = Tally {
             packets: entry.dropped.packets.wrapping_add(outstanding.packets),

@@ -38,9 +38,8 @@ impl Spread {
             let class = WAITS.iter().rposition(|(_, from)| *from <= wait).unwrap_or(0);
             self.waits[class] += 1;
         }
-        let percent = u128::from(fill.used) * 100 / u128::from(fill.most.max(1));
-        let last = SHARES.len() - 1;
-        let begun = |(_, from): &(&str, u64)| u128::from(*from) <= percent;
+        let (percent, last) = (fill.percent(), SHARES.len() - 1);
+        let begun = |(_, from): &(&str, u64)| *from <= percent;
         let class = SHARES[..last].iter().rposition(begun).unwrap_or(0);
         self.used[if refuses { last } else { class }] += 1;
     }
