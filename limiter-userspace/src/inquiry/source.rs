@@ -1,6 +1,6 @@
 //! What is known of a source, and which limits apply to it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
 use limiter_common::{address::Address, contract::Tally, packet::Packet};
@@ -35,6 +35,8 @@ pub struct SourceReport {
     pub passed: Tally,
     /// What was dropped.
     pub dropped: Tally,
+    /// When these two were read: to look at all else may take long.
+    pub counted: Instant,
     /// What the lists say of it.
     pub lists: Lists,
     /// The limits that apply to it, narrow before wide.
@@ -111,7 +113,7 @@ impl Inquiry<'_> {
         let tenant = entries.tenant(state.profile.tenant);
 
         // Before the entry, it may be in both; after it, in neither for a moment.
-        let outstanding = maps.outstanding_of(&key)?;
+        let (outstanding, counted) = (maps.outstanding_of(&key)?, Instant::now());
         let entry = state.known.unwrap_or_default();
         let dropped = Tally {
             packets: entry.dropped.packets.wrapping_add(outstanding.packets),
@@ -133,6 +135,7 @@ impl Inquiry<'_> {
             tenant: tenant.cloned(),
             passed: entry.passed,
             dropped,
+            counted,
             lists: Lists::of(entries, &state, now),
             limits,
             states,

@@ -124,8 +124,8 @@ impl View {
     /// Takes in what is known of a source that is open.
     pub fn open(&mut self, source: IpNet, details: Details) {
         match &mut self.opened {
-            Some(opened) if opened.source == source => opened.record(details, self.now),
-            _ => self.opened = Some(Opened::new(source, details, self.now)),
+            Some(opened) if opened.source == source => opened.record(details),
+            _ => self.opened = Some(Opened::new(source, details)),
         }
     }
 

@@ -82,8 +82,8 @@ pub(crate) fn standings(sources: &[IpNet]) -> Vec<Standing> {
     (0..sources.len()).map(of).collect()
 }
 
-/// All that is known of a source of it after `time`.
-pub(crate) fn details(source: IpNet, time: Duration) -> Details {
+/// All that is known of a source of it after `time`, at that moment.
+pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Details {
     let seconds = time.as_secs_f64();
     let bucket = Bucket::new(parse_rate("1kpps").unwrap(), 200).unwrap();
     let fill = |used, next| {
@@ -115,6 +115,7 @@ pub(crate) fn details(source: IpNet, time: Duration) -> Details {
         tenant: Some("gold".into()),
         passed: tally(grown(seconds, 1_000.0), 420),
         dropped: tally(grown(seconds, 20_000.0), 60),
+        counted,
         lists: Lists::default(),
         limits: limits.clone(),
         states: vec![state],

@@ -62,7 +62,7 @@ fn opened(view: &mut View) {
     let start = view.now;
     for second in (0..=20).map(Duration::from_secs) {
         view.now = start + second;
-        view.open(source, example::details(source, second + Duration::from_secs(9)));
+        view.open(source, example::details(source, view.now, second + Duration::from_secs(9)));
     }
 }
 
