@@ -5,6 +5,7 @@ pub mod leak;
 pub mod machine;
 pub mod model;
 pub mod packet;
+pub mod process;
 pub mod program;
 pub mod prometheus;
 pub mod random;

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::topology::Host;
+use crate::{process, topology::Host};
 
 /// Begins in a cgroup of its own, where systemd thinks that it has all of them.
 const BEGIN: &str = "set -e
@@ -122,8 +122,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         // With it goes its first process, and with that one all others.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        process::kill(&mut self.process);
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             let mut end = self.host.command("unshare");

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::topology::Host;
+use crate::{process, topology::Host};
 
 /// The variable with the folder of `prometheus` and `promtool`.
 pub const VARIABLE: &str = "LIMITER_PROMETHEUS";
@@ -139,8 +139,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        process::kill(&mut self.process);
     }
 }
 

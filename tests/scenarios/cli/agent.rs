@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::{command::LimiterCommand, sandbox::BPFFS};
+use limiter_tests::{command::LimiterCommand, process, sandbox::BPFFS};
 use serde_json::Value;
 
 use super::{Bench, Document, SMALL, json::send};
@@ -90,9 +90,7 @@ impl Agent {
     }
 
     fn signal(&self, signal: i32) {
-        let process = self.process.id() as libc::pid_t;
-        // SAFETY: no memory is involved; the process is a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+        process::signal(&self.process, signal);
     }
 
     /// Ends it as an operator does.
@@ -105,8 +103,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        process::kill(&mut self.process);
     }
 }
 
@@ -299,9 +296,7 @@ fn a_full_disk_stops_nothing_but_what_is_told() {
     send(&bench, [192, 0, 2, 1], 50);
     bench.done("detach eth0");
     until(&|| bench.programs()["eth0"].is_some());
-    // SAFETY: no memory is involved; the process is a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(process.id() as libc::pid_t, libc::SIGTERM) }, 0);
-    assert!(process.wait().unwrap().success());
+    assert!(process::terminate(&mut process).unwrap().success());
 }
 
 /// What is listed for a time ends by the clock as it is.
@@ -519,18 +514,14 @@ fn the_service_manager_is_told() {
     let mut process = command.start().unwrap();
     assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
     assert!(bench.programs()["eth0"].is_some(), "it is ready when packets are limited");
-    let signal = |signal| {
-        // SAFETY: no memory is involved; the process is a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(process.id() as libc::pid_t, signal) }, 0);
-    };
-    signal(libc::SIGHUP);
+    process::signal(&process, libc::SIGHUP);
     let mut heard = hear();
     while heard == "READY=1\nWATCHDOG=1\n" {
         heard = hear();
     }
     assert!(heard.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{heard}");
     assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
-    signal(libc::SIGTERM);
+    process::signal(&process, libc::SIGTERM);
     while heard != "STOPPING=1\n" {
         heard = hear();
     }

@@ -4,7 +4,10 @@ use std::{fs::File, io, os::fd::OwnedFd, process::Stdio, thread};
 
 use aya::maps::{Array, MapData};
 use limiter_common::contract::map;
-use limiter_tests::sandbox::{BPFFS, Sandbox};
+use limiter_tests::{
+    process,
+    sandbox::{BPFFS, Sandbox},
+};
 
 use super::{Bench, SMALL};
 
@@ -187,8 +190,7 @@ fn a_watch_ends_when_it_is_asked_to_and_leaves_the_limiter_attached() {
             bench.run("watch --lines --interval 50ms").to(Stdio::piped()).start().unwrap();
         let mut first = [0];
         io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
-        // SAFETY: the call has no pointers, and the child was not waited for yet.
-        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
+        process::signal(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
     assert_eq!(bench.json("status -j")["interfaces"][0]["name"], "eth0");

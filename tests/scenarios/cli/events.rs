@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::{packet::Frame, traffic::Sender};
+use limiter_tests::{packet::Frame, process, traffic::Sender};
 
 use super::{Bench, Document, SMALL, agent::Agent, json::send};
 
@@ -158,8 +158,7 @@ fn a_reader_who_stopped_keeps_an_agent_from_nothing() {
         assert!(begin.elapsed() < RELEASE, "the document is not followed");
         thread::sleep(Duration::from_millis(100));
     }
-    // SAFETY: no memory is involved; the process is a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(agent.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    process::signal(&agent, libc::SIGTERM);
     let begin = Instant::now();
     while agent.try_wait().unwrap().is_none() {
         assert!(begin.elapsed() < RELEASE, "it does not end");

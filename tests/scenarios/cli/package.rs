@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::{command::binary, sandbox::BPFFS};
+use limiter_tests::{command::binary, process::kill, sandbox::BPFFS};
 
 use super::{Bench, Document, SMALL};
 
@@ -259,6 +259,5 @@ fn an_agent_keeps_three_capabilities() {
         threads += 1;
     }
     assert!(threads > 1);
-    agent.kill().unwrap();
-    agent.wait().unwrap();
+    kill(&mut agent);
 }

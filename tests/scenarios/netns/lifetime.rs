@@ -1,12 +1,15 @@
 //! Enforcement goes on whatever happens to processes, policies, programs and interfaces.
 
 use std::{
-    process::{Child, Stdio},
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
-use limiter_tests::topology::{Port, lay_wire};
+use limiter_tests::{
+    process::kill,
+    topology::{Port, lay_wire},
+};
 
 use crate::cli::Document;
 
@@ -14,21 +17,16 @@ use super::{Net, assert_admitted, v4};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn kill(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
 #[test]
 fn killing_every_process_changes_nothing() {
     let net = Net::attached("--pps 1kpps --burst 200");
-    let watches: Vec<_> = ["watch --lines", "watch -j", "watch -i 50ms"]
+    let mut watches: Vec<_> = ["watch --lines", "watch -j", "watch -i 50ms"]
         .map(|watch| net.limiter.run(watch).to(Stdio::null()).start().unwrap())
         .into();
     let mut senders = [net.sender(20_000, net.udp(v4(10)))];
     let (sent, arrivals) = net.flood(&mut senders, 2 * SECOND, |_| {
         thread::sleep(SECOND / 2);
-        watches.into_iter().for_each(kill);
+        watches.iter_mut().for_each(kill);
         assert!(net.hosts.router.sandbox.processes().unwrap().is_empty());
     });
     assert_admitted("after kill", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
@@ -44,9 +42,9 @@ fn commands_that_are_killed_leave_the_old_policy_or_the_new_one() {
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
         for number in 0..25_u64 {
             let set = format!("limit set source --src 203.0.113.{number}/32 --rate 7/s");
-            let child = net.limiter.run(&set).to(Stdio::null()).start().unwrap();
+            let mut child = net.limiter.run(&set).to(Stdio::null()).start().unwrap();
             thread::sleep(Duration::from_millis(number));
-            kill(child);
+            kill(&mut child);
             let after = net.json("limit list -j")["limits"].take();
             let overrides = |limits: &serde_json::Value| {
                 let source = limits.as_array().unwrap().iter().find(|l| l["name"] == "source");
@@ -87,13 +85,13 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         let agent = document.in_place("agent -i eth0 --policy FILE");
         net.limiter.run(&agent).to(Stdio::null()).start().unwrap()
     };
-    let first = start();
+    let mut first = start();
     let begin = Instant::now();
     while program(&net).is_none() {
         assert!(begin.elapsed() < 20 * SECOND, "nothing is attached");
         thread::sleep(SECOND / 50);
     }
-    kill(first);
+    kill(&mut first);
     let mut senders = [net.sender(20_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
     let (mut programs, mut rates) = (Vec::new(), Vec::new());
     let (sent, arrivals) = net.flood(&mut senders, 600 * SECOND, |stop| {
@@ -101,10 +99,10 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
             if number % 10 == 0 {
                 document.write(&policy(number));
             }
-            let child = start();
+            let mut child = start();
             // Whatever it does in its first second or so; no two are killed at the same moment of it.
             thread::sleep(Duration::from_micros(number * 7_919 % 900_000));
-            kill(child);
+            kill(&mut child);
             programs.push(program(&net));
             let limits = net.json("limit list -j")["limits"].take();
             let other = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "other");

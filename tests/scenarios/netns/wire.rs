@@ -7,6 +7,7 @@ use std::{
 
 use limiter_tests::{
     packet::{Frame, SYN, set_source},
+    process,
     sandbox::{BPFFS, Sandbox},
     topology::{Host, Topology},
     traffic::{Flow, Receiver, Sender, Stop, datagrams, send_together, storm, transfer},
@@ -90,8 +91,7 @@ fn sandboxes_do_not_see_each_other() {
     assert!(a.client.sandbox.processes().unwrap().is_empty());
     let mut sleeper = a.client.command("sleep").arg("60").spawn().unwrap();
     assert_eq!(a.client.sandbox.processes().unwrap(), [sleeper.id()]);
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    process::kill(&mut sleeper);
 
     let bare = Sandbox::without_bpffs().unwrap();
     let host = Host::new(&bare, "bare").unwrap();

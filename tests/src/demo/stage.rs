@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use limiter_tests::{
     command::Limiter,
     leak::Footprint,
+    process,
     sandbox::{BPFFS, Sandbox},
     topology::Topology,
     traffic::{Arrivals, Receiver, Sender, Sent, Stop},
@@ -113,8 +114,7 @@ impl Stage {
 /// Waits for the watch, which ends by itself unless it is asked to.
 fn finish(mut watch: Child, ask: bool) -> Result<()> {
     if ask && watch.try_wait()?.is_none() {
-        // SAFETY: the call has no pointers, and the child was not waited for, so its id is its own.
-        unsafe { libc::kill(watch.id() as libc::pid_t, libc::SIGTERM) };
+        process::signal(&watch, libc::SIGTERM);
     }
     let status = watch.wait().context("cannot wait for limiter watch")?;
     let mut said = String::new();
