@@ -51,7 +51,13 @@ impl Watch {
         let options = if self.once {
             Options::once(interval)
         } else {
-            Options { interval, count: self.count, length, lines: self.lines }
+            Options {
+                interval,
+                count: self.count,
+                length,
+                lines: self.lines,
+                read_only: self.read_only,
+            }
         };
         let watched = Watched::new(pins, (!self.read_only).then_some(&self.keep))?;
         session::run(&options, output, watched)

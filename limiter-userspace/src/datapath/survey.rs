@@ -178,7 +178,7 @@ fn rate(packets: u64, time: Duration) -> f32 {
 }
 
 /// What makes a source come before those with less of it.
-fn rank(
+pub(crate) fn rank(
     order: Order,
     address: Address,
     [passed, dropped]: [Tally; 2],

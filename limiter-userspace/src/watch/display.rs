@@ -1,9 +1,13 @@
 //! Where a watch is shown.
 
-use std::{io::Write, time::SystemTime};
+use std::{
+    io::{self, Write},
+    time::SystemTime,
+};
 
 use super::{
-    lines::Lines, observer::Observer, session::WatchError, subject::Subject, terminal::Screen,
+    lines::Lines, observer::Observer, session::WatchError, stop::Who, subject::Subject,
+    terminal::Screen,
 };
 use crate::output::stream::Output;
 
@@ -41,10 +45,40 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
+    /// Shows that a reading failed, if that lasts.
+    pub(super) fn late<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(_) => self.show(watch),
+            Self::Lines(lines, _) => {
+                if let Some(said) = lines.late(&watch.view) {
+                    // Without anybody who reads it, there is nothing else to do.
+                    let _ = writeln!(io::stderr(), "{said}");
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Has all of a screen drawn anew.
     pub(super) fn clear(&mut self) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) => screen.clear().map_err(WatchError::Terminal),
+            Self::Lines(..) => Ok(()),
+        }
+    }
+
+    /// Gives the terminal of a screen back, and stops until it may have it again.
+    pub(super) fn leave(&mut self, who: Who) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => screen.leave(who).map_err(WatchError::Terminal),
+            Self::Lines(..) => Ok(()),
+        }
+    }
+
+    /// Takes the terminal of a screen over again.
+    pub(super) fn again(&mut self) -> Result<(), WatchError> {
+        match self {
+            Self::Screen(screen) => screen.again().map_err(WatchError::Terminal),
             Self::Lines(..) => Ok(()),
         }
     }

@@ -36,6 +36,8 @@ pub struct Lines {
     titled: bool,
     /// Whether anything was dropped when the last line was printed.
     monitoring: Monitoring,
+    /// Whether it was said that there is no reading.
+    late: bool,
 }
 
 impl Lines {
@@ -65,7 +67,15 @@ impl Lines {
             }
             self.titled = true;
         }
+        self.late = false;
         output.flush()
+    }
+
+    /// What is to be said of readings that fail, once: no line stands for them.
+    pub fn late(&mut self, view: &View) -> Option<String> {
+        let said = view.late.as_ref()?.said().filter(|_| !self.late)?;
+        self.late = true;
+        Some(said)
     }
 }
 

@@ -17,6 +17,7 @@ mod pace;
 pub mod screen;
 pub mod session;
 pub mod standing;
+mod stop;
 pub mod subject;
 pub mod talkers;
 mod terminal;

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use ipnet::IpNet;
 
 use super::history::{Flow, History, SHORTEST, Split};
-use crate::inquiry::{explain::Explanation, source::SourceReport};
+use crate::{
+    inquiry::{explain::Explanation, source::SourceReport},
+    output::limits::LimitRow,
+};
 
 /// All that is known of a source, and what decides about its packets.
 #[derive(Clone, Debug)]
@@ -23,13 +26,15 @@ pub struct Opened {
     pub source: IpNet,
     /// What is known of it now.
     pub details: Details,
+    /// The settings of the limits that there are for it, in their order.
+    pub limits: Vec<LimitRow>,
     samples: VecDeque<Split>,
 }
 
 impl Opened {
     /// A source that one begins to look at.
     pub fn new(source: IpNet, details: Details) -> Self {
-        Self { source, details, samples: VecDeque::new() }
+        Self { source, details, limits: Vec::new(), samples: VecDeque::new() }
     }
 
     /// Takes in what is known of it later. Its rates go by when it was counted: other sources may have
@@ -50,6 +55,13 @@ impl Opened {
         }
         self.samples.push_back(split);
         self.details = details;
+    }
+
+    /// Takes in the settings of all limits.
+    pub fn set(&mut self, all: &[LimitRow]) {
+        let its = self.details.explanation.limits.iter();
+        let row = |name: &str| all.iter().find(|row| row.name == name).cloned();
+        self.limits = its.filter_map(|(limit, _)| row(&limit.name)).collect();
     }
 
     /// Its rates, one per reading since it was opened, the latest first.

@@ -13,6 +13,7 @@ use super::{
     display::Display,
     lines::Lines,
     observer::Observer,
+    stop::Who,
     subject::Subject,
     terminal::Screen,
     view::View,
@@ -34,6 +35,8 @@ pub struct Options {
     pub length: Option<Duration>,
     /// Whether lines are wanted on a terminal too.
     pub lines: bool,
+    /// Whether no key changes anything.
+    pub read_only: bool,
 }
 
 /// Why a watch failed, apart from its reader.
@@ -64,7 +67,7 @@ impl Options {
 
     /// One line over one interval.
     pub const fn once(interval: Duration) -> Self {
-        Self { interval, count: Some(1), length: None, lines: true }
+        Self { interval, count: Some(1), length: None, lines: true, read_only: true }
     }
 
     fn check(&self) -> Result<(), WatchError> {
@@ -110,9 +113,10 @@ where
         length.clamp(Duration::from_millis(1), options.interval)
     });
     let mut watch = Observer::begin(subject, interval, output.has_colour())?;
+    watch.view.controls.read_only = options.read_only;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
     // Before the terminal is taken over, which has to be given back.
-    let signals = Signals::new().map_err(WatchError::Wait)?;
+    let signals = Signals::new(on_screen).map_err(WatchError::Wait)?;
     let mut display = if on_screen {
         Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
     } else {
@@ -127,11 +131,11 @@ where
                 watch.view.now = Instant::now();
                 display.show(&mut watch)?;
             }
-            Wake::Tick => {
-                watch.read()?;
+            Wake::Tick if watch.read()? => {
                 display.show(&mut watch)?;
                 left = left.map(|left| left - 1);
             }
+            Wake::Tick => display.late(&mut watch)?,
             Wake::Keys(pressed) => {
                 let mut last = None;
                 let mut leaves = false;
@@ -139,7 +143,8 @@ where
                     match watch.view.press(&event, at) {
                         Effect::Leave => leaves = true,
                         Effect::Redraw => display.clear()?,
-                        effect @ Effect::Act(_) => watch.follow(&effect)?,
+                        Effect::Stop => display.leave(Who::Together)?,
+                        effect @ (Effect::Act(_) | Effect::Freeze) => watch.follow(&effect)?,
                         Effect::Nothing => {}
                         // Keys that came together ask for one look.
                         effect => last = Some(effect),
@@ -157,7 +162,18 @@ where
                 display.show(&mut watch)?;
                 watch.view.controls.shown(Instant::now());
             }
+            Wake::Stop => {
+                display.leave(Who::Alone)?;
+                display.show(&mut watch)?;
+            }
+            Wake::Continue => {
+                display.again()?;
+                display.show(&mut watch)?;
+            }
             Wake::End => break,
+        }
+        if watch.view.late.is_some() {
+            waker.again();
         }
     }
     drop(display);
@@ -199,6 +215,10 @@ mod tests {
     impl<R: FnMut(bool) -> Result<Reading, WatchError>> Subject for Example<R> {
         type Error = WatchError;
 
+        fn passes(error: &WatchError) -> bool {
+            matches!(error, WatchError::Wait(why) if why.kind() == io::ErrorKind::Interrupted)
+        }
+
         fn read(&mut self, search: Option<&Search>) -> Result<Reading, WatchError> {
             (self.0)(search.is_some())
         }
@@ -229,8 +249,13 @@ mod tests {
         Ok(String::from_utf8(written).unwrap())
     }
 
-    const FAST: Options =
-        Options { interval: Options::SHORTEST, count: None, length: None, lines: true };
+    const FAST: Options = Options {
+        interval: Options::SHORTEST,
+        count: None,
+        length: None,
+        lines: true,
+        read_only: true,
+    };
 
     #[test]
     fn a_watch_ends_by_count_and_by_time() {
@@ -269,6 +294,36 @@ mod tests {
             let error = run_lines(&Options { interval, ..FAST }, false).unwrap_err();
             assert!(error.to_string().contains("50ms to 1d 00h"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_tried_again_and_has_no_line() {
+        for json in [false, true] {
+            let mut written = Vec::new();
+            let mut output = Output::new(&mut written, json, false);
+            let (mut readings, start) = (0, Instant::now());
+            // Also where that is the first reading; three are good ones.
+            let read = |scan| {
+                readings += 1;
+                match readings {
+                    1 | 2 | 4 | 6 | 7 => Err(WatchError::Wait(io::ErrorKind::Interrupted.into())),
+                    _ => Ok(example::reading(Instant::now(), start.elapsed(), scan)),
+                }
+            };
+            run(&Options { count: Some(2), ..FAST }, &mut output, Example(read)).unwrap();
+            drop(output);
+            assert_eq!(readings, 8);
+            let text = String::from_utf8(written).unwrap();
+            assert_eq!(text.lines().count(), 2 + usize::from(!json), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_pass_is_no_reading_in_the_end() {
+        let mut output = Output::new(io::sink(), false, false);
+        let read = |_| Err(WatchError::Wait(io::ErrorKind::Interrupted.into()));
+        let result = run(&FAST, &mut output, Example(read));
+        assert!(matches!(result, Err(WatchError::Wait(_))));
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! What a watch asks of a limiter.
 
+use std::fmt::Display;
+
 use ipnet::IpNet;
 
 use super::{action::Action, opened::Details, standing::Standing, view::Reading};
 use crate::datapath::survey::Search;
 
-/// A limiter that is watched. What fails in [`read`](Self::read) ends the watch; what fails elsewhere
-/// is told in a line.
+/// A limiter that is watched. What fails in [`read`](Self::read), and does not [pass](Self::passes), ends
+/// the watch; what fails elsewhere is told in a line.
 pub trait Subject {
     /// Why it cannot be read.
-    type Error;
+    type Error: Display;
+
+    /// Whether what a reading failed by passes by itself: it is tried again then, and the watch goes on.
+    fn passes(error: &Self::Error) -> bool;
 
     /// Reads the counters, and looks for these sources if that is asked for.
     ///

@@ -1,10 +1,14 @@
 //! The sources that are shown.
 
-use std::{collections::HashMap, time::Instant};
+use std::{cmp::Reverse, collections::HashMap, time::Instant};
 
 use ipnet::IpNet;
+use limiter_common::address::Address;
 
-use crate::datapath::{snapshot::Talker, survey::Sighting};
+use crate::datapath::{
+    snapshot::Talker,
+    survey::{Order, Sighting, rank},
+};
 
 /// A source, and how fast it is.
 #[derive(Clone, Debug)]
@@ -67,6 +71,8 @@ impl Ranked {
 pub struct Talkers {
     taken: Option<Instant>,
     rows: Vec<Ranked>,
+    /// All that the look found, where these are arranged in another way.
+    found: Option<Vec<Ranked>>,
 }
 
 impl Talkers {
@@ -85,7 +91,28 @@ impl Talkers {
             row
         };
         self.rows = found.into_iter().map(ranked).collect();
-        self.taken = Some(taken);
+        (self.taken, self.found) = (Some(taken), None);
+    }
+
+    /// Has of what the latest look found those in a prefix in another order, without another look.
+    pub fn arrange(&mut self, order: Order, within: Option<IpNet>) {
+        let found = self.found.get_or_insert_with(|| std::mem::take(&mut self.rows));
+        let is_within =
+            |net: IpNet| within.is_none_or(|within| within.contains(&net) || net.contains(&within));
+        let rows = found.iter().filter(|row| is_within(row.net()));
+        self.rows = rows.cloned().collect();
+        self.rows.sort_by_cached_key(|row| {
+            let Talker { address, passed, dropped, .. } = row.talker;
+            let address = Address::from(address);
+            #[expect(clippy::cast_possible_truncation, reason = "it was one before")]
+            let rates = row.rates.map(|rates| rates.map(|rate| rate as f32));
+            Reverse((rank(order, address, [passed, dropped], rates), Reverse(address)))
+        });
+    }
+
+    /// Among how many they are, where they were arranged in another way.
+    pub fn among(&self) -> Option<usize> {
+        self.found.as_ref().map(Vec::len)
     }
 
     /// The sources, ranked.

@@ -5,11 +5,16 @@ use std::{io, mem::ManuallyDrop, panic, thread};
 use crossterm::{
     event::{DisableBracketedPaste, EnableBracketedPaste},
     execute,
-    terminal::{EnterAlternateScreen, enable_raw_mode},
+    terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 use ratatui::{DefaultTerminal, Terminal, backend::CrosstermBackend};
 
-use super::{controls::Drawn, screen, view::View};
+use super::{
+    controls::Drawn,
+    screen,
+    stop::{Who, stop},
+    view::View,
+};
 
 /// A terminal in raw mode with a screen of its own. It is put back when this is dropped, and before
 /// the message of a panic.
@@ -28,7 +33,25 @@ impl Screen {
             restore();
             earlier(panic);
         }));
-        take_over().inspect_err(|_| restore())
+        let new = || Terminal::new(CrosstermBackend::new(io::stdout()));
+        let terminal = take_over().and_then(|()| new()).inspect_err(|_| restore())?;
+        Ok(Self { terminal: ManuallyDrop::new(terminal) })
+    }
+
+    /// Gives the terminal back to the shell and stops; takes it over again when that is over.
+    pub(super) fn leave(&mut self, who: Who) -> io::Result<()> {
+        let _ = self.terminal.show_cursor();
+        restore();
+        stop(who)?;
+        self.again()
+    }
+
+    /// Takes over the terminal again, which somebody else may have had meanwhile.
+    pub(super) fn again(&mut self) -> io::Result<()> {
+        // It is in raw mode as far as is known here, and would not be put into it.
+        disable_raw_mode()?;
+        take_over()?;
+        self.clear()
     }
 
     /// Draws a watch, and says how much of it there was room for.
@@ -42,7 +65,11 @@ impl Screen {
 
     /// Forgets what is on it, so that all of it is drawn anew.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // The terminal is not asked where its cursor is: it may not answer.
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        // What was drawn last is not what the next picture is compared with.
+        self.terminal.swap_buffers();
+        Ok(())
     }
 }
 
@@ -56,12 +83,10 @@ impl Drop for Screen {
     }
 }
 
-fn take_over() -> io::Result<Screen> {
+fn take_over() -> io::Result<()> {
     enable_raw_mode()?;
     // What is pasted comes as such, and not as keys.
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-    let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-    Ok(Screen { terminal: ManuallyDrop::new(terminal) })
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)
 }
 
 /// A terminal that cannot be put back is gone, and with it the one who would read of it.

@@ -13,14 +13,14 @@ use super::{
     history::History,
     opened::{Details, Opened},
     standing::Standing,
-    talkers::Talkers,
+    talkers::{Ranked, Talkers},
 };
 use crate::{
     datapath::{
         snapshot::Snapshot,
         survey::{Search, Sighting},
     },
-    output::{limits::LimitRows, status::Tables},
+    output::{limits::LimitRows, number::duration, status::Tables},
 };
 
 /// What a watch reads at once.
@@ -45,6 +45,27 @@ pub struct Scan {
     pub tables: Tables,
 }
 
+/// Readings that failed, one after the other.
+#[derive(Clone, Debug)]
+pub struct Late {
+    since: Instant,
+    lasts: Duration,
+    why: String,
+}
+
+impl Late {
+    /// So long may pass what passes by itself, before it is told.
+    pub const LASTING: Duration = Duration::from_secs(2);
+
+    /// What is to be told of it, if it lasts.
+    pub fn said(&self) -> Option<String> {
+        let Self { lasts, why, .. } = self;
+        let seconds = Duration::from_secs(lasts.as_secs());
+        let said = || format!("no reading for {}: {why}; it is tried again", duration(seconds));
+        (*lasts >= Self::LASTING).then(said)
+    }
+}
+
 /// The state of a watch.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -62,6 +83,8 @@ pub struct View {
     pub standings: HashMap<IpNet, Standing>,
     /// The source that is looked at closely.
     pub opened: Option<Opened>,
+    /// Why the picture is not as new as it should be.
+    pub late: Option<Late>,
     /// What the keys are about.
     pub controls: Controls,
     /// The time between two readings.
@@ -88,6 +111,7 @@ impl View {
             tables: Tables::default(),
             standings: HashMap::new(),
             opened: None,
+            late: None,
             controls: Controls::default(),
             interval,
             started,
@@ -116,9 +140,26 @@ impl View {
         self.limits = limits;
     }
 
+    /// Takes in that a reading failed, and why.
+    pub fn fail(&mut self, why: String, now: Instant) {
+        let since = self.late.as_ref().map_or(now, |late| late.since);
+        self.late = Some(Late { since, lasts: now.saturating_duration_since(since), why });
+    }
+
     /// Takes in how those sources stand to the policy that are shown; the others are forgotten.
     pub fn stand(&mut self, sources: Vec<IpNet>, standings: Vec<Standing>) {
         self.standings = sources.into_iter().zip(standings).collect();
+    }
+
+    /// The sources of which it is not known how they stand.
+    pub fn not_standing(&self) -> Vec<IpNet> {
+        let all = self.talkers.rows().iter().map(Ranked::net);
+        all.filter(|source| !self.standings.contains_key(source)).collect()
+    }
+
+    /// Takes in how further sources stand.
+    pub fn complete(&mut self, sources: Vec<IpNet>, standings: Vec<Standing>) {
+        self.standings.extend(sources.into_iter().zip(standings));
     }
 
     /// Takes in what is known of a source that is open.
@@ -127,13 +168,23 @@ impl View {
             Some(opened) if opened.source == source => opened.record(details),
             _ => self.opened = Some(Opened::new(source, details)),
         }
+        if let Some(opened) = &mut self.opened {
+            opened.set(&self.limits.rows);
+        }
+        self.settle();
     }
 
     /// Takes in an event of the terminal.
     pub fn press(&mut self, event: &Event, now: Instant) -> Effect {
         self.now = self.now.max(now);
-        let choice = Choice { sources: self.talkers.rows(), limits: &self.limits.rows };
-        let effect = self.controls.press(event, choice, now);
+        let choice = choice(&self.talkers, &self.limits, self.opened.as_ref());
+        let mut effect = self.controls.press(event, choice, now);
+        if effect == Effect::Search && self.controls.frozen {
+            // What is there now is no part of a picture that stands still.
+            self.talkers.arrange(self.controls.order, self.controls.filter);
+            self.matching = self.talkers.rows().len() as u64;
+            effect = Effect::Nothing;
+        }
         if self.controls.open.is_none() {
             self.opened = None;
         }
@@ -156,7 +207,7 @@ impl View {
 
     /// What there is to choose from.
     pub fn choice(&self) -> Choice<'_> {
-        Choice { sources: self.talkers.rows(), limits: &self.limits.rows }
+        choice(&self.talkers, &self.limits, self.opened.as_ref())
     }
 
     /// The sources that are wanted now.
@@ -168,7 +219,7 @@ impl View {
     pub fn shown(&self) -> Vec<IpNet> {
         let [first, _] = self.controls.first();
         let rows = self.talkers.rows().iter().skip(first).take(self.drawn.sources);
-        rows.map(super::talkers::Ranked::net).collect()
+        rows.map(Ranked::net).collect()
     }
 
     /// How long it has been watching.
@@ -176,9 +227,10 @@ impl View {
         self.history.latest().taken.saturating_duration_since(self.started)
     }
 
-    /// How old the picture is.
+    /// How old the picture is: a source is counted when it is opened.
     pub fn age(&self) -> Duration {
-        self.now.saturating_duration_since(self.history.latest().taken)
+        let opened = self.opened.as_ref().map(|opened| opened.details.report.counted);
+        self.now.saturating_duration_since(opened.unwrap_or(self.history.latest().taken))
     }
 
     /// How much older than the latest reading the sources are.
@@ -197,7 +249,17 @@ impl View {
     }
 
     fn settle(&mut self) {
-        let choice = Choice { sources: self.talkers.rows(), limits: &self.limits.rows };
+        let choice = choice(&self.talkers, &self.limits, self.opened.as_ref());
         self.controls.settle(choice, self.drawn);
     }
+}
+
+/// What there is to choose from: where a source is open, its limits.
+fn choice<'a>(
+    talkers: &'a Talkers,
+    limits: &'a LimitRows,
+    opened: Option<&'a Opened>,
+) -> Choice<'a> {
+    let limits = opened.map_or(&limits.rows, |opened| &opened.limits);
+    Choice { sources: talkers.rows(), limits }
 }

@@ -18,6 +18,9 @@ use tokio::{
 /// outlives the watch.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
+/// How long it takes until a reading that failed is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// Keys that are taken at once.
 const MOST: usize = 256;
 
@@ -31,20 +34,30 @@ pub(super) enum Wake {
     Tick,
     /// Keys were pressed, or the terminal changed: all there is.
     Keys(Pressed),
+    /// A signal asked to stop.
+    Stop,
+    /// It was stopped, and is no more.
+    Continue,
     /// The time is up, or a signal asked to end.
     End,
 }
 
 /// The signals that ask to end. They end nothing by themselves from when this is made.
 #[derive(Debug)]
-pub(super) struct Signals([Signal; 3]);
+pub(super) struct Signals {
+    end: [Signal; 3],
+    /// Those that stop and continue, where there is a terminal to give back.
+    job: Option<[Signal; 2]>,
+}
 
 impl Signals {
-    /// Takes them over.
-    pub(super) fn new() -> io::Result<Self> {
+    /// Takes them over, for a watch on a screen or not.
+    pub(super) fn new(on_screen: bool) -> io::Result<Self> {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-        Ok(Self([interrupt?, terminate?, hangup?]))
+        let [stop, proceed] = [libc::SIGTSTP, libc::SIGCONT].map(SignalKind::from_raw);
+        let job = if on_screen { Some([signal(stop)?, signal(proceed)?]) } else { None };
+        Ok(Self { end: [interrupt?, terminate?, hangup?], job })
     }
 }
 
@@ -52,6 +65,8 @@ impl Signals {
 #[derive(Debug)]
 pub(super) struct Waker {
     ticks: Interval,
+    /// When a reading that failed is tried again.
+    again: Option<Instant>,
     end: Option<Instant>,
     /// Whether the reading of the very end was due.
     over: bool,
@@ -72,6 +87,7 @@ impl Waker {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self {
             ticks,
+            again: None,
             end: length.and_then(|length| start.checked_add(length)),
             over: false,
             signals,
@@ -79,10 +95,15 @@ impl Waker {
         }
     }
 
+    /// Has the reading that is due made in a moment.
+    pub(super) fn again(&mut self) {
+        self.again = Instant::now().checked_add(RETRY);
+    }
+
     /// Waits. A reading that is due at the very end is still made. Only the keyboard can fail.
     pub(super) async fn next(&mut self) -> io::Result<Wake> {
-        let Self { ticks, end, over, signals: Signals([interrupt, terminate, hangup]), keys } =
-            self;
+        let Self { ticks, again, end, over, signals, keys } = self;
+        let Signals { end: [interrupt, terminate, hangup], job } = signals;
         if *over {
             return Ok(Wake::End);
         }
@@ -92,6 +113,7 @@ impl Waker {
                 _ = interrupt.recv() => return Ok(Wake::End),
                 _ = terminate.recv() => return Ok(Wake::End),
                 _ = hangup.recv() => return Ok(Wake::End),
+                wake = job_control(job) => return Ok(wake),
                 pressed = pressed(keys) => {
                     let pressed = pressed?;
                     if !pressed.is_empty() {
@@ -101,6 +123,10 @@ impl Waker {
                 _ = ticks.tick() => {
                     // Or readings that take longer than the interval would never come to an end.
                     *over = end.is_some_and(|end| Instant::now() >= end);
+                    return Ok(Wake::Tick);
+                }
+                () = until(*again) => {
+                    *again = None;
                     return Ok(Wake::Tick);
                 }
                 () = until(*end) => return Ok(Wake::End),
@@ -113,6 +139,18 @@ async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,
         None => pending().await,
+    }
+}
+
+/// What is asked of a job of a shell.
+async fn job_control(signals: &mut Option<[Signal; 2]>) -> Wake {
+    let Some([stop, proceed]) = signals else {
+        return pending().await;
+    };
+    select! {
+        biased;
+        _ = stop.recv() => Wake::Stop,
+        _ = proceed.recv() => Wake::Continue,
     }
 }
 

@@ -168,7 +168,9 @@ fn keys_switch_a_limit_and_errors_are_told() {
         assert!(text.lines().any(|line| line.contains("peak ")), "{text}");
         screen.press(&["?"]);
         screen.wait_for("switch a limit between monitor and enforce");
-        screen.press(&[ENTER, "\x03"]);
+        screen.press(&[ENTER, "\x0c"]);
+        screen.wait_for("INTERFACE");
+        screen.press(&["\x03"]);
         assert_eq!(screen.end().code(), Some(0));
         assert_eq!(screen.is_taken(), [false; 3]);
     });
@@ -184,9 +186,10 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
         let mut screen = start(&bench, "watch --interval 200ms --read-only", &variables);
         screen.wait_for("over source");
         assert!(!screen.has_colour());
-        screen.press(&[DOWN, "d", ENTER]);
-        screen.wait_for(": drop all of it?");
-        screen.press(&["y"]);
+        screen.press(&[DOWN]);
+        let text = screen.wait_for("Enter open");
+        assert!(!text.contains("d deny"), "{text}");
+        screen.press(&["d"]);
         screen.wait_for("error: nothing is changed from a watch with --read-only");
         assert_eq!(bench.json("deny list -j")["entries"], Value::Array(Vec::new()));
         // All numbers move, and a picture still takes less than half of the bytes of a screen.
@@ -204,4 +207,44 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
             assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
         }
     });
+}
+
+#[test]
+fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
+    // As a shell has it that somebody types at.
+    const BEGIN: &str = "set -m\n\"$0\" watch --interval 200ms\n";
+    const STOPPED: &str = "echo \"stopped by $(($? - 128))\"\nread -r\nclear\nfg\n";
+    let script = [BEGIN, &STOPPED.repeat(4), "echo ended"].concat();
+    let bench = Bench::attached();
+    let mut shell = bench.hosts.router.command("bash");
+    shell.args(["-c", &script]).arg(bench.limiter.path()).env_remove("LIMITER_BPFFS");
+    let mut screen = Terminal::start(shell, 80, 24);
+    let modes = screen.modes();
+    let taken = |screen: &Terminal| {
+        screen.wait("a picture that moves", |text| text.contains("watching "));
+        assert_eq!(screen.is_taken(), [true; 3]);
+        assert_ne!(screen.modes(), modes);
+    };
+    taken(&screen);
+    for _ in 0..2 {
+        screen.press(&["\x1a"]);
+        screen.wait_for("stopped by 20");
+        assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+        screen.press(&[ENTER]);
+        taken(&screen);
+    }
+    // Somebody else stops it alone, as one that can be caught, and as one that cannot.
+    screen.signal_job(libc::SIGTSTP);
+    screen.wait_for("stopped by 20");
+    assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+    screen.press(&[ENTER]);
+    taken(&screen);
+    screen.signal_job(libc::SIGSTOP);
+    screen.wait_for("stopped by 19");
+    screen.press(&["\n"]);
+    taken(&screen);
+    screen.press(&["q"]);
+    screen.wait_for("ended");
+    assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+    assert_eq!(screen.end().code(), Some(0));
 }

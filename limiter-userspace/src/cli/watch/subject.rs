@@ -19,9 +19,10 @@ use crate::{
         survey::{Findings, Search, Survey},
     },
     error::{Error, Result},
-    inquiry::{Inquiry, explain::Question, now},
+    inquiry::{Inquiry, InquiryError, explain::Question, now},
     watch::{
         action::Action,
+        controls::READ_ONLY,
         opened::Details,
         standing::Standing,
         subject::Subject,
@@ -70,6 +71,10 @@ impl<'a> Watched<'a> {
 
 impl Subject for Watched<'_> {
     type Error = Error;
+
+    fn passes(error: &Error) -> bool {
+        matches!(error, Error::Inquiry(InquiryError::Changing))
+    }
 
     fn read(&mut self, search: Option<&Search>) -> Result<Reading> {
         let Self { pins, maps, survey, .. } = self;
@@ -128,7 +133,7 @@ impl Subject for Watched<'_> {
     fn act(&mut self, action: &Action) -> Result<String, String> {
         match self.keep {
             Some(keep) => self.change(action, keep).map_err(|error| in_a_line(&error)),
-            None => Err("nothing is changed from a watch with --read-only".to_owned()),
+            None => Err(READ_ONLY.to_owned()),
         }
     }
 }

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
-pub use self::{line::Line, press::Effect};
+pub use self::{
+    line::Line,
+    press::{Effect, READ_ONLY},
+};
 use super::{action::Action, talkers::Ranked};
 use crate::{
     datapath::survey::{Order, Search},
@@ -119,6 +122,8 @@ pub struct Controls {
     pub frozen: bool,
     /// The source that is looked at closely.
     pub open: Option<IpNet>,
+    /// Whether no key changes anything.
+    pub read_only: bool,
     /// What is asked.
     pub asking: Asking,
     /// What is told.

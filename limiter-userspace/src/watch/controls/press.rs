@@ -22,10 +22,14 @@ pub enum Effect {
     Nothing,
     /// End the watch.
     Leave,
+    /// Give the terminal back to the shell, and stop.
+    Stop,
     /// Draw all of the screen anew.
     Redraw,
     /// Look at once for the sources that are wanted now.
     Search,
+    /// Read all that the picture lacks: it stands still from now on.
+    Freeze,
     /// Read at once: the picture moves again.
     Read,
     /// Tell of the source that is open now.
@@ -55,6 +59,7 @@ impl Controls {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
                 KeyCode::Char('c' | 'd') => return Effect::Leave,
+                KeyCode::Char('z') => return Effect::Stop,
                 KeyCode::Char('l') => return Effect::Redraw,
                 _ => {}
             }
@@ -113,12 +118,12 @@ impl Controls {
             KeyCode::Char('/') => self.asking = Asking::Filter(Line::default()),
             KeyCode::Char('p' | 'P' | ' ') => {
                 self.frozen = !self.frozen;
-                return if self.frozen { Effect::Nothing } else { Effect::Read };
+                return if self.frozen { Effect::Freeze } else { Effect::Read };
             }
             KeyCode::Char('s') => return self.sort(1),
             KeyCode::Char('S') => return self.sort(Order::ALL.len() - 1),
             KeyCode::Esc => return self.back(),
-            KeyCode::Tab | KeyCode::BackTab if self.open.is_none() => {
+            KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = match self.focus {
                     Focus::Sources => Focus::Limits,
                     Focus::Limits => Focus::Sources,
@@ -144,6 +149,9 @@ impl Controls {
                     None => self.tell(Err(SELECT_SOURCE.to_owned())),
                 }
                 return Effect::Open;
+            }
+            KeyCode::Char('d' | 'a' | 'm') if self.read_only => {
+                self.tell(Err(READ_ONLY.to_owned()));
             }
             KeyCode::Char('d') => self.ask_time(List::Deny, choice),
             KeyCode::Char('a') => self.ask_time(List::Allow, choice),
@@ -186,6 +194,7 @@ impl Controls {
     /// One step back: from a source, from a filter, from a selection.
     fn back(&mut self) -> Effect {
         if self.open.take().is_some() {
+            self.focus = Focus::Sources;
             return Effect::Nothing;
         }
         if self.filter.take().is_some() {
@@ -209,7 +218,7 @@ impl Controls {
 
     fn step(&mut self, by: isize, choice: Choice<'_>) -> Effect {
         let Choice { sources, limits } = choice;
-        if self.open.is_none() && self.focus == Focus::Limits {
+        if self.focus == Focus::Limits {
             self.limits.step(by, limits.len(), |place| limits[place].name.clone());
             return Effect::Nothing;
         }
@@ -231,8 +240,7 @@ impl Controls {
     }
 
     fn ask_mode(&mut self, choice: Choice<'_>, now: Instant) {
-        let here = self.open.is_none() && self.focus == Focus::Limits;
-        match self.limit(choice).filter(|_| here) {
+        match self.limit(choice).filter(|_| self.focus == Focus::Limits) {
             Some(row) if row.candidate => self.tell(Err(CANDIDATE.to_owned())),
             Some(row) => {
                 let mode = match row.mode {
@@ -247,5 +255,7 @@ impl Controls {
     }
 }
 
+/// Why a key changes nothing.
+pub const READ_ONLY: &str = "nothing is changed from a watch with --read-only";
 const CANDIDATE: &str = "A candidate only counts: select the limit that it is one for.";
 const SELECT_SOURCE: &str = "Select a source first, with the arrow keys.";

@@ -72,6 +72,8 @@ fn keys_end_it() {
     assert_eq!(desk.key(KeyCode::Char('q')), Effect::Leave);
     assert_eq!(desk.event(&control(KeyCode::Char('c'))), Effect::Leave);
     assert_eq!(desk.key(KeyCode::Char('c')), Effect::Nothing);
+    assert_eq!(desk.event(&control(KeyCode::Char('z'))), Effect::Stop);
+    assert_eq!(desk.key(KeyCode::Char('z')), Effect::Nothing);
     assert_eq!(desk.event(&Event::Resize(80, 24)), Effect::Nothing);
     // Also while something is asked, where other keys are typed.
     desk.typed("/q");
@@ -194,6 +196,22 @@ fn a_limit_is_switched_once_that_is_confirmed() {
 }
 
 #[test]
+fn nothing_is_asked_where_nothing_is_changed() {
+    let mut desk = Desk::new(3);
+    desk.controls.read_only = true;
+    desk.key(KeyCode::Down);
+    for focus in [Focus::Sources, Focus::Limits] {
+        assert_eq!(desk.controls.focus, focus);
+        for key in ["d", "a", "m"] {
+            desk.typed(key);
+            assert_eq!(desk.controls.asking, Asking::Nothing, "{key}");
+            assert_eq!(desk.controls.message.as_ref().unwrap().text, READ_ONLY);
+        }
+        desk.key(KeyCode::Tab);
+    }
+}
+
+#[test]
 fn a_filter_is_typed_and_taken_back() {
     let mut desk = Desk::new(3);
     desk.key(KeyCode::Down);
@@ -242,7 +260,7 @@ fn sorting_goes_round_and_freezing_ends_with_a_reading() {
     }
     desk.typed("S");
     assert_eq!(desk.controls.order, Order::Address);
-    assert_eq!(desk.typed("p"), Effect::Nothing);
+    assert_eq!(desk.typed("p"), Effect::Freeze);
     assert!(desk.controls.frozen);
     assert_eq!(desk.typed(" "), Effect::Read);
     assert!(!desk.controls.frozen);

@@ -85,3 +85,16 @@ fn the_limit_that_refuses_most_is_named() {
     let limits = [limit("a", 3.0), limit("b", 1_250.0), limit("c", 0.5)];
     assert_eq!(most_exceeded(&limits), "b 1.25k/s");
 }
+
+#[test]
+fn readings_that_fail_for_long_are_told_once() {
+    let (mut lines, mut view, start) = (Lines::default(), view(&[5]), Instant::now());
+    let mut failed_for = |view: &mut View, seconds| {
+        view.fail("it is busy".into(), start + Duration::from_secs(seconds));
+        lines.late(view)
+    };
+    assert_eq!(failed_for(&mut view, 0), None);
+    let said = "no reading for 2s: it is busy; it is tried again".to_owned();
+    assert_eq!(failed_for(&mut view, 2), Some(said));
+    assert_eq!(failed_for(&mut view, 60), None);
+}

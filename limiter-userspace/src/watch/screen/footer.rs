@@ -14,7 +14,10 @@ use crate::{
         status::Tables,
         tone::Tone,
     },
-    watch::controls::{Asking, DEFAULT_TIME, Focus, Line as Typed, Message},
+    watch::{
+        controls::{Asking, DEFAULT_TIME, Focus, Line as Typed, Message},
+        view::Late,
+    },
 };
 
 impl Page<'_> {
@@ -43,6 +46,11 @@ impl Page<'_> {
                 let tone = if *failed { Tone::Dropped } else { Tone::Strong };
                 let text = if *failed { format!("error: {text}") } else { text.clone() };
                 self.bottom(tone, &text, None);
+            }
+            (Asking::Nothing | Asking::Help, None)
+                if let Some(said) = self.view.late.as_ref().and_then(Late::said) =>
+            {
+                self.bottom(Tone::Dropped, &said, None);
             }
             (Asking::Nothing | Asking::Help, None) if self.rest.height >= 8 => self.keys(),
             (Asking::Nothing | Asking::Help, None) => {}
@@ -82,19 +90,21 @@ impl Page<'_> {
         self.rest.height -= 1 + u16::from(self.roomy);
         let controls = &self.view.controls;
         let choice = self.view.choice();
-        let here = if matches!(controls.asking, Asking::Help) {
-            vec![]
-        } else if controls.open.is_some() {
-            vec!["Esc back", "d deny", "a allow"]
-        } else if controls.focus == Focus::Limits {
-            vec!["m monitor/enforce", "Tab sources"]
-        } else if controls.source(choice).is_some() {
-            vec!["Enter open", "d deny", "a allow"]
+        let (put, switch) = if controls.read_only {
+            (&[][..], &[][..])
         } else {
-            vec!["↑↓ select", "/ filter", "s sort"]
+            (&["d deny", "a allow"][..], &["m monitor/enforce"][..])
+        };
+        let here: [&[&str]; 3] = match (controls.open.is_some(), controls.focus) {
+            _ if matches!(controls.asking, Asking::Help) => [&[]; 3],
+            (true, Focus::Sources) => [&["Esc back"], put, &["Tab limits"]],
+            (true, Focus::Limits) => [&["Esc back"], switch, &["Tab source"]],
+            (false, Focus::Limits) => [switch, &["Tab sources"], &[]],
+            _ if controls.source(choice).is_some() => [&["Enter open"], put, &[]],
+            _ => [&["↑↓ select", "/ filter", "s sort"], &[], &[]],
         };
         let frozen = controls.frozen.then_some("p go on");
-        let keys = here.into_iter().chain(frozen).chain(["? help", "q end"]);
+        let keys = here.concat().into_iter().chain(frozen).chain(["? help", "q end"]);
         let left = Line::from(self.theme.span(Tone::Faint, keys.collect::<Vec<_>>().join("  ")));
         let Tables { sources, buckets, memory_bytes, .. } = self.view.tables;
         let mut right = String::new();

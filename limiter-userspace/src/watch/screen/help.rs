@@ -17,8 +17,11 @@ const KEYS: [(&str, &str); 11] = [
     ("a", "allow the source, for a time"),
     ("m", "switch a limit between monitor and enforce"),
     ("Esc", "one step back: from a source, a filter, a selection"),
-    ("q Ctrl-C", "end; limiting goes on"),
+    ("q Ctrl-C, Ctrl-Z", "end, or stop until `fg`; limiting goes on"),
 ];
+
+/// Those that change something.
+const CHANGES: [&str; 3] = ["d", "a", "m"];
 
 /// The signs, and what they mean.
 const SIGNS: [(&str, &str); 5] = [
@@ -29,11 +32,11 @@ const SIGNS: [(&str, &str); 5] = [
     ("allowed denied blocked", "by a list or a penalty, for so long"),
 ];
 
-/// The keys and the signs.
-pub(super) fn table() -> Table {
+/// The keys that do something, and the signs.
+pub(super) fn table(read_only: bool) -> Table {
     let mut table = Table::new([Column::left("KEY").width(22), Column::left("")]);
-    for (key, what) in KEYS {
-        table.row([Cell::new(key, Tone::Strong), what.into()]);
+    for (key, what) in KEYS.iter().filter(|(key, _)| !(read_only && CHANGES.contains(key))) {
+        table.row([Cell::new(*key, Tone::Strong), (*what).into()]);
     }
     table.row([Cell::new("STATE", Tone::Faint)]);
     for (sign, what) in SIGNS {
@@ -43,4 +46,10 @@ pub(super) fn table() -> Table {
 }
 
 /// What is said below them.
-pub(super) const ASKED: &str = "What changes something asks first. Any key closes this.";
+pub(super) const fn closing(read_only: bool) -> &'static str {
+    if read_only {
+        "With --read-only, no key changes anything. Any key closes this."
+    } else {
+        "What changes something asks first. Any key closes this."
+    }
+}

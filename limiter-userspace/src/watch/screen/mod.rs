@@ -154,9 +154,10 @@ impl<'a> Page<'a> {
 
     fn help(&mut self) {
         self.gap();
-        self.table(&help::table());
+        let read_only = self.view.controls.read_only;
+        self.table(&help::table(read_only));
         self.gap();
-        self.text(Tone::Plain, help::ASKED);
+        self.text(Tone::Plain, help::closing(read_only));
     }
 
     fn totals(&mut self) {

@@ -4,8 +4,14 @@ use std::time::Duration;
 
 use super::{Page, totals::Traffic};
 use crate::{
-    output::{explanation, monitoring, number::grouped, source, table::Table, tone::Tone, verdict},
-    watch::opened::{Details, Opened},
+    output::{
+        explanation, limits::LimitRow, monitoring, number::grouped, source, table::Table,
+        tone::Tone, verdict,
+    },
+    watch::{
+        controls::Focus,
+        opened::{Details, Opened},
+    },
 };
 
 impl Page<'_> {
@@ -31,7 +37,12 @@ impl Page<'_> {
         if explanation.limits.is_empty() {
             self.text(Tone::Plain, "No limit is set.");
         } else {
-            self.table(&explanation::limits(explanation));
+            let controls = &self.view.controls;
+            let limit =
+                controls.limit(self.view.choice()).filter(|_| controls.focus == Focus::Limits);
+            let place =
+                |row: &LimitRow| explanation.limits.iter().position(|(it, _)| it.name == row.name);
+            self.selectable(&explanation::limits(explanation), limit.and_then(place));
         }
         if let Some(ruling) = &explanation.verdict {
             self.gap();

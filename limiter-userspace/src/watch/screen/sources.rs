@@ -76,7 +76,11 @@ fn title(view: &View) -> String {
         Order::Address => "address",
     };
     let age = view.scan_age();
-    if age > view.interval.mul_f64(1.5) {
+    if let Some(all) = view.talkers.among() {
+        let (shown, all) = (large(view.matching), large(all as u64));
+        let of = if shown == all { all } else { format!("{shown} of {all}") };
+        format!("{of} frozen, by {by}")
+    } else if age > view.interval.mul_f64(1.5) {
         format!("SOURCE by {by} ({} ago)", duration(age))
     } else if view.controls.filter.is_some() {
         let sources = if view.matching == 1 { "SOURCE" } else { "SOURCES" };

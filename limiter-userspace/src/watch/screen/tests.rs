@@ -11,6 +11,7 @@ use crate::{
     output::limits::LimitRow,
     policy::model::{GlobalMode, Mode},
     watch::{
+        action::Action,
         controls::{Drawn, Effect, READING},
         view::View,
     },

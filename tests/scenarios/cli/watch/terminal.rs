@@ -1,7 +1,7 @@
 //! A terminal that a command runs on: a pseudo-terminal of the kernel, and a reader of what is on it.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _, Write as _},
     mem::{MaybeUninit, zeroed},
     os::{
@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use limiter_tests::process;
 use vt100::{Color, Parser, Screen};
 
 /// How long something may take to be on the screen.
@@ -155,8 +156,16 @@ impl Terminal {
 
     /// Sends the command a signal.
     pub(super) fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the call has no pointers, and the child was not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+        process::signal(&self.child, signal);
+    }
+
+    /// Sends a signal to what the command runs, where that is a shell.
+    pub(super) fn signal_job(&self, signal: libc::c_int) {
+        let shell = self.child.id();
+        let jobs = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        let job: libc::pid_t = jobs.trim().parse().unwrap();
+        // SAFETY: the call has no pointers, and the shell did not wait for its only child yet.
+        assert_eq!(unsafe { libc::kill(job, signal) }, 0);
     }
 
     /// Waits for the end of the command.
@@ -174,8 +183,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        process::kill(&mut self.child);
         // The reader ends once nobody has the other end.
         let null = File::open("/dev/null").map(OwnedFd::from);
         if let (Ok(null), Some(reader)) = (null, self.reader.take()) {

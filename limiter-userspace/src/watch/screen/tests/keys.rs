@@ -22,7 +22,7 @@ fn the_help_tells_the_keys() {
             " a                       allow the source, for a time",
             " m                       switch a limit between monitor and enforce",
             " Esc                     one step back: from a source, a filter, a selection",
-            " q Ctrl-C                end; limiting goes on",
+            " q Ctrl-C, Ctrl-Z        end, or stop until `fg`; limiting goes on",
             " STATE",
             " ↑ = ↓                   it sends more than a look before, as much, less",
             " source 42%              so much is used of the limit of it that is fullest",
@@ -37,6 +37,98 @@ fn the_help_tells_the_keys() {
     );
     press(&mut view, "q");
     assert!(!drawn(&view, 80, 24).join("\n").contains("KEY"));
+}
+
+#[test]
+fn keys_that_do_nothing_are_not_offered() {
+    let mut view = view(false);
+    view.controls.read_only = true;
+    let footer = |view: &View| drawn(view, 120, 30).pop().unwrap();
+    press(&mut view, "?");
+    let help = drawn(&view, 80, 24).join("\n");
+    assert!(help.contains("With --read-only, no key changes anything."), "{help}");
+    for key in [" d  ", " a  ", " m  ", "deny the", "between monitor"] {
+        assert!(!help.contains(key), "{key}: {help}");
+    }
+    press(&mut view, "q Down");
+    assert!(footer(&view).starts_with(" Enter open  ? help  q end "), "{}", footer(&view));
+    press(&mut view, "Tab");
+    assert!(footer(&view).starts_with(" Tab sources  ? help  q end "), "{}", footer(&view));
+    press(&mut view, "Tab");
+    opened(&mut view);
+    assert!(footer(&view).starts_with(" Esc back  Tab limits  ? help "), "{}", footer(&view));
+    press(&mut view, "Tab");
+    assert!(footer(&view).starts_with(" Esc back  Tab source  ? help "), "{}", footer(&view));
+}
+
+#[test]
+fn a_limit_of_an_open_source_is_selected_and_switched_there() {
+    let mut view = view(false);
+    opened(&mut view);
+    press(&mut view, "m");
+    assert!(drawn(&view, 80, 24)[23].starts_with(" error: Select a limit first: Tab,"));
+    press(&mut view, "Tab");
+    let lines = drawn(&view, 80, 24);
+    assert!(lines[11].starts_with(">connection "), "{lines:#?}");
+    assert!(
+        lines[23].starts_with(" Esc back  m monitor/enforce  Tab source  ? help"),
+        "{lines:#?}"
+    );
+    // There is no syn limit for it.
+    press(&mut view, "Down m");
+    let lines = drawn(&view, 80, 24);
+    assert!(lines[12].starts_with(">source "), "{lines:#?}");
+    assert!(lines[22].starts_with(" monitor limit source: count"), "{lines:#?}");
+    let switch = Action::Switch { limit: "source".into(), mode: Mode::Monitor };
+    assert_eq!(press(&mut view, "y"), Effect::Act(switch));
+    press(&mut view, "Esc");
+    assert!(view.opened.is_none());
+    assert!(drawn(&view, 80, 24).iter().all(|line| !line.starts_with(">connection")));
+}
+
+/// What was sent meanwhile is no part of it.
+#[test]
+fn a_frozen_picture_is_sorted_and_filtered_as_it_is() {
+    let mut view = view(false);
+    assert_eq!(press(&mut view, "p"), Effect::Freeze);
+    let missing = view.not_standing();
+    let standings = example::standings(&missing);
+    view.complete(missing, standings);
+    assert!(view.not_standing().is_empty());
+    assert_eq!(press(&mut view, "S"), Effect::Nothing);
+    let lines = drawn(&view, 80, 24);
+    assert!(lines[15].starts_with(" 60 frozen, by address "), "{lines:#?}");
+    assert!(lines[16].starts_with(" 203.0.113.1 ") && lines[17].starts_with(" 203.0.113.2 "));
+    assert_eq!(press(&mut view, "/203.0.113.5 Enter"), Effect::Nothing);
+    let lines = drawn(&view, 80, 24);
+    assert!(lines[15].starts_with(" 1 of 60 frozen, by address "), "{lines:#?}");
+    assert!(lines[16].starts_with(" 203.0.113.5 ") && lines[17].is_empty(), "{lines:#?}");
+    // None is lost by that.
+    assert_eq!(press(&mut view, "Esc"), Effect::Nothing);
+    assert!(drawn(&view, 80, 24)[15].starts_with(" 60 frozen, by address "));
+    assert_eq!(press(&mut view, "s"), Effect::Nothing);
+    let lines = drawn(&view, 80, 24);
+    assert!(lines[16].contains("203.0.113.1 ") && lines[16].contains("620k"), "{lines:#?}");
+    // A source that is opened is counted then, and the picture of it is as old as that.
+    opened(&mut view);
+    view.now += Duration::from_secs(7);
+    assert!(drawn(&view, 80, 24)[0].contains("frozen, 7s old"), "{:#?}", drawn(&view, 80, 24));
+    press(&mut view, "Esc");
+    assert_eq!(press(&mut view, "p"), Effect::Read);
+}
+
+#[test]
+fn readings_that_fail_for_long_are_told() {
+    let mut view = view(false);
+    let start = view.now;
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    view.fail("it is busy".into(), at(0));
+    view.fail("it is busy".into(), at(1_900));
+    assert!(drawn(&view, 80, 24)[23].contains("q end"));
+    view.fail("it is gone".into(), at(3_200));
+    assert_eq!(drawn(&view, 80, 24)[23], " no reading for 3s: it is gone; it is tried again");
+    view.late = None;
+    assert!(drawn(&view, 80, 24)[23].contains("q end"));
 }
 
 #[test]
@@ -118,7 +210,7 @@ fn a_source_that_is_open_has_the_screen() {
             "",
             "",
             "",
-            " Esc back  d deny  a allow  ? help  q end           12,345 of 1,048,576 sources",
+            " Esc back  d deny  a allow  Tab limits  ? help  q end",
         ]
     );
     let wide = drawn(&view, 200, 60).join("\n");
