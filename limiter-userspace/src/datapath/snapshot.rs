@@ -46,6 +46,8 @@ impl Snapshot {
 /// The statistics of one interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceStatistics {
+    /// Its place in the tables, which tells it from others that have, or had, the same name.
+    pub slot: u32,
     /// Its name; the one it had when it was attached, if it is gone or elsewhere.
     pub name: String,
     /// How the program runs.

@@ -123,10 +123,10 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     }
 }
 
-/// Whether two readings are of the same interface. One that is gone may have a successor of the
-/// same name beside it.
+/// Whether two readings are of the same interface. Those that are gone, or elsewhere, may have had the same
+/// name, and it may have another one by now; its slot may be that of another that is gone.
 fn same(before: &InterfaceStatistics, now: &InterfaceStatistics) -> bool {
-    before.name == now.name && before.present == now.present
+    before.slot == now.slot && (before.name == now.name || before.present == now.present)
 }
 
 /// The latest reading, the rates up to it, and those of the readings before.
@@ -192,7 +192,9 @@ mod tests {
 
     fn interface(name: &str, passed: u64, dropped: u64) -> InterfaceStatistics {
         let (passed, dropped) = (tally(passed), tally(dropped));
+        let slot = u32::from(name.as_bytes()[0]);
         InterfaceStatistics {
+            slot,
             name: name.into(),
             mode: Mode::Native,
             present: true,
@@ -269,6 +271,47 @@ mod tests {
         assert_eq!(pps(&history), (100.0, 0.0));
         history.record(snapshot(at(4), &[]));
         assert_eq!(pps(&history), (0.0, 0.0));
+    }
+
+    #[test]
+    fn interfaces_of_the_same_name_are_told_apart() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let of = |slot, name: &str, present, passed| {
+            let it = interface(name, passed, 0);
+            InterfaceStatistics { slot, present, ..it }
+        };
+        // Two that are elsewhere had the name that one has that is here; another one gets another name.
+        let mut history = History::new(snapshot(
+            at(0),
+            &[
+                of(0, "a", false, 5_000_000),
+                of(1, "a", false, 70),
+                of(2, "a", true, 900),
+                of(3, "b", true, 40),
+            ],
+        ));
+        history.record(snapshot(
+            at(1),
+            &[
+                of(0, "a", false, 5_000_001),
+                of(1, "a", false, 72),
+                of(2, "a", true, 904),
+                of(3, "c", true, 48),
+            ],
+        ));
+        assert_eq!(pps(&history), (15.0, 0.0));
+        // One goes elsewhere, and goes on.
+        history.record(snapshot(
+            at(2),
+            &[
+                of(0, "a", false, 5_000_001),
+                of(1, "a", false, 72),
+                of(2, "a", false, 920),
+                of(3, "c", true, 48),
+            ],
+        ));
+        assert_eq!(pps(&history), (16.0, 0.0));
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
         taken,
         monitoring: Monitoring::default(),
         interfaces: vec![
-            interface("veth0", Mode::Native, [ordinary, flood]),
-            interface("eth1", Mode::Generic, [other, syns]),
+            interface(0, "veth0", Mode::Native, [ordinary, flood]),
+            interface(1, "eth1", Mode::Generic, [other, syns]),
         ],
         reasons: [Tally::default(); REASONS],
         limits: vec![
@@ -205,8 +205,13 @@ const fn part(tally: Tally, parts: u64) -> Tally {
     Tally { packets: tally.packets / parts, bytes: tally.bytes / parts }
 }
 
-fn interface(name: &str, mode: Mode, [passed, dropped]: [Tally; 2]) -> InterfaceStatistics {
-    InterfaceStatistics { name: name.into(), mode, present: true, passed, dropped }
+fn interface(
+    slot: u32,
+    name: &str,
+    mode: Mode,
+    [passed, dropped]: [Tally; 2],
+) -> InterfaceStatistics {
+    InterfaceStatistics { slot, name: name.into(), mode, present: true, passed, dropped }
 }
 
 fn statistics(limit: Builtin, conform: Tally, exceed: Tally) -> LimitStatistics {
