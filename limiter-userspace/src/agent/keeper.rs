@@ -4,15 +4,15 @@
 //! It keeps no picture of how things are: each time it looks, and does what is missing. So it does not
 //! matter who changed them meanwhile, or that it was not there.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf, time::Instant};
 
 use limiter_common::rate::SECOND;
 
-use super::{document::Document, event::Event};
+use super::{document::Document, event::Event, faults::Faults};
 use crate::{
     datapath::{
         bpffs::Pins,
-        instance::{Attached, Choice, Instance, attached, exists},
+        instance::{Attached, Choice, Instance, attached, exists, link_number},
         interface::{self, Interface},
         maps::Maps,
         policy::Origin,
@@ -36,13 +36,18 @@ pub(super) struct Keeper {
     good: Option<Good>,
     /// Whether it is to be compared with the one in force, and what for.
     due: Option<Due>,
-    /// The slots whose programs are of this version.
+    /// The instance that was there at the last look, by its number.
+    instance: Option<u32>,
+    /// The links whose programs are of this version, by their numbers.
     current: BTreeSet<u32>,
     /// By how many seconds Unix time was ahead of the clock that packets go by, when it was last looked at.
     ahead: Option<i64>,
-    /// What failed last time, not to be told again.
-    told: BTreeSet<String>,
+    /// What failed, not to be told again.
+    faults: Faults,
 }
+
+/// What is attached, and the number of its link.
+type Running = (Attached, u32);
 
 /// A policy of a document.
 #[derive(Debug)]
@@ -68,9 +73,10 @@ impl Keeper {
             document: document.map(Document::new),
             good: None,
             due: None,
+            instance: None,
             current: BTreeSet::new(),
             ahead: None,
-            told: BTreeSet::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -90,24 +96,13 @@ impl Keeper {
         errors.extend(self.fit().err());
         errors.extend(self.follow_clock(now, &mut events).err());
         errors.extend(self.put_in_force(&mut events).err());
-        let mut failures = BTreeSet::new();
-        for error in errors {
-            let what = match &error {
-                // How long it is waited for is another time with each look.
-                Error::Unconfirmed { .. } => "a trial".to_owned(),
-                error => error.to_string(),
-            };
-            if failures.insert(what.clone()) && !self.told.contains(&what) {
-                events.push(Event::Failed(error));
-            }
-        }
-        self.told = failures;
+        events.extend(self.faults.news(errors, Instant::now()));
         events
     }
 
     /// How many things failed at the last look, and are tried again.
     pub(super) fn failing(&self) -> u64 {
-        self.told.len() as u64
+        self.faults.failing()
     }
 
     /// Reads the document, if it is time to.
@@ -131,16 +126,17 @@ impl Keeper {
     /// Attaches the interfaces that are there and are not attached.
     fn attach(
         &mut self,
-        running: &[Attached],
+        running: &[Running],
         events: &mut Vec<Event>,
         errors: &mut Vec<Error>,
     ) -> Result<()> {
         let is_running = |interface: &Interface| {
-            running.iter().any(|attached| attached.present && attached.index == interface.index)
+            running.iter().any(|(it, _)| it.present && it.index == interface.index)
         };
         let mut missing = interface::list()?;
         missing.retain(|it| self.interfaces.contains(&it.name) && !is_running(it));
-        missing.retain(|interface| match interface.check_ethernet() {
+        // No instance is made, again and again, for one that does not take it.
+        missing.retain(|interface| match fitness(interface) {
             Ok(()) => true,
             Err(error) => {
                 errors.extend(is_there(interface).then_some(error));
@@ -164,6 +160,7 @@ impl Keeper {
             }),
         };
         let mut instance = open?;
+        self.instance = Some(instance.maps().number()?);
         let mut attach = || {
             // The slot of one that is gone is free again.
             instance.reclaim()?;
@@ -184,7 +181,7 @@ impl Keeper {
             // It was just loaded.
             if missing.iter().any(|interface| attached.present && interface.index == attached.index)
             {
-                self.current.insert(attached.slot);
+                self.current.extend(link_number(&self.pins, attached.slot)?);
             }
         }
         instance.close()?;
@@ -192,15 +189,15 @@ impl Keeper {
     }
 
     /// Puts the programs of this version in the place of those that another agent, or a command, left.
-    fn replace(&mut self, mut running: Vec<Attached>, events: &mut Vec<Event>) -> Result<()> {
-        running.retain(|attached| attached.exists && !self.current.contains(&attached.slot));
+    fn replace(&mut self, mut running: Vec<Running>, events: &mut Vec<Event>) -> Result<()> {
+        running.retain(|(attached, link)| attached.exists && !self.current.contains(link));
         if running.is_empty() {
             return Ok(());
         }
         let Some(instance) = Instance::open(&self.pins)? else { return Ok(()) };
-        for attached in running {
+        for (attached, link) in running {
             instance.replace(&attached)?;
-            self.current.insert(attached.slot);
+            self.current.insert(link);
             events.push(Event::Replaced { interface: attached.name });
         }
         Ok(())
@@ -262,13 +259,34 @@ impl Keeper {
         Ok(())
     }
 
-    /// What is attached.
-    fn running(&self) -> Result<Vec<Attached>> {
-        if exists(&self.pins)? {
-            attached(&self.pins, &Maps::open(&self.pins)?)
-        } else {
-            Ok(Vec::new())
+    /// What is attached. Where somebody made the instance anew meanwhile, the document is to be in force there
+    /// too, as it would be if this agent had come only now.
+    fn running(&mut self) -> Result<Vec<Running>> {
+        if !exists(&self.pins)? {
+            return Ok(Vec::new());
         }
+        let maps = Maps::open(&self.pins)?;
+        let number = maps.number()?;
+        if self.instance.replace(number).is_some_and(|before| before != number) {
+            self.due = self.due.or(self.good.as_ref().map(|_| Due::Another));
+        }
+        let mut running = Vec::new();
+        for attached in attached(&self.pins, &maps)? {
+            // One that somebody detached just now is none any more.
+            let link = link_number(&self.pins, attached.slot)?;
+            running.extend(link.map(|link| (attached, link)));
+        }
+        self.current.retain(|link| running.iter().any(|(_, pinned)| pinned == link));
+        Ok(running)
+    }
+}
+
+/// Whether a program can come to be on an interface that has none of this instance.
+fn fitness(interface: &Interface) -> Result<()> {
+    interface.check_ethernet()?;
+    match interface.program() {
+        Some(program) => Err(Error::ForeignProgram { interface: interface.name.clone(), program }),
+        None => Ok(()),
     }
 }
 

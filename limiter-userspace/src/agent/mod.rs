@@ -6,6 +6,7 @@
 mod counts;
 mod document;
 pub mod event;
+mod faults;
 mod keeper;
 pub mod scrape;
 mod sources;

@@ -382,6 +382,15 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
     Ok(attached)
 }
 
+/// The number of the link in a slot: another one when that is detached and attached again. `None` when there
+/// is none.
+///
+/// # Errors
+/// What the system says.
+pub fn link_number(pins: &Pins, slot: u32) -> Result<Option<u32>> {
+    Link::open(&pins.link(slot))?.map(|link| link.id()).transpose()
+}
+
 /// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps
 /// alone are what an attach has made so far, or left.
 ///

@@ -76,17 +76,21 @@ impl Link {
 
     /// The index of the interface; `None` once it is gone.
     pub(crate) fn interface(&self) -> Result<Option<u32>> {
-        let (index, _) = self.look()?;
+        let index = self.look()?.interface;
         Ok((index != 0).then_some(index))
     }
 
     /// The number of its program.
     pub(crate) fn program(&self) -> Result<u32> {
-        let (_, program) = self.look()?;
-        Ok(program)
+        Ok(self.look()?.program)
     }
 
-    fn look(&self) -> Result<(u32, u32)> {
+    /// Its own number, which no other link gets for a long time.
+    pub(crate) fn id(&self) -> Result<u32> {
+        Ok(self.look()?.id)
+    }
+
+    fn look(&self) -> Result<sys::XdpLink> {
         sys::xdp_link(self.0.as_fd()).map_err(|error| Error::system("look at a link", error))
     }
 

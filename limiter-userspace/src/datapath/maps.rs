@@ -111,10 +111,16 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn are_pinned(&self, pins: &Pins) -> Result<bool> {
-        let id = |data: &MapData| data.info().map(|info| info.id());
         let Some(now) = pinned(pins, map::HEAD)? else { return Ok(false) };
-        let failed = |error| object("look at the epoch", &error);
-        Ok(id(&now).map_err(failed)? == id(self.raw(map::HEAD)?).map_err(failed)?)
+        Ok(number(&now)? == self.number()?)
+    }
+
+    /// A number of the instance that these are of: one that is made in its place has another.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn number(&self) -> Result<u32> {
+        number(self.raw(map::HEAD)?)
     }
 
     /// Bytes of kernel memory that the pinned maps take, as the kernel counts them.
@@ -135,6 +141,11 @@ impl Maps {
         }
         Ok(total)
     }
+}
+
+/// The number that the kernel gave a map.
+fn number(map: &MapData) -> Result<u32> {
+    Ok(map.info().map_err(|error| object("look at the epoch", &error))?.id())
 }
 
 /// An error of the library as one of ours.

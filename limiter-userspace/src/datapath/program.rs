@@ -182,8 +182,10 @@ fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
     if let Some(feature) = missing(KernelVersion::current().ok(), frags) {
         return lacking(feature);
     }
-    // The end of the log has the instruction and why it was refused.
-    let lines: Vec<&str> = log.lines().collect();
+    // The end of the log has the instruction and why it was refused; how long that took is another time with
+    // each try, which makes it no other error.
+    let lines: Vec<&str> =
+        log.lines().filter(|line| !line.starts_with("verification time ")).collect();
     let tail = lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n");
     Error::Object { action: format!("load the program {name}"), reason: format!("{error}\n{tail}") }
 }
@@ -213,6 +215,19 @@ pub(crate) fn lacking(feature: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_is_refused_twice_is_so_in_the_same_words() {
+        let said = |time| {
+            let log = format!(
+                "0: (95) exit\nR0 !read_ok\nverification time {time} usec\nprocessed 1 insns"
+            );
+            let error = std::io::Error::from_raw_os_error(libc::EACCES);
+            refused("limiter", false, error, &log).to_string()
+        };
+        assert!(said(12).ends_with("R0 !read_ok\nprocessed 1 insns"), "{}", said(12));
+        assert_eq!(said(12), said(13));
+    }
 
     #[test]
     fn an_old_kernel_is_told_what_it_lacks_and_since_when() {

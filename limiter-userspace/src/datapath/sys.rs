@@ -91,14 +91,25 @@ pub(crate) fn open(path: &CStr) -> io::Result<OwnedFd> {
     bpf(bpf_cmd::BPF_OBJ_GET, &mut attributes).map(descriptor)
 }
 
-/// The index of the interface of an XDP link, which is 0 once the interface is gone, and the number of
-/// its program.
-pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+/// What the kernel tells of a link for XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XdpLink {
+    /// Its number.
+    pub(crate) id: u32,
+    /// The index of its interface, 0 once that is gone.
+    pub(crate) interface: u32,
+    /// The number of its program.
+    pub(crate) program: u32,
+}
+
+/// Looks at a link for XDP.
+pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<XdpLink> {
     // SAFETY: plain old data, for which zeros are valid.
     let mut info: bpf_link_info = unsafe { zeroed() };
     describe(link, &mut info)?;
     // SAFETY: for a link of this type the kernel filled in this member; all of them are integers.
-    Ok((unsafe { info.__bindgen_anon_1.xdp.ifindex }, info.prog_id))
+    let interface = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+    Ok(XdpLink { id: info.id, interface, program: info.prog_id })
 }
 
 /// The number of a program, how often it ran while the kernel counted that, and for how many nanoseconds.

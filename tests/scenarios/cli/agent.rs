@@ -357,12 +357,46 @@ fn the_only_interface_comes_back_with_the_last_good_policy() {
     agent.end();
 }
 
+/// It sees to the instance that is there, whoever made it, as if it had come only then.
+#[test]
+fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/h, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --events 10/s");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    for remove in ["detach --all", "pins"] {
+        agent.signal(libc::SIGSTOP);
+        if remove == "pins" {
+            let mut rm = bench.hosts.router.command("rm");
+            assert!(rm.args(["-r", &format!("{BPFFS}/limiter")]).status().unwrap().success());
+        } else {
+            bench.done(remove);
+        }
+        bench.done(&format!("attach eth0 {SMALL} --pps 99/s"));
+        agent.signal(libc::SIGCONT);
+        assert_eq!(agent.expect("replaced")["interface"], "eth0");
+        agent.expect("applied");
+        assert_eq!(rate(&bench), 10.0 / 3600.0);
+        send(&bench, [192, 0, 2, 1], 50);
+        assert_eq!(agent.expect("limited")["source"], "192.0.2.1");
+    }
+    agent.end();
+}
+
 /// What cannot be done is told once, and keeps nothing else from being done.
 #[test]
 fn one_interface_that_is_taken_is_one_less() {
     let bench = Bench::new();
     bench.done(&format!("--bpffs {BPFFS}/other attach lo {SMALL}"));
     let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
+    // Nothing is made, again and again, that is of no use.
+    let agent = Agent::start(&bench, &document, "-i lo --policy FILE");
+    let why = agent.expect("failed")["message"].as_str().unwrap().to_owned();
+    assert!(why.contains("lo has an XDP program already"), "{why}");
+    let mut folder = bench.hosts.router.command("test");
+    assert!(!folder.args(["-e", &format!("{BPFFS}/limiter")]).status().unwrap().success());
+    agent.end();
     let agent = Agent::start(&bench, &document, "-i lo -i eth0 --policy FILE");
     let mut told: Vec<String> =
         (0..3).map(|_| agent.next()["event"].as_str().unwrap().to_owned()).collect();
