@@ -14,7 +14,12 @@ use crate::{
     policy::units::parse_rate,
 };
 
+const HELP: &str = "\
+It prints what it does, a line for each event. SIGHUP has it read and apply the document at once; SIGTERM \
+and SIGINT end it. What is attached stays attached, and limited, without it.";
+
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Agent {
     /// Interfaces to attach whenever they are there; in the variable, with spaces between them
     #[arg(

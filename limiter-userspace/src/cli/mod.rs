@@ -55,7 +55,7 @@ struct Cli {
     /// Print JSON
     #[arg(short, long, global = true)]
     json: bool,
-    /// Print amounts in full instead of in a few digits; JSON always has them so
+    /// Print bytes in tables in full instead of in a few digits; JSON always has them so
     #[arg(short, long, global = true)]
     raw: bool,
     #[command(subcommand)]

@@ -21,7 +21,7 @@ add`, `limiter allow add` and `limiter limit set --action` do.";
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Watch {
-    /// Time between two readings
+    /// Time between two readings, 50ms to 1d
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
     interval: String,
     /// End after so many intervals

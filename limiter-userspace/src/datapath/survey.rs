@@ -80,7 +80,16 @@ pub struct Findings {
 pub struct Survey {
     taken: Option<Instant>,
     seen: Vec<Seen>,
+    times: Times,
 }
+
+/// Entries that count as read at the same time: to look at the clock for each would take as long again.
+const AT_ONCE: usize = 1 << 12;
+
+/// When entries were read at the last look: one takes so long that those at its end are read at other
+/// distances from its beginning each time.
+#[derive(Debug, Default)]
+struct Times(Vec<Option<Instant>>);
 
 /// An entry of the table at the last look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,19 +121,25 @@ impl Survey {
         let mut best: BinaryHeap<Reverse<Candidate>> =
             BinaryHeap::with_capacity(search.most.min(1 << 16) + 1);
         let outstanding = maps.outstanding()?;
+        let Self { seen: all, times, taken } = self;
+        // The entries that are being read, and for how long they count.
+        let mut part = (usize::MAX, since);
         maps.each_source(|entry, source| {
             found.occupancy.tracked += 1;
             let mut source = *source;
             if let Some(dropped) = outstanding.get(&source.address) {
                 add(&mut source.dropped, *dropped);
             }
-            if self.seen.len() <= entry {
-                self.seen.resize(entry + 1, Seen::default());
+            if all.len() <= entry {
+                all.resize(entry + 1, Seen::default());
             }
-            let seen = &mut self.seen[entry];
+            let seen = &mut all[entry];
             if measuring {
+                if part.0 != entry / AT_ONCE {
+                    part = (entry / AT_ONCE, times.again(entry, Instant::now(), *taken));
+                }
                 let counts = [source.passed.packets, source.dropped.packets];
-                *seen = seen.again(source.address, counts, since);
+                *seen = seen.again(source.address, counts, part.1);
             }
             let rates = seen.rates.filter(|_| seen.address == source.address);
             if let Some(within) = &within
@@ -157,6 +172,19 @@ impl Survey {
         found.sources = sources.collect();
         found.occupancy.capacity = capacity;
         Ok(found)
+    }
+}
+
+impl Times {
+    /// How long ago these were read, as an entry is now; the whole look was `taken` before.
+    fn again(&mut self, entry: usize, now: Instant, taken: Option<Instant>) -> Option<Duration> {
+        let part = entry / AT_ONCE;
+        if self.0.len() <= part {
+            self.0.resize(part + 1, None);
+        }
+        // Where there was none at that look, what is there now came since.
+        let before = self.0[part].replace(now).max(taken)?;
+        Some(now.saturating_duration_since(before).max(SHORTEST))
     }
 }
 
@@ -226,6 +254,21 @@ mod tests {
         let new = then.again(other, [20, 40], Some(SECOND * 2));
         assert_eq!(new.rates, Some([10.0, 20.0]));
         assert_eq!(new.again(other, [20, 39], Some(SECOND)).rates, Some([0.0, 0.0]));
+    }
+
+    #[test]
+    fn what_is_read_late_in_a_long_look_counts_from_when_it_was_read_before() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let since = |milliseconds| Some(Duration::from_millis(milliseconds));
+        let mut times = Times::default();
+        let (first, last) = (0, 250 * AT_ONCE);
+        assert_eq!([times.again(first, at(0), None), times.again(last, at(600), None)], [None; 2]);
+        let taken = Some(at(0));
+        assert_eq!(times.again(first, at(2_000), taken), since(2_000));
+        assert_eq!(times.again(last + AT_ONCE - 1, at(2_100), taken), since(1_500));
+        // Nobody was there before.
+        assert_eq!(times.again(last + AT_ONCE, at(2_100), taken), since(2_100));
     }
 
     #[test]
