@@ -13,6 +13,9 @@ use aya_build::{Package, Toolchain};
 /// The rustup toolchain to take; `cargo xtask` reads it too.
 const VARIABLE: &str = "LIMITER_BPF_TOOLCHAIN";
 
+/// The feature of the debug messages of the datapath, as cargo tells it.
+const MESSAGES: &str = "CARGO_FEATURE_DATAPATH_LOG";
+
 /// Debian's compiler, as `cargo xtask setup` links it into rustup.
 const DISTRO: &str = "distro-bpf";
 
@@ -25,6 +28,10 @@ fn main() {
 }
 
 fn build() -> Result<()> {
+    let messages = env::var_os(MESSAGES).is_some();
+    if messages && env::var("PROFILE").as_deref() != Ok("debug") {
+        bail!("the feature `datapath-log` is for debug builds: a release has no messages");
+    }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("limiter-userspace is not in a workspace")?;
@@ -58,10 +65,9 @@ fn build() -> Result<()> {
     let root_dir = root_dir
         .to_str()
         .with_context(|| format!("the path {} is not UTF-8", root_dir.display()))?;
-    aya_build::build_ebpf(
-        [Package { name: "limiter-ebpf", root_dir, ..Package::default() }],
-        Toolchain::Custom(&toolchain),
-    )?;
+    let features: &[&str] = if messages { &["messages"] } else { &[] };
+    let package = Package { name: "limiter-ebpf", root_dir, features, ..Package::default() };
+    aya_build::build_ebpf([package], Toolchain::Custom(&toolchain))?;
     // Through `links` in Cargo.toml the crates that depend on this one find the objects as
     // `DEP_LIMITER_BPF_OBJECTS`.
     println!("cargo::metadata=OBJECTS={}", env::var("OUT_DIR").context("OUT_DIR is not set")?);

@@ -8,6 +8,8 @@ use limiter_common::{
     reason::Reason,
 };
 
+#[cfg(feature = "messages")]
+use crate::messages::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
     admit::admit,
     clock,
@@ -46,6 +48,8 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     subject.opening = 0;
     subject.tag = 0;
     subject.conform = Reason::conform(&subject.packet).index() as u64;
+    #[cfg(feature = "messages")]
+    tell_anomaly();
     // Most packets there are end here. What of them was written is read back: the ways that the parser
     // took are no longer told apart.
     let mut verdict = match InForce::get() {
@@ -55,6 +59,8 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     for _ in 0..ATTEMPTS {
         if !verdict.is_decided() {
             bind_subject();
+            #[cfg(feature = "messages")]
+            tell_binding();
         } else if !verdict.is_open() {
             break;
         }
@@ -62,12 +68,16 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     }
     if !verdict.is_decided() {
         verdict = Verdict(give_up_subject().into());
+        #[cfg(feature = "messages")]
+        tell_giving_up(verdict.0 as u32);
     }
     let subject = subject.reread();
     let bytes = subject.bytes;
     if subject.refusing.bit != 0 {
         note_refusal();
         remember_refusal();
+        #[cfg(feature = "messages")]
+        tell_refusal(verdict.0 as u32);
     }
     verdict.settle(bytes)
 }

@@ -42,6 +42,8 @@ mod keyed;
 mod ledger;
 #[cfg(target_arch = "bpf")]
 mod maps;
+#[cfg(all(target_arch = "bpf", feature = "messages"))]
+mod messages;
 #[cfg(target_arch = "bpf")]
 mod newcomers;
 #[cfg(target_arch = "bpf")]

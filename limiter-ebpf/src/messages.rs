@@ -1,0 +1,80 @@
+//! Debug messages, for whoever works on the datapath: no release has them.
+//!
+//! Each is made by a function that is verified by itself and called where the stack is shallow. Nothing
+//! is told of packets that conform, or that a CPU refuses by what it remembers: those are too many.
+
+use aya_log_ebpf::debug;
+use limiter_common::{address::Address, reason::Reason};
+
+use crate::{entry::Seat, subject::Subject};
+
+/// Tells something of a source, which is what the text begins with.
+macro_rules! tell {
+    ($source:expr, $text:literal $(, $value:expr)*) => {{
+        let Address { family, words } = $source;
+        let words = words.map(u32::to_ne_bytes);
+        if family == Address::IPV4 {
+            debug!((), $text, words[0] $(, $value)*);
+        } else {
+            debug!((), $text, octets(words) $(, $value)*);
+        }
+    }};
+}
+
+/// Those of an IPv6 address. [`Address::NONE`] becomes `::`.
+#[inline(always)]
+fn octets(words: [[u8; 4]; 4]) -> [u8; 16] {
+    let mut octets = [0; 16];
+    let (fours, _) = octets.as_chunks_mut::<4>();
+    for (four, word) in fours.iter_mut().zip(words) {
+        *four = word;
+    }
+    octets
+}
+
+/// Tells that the headers of the subject's packet cannot be read to their end, if so.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn tell_anomaly() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (source, bytes) = (subject.packet.source, subject.bytes);
+    if subject.conform == Reason::Unreadable.index() as u64 {
+        debug!((), "unreadable: {} bytes", bytes);
+    } else if subject.conform == Reason::Malformed.index() as u64 {
+        tell!(source, "{:i}: malformed: {} bytes", bytes);
+    }
+    0
+}
+
+/// Tells what the entry of the subject's source was bound to.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn tell_binding() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    if Seat(subject.seat) == Seat::UNKNOWN {
+        return 0;
+    }
+    let (profile, epoch) = (subject.number, subject.numbered);
+    tell!(subject.source, "{:i}: bound to profile {} of epoch {}", profile, epoch);
+    0
+}
+
+/// Tells what limit the subject is over, as a bit, the place of the reason that it is counted under, and
+/// for how long others of its source will be refused for sure.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn tell_refusal(reason: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (bit, wait) = (subject.refusing.bit, subject.refusing.wait);
+    tell!(subject.source, "{:i}: over limit 0x{:x}: reason {}, for {} ns", bit, reason, wait);
+    0
+}
+
+/// Tells that the subject stayed undecided, and the place of the reason that it is counted under.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn tell_giving_up(reason: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    tell!(subject.source, "{:i}: given up: reason {}", reason);
+    0
+}
