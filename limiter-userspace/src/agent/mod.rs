@@ -75,6 +75,8 @@ pub fn run(
         interfaces: options.interfaces.as_slice().into(),
         last: Arc::default(),
     };
+    #[cfg(feature = "datapath-log")]
+    crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
     let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
     let teller = Teller::new(tell).map_err(failed)?;
     let result = runtime.block_on(async {

@@ -13,6 +13,8 @@ pub mod linkwatch;
 mod lock;
 pub(crate) mod lookup;
 pub mod maps;
+#[cfg(feature = "datapath-log")]
+pub mod messages;
 pub mod mode;
 pub mod monitoring;
 #[expect(unsafe_code, reason = "ioctls that no library wraps")]

@@ -16,6 +16,8 @@ use limiter_common::{
     limit::LIMITS,
 };
 
+#[cfg(feature = "datapath-log")]
+use super::messages;
 use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
 use crate::error::{Error, Result};
 
@@ -141,6 +143,15 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
         .map_err(|error| object(failed(map::DOCUMENT), &error))
 }
 
+/// Opens the maps that are pinned as the object has them, without a program.
+///
+/// # Errors
+/// What the system says.
+#[cfg(feature = "datapath-log")]
+pub(super) fn open_maps(pins: &Pins) -> Result<Ebpf> {
+    open(Some(pins), 0, Clock::Monotonic, |_| {})
+}
+
 /// Opens the object; its maps are those that are pinned, or its own.
 fn open(
     pins: Option<&Pins>,
@@ -159,6 +170,10 @@ fn open(
         if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
         }
+    }
+    #[cfg(feature = "datapath-log")]
+    if let Some(pins) = pins {
+        loader.map_pin_path(messages::RING, pins.map(messages::RING));
     }
     size(&mut loader);
     loader.load(OBJECT).map_err(|error| object("make the maps", &error))
