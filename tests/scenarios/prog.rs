@@ -17,6 +17,8 @@ mod lifecycle;
 mod limits;
 mod lists;
 mod matching;
+#[cfg(feature = "datapath-log")]
+mod messages;
 mod modes;
 #[path = "parser/mutation.rs"]
 mod mutation;

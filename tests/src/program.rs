@@ -3,6 +3,8 @@
 mod cpu;
 mod runner;
 
+#[cfg(feature = "datapath-log")]
+use std::sync::mpsc;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -27,6 +29,8 @@ use limiter_common::{
     refused::Refused,
     table::WAYS,
 };
+#[cfg(feature = "datapath-log")]
+use limiter_userspace::datapath::messages::Messages;
 pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
     datapath::{
@@ -244,6 +248,22 @@ impl TestProgram {
         let pins = &self.pins;
         let listen = || Listener::open(pins);
         Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
+    }
+
+    /// What it told whoever works on it, since that was asked last.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[cfg(feature = "datapath-log")]
+    pub fn messages(&self) -> Result<Vec<String>> {
+        let pins = &self.pins;
+        let (sender, messages) = mpsc::channel();
+        let open = || {
+            Messages::open(pins, move |message| drop(sender.send(message.to_string())))?.tell();
+            Ok::<_, limiter_userspace::error::Error>(())
+        };
+        self.host.sandbox.inside(&self.host.namespace, open)??;
+        Ok(messages.iter().collect())
     }
 
     /// Frames that passed, on each CPU.

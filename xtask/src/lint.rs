@@ -7,15 +7,20 @@ use anyhow::Result;
 use crate::{
     child, step,
     toolchain::{self, Toolchain},
-    workspace::{self, HOST_CRATES},
+    workspace::{self, HOST_CRATES, MESSAGES},
 };
 
 /// Runs every check; gives how many there are and how many failed.
 pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     let checks = [
         ("format", format()),
-        ("clippy, host", clippy_host(toolchain)),
-        ("clippy, BPF target", clippy_bpf(toolchain)),
+        ("clippy, host", clippy_host(toolchain, &[])),
+        ("clippy, host, with debug messages", clippy_host(toolchain, &MESSAGES)),
+        ("clippy, BPF target", clippy_bpf(toolchain, &[])),
+        (
+            "clippy, BPF target, with debug messages",
+            clippy_bpf(toolchain, &["--features=messages"]),
+        ),
         ("documentation", documentation(toolchain)),
     ];
     let count = checks.len();
@@ -36,16 +41,17 @@ fn format() -> Command {
     cargo
 }
 
-fn clippy_host(toolchain: &Toolchain) -> Command {
+fn clippy_host(toolchain: &Toolchain, features: &[&str]) -> Command {
     let mut cargo = toolchain.cargo();
-    cargo.arg("clippy").args(HOST_CRATES).args(["--all-targets", "--", "-D", "warnings"]);
+    cargo.arg("clippy").args(HOST_CRATES).args(features);
+    cargo.args(["--all-targets", "--", "-D", "warnings"]);
     cargo
 }
 
-fn clippy_bpf(toolchain: &Toolchain) -> Command {
+fn clippy_bpf(toolchain: &Toolchain, features: &[&str]) -> Command {
     let mut cargo = child::rustup_run(toolchain.name(), "cargo");
     cargo.args(["clippy", "--package", "limiter-ebpf", "--lib", "--bins", "--release"]);
-    cargo.args(["--target", toolchain::target()]);
+    cargo.args(features).args(["--target", toolchain::target()]);
     if toolchain::is_nightly(toolchain.name()) {
         cargo.arg("-Zbuild-std=core");
     }

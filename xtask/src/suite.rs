@@ -23,7 +23,7 @@ use crate::{
     step,
     toolchain::Toolchain,
     vm::{self, kernel::Kernel},
-    workspace::{self, HOST_CRATES},
+    workspace::{self, HOST_CRATES, MESSAGES},
 };
 
 /// What `cargo xtask test` may be confined to.
@@ -52,6 +52,9 @@ const PRIVILEGED: [(Selection, &str, bool); 3] = [
     (Selection::Netns, "netns", true),
     (Selection::Cli, "cli", true),
 ];
+
+/// The modules whose tests run with an object that has debug messages too.
+const WITH_MESSAGES: [&str; 2] = ["prog::messages::", "prog::object::"];
 
 /// The variable by which property tests choose their inputs, and what it is if it is not set: what
 /// passes once passes again. `cargo test` has other inputs each time.
@@ -191,7 +194,14 @@ fn run_privileged(
 ) -> Result<Vec<Outcome>> {
     let integration = Integration::build(privilege, toolchain)?;
     let tests = integration.list()?;
-    suites.iter().map(|(_, module, serial)| integration.run(module, &tests, *serial)).collect()
+    let mut outcomes = Vec::new();
+    for (suite, module, serial) in suites {
+        outcomes.push(integration.run(module, &tests, *serial)?);
+        if *suite == Selection::Prog {
+            outcomes.push(integration.run_with_messages()?);
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Builds the tests of the target `integration` and the `limiter` that they run, which is given.
@@ -222,9 +232,9 @@ impl<'a> Integration<'a> {
         Ok(Self { privilege, toolchain, limiter, prometheus: text(prometheus::folder())? })
     }
 
-    fn cargo(&self) -> Command {
+    fn cargo(&self, features: &[&str]) -> Command {
         let mut cargo = self.toolchain.cargo();
-        cargo.arg("test").args(HOST_CRATES).args(["--test", "integration"]);
+        cargo.arg("test").args(HOST_CRATES).args(features).args(["--test", "integration"]);
         let variables = [(launch::BINARY, &*self.limiter), (prometheus::FOLDER, &self.prometheus)];
         self.privilege.run_by_cargo(&mut cargo, &variables);
         cargo
@@ -232,7 +242,7 @@ impl<'a> Integration<'a> {
 
     /// The names of all tests; an error when some are in none of the modules, and so would never run.
     fn list(&self) -> Result<Vec<String>> {
-        let mut list = self.cargo();
+        let mut list = self.cargo(&[]);
         list.args(["--quiet", "--", "--list", "--format=terse"]);
         let listing = child::query(&mut list).context("cannot list the privileged tests")?;
         let tests: Vec<String> = tests_in(&listing).map(str::to_owned).collect();
@@ -247,7 +257,7 @@ impl<'a> Integration<'a> {
     fn run(&self, module: &'static str, tests: &[String], serial: bool) -> Result<Outcome> {
         step::heading(module);
         let start = Instant::now();
-        let mut cargo = self.cargo();
+        let mut cargo = self.cargo(&[]);
         // Whole names: a plain filter also matches in the middle of a name.
         let mut names = tests.iter().filter(|test| is_in(test, module)).peekable();
         let mut notes = Vec::new();
@@ -261,6 +271,16 @@ impl<'a> Integration<'a> {
             run_tests(&mut cargo, &mut notes)?
         };
         Ok(Outcome { notes, ..Outcome::new(module, counts, start) })
+    }
+
+    /// Runs what is to be said of the datapath with debug messages. All else is about the object that ships.
+    fn run_with_messages(&self) -> Result<Outcome> {
+        let suite = "messages";
+        step::heading(suite);
+        let start = Instant::now();
+        let mut cargo = self.cargo(&MESSAGES);
+        cargo.arg("--").args(WITH_MESSAGES);
+        Ok(Outcome::new(suite, run_tests(&mut cargo, &mut Vec::new())?, start))
     }
 }
 

@@ -12,6 +12,9 @@ use anyhow::{Context as _, Result};
 /// build all select the same crates, because the selection decides on the features of dependencies.
 pub(crate) const HOST_CRATES: [&str; 3] = ["--workspace", "--exclude", "limiter-ebpf"];
 
+/// Has the host crates have the debug messages of the datapath, which nothing that ships has.
+pub(crate) const MESSAGES: [&str; 1] = ["--features=limiter-tests/datapath-log"];
+
 /// The folder of the workspace.
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));

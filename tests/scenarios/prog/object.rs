@@ -56,6 +56,12 @@ fn words_are_moved_by_compare_and_exchange() {
 }
 
 #[test]
+fn what_ships_has_no_debug_messages() {
+    let has_ring = object().maps.keys().any(|name| name == "AYA_LOGS");
+    assert_eq!(has_ring, cfg!(feature = "datapath-log"));
+}
+
+#[test]
 fn the_stack_is_deep_enough() {
     let mut object = object();
     let names = stack::link(&mut object);

@@ -1,0 +1,77 @@
+//! The debug messages of a build that has them; see `datapath-log` in Cargo.toml.
+
+use std::thread;
+
+use limiter_common::reason::Reason;
+use limiter_tests::{
+    packet::Frame,
+    program::{TestProgram, Verdict, pin_to_cpu, two_cpus},
+};
+use limiter_userspace::policy::{Builtin, Policy};
+
+use super::{NOW, counted, policy, program, tokens, udp};
+
+const TARGET: [u8; 4] = [198, 51, 100, 1];
+
+/// What is told of a frame.
+fn told(program: &mut TestProgram, frame: &[u8]) -> Vec<String> {
+    program.run(frame).unwrap();
+    program.messages().unwrap()
+}
+
+/// Checks that there is one message, which has a number above 0 between these words.
+#[track_caller]
+fn assert_numbered(messages: &[String], begin: &str, end: &str) {
+    let number = |message: &String| -> Option<u64> {
+        message.strip_prefix(begin)?.strip_suffix(end)?.parse().ok()
+    };
+    let numbers: Vec<_> = messages.iter().map(number).collect();
+    assert!(matches!(numbers[..], [Some(1..)]), "{messages:?}");
+}
+
+#[test]
+fn a_binding_and_a_refusal_are_told_and_packets_that_conform_are_not() {
+    // What was refused is remembered by a CPU.
+    let [cpu, _] = two_cpus().unwrap();
+    let work = || {
+        pin_to_cpu(cpu).unwrap();
+        check_limited();
+    };
+    thread::scope(|scope| scope.spawn(work).join().unwrap());
+}
+
+fn check_limited() {
+    let mut program = program(&policy(&[(Builtin::Source, tokens(2))]));
+    for (frame, source) in [
+        (udp([192, 0, 2, 7]), "192.0.2.7"),
+        (udp([0x2001, 0xdb8, 0, 1, 0, 0, 0, 7]), "2001:db8:0:1::"),
+    ] {
+        let bound = told(&mut program, &frame);
+        assert_numbered(&bound, &format!("{source}: bound to profile 0 of epoch "), "");
+        assert_eq!(told(&mut program, &frame), [""; 0]);
+        // What is lent of the next token.
+        program.at(NOW + 1).unwrap();
+        assert_eq!(told(&mut program, &frame), [""; 0]);
+        program.at(NOW + 2).unwrap();
+        assert_eq!(program.run(&frame).unwrap(), Verdict::Drop);
+        let reason = Reason::Exceed.index();
+        let begin = format!("{source}: over limit 0x1: reason {reason}, for ");
+        assert_numbered(&program.messages().unwrap(), &begin, " ns");
+        // It is remembered.
+        assert_eq!(told(&mut program, &frame), [""; 0]);
+        program.at(NOW).unwrap();
+    }
+    program.close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    let mut program = program(&Policy::default());
+    let frame = Frame::ip([192, 0, 2, 7], TARGET, 17).payload(4).build();
+    let malformed = told(&mut program, &frame);
+    assert_eq!(malformed[0], format!("192.0.2.7: malformed: {} bytes", frame.len()));
+    let unreadable = told(&mut program, &frame[..24]);
+    assert_eq!(unreadable[0], "unreadable: 24 bytes");
+    assert_eq!([Reason::Malformed, Reason::Unreadable].map(|it| counted(&program, it)), [1, 1]);
+    program.close().unwrap();
+}
