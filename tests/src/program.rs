@@ -484,7 +484,11 @@ impl TestProgram {
     }
 }
 
-fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
+/// A map of the instance that is pinned there.
+///
+/// # Errors
+/// What the system says, or that it is of another type.
+pub fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
     let open = || T::try_from(Map::from_map_data(MapData::from_pin(pins.map(name))?)?);
     open().with_context(|| format!("cannot open the map {name}"))
 }

@@ -9,6 +9,7 @@ mod compare;
 mod contest;
 mod cost;
 mod cpu;
+mod events;
 mod inquiry;
 mod iptables;
 mod live;
@@ -70,6 +71,7 @@ struct Extent {
     live_length: Duration,
     floods: &'static [f64],
     scaling: usize,
+    events: usize,
 }
 
 const FULL: Extent = Extent {
@@ -78,6 +80,7 @@ const FULL: Extent = Extent {
     live_length: Duration::from_millis(800),
     floods: &survival::FLOODS,
     scaling: 25,
+    events: 25,
 };
 const QUICK: Extent = Extent {
     cost: Effort { turns: 4, samples: 8, tracked: &case::FEW_TRACKED },
@@ -85,6 +88,7 @@ const QUICK: Extent = Extent {
     live_length: Duration::from_millis(300),
     floods: &survival::FEW_FLOODS,
     scaling: 9,
+    events: 9,
 };
 
 fn main() -> ExitCode {
@@ -112,12 +116,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let live = live::measure(&sandbox, extent.live_rounds, extent.live_length)?;
     eprintln!("measuring what a flood of made-up sources does ...");
     let survival = survival::measure(&sandbox, extent.floods)?;
+    eprintln!("measuring what it costs that nobody reads the events ...");
+    let unread = events::measure(&sandbox, extent.events)?;
     let scaling = cpus.map(|cpus| {
         eprintln!("measuring what a second CPU adds ...");
         scaling::measure(&sandbox, cpus, extent.scaling)
     });
     let scaling = scaling.transpose()?;
-    let report = Report { machine, quick: arguments.quick, cost, live, survival, scaling };
+    let report = Report { machine, quick: arguments.quick, cost, live, survival, unread, scaling };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;

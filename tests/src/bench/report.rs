@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     cost::{Cost, Measured},
+    events::Unread,
     live::Throughput,
     machine::Machine,
     sample::Figure,
@@ -38,6 +39,8 @@ pub(crate) struct Report {
     pub(crate) live: Vec<Throughput>,
     /// Of established sources.
     pub(crate) survival: Survival,
+    /// Of events that nobody reads.
+    pub(crate) unread: Unread,
     /// Of two CPUs, if there are two.
     pub(crate) scaling: Option<Scaling>,
 }
@@ -127,6 +130,7 @@ impl Report {
             "cost": self.cost.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),
             "survival": self.survival.json(),
+            "unread_events": self.unread.json(),
             "two_cpus": self.scaling.as_ref().map(Scaling::json),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),
             "warnings": self.warnings(),

@@ -37,7 +37,7 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 24] = [
+const TARGETS: [Row; 25] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
     ("an ordinary source, well under its limit", AtMost, 50.0, " ns", |at| cost(at, REFERENCE)),
@@ -53,6 +53,7 @@ const TARGETS: [Row; 24] = [
     ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
     ("two CPUs on different sources against one", AtLeast, 1.9, "x", |at| at.scaling.map_or(f64::NAN, |at| at.apart.median)),
     ("two CPUs on one over-limit source against one", AtLeast, 1.7, "x", |at| at.scaling.map_or(f64::NAN, |at| at.over.median)),
+    ("verdicts per second when nobody reads the events, against a reader", AtLeast, 0.95, "x", |at| at.unread.least()),
     ("state lost to a flood of 16 times the table", AtMost, 0.1, " %", |at| 100.0 * lost_at(&at.survival, 16.0)),
     ("wrongly refused in any flood", AtMost, 0.0, " sources", |at| f64::from(at.survival.most_refused())),
     ("gained by flooding the own state away", AtMost, 0.0, " bursts", |at| at.survival.most_gained()),

@@ -41,6 +41,7 @@ impl Report {
             self.cost_table() + "\n" + COST_NOTES,
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
+            self.unread.text(),
         ];
         parts.extend(self.scaling.as_ref().map(Scaling::text));
         parts.push(self.target_table());
