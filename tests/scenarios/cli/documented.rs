@@ -1,5 +1,8 @@
 //! Every command that the README and the manual pages show, run as it is shown.
 
+mod form;
+mod output;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -125,16 +128,18 @@ fn policy() -> String {
     lines.map(|line| format!("{}\n", &line[4..])).collect()
 }
 
+/// The command on a line of the README, if there is one.
+fn command(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("    ")?;
+    let is_command = line.starts_with("limiter ") || line.starts_with("sudo limiter ");
+    is_command.then(|| line.split('#').next().unwrap().trim())
+}
+
 #[test]
 fn the_readme_shows_commands_that_work() {
     let shown = Shown::new();
     let readme = readme();
-    let lines = readme.lines().filter_map(|line| {
-        let line = line.strip_prefix("    ")?;
-        let is_command = line.starts_with("limiter ") || line.starts_with("sudo limiter ");
-        is_command.then(|| line.split('#').next().unwrap().trim())
-    });
-    let lines: Vec<&str> = lines.collect();
+    let lines: Vec<&str> = readme.lines().filter_map(command).collect();
     assert!(lines.len() > 20, "{lines:?}");
     for line in lines {
         shown.run(line);

@@ -1,0 +1,90 @@
+//! What the README shows of what commands print, in sections that can be followed from their beginning.
+
+use std::time::Duration;
+
+use limiter_tests::{
+    packet::{Frame, SYN},
+    traffic::{Sender, send_together},
+};
+
+use super::{SMALL, Shown, command, form::form, readme};
+
+/// The commands of a section of the README, each with what is shown of what it prints.
+fn examples(section: &str) -> Vec<(String, String)> {
+    let readme = readme();
+    let (_, section) = readme.split_once(&format!("\n## {section}\n")).unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut examples: Vec<(String, String)> = Vec::new();
+    let mut is_output = false;
+    for line in section.lines() {
+        if let Some(command) = command(line) {
+            examples.push((command.to_owned(), String::new()));
+            is_output = true;
+        } else if line.is_empty() || line.starts_with("    ") {
+            if let (true, Some((_, output))) = (is_output, examples.last_mut()) {
+                output.push_str(line.strip_prefix("    ").unwrap_or_default());
+                output.push('\n');
+            }
+        } else {
+            is_output = false;
+        }
+    }
+    examples.into_iter().map(|(command, output)| (command, output.trim().to_owned())).collect()
+}
+
+impl Shown {
+    /// Has three sources be over their limits, in the order in which they are listed.
+    fn flood(&self) {
+        let hosts = &self.bench.hosts;
+        let target = [198, 51, 100, 1];
+        let floods = [
+            (Frame::udp([192, 0, 2, 7], target, 5_000, 53), 20_000),
+            (Frame::tcp([192, 0, 2, 80], target, 5_000, 443, SYN), 3_000),
+            (Frame::udp([203, 0, 113, 9], target, 5_000, 53), 1_000),
+        ];
+        let mut senders = floods.map(|(frame, per_second)| {
+            // For another host, so that nobody answers.
+            let frame = frame.macs(hosts.client_port.mac, [2, 0, 0, 0, 0xff, 0xff]).padded();
+            let (client, port) = (&hosts.client.namespace, &hosts.client_port);
+            Sender::new(client, port, per_second, frame.build()).unwrap()
+        });
+        send_together(&mut senders, Duration::from_secs(1), &Default::default()).unwrap();
+    }
+
+    /// Checks that a command prints what is shown.
+    fn compare(&self, line: &str, shown: &str) {
+        let outcome = self.outcome(&self.arguments(line));
+        let printed = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert_eq!(form(&printed), form(shown), "{line}\n{printed}");
+    }
+}
+
+#[test]
+fn the_readme_shows_what_commands_print() {
+    let mut compared = 0;
+    let mut shown = Shown::new();
+    for (line, output) in examples("Use it") {
+        if line.contains(" watch") {
+            continue;
+        }
+        if line.contains(" top") {
+            shown.flood();
+        }
+        if output.is_empty() {
+            shown.bench.done(&shown.arguments(&line));
+        } else {
+            shown.compare(&line, &output);
+            compared += 1;
+        }
+    }
+    shown = Shown::new();
+    shown.bench.done(&format!("attach eth0 {SMALL}"));
+    shown.bench.done(&shown.arguments("limiter policy apply policy.yaml"));
+    for (line, output) in examples("Policies") {
+        if !output.is_empty() {
+            shown.compare(&line, &output);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 6);
+}
