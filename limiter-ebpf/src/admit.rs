@@ -36,7 +36,7 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     classify_subject(subject, policy.epoch, settings);
     // Other parts of the program wrote to it.
     let subject = subject.reread();
-    subject.source = subject.packet.source.masked(&settings.mask);
+    subject.find_source(&settings.mask);
     // What is only monitored passes, and is not remembered. Where nobody was refused for a while,
     // nobody is looked for.
     if subject.refused > subject.ticked

@@ -87,7 +87,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
 #[inline(never)]
 extern "C" fn bind_subject() -> u32 {
     if let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) {
-        subject.source = subject.packet.source.masked(&policy.settings.mask);
+        subject.find_source(&policy.settings.mask);
         subject.seat = entry::renew(subject, policy.epoch, policy.settings).0;
     }
     0

@@ -51,7 +51,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     }
     // Other parts of the program wrote to it.
     let subject = subject.reread();
-    subject.source = subject.packet.source.masked(&policy.settings.mask);
+    subject.find_source(&policy.settings.mask);
     let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };

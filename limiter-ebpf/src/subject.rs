@@ -1,7 +1,7 @@
 //! What is decided about, and what was found out of it so far.
 
 use limiter_common::{
-    address::Address,
+    address::{Address, Mask},
     binding::Binding,
     contract::{OffenceKey, Opening},
     gcra::Time,
@@ -134,6 +134,24 @@ impl Subject {
     pub(crate) fn time(&self) -> Time {
         // SAFETY: a field of the value, which is borrowed.
         unsafe { (&raw const self.time).read_volatile() }
+    }
+
+    /// Finds out the key of the packet's source.
+    ///
+    /// It is written as it is read, by 64 bits: what two instructions wrote cannot be read by one before
+    /// both have left the CPU, for which it waits some nanoseconds.
+    #[inline(always)]
+    pub(crate) fn find_source(&mut self, mask: &Mask) {
+        let Address { family, words: [a, b, c, d] } = self.packet.source.masked(mask);
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let pairs = (&raw mut self.source).cast::<u64>();
+        // SAFETY: a field of the value, which is borrowed, at a multiple of 8 bytes: five words of 32 bits,
+        // without padding.
+        unsafe {
+            pairs.write_volatile(pair(family, a));
+            pairs.add(1).write_volatile(pair(b, c));
+            pairs.add(2).cast::<u32>().write_volatile(d);
+        }
     }
 
     /// Finds out what the packet is.
