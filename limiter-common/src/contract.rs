@@ -8,12 +8,13 @@ use crate::{
     meter::Measure,
     newcomer::Facts,
     reason::REASONS,
+    recent::Recent,
     table::WAYS,
 };
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -329,10 +330,12 @@ pub struct Source {
     pub binding: u64,
     /// Whose it is. It changes only after the binding, which is locked until it is changed.
     pub address: Address,
-    /// 0.
-    pub reserved: u32,
+    /// Packets when it was last asked to make room, the low bits of their number.
+    pub known: u32,
     /// The words of the inline limits.
     pub words: [u64; INLINE],
+    /// What passed and is not in the next yet, a [`Recent`](crate::recent::Recent).
+    pub recent: u64,
     /// What passed.
     pub passed: Tally,
     /// What was dropped.
@@ -341,8 +344,6 @@ pub struct Source {
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
     /// to.
     pub blocked: u64,
-    /// Packets when it was last asked to make room.
-    pub known: u64,
     /// The scales of the words.
     pub scales: [u64; INLINE],
     /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
@@ -354,16 +355,25 @@ pub struct Source {
 }
 
 impl Source {
+    /// The same with all that passed in one place.
+    pub const fn settled(mut self) -> Self {
+        let Tally { packets, bytes } = Recent(self.recent).tally();
+        self.passed.packets = self.passed.packets.wrapping_add(packets);
+        self.passed.bytes = self.passed.bytes.wrapping_add(bytes);
+        self.recent = 0;
+        self
+    }
+
     /// A source that was not bound yet.
     pub const NEW: Self = Self {
         binding: 0,
         address: Address::NONE,
-        reserved: 0,
+        known: 0,
         words: [0; INLINE],
+        recent: 0,
         passed: Tally { packets: 0, bytes: 0 },
         dropped: Tally { packets: 0, bytes: 0 },
         blocked: 0,
-        known: 0,
         scales: [0; INLINE],
         stamps: [0; INLINE],
         refused: 0,
@@ -516,7 +526,7 @@ const _: () = {
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 192);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
-    assert!(offset_of!(Source, passed) == 64);
+    assert!(offset_of!(Source, recent) == 64);
     assert!(offset_of!(Source, scales) == 112);
     assert!(size_of::<Opening>() == 24);
     assert!(size_of::<OffenceKey>() == 24);

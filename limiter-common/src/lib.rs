@@ -35,6 +35,7 @@ mod pod;
 pub mod policer;
 pub mod rate;
 pub mod reason;
+pub mod recent;
 pub mod refused;
 pub mod siphash;
 pub mod slots;

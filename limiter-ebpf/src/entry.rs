@@ -10,6 +10,8 @@ use limiter_common::{
     newcomer::Newcomer,
     notice::Episode,
     penalty::Block,
+    policer::TRIES,
+    recent::Recent,
     table::{self, Place, WAYS, Ways as _},
     word::Word as _,
 };
@@ -192,8 +194,18 @@ impl SourceEntry {
     /// Adds a packet to the totals of the source.
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
-        // SAFETY: as in `cell`.
-        unsafe { add(self.source, dropped, 1, bytes) };
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe {
+            if dropped {
+                add(self.source, true, 1, bytes);
+                return;
+            }
+            let recent = &raw mut (*self.source).recent;
+            if Recent(recent.read_volatile()).is_half_full() {
+                settle_recent();
+            }
+            cell::add(recent, Recent::packet(bytes).0);
+        }
     }
 
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
@@ -245,6 +257,31 @@ pub(crate) fn account(
         // SAFETY: a map value that was just looked up.
         unsafe { add(source, dropped, total.packets, total.bytes) };
     }
+}
+
+/// Adds what passed of the subject's source lately to all that did. The CPU that takes it out of its word
+/// does so.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn settle_recent() -> u32 {
+    let Some(source) = Subject::get().and_then(|subject| Seat(subject.seat).entry()) else {
+        return 0;
+    };
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let recent = unsafe { Plain::new(&raw mut (*source).recent) };
+    for _ in 0..TRIES {
+        let seen = Recent(recent.load());
+        if !seen.is_half_full() {
+            break;
+        }
+        if recent.compare_exchange(seen.0, 0) == seen.0 {
+            let Tally { packets, bytes } = seen.tally();
+            // SAFETY: as above.
+            unsafe { add(source, false, packets, bytes) };
+            break;
+        }
+    }
+    0
 }
 
 /// # Safety

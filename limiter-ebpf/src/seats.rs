@@ -9,6 +9,7 @@ use limiter_common::{
     limit::INLINE,
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
+    recent::Recent,
     table::{self, Age, Room, Tags, Usage, WAYS, Ways},
     word::Word as _,
 };
@@ -230,11 +231,13 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
     let Some(source) = SOURCES.get_ptr_mut(entry) else { return IDLE };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
     let (binding, block, packets, known) = unsafe {
+        let recent = Recent((&raw const (*source).recent).read_volatile());
         (
             Binding((&raw const (*source).binding).read_volatile()),
             Block((&raw const (*source).blocked).read_volatile()),
             (&raw const (*source).passed.packets).read_volatile()
-                + (&raw const (*source).dropped.packets).read_volatile(),
+                + (&raw const (*source).dropped.packets).read_volatile()
+                + recent.tally().packets,
             &raw mut (*source).known,
         )
     };
@@ -262,10 +265,10 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
     }
     // SAFETY: as above; who holds the lock of the set alone writes it.
     unsafe {
-        if known.read_volatile() == packets {
+        if known.read_volatile() == packets as u32 {
             return IDLE;
         }
-        known.write_volatile(packets);
+        known.write_volatile(packets as u32);
     }
     USED
 }
@@ -300,6 +303,7 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
             (&raw mut (*source).scales[place]).write_volatile(0);
             (&raw mut (*source).stamps[place]).write_volatile(0);
         }
+        (&raw mut (*source).recent).write_volatile(0);
         for total in [&raw mut (*source).passed, &raw mut (*source).dropped] {
             (&raw mut (*total).packets).write_volatile(0);
             (&raw mut (*total).bytes).write_volatile(0);

@@ -317,6 +317,19 @@ impl TestProgram {
         self.with_outstanding(key, source).map(Some)
     }
 
+    /// Writes something else into the entry of a source, which it has to have.
+    ///
+    /// # Errors
+    /// What the system says, or that there is none.
+    pub fn change_source(&mut self, key: &Address, change: impl FnOnce(&mut Source)) -> Result<()> {
+        let set = self.maps().place(key)?.set * WAYS as u32;
+        let find = |number: &u32| self.sources.get(number, 0).is_ok_and(|it| it.address == *key);
+        let number = (set..set + WAYS as u32).find(find).context("the source has no entry")?;
+        let mut source = self.sources.get(&number, 0)?;
+        change(&mut source);
+        Ok(self.sources.set(number, source, 0)?)
+    }
+
     /// The state that is kept by other keys than the source, with the keys.
     ///
     /// # Errors
@@ -384,7 +397,8 @@ impl TestProgram {
     }
 
     fn shared_entry(&self, number: u32) -> Result<Source> {
-        self.shared.get(&number, 0).context("cannot read a shared entry")
+        let entry = self.shared.get(&number, 0).context("cannot read a shared entry")?;
+        Ok(entry.settled())
     }
 
     /// The entry of a source, its totals up to date.

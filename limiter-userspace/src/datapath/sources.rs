@@ -75,7 +75,7 @@ impl Maps {
                 && let Some(source) = self.entry::<u32, Source>(map::SOURCES, &number)?
                 && source.address == *address
             {
-                return Ok(Some(source));
+                return Ok(Some(source.settled()));
             }
         }
         Ok(None)
@@ -114,7 +114,7 @@ impl Maps {
                     && !before.is_locked()
                     && sources.binding(entry) == Some(before)
                 {
-                    visit(entry, &source);
+                    visit(entry, &source.settled());
                 }
             }
         }
@@ -148,7 +148,8 @@ impl Maps {
     /// What the system says.
     pub fn shared_packets(&self) -> Result<u64> {
         let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::OVERFLOW)?;
-        Ok(entry.map_or(0, |Source { passed, dropped, .. }| passed.packets + dropped.packets))
+        let packets = |Source { passed, dropped, .. }| passed.packets + dropped.packets;
+        Ok(entry.map(Source::settled).map_or(0, packets))
     }
 
     /// How many sources have an entry.

@@ -148,7 +148,8 @@ impl SourceState {
     /// The entry of a source, by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
         let mut known: Option<contract::Source> = if key.family == Address::NONE.family {
-            tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?
+            let entry = tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?;
+            entry.map(contract::Source::settled)
         } else {
             tables.maps.source(&key)?
         };

@@ -2,7 +2,14 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use limiter_common::{rate::SECOND, reason::Reason, table::Place};
+use limiter_common::{
+    address::Address,
+    contract::{Source, Tally},
+    rate::SECOND,
+    reason::Reason,
+    recent::Recent,
+    table::Place,
+};
 use limiter_tests::{
     packet::{ACK, Frame, set_source},
     program::{Clock, Sizes, TestProgram, Verdict},
@@ -130,6 +137,47 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
         let source = program.source(&twin.into()).unwrap().unwrap();
         assert_eq!((source.passed.packets, source.address), (9, twin.into()), "{twin}");
     }
+    program.check_accounts().unwrap();
+}
+
+/// What passed of a source is counted in one word, which would overflow.
+#[test]
+fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
+    let unlimited = policy(&[]);
+    let mut program = TestProgram::new(smallest(), &unlimited, Clock::Test).unwrap();
+    let (frame, key) = (udp(POLITE), Address::v4(POLITE));
+    let bytes = frame.len() as u64;
+    let totals = |program: &TestProgram| program.source(&key).unwrap().unwrap().passed;
+    program.run_many(&frame, 10).unwrap();
+    assert_eq!(totals(&program), Tally { packets: 10, bytes: 10 * bytes });
+    // As if two million short of three had passed.
+    let half = 1 << 21;
+    let before = half - 3;
+    program.change_source(&key, |it| it.recent = Recent::packet(bytes).0 * before).unwrap();
+    assert_eq!(totals(&program).packets, before);
+    for packet in 1..=10 {
+        program.run(&frame).unwrap();
+        let packets = before + packet;
+        assert_eq!(totals(&program), Tally { packets, bytes: packets * bytes }, "{packet}");
+    }
+    let mut written = Source::NEW;
+    program.change_source(&key, |it| written = *it).unwrap();
+    assert_eq!(written.passed, Tally { packets: half, bytes: half * bytes });
+    assert_eq!(Recent(written.recent).tally(), Tally { packets: 7, bytes: 7 * bytes });
+}
+
+#[test]
+fn two_cpus_count_what_passes_of_a_source_exactly() {
+    let mut program = TestProgram::new(smallest(), &policy(&[]), Clock::Test).unwrap();
+    let frame = udp(POLITE);
+    // More than twice what the word has room for.
+    let packets = part(5_000_000) as u32;
+    on_two_cpus(&mut program, |runner, _| {
+        runner.run_many(&frame, packets).unwrap();
+    });
+    let source = program.source(&Address::v4(POLITE)).unwrap().unwrap();
+    let packets = 2 * u64::from(packets);
+    assert_eq!(source.passed, Tally { packets, bytes: packets * frame.len() as u64 });
     program.check_accounts().unwrap();
 }
 
