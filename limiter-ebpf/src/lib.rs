@@ -53,6 +53,8 @@ mod offence;
 #[cfg(target_arch = "bpf")]
 mod opening;
 #[cfg(target_arch = "bpf")]
+pub mod parts;
+#[cfg(target_arch = "bpf")]
 mod refused;
 #[cfg(target_arch = "bpf")]
 mod seats;

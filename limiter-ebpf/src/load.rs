@@ -9,10 +9,10 @@ use aya_ebpf::{
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
     helpers::bpf_get_prandom_u32,
     macros::{map, xdp},
-    maps::PerCpuArray,
+    maps::{Array, PerCpuArray},
     programs::XdpContext,
 };
-use limiter_ebpf::datapath;
+use limiter_ebpf::{datapath, parts};
 
 /// Which bits of an IPv4 source are made; one of `10.0.0.0/8` has the others, if there are any.
 #[unsafe(no_mangle)]
@@ -21,6 +21,10 @@ static MADE_BITS: Global<u32> = Global::new(u32::MAX);
 /// The source that comes next where they come in turn.
 #[map]
 static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+/// A word of all CPUs.
+#[map]
+static SHARED: Array<u64> = Array::with_max_entries(1, 0);
 
 /// Does nothing: what a run of any program costs.
 #[xdp]
@@ -73,6 +77,29 @@ fn limiter_in_turn(ctx: XdpContext) -> u32 {
     };
     write_source(&ctx, number);
     datapath::run::<false>(&ctx)
+}
+
+/// Reads the clock, and nothing else.
+#[xdp]
+fn part_clock(_: XdpContext) -> u32 {
+    parts::clock();
+    XDP_PASS
+}
+
+/// Makes an atomic addition, and nothing else.
+#[xdp]
+fn part_add(_: XdpContext) -> u32 {
+    let Some(word) = SHARED.get_ptr_mut(0) else { return XDP_DROP };
+    // SAFETY: a map value that was just looked up, of one word.
+    unsafe { parts::add(word) };
+    XDP_PASS
+}
+
+/// Reads the headers, and nothing else.
+#[xdp]
+fn part_parse(ctx: XdpContext) -> u32 {
+    parts::parse(&ctx);
+    XDP_PASS
 }
 
 /// Gives the frame a random source.

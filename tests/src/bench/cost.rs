@@ -13,8 +13,9 @@ use limiter_tests::{
 use limiter_userspace::datapath::{bpffs::Pins, instance::Instance};
 
 use super::{
-    case::{Case, cases},
+    case::{Case, REFERENCE, cases},
     inquiry::{self, Inquiry},
+    part::{self, Part},
     place::Place,
     sample::{Figure, median},
     setting::Setting,
@@ -62,6 +63,8 @@ pub(crate) struct Loading {
 pub(crate) struct Measured {
     /// Of every case.
     pub(crate) costs: Vec<Cost>,
+    /// Of what they all consist of.
+    pub(crate) parts: Vec<Part>,
     /// Of the program.
     pub(crate) loading: Loading,
     /// Of the longest policy.
@@ -123,6 +126,8 @@ fn take_turns(effort: Effort) -> Result<Measured> {
             subject.turn(&mut places, |subject| subject.sample(samples))?;
         }
     }
+    let reference = subjects.iter().find(|subject| subject.case().id == REFERENCE);
+    let frame = reference.context("no case is the one to compare with")?.case().frame.clone();
     for (subject, before) in subjects.iter().zip(&before) {
         subject.check(before)?;
     }
@@ -133,8 +138,10 @@ fn take_turns(effort: Effort) -> Result<Measured> {
     let time = median(&loading.iter().map(|load| load.time.as_secs_f64()).collect::<Vec<_>>());
     let instructions = loading.first().and_then(|load| load.instructions);
     let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
+    let (_, pins, _) = instances.first().context("there is no instance")?;
+    let parts = part::measure(pins, &mut places, &frame, turns * samples)?;
     let costs = subjects.into_iter().map(Subject::cost).collect();
-    Ok(Measured { costs, loading, applying, inquiry })
+    Ok(Measured { costs, parts, loading, applying, inquiry })
 }
 
 /// Puts the longest policy in force some times.

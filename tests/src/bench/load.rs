@@ -17,6 +17,12 @@ pub(crate) const NOP_SPOOFED: &str = "nop_spoofed";
 pub(crate) const LIMITER_SPOOFED: &str = "limiter_spoofed";
 /// The limiter, behind one source after the other.
 pub(crate) const LIMITER_IN_TURN: &str = "limiter_in_turn";
+/// Reads the clock.
+pub(crate) const PART_CLOCK: &str = "part_clock";
+/// Makes an atomic addition.
+pub(crate) const PART_ADD: &str = "part_add";
+/// Reads the headers.
+pub(crate) const PART_PARSE: &str = "part_parse";
 /// Drops every frame.
 pub(crate) const DROP: &str = "drop";
 /// Sends every frame out.

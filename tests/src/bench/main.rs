@@ -16,6 +16,7 @@ mod live;
 mod load;
 mod machine;
 mod nftables;
+mod part;
 mod peer;
 mod place;
 mod plot;

@@ -112,6 +112,11 @@ impl<'a> Subject<'a> {
         })
     }
 
+    /// What is measured.
+    pub(crate) const fn case(&self) -> &Case {
+        &self.case
+    }
+
     /// Does some work with both programs attached.
     pub(crate) fn turn(
         &mut self,

@@ -8,6 +8,7 @@ use super::{
     cost::{Applying, Cost, Loading},
     inquiry::Inquiry,
     live::Throughput,
+    part,
     report::Report,
     scaling::Scaling,
     target::{Target, cost, wire},
@@ -39,6 +40,7 @@ impl Report {
         let mut parts = vec![
             [facts.join("\n"), program, policy, inquiry].join("\n"),
             self.cost_table() + "\n" + COST_NOTES,
+            part::text(&self.cost.parts),
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
             self.unread.text(),
