@@ -3,7 +3,7 @@
 //! Such an addition takes a CPU as long as a hundred other instructions, so the totals of a source take one
 //! with each packet and not two. Before the word overflows, what is in it is added to wider ones.
 
-use crate::contract::Tally;
+use crate::{contract::Tally, policer::TRIES, word::Word};
 
 /// So many packets, in the high bits of the word, of so many bytes in all, in the low ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,22 @@ impl Recent {
     #[inline(always)]
     pub const fn is_half_full(self) -> bool {
         (self.0 as i64) < 0
+    }
+
+    /// Takes what is in a word that is half full, to be added to wider ones. Of CPUs that do so at once, one
+    /// gets it, and the others nothing; when packets are counted all the time, perhaps none does yet.
+    #[inline(always)]
+    pub fn take(word: &impl Word) -> Tally {
+        for _ in 0..TRIES {
+            let seen = Self(word.load());
+            if !seen.is_half_full() {
+                break;
+            }
+            if word.compare_exchange(seen.0, 0) == seen.0 {
+                return seen.tally();
+            }
+        }
+        Tally { packets: 0, bytes: 0 }
     }
 }
 

@@ -10,7 +10,6 @@ use limiter_common::{
     newcomer::Newcomer,
     notice::Episode,
     penalty::Block,
-    policer::TRIES,
     recent::Recent,
     table::{self, Place, WAYS, Ways as _},
     word::Word as _,
@@ -259,8 +258,7 @@ pub(crate) fn account(
     }
 }
 
-/// Adds what passed of the subject's source lately to all that did. The CPU that takes it out of its word
-/// does so.
+/// Adds what passed of the subject's source lately to all that did.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn settle_recent() -> u32 {
@@ -268,18 +266,10 @@ extern "C" fn settle_recent() -> u32 {
         return 0;
     };
     // SAFETY: a map value that was just looked up; an aligned word.
-    let recent = unsafe { Plain::new(&raw mut (*source).recent) };
-    for _ in 0..TRIES {
-        let seen = Recent(recent.load());
-        if !seen.is_half_full() {
-            break;
-        }
-        if recent.compare_exchange(seen.0, 0) == seen.0 {
-            let Tally { packets, bytes } = seen.tally();
-            // SAFETY: as above.
-            unsafe { add(source, false, packets, bytes) };
-            break;
-        }
+    let Tally { packets, bytes } = Recent::take(&unsafe { Plain::new(&raw mut (*source).recent) });
+    if packets != 0 {
+        // SAFETY: as above.
+        unsafe { add(source, false, packets, bytes) };
     }
     0
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of a few packets, of a change of policy, of penalties and of an entry that changes
+//! Every interleaving of a few packets, of a change of policy, of penalties, of totals and of an entry that changes
 //! hands, by the model checker.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
@@ -8,6 +8,7 @@ mod entry;
 mod limits;
 mod notice;
 mod penalty;
+mod recent;
 mod table;
 
 use limiter_common::word::Word;
