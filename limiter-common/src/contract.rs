@@ -59,6 +59,8 @@ pub mod map {
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
     pub const TALLIES: &str = "TALLIES";
+    /// Per-CPU array of one [`Turnover`](super::Turnover).
+    pub const TURNOVER: &str = "TURNOVER";
     /// Ring of [`Notice`](crate::notice::Notice), of which one process at a time is to read.
     pub const NOTICES: &str = "NOTICES";
     /// Per-CPU array of one [`Notices`](crate::notice::Notices).
@@ -476,6 +478,8 @@ pub struct LimitTally {
     pub exceed: Tally,
     /// Packets that it would have refused; it, or everything, is only monitored.
     pub monitored: Tally,
+    /// Of those that were charged to it, the ones that left it [near](crate::near).
+    pub near: Tally,
 }
 
 impl LimitTally {
@@ -486,6 +490,20 @@ impl LimitTally {
             bytes: self.exceed.bytes.wrapping_add(self.monitored.bytes),
         }
     }
+}
+
+/// Who came into the table of sources and who had to go, on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Entries that were given to sources without one.
+    pub entries: u64,
+    /// Packets of sources that were admitted as [newcomers](crate::newcomer), without an entry.
+    pub newcomers: u64,
+    /// Entries of these that were taken from another source, which owed nothing.
+    pub idle: u64,
+    /// The same from one that owed, for a single packet or under an earlier policy.
+    pub owing: u64,
 }
 
 /// The counters of an interface, on one CPU.
@@ -517,8 +535,8 @@ const _: () = {
     assert!(size_of::<Address>() == 20);
     assert!(size_of::<Settings>() == 184);
     assert!(size_of::<Head>() == 392);
-    assert!(size_of::<crate::gcra::Gcra>() == 32);
-    assert!(size_of::<crate::meter::Meter>() == 40);
+    assert!(size_of::<crate::gcra::Gcra>() == 40);
+    assert!(size_of::<crate::meter::Meter>() == 48);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
@@ -534,7 +552,7 @@ const _: () = {
     assert!(size_of::<Bucket>() == 32);
     assert!(size_of::<Ledger>() == 1032);
     assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);
-    assert!(size_of::<LimitTally>() == 48);
+    assert!(size_of::<LimitTally>() == 64 && size_of::<Turnover>() == 32);
     assert!(size_of::<Counters>() == 16 * REASONS);
     assert!(size_of::<Interface>() == 32);
 };

@@ -31,6 +31,8 @@ pub struct Gcra {
     pub depth: u64,
     /// Units that the dearest packet takes, at most [`Gcra::MAX_DEPTH`].
     pub dearest: u64,
+    /// Units that are spent where the bucket begins to be [near](crate::near), at most `depth`.
+    pub near: u64,
     /// A unit is 2^-shift nanoseconds; at most [`Gcra::MAX_SHIFT`].
     pub shift: u16,
     /// Binary digits of `interval` after the point; at most [`Gcra::MAX_FRACTION`].
@@ -84,13 +86,34 @@ impl Gcra {
         let ahead = word.wrapping_sub(now);
         // A TAT that has passed is a full bucket.
         let ahead = if ahead as i64 > 0 { ahead } else { 0 };
-        let sure = ahead >= (time.tick * Self::SLACK) << self.shift
-            || self.depth >= (time.tick * Self::COARSE) << self.shift;
-        if sure && ahead + (units & self.strictness()) < self.depth {
+        if self.is_sure(ahead, time) && ahead + (units & self.strictness()) < self.depth {
             Some(now.wrapping_add(ahead + units))
         } else {
             None
         }
+    }
+
+    /// The same of a packet that conforms and leaves the bucket far from being used up, which is the same
+    /// comparison with [`near`](Self::near) in the place of the depth; `None` if it does not, or if that
+    /// takes a better clock to tell: by one that is behind, more is spent than by one that is right.
+    #[inline(always)]
+    pub const fn pass_far(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
+        let now = time.now << self.shift;
+        let ahead = word.wrapping_sub(now);
+        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
+        let spent = ahead + self.units(cost);
+        if self.is_sure(ahead, time) && spent < self.near {
+            Some(now.wrapping_add(spent))
+        } else {
+            None
+        }
+    }
+
+    /// Whether a word that is so far ahead tells what holds at this time.
+    #[inline(always)]
+    const fn is_sure(&self, ahead: u64, time: Time) -> bool {
+        ahead >= (time.tick * Self::SLACK) << self.shift
+            || self.depth >= (time.tick * Self::COARSE) << self.shift
     }
 
     /// Nanoseconds from `now` until a packet of this cost conforms, unless others are charged
@@ -114,6 +137,29 @@ impl Gcra {
     pub const fn spent(&self, word: u64, now: u64) -> u64 {
         let ahead = word.wrapping_sub(now << self.shift);
         if ahead as i64 > 0 { ahead } else { 0 }
+    }
+
+    /// How many packets of cost 1 conform at once when so many units are spent. Not for the packet path.
+    pub fn left(&self, spent: u64) -> u64 {
+        let room = u128::from(self.depth.saturating_sub(spent)) << self.fraction;
+        let interval = u128::from(self.interval.max(1));
+        let whole = if self.strict == 0 {
+            room.div_ceil(interval)
+        } else {
+            // The queue has to have room for the packet too, and one unit more.
+            room.saturating_sub(1) / interval
+        };
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
+
+    /// The same bucket, which knows where it begins to be [near](Self::near). Not for the packet path.
+    #[must_use]
+    pub(crate) fn with_near(self) -> Self {
+        // A queue has to have room for one more, so that it has less than the next one needs.
+        let left = u128::from(self.left(0) / 5) + u128::from(self.strict);
+        let room = (left * u128::from(self.interval)) >> self.fraction;
+        let near = u64::try_from(room).map_or(0, |room| self.depth.saturating_sub(room));
+        Self { near, ..self }
     }
 
     /// All ones when there has to be room for the whole packet.
@@ -178,6 +224,11 @@ impl Policer for Gcra {
         } else {
             Decision::Exceed
         }
+    }
+
+    #[inline(always)]
+    fn is_near(&self, word: u64, now: u64) -> bool {
+        self.spent(word, now) >= self.near
     }
 
     /// Should the bucket have become full since the charge, one packet too many is given back.

@@ -17,6 +17,7 @@
 
 use crate::{
     gcra::Gcra,
+    near,
     policer::{Refusal, TRIES},
     slots::Slots,
 };
@@ -205,6 +206,13 @@ impl Leases {
     ) -> bool {
         let packet = Packet { tag, signal, tick: Self::tick(now) };
         self.try_charge(slots, &look, &packet)
+    }
+
+    /// Whether a packet that was just charged at `now` (nanoseconds) leaves the limit [near].
+    /// One of a connection that has its place takes nothing and so never does.
+    #[inline(always)]
+    pub fn is_near(&self, slots: &impl Table, charged: Look, now: u64) -> bool {
+        charged.claims && near::is(slots.open(self, Self::tick(now)), self.limit)
     }
 
     /// Whether what a look says could be done.

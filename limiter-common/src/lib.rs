@@ -23,6 +23,7 @@ pub mod lease;
 pub mod limit;
 pub mod log;
 pub mod meter;
+pub mod near;
 pub mod newcomer;
 pub mod notice;
 pub mod opening;

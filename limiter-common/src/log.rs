@@ -16,6 +16,7 @@
 
 use crate::{
     gcra::Gcra,
+    near,
     policer::{Refusal, TRIES},
     rate::Rate,
     slots::Slots,
@@ -146,6 +147,20 @@ impl Log {
     ) -> Option<Event> {
         let mine = control.compare_exchange(look.seen, look.next) == look.seen;
         if mine { Some(Event(self.write(slots, look, now))) } else { None }
+    }
+
+    /// Whether an event that was just charged leaves the limit [near]: as many events are in
+    /// the window as that takes, with this one. One that was taken back after others came is none.
+    #[inline(always)]
+    pub fn is_near(&self, slots: &impl Slots, event: Event) -> bool {
+        let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
+        let (number, time) = (Self::number(event.0), event.0 & Self::TIME);
+        let before = near::from(limit).wrapping_sub(1);
+        match Self::written(slots, number.wrapping_sub(before)) {
+            Ok(first) => first != 0 && !self.expired(first, time),
+            // One that another CPU is just writing is in the window.
+            Err(_) => true,
+        }
     }
 
     /// Writes the event that this CPU has claimed.

@@ -63,7 +63,10 @@ impl Meter {
     }
 
     const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
-        Self { kind, gcra: Gcra { interval, depth, dearest: 0, shift, fraction, strict: 0 } }
+        Self {
+            kind,
+            gcra: Gcra { interval, depth, dearest: 0, near: 0, shift, fraction, strict: 0 },
+        }
     }
 
     /// The window, of a meter of that kind.
@@ -161,6 +164,15 @@ impl Policer for Meter {
             Self::BUCKET => self.gcra.decide(word, now, cost),
             Self::FIXED => self.window().decide_fixed(word, now, cost),
             _ => self.window().decide_sliding(word, now, cost),
+        }
+    }
+
+    #[inline(always)]
+    fn is_near(&self, word: u64, now: u64) -> bool {
+        match self.kind {
+            Self::BUCKET => self.gcra.is_near(word, now),
+            Self::FIXED => self.window().is_near_fixed(word, now),
+            _ => self.window().is_near_sliding(word, now),
         }
     }
 

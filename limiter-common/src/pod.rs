@@ -4,7 +4,7 @@ use crate::{
     address::{Address, Mask},
     contract::{
         Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening,
-        Profile, Set, Settings, Source, Tally,
+        Profile, Set, Settings, Source, Tally, Turnover,
     },
     limit::{BucketKey, Limit},
     meter::Meter,
@@ -23,4 +23,5 @@ macro_rules! pod {
 pod!(
     Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
     Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source, Tally,
+    Turnover,
 );

@@ -66,6 +66,9 @@ pub trait Policer {
     /// Decides about a packet of this cost.
     fn decide(&self, word: u64, now: u64, cost: u64) -> Decision;
 
+    /// Whether a state of this word is [near](crate::near).
+    fn is_near(&self, word: u64, now: u64) -> bool;
+
     /// The word without a charge of this cost, which was made at `now`.
     fn undo(&self, word: u64, now: u64, cost: u64) -> u64;
 
@@ -124,11 +127,12 @@ pub trait Policer {
     ) -> Result<(), Refusal> {
         match look.commit(word) {
             Ok(()) => Ok(()),
-            Err(found) => self.charge_again(word, found, now, cost),
+            Err(seen) => self.charge_again(word, &mut Look { seen, ..look }, now, cost),
         }
     }
 
-    /// Charges a packet whose state other CPUs move at the same time.
+    /// Charges a packet whose state other CPUs move at the same time, given as [`Look::seen`] what the word
+    /// was found to be. The look is that by which it was charged then.
     ///
     /// # Errors
     /// As [`charge`](Self::charge).
@@ -136,16 +140,17 @@ pub trait Policer {
     fn charge_again(
         &self,
         word: impl Word + Copy,
-        mut found: u64,
+        look: &mut Look,
         now: u64,
         cost: u64,
     ) -> Result<(), Refusal> {
         for _ in 1..TRIES {
-            let look = self.judge(&word, found, now, cost)?;
-            found = word.compare_exchange(look.seen, look.next);
+            *look = self.judge(&word, look.seen, now, cost)?;
+            let found = word.compare_exchange(look.seen, look.next);
             if found == look.seen {
                 return Ok(());
             }
+            look.seen = found;
         }
         Err(Refusal::Contended)
     }

@@ -91,7 +91,8 @@ impl Rate {
         let interval = u64::try_from(interval).map_err(|_| RateError::TooSlow)?;
         match (units(burst), units(dearest)) {
             (Some(depth), Some(dearest)) if dearest <= Gcra::MAX_DEPTH >> fraction => {
-                Ok(Gcra { interval, depth, dearest, shift, fraction, strict: 0 })
+                let near = 0;
+                Ok(Gcra { interval, depth, dearest, near, shift, fraction, strict: 0 }.with_near())
             }
             _ => Err(RateError::BurstTooLong),
         }
@@ -104,7 +105,7 @@ impl Rate {
     /// Any [`RateError`].
     pub fn queue(self, depth: u64, dearest: u64) -> Result<Gcra, RateError> {
         let bucket = self.bucket(depth, dearest)?;
-        Ok(Gcra { depth: bucket.depth + 1, strict: 1, ..bucket })
+        Ok(Gcra { depth: bucket.depth + 1, strict: 1, ..bucket }.with_near())
     }
 
     /// The generic cell rate algorithm with this rate and a tolerance in nanoseconds (ITU-T I.371:
@@ -116,7 +117,9 @@ impl Rate {
         let bucket = self.bucket(1, dearest)?;
         let depth = u128::from(tolerance) << bucket.shift;
         match u64::try_from(depth) {
-            Ok(depth) if depth < Gcra::MAX_DEPTH => Ok(Gcra { depth: depth + 1, ..bucket }),
+            Ok(depth) if depth < Gcra::MAX_DEPTH => {
+                Ok(Gcra { depth: depth + 1, ..bucket }.with_near())
+            }
             _ => Err(RateError::BurstTooLong),
         }
     }

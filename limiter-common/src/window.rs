@@ -15,7 +15,7 @@
 //! is kept in 16 bits and rounded up, so it may be too high by 2^-15 of the limit, and is exact for
 //! limits below 2^16.
 
-use crate::{policer::Decision, rate::Rate};
+use crate::{near, policer::Decision, rate::Rate};
 
 mod carry;
 mod counts;
@@ -147,6 +147,22 @@ impl Window {
     #[inline(always)]
     pub const fn fill_sliding(&self, word: u64, now: u64) -> u64 {
         self.estimate(&self.at(word, now)) << (self.unit & 63)
+    }
+
+    /// Whether the fixed window is [near] at `now` (nanoseconds).
+    #[inline(always)]
+    pub const fn is_near_fixed(&self, word: u64, now: u64) -> bool {
+        near::is(self.at(word, now).current, self.limit)
+    }
+
+    /// Whether the sliding window counter is [near] at `now` (nanoseconds), by its
+    /// estimate.
+    #[inline(always)]
+    pub const fn is_near_sliding(&self, word: u64, now: u64) -> bool {
+        let counts = self.at(word, now);
+        // Mostly it takes no division to tell that it is not: the previous window weighs no more than this.
+        let most = counts.current + (counts.previous << self.coarse());
+        near::is(most, self.limit) && near::is(self.estimate(&counts), self.limit)
     }
 
     /// A cost in units, rounded up.

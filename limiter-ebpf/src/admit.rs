@@ -87,7 +87,8 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     Verdict(subject.conform)
 }
 
-/// Charges the subject to limits, all of them inline ones of its source, if it conforms to all.
+/// Charges the subject to limits, all of them inline ones of its source, if it conforms to all and leaves
+/// all far from being used up: what is near a limit is decided about as what is over it, and counted there.
 #[inline(always)]
 fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
     if limits & !settings.unit != 0 {
@@ -123,7 +124,8 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
     all
 }
 
-/// Looks at limits. Whether the subject conforms to all; if so, what charging it makes of them is known.
+/// Looks at limits. Whether the subject leaves all of them far; if so, what charging it makes of them is
+/// known.
 #[inline(always)]
 fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
     let epoch = entry.binding.epoch();
@@ -135,7 +137,7 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
-        let Some(next) = meter.gcra.conform(seen, subject.time(), cost) else { return false };
+        let Some(next) = meter.gcra.pass_far(seen, subject.time(), cost) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true
     };

@@ -18,6 +18,7 @@ use crate::{
     inline::{Inline, refund_inline},
     keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
+    near::find_near,
     offence::offend_subject,
     opening::remember_opening,
     subject::Subject,
@@ -134,6 +135,9 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
         count_keyed(conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
+        if bill.charged != 0 {
+            find_near();
+        }
         subject.refusing.begin(monitored & monitored.wrapping_neg());
         if bill.charged & settings.connections != 0 {
             remember_opening(bill.charged & settings.connections);

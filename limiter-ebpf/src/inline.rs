@@ -135,7 +135,10 @@ pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
     let charged = with_inline(subject, |mut inline| {
         let word = inline.find(place)?;
         let (policer, cost) = inline.policer(place)?;
-        Some(policer.charge_again(word, found, now, cost))
+        let mut look = Look { seen: found, next: found };
+        let charged = policer.charge_again(word, &mut look, now, cost);
+        *inline.look(place) = look;
+        Some(charged)
     });
     match charged {
         Some(Ok(())) => CHARGED,

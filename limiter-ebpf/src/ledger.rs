@@ -285,12 +285,34 @@ fn charge(subject: &mut Subject, place: usize) -> Result<Charge, Refusal> {
         let (tag, signal) = (tag(subject), Signal::of(&subject.packet));
         let leases = meter.leases();
         let look = leases.look(&entry.slots, tag, signal, now)?;
+        // Written before, it is not kept on the stack meanwhile.
+        subject.keyed.written[place].lease = look;
         if !leases.attempt(&entry.slots, look, tag, signal, now) {
             return Ok(Charge::LostRace);
         }
-        subject.keyed.written[place].lease = look;
     }
+    near_ledger(entry.slots.0, place as u32);
     Ok(Charge::Made)
+}
+
+/// Finds out whether the subject leaves the limit at a place near, whose state is this and was just charged.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn near_ledger(ledger: *mut Ledger, place: u32) -> u32 {
+    let (Some(subject), Some(slots)) = (Subject::get(), Search::of(ledger)) else { return 0 };
+    let place = place as usize & (KEYED - 1);
+    let Some(meter) = meter(subject, place) else { return 0 };
+    let written = &subject.keyed.written[place];
+    let is_near = if meter.kind == Meter::LOG {
+        meter.log().is_near(&slots, Event(written.event))
+    } else {
+        has_connection(&subject.packet)
+            && meter.leases().is_near(&slots, written.lease, subject.time.now)
+    };
+    if is_near {
+        subject.near |= subject.keyed.bits[place];
+    }
+    0
 }
 
 /// Takes back what was charged to the limit at a place.

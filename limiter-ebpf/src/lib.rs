@@ -45,6 +45,8 @@ mod maps;
 #[cfg(all(target_arch = "bpf", feature = "messages"))]
 mod messages;
 #[cfg(target_arch = "bpf")]
+mod near;
+#[cfg(target_arch = "bpf")]
 mod newcomers;
 #[cfg(target_arch = "bpf")]
 mod notices;

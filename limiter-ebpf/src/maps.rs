@@ -14,7 +14,7 @@ use limiter_common::{
     class::place,
     contract::{
         Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
-        OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, shared,
+        OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, Turnover, shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
@@ -82,6 +82,9 @@ pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entrie
 
 #[map]
 pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
+
+#[map]
+pub(crate) static TURNOVER: PerCpuArray<Turnover> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static NOTICES: RingBuf = RingBuf::with_byte_size(NOTICE_BYTES, 0);

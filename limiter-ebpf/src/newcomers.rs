@@ -11,12 +11,14 @@ use limiter_common::{
 };
 
 use crate::{
+    barrier::publish,
     clock,
     datapath::InForce,
     entry::number,
     inline,
     maps::{METERS, PROFILES},
-    seats::Seats,
+    near::count_near,
+    seats::{self, Seats},
     subject::Subject,
     tally::{self, Outcomes},
     verdict::Verdict,
@@ -72,6 +74,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
     seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
+    seats::count(|turnover| turnover.newcomers += 1);
+    if charge.near != 0 {
+        subject.near = charge.near;
+        publish(subject);
+        count_near(epoch);
+    }
     Some(Verdict(subject.conform))
 }
 
@@ -89,6 +97,8 @@ struct Charge {
     until: u64,
     /// The places of the inline limits that it is charged to, as bits.
     places: u32,
+    /// Those of them that it leaves near, by their own bits.
+    near: u64,
 }
 
 impl Packet<'_> {
@@ -96,7 +106,7 @@ impl Packet<'_> {
     #[inline(always)]
     fn charge(&self, time: Time) -> Option<Charge> {
         let InForce { epoch, settings, .. } = *self.policy;
-        let mut charge = Charge { until: time.now, places: 0 };
+        let mut charge = Charge { until: time.now, places: 0, near: 0 };
         let charge_one = #[inline(always)]
         |place: usize, bit: u64| {
             let Some(meter) = METERS.get(half(epoch, self.profile.meters[place])) else {
@@ -111,6 +121,9 @@ impl Packet<'_> {
                 charge.until = paid;
             }
             charge.places |= 1 << place;
+            if meter.gcra.is_near(next, time.now) {
+                charge.near |= bit;
+            }
             true
         };
         if inline::all(settings, self.applies, charge_one) { Some(charge) } else { None }

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
-    contract::{NEWCOMERS, Newcomers, Set, Source},
+    contract::{NEWCOMERS, Newcomers, Set, Source, Turnover},
     limit::INLINE,
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
@@ -18,7 +18,7 @@ use crate::{
     cell::Plain,
     clock,
     entry::Seat,
-    maps::{AGES, SETS, SOURCES},
+    maps::{AGES, SETS, SOURCES, TURNOVER},
     subject::Subject,
 };
 
@@ -195,13 +195,32 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
         return Seat::OVERFLOW.0;
     }
     let entry = seats.entry(way);
-    let may_owe = owes || seats.tag(way) == 0;
+    let is_free = seats.tag(way) == 0;
+    let may_owe = owes || is_free;
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;
     }
     seats.set_age(way, Age::past(now));
     seats.set_tag(way, place.tag);
+    count(|turnover| {
+        turnover.entries += 1;
+        if owes {
+            turnover.owing += 1;
+        } else if !is_free {
+            turnover.idle += 1;
+        }
+    });
     Seat::new(entry).0
+}
+
+/// Counts who comes into the table and who has to go.
+#[inline(always)]
+pub(crate) fn count(change: impl FnOnce(&mut Turnover)) {
+    if let Some(turnover) = TURNOVER.get_ptr_mut(0) {
+        // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its end on
+        // a CPU before the next packet.
+        change(unsafe { &mut *turnover });
+    }
 }
 
 /// The way of the subject's source, whose place is known, in its set; [`WAYS`] if it has none.

@@ -72,6 +72,9 @@ pub(crate) struct Subject {
     /// Until when, in nanoseconds, some source is refused by what this CPU remembers.
     pub(crate) refused: u64,
     pub(crate) bill: Bill,
+    /// The limits, as bits, that it was charged to and leaves [near](limiter_common::near), as far as that
+    /// is known.
+    pub(crate) near: u64,
     /// What was seen of the inline limits.
     pub(crate) looks: [Look; INLINE],
     /// The limits that are kept by keys of their own.
@@ -173,7 +176,7 @@ impl Subject {
     #[inline(always)]
     pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
         let Bill { exceeded, refused, contended, charged, .. } = &mut self.bill;
-        for word in [exceeded, refused, contended, charged] {
+        for word in [exceeded, refused, contended, charged, &mut self.near] {
             // SAFETY: a word that is borrowed.
             unsafe { (&raw mut *word).write_volatile(0) };
         }

@@ -23,6 +23,7 @@ mod modes;
 #[path = "parser/mutation.rs"]
 mod mutation;
 mod naive;
+mod near;
 mod newcomers;
 mod notices;
 mod object;

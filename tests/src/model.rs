@@ -65,6 +65,11 @@ impl Flow {
     }
 }
 
+/// Whether so many packets are a fifth of those that pass at once, or less.
+fn is_last_fifth<T: Into<i128>>(left: T, at_once: T) -> bool {
+    left.into() * 5 <= at_once.into()
+}
+
 /// What a limit says of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -84,6 +89,11 @@ pub trait Exact {
 
     /// Charges a packet at `now` that [`look`](Self::look) admitted.
     fn charge(&mut self, now: u64, cost: u64);
+
+    /// Whether a packet that was just [charged](Self::charge) at `now` leaves at most a fifth of what the
+    /// limit admits at once, in whole packets of cost 1 of which each would pass.
+    #[must_use]
+    fn is_near(&self, now: u64) -> bool;
 
     /// Forgets what it was and has nothing left at `now`.
     fn lose(&mut self, now: u64);
@@ -133,6 +143,16 @@ impl Exact for Model {
             Self::Cells(it) => it.charge(now, cost),
             Self::Window(it) => it.charge(now, cost),
             Self::Log(it) => it.charge(now, cost),
+        }
+    }
+
+    fn is_near(&self, now: u64) -> bool {
+        match self {
+            Self::Bucket(it) => it.is_near(now),
+            Self::Queue(it) => it.is_near(now),
+            Self::Cells(it) => it.is_near(now),
+            Self::Window(it) => it.is_near(now),
+            Self::Log(it) => it.is_near(now),
         }
     }
 

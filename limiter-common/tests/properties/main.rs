@@ -12,6 +12,7 @@ mod key;
 mod lease;
 mod limit;
 mod log;
+mod near;
 mod newcomer;
 mod penalty;
 mod place;

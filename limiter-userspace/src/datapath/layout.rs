@@ -11,7 +11,8 @@ use limiter_common::{
     class::place,
     contract::{
         Ages, Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally,
-        NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, map, shared,
+        NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, Turnover, map,
+        shared,
     },
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
@@ -35,7 +36,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 23] = [
+pub(crate) const SHAPES: [Shape; 24] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -54,6 +55,7 @@ pub(crate) const SHAPES: [Shape; 23] = [
     shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),
+    shape::<u32, Turnover>(map::TURNOVER, MapType::PerCpuArray, Some(1)),
     shape::<(), ()>(map::NOTICES, MapType::RingBuf, Some(NOTICE_BYTES)),
     shape::<u32, Notices>(map::NOTICED, MapType::PerCpuArray, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),

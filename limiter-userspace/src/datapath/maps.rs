@@ -11,7 +11,8 @@ use std::{
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
     contract::{
-        CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey, map,
+        CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey,
+        Turnover, map,
     },
     notice::Notices,
     refused::Refused,
@@ -32,6 +33,7 @@ pub struct Maps {
     pub(crate) refused: PerCpuArray<MapData, Refused>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
+    pub(crate) turnover: PerCpuArray<MapData, Turnover>,
     pub(crate) noticed: PerCpuArray<MapData, Notices>,
     pub(crate) interfaces: Array<MapData, Interface>,
     pub(crate) offences: HashMap<MapData, OffenceKey, Offence>,
@@ -71,6 +73,7 @@ impl Maps {
             refused: typed(pins, map::REFUSED)?,
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
+            turnover: typed(pins, map::TURNOVER)?,
             noticed: typed(pins, map::NOTICED)?,
             interfaces: typed(pins, map::INTERFACES)?,
             offences: typed(pins, map::OFFENCES)?,

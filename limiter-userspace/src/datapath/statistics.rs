@@ -10,7 +10,7 @@ use std::{
 
 use limiter_common::{
     address::Address,
-    contract::{Bucket, Counters, LimitTally, Tally, map},
+    contract::{Bucket, Counters, LimitTally, Tally, Turnover, map},
     limit::BucketKey,
     reason::Reason,
 };
@@ -88,6 +88,7 @@ impl Maps {
             add(&mut sum.conform, tally.conform);
             add(&mut sum.exceed, tally.exceed);
             add(&mut sum.monitored, tally.monitored);
+            add(&mut sum.near, tally.near);
         }
         Ok(sum)
     }
@@ -171,6 +172,21 @@ impl Maps {
             add(&mut outstanding, refused.dropped);
         }
         Ok(outstanding)
+    }
+
+    /// Who came into the table of sources and who had to go since the instance was made, over all CPUs.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn turnover(&self) -> Result<Turnover> {
+        let per_cpu =
+            self.turnover.get(&0, 0).map_err(|error| object("read the turnover", &error))?;
+        Ok(per_cpu.iter().fold(Turnover::default(), |sum, more| Turnover {
+            entries: sum.entries.wrapping_add(more.entries),
+            newcomers: sum.newcomers.wrapping_add(more.newcomers),
+            idle: sum.idle.wrapping_add(more.idle),
+            owing: sum.owing.wrapping_add(more.owing),
+        }))
     }
 
     /// How many states there are that are kept by other keys than the source.

@@ -56,13 +56,13 @@ impl Fill {
 
 fn bucket(gcra: &Gcra, word: u64, now: u64, cost: u64) -> Fill {
     let spent = gcra.spent(word, now);
-    let most = left(gcra, 0);
+    let most = gcra.left(0);
     let next = match gcra.wait(word, now, cost) {
         u64::MAX => None,
         wait => Some(Duration::from_nanos(wait)),
     };
     let full = Duration::from_nanos(spent.div_ceil(1 << gcra.shift));
-    Fill { most, used: most - left(gcra, spent).min(most), next, full }
+    Fill { most, used: most - gcra.left(spent).min(most), next, full }
 }
 
 fn window(meter: &Meter, word: u64, now: u64, cost: u64) -> Fill {
@@ -83,22 +83,10 @@ fn window(meter: &Meter, word: u64, now: u64, cost: u64) -> Fill {
     Fill { most, used: used.min(most), next, full: Duration::from_nanos(full) }
 }
 
-/// How many packets of cost 1 conform at once when so many units are spent.
-fn left(gcra: &Gcra, spent: u64) -> u64 {
-    let room = u128::from(gcra.depth.saturating_sub(spent)) << gcra.fraction;
-    let interval = u128::from(gcra.interval.max(1));
-    let whole = if gcra.strict == 0 {
-        room.div_ceil(interval)
-    } else {
-        // The queue has to have room for the packet too, and one unit more.
-        room.saturating_sub(1) / interval
-    };
-    u64::try_from(whole).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use limiter_common::{
+        near,
         policer::{Decision, Policer as _},
         rate::{Rate, SECOND},
     };
@@ -161,6 +149,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Wherever a packet leaves it, a bucket is near by its threshold when it is by what is left.
+    #[test]
+    fn a_bucket_is_near_by_what_is_used() {
+        let mut seen = [0; 2];
+        for rate in rates() {
+            for burst in [1, 2, 4, 5, 7, 100, 999] {
+                let buckets = [
+                    rate.bucket(burst, 1),
+                    rate.bucket(burst, 1_500),
+                    rate.queue(burst, 1),
+                    rate.gcra(7 * SECOND, 1),
+                    rate.gcra(0, 1),
+                ];
+                for gcra in buckets.into_iter().flatten() {
+                    let edge = gcra.near.saturating_sub(2)..gcra.near + 3;
+                    let steps = (0..40).map(|step| gcra.depth / 32 * step);
+                    for spent in edge.chain(steps).filter(|spent| *spent > 0) {
+                        let word = gcra.fresh(NOW).wrapping_add(spent);
+                        let Fill { used, most, .. } = fill(gcra, word, NOW);
+                        let is_near = gcra.is_near(word, NOW);
+                        assert_eq!(is_near, near::is(used, most), "{gcra:?}, {spent}");
+                        seen[usize::from(is_near)] += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen.iter().all(|number| *number > 1_000), "{seen:?}");
     }
 
     #[test]

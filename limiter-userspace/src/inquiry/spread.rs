@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fill::Fill;
 
 /// The classes by what share of a limit is used: where each begins, as it is written and in percent.
+/// From 80 on, a limit is [near](limiter_common::near).
 /// A state of the last one would refuse a packet.
 pub const SHARES: [(&str, u64); 5] = [("0", 0), ("0.5", 50), ("0.8", 80), ("0.9", 90), ("1", 100)];
 
@@ -47,6 +48,8 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
+    use limiter_common::near;
+
     use super::*;
 
     fn classes(used: u64, most: u64, next: Option<Duration>) -> (usize, Option<usize>) {
@@ -66,6 +69,17 @@ mod tests {
         }
         assert_eq!(used(u64::MAX, u64::MAX), (3, None));
         assert_eq!(used(0, 0), (0, None));
+    }
+
+    /// What the datapath counts as near is what is sampled as such.
+    #[test]
+    fn a_limit_is_near_from_the_class_of_four_fifths_on() {
+        for most in 1..300 {
+            for used in 0..=most {
+                let (class, _) = classes(used, most, Some(Duration::ZERO));
+                assert_eq!(SHARES[class].1 >= 80, near::is(used, most), "{used} of {most}");
+            }
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct LimitRate {
     pub exceed: Flow,
     /// What it would have refused.
     pub monitored: Flow,
+    /// What of that which was charged to it left it near.
+    pub near: Flow,
 }
 
 impl LimitRate {
@@ -120,6 +122,7 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
         conform: Flow::between(before.conform, after.conform, seconds),
         exceed: Flow::between(before.exceed, after.exceed, seconds),
         monitored: Flow::between(before.monitored, after.monitored, seconds),
+        near: Flow::between(before.near, after.near, seconds),
     }
 }
 

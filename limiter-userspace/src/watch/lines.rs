@@ -159,6 +159,7 @@ struct LimitRecord {
     conform: f64,
     exceed: f64,
     exceed_monitor: f64,
+    near: f64,
 }
 
 /// Packets per second by the name of their reason.
@@ -198,6 +199,7 @@ impl RatesRecord {
             conform: rounded(limit.conform.packets),
             exceed: rounded(limit.exceed.packets),
             exceed_monitor: rounded(limit.monitored.packets),
+            near: rounded(limit.near.packets),
         };
         Self {
             seconds: rounded(rates.elapsed.as_secs_f64()),

@@ -65,13 +65,20 @@ impl Naive {
         let allowance = self.limit.layers[0].allowance;
         let mut model = known.unwrap_or_else(|| exact(allowance, self.dearest, now));
         let passes = model.take(now, sent.cost(&self.limit.count));
+        let near = passes && model.is_near(now);
         // State by other keys than the source is made by a packet that is admitted.
         if exists || passes || is_inline(&self.limit) {
             self.models.insert(key, model);
         }
         let tally = if passes { &mut self.tally.conform } else { &mut self.tally.exceed };
-        let Tally { packets, bytes } = *tally;
-        *tally = Tally { packets: packets + 1, bytes: bytes + sent.frame().len() as u64 };
+        let add = |tally: &mut Tally| {
+            tally.packets += 1;
+            tally.bytes += sent.frame().len() as u64;
+        };
+        add(tally);
+        if near {
+            add(&mut self.tally.near);
+        }
         if passes { Verdict::Pass } else { Verdict::Drop }
     }
 }

@@ -151,6 +151,8 @@ impl Model {
         {
             self.connections.insert(connection, bucket.clone());
         }
+        let near =
+            buckets.each_ref().map(|bucket| bucket.as_ref().is_some_and(|it| it.is_near(now)));
         source.buckets = buckets;
         let reason = match decision {
             Ok(()) => {
@@ -159,6 +161,9 @@ impl Model {
                     (0..BUILTINS).filter(|place| applies[*place] && stated[*place].is_some())
                 {
                     add(&mut self.limits[place].conform, bytes);
+                    if near[place] {
+                        add(&mut self.limits[place].near, bytes);
+                    }
                 }
                 conform
             }

@@ -1,6 +1,6 @@
 //! The token bucket: a level that time fills and packets empty.
 
-use super::{Exact, Flow, Verdict};
+use super::{Exact, Flow, Verdict, is_last_fifth};
 
 /// A token bucket.
 ///
@@ -62,6 +62,12 @@ impl Exact for Bucket {
             self.at = now;
         }
         self.level -= self.flow.fractions(cost);
+    }
+
+    fn is_near(&self, now: u64) -> bool {
+        // Part of a token is enough for one more.
+        let packets = |level: i128| -(-level).div_euclid(self.flow.per_cost);
+        is_last_fifth(packets(self.level_at(now).max(0)), packets(self.capacity))
     }
 
     fn lose(&mut self, now: u64) {

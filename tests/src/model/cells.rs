@@ -1,6 +1,6 @@
 //! GCRA as ITU-T I.371 has it, by virtual scheduling.
 
-use super::{Exact, Flow, Verdict};
+use super::{Exact, Flow, Verdict, is_last_fifth};
 
 /// Cells that are due one increment after another, and may be early by a tolerance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,14 @@ impl Exact for Cells {
 
     fn charge(&mut self, now: u64, cost: u64) {
         self.due = self.due.max(self.flow.over(now.into())) + self.flow.fractions(cost);
+    }
+
+    fn is_near(&self, now: u64) -> bool {
+        // The last one is as early as it may be.
+        let packets = |early: i128| -(-early).div_euclid(self.flow.per_cost);
+        let most = self.tolerance + self.flow.grain;
+        let early = (self.due - self.flow.over(now.into())).max(0);
+        is_last_fifth(packets((most - early).max(0)), packets(most))
     }
 
     fn lose(&mut self, now: u64) {

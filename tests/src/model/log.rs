@@ -1,6 +1,6 @@
 //! The sliding log: the list of all that was admitted.
 
-use super::{Exact, LOST, Verdict};
+use super::{Exact, LOST, Verdict, is_last_fifth};
 
 /// So many events in any window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,12 @@ impl Exact for Log {
         if self.events.len() > Self::MOST {
             self.events.remove(0);
         }
+    }
+
+    fn is_near(&self, _: u64) -> bool {
+        let Some(last) = self.events.last() else { return false };
+        let recent = self.events.iter().filter(|event| **event + self.window > *last).count();
+        is_last_fifth(self.limit.saturating_sub(recent as u64), self.limit)
     }
 
     /// It is never lost: it admits one, and that is the last event then.

@@ -1,6 +1,6 @@
 //! The leaky bucket: a queue that packets come to and that drains at the rate.
 
-use super::{Exact, Flow, Verdict};
+use super::{Exact, Flow, Verdict, is_last_fifth};
 
 /// A leaky bucket as a meter: a packet is admitted if the queue has room for all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,13 @@ impl Exact for Queue {
             self.at = now;
         }
         self.content += self.flow.fractions(cost);
+    }
+
+    fn is_near(&self, now: u64) -> bool {
+        // What they take is rounded down.
+        let packets = |room: i128| (room + self.flow.grain - 1).div_euclid(self.flow.per_cost);
+        let room = (self.depth - self.content_at(now)).max(0);
+        is_last_fifth(packets(room), packets(self.depth))
     }
 
     fn lose(&mut self, now: u64) {

@@ -1,6 +1,6 @@
 //! Windows: fixed ones, and the sliding window counter.
 
-use super::{Exact, LOST, Verdict};
+use super::{Exact, LOST, Verdict, is_last_fifth};
 
 /// So much in a window of time.
 ///
@@ -41,6 +41,13 @@ impl Window {
         (early <= u128::from(LOST)).then_some((self.newest, 0))
     }
 
+    /// What counts when so much of a window has passed, times the length, so that nothing is rounded.
+    fn sum(&self, number: u64, elapsed: u64) -> u128 {
+        let [previous, current] = self.counts(number).map(u128::from);
+        let [length, left] = [self.length, self.length - elapsed].map(u128::from);
+        current * length + if self.sliding { previous * left } else { 0 }
+    }
+
     /// The counts of a window, as they were when it began or are.
     fn counts(&self, number: u64) -> [u64; 2] {
         match number - self.newest {
@@ -54,11 +61,8 @@ impl Window {
 impl Exact for Window {
     fn look(&self, now: u64, cost: u64) -> Verdict {
         let Some((number, elapsed)) = self.at(now) else { return Verdict::Lose };
-        let [previous, current] = self.counts(number).map(u128::from);
-        let [length, left] = [self.length, self.length - elapsed].map(u128::from);
-        let previous = if self.sliding { previous * left } else { 0 };
-        // All of it times the length, so that nothing is rounded.
-        let sum = previous + (current + u128::from(cost)) * length;
+        let length = u128::from(self.length);
+        let sum = self.sum(number, elapsed) + u128::from(cost) * length;
         if sum <= u128::from(self.limit) * length { Verdict::Admit } else { Verdict::Refuse }
     }
 
@@ -68,6 +72,14 @@ impl Exact for Window {
             self.newest = number;
             self.counts[1] += cost;
         }
+    }
+
+    fn is_near(&self, now: u64) -> bool {
+        self.at(now).is_some_and(|(number, elapsed)| {
+            let used = self.sum(number, elapsed).div_ceil(self.length.into());
+            let left = u128::from(self.limit).saturating_sub(used);
+            is_last_fifth(left as i128, self.limit.into())
+        })
     }
 
     fn lose(&mut self, now: u64) {

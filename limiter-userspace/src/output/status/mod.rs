@@ -73,12 +73,16 @@ pub struct LimitStatus {
     pub exceed: u64,
     /// Packets that it would have refused; it, or everything, is only monitored.
     pub exceed_monitor: u64,
+    /// Packets of those that were charged to it that left it [near](limiter_common::near).
+    pub near: u64,
     /// Bytes that were charged to it.
     pub conform_bytes: u64,
     /// Bytes that it refused.
     pub exceed_bytes: u64,
     /// Bytes that it would have refused.
     pub exceed_monitor_bytes: u64,
+    /// Bytes that left it near.
+    pub near_bytes: u64,
 }
 
 /// How full the state of an instance is.
@@ -132,15 +136,17 @@ impl InterfaceStatus {
 
 impl LimitStatus {
     fn new(limit: &LimitStatistics) -> Self {
-        let LimitTally { conform, exceed, monitored } = limit.tally;
+        let LimitTally { conform, exceed, monitored, near } = limit.tally;
         Self {
             name: limit.name.clone(),
             conform: conform.packets,
             exceed: exceed.packets,
             exceed_monitor: monitored.packets,
+            near: near.packets,
             conform_bytes: conform.bytes,
             exceed_bytes: exceed.bytes,
             exceed_monitor_bytes: monitored.bytes,
+            near_bytes: near.bytes,
         }
     }
 }

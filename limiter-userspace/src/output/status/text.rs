@@ -213,6 +213,7 @@ mod tests {
         snapshot.limits[Builtin::Source as usize].tally = LimitTally {
             conform: tally(12_345_678, 987_654_321),
             exceed: tally(1_000, 60_000),
+            near: tally(12, 720),
             ..LimitTally::default()
         };
         Status::new(
@@ -266,12 +267,12 @@ mod tests {
                 r#""reasons":{"conform":12345678,"fragment":0,"extension_bound":0,"malformed":0,"#,
                 r#""unreadable":0,"non_ip":0,"allow":0,"monitor":0,"#,
                 r#""exceed":1000,"deny":0,"penalty":0,"contended":0},"limits":["#,
-                r#"{"name":"connection","conform":0,"exceed":0,"exceed_monitor":0,"#,
-                r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0},"#,
-                r#"{"name":"syn","conform":0,"exceed":0,"exceed_monitor":0,"#,
-                r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0},"#,
-                r#"{"name":"source","conform":12345678,"exceed":1000,"exceed_monitor":0,"#,
-                r#""conform_bytes":987654321,"exceed_bytes":60000,"exceed_monitor_bytes":0}],"#,
+                r#"{"name":"connection","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,
+                r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0,"near_bytes":0},"#,
+                r#"{"name":"syn","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,
+                r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0,"near_bytes":0},"#,
+                r#"{"name":"source","conform":12345678,"exceed":1000,"exceed_monitor":0,"near":12,"#,
+                r#""conform_bytes":987654321,"exceed_bytes":60000,"exceed_monitor_bytes":0,"near_bytes":720}],"#,
                 r#""sources":{"tracked":42,"capacity":1048576},"#,
                 r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"#,
                 r#""memory_bytes":171966464}"#,

@@ -79,6 +79,7 @@ fn the_limit_that_refuses_most_is_named() {
         conform: flow(1e9),
         exceed: flow(exceed),
         monitored: Flow::default(),
+        near: Flow::default(),
     };
     assert_eq!(most_exceeded(&[]), "-");
     assert_eq!(most_exceeded(&[limit("a", 0.0), limit("b", 0.0)]), "-");

@@ -1,0 +1,161 @@
+//! When a packet leaves a limit near: by its own threshold as by what is used, whatever the algorithm.
+
+use limiter_common::{
+    gcra::{Gcra, Time},
+    lease::{Leases, Signal},
+    log::Log,
+    meter::Meter,
+    near,
+    policer::{Decision, Policer as _},
+    rate::{Rate, SECOND},
+    window::Window,
+};
+use proptest::prelude::*;
+
+use super::{
+    bucket, cases, magnitude,
+    row::{Plain, Row},
+};
+
+const NOW: u64 = 1_000_000 * SECOND;
+
+/// Of packets of cost 1 at once, how many pass, and which of them leave the limit near.
+fn at_once(meter: &Meter, now: u64) -> (u64, Vec<u64>) {
+    let (mut word, mut near) = (meter.fresh(now), Vec::new());
+    for number in 1.. {
+        match meter.decide(word, now, 1) {
+            Decision::Conform(next) => word = next,
+            _ => return (number - 1, near),
+        }
+        if meter.is_near(word, now) {
+            near.push(number);
+        }
+    }
+    (0, near)
+}
+
+/// The last fifth of so many, rounded down, and the one before.
+fn last_fifth(most: u64) -> Vec<u64> {
+    (most - most / 5..=most).filter(|number| *number > 0).collect()
+}
+
+#[test]
+fn the_last_fifth_and_the_packet_before_are_near() {
+    let window = |most| Window::new(most, SECOND).unwrap();
+    for most in (1..60).chain([100, 128, 999, 1_000]) {
+        for rate in [Rate::per_second(3), Rate::per_second(1_000), Rate::per_second(7_000_000)] {
+            let tolerance = rate.period / rate.packets * (most - 1);
+            let meters = [
+                Meter::bucket(rate.bucket(most, 1).unwrap()),
+                Meter::bucket(rate.bucket(most, 1_500).unwrap()),
+                Meter::bucket(rate.queue(most, 1).unwrap()),
+                Meter::bucket(rate.gcra(tolerance, 1).unwrap()),
+                Meter::fixed(window(most)),
+                Meter::sliding(window(most)),
+            ];
+            for meter in meters {
+                let (passed, near) = at_once(&meter, NOW);
+                // Where the time of a packet is no number of nanoseconds, a tolerance is short of some.
+                assert!(passed == most || passed < most && tolerance != 0, "{meter:?}");
+                assert_eq!(near, last_fifth(passed), "{meter:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_window_before_counts_by_its_weight() {
+    let window = Window::new(100, 100 * SECOND).unwrap();
+    let begin = 100 * SECOND * 1_000;
+    let charge = |decision| match decision {
+        Decision::Conform(word) => word,
+        other => panic!("{other:?}"),
+    };
+    let word = charge(window.decide_sliding(window.full(begin), begin, 80));
+    assert!(window.is_near_sliding(word, begin) && window.is_near_fixed(word, begin));
+    // A quarter of the next has passed: 60 of the 80 count.
+    let later = begin + 125 * SECOND;
+    for (cost, is_near) in [(19, false), (20, true)] {
+        let next = charge(window.decide_sliding(word, later, cost));
+        assert_eq!(window.is_near_sliding(next, later), is_near, "{cost}");
+        let next = charge(window.decide_fixed(word, later, cost));
+        assert!(!window.is_near_fixed(next, later));
+    }
+}
+
+#[test]
+fn a_log_is_near_by_the_events_in_its_window() {
+    for most in [1, 2, 4, 5, 10, 127, 128] {
+        let log = Log::new(most, 1_000 * SECOND).unwrap();
+        let (control, slots) = (Plain::default(), Row::new());
+        let send = |now| {
+            let look = log.look(&control, &slots, now)?;
+            log.charge(&control, &slots, look, now)
+        };
+        // More than two laps: windows of events, with one event in each second.
+        for number in 1..=400 {
+            let now = NOW + number * SECOND;
+            let Ok(event) = send(now) else { continue };
+            let fill = log.fill(&control, &slots, now);
+            assert_eq!(log.is_near(&slots, event), near::is(fill, most), "{most}, {number}");
+            if number % 7 == 0 {
+                Log::refund(&control, &slots, event);
+            }
+        }
+        // A time later, nothing counts.
+        let event = send(NOW + 5_000 * SECOND).unwrap();
+        assert_eq!(log.is_near(&slots, event), most == 1);
+        // A clock that went far back finds all events at that time.
+        let event = send(NOW).unwrap();
+        let fill = log.fill(&control, &slots, NOW);
+        assert_eq!(log.is_near(&slots, event), near::is(fill, most), "{most}");
+    }
+}
+
+#[test]
+fn leases_are_near_for_who_takes_a_place() {
+    let leases = Leases::new(10, 60 * SECOND).unwrap();
+    let slots = Row::new();
+    let send = |tag, signal| {
+        let look = leases.look(&slots, tag, signal, NOW).unwrap();
+        let charged = leases.charge(&slots, look, tag, signal, NOW).unwrap();
+        leases.is_near(&slots, charged, NOW)
+    };
+    for tag in 1..=10 {
+        assert_eq!(send(tag, Signal::Open), tag >= 8, "{tag}");
+        assert!(!send(tag, Signal::Data), "it has its place");
+    }
+    for tag in 8..=10 {
+        assert!(!send(tag, Signal::Reset));
+    }
+    assert!(!send(99, Signal::Reset), "there is nothing to reset");
+    assert!(send(11, Signal::Finish));
+}
+
+proptest! {
+    #![proptest_config(cases(12_000))]
+
+    /// What passes far is what conforms and is not near; and by a clock that is behind, nothing else does.
+    #[test]
+    fn what_passes_far_is_what_conforms_and_is_not_near(
+        (gcra, dearest) in bucket(), now in magnitude(50), spent: u64, cost: u64,
+        tick in 1..10_000_000_u64, late: u64,
+    ) {
+        let cost = 1 + cost % dearest;
+        let edge = gcra.near.saturating_sub(gcra.units(cost));
+        let spent = match spent % 3 {
+            0 => spent / 3 % gcra.depth,
+            _ => edge.saturating_add(spent / 3 % 5).saturating_sub(2),
+        };
+        let word = gcra.fresh(now).wrapping_add(spent);
+        let exact = gcra.conform(word, Time::exact(now), cost);
+        let far = exact.filter(|next| !gcra.is_near(*next, now));
+        prop_assert_eq!(gcra.pass_far(word, Time::exact(now), cost), far);
+        let before = now.saturating_sub(late % (Gcra::SLACK * tick));
+        let behind = Time { now: before, tick };
+        if let Some(next) = gcra.pass_far(word, behind, cost) {
+            prop_assert_eq!(gcra.conform(word, behind, cost), Some(next));
+            prop_assert!(!gcra.is_near(next, now));
+        }
+    }
+}
