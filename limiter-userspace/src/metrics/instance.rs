@@ -55,6 +55,7 @@ pub fn read(pins: &Pins, maps: &Maps, unix: u64) -> Result<Metrics> {
     metrics.extend(limits.families());
     metrics.extend(sample::limits(&sample));
     metrics.extend(sample::tables(maps, &sample)?);
+    metrics.extend(sample::turnover(maps.turnover()?));
     metrics.push(lists(policy, unix));
     metrics.extend(notices(maps)?);
     metrics.extend(state(maps, blocked)?);
@@ -105,6 +106,8 @@ fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
 struct Limits {
     packets: Family,
     bytes: Family,
+    near_packets: Family,
+    near_bytes: Family,
     info: Family,
     rate: Family,
     burst: Family,
@@ -121,6 +124,12 @@ impl Default for Limits {
                  (exceed_monitor, exceed_candidate).",
             ),
             bytes: counter("limiter_limit_bytes_total", "Bytes of the same packets."),
+            near_packets: counter(
+                "limiter_limit_near_packets_total",
+                "Packets that a limit was charged with (conform) and that left it near: at most a fifth of what \
+                 it admits at once was left.",
+            ),
+            near_bytes: counter("limiter_limit_near_bytes_total", "Bytes of the same packets."),
             info: gauge("limiter_limit_info", "1 for each layer of each limit."),
             rate: gauge(
                 "limiter_limit_rate",
@@ -149,6 +158,8 @@ impl Limits {
             self.packets.push(labels, Whole(packets));
             self.bytes.push(labels, Whole(bytes));
         }
+        self.near_packets.push(own, Whole(tally.near.packets));
+        self.near_bytes.push(own, Whole(tally.near.bytes));
         let live = || limit.layers.get(tallied.layer).map(|layer| layer.allowance);
         let (allowance, mode) = match tallied.candidate {
             true => (limit.candidate, limit.mode_of_candidate()),
@@ -173,9 +184,9 @@ impl Limits {
         }
     }
 
-    fn families(self) -> [Family; 5] {
-        let Self { packets, bytes, info, rate, burst } = self;
-        [packets, bytes, info, rate, burst]
+    fn families(self) -> [Family; 7] {
+        let Self { packets, bytes, near_packets, near_bytes, info, rate, burst } = self;
+        [packets, bytes, near_packets, near_bytes, info, rate, burst]
     }
 }
 

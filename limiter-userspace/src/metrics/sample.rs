@@ -1,7 +1,7 @@
 //! The metrics of state: how full the tables are, and of what a sample of their entries says, how full
 //! the limits.
 
-use limiter_common::contract::map;
+use limiter_common::contract::{Turnover, map};
 
 use super::{Family, Kind, Value::Whole, instance::layer};
 use crate::{
@@ -34,6 +34,28 @@ pub(super) fn limits(sample: &Sample) -> [Family; 2] {
         }
     }
     [used, refusing]
+}
+
+/// Who came into the table of sources and who had to go.
+pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
+    let Turnover { entries, newcomers, idle, owing } = turnover;
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    [
+        counter(
+            "limiter_sources_admitted_total",
+            "Sources that were given an entry of the table (entry), and first packets of sources that were \
+             admitted without one, as their set was full (newcomer).",
+        )
+        .with([("as", "entry")], Whole(entries))
+        .with([("as", "newcomer")], Whole(newcomers)),
+        counter(
+            "limiter_sources_evicted_total",
+            "Entries of the table that were taken from a source for another one: it owed nothing (idle), or \
+             for a single packet or by an earlier policy (owing).",
+        )
+        .with([("state", "idle")], Whole(idle))
+        .with([("state", "owing")], Whole(owing)),
+    ]
 }
 
 /// How full the tables are.

@@ -109,10 +109,22 @@ fn they_are_what_status_and_the_policy_tell() {
             let bytes = of(&format!("limiter_limit_bytes_total{labels}"));
             assert_eq!(Some(bytes), line[format!("{result}_bytes")].as_f64());
         }
+        for (unit, member) in [("packets", "near"), ("bytes", "near_bytes")] {
+            let labels = format!(r#"{{layer="{layer}",limit="{limit}"}}"#);
+            let near = of(&format!("limiter_limit_near_{unit}_total{labels}"));
+            assert_eq!(Some(near), line[member].as_f64(), "{limit} {layer} {member}");
+        }
     }
     // Of 150, the burst passes, and what is lent of the next token.
     let exceed = of(r#"limiter_limit_packets_total{layer="1",limit="source",result="exceed"}"#);
     assert!((129.0..=130.0).contains(&exceed), "{exceed}");
+    // The last fifth of the burst, and the packet before; and by the way, what is lent.
+    let near = |layer: &str, limit: &str| {
+        of(&format!(r#"limiter_limit_near_packets_total{{layer="{layer}",limit="{limit}"}}"#))
+    };
+    assert!((5.0..=6.0).contains(&near("1", "source")), "{}", near("1", "source"));
+    assert!((2.0..=3.0).contains(&near("candidate", "source")));
+    assert_eq!(near("2", "quota"), 0.0);
     let info = |layer: &str, limit: &str, mode: &str, key: &str| {
         let labels = format!(
             r#"algorithm="token_bucket",count="packets",key="{key}",layer="{layer}",limit="{limit}",mode="{mode}""#
@@ -133,6 +145,12 @@ fn they_are_what_status_and_the_policy_tell() {
     assert_eq!(of(r#"limiter_table_capacity{table="sources"}"#), 4096.0);
     let tracked = of(r#"limiter_table_entries{table="sources"}"#);
     assert_eq!(Some(tracked), status["sources"]["tracked"].as_f64());
+    // Each has the entry that it was given first.
+    assert_eq!(of(r#"limiter_sources_admitted_total{as="entry"}"#), tracked);
+    assert_eq!(of(r#"limiter_sources_admitted_total{as="newcomer"}"#), 0.0);
+    for state in ["idle", "owing"] {
+        assert_eq!(of(&format!(r#"limiter_sources_evicted_total{{state="{state}"}}"#)), 0.0);
+    }
     assert_eq!(Some(of("limiter_memory_bytes")), status["memory_bytes"].as_f64());
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(of(&format!(r#"limiter_build_info{{version="{version}"}}"#)), 1.0);
