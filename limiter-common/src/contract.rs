@@ -336,7 +336,7 @@ pub struct Source {
     pub known: u32,
     /// The words of the inline limits.
     pub words: [u64; INLINE],
-    /// What passed and is not in the next yet, a [`Recent`](crate::recent::Recent).
+    /// What passed and is not in the next yet, a [`Recent`].
     pub recent: u64,
     /// What passed.
     pub passed: Tally,
