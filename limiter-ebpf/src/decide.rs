@@ -18,7 +18,7 @@ use crate::{
     inline::{Inline, refund_inline},
     keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
-    near::find_near,
+    near::{count_near, find_near_inline},
     offence::offend_subject,
     opening::remember_opening,
     subject::Subject,
@@ -135,8 +135,9 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
         count_keyed(conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
-        if bill.charged != 0 {
-            find_near();
+        find_near_inline(subject, settings, entry);
+        if subject.reread().near != 0 {
+            count_near(subject.binding.epoch());
         }
         subject.refusing.begin(monitored & monitored.wrapping_neg());
         if bill.charged & settings.connections != 0 {

@@ -10,7 +10,7 @@ use limiter_common::{
     limit::{KEYED, Limit},
     meter::Meter,
     plan::{self, Bill, Charge, Group},
-    policer::{Look, REFUND_TRIES, TRIES},
+    policer::{Look, Policer as _, REFUND_TRIES, TRIES},
 };
 
 use crate::{
@@ -144,6 +144,7 @@ pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
     if next.unwrap_or(0) == 0 && places.bucket.is_some() {
         // If another CPU was first, it is tried again when all are charged.
         let _: Charge = plan::charge_at(&mut places, place, false, now);
+        places.find_near(place, now);
     }
     DONE
 }
@@ -159,7 +160,9 @@ pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
     if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
         return STALE;
     }
-    match plan::charge_at(&mut places, place, last != 0, now) {
+    let charged = plan::charge_at(&mut places, place, last != 0, now);
+    places.find_near(place, now);
+    match charged {
         Charge::Made => DONE,
         Charge::LostRace => AGAIN,
     }
@@ -274,6 +277,7 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
 struct Places<'a> {
     keyed: &'a mut Keyed,
     bill: &'a mut Bill,
+    near: &'a mut u64,
     epoch: u32,
     bucket: Option<*mut Bucket>,
 }
@@ -285,10 +289,22 @@ impl<'a> Places<'a> {
         reason = "a value would be copied to the stack"
     )]
     fn of(subject: &'a mut Subject, place: usize) -> Self {
-        let Subject { keyed, bill, binding, .. } = subject;
+        let Subject { keyed, bill, near, binding, .. } = subject;
         let epoch = binding.epoch();
         let bucket = BUCKETS.get_ptr_mut(&keyed.keys[place]);
-        Self { keyed, bill, epoch, bucket }
+        Self { keyed, bill, near, epoch, bucket }
+    }
+
+    /// Finds out whether the packet leaves the limit at a place near, if it was charged to that.
+    #[inline(always)]
+    fn find_near(&mut self, place: usize, now: u64) {
+        let bit = self.keyed.bits[place] & self.bill().charged;
+        if bit != 0
+            && let Some(meter) = METERS.get(half(self.epoch, self.keyed.meters[place]))
+            && meter.is_near(self.look(place).next, now)
+        {
+            *Subject::anew(self.near) |= bit;
+        }
     }
 
     /// What the state at a place is to be bound to.
