@@ -150,7 +150,9 @@ impl Log {
     }
 
     /// Whether an event that was just charged leaves the limit [near]: as many events are in
-    /// the window as that takes, with this one. One that was taken back after others came is none.
+    /// the window as that takes, with this one. One that was taken back after others came leaves a gap, which
+    /// is not looked for: it counts as an event while it lies within, and as the end of the window at its
+    /// edge.
     #[inline(always)]
     pub fn is_near(&self, slots: &impl Slots, event: Event) -> bool {
         let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };

@@ -1,7 +1,8 @@
 //! Packets and their bytes in one word, to be counted by one atomic addition.
 //!
-//! Such an addition takes a CPU as long as a hundred other instructions, so the totals of a source take one
-//! with each packet and not two. Before the word overflows, what is in it is added to wider ones.
+//! Such an addition takes a CPU as long as a hundred other instructions, so each packet of a source that
+//! passes takes one and not two. Before the word overflows, what is in it is taken out and added to wider
+//! ones: who reads in the moment between finds it in neither.
 
 use crate::{contract::Tally, policer::TRIES, word::Word};
 
@@ -11,6 +12,9 @@ pub struct Recent(pub u64);
 
 impl Recent {
     const BYTES: u32 = 42;
+
+    /// Packets that stay, so that nobody takes the source for one of a single packet meanwhile.
+    pub const KEPT: u64 = 2;
 
     /// One packet of so many bytes, below 2^20.
     #[inline(always)]
@@ -31,8 +35,9 @@ impl Recent {
         (self.0 as i64) < 0
     }
 
-    /// Takes what is in a word that is half full, to be added to wider ones. Of CPUs that do so at once, one
-    /// gets it, and the others nothing; when packets are counted all the time, perhaps none does yet.
+    /// Takes what is in a word that is half full, but for [`KEPT`](Self::KEPT) packets, to be added to wider
+    /// ones. Of CPUs that do so at once, one gets it, and the others nothing; when packets are counted all
+    /// the time, perhaps none does yet.
     #[inline(always)]
     pub fn take(word: &impl Word) -> Tally {
         for _ in 0..TRIES {
@@ -40,8 +45,9 @@ impl Recent {
             if !seen.is_half_full() {
                 break;
             }
-            if word.compare_exchange(seen.0, 0) == seen.0 {
-                return seen.tally();
+            if word.compare_exchange(seen.0, Self::KEPT << Self::BYTES) == seen.0 {
+                let Tally { packets, bytes } = seen.tally();
+                return Tally { packets: packets - Self::KEPT, bytes };
             }
         }
         Tally { packets: 0, bytes: 0 }

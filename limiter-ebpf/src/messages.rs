@@ -1,7 +1,7 @@
 //! Debug messages, for whoever works on the datapath: no release has them.
 //!
 //! Each is made by a function that is verified by itself and called where the stack is shallow. Nothing
-//! is told of packets that conform, or that a CPU refuses by what it remembers: those are too many.
+//! is told of packets that simply conform, or that a CPU refuses by what it remembers: those are too many.
 
 use aya_log_ebpf::debug;
 use limiter_common::{address::Address, reason::Reason};
@@ -55,11 +55,15 @@ pub(crate) extern "C" fn tell_binding() -> u32 {
         return 0;
     }
     let (profile, epoch) = (subject.number, subject.numbered);
-    tell!(subject.source, "{:i}: bound to profile {} of epoch {}", profile, epoch);
+    if Seat(subject.seat).is_shared() {
+        tell!(subject.source, "{:i}: shares an entry, under epoch {}", epoch);
+    } else {
+        tell!(subject.source, "{:i}: bound to profile {} of epoch {}", profile, epoch);
+    }
     0
 }
 
-/// Tells what limit the subject is over, as a bit, the place of the reason that it is counted under, and
+/// Tells what limit the subject is over, as a bit, which may be one that only monitors, the place of the reason that it is counted under, and
 /// for how long others of its source will be refused for sure.
 #[unsafe(no_mangle)]
 #[inline(never)]

@@ -146,7 +146,11 @@ impl Subject {
     #[inline(always)]
     pub(crate) fn find_source(&mut self, mask: &Mask) {
         let Address { family, words: [a, b, c, d] } = self.packet.source.masked(mask);
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let pair = |first: u32, second: u32| {
+            let (low, high) =
+                if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
+            u64::from(low) | u64::from(high) << 32
+        };
         let pairs = (&raw mut self.source).cast::<u64>();
         // SAFETY: a field of the value, which is borrowed, at a multiple of 8 bytes: five words of 32 bits,
         // without padding.
