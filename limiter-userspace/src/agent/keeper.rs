@@ -139,7 +139,8 @@ impl Keeper {
         missing.retain(|interface| match fitness(interface) {
             Ok(()) => true,
             Err(error) => {
-                errors.extend(is_there(interface).then_some(error));
+                let is_fault = is_there(interface) && !self.has_attached(interface);
+                errors.extend(is_fault.then_some(error));
                 false
             }
         });
@@ -160,16 +161,23 @@ impl Keeper {
             }),
         };
         let mut instance = open?;
-        self.instance = Some(instance.maps().number()?);
+        self.meet(instance.maps().number()?, instance.is_fresh());
+        // Somebody may have made it, or attached some, since it was looked at.
+        let already = instance.attached()?;
+        missing.retain(|it| !already.iter().any(|at| at.present && at.index == it.index));
+        let mut made = Vec::new();
         let mut attach = || {
             // The slot of one that is gone is free again.
             instance.reclaim()?;
             for interface in &missing {
                 match instance.attach(interface, Choice::Auto) {
-                    Ok(outcome) => events.push(Event::Attached {
-                        interface: interface.name.clone(),
-                        mode: outcome.mode,
-                    }),
+                    Ok(outcome) => {
+                        made.push(interface.index);
+                        events.push(Event::Attached {
+                            interface: interface.name.clone(),
+                            mode: outcome.mode,
+                        });
+                    }
                     // One that cannot be attached keeps no other from it.
                     Err(error) => errors.extend(is_there(interface).then_some(error)),
                 }
@@ -179,8 +187,7 @@ impl Keeper {
         let result = attach();
         for attached in instance.attached()? {
             // It was just loaded.
-            if missing.iter().any(|interface| attached.present && interface.index == attached.index)
-            {
+            if attached.present && made.contains(&attached.index) {
                 self.current.extend(link_number(&self.pins, attached.slot)?);
             }
         }
@@ -259,17 +266,32 @@ impl Keeper {
         Ok(())
     }
 
-    /// What is attached. Where somebody made the instance anew meanwhile, the document is to be in force there
-    /// too, as it would be if this agent had come only now.
+    /// Notes the number of the instance that is there. Where somebody else made it anew meanwhile, the document
+    /// is to be in force there too, as it would be if this agent had come only now.
+    fn meet(&mut self, number: u32, is_own: bool) {
+        let before = self.instance.replace(number);
+        if !is_own && before.is_some_and(|before| before != number) {
+            self.due = self.due.or(self.good.as_ref().map(|_| Due::Another));
+        }
+    }
+
+    /// Whether an interface is attached to this instance by now.
+    fn has_attached(&self, interface: &Interface) -> bool {
+        let list = || match exists(&self.pins)? {
+            true => attached(&self.pins, &Maps::open(&self.pins)?),
+            false => Ok(Vec::new()),
+        };
+        let is_it = |at: &Attached| at.present && at.index == interface.index;
+        list().is_ok_and(|list| list.iter().any(is_it))
+    }
+
+    /// What is attached.
     fn running(&mut self) -> Result<Vec<Running>> {
         if !exists(&self.pins)? {
             return Ok(Vec::new());
         }
         let maps = Maps::open(&self.pins)?;
-        let number = maps.number()?;
-        if self.instance.replace(number).is_some_and(|before| before != number) {
-            self.due = self.due.or(self.good.as_ref().map(|_| Due::Another));
-        }
+        self.meet(maps.number()?, false);
         let mut running = Vec::new();
         for attached in attached(&self.pins, &maps)? {
             // One that somebody detached just now is none any more.

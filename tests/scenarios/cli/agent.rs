@@ -384,6 +384,37 @@ fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
     agent.end();
 }
 
+/// The agent comes to know of the one from the network while the other is done, and attaches what is missing.
+#[test]
+fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 10/h, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i eth0 -i lo --policy FILE");
+    agent.expect("attached");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    let rate =
+        || {
+            let outcome = bench.run("limit list -j").outcome().unwrap();
+            let list: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
+            list["limits"].as_array().into_iter().flatten().find_map(|limit| {
+                (limit["name"] == "source").then(|| limit["rate_per_second"].clone())
+            })
+        };
+    for round in 0..6 {
+        bench.done("detach --all");
+        // The agent may be faster than this.
+        bench.run(&format!("attach eth0 {SMALL} --pps 99/s")).outcome().unwrap();
+        let start = Instant::now();
+        while rate() != Some((10.0 / 3600.0).into()) {
+            assert!(start.elapsed() < PATIENCE, "round {round}: {:?}", rate());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    agent.signal(libc::SIGTERM);
+    while agent.next()["event"] != "stopped" {}
+}
+
 /// What cannot be done is told once, and keeps nothing else from being done.
 #[test]
 fn one_interface_that_is_taken_is_one_less() {
