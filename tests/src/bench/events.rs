@@ -44,7 +44,8 @@ pub(crate) struct Unread {
     /// Each packet is of a source that begins to be over its limit, and each CPU has the budget of a whole
     /// second for its notices in every batch of some ms.
     pub(crate) beginning: Figure,
-    /// All packets are of one source that is over its limit.
+    /// All packets are of one source that is over its limit, of which hardly anything is told: both are the
+    /// same here, and what they differ by is how far the other is to be trusted.
     pub(crate) over: Figure,
 }
 
@@ -224,13 +225,13 @@ impl Unread {
                 "every packet of a source that begins to be over its limit",
                 self.beginning,
             ),
-            ("over", "one source over its limit", self.over),
+            ("over", "one source over its limit, which tells nothing", self.over),
         ]
     }
 
-    /// The smaller of both.
-    pub(crate) fn least(&self) -> f64 {
-        self.beginning.median.min(self.over.median)
+    /// The one that it is about.
+    pub(crate) fn beginning(&self) -> f64 {
+        self.beginning.median
     }
 
     /// For people.
