@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use limiter_common::{contract::Tally, reason::REASONS};
 
-use crate::datapath::snapshot::{InterfaceStatistics, LimitStatistics, Snapshot};
+use crate::datapath::snapshot::{LimitStatistics, Snapshot};
 
 /// Two readings closer together than this give no rate.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
@@ -85,13 +85,18 @@ pub struct Rates {
 }
 
 impl Rates {
-    fn between(before: &Snapshot, now: &Snapshot, elapsed: Duration) -> Self {
+    fn between(
+        (before, earlier): (&Snapshot, &Links),
+        (now, links): (&Snapshot, &Links),
+        elapsed: Duration,
+    ) -> Self {
         let seconds = elapsed.as_secs_f64();
         let interfaces: Vec<_> = now
             .interfaces
             .iter()
-            .map(|interface| {
-                let before = before.interfaces.iter().find(|before| same(before, interface))?;
+            .enumerate()
+            .map(|(place, interface)| {
+                let before = before.interfaces.get(earlier.place(links.number(place)?)?)?;
                 Some(Split {
                     passed: Flow::between(before.passed, interface.passed, seconds),
                     dropped: Flow::between(before.dropped, interface.dropped, seconds),
@@ -126,16 +131,27 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     }
 }
 
-/// Whether two readings are of the same interface. Those that are gone, or elsewhere, may have had the same
-/// name, and it may have another one by now; its slot may be that of another that is gone.
-fn same(before: &InterfaceStatistics, now: &InterfaceStatistics) -> bool {
-    before.slot == now.slot && (before.name == now.name || before.present == now.present)
+/// The numbers of the links of the interfaces of a reading, in their order: what tells that two readings are
+/// of the same one. Those that are gone, or elsewhere, may have had the same name, it may have another one by
+/// now, and its slot may be that of another that was detached. Nothing for one that has no link any more.
+#[derive(Clone, Debug)]
+pub struct Links(pub Vec<Option<u32>>);
+
+impl Links {
+    fn number(&self, place: usize) -> Option<u32> {
+        self.0.get(place).copied().flatten()
+    }
+
+    fn place(&self, number: u32) -> Option<usize> {
+        self.0.iter().position(|it| *it == Some(number))
+    }
 }
 
 /// The latest reading, the rates up to it, and those of the readings before.
 #[derive(Clone, Debug)]
 pub struct History {
     latest: Snapshot,
+    links: Links,
     rates: Option<Rates>,
     samples: VecDeque<Split>,
 }
@@ -145,23 +161,24 @@ impl History {
     pub const SAMPLES: usize = 1024;
 
     /// The history that begins with this reading.
-    pub fn new(first: Snapshot) -> Self {
-        Self { latest: first, rates: None, samples: VecDeque::with_capacity(Self::SAMPLES) }
+    pub fn new(first: Snapshot, links: Links) -> Self {
+        let samples = VecDeque::with_capacity(Self::SAMPLES);
+        Self { latest: first, links, rates: None, samples }
     }
 
     /// Adds a reading. One that is not later than the latest is left out.
-    pub fn record(&mut self, snapshot: Snapshot) {
+    pub fn record(&mut self, snapshot: Snapshot, links: Links) {
         let elapsed = snapshot.taken.saturating_duration_since(self.latest.taken);
         if elapsed < SHORTEST {
             return;
         }
-        let rates = Rates::between(&self.latest, &snapshot, elapsed);
+        let rates = Rates::between((&self.latest, &self.links), (&snapshot, &links), elapsed);
         if self.samples.len() == Self::SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(rates.total);
         self.rates = Some(rates);
-        self.latest = snapshot;
+        (self.latest, self.links) = (snapshot, links);
     }
 
     /// The latest reading.
@@ -187,7 +204,7 @@ mod tests {
     use limiter_common::reason::Reason;
 
     use super::*;
-    use crate::datapath::{mode::Mode, monitoring::Monitoring};
+    use crate::datapath::{mode::Mode, monitoring::Monitoring, snapshot::InterfaceStatistics};
 
     fn tally(packets: u64) -> Tally {
         Tally { packets, bytes: packets * 100 }
@@ -217,6 +234,21 @@ mod tests {
         Snapshot { taken, monitoring, interfaces, reasons, limits }
     }
 
+    /// The links of interfaces of which none takes the slot of another.
+    fn links(snapshot: &Snapshot) -> Links {
+        Links(snapshot.interfaces.iter().map(|interface| Some(interface.slot)).collect())
+    }
+
+    fn begin(first: Snapshot) -> History {
+        let links = links(&first);
+        History::new(first, links)
+    }
+
+    fn record(history: &mut History, snapshot: Snapshot) {
+        let links = links(&snapshot);
+        history.record(snapshot, links);
+    }
+
     fn pps(history: &History) -> (f64, f64) {
         let total = history.rates().unwrap().total;
         (total.passed.packets, total.dropped.packets)
@@ -225,13 +257,13 @@ mod tests {
     #[test]
     fn rates_are_per_second_of_the_time_that_passed() {
         let start = Instant::now();
-        let mut history = History::new(snapshot(start, &[interface("a", 1_000, 0)]));
+        let mut history = begin(snapshot(start, &[interface("a", 1_000, 0)]));
         assert!(history.rates().is_none());
         let at = |ms| start + Duration::from_millis(ms);
-        history.record(snapshot(at(500), &[interface("a", 1_500, 10)]));
+        record(&mut history, snapshot(at(500), &[interface("a", 1_500, 10)]));
         assert_eq!(pps(&history), (1_000.0, 20.0));
         assert_eq!(history.rates().unwrap().total.passed.bytes, 100_000.0);
-        history.record(snapshot(at(4_500), &[interface("a", 9_500, 10)]));
+        record(&mut history, snapshot(at(4_500), &[interface("a", 9_500, 10)]));
         assert_eq!(pps(&history), (2_000.0, 0.0));
         assert_eq!(history.rates().unwrap().reasons[Reason::Conform.index()].packets, 2_000.0);
         let passed: Vec<_> = history.samples().map(|sample| sample.passed.packets).collect();
@@ -241,10 +273,10 @@ mod tests {
     #[test]
     fn a_reading_at_the_same_moment_changes_nothing() {
         let start = Instant::now();
-        let mut history = History::new(snapshot(start, &[interface("a", 0, 0)]));
-        history.record(snapshot(start, &[interface("a", 1_000_000, 0)]));
+        let mut history = begin(snapshot(start, &[interface("a", 0, 0)]));
+        record(&mut history, snapshot(start, &[interface("a", 1_000_000, 0)]));
         assert!(history.rates().is_none());
-        history.record(snapshot(start + Duration::from_secs(1), &[interface("a", 10, 0)]));
+        record(&mut history, snapshot(start + Duration::from_secs(1), &[interface("a", 10, 0)]));
         assert_eq!(pps(&history), (10.0, 0.0));
     }
 
@@ -252,11 +284,11 @@ mod tests {
     fn counters_that_go_back_make_no_spike() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut history = History::new(snapshot(start, &[interface("a", 5_000_000, 7_000_000)]));
-        history.record(snapshot(at(1), &[interface("a", 30, 5)]));
+        let mut history = begin(snapshot(start, &[interface("a", 5_000_000, 7_000_000)]));
+        record(&mut history, snapshot(at(1), &[interface("a", 30, 5)]));
         assert_eq!(pps(&history), (0.0, 0.0));
         assert_eq!(history.rates().unwrap().reasons, [Flow::default(); REASONS]);
-        history.record(snapshot(at(2), &[interface("a", 130, 15)]));
+        record(&mut history, snapshot(at(2), &[interface("a", 130, 15)]));
         assert_eq!(pps(&history), (100.0, 10.0));
     }
 
@@ -264,15 +296,21 @@ mod tests {
     fn interfaces_that_come_and_go_leave_the_others_alone() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut history = History::new(snapshot(start, &[interface("a", 100, 0)]));
-        history.record(snapshot(at(1), &[interface("b", 9_000_000, 0), interface("a", 200, 0)]));
+        let mut history = begin(snapshot(start, &[interface("a", 100, 0)]));
+        record(
+            &mut history,
+            snapshot(at(1), &[interface("b", 9_000_000, 0), interface("a", 200, 0)]),
+        );
         assert_eq!(pps(&history), (100.0, 0.0));
         assert_eq!(history.rates().unwrap().interfaces[0], None);
-        history.record(snapshot(at(2), &[interface("b", 9_000_050, 3), interface("a", 300, 0)]));
+        record(
+            &mut history,
+            snapshot(at(2), &[interface("b", 9_000_050, 3), interface("a", 300, 0)]),
+        );
         assert_eq!(pps(&history), (150.0, 3.0));
-        history.record(snapshot(at(3), &[interface("a", 400, 0)]));
+        record(&mut history, snapshot(at(3), &[interface("a", 400, 0)]));
         assert_eq!(pps(&history), (100.0, 0.0));
-        history.record(snapshot(at(4), &[]));
+        record(&mut history, snapshot(at(4), &[]));
         assert_eq!(pps(&history), (0.0, 0.0));
     }
 
@@ -285,7 +323,7 @@ mod tests {
             InterfaceStatistics { slot, present, ..it }
         };
         // Two that are elsewhere had the name that one has that is here; another one gets another name.
-        let mut history = History::new(snapshot(
+        let mut history = begin(snapshot(
             at(0),
             &[
                 of(0, "a", false, 5_000_000),
@@ -294,35 +332,62 @@ mod tests {
                 of(3, "b", true, 40),
             ],
         ));
-        history.record(snapshot(
-            at(1),
-            &[
-                of(0, "a", false, 5_000_001),
-                of(1, "a", false, 72),
-                of(2, "a", true, 904),
-                of(3, "c", true, 48),
-            ],
-        ));
+        record(
+            &mut history,
+            snapshot(
+                at(1),
+                &[
+                    of(0, "a", false, 5_000_001),
+                    of(1, "a", false, 72),
+                    of(2, "a", true, 904),
+                    of(3, "c", true, 48),
+                ],
+            ),
+        );
         assert_eq!(pps(&history), (15.0, 0.0));
         // One goes elsewhere, and goes on.
-        history.record(snapshot(
-            at(2),
-            &[
-                of(0, "a", false, 5_000_001),
-                of(1, "a", false, 72),
-                of(2, "a", false, 920),
-                of(3, "c", true, 48),
-            ],
-        ));
+        record(
+            &mut history,
+            snapshot(
+                at(2),
+                &[
+                    of(0, "a", false, 5_000_001),
+                    of(1, "a", false, 72),
+                    of(2, "a", false, 920),
+                    of(3, "c", true, 48),
+                ],
+            ),
+        );
         assert_eq!(pps(&history), (16.0, 0.0));
+    }
+
+    #[test]
+    fn a_slot_that_another_interface_took_has_no_rate_yet() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let of =
+            |name: &str, passed| [InterfaceStatistics { slot: 0, ..interface(name, passed, 0) }];
+        let link = |number| Links(vec![number]);
+        let mut history = History::new(snapshot(at(0), &of("eth0", 100)), link(Some(7)));
+        history.record(snapshot(at(1), &of("wan", 500_000)), link(Some(8)));
+        assert_eq!(pps(&history), (0.0, 0.0));
+        assert_eq!(history.rates().unwrap().interfaces, [None]);
+        // It is known from now on, whatever it is called.
+        history.record(snapshot(at(2), &of("lan", 500_030)), link(Some(8)));
+        assert_eq!(pps(&history), (30.0, 0.0));
+        // One that is detached while it is read has none, and is not taken for another such one.
+        for (second, passed) in [(3, 500_060), (4, 900_000)] {
+            history.record(snapshot(at(second), &of("lan", passed)), link(None));
+            assert_eq!(history.rates().unwrap().interfaces, [None]);
+        }
     }
 
     #[test]
     fn old_samples_make_room() {
         let start = Instant::now();
-        let mut history = History::new(snapshot(start, &[]));
+        let mut history = begin(snapshot(start, &[]));
         for second in 1..=History::SAMPLES as u64 + 10 {
-            history.record(snapshot(start + Duration::from_secs(second), &[]));
+            record(&mut history, snapshot(start + Duration::from_secs(second), &[]));
         }
         assert_eq!(history.samples().count(), History::SAMPLES);
     }

@@ -28,6 +28,7 @@ use crate::{
     },
     policy::{Bucket, Builtin, model::Count, units::parse_rate},
     watch::{
+        history::Links,
         opened::Details,
         standing::Standing,
         view::{Reading, Scan},
@@ -66,7 +67,8 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
         limit(Builtin::Source, "1kpps", "200", 2),
     ];
     let limits = LimitRows { rows, lists: false };
-    Reading { snapshot, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
+    let links = Links(vec![Some(1), Some(2)]);
+    Reading { snapshot, links, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
 }
 
 /// How its sources stand, by their places.
