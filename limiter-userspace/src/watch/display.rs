@@ -26,9 +26,10 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Shows what is known now.
+    /// Shows what is known now, unless the shell has the terminal.
     pub(super) fn show<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
         match self {
+            Self::Screen(screen) if screen.is_left() => Ok(()),
             Self::Screen(screen) => {
                 watch.stand(false);
                 let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
@@ -67,12 +68,17 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Gives the terminal of a screen back, and stops until it may have it again.
+    /// Gives the terminal of a screen back, and stops.
     pub(super) fn leave(&mut self, who: Who) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) => screen.leave(who).map_err(WatchError::Terminal),
             Self::Lines(..) => Ok(()),
         }
+    }
+
+    /// Whether the shell has the terminal of a screen.
+    pub(super) const fn is_left(&self) -> bool {
+        matches!(self, Self::Screen(screen) if screen.is_left())
     }
 
     /// Takes the terminal of a screen over again.

@@ -9,10 +9,9 @@ use thiserror::Error;
 use tokio::runtime;
 
 use super::{
-    controls::Effect,
     display::Display,
     lines::Lines,
-    observer::Observer,
+    observer::{Next, Observer},
     stop::Who,
     subject::Subject,
     terminal::Screen,
@@ -136,45 +135,30 @@ where
                 left = left.map(|left| left - 1);
             }
             Wake::Tick => display.late(&mut watch)?,
+            // They are from before it was stopped, like those that came with the one that stopped it.
+            Wake::Keys(_) if display.is_left() => {}
             Wake::Keys(pressed) => {
-                let mut last = None;
-                let mut leaves = false;
-                for (event, at) in pressed {
-                    match watch.view.press(&event, at) {
-                        Effect::Leave => leaves = true,
-                        Effect::Redraw => display.clear()?,
-                        Effect::Stop => display.leave(Who::Together)?,
-                        effect @ (Effect::Act(_) | Effect::Freeze) => watch.follow(&effect)?,
-                        Effect::Nothing => {}
-                        // Keys that came together ask for one look.
-                        effect => last = Some(effect),
-                    }
-                    if leaves {
-                        break;
-                    }
+                match watch.press(pressed, waker.can_stop())? {
+                    Next::Show => {}
+                    Next::Redraw => display.clear()?,
+                    Next::Stop => display.leave(Who::Together)?,
+                    Next::Leave => break,
                 }
-                if leaves {
-                    break;
+                if !display.is_left() {
+                    display.show(&mut watch)?;
+                    watch.view.controls.shown(Instant::now());
                 }
-                if let Some(effect) = last {
-                    watch.follow(&effect)?;
-                }
-                display.show(&mut watch)?;
-                watch.view.controls.shown(Instant::now());
             }
-            Wake::Stop => {
-                display.leave(Who::Alone)?;
-                display.show(&mut watch)?;
-            }
+            Wake::Stop => display.leave(Who::Alone)?,
             Wake::Continue => {
                 display.again()?;
                 display.show(&mut watch)?;
+                watch.view.controls.shown(Instant::now());
             }
             Wake::End => break,
         }
-        if watch.view.late.is_some() {
-            waker.again();
-        }
+        // A picture that stands still waits for nothing.
+        waker.again(watch.view.late.is_some() && !watch.view.controls.frozen);
     }
     drop(display);
     if on_screen {

@@ -3,7 +3,7 @@
 use std::{
     io,
     mem::{MaybeUninit, zeroed},
-    ptr::null_mut,
+    ptr::{null, null_mut},
 };
 
 /// Who is to stop.
@@ -16,7 +16,23 @@ pub(super) enum Who {
     Together,
 }
 
-/// Stops until the process is continued. Where nobody could continue it, it goes on at once.
+/// Whether it was started as one that Ctrl-Z does not stop, as by a script that would not notice. To be asked
+/// before the signal is caught.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn is_ignored() -> io::Result<bool> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: no action is set, and there is memory for the one that is.
+    if unsafe { libc::sigaction(libc::SIGTSTP, null(), action.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call stored it.
+    Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Stops until the process is continued, of which there is a signal in any case: where nobody could
+/// continue it, it goes on at once.
 ///
 /// # Errors
 /// What the system says.
@@ -42,6 +58,11 @@ pub(super) fn stop(who: Who) -> io::Result<()> {
     let result = if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the action before was stored by the first call, which did not fail.
     if unsafe { libc::sigaction(libc::SIGTSTP, ours.as_ptr(), null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Not sent by anybody where nothing was stopped; otherwise it is one with the one that was.
+    // SAFETY: a call without pointers.
+    if result.is_ok() && unsafe { libc::raise(libc::SIGCONT) } != 0 {
         return Err(io::Error::last_os_error());
     }
     result

@@ -23,6 +23,8 @@ pub(super) struct Screen {
     /// Never dropped: it would report on standard error that the cursor could not be shown, which
     /// ends in a panic when the terminal is gone.
     terminal: ManuallyDrop<DefaultTerminal>,
+    /// Whether the shell has the terminal: nothing is written to it then.
+    is_left: bool,
 }
 
 impl Screen {
@@ -35,19 +37,26 @@ impl Screen {
         }));
         let new = || Terminal::new(CrosstermBackend::new(io::stdout()));
         let terminal = take_over().and_then(|()| new()).inspect_err(|_| restore())?;
-        Ok(Self { terminal: ManuallyDrop::new(terminal) })
+        Ok(Self { terminal: ManuallyDrop::new(terminal), is_left: false })
     }
 
-    /// Gives the terminal back to the shell and stops; takes it over again when that is over.
+    /// Gives the terminal back to the shell and stops. It is for the signal of its end to take it over
+    /// again: whoever is to end in the background would be stopped by that.
     pub(super) fn leave(&mut self, who: Who) -> io::Result<()> {
         let _ = self.terminal.show_cursor();
         restore();
-        stop(who)?;
-        self.again()
+        self.is_left = true;
+        stop(who)
+    }
+
+    /// Whether the shell has the terminal.
+    pub(super) const fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// Takes over the terminal again, which somebody else may have had meanwhile.
     pub(super) fn again(&mut self) -> io::Result<()> {
+        self.is_left = false;
         // It is in raw mode as far as is known here, and would not be put into it.
         disable_raw_mode()?;
         take_over()?;
@@ -75,6 +84,9 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         let _ = self.terminal.show_cursor();
         // A panic has put the rest back already; a second time would write over its message.
         if !thread::panicking() {

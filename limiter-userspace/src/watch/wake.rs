@@ -1,7 +1,7 @@
 //! What a watch waits for.
 
 use std::{
-    future::pending,
+    future::{pending, ready},
     io,
     time::{Duration, Instant},
 };
@@ -13,6 +13,8 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::{Interval, MissedTickBehavior, interval_at, sleep_until},
 };
+
+use super::stop::is_ignored;
 
 /// How long a wait for a key lasts before it is begun again, and so how long the thread that waits
 /// outlives the watch.
@@ -46,8 +48,10 @@ pub(super) enum Wake {
 #[derive(Debug)]
 pub(super) struct Signals {
     end: [Signal; 3],
-    /// Those that stop and continue, where there is a terminal to give back.
-    job: Option<[Signal; 2]>,
+    /// The one that stops, where there is a terminal to give back, and it is not to be ignored.
+    stop: Option<Signal>,
+    /// The one that continues, where there is a terminal to take over again.
+    proceed: Option<Signal>,
 }
 
 impl Signals {
@@ -55,9 +59,10 @@ impl Signals {
     pub(super) fn new(on_screen: bool) -> io::Result<Self> {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-        let [stop, proceed] = [libc::SIGTSTP, libc::SIGCONT].map(SignalKind::from_raw);
-        let job = if on_screen { Some([signal(stop)?, signal(proceed)?]) } else { None };
-        Ok(Self { end: [interrupt?, terminate?, hangup?], job })
+        let caught = |kind| signal(SignalKind::from_raw(kind));
+        let stop = (on_screen && !is_ignored()?).then(|| caught(libc::SIGTSTP)).transpose()?;
+        let proceed = on_screen.then(|| caught(libc::SIGCONT)).transpose()?;
+        Ok(Self { end: [interrupt?, terminate?, hangup?], stop, proceed })
     }
 }
 
@@ -95,15 +100,21 @@ impl Waker {
         }
     }
 
-    /// Has the reading that is due made in a moment.
-    pub(super) fn again(&mut self) {
-        self.again = Instant::now().checked_add(RETRY);
+    /// Whether the reading that is due is to be made in a moment.
+    pub(super) fn again(&mut self, wanted: bool) {
+        let again = self.again.or_else(|| Instant::now().checked_add(RETRY));
+        self.again = again.filter(|_| wanted);
+    }
+
+    /// Whether it can be stopped.
+    pub(super) const fn can_stop(&self) -> bool {
+        self.signals.stop.is_some()
     }
 
     /// Waits. A reading that is due at the very end is still made. Only the keyboard can fail.
     pub(super) async fn next(&mut self) -> io::Result<Wake> {
         let Self { ticks, again, end, over, signals, keys } = self;
-        let Signals { end: [interrupt, terminate, hangup], job } = signals;
+        let Signals { end: [interrupt, terminate, hangup], stop, proceed } = signals;
         if *over {
             return Ok(Wake::End);
         }
@@ -113,7 +124,7 @@ impl Waker {
                 _ = interrupt.recv() => return Ok(Wake::End),
                 _ = terminate.recv() => return Ok(Wake::End),
                 _ = hangup.recv() => return Ok(Wake::End),
-                wake = job_control(job) => return Ok(wake),
+                wake = job_control(stop, proceed) => return Ok(wake),
                 pressed = pressed(keys) => {
                     let pressed = pressed?;
                     if !pressed.is_empty() {
@@ -121,6 +132,7 @@ impl Waker {
                     }
                 }
                 _ = ticks.tick() => {
+                    *again = None;
                     // Or readings that take longer than the interval would never come to an end.
                     *over = end.is_some_and(|end| Instant::now() >= end);
                     return Ok(Wake::Tick);
@@ -143,14 +155,23 @@ async fn until(end: Option<Instant>) {
 }
 
 /// What is asked of a job of a shell.
-async fn job_control(signals: &mut Option<[Signal; 2]>) -> Wake {
-    let Some([stop, proceed]) = signals else {
-        return pending().await;
-    };
+async fn job_control(stop: &mut Option<Signal>, proceed: &mut Option<Signal>) -> Wake {
     select! {
         biased;
-        _ = stop.recv() => Wake::Stop,
-        _ = proceed.recv() => Wake::Continue,
+        () = caught(stop) => select! {
+            biased;
+            // Both came while a reading was made: nobody would continue it again.
+            () = caught(proceed) => Wake::Continue,
+            () = ready(()) => Wake::Stop,
+        },
+        () = caught(proceed) => Wake::Continue,
+    }
+}
+
+async fn caught(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => pending().await,
     }
 }
 
@@ -174,4 +195,58 @@ fn wait_for_keys() -> JoinHandle<io::Result<Pressed>> {
         }
         Ok(pressed)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(150);
+
+    fn wake<T>(on_screen: bool, test: impl AsyncFnOnce(Waker) -> T) -> T {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let signals = Signals::new(on_screen).unwrap();
+            test(Waker::new(signals, INTERVAL, None, false)).await
+        })
+    }
+
+    #[test]
+    fn what_is_tried_again_is_not_tried_twice() {
+        let start = Instant::now();
+        wake(false, async |mut waker| {
+            // The interval ends the wait for the second one, and has nothing left of it.
+            for _ in 0..2 {
+                waker.again(true);
+                assert!(matches!(waker.next().await, Ok(Wake::Tick)));
+            }
+            assert!(matches!(waker.next().await, Ok(Wake::Tick)));
+            // A key had a reading made meanwhile.
+            waker.again(true);
+            waker.again(false);
+            assert!(matches!(waker.next().await, Ok(Wake::Tick)));
+        });
+        assert!(start.elapsed() >= INTERVAL * 3, "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn what_was_continued_already_is_not_stopped() {
+        let sent = |signals: &[libc::c_int]| {
+            wake(true, async |mut waker| {
+                assert!(waker.can_stop());
+                for signal in signals {
+                    // SAFETY: a call without pointers; the signals are caught.
+                    assert_eq!(unsafe { libc::raise(*signal) }, 0);
+                }
+                // Those of other tests may hand on one before the other.
+                sleep_until((Instant::now() + RETRY / 4).into()).await;
+                waker.next().await.unwrap()
+            })
+        };
+        assert!(matches!(sent(&[libc::SIGTSTP]), Wake::Stop));
+        assert!(matches!(sent(&[libc::SIGCONT]), Wake::Continue));
+        assert!(matches!(sent(&[libc::SIGTSTP, libc::SIGCONT]), Wake::Continue));
+    }
 }

@@ -209,6 +209,13 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
     });
 }
 
+/// A watch that a shell runs by this script, as `$0`.
+fn start_shell(bench: &Bench, script: &str) -> Terminal {
+    let mut shell = bench.hosts.router.command("bash");
+    shell.args(["-c", script]).arg(bench.limiter.path()).env_remove("LIMITER_BPFFS");
+    Terminal::start(shell, 80, 24)
+}
+
 #[test]
 fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
     // As a shell has it that somebody types at.
@@ -216,27 +223,32 @@ fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
     const STOPPED: &str = "echo \"stopped by $(($? - 128))\"\nread -r\nclear\nfg\n";
     let script = [BEGIN, &STOPPED.repeat(4), "echo ended"].concat();
     let bench = Bench::attached();
-    let mut shell = bench.hosts.router.command("bash");
-    shell.args(["-c", &script]).arg(bench.limiter.path()).env_remove("LIMITER_BPFFS");
-    let mut screen = Terminal::start(shell, 80, 24);
+    let mut screen = start_shell(&bench, &script);
     let modes = screen.modes();
     let taken = |screen: &Terminal| {
         screen.wait("a picture that moves", |text| text.contains("watching "));
-        assert_eq!(screen.is_taken(), [true; 3]);
-        assert_ne!(screen.modes(), modes);
+        screen.wait_until("it is taken over", |screen| {
+            screen.is_taken() == [true; 3] && screen.modes() != modes
+        });
+    };
+    let given_back = |screen: &Terminal| {
+        screen.wait_until("it is given back", |screen| {
+            screen.is_taken() == [false; 3] && screen.modes() == modes
+        });
     };
     taken(&screen);
-    for _ in 0..2 {
-        screen.press(&["\x1a"]);
+    // However often that is pressed before it is stopped.
+    for keys in ["\x1a", "\x1a\x1a\x1a"] {
+        screen.press(&[keys]);
         screen.wait_for("stopped by 20");
-        assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+        given_back(&screen);
         screen.press(&[ENTER]);
         taken(&screen);
     }
     // Somebody else stops it alone, as one that can be caught, and as one that cannot.
     screen.signal_job(libc::SIGTSTP);
     screen.wait_for("stopped by 20");
-    assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+    given_back(&screen);
     screen.press(&[ENTER]);
     taken(&screen);
     screen.signal_job(libc::SIGSTOP);
@@ -245,6 +257,54 @@ fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
     taken(&screen);
     screen.press(&["q"]);
     screen.wait_for("ended");
+    given_back(&screen);
+    assert_eq!(screen.end().code(), Some(0));
+}
+
+#[test]
+fn a_watch_that_is_stopped_can_be_ended() {
+    const SCRIPT: &str = r#"set -m
+        "$0" watch --interval 200ms
+        echo "stopped by $(($? - 128))"
+        read -r
+        job=$(jobs -p)
+        kill %1
+        while kill -0 "$job"; do sleep 0.1; done 2> /dev/null
+        echo ended"#;
+    let bench = Bench::attached();
+    let mut screen = start_shell(&bench, SCRIPT);
+    let modes = screen.modes();
+    screen.wait_for("watching ");
+    screen.press(&["\x1a"]);
+    screen.wait_for("stopped by 20");
+    screen.press(&[ENTER]);
+    let text = screen.wait_for("ended\n");
+    // On the terminal of the shell, of which it takes nothing.
+    for words in ["stopped by 20", "limiter is still attached to eth0"] {
+        assert!(text.contains(words), "{text}");
+    }
     assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
     assert_eq!(screen.end().code(), Some(0));
+}
+
+#[test]
+fn a_watch_goes_on_where_nobody_would_continue_it() {
+    // A script that does not want to be stopped would not notice that it is. Without a shell above it, the
+    // system stops nothing.
+    const IGNORING: &str = r#"set -m
+        bash -c 'trap "" TSTP; "$0" watch --interval 200ms; echo ended' "$0""#;
+    let bench = Bench::attached();
+    for script in [IGNORING, "exec \"$0\" watch"] {
+        let mut screen = start_shell(&bench, script);
+        let modes = screen.modes();
+        screen.wait_for("watching ");
+        screen.press(&["\x1a", "s"]);
+        screen.wait_for(" by passed/s");
+        screen.wait_until("it is taken over", |screen| {
+            screen.is_taken() == [true; 3] && screen.modes() != modes
+        });
+        screen.press(&["q"]);
+        assert_eq!(screen.end().code(), Some(0));
+        assert_eq!((screen.is_taken(), screen.modes()), ([false; 3], modes));
+    }
 }

@@ -113,6 +113,17 @@ impl Terminal {
         }
     }
 
+    /// Waits until it is in a state, which may take a moment longer than what is on it.
+    #[track_caller]
+    pub(super) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            let (taken, modes) = (self.is_taken(), self.modes());
+            assert!(start.elapsed() < PATIENCE, "{what}: {taken:?} {modes:?}\n{}", self.text());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until these words are on it.
     #[track_caller]
     pub(super) fn wait_for(&self, words: &str) -> String {
