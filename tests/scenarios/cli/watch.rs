@@ -292,7 +292,8 @@ fn a_watch_goes_on_where_nobody_would_continue_it() {
     // A script that does not want to be stopped would not notice that it is. Without a shell above it, the
     // system stops nothing.
     const IGNORING: &str = r#"set -m
-        bash -c 'trap "" TSTP; "$0" watch --interval 200ms; echo ended' "$0""#;
+        bash -c 'trap "" TSTP; "$0" watch --interval 200ms; echo ended' "$0"
+        echo "the shell goes on""#;
     let bench = Bench::attached();
     for script in [IGNORING, "exec \"$0\" watch"] {
         let mut screen = start_shell(&bench, script);
