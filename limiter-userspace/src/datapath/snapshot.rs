@@ -46,7 +46,7 @@ impl Snapshot {
 /// The statistics of one interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceStatistics {
-    /// Its place in the tables, which tells it from others that have, or had, the same name.
+    /// Its place in the tables, which another one may have had before.
     pub slot: u32,
     /// Its name; the one it had when it was attached, if it is gone or elsewhere.
     pub name: String,
