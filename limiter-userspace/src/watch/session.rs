@@ -16,7 +16,7 @@ use super::{
     subject::Subject,
     terminal::Screen,
     view::View,
-    wake::{Signals, Wake, Waker},
+    wake::{Signals, Wake, Waker, leave_to_the_first},
 };
 use crate::output::{
     number::duration,
@@ -93,8 +93,10 @@ where
     S::Error: From<WatchError>,
 {
     options.check()?;
-    let runtime =
-        runtime::Builder::new_current_thread().enable_all().build().map_err(WatchError::Wait)?;
+    // The thread that waits for a key takes none of the signals.
+    let mut runtime = runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().on_thread_start(leave_to_the_first);
+    let runtime = runtime.build().map_err(WatchError::Wait)?;
     let result = runtime.block_on(watch(options, output, subject));
     // The thread that waits for a key never comes back from a terminal that is gone.
     runtime.shutdown_background();

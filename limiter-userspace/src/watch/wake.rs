@@ -3,6 +3,8 @@
 use std::{
     future::{pending, ready},
     io,
+    mem::MaybeUninit,
+    ptr::null_mut,
     time::{Duration, Instant},
 };
 
@@ -63,6 +65,22 @@ impl Signals {
         let stop = (on_screen && !is_ignored()?).then(|| caught(libc::SIGTSTP)).transpose()?;
         let proceed = on_screen.then(|| caught(libc::SIGCONT)).transpose()?;
         Ok(Self { end: [interrupt?, terminate?, hangup?], stop, proceed })
+    }
+}
+
+/// Has this thread leave all of these signals to the first one. That takes in all that there is before it goes
+/// on: with another one, it could go on for the signal that continues while the other still has the one before
+/// it, which ends.
+pub(super) fn leave_to_the_first() {
+    let mut signals = MaybeUninit::uninit();
+    // SAFETY: the set is made by the first call, and is there for the others, which cannot fail with these
+    // numbers.
+    unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGCONT] {
+            libc::sigaddset(signals.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), null_mut());
     }
 }
 
