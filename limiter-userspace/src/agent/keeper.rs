@@ -84,6 +84,8 @@ impl Keeper {
     /// and applied in any case when it is to be `reloaded`. What else failed is among the `errors`.
     pub(super) fn tend(&mut self, now: u64, reload: bool, mut errors: Vec<Error>) -> Vec<Event> {
         let mut events = Vec::new();
+        // Before anything that takes time.
+        let ahead = now.cast_signed() - (inquiry::now() / SECOND).cast_signed();
         self.read(now, reload, &mut events);
         match self.running() {
             Ok(running) => {
@@ -94,7 +96,7 @@ impl Keeper {
             Err(error) => errors.push(error),
         }
         errors.extend(self.fit().err());
-        errors.extend(self.follow_clock(now, &mut events).err());
+        errors.extend(self.follow_clock(ahead, &mut events).err());
         errors.extend(self.put_in_force(&mut events).err());
         events.extend(self.faults.news(errors, Instant::now()));
         events
@@ -219,9 +221,8 @@ impl Keeper {
     }
 
     /// Has the ends of what is listed for a time counted anew, if somebody set the clock: packets go by one
-    /// that nobody sets.
-    fn follow_clock(&mut self, now: u64, events: &mut Vec<Event>) -> Result<()> {
-        let ahead = now.cast_signed() - (inquiry::now() / SECOND).cast_signed();
+    /// that nobody sets, which Unix time is so many seconds `ahead` of.
+    fn follow_clock(&mut self, ahead: i64, events: &mut Vec<Event>) -> Result<()> {
         let seconds = ahead - *self.ahead.get_or_insert(ahead);
         if seconds.abs() < STEP {
             return Ok(());
