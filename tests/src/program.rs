@@ -66,6 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const SLOT: Attached = Attached {
     slot: 0,
     name: String::new(),
+    link: 0,
     index: 0,
     mode: Mode::Native,
     present: true,

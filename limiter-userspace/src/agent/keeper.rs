@@ -12,7 +12,7 @@ use super::{document::Document, event::Event, faults::Faults};
 use crate::{
     datapath::{
         bpffs::Pins,
-        instance::{Attached, Choice, Instance, attached, exists, link_number},
+        instance::{Attached, Choice, Instance, attached, exists},
         interface::{self, Interface},
         maps::Maps,
         policy::Origin,
@@ -45,9 +45,6 @@ pub(super) struct Keeper {
     /// What failed, not to be told again.
     faults: Faults,
 }
-
-/// What is attached, and the number of its link.
-type Running = (Attached, u32);
 
 /// A policy of a document.
 #[derive(Debug)]
@@ -128,12 +125,12 @@ impl Keeper {
     /// Attaches the interfaces that are there and are not attached.
     fn attach(
         &mut self,
-        running: &[Running],
+        running: &[Attached],
         events: &mut Vec<Event>,
         errors: &mut Vec<Error>,
     ) -> Result<()> {
         let is_running = |interface: &Interface| {
-            running.iter().any(|(it, _)| it.present && it.index == interface.index)
+            running.iter().any(|it| it.present && it.index == interface.index)
         };
         let mut missing = interface::list()?;
         missing.retain(|it| self.interfaces.contains(&it.name) && !is_running(it));
@@ -190,7 +187,7 @@ impl Keeper {
         for attached in instance.attached()? {
             // It was just loaded.
             if attached.present && made.contains(&attached.index) {
-                self.current.extend(link_number(&self.pins, attached.slot)?);
+                self.current.insert(attached.link);
             }
         }
         instance.close()?;
@@ -198,15 +195,15 @@ impl Keeper {
     }
 
     /// Puts the programs of this version in the place of those that another agent, or a command, left.
-    fn replace(&mut self, mut running: Vec<Running>, events: &mut Vec<Event>) -> Result<()> {
-        running.retain(|(attached, link)| attached.exists && !self.current.contains(link));
+    fn replace(&mut self, mut running: Vec<Attached>, events: &mut Vec<Event>) -> Result<()> {
+        running.retain(|it| it.exists && !self.current.contains(&it.link));
         if running.is_empty() {
             return Ok(());
         }
         let Some(instance) = Instance::open(&self.pins)? else { return Ok(()) };
-        for (attached, link) in running {
+        for attached in running {
             instance.replace(&attached)?;
-            self.current.insert(link);
+            self.current.insert(attached.link);
             events.push(Event::Replaced { interface: attached.name });
         }
         Ok(())
@@ -287,19 +284,14 @@ impl Keeper {
     }
 
     /// What is attached.
-    fn running(&mut self) -> Result<Vec<Running>> {
+    fn running(&mut self) -> Result<Vec<Attached>> {
         if !exists(&self.pins)? {
             return Ok(Vec::new());
         }
         let maps = Maps::open(&self.pins)?;
         self.meet(maps.number()?, false);
-        let mut running = Vec::new();
-        for attached in attached(&self.pins, &maps)? {
-            // One that somebody detached just now is none any more.
-            let link = link_number(&self.pins, attached.slot)?;
-            running.extend(link.map(|link| (attached, link)));
-        }
-        self.current.retain(|link| running.iter().any(|(_, pinned)| pinned == link));
+        let running = attached(&self.pins, &maps)?;
+        self.current.retain(|link| running.iter().any(|attached| attached.link == *link));
         Ok(running)
     }
 }

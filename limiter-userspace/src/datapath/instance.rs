@@ -34,6 +34,8 @@ pub struct Attached {
     pub slot: u32,
     /// Its name; the one it had when it was attached, if it is gone or elsewhere.
     pub name: String,
+    /// The number of its link: another one when it is detached and attached again.
+    pub link: u32,
     /// Its index in its network namespace.
     pub index: u32,
     /// How the program runs.
@@ -372,6 +374,7 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
             slot,
             name: found
                 .map_or_else(|| interface::recorded(&record.name), |found| found.name.clone()),
+            link: link.id()?,
             // It may have been elsewhere, and come back with another one.
             index: found.map_or(record.index, |found| found.index),
             mode: Mode::from_code(record.mode).unwrap_or(Mode::Generic),
@@ -380,15 +383,6 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
         });
     }
     Ok(attached)
-}
-
-/// The number of the link in a slot: another one when that is detached and attached again. `None` when there
-/// is none.
-///
-/// # Errors
-/// What the system says.
-pub fn link_number(pins: &Pins, slot: u32) -> Result<Option<u32>> {
-    Link::open(&pins.link(slot))?.map(|link| link.id()).transpose()
 }
 
 /// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps

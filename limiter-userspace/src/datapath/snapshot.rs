@@ -46,8 +46,10 @@ impl Snapshot {
 /// The statistics of one interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceStatistics {
-    /// Its place in the tables, which another one may have had before.
-    pub slot: u32,
+    /// The number of its link, which tells that two readings are of the same one. Those that are gone, or
+    /// elsewhere, may have had the same name, it may have another one by now, and its slot may be that of
+    /// another that was detached.
+    pub link: u32,
     /// Its name; the one it had when it was attached, if it is gone or elsewhere.
     pub name: String,
     /// How the program runs.

@@ -44,7 +44,7 @@ impl Maps {
             }
             accumulate(&mut total, &counters);
             interfaces.push(InterfaceStatistics {
-                slot: interface.slot,
+                link: interface.link,
                 name: interface.name.clone(),
                 mode: interface.mode,
                 present: interface.present,

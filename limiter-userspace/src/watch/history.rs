@@ -85,18 +85,13 @@ pub struct Rates {
 }
 
 impl Rates {
-    fn between(
-        (before, earlier): (&Snapshot, &Links),
-        (now, links): (&Snapshot, &Links),
-        elapsed: Duration,
-    ) -> Self {
+    fn between(before: &Snapshot, now: &Snapshot, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
         let interfaces: Vec<_> = now
             .interfaces
             .iter()
-            .enumerate()
-            .map(|(place, interface)| {
-                let before = before.interfaces.get(earlier.place(links.number(place)?)?)?;
+            .map(|interface| {
+                let before = before.interfaces.iter().find(|it| it.link == interface.link)?;
                 Some(Split {
                     passed: Flow::between(before.passed, interface.passed, seconds),
                     dropped: Flow::between(before.dropped, interface.dropped, seconds),
@@ -131,27 +126,10 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     }
 }
 
-/// The numbers of the links of the interfaces of a reading, in their order: what tells that two readings are
-/// of the same one. Those that are gone, or elsewhere, may have had the same name, it may have another one by
-/// now, and its slot may be that of another that was detached. Nothing for one that has no link any more.
-#[derive(Clone, Debug)]
-pub struct Links(pub Vec<Option<u32>>);
-
-impl Links {
-    fn number(&self, place: usize) -> Option<u32> {
-        self.0.get(place).copied().flatten()
-    }
-
-    fn place(&self, number: u32) -> Option<usize> {
-        self.0.iter().position(|it| *it == Some(number))
-    }
-}
-
 /// The latest reading, the rates up to it, and those of the readings before.
 #[derive(Clone, Debug)]
 pub struct History {
     latest: Snapshot,
-    links: Links,
     rates: Option<Rates>,
     samples: VecDeque<Split>,
 }
@@ -161,24 +139,23 @@ impl History {
     pub const SAMPLES: usize = 1024;
 
     /// The history that begins with this reading.
-    pub fn new(first: Snapshot, links: Links) -> Self {
-        let samples = VecDeque::with_capacity(Self::SAMPLES);
-        Self { latest: first, links, rates: None, samples }
+    pub fn new(first: Snapshot) -> Self {
+        Self { latest: first, rates: None, samples: VecDeque::with_capacity(Self::SAMPLES) }
     }
 
     /// Adds a reading. One that is not later than the latest is left out.
-    pub fn record(&mut self, snapshot: Snapshot, links: Links) {
+    pub fn record(&mut self, snapshot: Snapshot) {
         let elapsed = snapshot.taken.saturating_duration_since(self.latest.taken);
         if elapsed < SHORTEST {
             return;
         }
-        let rates = Rates::between((&self.latest, &self.links), (&snapshot, &links), elapsed);
+        let rates = Rates::between(&self.latest, &snapshot, elapsed);
         if self.samples.len() == Self::SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(rates.total);
         self.rates = Some(rates);
-        (self.latest, self.links) = (snapshot, links);
+        self.latest = snapshot;
     }
 
     /// The latest reading.
@@ -212,9 +189,9 @@ mod tests {
 
     fn interface(name: &str, passed: u64, dropped: u64) -> InterfaceStatistics {
         let (passed, dropped) = (tally(passed), tally(dropped));
-        let slot = u32::from(name.as_bytes()[0]);
+        let link = u32::from(name.as_bytes()[0]);
         InterfaceStatistics {
-            slot,
+            link,
             name: name.into(),
             mode: Mode::Native,
             present: true,
@@ -234,21 +211,6 @@ mod tests {
         Snapshot { taken, monitoring, interfaces, reasons, limits }
     }
 
-    /// The links of interfaces of which none takes the slot of another.
-    fn links(snapshot: &Snapshot) -> Links {
-        Links(snapshot.interfaces.iter().map(|interface| Some(interface.slot)).collect())
-    }
-
-    fn begin(first: Snapshot) -> History {
-        let links = links(&first);
-        History::new(first, links)
-    }
-
-    fn record(history: &mut History, snapshot: Snapshot) {
-        let links = links(&snapshot);
-        history.record(snapshot, links);
-    }
-
     fn pps(history: &History) -> (f64, f64) {
         let total = history.rates().unwrap().total;
         (total.passed.packets, total.dropped.packets)
@@ -257,13 +219,13 @@ mod tests {
     #[test]
     fn rates_are_per_second_of_the_time_that_passed() {
         let start = Instant::now();
-        let mut history = begin(snapshot(start, &[interface("a", 1_000, 0)]));
+        let mut history = History::new(snapshot(start, &[interface("a", 1_000, 0)]));
         assert!(history.rates().is_none());
         let at = |ms| start + Duration::from_millis(ms);
-        record(&mut history, snapshot(at(500), &[interface("a", 1_500, 10)]));
+        history.record(snapshot(at(500), &[interface("a", 1_500, 10)]));
         assert_eq!(pps(&history), (1_000.0, 20.0));
         assert_eq!(history.rates().unwrap().total.passed.bytes, 100_000.0);
-        record(&mut history, snapshot(at(4_500), &[interface("a", 9_500, 10)]));
+        history.record(snapshot(at(4_500), &[interface("a", 9_500, 10)]));
         assert_eq!(pps(&history), (2_000.0, 0.0));
         assert_eq!(history.rates().unwrap().reasons[Reason::Conform.index()].packets, 2_000.0);
         let passed: Vec<_> = history.samples().map(|sample| sample.passed.packets).collect();
@@ -273,10 +235,10 @@ mod tests {
     #[test]
     fn a_reading_at_the_same_moment_changes_nothing() {
         let start = Instant::now();
-        let mut history = begin(snapshot(start, &[interface("a", 0, 0)]));
-        record(&mut history, snapshot(start, &[interface("a", 1_000_000, 0)]));
+        let mut history = History::new(snapshot(start, &[interface("a", 0, 0)]));
+        history.record(snapshot(start, &[interface("a", 1_000_000, 0)]));
         assert!(history.rates().is_none());
-        record(&mut history, snapshot(start + Duration::from_secs(1), &[interface("a", 10, 0)]));
+        history.record(snapshot(start + Duration::from_secs(1), &[interface("a", 10, 0)]));
         assert_eq!(pps(&history), (10.0, 0.0));
     }
 
@@ -284,11 +246,11 @@ mod tests {
     fn counters_that_go_back_make_no_spike() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut history = begin(snapshot(start, &[interface("a", 5_000_000, 7_000_000)]));
-        record(&mut history, snapshot(at(1), &[interface("a", 30, 5)]));
+        let mut history = History::new(snapshot(start, &[interface("a", 5_000_000, 7_000_000)]));
+        history.record(snapshot(at(1), &[interface("a", 30, 5)]));
         assert_eq!(pps(&history), (0.0, 0.0));
         assert_eq!(history.rates().unwrap().reasons, [Flow::default(); REASONS]);
-        record(&mut history, snapshot(at(2), &[interface("a", 130, 15)]));
+        history.record(snapshot(at(2), &[interface("a", 130, 15)]));
         assert_eq!(pps(&history), (100.0, 10.0));
     }
 
@@ -296,21 +258,15 @@ mod tests {
     fn interfaces_that_come_and_go_leave_the_others_alone() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut history = begin(snapshot(start, &[interface("a", 100, 0)]));
-        record(
-            &mut history,
-            snapshot(at(1), &[interface("b", 9_000_000, 0), interface("a", 200, 0)]),
-        );
+        let mut history = History::new(snapshot(start, &[interface("a", 100, 0)]));
+        history.record(snapshot(at(1), &[interface("b", 9_000_000, 0), interface("a", 200, 0)]));
         assert_eq!(pps(&history), (100.0, 0.0));
         assert_eq!(history.rates().unwrap().interfaces[0], None);
-        record(
-            &mut history,
-            snapshot(at(2), &[interface("b", 9_000_050, 3), interface("a", 300, 0)]),
-        );
+        history.record(snapshot(at(2), &[interface("b", 9_000_050, 3), interface("a", 300, 0)]));
         assert_eq!(pps(&history), (150.0, 3.0));
-        record(&mut history, snapshot(at(3), &[interface("a", 400, 0)]));
+        history.record(snapshot(at(3), &[interface("a", 400, 0)]));
         assert_eq!(pps(&history), (100.0, 0.0));
-        record(&mut history, snapshot(at(4), &[]));
+        history.record(snapshot(at(4), &[]));
         assert_eq!(pps(&history), (0.0, 0.0));
     }
 
@@ -318,12 +274,12 @@ mod tests {
     fn interfaces_of_the_same_name_are_told_apart() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let of = |slot, name: &str, present, passed| {
+        let of = |link, name: &str, present, passed| {
             let it = interface(name, passed, 0);
-            InterfaceStatistics { slot, present, ..it }
+            InterfaceStatistics { link, present, ..it }
         };
         // Two that are elsewhere had the name that one has that is here; another one gets another name.
-        let mut history = begin(snapshot(
+        let mut history = History::new(snapshot(
             at(0),
             &[
                 of(0, "a", false, 5_000_000),
@@ -332,32 +288,26 @@ mod tests {
                 of(3, "b", true, 40),
             ],
         ));
-        record(
-            &mut history,
-            snapshot(
-                at(1),
-                &[
-                    of(0, "a", false, 5_000_001),
-                    of(1, "a", false, 72),
-                    of(2, "a", true, 904),
-                    of(3, "c", true, 48),
-                ],
-            ),
-        );
+        history.record(snapshot(
+            at(1),
+            &[
+                of(0, "a", false, 5_000_001),
+                of(1, "a", false, 72),
+                of(2, "a", true, 904),
+                of(3, "c", true, 48),
+            ],
+        ));
         assert_eq!(pps(&history), (15.0, 0.0));
         // One goes elsewhere, and goes on.
-        record(
-            &mut history,
-            snapshot(
-                at(2),
-                &[
-                    of(0, "a", false, 5_000_001),
-                    of(1, "a", false, 72),
-                    of(2, "a", false, 920),
-                    of(3, "c", true, 48),
-                ],
-            ),
-        );
+        history.record(snapshot(
+            at(2),
+            &[
+                of(0, "a", false, 5_000_001),
+                of(1, "a", false, 72),
+                of(2, "a", false, 920),
+                of(3, "c", true, 48),
+            ],
+        ));
         assert_eq!(pps(&history), (16.0, 0.0));
     }
 
@@ -366,28 +316,22 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let of =
-            |name: &str, passed| [InterfaceStatistics { slot: 0, ..interface(name, passed, 0) }];
-        let link = |number| Links(vec![number]);
-        let mut history = History::new(snapshot(at(0), &of("eth0", 100)), link(Some(7)));
-        history.record(snapshot(at(1), &of("wan", 500_000)), link(Some(8)));
+            |link, name: &str, passed| [InterfaceStatistics { link, ..interface(name, passed, 0) }];
+        let mut history = History::new(snapshot(at(0), &of(7, "eth0", 100)));
+        history.record(snapshot(at(1), &of(8, "wan", 500_000)));
         assert_eq!(pps(&history), (0.0, 0.0));
         assert_eq!(history.rates().unwrap().interfaces, [None]);
         // It is known from now on, whatever it is called.
-        history.record(snapshot(at(2), &of("lan", 500_030)), link(Some(8)));
+        history.record(snapshot(at(2), &of(8, "lan", 500_030)));
         assert_eq!(pps(&history), (30.0, 0.0));
-        // One that is detached while it is read has none, and is not taken for another such one.
-        for (second, passed) in [(3, 500_060), (4, 900_000)] {
-            history.record(snapshot(at(second), &of("lan", passed)), link(None));
-            assert_eq!(history.rates().unwrap().interfaces, [None]);
-        }
     }
 
     #[test]
     fn old_samples_make_room() {
         let start = Instant::now();
-        let mut history = begin(snapshot(start, &[]));
+        let mut history = History::new(snapshot(start, &[]));
         for second in 1..=History::SAMPLES as u64 + 10 {
-            record(&mut history, snapshot(start + Duration::from_secs(second), &[]));
+            history.record(snapshot(start + Duration::from_secs(second), &[]));
         }
         assert_eq!(history.samples().count(), History::SAMPLES);
     }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::{
     controls::{Choice, Controls, Drawn, Effect},
-    history::{History, Links},
+    history::History,
     opened::{Details, Opened},
     standing::Standing,
     talkers::{Ranked, Talkers},
@@ -28,8 +28,6 @@ use crate::{
 pub struct Reading {
     /// The counters.
     pub snapshot: Snapshot,
-    /// The links of the interfaces that they are of.
-    pub links: Links,
     /// The settings of all limits.
     pub limits: LimitRows,
     /// The sources, if they were asked for.
@@ -103,10 +101,10 @@ pub struct View {
 impl View {
     /// The state after the first reading.
     pub fn new(first: Reading, interval: Duration, colour: bool) -> Self {
-        let Reading { snapshot, links, limits, scan } = first;
+        let Reading { snapshot, limits, scan } = first;
         let started = snapshot.taken;
         let mut view = Self {
-            history: History::new(snapshot, links),
+            history: History::new(snapshot),
             limits,
             talkers: Talkers::default(),
             matching: 0,
@@ -127,16 +125,16 @@ impl View {
 
     /// Takes in a reading.
     pub fn update(&mut self, reading: Reading) {
-        let Reading { snapshot, links, limits, scan } = reading;
+        let Reading { snapshot, limits, scan } = reading;
         self.now = snapshot.taken;
         self.scanned(scan, snapshot.taken);
-        self.history.record(snapshot, links);
+        self.history.record(snapshot);
         self.limits = limits;
     }
 
     /// Takes in of a reading what was asked for by a key, and leaves the rest of the picture.
     pub fn look(&mut self, reading: Reading) {
-        let Reading { snapshot, links: _, limits, scan } = reading;
+        let Reading { snapshot, limits, scan } = reading;
         self.now = snapshot.taken;
         self.scanned(scan, snapshot.taken);
         self.limits = limits;

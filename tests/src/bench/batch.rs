@@ -19,6 +19,13 @@ pub(crate) struct Batch {
     pub(crate) kernel: Duration,
 }
 
+impl Batch {
+    /// Nanoseconds of each of so many runs, by the clock of the thread.
+    pub(crate) fn per_run(&self, runs: u32) -> f64 {
+        self.time.as_secs_f64() * 1e9 / f64::from(runs)
+    }
+}
+
 /// The number of runs that takes about as long as [`BATCH`].
 pub(crate) fn calibrate(mut run: impl FnMut(u32) -> Result<Batch>) -> Result<u32> {
     let mut runs = 1_000_u32;

@@ -184,12 +184,11 @@ impl<'a> Subject<'a> {
 
     /// Takes one sample: the case between two of the baseline.
     fn sample_once(&mut self) -> Result<()> {
-        let per_run = |batch: Batch, runs: u32| batch.time.as_secs_f64() * 1e9 / f64::from(runs);
-        let before = per_run(self.run_baseline(self.baseline_runs)?, self.baseline_runs);
+        let before = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
         let batch = self.run(self.runs)?;
-        let after = per_run(self.run_baseline(self.baseline_runs)?, self.baseline_runs);
+        let after = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
         let baseline = f64::midpoint(before, after);
-        self.over.push(per_run(batch, self.runs) - baseline);
+        self.over.push(batch.per_run(self.runs) - baseline);
         self.baselines.push(baseline);
         self.kernel.push(batch.kernel.as_secs_f64() * 1e9);
         Ok(())
@@ -200,6 +199,7 @@ impl<'a> Subject<'a> {
         let slot = Attached {
             slot: self.slot,
             name: String::new(),
+            link: 0,
             index: 0,
             mode: Mode::Native,
             present: true,

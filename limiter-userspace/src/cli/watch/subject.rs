@@ -14,7 +14,7 @@ use crate::{
     },
     datapath::{
         bpffs::Pins,
-        instance::{attached, link_number},
+        instance::attached,
         maps::Maps,
         survey::{Findings, Search, Survey},
     },
@@ -23,7 +23,6 @@ use crate::{
     watch::{
         action::Action,
         controls::READ_ONLY,
-        history::Links,
         opened::Details,
         standing::Standing,
         subject::Subject,
@@ -99,12 +98,8 @@ impl Subject for Watched<'_> {
             let fill = shared.iter().find(|(name, _)| *name == row.name);
             row.used = fill.map(|(_, fill)| fill.percent());
         }
-        // Before the counters: a slot is cleared before it gets another link.
-        let links = attached.iter().map(|interface| link_number(pins, interface.slot));
-        let links = Links(links.collect::<Result<_>>()?);
         Ok(Reading {
             snapshot: maps.snapshot(&attached)?,
-            links,
             limits,
             scan: search.map(scan).transpose()?,
         })

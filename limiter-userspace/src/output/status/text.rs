@@ -184,7 +184,7 @@ mod tests {
             monitoring: Monitoring::default(),
             interfaces: vec![
                 InterfaceStatistics {
-                    slot: 0,
+                    link: 1,
                     name: "eth0".into(),
                     mode: Mode::Native,
                     present: true,
@@ -192,7 +192,7 @@ mod tests {
                     dropped: tally(1_000, 60_000),
                 },
                 InterfaceStatistics {
-                    slot: 1,
+                    link: 2,
                     name: "eth1".into(),
                     mode: Mode::Generic,
                     present: false,

@@ -28,7 +28,6 @@ use crate::{
     },
     policy::{Bucket, Builtin, model::Count, units::parse_rate},
     watch::{
-        history::Links,
         opened::Details,
         standing::Standing,
         view::{Reading, Scan},
@@ -67,8 +66,7 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
         limit(Builtin::Source, "1kpps", "200", 2),
     ];
     let limits = LimitRows { rows, lists: false };
-    let links = Links(vec![Some(1), Some(2)]);
-    Reading { snapshot, links, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
+    Reading { snapshot, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
 }
 
 /// How its sources stand, by their places.
@@ -208,12 +206,12 @@ const fn part(tally: Tally, parts: u64) -> Tally {
 }
 
 fn interface(
-    slot: u32,
+    link: u32,
     name: &str,
     mode: Mode,
     [passed, dropped]: [Tally; 2],
 ) -> InterfaceStatistics {
-    InterfaceStatistics { slot, name: name.into(), mode, present: true, passed, dropped }
+    InterfaceStatistics { link, name: name.into(), mode, present: true, passed, dropped }
 }
 
 fn statistics(limit: Builtin, conform: Tally, exceed: Tally) -> LimitStatistics {
