@@ -18,7 +18,6 @@ use limiter_tests::{
 };
 use limiter_userspace::{
     datapath::{bpffs::Pins, instance::Instance, notices::Listener, sizes::Sizes},
-    output::table::{Cell, Column, Table},
     policy::{Bucket, Builtin, Policy},
 };
 use serde_json::{Value, json};
@@ -28,7 +27,7 @@ use super::{
     load::{LIMITER_IN_TURN, Load},
     place::Place,
     sample::{Figure, median},
-    text::lines,
+    text::figures,
 };
 
 /// Sources that come in turn, a power of two.
@@ -236,19 +235,8 @@ impl Unread {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let mut table = Table::new([
-            Column::left("nobody reads the events"),
-            Column::right("times a reader"),
-            Column::right("spread"),
-        ]);
-        for (_, name, Figure { median, spread, .. }) in self.rows() {
-            table.row([
-                Cell::from(name),
-                format!("{median:.3}").into(),
-                format!("{spread:.3}").into(),
-            ]);
-        }
-        lines(&table)
+        let rows = self.rows().map(|(_, name, figure)| (name, figure));
+        figures(["nobody reads the events", "times a reader"], 3, rows)
     }
 
     /// For a script.

@@ -2,10 +2,7 @@
 //! cost has to be compared with.
 
 use anyhow::Result;
-use limiter_userspace::{
-    datapath::bpffs::Pins,
-    output::table::{Cell, Column, Table},
-};
+use limiter_userspace::datapath::bpffs::Pins;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,7 +10,7 @@ use super::{
     load::{Load, NOP, PART_ADD, PART_CLOCK, PART_PARSE},
     place::Place,
     sample::Figure,
-    text::lines,
+    text::figures,
 };
 
 /// The parts: the program, its name for scripts, and for people.
@@ -40,14 +37,13 @@ pub(crate) fn measure(
     samples: usize,
 ) -> Result<Vec<Part>> {
     let measure = |(program, id, name)| {
-        let mut load = Load::new(pins, 0, &[NOP, program])?;
+        let mut load = Load::new(pins, 0, &[program])?;
         let mut baseline = Load::new(pins, 0, &[NOP])?;
         let [place, place_baseline] = &mut *places;
         let held = place.take(load.program_mut(program)?)?;
         let held_baseline = place_baseline.take(baseline.program_mut(NOP)?)?;
         let nanoseconds = |load: &Load, program, runs| -> Result<f64> {
-            let time = batch::run(load.program(program)?, frame, runs)?.time;
-            Ok(time.as_secs_f64() * 1e9 / f64::from(runs))
+            Ok(batch::run(load.program(program)?, frame, runs)?.per_run(runs))
         };
         let runs = batch::calibrate(|runs| batch::run(load.program(program)?, frame, runs))?;
         let mut over = Vec::new();
@@ -77,19 +73,8 @@ impl Part {
 
 /// The parts for people.
 pub(crate) fn text(parts: &[Part]) -> String {
-    let mut table = Table::new([
-        Column::left("parts of it alone"),
-        Column::right("ns over nop"),
-        Column::right("spread"),
-    ]);
-    for Part { name, over, .. } in parts {
-        table.row([
-            Cell::from(*name),
-            format!("{:.1}", over.median).into(),
-            format!("{:.1}", over.spread).into(),
-        ]);
-    }
-    lines(&table) + "\n" + NOTES
+    let rows = parts.iter().map(|part| (part.name, part.over));
+    figures(["parts of it alone", "ns over nop"], 1, rows) + "\n" + NOTES
 }
 
 const NOTES: &str = "\

@@ -10,13 +10,10 @@ use limiter_tests::{
     sandbox::{BPFFS, Sandbox},
     topology::Host,
 };
-use limiter_userspace::{
-    datapath::{
-        bpffs::Pins,
-        instance::Instance,
-        program::{Clock, Program},
-    },
-    output::table::{Cell, Column, Table},
+use limiter_userspace::datapath::{
+    bpffs::Pins,
+    instance::Instance,
+    program::{Clock, Program},
 };
 use serde_json::{Value, json};
 
@@ -26,7 +23,7 @@ use super::{
     place::Place,
     sample::Figure,
     setting::Setting,
-    text::lines,
+    text::figures,
 };
 
 /// How many times as many packets two CPUs take as one.
@@ -130,19 +127,7 @@ impl Scaling {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let mut table = Table::new([
-            Column::left("two CPUs"),
-            Column::right("times one"),
-            Column::right("spread"),
-        ]);
-        for (_, name, Figure { median, spread, .. }) in self.rows() {
-            table.row([
-                Cell::from(name),
-                format!("{median:.2}").into(),
-                format!("{spread:.2}").into(),
-            ]);
-        }
-        lines(&table)
+        figures(["two CPUs", "times one"], 2, self.rows().map(|(_, name, figure)| (name, figure)))
     }
 
     /// For a script.

@@ -10,6 +10,7 @@ use super::{
     live::Throughput,
     part,
     report::Report,
+    sample::Figure,
     scaling::Scaling,
     target::{Target, cost, wire},
 };
@@ -131,6 +132,23 @@ const LIVE_NOTES: &str = "\
 One CPU makes the frames, sends them through a veth pair and takes them in, so these are figures to
 compare with each other, not those of a network card. All frames are 60 bytes, of one source. What is
 over its limit admits 1,000 a second with a burst of 200, which is checked.";
+
+/// A table of figures with so many digits after the point: what they are of, what they are, and the spread.
+pub(crate) fn figures<'a>(
+    [of, what]: [&'static str; 2],
+    digits: usize,
+    rows: impl IntoIterator<Item = (&'a str, Figure)>,
+) -> String {
+    let mut table = Table::new([Column::left(of), Column::right(what), Column::right("spread")]);
+    for (name, Figure { median, spread, .. }) in rows {
+        table.row([
+            Cell::from(name),
+            format!("{median:.digits$}").into(),
+            format!("{spread:.digits$}").into(),
+        ]);
+    }
+    lines(&table)
+}
 
 /// The lines of a table.
 pub(crate) fn lines(table: &Table) -> String {
