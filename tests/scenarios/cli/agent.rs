@@ -114,9 +114,13 @@ fn limits(rate: &str) -> String {
 /// What is in force of the rate of the limit, per second.
 #[track_caller]
 fn rate(bench: &Bench) -> Value {
-    let limits = bench.json("limit list -j")["limits"].take();
-    let source = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "source");
-    source.unwrap()["rate_per_second"].clone()
+    rate_in(&bench.json("limit list -j")).unwrap()
+}
+
+/// The same in a list of limits, if that is one.
+fn rate_in(list: &Value) -> Option<Value> {
+    let source = list["limits"].as_array()?.iter().find(|limit| limit["name"] == "source");
+    Some(source?["rate_per_second"].clone())
 }
 
 #[test]
@@ -393,14 +397,10 @@ fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     agent.expect("attached");
     agent.expect("attached");
     agent.expect("unchanged");
-    let rate =
-        || {
-            let outcome = bench.run("limit list -j").outcome().unwrap();
-            let list: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
-            list["limits"].as_array().into_iter().flatten().find_map(|limit| {
-                (limit["name"] == "source").then(|| limit["rate_per_second"].clone())
-            })
-        };
+    let rate = || {
+        let outcome = bench.run("limit list -j").outcome().unwrap();
+        rate_in(&serde_json::from_str(&outcome.stdout).ok()?)
+    };
     for round in 0..6 {
         bench.done("detach --all");
         // The agent may be faster than this.
