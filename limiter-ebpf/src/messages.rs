@@ -63,8 +63,8 @@ pub(crate) extern "C" fn tell_binding() -> u32 {
     0
 }
 
-/// Tells what limit the subject is over, as a bit, which may be one that only monitors, the place of the reason that it is counted under, and
-/// for how long others of its source will be refused for sure.
+/// Tells what limit the subject is over, as a bit, which may be one that only monitors, the place of the
+/// reason that it is counted under, and for how long others of its source will be refused for sure.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn tell_refusal(reason: u32) -> u32 {

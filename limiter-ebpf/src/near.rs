@@ -1,6 +1,6 @@
 //! Which limits a packet leaves nearly used up; see [`near`](limiter_common::near).
 //!
-//! Most packets are far from every limit: only for the others anything is done here.
+//! Packets that are far from all of their limits, all of them inline ones, do not come here.
 
 use limiter_common::{
     contract::{Settings, half},
