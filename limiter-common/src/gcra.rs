@@ -93,20 +93,23 @@ impl Gcra {
         }
     }
 
-    /// The same of a packet that conforms and leaves the bucket far from being used up, which is the same
-    /// comparison with [`near`](Self::near) in the place of the depth; `None` if it does not, or if that
-    /// takes a better clock to tell: by one that is behind, more is spent than by one that is right.
+    /// The word that a packet of this cost leaves behind, if it conforms and leaves the bucket far from being
+    /// used up, at a time that [tells](Self::tells); `None` if it does not. By a time that is behind, more is
+    /// spent than by one that is right.
     #[inline(always)]
-    pub const fn pass_far(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
-        let now = time.now << self.shift;
+    pub const fn pass_far(&self, word: u64, time: u64, cost: u64) -> Option<u64> {
+        let now = time << self.shift;
         let ahead = word.wrapping_sub(now);
         let ahead = if ahead as i64 > 0 { ahead } else { 0 };
         let spent = ahead + self.units(cost);
-        if self.is_sure(ahead, time) && spent < self.near {
-            Some(now.wrapping_add(spent))
-        } else {
-            None
-        }
+        if spent < self.near { Some(now.wrapping_add(spent)) } else { None }
+    }
+
+    /// Whether the time is good enough for a bucket of this word.
+    #[inline(always)]
+    pub const fn tells(&self, word: u64, time: Time) -> bool {
+        let ahead = word.wrapping_sub(time.now << self.shift);
+        self.is_sure(if ahead as i64 > 0 { ahead } else { 0 }, time)
     }
 
     /// Whether a word that is so far ahead tells what holds at this time.

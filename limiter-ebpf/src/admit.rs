@@ -95,15 +95,8 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
         subject.find_sort();
     }
     subject.time = clock::ticked(subject);
-    // What it takes a better clock to tell is asked again.
     if !look(subject, entry, settings, limits) {
-        if subject.time().tick == 0 {
-            return false;
-        }
-        subject.time = Time::exact(clock::now());
-        if !look(subject, entry, settings, limits) {
-            return false;
-        }
+        return false;
     }
     let mut charged = 0;
     let looks = Subject::anew(&mut subject.looks);
@@ -137,7 +130,12 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
-        let Some(next) = meter.gcra.pass_far(seen, subject.time(), cost) else { return false };
+        // The better clock is read once, when a limit needs it. What was found before holds by it too.
+        if !meter.gcra.tells(seen, subject.time()) {
+            *Subject::anew(&mut subject.time) = Time::exact(clock::now());
+        }
+        let now = subject.time().now;
+        let Some(next) = meter.gcra.pass_far(seen, now, cost) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true
     };

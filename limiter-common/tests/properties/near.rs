@@ -150,10 +150,11 @@ proptest! {
         let word = gcra.fresh(now).wrapping_add(spent);
         let exact = gcra.conform(word, Time::exact(now), cost);
         let far = exact.filter(|next| !gcra.is_near(*next, now));
-        prop_assert_eq!(gcra.pass_far(word, Time::exact(now), cost), far);
+        prop_assert!(gcra.tells(word, Time::exact(now)));
+        prop_assert_eq!(gcra.pass_far(word, now, cost), far);
         let before = now.saturating_sub(late % (Gcra::SLACK * tick));
         let behind = Time { now: before, tick };
-        if let Some(next) = gcra.pass_far(word, behind, cost) {
+        if gcra.tells(word, behind) && let Some(next) = gcra.pass_far(word, before, cost) {
             prop_assert_eq!(gcra.conform(word, behind, cost), Some(next));
             prop_assert!(!gcra.is_near(next, now));
         }
