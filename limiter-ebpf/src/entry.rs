@@ -169,7 +169,10 @@ impl SourceEntry {
         if unsafe { bound(source) } != binding {
             return None;
         }
-        let profile = PROFILES.get(half(epoch, binding.profile()))?;
+        // Most have the first profile. That is guessed where it is a branch, so that nothing waits for the entry.
+        let number = binding.profile();
+        let number = if number == 0 { opaque(0) as u32 } else { number };
+        let profile = PROFILES.get(half(epoch, number))?;
         Some(Self { source, binding, profile, lists: profile })
     }
 
