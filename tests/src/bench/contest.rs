@@ -1,12 +1,14 @@
 //! What takes the frames that come over a wire.
 
-use limiter_common::rate::Rate;
+use limiter_common::rate::{Rate, SECOND};
 use limiter_userspace::policy::Bucket;
 
 use super::peer::Peer;
 
 /// What one source may send in the contests in which it sends far more.
 pub(crate) const SCANT: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
+/// The same of a limit under which it stays refused for long.
+const SPARSE: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 200 };
 /// What it cannot exceed.
 const AMPLE: Bucket = Bucket { rate: Rate::per_second(1_000_000_000), burst: 1_000_000 };
 
@@ -17,6 +19,8 @@ pub(crate) enum Contest {
     Drop,
     /// The limiter, over its limit.
     Over,
+    /// The limiter, over a limit that admits a packet a minute.
+    LongOver,
     /// Another limiter, over its limit.
     Peer(Peer),
     /// A program that passes them to the stack, which drops them.
@@ -27,9 +31,10 @@ pub(crate) enum Contest {
 
 impl Contest {
     /// Each of them, in the order of the report.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Drop,
         Self::Over,
+        Self::LongOver,
         Self::NFTABLES,
         Self::Peer(Peer::Prerouting),
         Self::Peer(Peer::Hashlimit),
@@ -45,6 +50,7 @@ impl Contest {
         match self {
             Self::Drop => "xdp_drop",
             Self::Over => "limiter_over_limit",
+            Self::LongOver => "limiter_over_limit_of_1_min",
             Self::Peer(peer) => peer.id(),
             Self::Pass => "xdp_pass",
             Self::Within => "limiter_within_limit",
@@ -56,6 +62,7 @@ impl Contest {
         match self {
             Self::Drop => "bare XDP_DROP",
             Self::Over => "limiter, over its limit: dropped",
+            Self::LongOver => "limiter, over a limit of 1/min: dropped",
             Self::Peer(peer) => peer.name(),
             Self::Pass => "bare XDP_PASS: the stack drops it",
             Self::Within => "limiter, within its limit: the stack drops it",
@@ -66,6 +73,7 @@ impl Contest {
     pub(crate) const fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Over => Some(SCANT),
+            Self::LongOver => Some(SPARSE),
             Self::Within => Some(AMPLE),
             _ => None,
         }

@@ -12,7 +12,7 @@ use aya::{
     TestRunAttrs,
     programs::{TestRun as _, TestRunOptions, Xdp, XdpMode},
 };
-use limiter_common::reason::Reason;
+use limiter_common::{rate::SECOND, reason::Reason};
 use limiter_tests::{
     packet::Frame,
     sandbox::{BPFFS, Sandbox},
@@ -26,7 +26,7 @@ use limiter_userspace::{
         mode::Mode,
         sizes::Sizes,
     },
-    policy::{Builtin, Policy},
+    policy::{Bucket, Builtin, Policy},
 };
 
 use super::{
@@ -107,7 +107,7 @@ impl Ring {
                 Contest::Drop => attach(load.program_mut(DROP)?, router_port)?,
                 Contest::Pass => attach(load.program_mut(NOP)?, router_port)?,
                 Contest::Peer(_) => {}
-                Contest::Over | Contest::Within => {
+                Contest::Over | Contest::LongOver | Contest::Within => {
                     let interface = Interface::find(&router_port.interface)?;
                     instance.attach(&interface, Choice::Only(Mode::Native))?;
                 }
@@ -180,7 +180,7 @@ impl Ring {
         match self.contest {
             Contest::Drop | Contest::Pass => Ok(None),
             Contest::Peer(peer) => peer.passed(&self.topology.router).map(Some),
-            Contest::Over | Contest::Within => {
+            Contest::Over | Contest::LongOver | Contest::Within => {
                 let instance = &mut self.instance;
                 let attached = move || instance.attached();
                 let namespace = &self.topology.router.namespace;
@@ -199,13 +199,15 @@ impl Ring {
         let name = self.contest.name();
         if let Some(passed) = passed {
             let seconds = self.start.elapsed().as_secs_f64();
-            let most = seconds * SCANT.rate.packets as f64 + SCANT.burst as f64;
+            let Bucket { rate, burst } = self.contest.bucket().unwrap_or(SCANT);
+            let period = rate.period as f64 / SECOND as f64;
+            let most = seconds / period * rate.packets as f64 + burst as f64;
             match self.contest {
                 Contest::Within => {
                     ensure!(passed == received, "{name}: {passed} of {received} frames passed");
                 }
                 _ => ensure!(
-                    passed >= SCANT.burst && (passed as f64) <= most * 1.01,
+                    passed >= burst && (passed as f64) <= most * 1.01,
                     "{name}: {passed} frames passed, where at most {most:.0} may"
                 ),
             }

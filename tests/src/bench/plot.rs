@@ -74,7 +74,7 @@ fn wires<'a>(report: &'a Report, caption: &'a str) -> Bars<'a> {
         figure: live.rate.median / 1e6,
         label: format!("{:.2}", live.rate.median / 1e6),
         colour: match live.contest {
-            Contest::Over | Contest::Within => ORANGE,
+            Contest::Over | Contest::LongOver | Contest::Within => ORANGE,
             Contest::Peer(_) => BLUE,
             Contest::Drop | Contest::Pass => GREY,
         },
