@@ -17,6 +17,11 @@ pub trait Frame {
 
     /// `N` bytes from `offset`; `None` when any of them is beyond the frame.
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+
+    /// `N` bytes from `AT`, as [`read`](Self::read) gives them.
+    fn read_at<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
+        self.read(AT)
+    }
 }
 
 impl Frame for [u8] {

@@ -169,7 +169,7 @@ pub struct BucketKey {
 
 impl BucketKey {
     /// Writes the key of a packet for a limit, in place. Parts that the limit is not kept by are
-    /// masked away instead of set to zero: of 16 zero bytes in a row, the BPF back end makes a call.
+    /// masked away, which takes no branches.
     #[inline(always)]
     pub const fn fill(&mut self, limit: &Limit, packet: &Packet, tenant: u32, slot: u32) {
         let key = limit.key;

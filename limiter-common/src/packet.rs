@@ -20,6 +20,8 @@ use crate::{
     contract::Seed,
     extension::{self, Chain},
     frame::Frame,
+    plain,
+    reason::Reason,
     siphash::SipHash,
 };
 
@@ -28,27 +30,27 @@ pub const TAG_BOUND: usize = 4;
 /// [`Packet::protocol`] when the chain of headers does not tell it; reserved by IANA.
 pub const UNKNOWN_PROTOCOL: u8 = 255;
 
-const IPV4: u16 = EtherType::Ipv4 as u16;
-const IPV6: u16 = EtherType::Ipv6 as u16;
+pub(crate) const IPV4: u16 = EtherType::Ipv4 as u16;
+pub(crate) const IPV6: u16 = EtherType::Ipv6 as u16;
 const TAGS: [u16; 3] =
     [EtherType::Ieee8021q as u16, EtherType::Ieee8021ad as u16, EtherType::Ieee8021QinQ1 as u16];
 
-const TCP: u8 = IpProto::Tcp as u8;
-const UDP: u8 = IpProto::Udp as u8;
+pub(crate) const TCP: u8 = IpProto::Tcp as u8;
+pub(crate) const UDP: u8 = IpProto::Udp as u8;
 const SCTP: u8 = IpProto::Sctp as u8;
 const ICMP: u8 = IpProto::Icmp as u8;
 const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
 /// Bytes of a TCP header up to and with its flags.
-const TCP_FLAGS_END: usize = 14;
+pub(crate) const TCP_FLAGS_END: usize = 14;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
 /// An IP packet, or what could be one.
 ///
-/// The order of the fields is that of the layout, and parts what is zero for plain packets: of 16
-/// zero bytes in a row, the BPF back end makes a call that clears them one by one.
-#[repr(C)]
+/// It is as aligned as words of 64 bits, and fields that are zero together lie together, so that few
+/// instructions write them.
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The source address, whole; [`Address::NONE`] when it cannot be read.
@@ -61,14 +63,14 @@ pub struct Packet {
     pub tcp_flags: TcpFlags,
     /// The destination address, of the same family, in network order as it lies in memory.
     pub destination: [u32; 4],
-    /// Whether it is a fragment.
-    pub fragment: FragmentField,
-    /// The ports, both zero unless they are really there.
-    pub ports: Ports,
-    /// The sequence number of TCP; zero unless it is really there.
-    pub sequence: u32,
     /// What else the transport header begins with.
     pub transport: Transport,
+    /// Whether it is a fragment.
+    pub fragment: FragmentField,
+    /// The sequence number of TCP; zero unless it is really there.
+    pub sequence: u32,
+    /// The ports, both zero unless they are really there.
+    pub ports: Ports,
 }
 
 /// Whether the first bytes of a transport header were read: the ports, or the type of ICMP.
@@ -76,6 +78,11 @@ pub struct Packet {
 pub struct Transport {
     read: bool,
     icmp: u8,
+}
+
+impl Transport {
+    /// The ports were.
+    pub(crate) const PORTS: Self = Self { read: true, icmp: 0 };
 }
 
 /// The ports of TCP, UDP and SCTP, in host order.
@@ -90,7 +97,7 @@ pub struct Ports {
 impl Ports {
     /// The first four bytes of a transport header.
     #[inline(always)]
-    const fn new([a, b, c, d]: [u8; 4]) -> Self {
+    pub(crate) const fn new([a, b, c, d]: [u8; 4]) -> Self {
         Self { source: u16::from_be_bytes([a, b]), destination: u16::from_be_bytes([c, d]) }
     }
 }
@@ -106,6 +113,12 @@ pub struct TcpFlags {
 }
 
 impl TcpFlags {
+    /// This flags byte.
+    #[inline(always)]
+    pub(crate) const fn known(bits: u8) -> Self {
+        Self { known: true, bits }
+    }
+
     /// The flags byte, if it is really there.
     #[inline(always)]
     pub const fn get(self) -> Option<u8> {
@@ -247,12 +260,22 @@ impl Packet {
     }
 }
 
-/// Reads a frame into `packet`, and says whether it is IP; `packet` is as it was if it is not.
+/// Reads a frame into `packet`, and gives the reason to pass it if it is within its limits; `None`, and
+/// `packet` is as it was, if it is not IP.
 ///
 /// It is written in place because the kernel half keeps it in a map: as a value, its fields would be
 /// moved to and fro between registers and stack wherever two ways through the parser meet.
 #[inline(always)]
-pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
+pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<Reason> {
+    if plain::read(frame, packet) {
+        return Some(Reason::Conform);
+    }
+    if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None }
+}
+
+/// Reads any frame, and says whether it is IP.
+#[inline(always)]
+pub(crate) fn parse_any<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
     const ETHER_TYPE: usize = EthHdr::LEN - 2;
     let Some(mut ether_type) = frame.read(ETHER_TYPE).map(u16::from_ne_bytes) else {
         *packet = Packet::UNREADABLE;
@@ -357,7 +380,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
 
 /// The address at offset `AT` of an IPv6 header.
 #[inline(always)]
-const fn address<const AT: usize>(header: &[u8; Ipv6Hdr::LEN]) -> [u32; 4] {
+pub(crate) const fn address<const AT: usize>(header: &[u8; Ipv6Hdr::LEN]) -> [u32; 4] {
     let mut words = [0; 4];
     let mut word = 0;
     while word < words.len() {
@@ -421,11 +444,11 @@ impl Datagram {
         {
             packet.ports = Ports::new([header[0], header[1], header[2], header[3]]);
             packet.sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-            packet.tcp_flags = TcpFlags { known: true, bits: header[TCP_FLAGS_END - 1] };
-            packet.transport.read = true;
+            packet.tcp_flags = TcpFlags::known(header[TCP_FLAGS_END - 1]);
+            packet.transport = Transport::PORTS;
         } else if ports && let Some(header) = self.read(frame, offset) {
             packet.ports = Ports::new(header);
-            packet.transport.read = true;
+            packet.transport = Transport::PORTS;
         } else if !ports && let Some([kind]) = self.read(frame, offset) {
             packet.transport = Transport { read: true, icmp: kind };
         }

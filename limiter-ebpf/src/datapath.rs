@@ -38,16 +38,16 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let Some(subject) = Subject::get() else {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
-    if !parse(&frame, &mut subject.packet) {
+    let Some(conform) = parse(&frame, &mut subject.packet) else {
         return Verdict::new(Reason::NonIp).settle(bytes);
-    }
+    };
+    subject.conform = conform.index() as u64;
     subject.bytes = bytes;
     subject.seat = Seat::UNKNOWN.0;
     subject.refusing.bit = 0;
     subject.classified = NEVER;
     subject.opening = 0;
     subject.tag = 0;
-    subject.conform = Reason::conform(&subject.packet).index() as u64;
     #[cfg(feature = "messages")]
     tell_anomaly();
     // Most packets there are end here. What of them was written is read back: the ways that the parser

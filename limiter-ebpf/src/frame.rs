@@ -56,21 +56,40 @@ impl Frame for XdpFrame {
         if opaque(start + N) > self.end {
             return None;
         }
-        let mut bytes = [0; N];
-        let (words, rest) = bytes.as_chunks_mut::<4>();
-        let mut at = start;
-        for word in words {
-            // SAFETY: `start..start + N` lies within the packet, as just checked.
-            *word = unsafe { load_word(at) }.to_ne_bytes();
-            at += 4;
-        }
-        for byte in rest {
-            // SAFETY: as above.
-            *byte = unsafe { *(at as *const u8) };
-            at += 1;
-        }
-        Some(bytes)
+        // SAFETY: `start..start + N` lies within the packet, as just checked.
+        Some(unsafe { load(start) })
     }
+
+    #[inline(always)]
+    fn read_at<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
+        if opaque(self.start + AT + N) > self.end {
+            return None;
+        }
+        // SAFETY: `AT..AT + N` lies within the packet, as just checked.
+        Some(unsafe { load(self.start + AT) })
+    }
+}
+
+/// Bytes of a packet. Those that are not used are not read.
+///
+/// # Safety
+/// `start..start + N` lies within the packet.
+#[inline(always)]
+unsafe fn load<const N: usize>(start: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    let (words, rest) = bytes.as_chunks_mut::<4>();
+    let mut at = start;
+    for word in words {
+        // SAFETY: as the caller promises.
+        *word = unsafe { load_word(at) }.to_ne_bytes();
+        at += 4;
+    }
+    for byte in rest {
+        // SAFETY: as above.
+        *byte = unsafe { *(at as *const u8) };
+        at += 1;
+    }
+    bytes
 }
 
 /// Four bytes of a packet by one instruction. The compiler would load them one by one, because it

@@ -1,5 +1,6 @@
 //! Programs for tests and benchmarks: baselines, and load made from one frame.
 
+#![no_builtins]
 #![no_std]
 #![no_main]
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]

@@ -1,5 +1,6 @@
 //! The programs that `limiter attach` loads.
 
+#![no_builtins]
 #![no_std]
 #![no_main]
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]

@@ -175,16 +175,11 @@ impl Subject {
         unsafe { (&raw const self.sort).read_volatile() }
     }
 
-    /// Begins a bill. Its words are written one by one: for four zeros in a row, the BPF back end makes a
-    /// call that clears them byte by byte.
+    /// Begins a bill.
     #[inline(always)]
     pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
-        let Bill { exceeded, refused, contended, charged, .. } = &mut self.bill;
-        for word in [exceeded, refused, contended, charged, &mut self.near] {
-            // SAFETY: a word that is borrowed.
-            unsafe { (&raw mut *word).write_volatile(0) };
-        }
-        (self.bill.applies, self.bill.enforced) = (applies, enforced);
+        self.bill = Bill { applies, enforced, ..Bill::default() };
+        self.near = 0;
     }
 
     /// The same as the compiler must take it to be: anything.

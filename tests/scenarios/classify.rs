@@ -124,7 +124,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
             }
             let (slot, interface) = random.pick(&context.interfaces);
             let mut packet = Packet::UNREADABLE;
-            if !parse(&frame[..], &mut packet) {
+            if parse(&frame[..], &mut packet).is_none() {
                 continue;
             }
             // Merged ones are longer than any that is made here.

@@ -45,8 +45,9 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     let _case = Case { name, frame };
     let expected = reference(frame);
     let mut packet = Packet::UNREADABLE;
-    let (observed, reason) = if parse(frame, &mut packet) {
-        (as_reference(&packet), Reason::conform(&packet))
+    let (observed, reason) = if let Some(reason) = parse(frame, &mut packet) {
+        assert_eq!(reason, Reason::conform(&packet));
+        (as_reference(&packet), reason)
     } else {
         assert_eq!(packet, Packet::UNREADABLE);
         (Some(Reference::NonIp), Reason::NonIp)

@@ -55,7 +55,7 @@ pub(super) fn decide(
     now: u64,
 ) -> Result<Option<Ruling>> {
     let mut packet = Packet::UNREADABLE;
-    if !parse(frame, &mut packet) {
+    if parse(frame, &mut packet).is_none() {
         return Ok(Some(Ruling::of(Reason::NonIp)));
     }
     let bytes = frame.total as u64;

@@ -190,7 +190,7 @@ mod tests {
     fn parsed(sketch: &Sketch) -> (Packet, usize) {
         let frame = sketch.build().unwrap();
         let mut packet = Packet::UNREADABLE;
-        assert!(parse(&Sighting::whole(&frame), &mut packet));
+        assert!(parse(&Sighting::whole(&frame), &mut packet).is_some());
         (packet, frame.len())
     }
 
@@ -252,9 +252,9 @@ mod tests {
         let frame = sketch.build().unwrap();
         let cut = Sighting { bytes: &frame[..64], total: frame.len() };
         let mut packet = Packet::UNREADABLE;
-        assert!(parse(&cut, &mut packet));
+        assert!(parse(&cut, &mut packet).is_some());
         assert_eq!(Reason::conform(&packet), Reason::Conform, "cut by the capture, not malformed");
-        assert!(parse(&Sighting::whole(&frame[..64]), &mut packet));
+        assert!(parse(&Sighting::whole(&frame[..64]), &mut packet).is_some());
         assert_eq!(Reason::conform(&packet), Reason::Malformed);
     }
 }

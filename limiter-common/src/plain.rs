@@ -1,0 +1,221 @@
+//! Plain packets, which most are: TCP or UDP in IPv4 without options, or in IPv6 without extension
+//! headers, not tagged, not fragmented, and whole.
+//!
+//! All of their headers are where constants say, so that they are read at once, with few checks. What is
+//! not plain, or not well-formed, is left to the [parser of all packets](crate::packet::parse), which says
+//! the same of a plain one.
+
+use network_types::{
+    eth::EthHdr,
+    ip::{Ipv4Hdr, Ipv6Hdr},
+    tcp::TcpHdr,
+    udp::UdpHdr,
+};
+
+use crate::{
+    address::Address,
+    frame::Frame,
+    packet::{
+        Anomaly, FragmentField, IPV4, IPV6, Packet, Ports, TCP, TCP_FLAGS_END, TcpFlags, Transport,
+        UDP, address,
+    },
+};
+
+/// Where the network header is.
+const NETWORK: usize = EthHdr::LEN;
+
+/// Reads a frame into `packet` if that is plain, and says whether it is.
+#[inline(always)]
+pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
+    const ETHER_TYPE: usize = EthHdr::LEN - 2;
+    let read = match frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes) {
+        Some(IPV4) => ipv4(frame, packet),
+        Some(IPV6) => ipv6(frame, packet),
+        _ => None,
+    };
+    read.is_some()
+}
+
+#[inline(always)]
+fn ipv4<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+    /// Version 4, and a header of five words.
+    const PLAIN: u8 = 0x45;
+    /// All of the word but that it must not be fragmented, and a bit that means nothing.
+    const FRAGMENT: u16 = 0x3fff;
+    const TRANSPORT: usize = NETWORK + Ipv4Hdr::LEN;
+    let header: [u8; Ipv4Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+    let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT;
+    if header[0] != PLAIN || fragment != 0 {
+        return None;
+    }
+    let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let protocol = header[9];
+    let transport = Header::read::<TRANSPORT, F>(frame, protocol, NETWORK + declared)?;
+    transport.write(
+        packet,
+        Address::v4([header[12], header[13], header[14], header[15]]),
+        Address::v4([header[16], header[17], header[18], header[19]]).words,
+        protocol,
+    );
+    Some(())
+}
+
+#[inline(always)]
+fn ipv6<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+    const TRANSPORT: usize = NETWORK + Ipv6Hdr::LEN;
+    let header: [u8; Ipv6Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let protocol = header[6];
+    let transport = Header::read::<TRANSPORT, F>(frame, protocol, TRANSPORT + payload)?;
+    let [source, destination] = [address::<8>(&header), address::<24>(&header)];
+    transport.write(packet, Address::v6(source), destination, protocol);
+    Some(())
+}
+
+/// What is known by the transport header.
+struct Header {
+    ports: Ports,
+    sequence: u32,
+    flags: TcpFlags,
+}
+
+impl Header {
+    /// Reads the one at an offset, of a datagram that ends where its network header says; `None` if it is
+    /// not plain, or not all there.
+    #[inline(always)]
+    fn read<const AT: usize, F: Frame + ?Sized>(
+        frame: &F,
+        protocol: u8,
+        end: usize,
+    ) -> Option<Self> {
+        if end > frame.total() {
+            return None;
+        }
+        match protocol {
+            TCP if AT + TcpHdr::LEN <= end => {
+                let header: [u8; TcpHdr::LEN] = frame.read_at::<AT, _>()?;
+                Some(Self {
+                    ports: Ports::new([header[0], header[1], header[2], header[3]]),
+                    sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                    flags: TcpFlags::known(header[TCP_FLAGS_END - 1]),
+                })
+            }
+            UDP if AT + UdpHdr::LEN <= end => {
+                let header: [u8; UdpHdr::LEN] = frame.read_at::<AT, _>()?;
+                let ports = Ports::new([header[0], header[1], header[2], header[3]]);
+                Some(Self { ports, sequence: 0, flags: TcpFlags::default() })
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn write(self, packet: &mut Packet, source: Address, destination: [u32; 4], protocol: u8) {
+        *packet = Packet {
+            source,
+            destination,
+            protocol,
+            ports: self.ports,
+            sequence: self.sequence,
+            tcp_flags: self.flags,
+            fragment: FragmentField(0),
+            anomaly: Anomaly::None,
+            transport: Transport::PORTS,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::{vec, vec::Vec};
+
+    use super::*;
+    use crate::packet::parse_any;
+
+    /// A frame of a header of IP, the first bytes of one of a transport protocol, and as many zeros.
+    fn frame(ether_type: u16, ip: &[u8], transport: &[u8], zeros: usize) -> Vec<u8> {
+        let ethernet = [&[2; 12][..], &ether_type.to_ne_bytes()].concat();
+        [&ethernet[..], ip, transport, &vec![0; zeros]].concat()
+    }
+
+    fn frames() -> [Vec<u8>; 4] {
+        let v4 = |protocol, length| {
+            [0x45, 0, 0, length, 7, 7, 0x40, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]
+        };
+        let v6 = |protocol, length| {
+            let header = [0x60, 0, 0, 0, 0, length, protocol, 64];
+            let addresses = core::array::from_fn::<u8, 32, _>(|at| at as u8 * 7 + 1);
+            [&header[..], &addresses].concat()
+        };
+        let udp = [0x9c, 0x40, 0, 53, 0, 10, 0, 0];
+        let tcp = [0x9c, 0x40, 1, 0xbb, 1, 2, 3, 4, 0, 0, 0, 0, 0x50, 0x12];
+        [
+            frame(IPV4, &v4(UDP, 30), &udp, 12),
+            frame(IPV4, &v4(TCP, 42), &tcp, 10),
+            frame(IPV6, &v6(UDP, 10), &udp, 4),
+            frame(IPV6, &v6(TCP, 22), &tcp, 8),
+        ]
+    }
+
+    /// Whether a frame is plain, which is read as any other is.
+    fn check(frame: &[u8]) -> bool {
+        let (mut plain, mut any) = (Packet::UNREADABLE, Packet::UNREADABLE);
+        let is_plain = read(frame, &mut plain);
+        if is_plain {
+            assert!(parse_any(frame, &mut any));
+        }
+        assert_eq!(plain, any, "{frame:02x?}");
+        is_plain
+    }
+
+    #[test]
+    fn it_is_read_as_any_packet_is_whatever_a_byte_of_it_is_and_wherever_it_is_cut() {
+        for frame in frames() {
+            assert!(check(&frame));
+            let mut plain = 0;
+            for at in 0..frame.len() {
+                for byte in 0..=u8::MAX {
+                    let mut other = frame.clone();
+                    other[at] = byte;
+                    plain += usize::from(check(&other));
+                }
+            }
+            assert!((1..frame.len() * 256).contains(&plain), "some are plain, and some not");
+            let whole = (0..frame.len()).filter(|length| check(&frame[..*length])).count();
+            assert!(whole <= 12, "padding may be missing, and nothing else: {whole}");
+        }
+    }
+
+    #[test]
+    fn what_takes_more_than_constants_is_not_plain() {
+        let [udp, tcp, udp6, _] = frames();
+        let with = |frame: &[u8], at: usize, byte: u8| {
+            let mut other = frame.to_vec();
+            other[at] = byte;
+            check(&other)
+        };
+        for (frame, at, byte, what) in [
+            (&udp, 12, 0x81, "another protocol"),
+            (&udp, 14, 0x46, "an option"),
+            (&udp, 14, 0x65, "another version"),
+            (&udp, 20, 0x20, "the first of some fragments"),
+            (&udp, 21, 0x01, "a later one"),
+            (&udp, 23, 1, "ICMP"),
+            (&udp, 17, 60, "longer than the frame"),
+            (&udp, 17, 27, "shorter than its header"),
+            (&tcp, 17, 39, "shorter than its header"),
+            (&udp6, 14, 0x50, "another version"),
+            (&udp6, 20, 0, "a header of options"),
+            (&udp6, 20, 44, "a fragment"),
+            (&udp6, 19, 7, "shorter than its header"),
+        ] {
+            assert!(!with(frame, at, byte), "{what}");
+        }
+        assert!(with(&udp, 20, 0), "it may be fragmented");
+    }
+}
