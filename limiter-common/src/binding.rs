@@ -101,7 +101,7 @@ impl Binding {
     /// Whether it is bound under `epoch`, and neither behind nor newer.
     #[inline(always)]
     pub const fn is_under(self, epoch: u32) -> bool {
-        self.0 & Self::LOCK == 0 && self.epoch() == epoch
+        (self.0 ^ (epoch as u64) << 32) & (u64::MAX << 32 | Self::LOCK) == 0
     }
 
     /// How it stands to a binding that it should have. State by other keys may have come

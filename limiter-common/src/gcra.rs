@@ -115,8 +115,8 @@ impl Gcra {
     /// Whether a word that is so far ahead tells what holds at this time.
     #[inline(always)]
     const fn is_sure(&self, ahead: u64, time: Time) -> bool {
-        ahead >= (time.tick * Self::SLACK) << self.shift
-            || self.depth >= (time.tick * Self::COARSE) << self.shift
+        self.depth >= (time.tick * Self::COARSE) << self.shift
+            || ahead >= (time.tick * Self::SLACK) << self.shift
     }
 
     /// Nanoseconds from `now` until a packet of this cost conforms, unless others are charged

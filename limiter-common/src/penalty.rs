@@ -129,7 +129,8 @@ impl Block {
     /// Until when it is one under a binding, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
     pub const fn until(self, binding: Binding) -> u64 {
-        if self.is_under(binding) { self.0 & !Self::MARK } else { 0 }
+        let until = self.0 & !Self::MARK;
+        if until != 0 && self.is_under(binding) { until } else { 0 }
     }
 
     #[inline(always)]
