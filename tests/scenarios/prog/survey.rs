@@ -71,14 +71,14 @@ fn rates_are_of_all_sources_and_not_of_the_first_before() {
     let first = survey.look(program.maps(), &order(Order::DropRate)).unwrap();
     assert!(first.sources.iter().all(|it| it.rates.is_none()));
     // One of which least was dropped so far is dropped most now, and a stranger is next to it.
-    send(&mut program, [192, 0, 2, 49], 60);
+    send(&mut program, [192, 0, 2, 49], 600);
     send(&mut program, [203, 0, 113, 1], 45);
     thread::sleep(Duration::from_millis(20));
     let then = survey.look(program.maps(), &order(Order::DropRate)).unwrap();
     assert_eq!(names(&then)[..2], ["192.0.2.49", "203.0.113.1"]);
     let rates = |place: usize| then.sources[place].rates.unwrap();
     // Each over the time between two readings of its own, which is at least that between the looks.
-    for (place, most) in [(0, [0.0, 60.0]), (1, [5.0, 40.0])] {
+    for (place, most) in [(0, [0.0, 600.0]), (1, [5.0, 40.0])] {
         for (rate, most) in rates(place).into_iter().zip(most) {
             assert!(rate <= most / 0.02 && (rate > 0.0) == (most > 0.0), "{rate} of {most}");
         }
