@@ -22,6 +22,12 @@ pub trait Frame {
     fn read_at<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
         self.read(AT)
     }
+
+    /// Gives the same frame to a reader that comes after another: in the kernel, one of which the verifier
+    /// knows nothing yet, so that it does not follow each way of the first through the second.
+    fn anew<R>(&self, read: impl FnOnce(&Self) -> R) -> R {
+        read(self)
+    }
 }
 
 impl Frame for [u8] {

@@ -270,7 +270,7 @@ pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<Reason
     if plain::read(frame, packet) {
         return Some(Reason::Conform);
     }
-    if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None }
+    frame.anew(|frame| if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None })
 }
 
 /// Reads any frame, and says whether it is IP.

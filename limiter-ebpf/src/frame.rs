@@ -2,13 +2,14 @@
 
 use core::arch::asm;
 
-use aya_ebpf::{helpers::bpf_xdp_get_buff_len, programs::XdpContext};
+use aya_ebpf::{bindings::xdp_md, helpers::bpf_xdp_get_buff_len, programs::XdpContext};
 use limiter_common::frame::Frame;
 
 use crate::barrier::opaque;
 
 /// The first piece of a packet, which holds its headers.
 pub(crate) struct XdpFrame {
+    ctx: *mut xdp_md,
     start: usize,
     end: usize,
     total: usize,
@@ -28,7 +29,7 @@ impl XdpFrame {
         } else {
             end - start
         };
-        Self { start, end, total }
+        Self { ctx: ctx.ctx, start, end, total }
     }
 }
 
@@ -67,6 +68,12 @@ impl Frame for XdpFrame {
         }
         // SAFETY: `AT..AT + N` lies within the packet, as just checked.
         Some(unsafe { load(self.start + AT) })
+    }
+
+    #[inline(always)]
+    fn anew<R>(&self, read: impl FnOnce(&Self) -> R) -> R {
+        let ctx = XdpContext::new(opaque(self.ctx as usize) as *mut xdp_md);
+        read(&Self { ctx: self.ctx, start: ctx.data(), end: ctx.data_end(), total: self.total })
     }
 }
 
