@@ -2,8 +2,7 @@
 //! headers, not tagged, not fragmented, and whole.
 //!
 //! All of their headers are where constants say, so that they are read at once, with few checks. What is
-//! not plain, or not well-formed, is left to the [parser of all packets](crate::packet::parse), which says
-//! the same of a plain one.
+//! not plain, or not well-formed, is left to the parser of any packet, which says the same of a plain one.
 
 use network_types::{
     eth::EthHdr,
@@ -135,7 +134,7 @@ mod tests {
     use std::{vec, vec::Vec};
 
     use super::*;
-    use crate::packet::parse_any;
+    use crate::{packet::parse_any, reason::Reason};
 
     /// A frame of a header of IP, the first bytes of one of a transport protocol, and as many zeros.
     fn frame(ether_type: u16, ip: &[u8], transport: &[u8], zeros: usize) -> Vec<u8> {
@@ -162,32 +161,85 @@ mod tests {
         ]
     }
 
+    /// A frame of which the rest lies in other pieces.
+    struct Piece<'a> {
+        bytes: &'a [u8],
+        total: usize,
+    }
+
+    impl Frame for Piece<'_> {
+        fn len(&self) -> usize {
+            self.bytes.len()
+        }
+
+        fn total(&self) -> usize {
+            self.total
+        }
+
+        fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+            self.bytes.read(offset)
+        }
+    }
+
     /// Whether a frame is plain, which is read as any other is.
-    fn check(frame: &[u8]) -> bool {
+    fn check<F: Frame + ?Sized>(frame: &F, what: &[u8]) -> bool {
         let (mut plain, mut any) = (Packet::UNREADABLE, Packet::UNREADABLE);
         let is_plain = read(frame, &mut plain);
         if is_plain {
             assert!(parse_any(frame, &mut any));
+            assert_eq!(Reason::conform(&plain), Reason::Conform);
         }
-        assert_eq!(plain, any, "{frame:02x?}");
+        assert_eq!(plain, any, "{what:02x?} of {}", frame.total());
         is_plain
     }
 
+    fn is_plain(frame: &[u8]) -> bool {
+        check(frame, frame)
+    }
+
     #[test]
-    fn it_is_read_as_any_packet_is_whatever_a_byte_of_it_is_and_wherever_it_is_cut() {
+    fn it_is_read_as_any_packet_is_whatever_a_byte_of_it_is() {
         for frame in frames() {
-            assert!(check(&frame));
+            assert!(is_plain(&frame));
             let mut plain = 0;
             for at in 0..frame.len() {
                 for byte in 0..=u8::MAX {
                     let mut other = frame.clone();
                     other[at] = byte;
-                    plain += usize::from(check(&other));
+                    plain += usize::from(is_plain(&other));
                 }
             }
             assert!((1..frame.len() * 256).contains(&plain), "some are plain, and some not");
-            let whole = (0..frame.len()).filter(|length| check(&frame[..*length])).count();
-            assert!(whole <= 12, "padding may be missing, and nothing else: {whole}");
+        }
+    }
+
+    #[test]
+    fn it_is_read_as_any_packet_is_wherever_it_is_cut() {
+        // What is declared, and what has to be there of it: the headers.
+        let lengths = [(44, 42), (56, 54), (64, 62), (76, 74)];
+        for (frame, (declared, headers)) in frames().into_iter().zip(lengths) {
+            for length in 0..=frame.len() {
+                let bytes = &frame[..length];
+                assert_eq!(is_plain(bytes), length >= declared, "{length} of {declared}");
+                for total in length..length + 100 {
+                    let piece = Piece { bytes, total };
+                    let plain = length >= headers && total >= declared;
+                    assert_eq!(check(&piece, bytes), plain, "{length} of {total}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_without_payload_is_plain() {
+        for (frame, (at, least)) in
+            frames().into_iter().zip([(17, 28), (17, 40), (19, 8), (19, 20)])
+        {
+            for length in 0..=least {
+                let mut other = frame.clone();
+                other[at] = length;
+                assert_eq!(is_plain(&other), length == least, "{length}");
+            }
         }
     }
 
@@ -197,7 +249,7 @@ mod tests {
         let with = |frame: &[u8], at: usize, byte: u8| {
             let mut other = frame.to_vec();
             other[at] = byte;
-            check(&other)
+            is_plain(&other)
         };
         for (frame, at, byte, what) in [
             (&udp, 12, 0x81, "another protocol"),

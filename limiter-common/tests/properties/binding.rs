@@ -21,6 +21,19 @@ proptest! {
     }
 
     #[test]
+    fn it_is_under_its_epoch_unless_it_is_locked(
+        epoch: u32, other: u32, profile in 0..Binding::PROFILES, given_away in 0..16_u8,
+    ) {
+        let mut binding = Binding::new(epoch, profile);
+        for _ in 0..given_away {
+            binding = Binding::new(epoch, profile).like(binding.vacated(epoch));
+        }
+        prop_assert!(binding.is_under(epoch));
+        prop_assert_eq!(binding.is_under(other), other == epoch);
+        prop_assert!(!Binding(binding.0 | 1).is_under(epoch));
+    }
+
+    #[test]
     fn older_is_behind_and_newer_is_current_across_the_wrap(
         epoch: u32, profile in 0..Binding::PROFILES, ahead: i32,
     ) {

@@ -159,4 +159,18 @@ proptest! {
             prop_assert!(!gcra.is_near(next, now));
         }
     }
+
+    /// A time that is behind is good enough where the word is so far ahead that the bucket cannot have
+    /// become full since, or the bucket so deep that it makes no difference.
+    #[test]
+    fn a_time_tells_by_how_far_ahead_the_word_is(
+        (gcra, _) in bucket(), before in magnitude(50), tick in 1..10_000_000_u64, ahead: i64,
+    ) {
+        let ticks = |number: u64| i128::from(number * tick) << gcra.shift;
+        let ahead = i128::from(ahead) % ticks(3 * Gcra::SLACK);
+        let word = gcra.fresh(before).wrapping_add_signed(ahead as i64);
+        let tells = ahead >= ticks(Gcra::SLACK) || i128::from(gcra.depth) >= ticks(Gcra::COARSE);
+        prop_assert_eq!(gcra.tells(word, Time { now: before, tick }), tells);
+        prop_assert!(gcra.tells(word, Time::exact(before)));
+    }
 }

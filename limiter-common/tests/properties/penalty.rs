@@ -169,6 +169,9 @@ proptest! {
         for _ in 0..given_away {
             other = Binding::new(other.epoch(), 3).like(other.vacated(epoch));
         }
+        if other != binding {
+            prop_assert_eq!(Block(word.load()).until(other), 0);
+        }
         Block::extend(&word, longer, other);
         let extended = if other == binding { until.max(longer) } else { until };
         prop_assert_eq!(Block(word.load()).until(binding), extended & !0xff);
