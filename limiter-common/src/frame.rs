@@ -18,7 +18,7 @@ pub trait Frame {
     /// `N` bytes from `offset`; `None` when any of them is beyond the frame.
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 
-    /// `N` bytes from `AT`, as [`read`](Self::read) gives them.
+    /// `N` bytes from `AT`, as [`read`](Self::read) gives them. A constant takes fewer checks.
     fn read_at<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
         self.read(AT)
     }

@@ -273,7 +273,7 @@ pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<Reason
     frame.anew(|frame| if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None })
 }
 
-/// Reads any frame, and says whether it is IP.
+/// Reads any frame, and says whether it is IP; `packet` is as it was if it is not.
 #[inline(always)]
 pub(crate) fn parse_any<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
     const ETHER_TYPE: usize = EthHdr::LEN - 2;

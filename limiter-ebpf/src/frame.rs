@@ -63,6 +63,7 @@ impl Frame for XdpFrame {
 
     #[inline(always)]
     fn read_at<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
+        // As above; the offset is a constant, which the verifier knows.
         if opaque(self.start + AT + N) > self.end {
             return None;
         }

@@ -26,6 +26,6 @@ pub unsafe fn add(word: *mut u64) {
 #[inline(always)]
 pub fn parse(ctx: &XdpContext) {
     if let Some(subject) = Subject::get() {
-        let _ = packet::parse(&XdpFrame::new::<false>(ctx), &mut subject.packet);
+        packet::parse(&XdpFrame::new::<false>(ctx), &mut subject.packet);
     }
 }

@@ -347,7 +347,7 @@ pub(crate) fn is_of(source: *const Source, subject: &Subject) -> bool {
     let address = unsafe { &raw const (*source).address };
     // SAFETY: both are as aligned as words of 64 bits, as is asserted below.
     let (is, is_for) = unsafe { (halves(address), halves(&raw const subject.source)) };
-    (is.0 ^ is_for.0) | (is.1 ^ is_for.1) | (is.2 ^ is_for.2) == 0
+    (is.0 ^ is_for.0) | (is.1 ^ is_for.1) | u64::from(is.2 ^ is_for.2) == 0
 }
 
 const _: () = assert!(offset_of!(Source, address) % 8 == 0 && offset_of!(Subject, source) % 8 == 0);
@@ -357,11 +357,11 @@ const _: () = assert!(offset_of!(Source, address) % 8 == 0 && offset_of!(Subject
 /// # Safety
 /// It lies in a map value, at a multiple of 8 bytes.
 #[inline(always)]
-unsafe fn halves(address: *const Address) -> (u64, u64, u64) {
+unsafe fn halves(address: *const Address) -> (u64, u64, u32) {
     // SAFETY: as the caller promises; an address has five words of 32 bits, without padding.
     unsafe {
         let pairs = address.cast::<u64>();
         let last = address.cast::<u32>().add(4);
-        (pairs.read_volatile(), pairs.add(1).read_volatile(), last.read_volatile().into())
+        (pairs.read_volatile(), pairs.add(1).read_volatile(), last.read_volatile())
     }
 }
