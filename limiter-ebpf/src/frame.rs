@@ -9,6 +9,7 @@ use crate::barrier::opaque;
 
 /// The first piece of a packet, which holds its headers.
 pub(crate) struct XdpFrame {
+    #[cfg_attr(feature = "messages", expect(dead_code, reason = "see `anew`"))]
     ctx: *mut xdp_md,
     start: usize,
     end: usize,
@@ -71,6 +72,8 @@ impl Frame for XdpFrame {
         Some(unsafe { load(self.start + AT) })
     }
 
+    /// Debug messages leave no stack for it; the verifier follows more ways then.
+    #[cfg(not(feature = "messages"))]
     #[inline(always)]
     fn anew<R>(&self, read: impl FnOnce(&Self) -> R) -> R {
         let ctx = XdpContext::new(opaque(self.ctx as usize) as *mut xdp_md);

@@ -13,7 +13,7 @@ use self::stack::Stack;
 
 /// Instructions that the kernel may look at to be sure of a program, of the million that it looks at
 /// at most: what other versions of the kernel may need more is left.
-const BUDGET: u32 = 300_000;
+const BUDGET: u32 = if cfg!(feature = "datapath-log") { 350_000 } else { 250_000 };
 
 fn object() -> Object {
     let path = Path::new(env!("LIMITER_BPF_OBJECTS")).join("datapath");
