@@ -83,9 +83,7 @@ impl Gcra {
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
         let now = time.now << self.shift;
-        let ahead = word.wrapping_sub(now);
-        // A TAT that has passed is a full bucket.
-        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
+        let ahead = self.spent(word, time.now);
         if self.is_sure(ahead, time) && ahead + (units & self.strictness()) < self.depth {
             Some(now.wrapping_add(ahead + units))
         } else {
@@ -98,18 +96,14 @@ impl Gcra {
     /// spent than by one that is right.
     #[inline(always)]
     pub const fn pass_far(&self, word: u64, time: u64, cost: u64) -> Option<u64> {
-        let now = time << self.shift;
-        let ahead = word.wrapping_sub(now);
-        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
-        let spent = ahead + self.units(cost);
-        if spent < self.near { Some(now.wrapping_add(spent)) } else { None }
+        let spent = self.spent(word, time) + self.units(cost);
+        if spent < self.near { Some((time << self.shift).wrapping_add(spent)) } else { None }
     }
 
     /// Whether the time is good enough for a bucket of this word.
     #[inline(always)]
     pub const fn tells(&self, word: u64, time: Time) -> bool {
-        let ahead = word.wrapping_sub(time.now << self.shift);
-        self.is_sure(if ahead as i64 > 0 { ahead } else { 0 }, time)
+        self.is_sure(self.spent(word, time.now), time)
     }
 
     /// Whether a word that is so far ahead tells what holds at this time.
@@ -124,8 +118,7 @@ impl Gcra {
     #[inline(always)]
     pub const fn wait(&self, word: u64, now: u64, cost: u64) -> u64 {
         let room = self.units(cost) & self.strictness();
-        let ahead = word.wrapping_sub(now << self.shift);
-        let ahead = if ahead as i64 > 0 { ahead } else { 0 };
+        let ahead = self.spent(word, now);
         if ahead + room < self.depth {
             0
         } else if room >= self.depth {
@@ -139,6 +132,7 @@ impl Gcra {
     #[inline(always)]
     pub const fn spent(&self, word: u64, now: u64) -> u64 {
         let ahead = word.wrapping_sub(now << self.shift);
+        // A TAT that has passed is a full bucket.
         if ahead as i64 > 0 { ahead } else { 0 }
     }
 
