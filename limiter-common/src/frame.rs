@@ -39,3 +39,33 @@ impl Frame for [u8] {
         self.get(offset..)?.first_chunk().copied()
     }
 }
+
+/// A frame of which the first bytes are at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Sighting<'a> {
+    /// The bytes that are.
+    pub bytes: &'a [u8],
+    /// Bytes of the whole frame, from the Ethernet header on.
+    pub total: usize,
+}
+
+impl<'a> Sighting<'a> {
+    /// A frame of which all bytes are at hand.
+    pub const fn whole(bytes: &'a [u8]) -> Self {
+        Self { bytes, total: bytes.len() }
+    }
+}
+
+impl Frame for Sighting<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn total(&self) -> usize {
+        self.total
+    }
+
+    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.bytes.read(offset)
+    }
+}

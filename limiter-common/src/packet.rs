@@ -30,6 +30,8 @@ pub const TAG_BOUND: usize = 4;
 /// [`Packet::protocol`] when the chain of headers does not tell it; reserved by IANA.
 pub const UNKNOWN_PROTOCOL: u8 = 255;
 
+/// Where the type of an Ethernet frame is that has no tags.
+pub(crate) const ETHER_TYPE: usize = EthHdr::LEN - 2;
 pub(crate) const IPV4: u16 = EtherType::Ipv4 as u16;
 pub(crate) const IPV6: u16 = EtherType::Ipv6 as u16;
 const TAGS: [u16; 3] =
@@ -276,7 +278,6 @@ pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<Reason
 /// Reads any frame, and says whether it is IP; `packet` is as it was if it is not.
 #[inline(always)]
 pub(crate) fn parse_any<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
-    const ETHER_TYPE: usize = EthHdr::LEN - 2;
     let Some(mut ether_type) = frame.read(ETHER_TYPE).map(u16::from_ne_bytes) else {
         *packet = Packet::UNREADABLE;
         return true;

@@ -15,8 +15,8 @@ use crate::{
     address::Address,
     frame::Frame,
     packet::{
-        Anomaly, FragmentField, IPV4, IPV6, Packet, Ports, TCP, TCP_FLAGS_END, TcpFlags, Transport,
-        UDP, address,
+        Anomaly, ETHER_TYPE, FragmentField, IPV4, IPV6, Packet, Ports, TCP, TCP_FLAGS_END,
+        TcpFlags, Transport, UDP, address,
     },
 };
 
@@ -26,7 +26,6 @@ const NETWORK: usize = EthHdr::LEN;
 /// Reads a frame into `packet` if that is plain, and says whether it is.
 #[inline(always)]
 pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
-    const ETHER_TYPE: usize = EthHdr::LEN - 2;
     let read = match frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes) {
         Some(IPV4) => ipv4(frame, packet),
         Some(IPV6) => ipv6(frame, packet),
@@ -134,7 +133,7 @@ mod tests {
     use std::{vec, vec::Vec};
 
     use super::*;
-    use crate::{packet::parse_any, reason::Reason};
+    use crate::{frame::Sighting, packet::parse_any, reason::Reason};
 
     /// A frame of a header of IP, the first bytes of one of a transport protocol, and as many zeros.
     fn frame(ether_type: u16, ip: &[u8], transport: &[u8], zeros: usize) -> Vec<u8> {
@@ -159,26 +158,6 @@ mod tests {
             frame(IPV6, &v6(UDP, 10), &udp, 4),
             frame(IPV6, &v6(TCP, 22), &tcp, 8),
         ]
-    }
-
-    /// A frame of which the rest lies in other pieces.
-    struct Piece<'a> {
-        bytes: &'a [u8],
-        total: usize,
-    }
-
-    impl Frame for Piece<'_> {
-        fn len(&self) -> usize {
-            self.bytes.len()
-        }
-
-        fn total(&self) -> usize {
-            self.total
-        }
-
-        fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-            self.bytes.read(offset)
-        }
     }
 
     /// Whether a frame is plain, which is read as any other is.
@@ -222,7 +201,7 @@ mod tests {
                 let bytes = &frame[..length];
                 assert_eq!(is_plain(bytes), length >= declared, "{length} of {declared}");
                 for total in length..length + 100 {
-                    let piece = Piece { bytes, total };
+                    let piece = Sighting { bytes, total };
                     let plain = length >= headers && total >= declared;
                     assert_eq!(check(&piece, bytes), plain, "{length} of {total}");
                 }

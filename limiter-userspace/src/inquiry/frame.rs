@@ -2,42 +2,12 @@
 
 use std::net::IpAddr;
 
-use limiter_common::frame::Frame;
+pub use limiter_common::frame::Sighting;
 
 use super::{
     error::InquiryError,
     words::{TCP, UDP},
 };
-
-/// A frame of which the first bytes are at hand.
-#[derive(Clone, Copy, Debug)]
-pub struct Sighting<'a> {
-    /// The bytes that are.
-    pub bytes: &'a [u8],
-    /// Bytes of the whole frame, from the Ethernet header on.
-    pub total: usize,
-}
-
-impl<'a> Sighting<'a> {
-    /// A frame of which all bytes are at hand.
-    pub const fn whole(bytes: &'a [u8]) -> Self {
-        Self { bytes, total: bytes.len() }
-    }
-}
-
-impl Frame for Sighting<'_> {
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn total(&self) -> usize {
-        self.total
-    }
-
-    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.bytes.read(offset)
-    }
-}
 
 /// What an operator says of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
