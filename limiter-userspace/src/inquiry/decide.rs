@@ -55,11 +55,12 @@ pub(super) fn decide(
     now: u64,
 ) -> Result<Option<Ruling>> {
     let mut packet = Packet::UNREADABLE;
-    if parse(frame, &mut packet).is_none() {
+    let Some(conform) = parse(frame, &mut packet) else {
         return Ok(Some(Ruling::of(Reason::NonIp)));
-    }
+    };
     let bytes = frame.total as u64;
-    let Some(mut ruling) = Case { tables, packet: &packet, bytes, slot, now }.limit()? else {
+    let Some(mut ruling) = Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
+    else {
         return Ok(None);
     };
     if tables.monitoring.is_on() && ruling.reason.drops() {
@@ -83,6 +84,8 @@ pub(super) fn applicable(
 struct Case<'a> {
     tables: &'a Tables<'a>,
     packet: &'a Packet,
+    /// The reason to pass it if it is within its limits.
+    conform: Reason,
     bytes: u64,
     slot: u32,
     now: u64,
@@ -90,7 +93,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn limit(&self) -> Result<Option<Ruling>> {
-        let Self { tables, packet, bytes, slot, now } = *self;
+        let Self { tables, packet, conform, bytes, slot, now } = *self;
         let settings = &tables.settings;
         let mut applicable = applicable(tables, packet, bytes, slot, settings.sections)?;
         if applicable & settings.connections != 0 {
@@ -113,17 +116,15 @@ impl Case<'_> {
             Found::Source(source) => self.decide(&source, applicable).map(Some),
             Found::Newer => Ok(None),
             // Nothing that is only observed is dropped.
-            Found::Locked if settings.flags & flag::LIMITS == 0 => {
-                Ok(Some(Ruling::of(Reason::conform(packet))))
-            }
+            Found::Locked if settings.flags & flag::LIMITS == 0 => Ok(Some(Ruling::of(conform))),
             Found::Locked => Ok(Some(Ruling::of(Reason::Contended))),
         }
     }
 
     fn decide(&self, source: &SourceState, applicable: u64) -> Result<Ruling> {
-        let Self { packet, now, .. } = *self;
+        let now = self.now;
         let profile = &source.profile;
-        let conform = Ruling::of(Reason::conform(packet));
+        let conform = Ruling::of(self.conform);
         let listed = [
             (profile.allowed, Reason::Allow),
             (profile.denied, Reason::Deny),

@@ -12,7 +12,7 @@ use limiter_userspace::policy::Policy;
 use self::stack::Stack;
 
 /// Instructions that the kernel may look at to be sure of a program, of the million that it looks at
-/// at most: what other versions of the kernel may need more is left.
+/// at most: what other versions of the kernel may need more is left. Debug messages take more.
 const BUDGET: u32 = if cfg!(feature = "datapath-log") { 350_000 } else { 250_000 };
 
 fn object() -> Object {
