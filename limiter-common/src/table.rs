@@ -185,7 +185,12 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             return Room::at(way);
         }
     }
+    let mut used = false;
     for step in 0..2 * WAYS {
+        // Who was not passed over need not be asked again.
+        if step == WAYS && !used {
+            break;
+        }
         let way = (home + step) & (WAYS - 1);
         let age = ways.age(way);
         if age.owes(now) {
@@ -193,7 +198,7 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
         }
         match ways.usage(way, now) {
             Usage::Idle => return Room::at(way),
-            Usage::Used => {}
+            Usage::Used => used = true,
             Usage::Owes(until, single) => {
                 ways.set_age(way, Age::until(until, now, single));
             }

@@ -298,7 +298,9 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
     let mut seat = Seat::UNREADABLE;
     if subject.source.family != Address::NONE.family {
         subject.place = Place::of(&subject.source, settings.seed, settings.sets);
+        seats::touch(subject.place);
         let Some(seats) = Seats::lock(subject.place.set, epoch) else { return Seat::UNKNOWN };
+        subject.time = Time::exact(clock::now());
         publish(subject);
         seat = Seat(take_seat(epoch));
         // It changes hands under the lock alone.
@@ -320,6 +322,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         }
     }
     if let Some(source) = seat.entry() {
+        subject.time = Time::exact(clock::now());
         subject.newcomer = Newcomer::NONE;
         refresh(source, 0, true, subject, epoch);
     }
@@ -340,7 +343,7 @@ pub(crate) fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 
 }
 
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
-/// its source was admitted with before it had one.
+/// its source was admitted with before it had one, at the time of the subject.
 #[inline(never)]
 fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject, epoch: u32) {
     let (Some(settings), Some(profile)) =
@@ -352,7 +355,6 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
     // that of a shared entry, which has one generation.
     let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
     let target = Binding::new(epoch, number).like(seen);
-    subject.time = Time::exact(clock::now());
     // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
     // is asked for.
     let cell = |word: *mut u64| unsafe { Plain::new(word) };

@@ -67,8 +67,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let same = seats.state().has_number_of(subject.state) && seats.tags() == subject.tags;
     let newcomers = seats.newcomers();
     let free = newcomers.room(now);
-    if !same || free >= NEWCOMERS || newcomers.find(&subject.source) < NEWCOMERS {
+    let came = newcomers.find(&subject.source) < NEWCOMERS;
+    if !same || free >= NEWCOMERS || came {
         seats.unlock();
+        if same && !came {
+            subject.owed = charge.until;
+        }
         return None;
     }
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);

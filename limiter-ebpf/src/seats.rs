@@ -10,13 +10,12 @@ use limiter_common::{
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
     recent::Recent,
-    table::{self, Age, Room, Tags, Usage, WAYS, Ways},
+    table::{self, Age, Place, Room, Tags, Usage, WAYS, Ways},
     word::Word as _,
 };
 
 use crate::{
     cell::Plain,
-    clock,
     entry::Seat,
     maps::{AGES, SETS, SOURCES, TURNOVER},
     subject::Subject,
@@ -175,8 +174,27 @@ const USED: u64 = 1;
 /// Set in the time until which an entry owes for a single packet, or under another policy.
 const SINGLE: u64 = 1;
 
+/// Has the memory bring all at once what making an entry at a place reads, most likely: the lock of the
+/// set, like any atomic instruction, waits for what was asked for before it, and what is asked for one
+/// after the other takes as many times as long.
+#[inline(always)]
+pub(crate) fn touch(place: Place) {
+    let Some(seats) = Seats::of(place.set, 0) else { return };
+    let home = place.home as usize & (WAYS - 1);
+    let _: Age = seats.age(home);
+    if let Some(source) = SOURCES.get_ptr(seats.entry(home)) {
+        for line in 0..size_of::<Source>() / LINE {
+            // SAFETY: a map value that was just looked up, as long and as aligned as its lines.
+            let _: u64 = unsafe { source.byte_add(line * LINE).cast::<u64>().read_volatile() };
+        }
+    }
+}
+
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
 /// The [`Seat`] of the subject's source, whose place is known, in its set, whose lock is held. It is made
-/// if there is none, by the `epoch` that it is behind then.
+/// if there is none, by the `epoch` that it is behind then, at the time of the subject.
 ///
 /// Like the other functions here, it is verified by itself, once.
 #[unsafe(no_mangle)]
@@ -185,11 +203,13 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     let Some(subject) = Subject::get() else { return Seat::OVERFLOW.0 };
     let place = subject.place;
     let Some(seats) = Seats::of(place.set, epoch) else { return Seat::OVERFLOW.0 };
-    let found = find_way() as usize;
-    if found < WAYS {
-        return Seat::new(seats.entry(found)).0;
+    if seats.tags().have(place.tag) {
+        let found = find_way() as usize;
+        if found < WAYS {
+            return Seat::new(seats.entry(found)).0;
+        }
     }
-    let now = clock::now();
+    let now = subject.time().now;
     let Room { way, owes } = table::room(&seats, place, now);
     if way >= WAYS {
         return Seat::OVERFLOW.0;
@@ -200,7 +220,9 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;
     }
-    seats.set_age(way, Age::past(now));
+    // What the entry will owe for a first packet need not be found out from it.
+    let owed = subject.owed;
+    seats.set_age(way, if owed > now { Age::until(owed, now, true) } else { Age::past(now) });
     seats.set_tag(way, place.tag);
     count(|turnover| {
         turnover.entries += 1;

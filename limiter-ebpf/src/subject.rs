@@ -60,6 +60,9 @@ pub(crate) struct Subject {
     /// What was seen of its set, when no entry of its source was found in it.
     pub(crate) state: State,
     pub(crate) tags: Tags,
+    /// Until when its source will owe for it, in nanoseconds, if it is the first one, for which there was no
+    /// place; otherwise 0.
+    pub(crate) owed: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.

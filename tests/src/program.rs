@@ -27,7 +27,7 @@ use limiter_common::{
     notice::Notice,
     reason::Reason,
     refused::Refused,
-    table::WAYS,
+    table::{Age, WAYS},
 };
 #[cfg(feature = "datapath-log")]
 use limiter_userspace::datapath::messages::Messages;
@@ -421,6 +421,18 @@ impl TestProgram {
             self.sets.set(set, Set { tags: [1; WAYS], ..Set::default() }, 0)?;
         }
         Ok(())
+    }
+
+    /// How many entries of the table are noted to owe at `now`, in nanoseconds, so that nobody has to look.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn noted(&self, now: u64) -> Result<usize> {
+        let mut noted = 0;
+        for set in 0..self.ages.len() {
+            noted += self.ages.get(&set, 0)?.iter().filter(|age| Age(**age).owes(now)).count();
+        }
+        Ok(noted)
     }
 
     fn forget_sources(&mut self) -> Result<()> {

@@ -253,6 +253,24 @@ fn sources_of_a_single_packet_take_nobodys_entry() {
     program.check_accounts().unwrap();
 }
 
+/// Who comes next need not look at any of them to know that.
+#[test]
+fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program =
+        TestProgram::new(sizes, &policy(&[(Builtin::Source, tokens(2))]), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program.crowd().unwrap();
+    assert_eq!(program.noted(NOW).unwrap(), 0);
+    let mut flood = Flood::new();
+    for number in 0..4 * sizes.sources {
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
+    }
+    assert_eq!(program.noted(NOW).unwrap(), sizes.sources as usize);
+    // For some seconds: the policy may be another one then.
+    assert_eq!(program.noted(NOW + 10 * SECOND).unwrap(), 0);
+}
+
 /// What `limiter get` would say of it.
 #[test]
 fn the_inquiry_knows_of_the_first_packet() {
