@@ -206,8 +206,7 @@ pub struct Settings {
     /// The limits that count new connections, as bits.
     pub connections: u64,
     /// The limits that can be charged with the packet of a [`newcomer`](crate::newcomer) later, as bits:
-    /// inline ones without penalties that do not count new connections, by which a packet costs 1 or
-    /// its bytes.
+    /// inline ones by which a packet costs 1 or its bytes.
     pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub elsewhere: u64,

@@ -1,6 +1,7 @@
 //! The first packet of a source in a set of the table that is full.
 
 use limiter_common::{
+    binding::Binding,
     contract::{NEWCOMERS, Profile, half},
     gcra::Time,
     limit::{Limit, Sort},
@@ -18,6 +19,8 @@ use crate::{
     inline,
     maps::{METERS, PROFILES},
     near::count_near,
+    offence::recall_offences,
+    opening::remember_opening,
     seats::{self, Seats},
     subject::Subject,
     tally::{self, Outcomes},
@@ -40,16 +43,18 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let (bytes, settings, epoch) = (subject.bytes, policy.settings, policy.epoch);
     let profile = PROFILES.get(half(epoch, number(&subject.source, epoch, settings)))?;
     let applies = profile.limits & subject.applicable;
-    // Who is blocked is told by the entry alone, whatever the packet is.
-    let special = u64::from(profile.listed)
-        | applies & !settings.newcomers
-        | settings.penalties & profile.limits;
+    let special = u64::from(profile.listed) | applies & !settings.newcomers;
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
     if special != 0 || !can_be || subject.classified != epoch.into() {
         return None;
     }
     let packet = Packet { policy, profile, applies, bytes };
     let mut time = clock::ticked(subject);
+    // A source that was blocked may have lost its entry, and is whatever the packet is.
+    let penalties = settings.penalties & profile.limits;
+    if penalties != 0 && recall_offences(epoch, penalties) > time.now {
+        return None;
+    }
     let charge = match packet.charge(time) {
         Some(charge) => charge,
         None => {
@@ -79,6 +84,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
     seats::count(|turnover| turnover.newcomers += 1);
+    let opens = applies & settings.connections;
+    if opens != 0 {
+        (subject.time, subject.binding) = (time, Binding::new(epoch, 0));
+        publish(subject);
+        remember_opening(opens);
+    }
     if charge.near != 0 {
         subject.near = charge.near;
         publish(subject);

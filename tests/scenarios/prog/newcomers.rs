@@ -43,11 +43,12 @@ fn crowded(policy: &Policy) -> TestProgram {
     program
 }
 
-/// Up to four limits of the source, some of bytes, some about a part of the packets.
+/// Up to four limits of the source, some of bytes or of new connections, some about a part of the packets,
+/// some with a penalty.
 fn any_policy(random: &mut Random) -> Policy {
     let limits = (0..1 + random.below(4)).map(|number| {
         let rate = Rate { packets: 1 + random.below(50) as u64, period: SECOND };
-        let bytes = random.below(3) == 0;
+        let (bytes, opens) = (random.below(3) == 0, random.below(4) == 0);
         let scale = if bytes { 100 } else { 1 };
         let rate = Rate { packets: rate.packets * scale, ..rate };
         let burst = (1 + random.below(6) as u64) * scale;
@@ -68,8 +69,13 @@ fn any_policy(random: &mut Random) -> Policy {
             max: SECOND,
         });
         let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
+        let count = match (bytes, opens) {
+            (true, _) => Count::Bytes,
+            (false, true) => Count::Connections,
+            (false, false) => Count::Packets,
+        };
         Limit {
-            count: if bytes { Count::Bytes } else { Count::Packets },
+            count,
             overrides: overridden.into_iter().collect(),
             penalty,
             matching: Match { ports, ..Match::default() },
@@ -269,6 +275,27 @@ fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
     assert_eq!(program.noted(NOW).unwrap(), sizes.sources as usize);
     // For some seconds: the policy may be another one then.
     assert_eq!(program.noted(NOW + 10 * SECOND).unwrap(), 0);
+}
+
+/// Whatever is to be remembered of it besides.
+#[test]
+fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
+    let penalty = Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND };
+    let packets = limit("packets", &[KeyPart::Source], tokens(2));
+    let opens = Limit { count: Count::Connections, ..packets.clone() };
+    let packets = Limit { penalty: Some(penalty), ..packets };
+    for (limit, repeated) in [(packets, Verdict::Drop), (opens, Verdict::Pass)] {
+        let mut program = crowded(&policy_of([limit]));
+        assert_eq!(program.run(&syn(A)).unwrap(), Verdict::Pass);
+        assert!(!has_entry(&program, A));
+        // Others, which take the second token and part of the next; then the one before once more.
+        program.at(NOW + 2 * SECOND).unwrap();
+        let other = Frame::tcp(A, [198, 51, 100, 1], 40_001, 443, SYN).build();
+        assert_eq!(program.run_many(&other, 3).unwrap(), 2);
+        assert!(has_entry(&program, A));
+        assert_eq!(program.run(&syn(A)).unwrap(), repeated);
+        program.check_accounts().unwrap();
+    }
 }
 
 /// What `limiter get` would say of it.

@@ -116,10 +116,7 @@ fn compile_held(
         connections: set(&|at| rows.counts_connections(at)),
         newcomers: set(&|at| {
             let costs = compiled[at].costs.iter().all(|cost| *cost == 1);
-            word(at).is_some()
-                && (compiled[at].bytes != 0 || costs)
-                && compiled[at].penalty.after == 0
-                && !rows.counts_connections(at)
+            word(at).is_some() && (compiled[at].bytes != 0 || costs)
         }),
         elsewhere: classes.elsewhere,
         inline: [0; INLINE],
