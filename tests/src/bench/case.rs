@@ -80,6 +80,8 @@ pub(crate) const DEEP: &str = "known_source_by_tick";
 pub(crate) const ONE_OVERRIDE: &str = "overrides_1";
 /// The case with many.
 pub(crate) const MANY_OVERRIDES: &str = "overrides_10000";
+/// That of a new source with every packet, where all that are in the table owe something.
+pub(crate) const NEW_OWING: &str = "new_source_owing_64k";
 
 /// The numbers of sources that are tracked, from which they come at random.
 pub(crate) const TRACKED: [u32; 6] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
@@ -149,6 +151,17 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     for (id, name, setting) in [
         ("new_source_64k", "new source every packet, room for 64 k", Setting::Spoofed),
         ("new_source_1m", "new source every packet, room for 1 M", Setting::SpoofedDefault),
+        (
+            "new_source_penalty",
+            "new source every packet, penalty, room for 64 k",
+            Setting::SpoofedPenalty,
+        ),
+        (NEW_OWING, "new source every packet, all owe, room for 64 k", Setting::SpoofedOwing),
+        (
+            "new_source_owing_1m",
+            "new source every packet, all owe, room for 1 M",
+            Setting::SpoofedOwingDefault,
+        ),
     ] {
         cases.push(case(id, name, setting, &udp)?.of(Sources::MadeUp));
     }

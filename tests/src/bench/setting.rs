@@ -6,7 +6,7 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, KeyPart, Layer, Limit},
+        model::{Allowance, KeyPart, Layer, Limit, Penalty},
     },
 };
 
@@ -20,6 +20,10 @@ const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 1_000
 /// The same, so deep that a tick of the kernel is as good as the clock.
 const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
+/// A packet is paid after ten minutes.
+const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
+const PENALTY: Penalty =
+    Penalty { after: SECOND, block: 60 * SECOND, backoff: 2, max: 3_600 * SECOND };
 
 /// A policy and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ pub(crate) enum Setting {
     Scoped(u32),
     Spoofed,
     SpoofedDefault,
+    /// Under a limit with a penalty.
+    SpoofedPenalty,
+    /// With all that the table knows owing for as long as it is measured.
+    SpoofedOwing,
+    SpoofedOwingDefault,
     /// So many sources, with room for twice as many.
     Tracked(u32),
 }
@@ -78,7 +87,7 @@ impl Setting {
         let small =
             Sizes { sources: 1 << 16, buckets: 1 << 16, ledgers: 1 << 11, overrides: 1 << 10 };
         match self {
-            Self::SpoofedDefault => Sizes::default(),
+            Self::SpoofedDefault | Self::SpoofedOwingDefault => Sizes::default(),
             Self::Overrides(number) => {
                 Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
             }
@@ -116,6 +125,7 @@ impl Setting {
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
             Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
             Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
+            Self::SpoofedOwing | Self::SpoofedOwingDefault => &[(Builtin::Source, SLOW)],
             Self::All => &Builtin::ALL.map(|limit| (limit, AMPLE)),
             _ => &[(Builtin::Source, AMPLE)],
         };
@@ -141,6 +151,9 @@ impl Setting {
                 }));
             }
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
+            Self::SpoofedPenalty => {
+                policy.limits.iter_mut().for_each(|limit| limit.penalty = Some(PENALTY));
+            }
             Self::Overrides(number) => {
                 for number in overrides(number) {
                     // Each has a rate and a burst of its own, hence a profile of its own.
