@@ -8,6 +8,13 @@
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and takes no entry away from anybody, as long as the
 //! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
+//!
+//! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who
+//! does. That is mostly the newcomer who came first, and an entry is taken by one first packet of
+//! [`HELD_OF`] alone. So the flood goes on to cost what it did; and as a source that goes on sending is held
+//! by an entry sooner or later (the sample and hold of Estan and Varghese, "New Directions in Traffic
+//! Measurement and Accounting", 2002), it is admitted some [`HELD_OF`] packets more before, on
+//! average, however slow it is beside the flood.
 
 use crate::{
     address::Address,
@@ -15,6 +22,9 @@ use crate::{
     gcra::Gcra,
     limit::{Limit, Sort},
 };
+
+/// Of so many first packets for which somebody has to be forgotten, one takes an entry.
+pub const HELD_OF: u32 = 16;
 
 /// The lock of a set, a number that is another one after an entry was given away, and until when the
 /// newcomers owe: 28 bits each, in units of 2^13 ns, rounded up, and wrapping.
@@ -184,8 +194,14 @@ impl Newcomers {
             (true, true) => NEWCOMERS,
             (true, false) => 1,
             (false, true) => 0,
-            (false, false) => (self.times[1] < self.times[0]) as usize,
+            (false, false) => self.first(),
         }
+    }
+
+    /// The place of who came first.
+    #[inline(always)]
+    pub const fn first(&self) -> usize {
+        (self.times[1] < self.times[0]) as usize
     }
 
     /// Whether somebody is at a place who still owes at `now`, in nanoseconds.

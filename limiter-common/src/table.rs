@@ -10,11 +10,12 @@
 //! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
 //! nothing that a new one does not, so one of these is given away that was not used since it was asked
 //! last. One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state
-//! out, nor a source its own. Where all of a set owe, one that has sent a single packet makes room, or
-//! owes under a policy that is in force no more. Who makes addresses up gets that one packet of each
-//! anyway; it can be had once more for about every table's worth of them. If there is none of these
-//! either, the newcomer shares an entry with all that find no room: for that, a flood has to send two
-//! packets from each address, and as many again whenever those are refilled.
+//! out, nor a source its own. Where all of a set owe, newcomers among them, one that has sent a single
+//! packet is forgotten, mostly a newcomer, or one that owes under a policy that is in force no more. Who
+//! makes addresses up gets that one packet of each anyway; it can be had once more for about an eighth of
+//! a table's worth of them, until it is held. If there is none of these either, the newcomer shares an
+//! entry with all that find no room: for that, a flood has to send two packets from each address, and as
+//! many again whenever those are refilled.
 
 use crate::{
     address::Address,
@@ -88,8 +89,8 @@ impl Tags {
     }
 }
 
-/// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^27
-/// ns, rounded up, and wrapping.
+/// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^22
+/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 
@@ -97,14 +98,16 @@ impl Age {
     /// Set while the entry owes for a single packet.
     const SINGLE: u32 = 1;
     const TIME: u32 = 1;
-    const UNIT: u32 = 27;
+    const UNIT: u32 = 22;
     /// An entry is asked again after so many at the latest, 8.6 s: another policy may have come.
-    const FARTHEST: u32 = 64;
+    const FARTHEST: u32 = 2_048;
+    /// So many before now is the time of one that is not known to owe, also by clocks that are behind.
+    const PAST: u32 = 64;
 
     /// That of an entry that owes until then, in nanoseconds.
     #[inline(always)]
     pub const fn until(time: u64, now: u64, single: bool) -> Self {
-        let (until, now) = ((time >> Self::UNIT) + 1, now >> Self::UNIT);
+        let (until, now) = (time >> Self::UNIT, now >> Self::UNIT);
         let most = now + Self::FARTHEST as u64;
         let until = if until < most { until } else { most };
         Self((until as u32) << Self::TIME | if single { Self::SINGLE } else { 0 })
@@ -113,7 +116,7 @@ impl Age {
     /// That of an entry that is not known to owe, made at `now`, in nanoseconds.
     #[inline(always)]
     pub const fn past(now: u64) -> Self {
-        Self((((now >> Self::UNIT) as u32) << Self::TIME).wrapping_sub(1 << Self::TIME))
+        Self((((now >> Self::UNIT) as u32) << Self::TIME).wrapping_sub(Self::PAST << Self::TIME))
     }
 
     /// Whether it says that the entry still owes at `now`, in nanoseconds.
@@ -225,6 +228,19 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
         }
     }
     Room::at(WAYS)
+}
+
+/// Whether all ways of a set are known to owe at `now`, in nanoseconds, one of them for a single packet.
+#[inline(always)]
+pub fn is_crowded(ages: impl Iterator<Item = Age>, now: u64) -> bool {
+    let mut single = false;
+    for age in ages {
+        if !age.owes(now) {
+            return false;
+        }
+        single |= age.is_single();
+    }
+    single
 }
 
 /// How long after `now` a bucket of this word and scale is full again, in nanoseconds; 0 if it is. A

@@ -1,11 +1,12 @@
 //! The first packet of a source in a set of the table that is full.
 
+use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     binding::Binding,
     contract::{NEWCOMERS, Profile, half},
     gcra::Time,
     limit::{Limit, Sort},
-    newcomer::{Facts, Newcomer, State},
+    newcomer::{Facts, HELD_OF, Newcomer, State},
     policer::Policer as _,
     reason::Reason,
     table,
@@ -71,8 +72,13 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     // Where no entry was given away since, the source has none still, and under the lock gets none.
     let same = seats.state().has_number_of(subject.state) && seats.tags() == subject.tags;
     let newcomers = seats.newcomers();
-    let free = newcomers.room(now);
     let came = newcomers.find(&subject.source) < NEWCOMERS;
+    let mut free = newcomers.room(now);
+    // Then somebody has to be forgotten who owes for a single packet; who is at hand in most cases.
+    let forgets = free >= NEWCOMERS && is_spared() && seats.is_crowded(now);
+    if forgets {
+        free = newcomers.first();
+    }
     if !same || free >= NEWCOMERS || came {
         seats.unlock();
         if same && !came {
@@ -83,7 +89,10 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
     seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
-    seats::count(|turnover| turnover.newcomers += 1);
+    seats::count(|turnover| {
+        turnover.newcomers += 1;
+        turnover.owing += u64::from(forgets);
+    });
     let opens = applies & settings.connections;
     if opens != 0 {
         (subject.time, subject.binding) = (time, Binding::new(epoch, 0));
@@ -96,6 +105,15 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         count_near(epoch);
     }
     Some(Verdict(subject.conform))
+}
+
+/// Whether no entry is to be taken for a first packet where all in the set owe. The others take one: a
+/// source that goes on sending is known sooner or later, however many others come in between.
+#[inline(always)]
+fn is_spared() -> bool {
+    // SAFETY: the helper has no precondition.
+    let number = unsafe { bpf_get_prandom_u32() };
+    number % HELD_OF != 0
 }
 
 /// A first packet.

@@ -106,6 +106,15 @@ impl Seats {
         self.unlock_as(self.state().with(place, until));
     }
 
+    /// See [`table::is_crowded`].
+    #[inline(always)]
+    pub(crate) fn is_crowded(&self, now: u64) -> bool {
+        let Some(ages) = AGES.get_ptr(self.number) else { return false };
+        // SAFETY: a map value that was just looked up; the way is one of the set.
+        let age = |way: usize| Age(unsafe { (&raw const (*ages)[way]).read_volatile() });
+        table::is_crowded((0..WAYS).map(age), now)
+    }
+
     /// Forgets the newcomer at a place, who has an entry. The lock is held.
     #[inline(always)]
     pub(crate) fn forget(&self, place: usize) {

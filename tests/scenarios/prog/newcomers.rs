@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use limiter_common::{
     address::Address,
     contract::Tally,
+    newcomer::HELD_OF,
     rate::{Rate, SECOND},
     reason::Reason,
 };
@@ -26,7 +27,7 @@ use super::{
     define::{limit, policy_of},
     keeps_time,
     mutation::Random,
-    part, per_second, policy, program, seed, syn,
+    part, per_second, policy, program, seed, set_override, syn,
     table::smallest,
     table_room::{Flood, has_entry},
     tokens, udp,
@@ -185,10 +186,11 @@ fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
 
 /// Neither by others, nor by its own made-up ones.
 #[test]
-fn a_newcomer_that_owes_is_not_forgotten_in_any_flood() {
+fn a_newcomer_that_owes_is_not_forgotten_while_another_owes_nothing() {
     // CPUs may differ about the time, and about that of the last tick.
     let sizes = Sizes { overrides: 8, ..smallest() };
-    let limits = policy(&[(Builtin::Source, tokens(1))]);
+    let mut limits = policy(&[(Builtin::Source, per_second(1_000_000, 20))]);
+    set_override(&mut limits, Builtin::Source, "192.0.2.0/24", tokens(1));
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     for back in [0, 1, 4_000_000, 2 * SECOND] {
         flood_newcomers(&mut program, sizes, back);
@@ -200,20 +202,61 @@ fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
     program.at(NOW).unwrap();
     program.forget().unwrap();
     program.crowd().unwrap();
-    let own = |number: u32| udp([192, 0, 2, number as u8]);
+    let own = |number: u8| [192, 0, 2, number];
     for number in 0..200 {
-        assert_eq!(program.run(&own(number)).unwrap(), Verdict::Pass, "{number}");
+        assert_eq!(program.run(&udp(own(number))).unwrap(), Verdict::Pass, "{number}");
     }
     let mut flood = Flood::new();
-    program.at(NOW - back).unwrap();
     for number in 0..(part(32) as u32).max(2) * sizes.sources {
-        program.run(flood.frame(number)).unwrap();
+        program.at(NOW - back + u64::from(number) * 10_000).unwrap();
+        assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
+    for number in 0..200 {
+        // Some of them had found no place, and got an entry.
+        let newcomer = program.maps().newcomer(&Address::v4(own(number))).unwrap();
+        assert!(newcomer.is_some() || has_entry(program, own(number)), "{number} is forgotten");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Where somebody has to be forgotten who owes, that is not always an entry; and who goes on sending has
+/// one in the end, with so many others in between that its first packet was forgotten each time.
+#[test]
+fn where_all_owe_a_source_that_goes_on_sending_is_held() {
+    const BURST: u32 = 5;
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let limits = policy(&[(Builtin::Source, tokens(BURST.into()))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
-    // Some of them had found no place, and got an entry, which one of the flood has now.
-    let kept =
-        (0..200).filter(|number| program.run(&own(*number)).unwrap() == Verdict::Drop).count();
-    assert!(kept >= 100, "{kept}");
+    let (mut flood, mut made_up) = (Flood::new(), 0..);
+    let mut flood = |program: &mut TestProgram, packets: u32| {
+        for number in made_up.by_ref().take(packets as usize) {
+            assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
+        }
+    };
+    flood(&mut program, 6 * sizes.sources);
+    let before = program.maps().turnover().unwrap();
+    flood(&mut program, 8 * sizes.sources);
+    let after = program.maps().turnover().unwrap();
+    let (entries, owing) = (after.entries - before.entries, after.owing - before.owing);
+    assert_eq!(after.newcomers - before.newcomers + entries, u64::from(8 * sizes.sources));
+    assert_eq!(owing, u64::from(8 * sizes.sources), "each comes for another");
+    let expected = u64::from(8 * sizes.sources / HELD_OF);
+    assert!((expected / 2..2 * expected).contains(&entries), "{entries} entries");
+
+    // That it is not held after so many comes to pass once in 10^11 times.
+    let frame = udp(A);
+    let mut admitted = 0;
+    while program.run(&frame).unwrap() == Verdict::Pass {
+        admitted += 1;
+        assert!(admitted < BURST + 25 * HELD_OF, "it is never held");
+        flood(&mut program, sizes.sources / 2);
+    }
+    assert!(admitted >= BURST, "{admitted} of its burst");
+    for _ in 0..10 {
+        flood(&mut program, sizes.sources);
+        assert_eq!(program.run(&frame).unwrap(), Verdict::Drop, "it is forgotten");
+    }
     program.check_accounts().unwrap();
 }
 

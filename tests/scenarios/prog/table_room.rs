@@ -279,10 +279,10 @@ fn after_a_change_of_policy_newcomers_have_room_again() {
     program.check_accounts().unwrap();
 }
 
-/// When the 31 bits of ages come to their end, after nine years.
+/// When the 31 bits of ages come to their end, after 104 days.
 #[test]
 fn there_is_room_for_new_sources_around_the_wrap_of_ages() {
-    const WRAP: u64 = 1 << 58;
+    const WRAP: u64 = 1 << 53;
     let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, per_second(1_000, 20))]));
     let mut flood = Flood::new();
     // Nanoseconds from one to the next: all but those of the last moment owe nothing.
