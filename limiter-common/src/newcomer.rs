@@ -2,19 +2,20 @@
 //!
 //! Once a set of the [table](crate::table) has no free entry, a source that it does not know is given one
 //! with its second packet. Of the first, the set keeps what it was charged, so that this is made up for
-//! then. A place there is given away only when its debt is paid: then nothing would have to be made up
-//! for. Where no place is, the first packet gets an entry as the second does.
+//! then. A place there is given away when its debt is paid: then nothing would have to be made up for.
+//! Where no place is, the first packet gets an entry as the second does.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and takes no entry away from anybody, as long as the
 //! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
 //!
 //! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who
-//! does. That is mostly the newcomer who came first, and an entry is taken by one first packet of
-//! [`HELD_OF`] alone. So the flood goes on to cost what it did; and as a source that goes on sending is held
-//! by an entry sooner or later (the sample and hold of Estan and Varghese, "New Directions in Traffic
-//! Measurement and Accounting", 2002), it is admitted some [`HELD_OF`] packets more before, on
-//! average, however slow it is beside the flood.
+//! owes. That is mostly the newcomer who came first, and an entry is taken by one first packet of
+//! [`HELD_OF`] alone, so that the flood goes on to cost what it did. A source that goes on sending is held
+//! by an entry after some [`HELD_OF`] packets (the sample and hold of Estan and Varghese, "New Directions
+//! in Traffic Measurement and Accounting", 2002), if it sends two before the entry that the first got is
+//! taken again: that takes [`HELD_OF`] first packets of others in the set for each entry there that owes
+//! for a single packet. One that is slower is hardly ever held while the flood lasts.
 
 use crate::{
     address::Address,

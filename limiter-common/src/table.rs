@@ -13,7 +13,7 @@
 //! out, nor a source its own. Where all of a set owe, newcomers among them, one that has sent a single
 //! packet is forgotten, mostly a newcomer, or one that owes under a policy that is in force no more. Who
 //! makes addresses up gets that one packet of each anyway; it can be had once more for about an eighth of
-//! a table's worth of them, until it is held. If there is none of these either, the newcomer shares an
+//! a table's worth of them. If there is none of these either, the newcomer shares an
 //! entry with all that find no room: for that, a flood has to send two packets from each address, and as
 //! many again whenever those are refilled.
 
@@ -90,7 +90,8 @@ impl Tags {
 }
 
 /// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^22
-/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some seconds.
+/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some seconds. An
+/// entry that owes for less than a unit is asked each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 
@@ -230,7 +231,9 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     Room::at(WAYS)
 }
 
-/// Whether all ways of a set are known to owe at `now`, in nanoseconds, one of them for a single packet.
+/// Whether all ways of a set are noted to owe at `now`, in nanoseconds, one of them for a single packet, or
+/// under another policy. What was noted of one may have changed since: it may have sent more, and the
+/// policy be another one, for which it owes nothing.
 #[inline(always)]
 pub fn is_crowded(ages: impl Iterator<Item = Age>, now: u64) -> bool {
     let mut single = false;

@@ -55,7 +55,6 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let entry = match SourceEntry::at_home(subject, policy.epoch) {
         Some(entry) => entry,
         None => {
-            subject.owed = 0;
             let seat = Seat::of(subject);
             if seat == Seat::NEWCOMER {
                 publish(subject);

@@ -89,6 +89,7 @@ extern "C" fn bind_subject() -> u32 {
     if let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) {
         subject.find_source(&policy.settings.mask);
         subject.seat = entry::renew(subject, policy.epoch, policy.settings).0;
+        subject.owed = 0;
     }
     0
 }

@@ -65,6 +65,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     };
     let now = time.now;
     if !State::holds(charge.until, now) {
+        subject.owed = charge.until;
         return None;
     }
     let place = subject.place;
@@ -74,12 +75,13 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let newcomers = seats.newcomers();
     let came = newcomers.find(&subject.source) < NEWCOMERS;
     let mut free = newcomers.room(now);
+    let owes = charge.until > now;
     // Then somebody has to be forgotten who owes for a single packet; who is at hand in most cases.
-    let forgets = free >= NEWCOMERS && is_spared() && seats.is_crowded(now);
+    let forgets = owes && free >= NEWCOMERS && is_spared() && seats.is_crowded(now);
     if forgets {
         free = newcomers.first();
     }
-    if !same || free >= NEWCOMERS || came {
+    if !same || came || owes && free >= NEWCOMERS {
         seats.unlock();
         if same && !came {
             subject.owed = charge.until;
@@ -87,7 +89,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         return None;
     }
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
-    seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
+    if free < NEWCOMERS {
+        seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
+    } else {
+        // Nothing has to be known of it.
+        seats.unlock();
+    }
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
     seats::count(|turnover| {
         turnover.newcomers += 1;

@@ -61,7 +61,7 @@ pub(crate) struct Subject {
     pub(crate) state: State,
     pub(crate) tags: Tags,
     /// Until when its source will owe for it, in nanoseconds, if it is the first one, for which there was no
-    /// place; otherwise 0.
+    /// place, and an entry is to be made for it; otherwise 0.
     pub(crate) owed: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,

@@ -50,8 +50,8 @@ pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
         .with([("as", "newcomer")], Whole(newcomers)),
         counter(
             "limiter_sources_evicted_total",
-            "Sources that were forgotten for another one: they owed nothing (idle), or for a single packet or by \
-             an earlier policy (owing).",
+            "Sources that lost their entry to another one, as they owed nothing (idle), or that or their place \
+             beside the entries, though they owed for a single packet or by an earlier policy (owing).",
         )
         .with([("state", "idle")], Whole(idle))
         .with([("state", "owing")], Whole(owing)),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use limiter_common::{
     address::Address,
-    contract::Tally,
+    contract::{Tally, Turnover},
     newcomer::HELD_OF,
     rate::{Rate, SECOND},
     reason::Reason,
@@ -219,8 +219,9 @@ fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
     program.check_accounts().unwrap();
 }
 
-/// Where somebody has to be forgotten who owes, that is not always an entry; and who goes on sending has
-/// one in the end, with so many others in between that its first packet was forgotten each time.
+/// Where somebody has to be forgotten who owes, that is mostly no entry; and who goes on sending has one in
+/// the end, with so many others in between, some eight in its set, that its first packet was forgotten each
+/// time.
 #[test]
 fn where_all_owe_a_source_that_goes_on_sending_is_held() {
     const BURST: u32 = 5;
@@ -318,6 +319,34 @@ fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
     assert_eq!(program.noted(NOW).unwrap(), sizes.sources as usize);
     // For some seconds: the policy may be another one then.
     assert_eq!(program.noted(NOW + 10 * SECOND).unwrap(), 0);
+}
+
+/// Whoever comes next, nothing has to be made up for it.
+#[test]
+fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let web = Match { ports: vec![443..=443], ..Match::default() };
+    let limit = limit("web", &[KeyPart::Source], tokens(5));
+    let mut program =
+        TestProgram::new(sizes, &policy_of([Limit { matching: web, ..limit }]), Clock::Test)
+            .unwrap();
+    program.at(NOW).unwrap();
+    let mut sources = (0_u32..).map(|number| {
+        let [_, b, c, d] = number.to_be_bytes();
+        [10, b, c, d]
+    });
+    let mut flood = |program: &mut TestProgram, packets: u32, port| {
+        for source in sources.by_ref().take(packets as usize) {
+            let frame = Frame::tcp(source, [198, 51, 100, 1], 40_000, port, SYN).build();
+            assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
+        }
+        program.maps().turnover().unwrap()
+    };
+    let before = flood(&mut program, 6 * sizes.sources, 443);
+    let after = flood(&mut program, 4 * sizes.sources, 80);
+    let newcomers = before.newcomers + u64::from(4 * sizes.sources);
+    assert_eq!(after, Turnover { newcomers, ..before });
+    program.check_accounts().unwrap();
 }
 
 /// Whatever is to be remembered of it besides.

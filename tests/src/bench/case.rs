@@ -165,6 +165,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     ] {
         cases.push(case(id, name, setting, &udp)?.of(Sources::MadeUp));
     }
+    let (id, name) = ("new_source_connection", "new source every packet, SYN, room for 64 k");
+    cases.push(case(id, name, Setting::SpoofedConnections, &syn)?.of(Sources::MadeUp));
     for number in tracked {
         let short = binary(*number);
         let (id, name) = (short.replace(' ', ""), format!("{short} known sources at random"));

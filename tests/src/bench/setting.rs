@@ -6,7 +6,7 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, KeyPart, Layer, Limit, Penalty},
+        model::{Allowance, Count, KeyPart, Layer, Limit, Penalty},
     },
 };
 
@@ -48,8 +48,10 @@ pub(crate) enum Setting {
     Scoped(u32),
     Spoofed,
     SpoofedDefault,
-    /// Under a limit with a penalty.
+    /// Under a limit with a penalty, which nobody got.
     SpoofedPenalty,
+    /// Under a limit of new connections.
+    SpoofedConnections,
     /// With all that the table knows owing for as long as it is measured.
     SpoofedOwing,
     SpoofedOwingDefault,
@@ -151,6 +153,9 @@ impl Setting {
                 }));
             }
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
+            Self::SpoofedConnections => {
+                policy.limits.iter_mut().for_each(|limit| limit.count = Count::Connections);
+            }
             Self::SpoofedPenalty => {
                 policy.limits.iter_mut().for_each(|limit| limit.penalty = Some(PENALTY));
             }
