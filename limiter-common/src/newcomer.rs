@@ -3,7 +3,8 @@
 //! Once a set of the [table](crate::table) has no free entry, a source that it does not know is given one
 //! with its second packet. Of the first, the set keeps what it was charged, so that this is made up for
 //! then. A place there is given away when its debt is paid: then nothing would have to be made up for.
-//! Where no place is, the first packet gets an entry as the second does.
+//! Where no place is, the first packet gets an entry as the second does; if it owes nothing, as no limit is
+//! about it, it mostly does without.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and takes no entry away from anybody, as long as the
@@ -15,7 +16,7 @@
 //! by an entry after some [`HELD_OF`] packets (the sample and hold of Estan and Varghese, "New Directions
 //! in Traffic Measurement and Accounting", 2002), if it sends two before the entry that the first got is
 //! taken again: that takes [`HELD_OF`] first packets of others in the set for each entry there that owes
-//! for a single packet. One that is slower is hardly ever held while the flood lasts.
+//! for a single packet. One that is much slower is hardly ever held while the flood lasts.
 
 use crate::{
     address::Address,
@@ -122,6 +123,12 @@ impl Facts {
         self.0 as u64 & Self::LONGEST
     }
 
+    /// Whether it was charged to any limit.
+    #[inline(always)]
+    const fn are_charged(self) -> bool {
+        self.0 >> Self::PLACES & 0xf != 0
+    }
+
     /// The places that it was charged to, as bits, of those that are the same limit's under `epoch`, given
     /// its settings and those of the epoch before, or after.
     #[inline(always)]
@@ -210,7 +217,7 @@ impl Newcomers {
     const fn owes(&self, place: usize, now: u64) -> bool {
         // By another clock, its time may be still to come.
         let since = now.wrapping_sub(self.times[place]) as i64 >> State::UNIT;
-        self.facts[place] != Facts::NONE.0
+        Facts(self.facts[place]).are_charged()
             && State(self.state).owes(place, now)
             && since < State::FARTHEST as i64
     }

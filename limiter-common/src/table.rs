@@ -91,7 +91,7 @@ impl Tags {
 
 /// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^22
 /// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some seconds. An
-/// entry that owes for less than a unit is asked each time.
+/// entry that owes for less than a unit may be asked each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 

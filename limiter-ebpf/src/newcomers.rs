@@ -75,13 +75,17 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let newcomers = seats.newcomers();
     let came = newcomers.find(&subject.source) < NEWCOMERS;
     let mut free = newcomers.room(now);
+    let full = free >= NEWCOMERS;
+    let (is_spared, is_crowded) = (full && is_spared(), full && seats.is_crowded(now));
     let owes = charge.until > now;
-    // Then somebody has to be forgotten who owes for a single packet; who is at hand in most cases.
-    let forgets = owes && free >= NEWCOMERS && is_spared() && seats.is_crowded(now);
+    // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
+    let forgets = owes && is_spared && is_crowded;
     if forgets {
         free = newcomers.first();
     }
-    if !same || came || owes && free >= NEWCOMERS {
+    // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
+    let is_known = if owes { full && !forgets } else { full && !is_spared && !is_crowded };
+    if !same || came || is_known {
         seats.unlock();
         if same && !came {
             subject.owed = charge.until;
@@ -92,7 +96,6 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     if free < NEWCOMERS {
         seats.admit(free, &subject.source, Newcomer { time: now, facts }, charge.until);
     } else {
-        // Nothing has to be known of it.
         seats.unlock();
     }
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
@@ -114,8 +117,8 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     Some(Verdict(subject.conform))
 }
 
-/// Whether no entry is to be taken for a first packet where all in the set owe. The others take one: a
-/// source that goes on sending is known sooner or later, however many others come in between.
+/// Whether no entry is to be taken for a first packet that could do without one. The others take one, so
+/// that a source that goes on sending comes to have one.
 #[inline(always)]
 fn is_spared() -> bool {
     // SAFETY: the helper has no precondition.

@@ -60,8 +60,8 @@ pub(crate) struct Subject {
     /// What was seen of its set, when no entry of its source was found in it.
     pub(crate) state: State,
     pub(crate) tags: Tags,
-    /// Until when its source will owe for it, in nanoseconds, if it is the first one, for which there was no
-    /// place, and an entry is to be made for it; otherwise 0.
+    /// Until when its source will owe for it, in nanoseconds, if an entry is to be made for it because it is
+    /// the first one and has no place, or owes too long for one; otherwise 0.
     pub(crate) owed: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,

@@ -58,18 +58,25 @@ fn nobody_is_forgotten_who_owes_and_nobody_taken_for_another() {
                 naive[found] = None;
             } else {
                 let place = newcomers.room(now);
-                let owes = |place: usize| naive[place].is_some_and(|(.., until)| until > now);
+                let owes = |place: usize| {
+                    naive[place].is_some_and(|(_, newcomer, until)| until > now.max(newcomer.time))
+                };
                 if place == NEWCOMERS {
                     full += 1;
-                    let hardly = |it: &Option<(_, _, u64)>| it.unwrap().2 + UNIT > now;
+                    let hardly = |it: &Option<(_, Newcomer, u64)>| {
+                        let (_, newcomer, until) = it.unwrap();
+                        until + UNIT > now && until > newcomer.time
+                    };
                     assert!(naive.iter().all(hardly), "one owes nothing: {naive:?} at {now}");
                 } else {
                     admitted += 1;
                     assert!(!owes(place), "{place} owes: {naive:?} at {now}");
                     let bytes = random.between(1, Facts::LONGEST + 1);
-                    let facts = Facts::new(&source, bytes, random.below(16) as u32, 7);
-                    let (newcomer, until) =
-                        (Newcomer { time: now, facts }, now + random.below(debt));
+                    // What is charged nowhere owes nothing.
+                    let places = random.below(16) as u32;
+                    let facts = Facts::new(&source, bytes, places, 7);
+                    let until = now + if places == 0 { 0 } else { 1 + random.below(debt) };
+                    let newcomer = Newcomer { time: now, facts };
                     admit(&mut newcomers, place, source, newcomer, until);
                     naive[place] = Some((source, newcomer, until));
                 }
