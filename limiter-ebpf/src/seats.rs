@@ -15,6 +15,7 @@ use limiter_common::{
 };
 
 use crate::{
+    barrier::opaque,
     cell::Plain,
     entry::Seat,
     maps::{AGES, SETS, SOURCES, TURNOVER},
@@ -189,7 +190,8 @@ const SINGLE: u64 = 1;
 #[inline(always)]
 pub(crate) fn touch(place: Place) {
     let Some(seats) = Seats::of(place.set, 0) else { return };
-    let home = place.home as usize & (WAYS - 1);
+    // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
+    let home = opaque(place.home.into()) & (WAYS - 1);
     let _: Age = seats.age(home);
     if let Some(source) = SOURCES.get_ptr(seats.entry(home)) {
         for line in 0..size_of::<Source>() / LINE {
