@@ -123,10 +123,10 @@ impl Facts {
         self.0 as u64 & Self::LONGEST
     }
 
-    /// Whether it was charged to any limit.
+    /// The places that it was charged to, as bits.
     #[inline(always)]
-    const fn are_charged(self) -> bool {
-        self.0 >> Self::PLACES & 0xf != 0
+    const fn places(self) -> u32 {
+        self.0 >> Self::PLACES & 0xf
     }
 
     /// The places that it was charged to, as bits, of those that are the same limit's under `epoch`, given
@@ -134,7 +134,7 @@ impl Facts {
     #[inline(always)]
     pub const fn charged(self, epoch: u32, settings: &Settings, other: &Settings) -> u32 {
         const NEXT: u32 = (1 << Facts::EPOCHS) - 1;
-        let places = self.0 >> Self::PLACES & 0xf;
+        let places = self.places();
         let own = self.0 >> Self::EPOCH;
         match epoch.wrapping_sub(own) & NEXT {
             0 => places,
@@ -217,7 +217,7 @@ impl Newcomers {
     const fn owes(&self, place: usize, now: u64) -> bool {
         // By another clock, its time may be still to come.
         let since = now.wrapping_sub(self.times[place]) as i64 >> State::UNIT;
-        Facts(self.facts[place]).are_charged()
+        Facts(self.facts[place]).places() != 0
             && State(self.state).owes(place, now)
             && since < State::FARTHEST as i64
     }

@@ -13,9 +13,9 @@
 //! out, nor a source its own. Where all of a set owe, newcomers among them, one that has sent a single
 //! packet is forgotten, mostly a newcomer, or one that owes under a policy that is in force no more. Who
 //! makes addresses up gets that one packet of each anyway; it can be had once more for about an eighth of
-//! a table's worth of them. If there is none of these either, the newcomer shares an
-//! entry with all that find no room: for that, a flood has to send two packets from each address, and as
-//! many again whenever those are refilled.
+//! a table's worth of them. If there is none of these either, the newcomer shares an entry with all that
+//! find no room: for that, a flood has to send two packets from each address, and as many again whenever
+//! those are refilled.
 
 use crate::{
     address::Address,
@@ -90,8 +90,8 @@ impl Tags {
 }
 
 /// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^22
-/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some seconds. An
-/// entry that owes for less than a unit may be asked each time.
+/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some
+/// seconds. An entry that owes for less than a unit may be asked each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 

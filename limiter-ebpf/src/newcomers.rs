@@ -76,16 +76,16 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let came = newcomers.find(&subject.source) < NEWCOMERS;
     let mut free = newcomers.room(now);
     let full = free >= NEWCOMERS;
-    let (is_spared, is_crowded) = (full && is_spared(), full && seats.is_crowded(now));
+    let (spared, crowded) = (full && is_spared(), full && seats.is_crowded(now));
     let owes = charge.until > now;
     // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
-    let forgets = owes && is_spared && is_crowded;
+    let forgets = owes && spared && crowded;
     if forgets {
         free = newcomers.first();
     }
     // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
-    let is_known = if owes { full && !forgets } else { full && !is_spared && !is_crowded };
-    if !same || came || is_known {
+    let takes_entry = if owes { full && !forgets } else { full && !spared && !crowded };
+    if !same || came || takes_entry {
         seats.unlock();
         if same && !came {
             subject.owed = charge.until;
