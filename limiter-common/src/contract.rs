@@ -6,7 +6,6 @@ use crate::{
     address::{Address, Mask},
     limit::{COLUMNS, INLINE, LIMITS},
     meter::Measure,
-    newcomer::Facts,
     reason::REASONS,
     recent::Recent,
     table::WAYS,
@@ -14,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -219,17 +218,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The places of inline limits, as bits, whose limits were there under an epoch of which these are the
-    /// low [`Facts::EPOCHS`] bits; in the past, and never taken back.
+    /// The places of inline limits, as bits, whose limits were there under an epoch in the past, which was
+    /// never taken back.
     #[inline(always)]
     pub const fn there_since(&self, epoch: u32) -> u32 {
-        const EPOCHS: u32 = (1 << Facts::EPOCHS) - 1;
         let mut there = 0;
         let mut place = 0;
         while place < INLINE {
-            // A stamp tells the epoch that its limit came in.
-            let came = self.stamps[place].wrapping_sub(1) / LIMITS;
-            there |= ((epoch.wrapping_sub(came) & EPOCHS <= EPOCHS / 2) as u32) << place;
+            // A stamp tells the epoch that its limit came in, and wraps.
+            let came = self.stamps[place].wrapping_sub(1) / LIMITS * LIMITS;
+            let since = epoch.wrapping_mul(LIMITS).wrapping_sub(came) as i32;
+            there |= ((since >= 0) as u32) << place;
             place += 1;
         }
         there
@@ -319,11 +318,11 @@ pub struct Newcomers {
     pub times: [u64; NEWCOMERS],
     /// The first two words of their addresses, which have no others.
     pub sources: [[u32; 2]; NEWCOMERS],
-    /// See [`Facts`].
+    /// See [`Facts`](crate::newcomer::Facts).
     pub facts: [u32; NEWCOMERS],
 }
 
-/// The state of a source. What every packet needs is in the first two of three cache lines.
+/// The state of a source. What every packet needs is in the first two of four cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -337,18 +336,18 @@ pub struct Source {
     pub words: [u64; INLINE],
     /// What passed and is not in the next yet, a [`Recent`].
     pub recent: u64,
-    /// What passed.
-    pub passed: Tally,
-    /// What was dropped.
-    pub dropped: Tally,
     /// A [`Block`](crate::penalty::Block) because it stayed over a limit: the longest that its
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
     /// to.
     pub blocked: u64,
+    /// What passed.
+    pub passed: Tally,
+    /// What was dropped.
+    pub dropped: Tally,
     /// The scales of the words.
     pub scales: [u64; INLINE],
-    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of, as words.
-    pub stamps: [u64; INLINE],
+    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of.
+    pub stamps: [u32; INLINE],
     /// When it was refused last, see [`Episode::last`](crate::notice::Episode::last).
     pub refused: u64,
     /// When that was told last, see [`Episode::told`](crate::notice::Episode::told).
@@ -533,19 +532,19 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 184);
-    assert!(size_of::<Head>() == 392);
+    assert!(size_of::<Settings>() == 248);
+    assert!(size_of::<Head>() == 520);
     assert!(size_of::<crate::gcra::Gcra>() == 40);
     assert!(size_of::<crate::meter::Meter>() == 48);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
-    assert!(size_of::<Profile>() == 72);
+    assert!(size_of::<Profile>() == 88);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
-    assert!(size_of::<Source>() == 192);
+    assert!(size_of::<Source>() == 256);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
-    assert!(offset_of!(Source, recent) == 64);
-    assert!(offset_of!(Source, scales) == 112);
+    assert!(offset_of!(Source, recent) == 96);
+    assert!(offset_of!(Source, scales) == 144);
     assert!(size_of::<Opening>() == 24);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);

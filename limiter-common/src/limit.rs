@@ -11,7 +11,7 @@ use crate::{
 pub const LIMITS: u32 = 64;
 
 /// Limits whose state is in the entry of the source, so that no look-up is needed for it.
-pub const INLINE: usize = 4;
+pub const INLINE: usize = 8;
 
 /// Limits that are about one packet and kept by other keys than its source.
 pub const KEYED: usize = 8;
@@ -19,9 +19,9 @@ pub const KEYED: usize = 8;
 /// Tenants that a policy can have.
 pub const TENANTS: usize = 0xffff;
 
-/// Limits that can have meters of their own for sources within a prefix: the inline ones, and as many
+/// Limits that can have meters of their own for sources within a prefix: the inline ones, and four
 /// others.
-pub const COLUMNS: usize = 8;
+pub const COLUMNS: usize = INLINE + 4;
 
 /// A limit, as the datapath has it.
 #[repr(C)]

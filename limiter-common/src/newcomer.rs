@@ -22,7 +22,7 @@ use crate::{
     address::Address,
     contract::{NEWCOMERS, Newcomers, Settings},
     gcra::Gcra,
-    limit::{Limit, Sort},
+    limit::{INLINE, Limit, Sort},
 };
 
 /// Of so many first packets for which somebody has to be forgotten, one takes an entry.
@@ -100,12 +100,11 @@ impl Facts {
     /// No newcomer.
     pub const NONE: Self = Self(0);
     /// The longest frame that can be one's.
-    pub const LONGEST: u64 = 0xffff;
-    const PLACES: u32 = 16;
-    const IPV6: u32 = 1 << 20;
-    const EPOCH: u32 = 21;
-    /// The low bits of an epoch that are kept.
-    pub const EPOCHS: u32 = u32::BITS - Self::EPOCH;
+    pub const LONGEST: u64 = (1 << Self::PLACES) - 1;
+    const PLACES: u32 = 14;
+    const IPV6: u32 = 1 << (Self::PLACES + INLINE as u32);
+    /// The low bits of an epoch are kept.
+    const EPOCH: u32 = Self::PLACES + INLINE as u32 + 1;
 
     /// Those of a source with a packet of so many bytes, from 1 to [`LONGEST`](Self::LONGEST), charged
     /// to the inline limits at these places, as bits, under an epoch.
@@ -126,21 +125,20 @@ impl Facts {
     /// The places that it was charged to, as bits.
     #[inline(always)]
     const fn places(self) -> u32 {
-        self.0 >> Self::PLACES & 0xf
+        self.0 >> Self::PLACES & ((1 << INLINE) - 1)
     }
 
     /// The places that it was charged to, as bits, of those that are the same limit's under `epoch`, given
     /// its settings and those of the epoch before, or after.
     #[inline(always)]
     pub const fn charged(self, epoch: u32, settings: &Settings, other: &Settings) -> u32 {
-        const NEXT: u32 = (1 << Facts::EPOCHS) - 1;
+        const NEXT: u32 = u32::MAX >> Facts::EPOCH;
         let places = self.places();
-        let own = self.0 >> Self::EPOCH;
-        match epoch.wrapping_sub(own) & NEXT {
+        match epoch.wrapping_sub(self.0 >> Self::EPOCH) & NEXT {
             0 => places,
             // A packet may still go by one epoch when another one already goes by the next.
             1 | NEXT => places & settings.kept(other),
-            _ => places & settings.there_since(own),
+            ago => places & settings.there_since(epoch.wrapping_sub(ago)),
         }
     }
 

@@ -380,16 +380,18 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
             let (bucket, stamp) = unsafe {
                 let word = cell(&raw mut (*source).words[place]);
                 let scale = cell(&raw mut (*source).scales[place]);
-                (Bucket { word, scale }, cell(&raw mut (*source).stamps[place]))
+                (Bucket { word, scale }, &raw mut (*source).stamps[place])
             };
-            let (before, after) = (stamp.load(), u64::from(settings.stamps[place]));
-            if before == after {
+            let after = settings.stamps[place];
+            // SAFETY: as above.
+            if unsafe { stamp.read_volatile() } == after {
                 bucket.rescale(meter.gcra.scale(), |word, from| {
                     carry_word(word, from.0, 0, number, subject.time().now)
                 });
             } else {
                 bucket.renew(&meter.gcra, subject.time().now);
-                let _: u64 = stamp.compare_exchange(before, after);
+                // SAFETY: as above.
+                unsafe { stamp.write_volatile(after) };
                 // One that owes nothing any more is charged to nothing; its time may be long ago.
                 if charged >> place & 1 != 0
                     && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))

@@ -40,7 +40,7 @@ pub(crate) fn all(
     limits: u64,
     mut visit: impl FnMut(usize, u64) -> bool,
 ) -> bool {
-    const { assert!(INLINE == 4) };
+    const { assert!(INLINE == 8) };
     let left = Cell::new(limits);
     let mut visit_at = #[inline(always)]
     |place: usize| {
@@ -49,7 +49,10 @@ pub(crate) fn all(
         bit == 0 || visit(place, bit)
     };
     let done = || left.get() == 0;
-    visit_at(0) && (done() || visit_at(1) && (done() || visit_at(2) && (done() || visit_at(3))))
+    let mut visit_pair = #[inline(always)]
+    |place: usize| visit_at(place) && (done() || visit_at(place + 1));
+    visit_pair(0)
+        && (done() || visit_pair(2) && (done() || visit_pair(4) && (done() || visit_pair(6))))
 }
 
 /// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.

@@ -3,7 +3,7 @@
 use limiter_common::{
     address::Address,
     contract::{NEWCOMERS, Newcomers, Settings},
-    limit::LIMITS,
+    limit::{INLINE, LIMITS},
     newcomer::{Facts, Newcomer, State},
 };
 use proptest::prelude::*;
@@ -163,23 +163,23 @@ proptest! {
     /// gone for another.
     #[test]
     fn facts_say_what_was_charged_to_the_limits_that_are_there(
-        bytes in 1..=Facts::LONGEST, places in 0_u32..16, epoch: u32,
-        came in prop::array::uniform4((0_u32..1_000, 1..=LIMITS)), changed in prop::array::uniform4(any::<bool>()),
-        later in 2_u32..1_000,
+        bytes in 1..=Facts::LONGEST, places in 0_u32..1 << INLINE, epoch: u32,
+        came in prop::array::uniform8((0_u32..100_000, 1..=LIMITS)),
+        changed in prop::array::uniform8(any::<bool>()), later in 2_u32..500,
     ) {
         let stamp = |(ago, number): (u32, u32)| epoch.wrapping_sub(ago).wrapping_mul(LIMITS).wrapping_add(number);
-        let settings = |stamps: [u32; 4]| Settings { stamps, ..Settings::default() };
+        let settings = |stamps: [u32; INLINE]| Settings { stamps, ..Settings::default() };
         let own = settings(came.map(stamp));
         let facts = Facts::new(&Address::v4([10, 0, 0, 1]), bytes, places, epoch);
         prop_assert_eq!(facts.bytes(), bytes);
         prop_assert_eq!(facts.charged(epoch, &own, &own), places);
         // Those that changed came after it.
-        let bits = |of: [bool; 4]| (0..4).filter(|at| of[*at]).fold(0, |set, at| set | 1_u32 << at);
+        let bits = |of: [bool; INLINE]| (0..INLINE).filter(|at| of[*at]).fold(0, |set, at| set | 1_u32 << at);
         let kept = places & !bits(changed);
         for after in [1, later, u32::MAX] {
             let at = epoch.wrapping_add(after);
             let mut stamps = own.stamps;
-            for place in (0..4).filter(|place| changed[*place]) {
+            for place in (0..INLINE).filter(|place| changed[*place]) {
                 let stamp = at.wrapping_mul(LIMITS).wrapping_add(place as u32 + 1);
                 // The one before may have come with this policy too.
                 stamps[place] = stamp.wrapping_add(u32::from(stamp == own.stamps[place]));

@@ -19,7 +19,7 @@ use crate::{
 const FAST_CLOCKS: [&str; 6] =
     ["tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-/// Memory that is enough for an instance of the default size, 334 MiB, and something beside it, in bytes.
+/// Memory that is enough for an instance of the default size, 402 MiB, and something beside it, in bytes.
 const ENOUGH: u64 = 512 << 20;
 
 /// Checks the host, given what the instance is attached to.

@@ -277,7 +277,7 @@ fn carried(
     let meter = tables.meter(profile.meters[place])?;
     let [word, scale] = [entry.words[place], entry.scales[place]].map(Copied::new);
     let bucket = binding::Bucket { word: &word, scale: &scale };
-    if entry.stamps[place] == u64::from(tables.settings.stamps[place]) {
+    if entry.stamps[place] == tables.settings.stamps[place] {
         bucket.carry(&meter.gcra, now);
     } else {
         bucket.renew(&meter.gcra, now);

@@ -99,7 +99,7 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
     assert_eq!(mask, Mask::new(30, 60));
     assert_eq!(flags, flag::PREFIXES | flag::LIMITS);
     assert_eq!((enforced, unit, keyed), (7, 7, connection));
-    assert_eq!(inline, [source, syn, 0, 0], "that of most packets first");
+    assert_eq!(inline, [source, syn, 0, 0, 0, 0, 0, 0], "that of most packets first");
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn what_is_narrow_is_asked_before_what_is_wide() {
     assert_eq!(meters.collect::<Vec<_>>(), narrow_first);
     let bits: Vec<_> = tables.rows.iter().map(|row| row.bit).collect();
     assert_eq!(bits, [1, 2, 4, 8, 16, 32, 64, 128]);
-    assert_eq!(tables.settings.inline, [4, 0, 0, 0], "only the source itself is at hand");
+    assert_eq!(
+        tables.settings.inline,
+        [4, 0, 0, 0, 0, 0, 0, 0],
+        "only the source itself is at hand"
+    );
     assert_eq!(tables.settings.keyed, 0xff & !4);
     let columns: Vec<_> = tables.rows.iter().map(|row| row.column as usize).collect();
     assert_eq!(columns[2], 0);
