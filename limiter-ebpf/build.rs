@@ -1,9 +1,14 @@
-//! Makes cargo link the BPF objects anew when bpf-linker changes.
+//! Says how the BPF objects are linked, and has cargo link them anew when bpf-linker changes.
 
 use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("bpf") {
+        // Headers lie as they come. Every kernel takes words that are not aligned where the machine does, which
+        // the compiler does not assume: it would read them byte by byte.
+        println!("cargo::rustc-link-arg-bins=--cpu-features=+allows-misaligned-mem-access");
+    }
     // The host build of the library, which links nothing, does not need it to be there.
     let path = env::var_os("PATH").unwrap_or_default();
     let linker =

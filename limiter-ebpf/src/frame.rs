@@ -1,7 +1,5 @@
 //! The bytes of a packet.
 
-use core::arch::asm;
-
 use aya_ebpf::{bindings::xdp_md, helpers::bpf_xdp_get_buff_len, programs::XdpContext};
 use limiter_common::frame::Frame;
 
@@ -81,7 +79,8 @@ impl Frame for XdpFrame {
     }
 }
 
-/// Bytes of a packet. Those that are not used are not read.
+/// Bytes of a packet. They are read by words, so that the compiler need not put the parts of words
+/// together that it would have read byte by byte.
 ///
 /// # Safety
 /// `start..start + N` lies within the packet.
@@ -92,7 +91,7 @@ unsafe fn load<const N: usize>(start: usize) -> [u8; N] {
     let mut at = start;
     for word in words {
         // SAFETY: as the caller promises.
-        *word = unsafe { load_word(at) }.to_ne_bytes();
+        *word = unsafe { (at as *const u32).read_unaligned() }.to_ne_bytes();
         at += 4;
     }
     for byte in rest {
@@ -101,24 +100,4 @@ unsafe fn load<const N: usize>(start: usize) -> [u8; N] {
         at += 1;
     }
     bytes
-}
-
-/// Four bytes of a packet by one instruction. The compiler would load them one by one, because it
-/// does not know that BPF machines take words that are not aligned.
-///
-/// # Safety
-/// `at..at + 4` lies within the packet.
-#[inline(always)]
-unsafe fn load_word(at: usize) -> u32 {
-    let word: u64;
-    // SAFETY: as the caller promises, and as the verifier checks.
-    unsafe {
-        asm!(
-            "{0} = *(u32 *)({1} + 0)",
-            out(reg) word,
-            in(reg) at,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    word as u32
 }

@@ -10,12 +10,14 @@ use limiter_ebpf::datapath;
 
 /// For drivers that hand over packets in one piece.
 #[xdp]
+#[inline(always)]
 fn limiter(ctx: XdpContext) -> u32 {
     datapath::run::<false>(&ctx)
 }
 
 /// For interfaces whose packets may lie in several pieces; headers are in the first.
 #[xdp(frags)]
+#[inline(always)]
 fn limiter_frags(ctx: XdpContext) -> u32 {
     datapath::run::<true>(&ctx)
 }
