@@ -500,8 +500,8 @@ pub struct Turnover {
     pub newcomers: u64,
     /// Entries of these that were taken from another source, which owed nothing.
     pub idle: u64,
-    /// The same from one that owed, for a single packet or under an earlier policy; and newcomers that took
-    /// the place of another, which owed.
+    /// The same from one that owed, for a single packet, or only to limits that are gone or changed since; and
+    /// newcomers that took the place of another, which owed.
     pub owing: u64,
 }
 

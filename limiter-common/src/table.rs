@@ -11,7 +11,7 @@
 //! nothing that a new one does not, so one of these is given away that was not used since it was asked
 //! last. One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state
 //! out, nor a source its own. Where all of a set owe, newcomers among them, one that has sent a single
-//! packet is forgotten, mostly a newcomer, or one that owes under a policy that is in force no more. Who
+//! packet is forgotten, mostly a newcomer, or one that owes to nothing but limits that are gone, or changed since. Who
 //! makes addresses up gets that one packet of each anyway; it can be had once more for about an eighth of
 //! a table's worth of them. If there is none of these either, the newcomer shares an entry with all that
 //! find no room: for that, a flood has to send two packets from each address, and as many again whenever
@@ -96,7 +96,7 @@ impl Tags {
 pub struct Age(pub u32);
 
 impl Age {
-    /// Set while the entry owes for a single packet.
+    /// Set while the entry owes for a single packet, or only to limits that are gone, or changed since.
     const SINGLE: u32 = 1;
     const TIME: u32 = 1;
     const UNIT: u32 = 22;
@@ -141,7 +141,8 @@ pub enum Usage {
     Idle,
     /// It was used, and owes nothing.
     Used,
-    /// It owes until then, in nanoseconds, and whether for a single packet, or under another policy.
+    /// It owes until then, in nanoseconds, and whether for a single packet, or only to limits that are gone, or
+    /// changed since.
     Owes(u64, bool),
 }
 
@@ -165,7 +166,7 @@ pub trait Ways {
 pub struct Room {
     /// Which; [`WAYS`] if there is none.
     pub way: usize,
-    /// Whether its entry owes, for a single packet.
+    /// Whether its entry owes, as only one may that is forgotten.
     pub owes: bool,
 }
 
@@ -211,7 +212,7 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
     single(ways, home, now)
 }
 
-/// The way of an entry that owes for a single packet.
+/// The way of an entry that owes, but may be forgotten.
 #[inline(always)]
 fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     for step in 0..WAYS {
@@ -232,8 +233,8 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
 }
 
 /// Whether all ways of a set are noted to owe at `now`, in nanoseconds, one of them for a single packet, or
-/// under another policy. What was noted of one may have changed since: it may have sent more, and the
-/// policy be another one, for which it owes nothing.
+/// only to limits that are gone, or changed since. What was noted of one may have changed: it may have sent more,
+/// and the policy be another one.
 #[inline(always)]
 pub fn is_crowded(ages: impl Iterator<Item = Age>, now: u64) -> bool {
     let mut single = false;

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
-    contract::{NEWCOMERS, Newcomers, Set, Source, Turnover},
+    contract::{NEWCOMERS, Newcomers, Set, Source, Turnover, half},
     limit::INLINE,
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
@@ -17,8 +17,9 @@ use limiter_common::{
 use crate::{
     barrier::opaque,
     cell::Plain,
-    entry::Seat,
-    maps::{AGES, SETS, SOURCES, TURNOVER},
+    datapath,
+    entry::{Seat, number},
+    maps::{AGES, METERS, PROFILES, SETS, SOURCES, TURNOVER},
     subject::Subject,
 };
 
@@ -182,7 +183,8 @@ impl Ways for Seats {
 
 const IDLE: u64 = 0;
 const USED: u64 = 1;
-/// Set in the time until which an entry owes for a single packet, or under another policy.
+/// Set in the time until which an entry owes for a single packet, or only to limits that are gone, or changed
+/// since.
 const SINGLE: u64 = 1;
 
 /// Has the memory bring all at once what making an entry at a place reads, most likely: the lock of the
@@ -294,27 +296,16 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
             &raw mut (*source).known,
         )
     };
-    let single = packets <= 1 || !binding.is_under(epoch);
-    let blocked = block.until(binding);
-    if blocked > now {
-        return blocked & !SINGLE | u64::from(single);
-    }
-    let mut owes = 0;
-    for place in 0..INLINE {
-        // SAFETY: as above.
-        let (word, scale) = unsafe {
-            (
-                (&raw const (*source).words[place]).read_volatile(),
-                (&raw const (*source).scales[place]).read_volatile(),
-            )
-        };
-        let ahead = table::owes(word, scale, now);
-        if ahead > owes {
-            owes = ahead;
-        }
-    }
+    let blocked = block.until(binding).saturating_sub(now);
+    // SAFETY: as above.
+    let owes = unsafe { debt(source, u32::MAX, now) }.max(blocked);
     if owes != 0 {
-        return (now + owes) & !SINGLE | u64::from(single);
+        // Of one packet nobody has to know to what limits it was charged.
+        let places = if packets <= 1 { 0 } else { places_in_force(entry, epoch) };
+        // SAFETY: as above.
+        let in_force = unsafe { debt(source, places, now) };
+        let in_force = if binding.is_under(epoch) { in_force.max(blocked) } else { in_force };
+        return if in_force == 0 { now + owes | SINGLE } else { now + in_force & !SINGLE };
     }
     // SAFETY: as above; who holds the lock of the set alone writes it.
     unsafe {
@@ -324,6 +315,64 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
         known.write_volatile(packets as u32);
     }
     USED
+}
+
+/// How long after `now` an entry owes to the limits at these places, as bits, in nanoseconds; 0 if it does not.
+///
+/// # Safety
+/// `source` is a map value that was looked up in this run of the program.
+#[inline(always)]
+unsafe fn debt(source: *const Source, places: u32, now: u64) -> u64 {
+    let mut most = 0;
+    for place in 0..INLINE {
+        // SAFETY: as the caller promises; aligned words.
+        let (word, scale) = unsafe {
+            (
+                (&raw const (*source).words[place]).read_volatile(),
+                (&raw const (*source).scales[place]).read_volatile(),
+            )
+        };
+        // Without a branch, as each of them doubles what the verifier follows.
+        let is_asked = u64::from(places >> place & 1);
+        let ahead = table::owes(word, scale * is_asked, now);
+        if ahead > most {
+            most = ahead;
+        }
+    }
+    most
+}
+
+/// The places of the inline limits, as bits, that are in force as they were when an entry was charged to them
+/// last: its source owes to them still what it did then.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
+    let (Some(source), Some(settings)) = (SOURCES.get_ptr(entry), datapath::settings(epoch)) else {
+        return 0;
+    };
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let binding = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+    let number = if binding.is_under(epoch) {
+        binding.profile()
+    } else {
+        // SAFETY: as above; who holds the lock of the set alone writes it.
+        number(unsafe { &(*source).address }, epoch, settings)
+    };
+    let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
+    let mut places = 0;
+    for place in 0..INLINE {
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { continue };
+        // SAFETY: as above.
+        let (scale, stamp) = unsafe {
+            (
+                (&raw const (*source).scales[place]).read_volatile(),
+                (&raw const (*source).stamps[place]).read_volatile(),
+            )
+        };
+        let differs = u64::from(stamp ^ settings.stamps[place]) | scale ^ meter.gcra.scale().0;
+        places |= u32::from(differs == 0) << place;
+    }
+    places
 }
 
 /// Takes an entry away from whoever has it and gives it to the subject's source; 0 if it owes after

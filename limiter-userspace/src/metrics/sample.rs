@@ -51,7 +51,7 @@ pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
         counter(
             "limiter_sources_evicted_total",
             "Sources that lost their entry to another one, as they owed nothing (idle), or that or their place \
-             beside the entries, though they owed for a single packet or by an earlier policy (owing).",
+             beside the entries, though they owed for a single packet, or only to limits that are gone or changed since (owing).",
         )
         .with([("state", "idle")], Whole(idle))
         .with([("state", "owing")], Whole(owing)),

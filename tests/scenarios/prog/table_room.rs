@@ -31,6 +31,10 @@ fn tables() -> u32 {
     part(64) as u32
 }
 
+fn list_item(prefix: &str) -> Listed {
+    Listed { whom: Whom::Prefix(prefix.parse().unwrap()), until: None }
+}
+
 fn full_table(policy: &Policy) -> (TestProgram, Sizes) {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut program = TestProgram::new(sizes, policy, Clock::Test).unwrap();
@@ -240,13 +244,58 @@ fn a_change_of_policy_keeps_the_debts_of_a_full_table() {
     program.check_accounts().unwrap();
 }
 
+/// What is noted of entries holds for some seconds: after that they are asked what they owe by the new policy.
+#[test]
+fn who_owes_to_a_limit_that_stays_is_kept_after_any_change_of_policy() {
+    let before = policy(&[(Builtin::Source, tokens(BURST))]);
+    let (mut program, sizes) = full_table(&before);
+    let mut flood = Flood::new();
+    let (kept, mut next) = fill(&mut program, &mut flood, sizes);
+    let mut listed = before.clone();
+    listed.deny.push(list_item("203.0.113.0/24"));
+    let mut overridden = listed.clone();
+    set_override(&mut overridden, Builtin::Source, "198.51.100.0/24", tokens(1));
+    let more =
+        policy(&[(Builtin::Source, tokens(BURST)), (Builtin::Syn, per_second(1_000, 1_000))]);
+    // Entries are one policy behind, or several.
+    for (policy, seconds) in [(&listed, 10), (&more, 20), (&overridden, 30), (&before, 40)] {
+        program.apply(policy).unwrap();
+        program.at(NOW + seconds * SECOND).unwrap();
+        newcomers(&mut program, &mut flood, next, sizes.sources);
+        next += sizes.sources;
+    }
+    // Of the next token, a part is there.
+    check_left(&mut program, &mut flood, &kept, BURST - 2 + 1);
+    program.check_accounts().unwrap();
+}
+
+/// Nobody is kept for what is owed to a limit that is gone, though its source sent something since.
+#[test]
+fn who_owes_to_a_limit_that_is_gone_makes_room() {
+    let quick = (Builtin::Syn, per_second(1_000_000, 20));
+    let (mut program, sizes) = full_table(&policy(&[quick, (Builtin::Source, tokens(BURST))]));
+    let mut flood = Flood::new();
+    let (kept, offered) = fill(&mut program, &mut flood, sizes);
+    let shared = program.overflow().unwrap();
+    program.apply(&policy(&[quick])).unwrap();
+    for number in &kept {
+        assert_eq!(passed(&mut program, flood.frame(*number), 1), 1);
+    }
+    program.at(NOW + 10 * SECOND).unwrap();
+    for number in 2 * offered..2 * offered + sizes.sources {
+        program.at(NOW + 10 * SECOND + u64::from(number) * 2_000).unwrap();
+        assert_eq!(passed(&mut program, flood.frame(number), 2), 2, "source {number}");
+    }
+    assert_eq!(program.overflow().unwrap(), shared);
+    program.check_accounts().unwrap();
+}
+
 /// What the lists say holds also for those that share an entry.
 #[test]
 fn who_is_listed_is_allowed_or_denied_without_an_entry() {
-    let listed = |prefix: &str| Listed { whom: Whom::Prefix(prefix.parse().unwrap()), until: None };
     let mut limits = policy(&[(Builtin::Source, tokens(BURST))]);
-    limits.allow.push(listed("192.0.2.2/32"));
-    limits.deny.push(listed("192.0.2.3/32"));
+    limits.allow.push(list_item("192.0.2.2/32"));
+    limits.deny.push(list_item("192.0.2.3/32"));
     let (mut program, sizes) = full_table(&limits);
     let mut flood = Flood::new();
     fill(&mut program, &mut flood, sizes);
