@@ -302,10 +302,10 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
     if owes != 0 {
         // Of one packet nobody has to know to what limits it was charged.
         let places = if packets <= 1 { 0 } else { places_in_force(entry, epoch) };
+        let blocked = if packets <= 1 || !binding.is_under(epoch) { 0 } else { blocked };
         // SAFETY: as above.
-        let in_force = unsafe { debt(source, places, now) };
-        let in_force = if binding.is_under(epoch) { in_force.max(blocked) } else { in_force };
-        return if in_force == 0 { now + owes | SINGLE } else { now + in_force & !SINGLE };
+        let in_force = unsafe { debt(source, places, now) }.max(blocked);
+        return if in_force == 0 { (now + owes) | SINGLE } else { (now + in_force) & !SINGLE };
     }
     // SAFETY: as above; who holds the lock of the set alone writes it.
     unsafe {
