@@ -6,7 +6,7 @@ use crate::{
     address::{Address, Mask},
     limit::{COLUMNS, INLINE, LIMITS},
     meter::Measure,
-    reason::REASONS,
+    reason::{REASONS, Reason},
     recent::Recent,
     table::WAYS,
 };
@@ -278,6 +278,37 @@ pub struct Profile {
     pub tenant: u32,
     /// 1 when `allowed`, `denied` or `blocked` is not 0.
     pub listed: u32,
+}
+
+impl Profile {
+    /// What becomes of their packets at any time, by what was said of them by hand, if nothing of that ends.
+    #[inline(always)]
+    pub const fn listing_for_ever(&self) -> Option<Reason> {
+        // It is 0 or all ones where it does not end.
+        let ends = [self.allowed, self.denied, self.blocked];
+        let mut place = 0;
+        while place < ends.len() {
+            if ends[place].wrapping_add(1) > 1 {
+                return None;
+            }
+            place += 1;
+        }
+        self.listing(0)
+    }
+
+    /// What becomes of their packets at `now`, in nanoseconds, by what was said of them by hand.
+    #[inline(always)]
+    pub const fn listing(&self, now: u64) -> Option<Reason> {
+        if now < self.allowed {
+            Some(Reason::Allow)
+        } else if now < self.denied {
+            Some(Reason::Deny)
+        } else if now < self.blocked {
+            Some(Reason::Penalty)
+        } else {
+            None
+        }
+    }
 }
 
 /// Packets and bytes.

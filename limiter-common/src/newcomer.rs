@@ -6,6 +6,9 @@
 //! Where no place is, the first packet gets an entry as the second does; if it owes nothing, as no limit is
 //! about it, it mostly does without.
 //!
+//! What becomes of a source by the lists takes no entry either: most of its packets do without, and while one is to
+//! be had that owes nothing, one of [`HELD_OF`] takes it, so that a source that sends many is known.
+//!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and takes no entry away from anybody, as long as the
 //! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
@@ -25,7 +28,8 @@ use crate::{
     limit::{INLINE, Limit, Sort},
 };
 
-/// Of so many first packets for which somebody has to be forgotten, one takes an entry.
+/// Of so many packets without an entry, one takes it that could do without: of first ones for which somebody has to
+/// be forgotten, and of those of sources that the lists name.
 pub const HELD_OF: u32 = 16;
 
 /// The lock of a set, a number that is another one after an entry was given away, and until when the

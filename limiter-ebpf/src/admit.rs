@@ -69,7 +69,7 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     };
     let applies = entry.profile.limits & subject.applicable;
     if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
-        return Verdict::OPEN;
+        return by_lists(subject, &entry, policy);
     }
     if applies != 0 {
         subject.binding = entry.binding;
@@ -85,6 +85,20 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let subject = subject.reread();
     entry.account(false, subject.bytes);
     Verdict(subject.conform)
+}
+
+/// Decides about the packet of a source by what the lists say of it, if they name it and it takes no clock to tell.
+#[inline(always)]
+fn by_lists(subject: &Subject, entry: &SourceEntry, policy: &InForce) -> Verdict {
+    if entry.lists.listed != 0
+        && policy.monitors() == 0
+        && let Some(reason) = entry.lists.listing_for_ever()
+    {
+        let verdict = Verdict::new(reason);
+        entry.account(verdict.drops(), subject.bytes);
+        return verdict;
+    }
+    Verdict::OPEN
 }
 
 /// Charges the subject to limits, all of them inline ones of its source, if it conforms to all and leaves

@@ -75,16 +75,10 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
     }
     let by_key = applies & settings.keyed;
     let now = clock::now();
-    if lists.listed != 0 {
-        if now < lists.allowed {
-            return Verdict::new(Reason::Allow);
-        }
-        if now < lists.denied {
-            return Verdict::new(Reason::Deny);
-        }
-        if now < lists.blocked {
-            return Verdict::new(Reason::Penalty);
-        }
+    if lists.listed != 0
+        && let Some(reason) = lists.listing(now)
+    {
+        return Verdict::new(reason);
     }
     if now < blocked {
         return Verdict::new(Reason::Penalty);

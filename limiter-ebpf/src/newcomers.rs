@@ -43,8 +43,14 @@ pub(crate) extern "C" fn admit_newcomer() -> u32 {
 fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let (bytes, settings, epoch) = (subject.bytes, policy.settings, policy.epoch);
     let profile = PROFILES.get(half(epoch, number(&subject.source, epoch, settings)))?;
+    if profile.listed != 0 {
+        let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
+        if let Some(reason) = reason {
+            return decide_listed(subject, policy, Verdict::new(reason));
+        }
+    }
     let applies = profile.limits & subject.applicable;
-    let special = u64::from(profile.listed) | applies & !settings.newcomers;
+    let special = applies & !settings.newcomers;
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
     if special != 0 || !can_be || subject.classified != epoch.into() {
         return None;
@@ -115,6 +121,17 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         count_near(epoch);
     }
     Some(Verdict(subject.conform))
+}
+
+/// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and no source
+/// makes room for it that does.
+#[inline(always)]
+fn decide_listed(subject: &Subject, policy: &InForce, verdict: Verdict) -> Option<Verdict> {
+    let seats = Seats::of(subject.place.set, policy.epoch)?;
+    if !is_spared() && !seats.is_crowded(clock::now()) {
+        return None;
+    }
+    Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })
 }
 
 /// Whether no entry is to be taken for a first packet that could do without one. The others take one, so

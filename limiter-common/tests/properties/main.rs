@@ -11,6 +11,7 @@ mod gcra;
 mod key;
 mod lease;
 mod limit;
+mod listing;
 mod log;
 mod near;
 mod newcomer;

@@ -43,15 +43,17 @@ pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
     [
         counter(
             "limiter_sources_admitted_total",
-            "Sources that were given an entry of the table (entry), and first packets of sources that were \
-             admitted without one, as their set was full (newcomer).",
+            "Sources that were given an entry of the table (entry), and packets that limits admitted without \
+             one, as the set of their source was full: first ones, and those that no limit is about \
+             (newcomer).",
         )
         .with([("as", "entry")], Whole(entries))
         .with([("as", "newcomer")], Whole(newcomers)),
         counter(
             "limiter_sources_evicted_total",
             "Sources that lost their entry to another one, as they owed nothing (idle), or that or their place \
-             beside the entries, though they owed for a single packet, or only to limits that are gone or changed since (owing).",
+             beside the entries, though they owed for a single packet, or only to limits that are gone or \
+             changed since (owing).",
         )
         .with([("state", "idle")], Whole(idle))
         .with([("state", "owing")], Whole(owing)),

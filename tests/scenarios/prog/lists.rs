@@ -21,7 +21,7 @@ use super::{
 const LISTS: [(List, Reason); 3] =
     [(List::Allow, Reason::Allow), (List::Deny, Reason::Deny), (List::Penalty, Reason::Penalty)];
 
-fn entry(prefix: &str, until: Option<u64>) -> Listed {
+pub(super) fn entry(prefix: &str, until: Option<u64>) -> Listed {
     Listed { whom: Whom::Prefix(prefix.parse().unwrap()), until }
 }
 

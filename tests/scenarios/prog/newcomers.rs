@@ -25,7 +25,7 @@ use super::{
     NOW, Run, counted,
     cpus::meet,
     define::{limit, policy_of},
-    keeps_time,
+    keeps_time, lists,
     mutation::Random,
     part, per_second, policy, program, seed, set_override, syn,
     table::smallest,
@@ -83,7 +83,12 @@ fn any_policy(random: &mut Random) -> Policy {
             ..limit(&format!("limit-{number}"), &[KeyPart::Source], allowance)
         }
     });
-    policy_of(limits.collect::<Vec<_>>())
+    let mut policy = policy_of(limits.collect::<Vec<_>>());
+    if random.below(3) == 0 {
+        policy.deny.push(lists::entry("192.0.2.8/30", None));
+        policy.allow.push(lists::entry("10.0.64.0/18", None));
+    }
+    policy
 }
 
 /// One of few kinds of packets of one of few sources, whose key is given too.
@@ -321,6 +326,52 @@ fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
     assert_eq!(program.noted(NOW).unwrap(), sizes.sources as usize);
     // For some seconds: the policy may be another one then.
     assert_eq!(program.noted(NOW + 10 * SECOND).unwrap(), 0);
+}
+
+/// Who is allowed or denied is that without an entry, so that a flood of those costs nobody his, and each of its
+/// packets little. While entries are to be had, some come to one, by which who sends much is known.
+#[test]
+fn who_is_listed_has_nobody_forgotten_who_owes() {
+    let mut limits = policy(&[(Builtin::Source, tokens(5))]);
+    limits.deny.push(lists::entry("100.64.0.0/10", None));
+    limits.allow.push(lists::entry("172.16.0.0/12", None));
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let mut made_up = Flood::new();
+    for number in 0..6 * sizes.sources {
+        program.run(made_up.frame(number)).unwrap();
+    }
+    let packets = 4 * sizes.sources;
+    let flood = |program: &mut TestProgram| {
+        let mut passed = [0; 2];
+        for number in 0..packets {
+            let [_, _, c, d] = number.to_be_bytes();
+            for (first, passed) in [[100, 64], [172, 16]].into_iter().zip(&mut passed) {
+                let verdict = program.run(&udp([first[0], first[1], c, d])).unwrap();
+                *passed += u32::from(verdict == Verdict::Pass);
+            }
+        }
+        (passed, program.maps().turnover().unwrap())
+    };
+    let before = program.maps().turnover().unwrap();
+    assert_eq!(flood(&mut program), ([0, packets], before));
+    program.split().unwrap().1.switch_monitor(true).unwrap();
+    assert_eq!(flood(&mut program), ([packets, packets], before));
+    program.split().unwrap().1.switch_monitor(false).unwrap();
+    let [denied, allowed, monitored] =
+        [Reason::Deny, Reason::Allow, Reason::Monitor].map(|reason| counted(&program, reason));
+    assert_eq!([denied, allowed, monitored], [1, 2, 1].map(|times| times * u64::from(packets)));
+
+    // All have paid.
+    program.at(NOW + 600 * SECOND).unwrap();
+    let (passed, after) = flood(&mut program);
+    assert_eq!(passed, [0, packets]);
+    let entries = after.entries - before.entries;
+    let expected = u64::from(2 * packets / HELD_OF);
+    assert!((expected / 2..2 * expected).contains(&entries), "{entries} entries");
+    assert_eq!(after, Turnover { entries: after.entries, idle: before.idle + entries, ..before });
+    program.check_accounts().unwrap();
 }
 
 /// Whoever comes next, nothing has to be made up for it.

@@ -14,12 +14,11 @@ use limiter_tests::{
     packet::set_source,
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::{
-    Bucket, Builtin, Policy,
-    model::{Listed, Whom},
-};
+use limiter_userspace::policy::{Bucket, Builtin, Policy};
 
-use super::{NOW, counted, part, per_second, policy, set_override, table::smallest, tokens, udp};
+use super::{
+    NOW, counted, lists, part, per_second, policy, set_override, table::smallest, tokens, udp,
+};
 
 const KEPT: [u8; 4] = [192, 0, 2, 1];
 const BURST: u64 = 5;
@@ -29,10 +28,6 @@ const MINUTE: u64 = 60 * SECOND;
 /// How many times the table holds as many sources as a flood has; fewer where runs are slow.
 fn tables() -> u32 {
     part(64) as u32
-}
-
-fn list_item(prefix: &str) -> Listed {
-    Listed { whom: Whom::Prefix(prefix.parse().unwrap()), until: None }
 }
 
 fn full_table(policy: &Policy) -> (TestProgram, Sizes) {
@@ -252,7 +247,7 @@ fn who_owes_to_a_limit_that_stays_is_kept_after_any_change_of_policy() {
     let mut flood = Flood::new();
     let (kept, mut next) = fill(&mut program, &mut flood, sizes);
     let mut listed = before.clone();
-    listed.deny.push(list_item("203.0.113.0/24"));
+    listed.deny.push(lists::entry("203.0.113.0/24", None));
     let mut overridden = listed.clone();
     set_override(&mut overridden, Builtin::Source, "198.51.100.0/24", tokens(1));
     let more =
@@ -294,8 +289,8 @@ fn who_owes_to_a_limit_that_is_gone_makes_room() {
 #[test]
 fn who_is_listed_is_allowed_or_denied_without_an_entry() {
     let mut limits = policy(&[(Builtin::Source, tokens(BURST))]);
-    limits.allow.push(list_item("192.0.2.2/32"));
-    limits.deny.push(list_item("192.0.2.3/32"));
+    limits.allow.push(lists::entry("192.0.2.2/32", None));
+    limits.deny.push(lists::entry("192.0.2.3/32", None));
     let (mut program, sizes) = full_table(&limits);
     let mut flood = Flood::new();
     fill(&mut program, &mut flood, sizes);

@@ -67,6 +67,10 @@ impl Case {
         Self { reason: Reason::NonIp, charged: Vec::new(), ..self }
     }
 
+    fn denied(self) -> Self {
+        Self { reason: Reason::Deny, ..self }
+    }
+
     fn of(self, sources: Sources) -> Self {
         Self { sources, ..self }
     }
@@ -115,6 +119,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
             Setting::OverConnection,
             &udp,
         )?,
+        case("denied", "known source, denied", Setting::Denied, &udp)?.denied(),
         case("ipv6", "known source, one limit, IPv6", Setting::Source, &udp6)?,
         case("qinq", "known source, one limit, two VLAN tags", Setting::Source, &tagged)?,
         case("syn_source", "known source, SYN: syn + source", Setting::SynSource, &syn)?,
@@ -165,6 +170,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     ] {
         cases.push(case(id, name, setting, &udp)?.of(Sources::MadeUp));
     }
+    let (id, name) = ("new_source_denied", "new source every packet, denied, room for 64 k");
+    cases.push(case(id, name, Setting::Denied, &udp)?.denied().of(Sources::MadeUp));
     let (id, name) = ("new_source_connection", "new source every packet, SYN, room for 64 k");
     cases.push(case(id, name, Setting::SpoofedConnections, &syn)?.of(Sources::MadeUp));
     for number in tracked {

@@ -6,7 +6,7 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, Count, KeyPart, Layer, Limit, Penalty},
+        model::{Allowance, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
     },
 };
 
@@ -52,6 +52,8 @@ pub(crate) enum Setting {
     SpoofedPenalty,
     /// Under a limit of new connections.
     SpoofedConnections,
+    /// With all sources denied.
+    Denied,
     /// With all that the table knows owing for as long as it is measured.
     SpoofedOwing,
     SpoofedOwingDefault,
@@ -103,7 +105,8 @@ impl Setting {
 
     /// The limits that every frame that conforms is charged to.
     pub(crate) fn charged(self) -> Result<Vec<String>> {
-        let conforms = !matches!(self, Self::Over | Self::OverOften | Self::OverConnection);
+        let conforms =
+            !matches!(self, Self::Over | Self::OverOften | Self::OverConnection | Self::Denied);
         let about = |limit: &Limit| limit.matching.ports.is_empty();
         let names = self.policy()?.limits.into_iter().filter(about).map(|limit| limit.name);
         Ok(names.filter(|_| conforms).collect())
@@ -155,6 +158,10 @@ impl Setting {
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
             Self::SpoofedConnections => {
                 policy.limits.iter_mut().for_each(|limit| limit.count = Count::Connections);
+            }
+            Self::Denied => {
+                let whom = Whom::Prefix("0.0.0.0/0".parse()?);
+                policy.deny.push(Listed { whom, until: None });
             }
             Self::SpoofedPenalty => {
                 policy.limits.iter_mut().for_each(|limit| limit.penalty = Some(PENALTY));
