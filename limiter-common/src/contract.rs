@@ -281,21 +281,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What becomes of their packets at any time, by what was said of them by hand, if nothing of that ends.
-    #[inline(always)]
-    pub const fn listing_for_ever(&self) -> Option<Reason> {
-        // It is 0 or all ones where it does not end.
-        let ends = [self.allowed, self.denied, self.blocked];
-        let mut place = 0;
-        while place < ends.len() {
-            if ends[place].wrapping_add(1) > 1 {
-                return None;
-            }
-            place += 1;
-        }
-        self.listing(0)
-    }
-
     /// What becomes of their packets at `now`, in nanoseconds, by what was said of them by hand.
     #[inline(always)]
     pub const fn listing(&self, now: u64) -> Option<Reason> {
@@ -304,6 +289,20 @@ impl Profile {
         } else if now < self.denied {
             Some(Reason::Deny)
         } else if now < self.blocked {
+            Some(Reason::Penalty)
+        } else {
+            None
+        }
+    }
+
+    /// The same if it takes no clock to tell, as it is so at any time.
+    #[inline(always)]
+    pub const fn listing_for_ever(&self) -> Option<Reason> {
+        if self.allowed == u64::MAX {
+            Some(Reason::Allow)
+        } else if self.allowed == 0 && self.denied == u64::MAX {
+            Some(Reason::Deny)
+        } else if self.allowed | self.denied == 0 && self.blocked == u64::MAX {
             Some(Reason::Penalty)
         } else {
             None

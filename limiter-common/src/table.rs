@@ -232,6 +232,17 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     Room::at(WAYS)
 }
 
+/// Whether all ways of a set are noted to owe at `now`, in nanoseconds.
+#[inline(always)]
+pub fn all_owe(ages: impl Iterator<Item = Age>, now: u64) -> bool {
+    for age in ages {
+        if !age.owes(now) {
+            return false;
+        }
+    }
+    true
+}
+
 /// Whether all ways of a set are noted to owe at `now`, in nanoseconds, one of them for a single packet, or
 /// only to limits that are gone, or changed since. What was noted of one may have changed: it may have sent more,
 /// and the policy be another one.

@@ -61,6 +61,7 @@ fn nop_spoofed(ctx: XdpContext) -> u32 {
 
 /// The limiter, each run seeing a new IPv4 source.
 #[xdp]
+#[inline(always)]
 fn limiter_spoofed(ctx: XdpContext) -> u32 {
     spoof(&ctx);
     datapath::run::<false>(&ctx)
@@ -68,6 +69,7 @@ fn limiter_spoofed(ctx: XdpContext) -> u32 {
 
 /// The limiter, its runs seeing one IPv4 source after the other.
 #[xdp]
+#[inline(always)]
 fn limiter_in_turn(ctx: XdpContext) -> u32 {
     let Some(next) = NEXT.get_ptr_mut(0) else { return XDP_DROP };
     // SAFETY: an aligned word of a map value, of this CPU alone.

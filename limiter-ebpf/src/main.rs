@@ -9,13 +9,15 @@ use aya_ebpf::{macros::xdp, programs::XdpContext};
 use limiter_ebpf::datapath;
 
 /// For drivers that hand over packets in one piece.
+///
+/// Inlined into what the macro makes of it, as a call takes of the stack, of which nothing is left.
 #[xdp]
 #[inline(always)]
 fn limiter(ctx: XdpContext) -> u32 {
     datapath::run::<false>(&ctx)
 }
 
-/// For interfaces whose packets may lie in several pieces; headers are in the first.
+/// For interfaces whose packets may lie in several pieces; headers are in the first. Inlined as well.
 #[xdp(frags)]
 #[inline(always)]
 fn limiter_frags(ctx: XdpContext) -> u32 {

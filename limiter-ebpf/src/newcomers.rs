@@ -42,6 +42,10 @@ pub(crate) extern "C" fn admit_newcomer() -> u32 {
 #[inline(always)]
 fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let (bytes, settings, epoch) = (subject.bytes, policy.settings, policy.epoch);
+    // The key of the source is by the policy that the packet was classified under.
+    if subject.classified != epoch.into() {
+        return None;
+    }
     let profile = PROFILES.get(half(epoch, number(&subject.source, epoch, settings)))?;
     if profile.listed != 0 {
         let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
@@ -52,7 +56,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let applies = profile.limits & subject.applicable;
     let special = applies & !settings.newcomers;
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
-    if special != 0 || !can_be || subject.classified != epoch.into() {
+    if special != 0 || !can_be {
         return None;
     }
     let packet = Packet { policy, profile, applies, bytes };
@@ -123,12 +127,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     Some(Verdict(subject.conform))
 }
 
-/// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and no source
-/// makes room for it that does.
+/// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and who is noted
+/// to owe does not make room for it.
 #[inline(always)]
 fn decide_listed(subject: &Subject, policy: &InForce, verdict: Verdict) -> Option<Verdict> {
     let seats = Seats::of(subject.place.set, policy.epoch)?;
-    if !is_spared() && !seats.is_crowded(clock::now()) {
+    if !is_spared() && !seats.all_owe(clock::now()) {
         return None;
     }
     Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
-    contract::{NEWCOMERS, Newcomers, Set, Source, Turnover, half},
+    contract::{Ages, NEWCOMERS, Newcomers, Set, Source, Turnover, half},
     limit::INLINE,
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
@@ -112,10 +112,23 @@ impl Seats {
     /// See [`table::is_crowded`].
     #[inline(always)]
     pub(crate) fn is_crowded(&self, now: u64) -> bool {
-        let Some(ages) = AGES.get_ptr(self.number) else { return false };
+        table::is_crowded(self.ages(), now)
+    }
+
+    /// See [`table::all_owe`].
+    #[inline(always)]
+    pub(crate) fn all_owe(&self, now: u64) -> bool {
+        table::all_owe(self.ages(), now)
+    }
+
+    /// The ages of all ways.
+    #[inline(always)]
+    fn ages(&self) -> impl Iterator<Item = Age> {
+        let ages = AGES.get_ptr(self.number);
         // SAFETY: a map value that was just looked up; the way is one of the set.
-        let age = |way: usize| Age(unsafe { (&raw const (*ages)[way]).read_volatile() });
-        table::is_crowded((0..WAYS).map(age), now)
+        let age =
+            |ages: *const Ages, way: usize| unsafe { (&raw const (*ages)[way]).read_volatile() };
+        (0..WAYS).map(move |way| Age(ages.map_or(0, |ages| age(ages, way))))
     }
 
     /// Forgets the newcomer at a place, who has an entry. The lock is held.
@@ -343,7 +356,8 @@ unsafe fn debt(source: *const Source, places: u32, now: u64) -> u64 {
 }
 
 /// The places of the inline limits, as bits, that are in force as they were when an entry was charged to them
-/// last: its source owes to them still what it did then.
+/// last: its source owes to them still what it did then. That it counted with more of its address then is not told
+/// from a source that is at the beginning of its network.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
@@ -356,7 +370,13 @@ pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
         binding.profile()
     } else {
         // SAFETY: as above; who holds the lock of the set alone writes it.
-        number(unsafe { &(*source).address }, epoch, settings)
+        let address = unsafe { &(*source).address };
+        let masked = address.masked(&settings.mask);
+        // No packet has such a key any more.
+        if (0..masked.words.len()).any(|word| masked.words[word] != address.words[word]) {
+            return 0;
+        }
+        number(address, epoch, settings)
     };
     let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
     let mut places = 0;

@@ -125,12 +125,7 @@ impl Case<'_> {
         let now = self.now;
         let profile = &source.profile;
         let conform = Ruling::of(self.conform);
-        let listed = [
-            (profile.allowed, Reason::Allow),
-            (profile.denied, Reason::Deny),
-            (profile.blocked, Reason::Penalty),
-        ];
-        if let Some((_, reason)) = listed.into_iter().find(|(until, _)| now < *until) {
+        if let Some(reason) = profile.listing(now) {
             return Ok(Ruling::of(reason));
         }
         if now < source.blocked {

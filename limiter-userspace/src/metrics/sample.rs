@@ -43,9 +43,9 @@ pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
     [
         counter(
             "limiter_sources_admitted_total",
-            "Sources that were given an entry of the table (entry), and packets that limits admitted without \
-             one, as the set of their source was full: first ones, and those that no limit is about \
-             (newcomer).",
+            "Sources that were given an entry of the table (entry), and packets that passed without one, as the \
+             set of their source was full, but for those that a list allowed: first ones, and all that no \
+             limit is about (newcomer).",
         )
         .with([("as", "entry")], Whole(entries))
         .with([("as", "newcomer")], Whole(newcomers)),

@@ -48,7 +48,7 @@ fn words_are_moved_by_compare_and_exchange() {
         }
     }
     println!("{exchanges} exchanges, {additions} additions");
-    // Each program charges the four buckets that are at hand. The parts that are verified by themselves
+    // Each program charges the eight buckets that are at hand. The parts that are verified by themselves
     // charge those and others again, take back, bind and re-scale, and note offences; and both count
     // the packets and bytes of sources.
     assert!(exchanges >= 40, "{exchanges} exchanges");

@@ -14,7 +14,7 @@ use limiter_tests::{
     packet::set_source,
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::{Bucket, Builtin, Policy};
+use limiter_userspace::policy::{Bucket, Builtin, KeyPrefix, Policy};
 
 use super::{
     NOW, counted, lists, part, per_second, policy, set_override, table::smallest, tokens, udp,
@@ -285,6 +285,26 @@ fn who_owes_to_a_limit_that_is_gone_makes_room() {
     program.check_accounts().unwrap();
 }
 
+/// Nor is one for what was owed by a source that counts with its network now.
+#[test]
+fn who_owes_by_a_key_that_is_gone_makes_room() {
+    let before = policy(&[(Builtin::Source, tokens(BURST))]);
+    let (mut program, sizes) = full_table(&before);
+    fill(&mut program, &mut Flood::new(), sizes);
+    let shared = program.overflow().unwrap();
+    let key_prefix = KeyPrefix { ipv4: 24, ..before.key_prefix };
+    program.apply(&Policy { key_prefix, ..before }).unwrap();
+    program.at(NOW + 10 * SECOND).unwrap();
+    // So few that no set is full of them.
+    for number in 0..sizes.sources / 4 {
+        let [_, _, c, d] = number.to_be_bytes();
+        let network = [172, c, d, 1];
+        assert_eq!(passed(&mut program, &udp(network), 2), 2, "{network:?}");
+    }
+    assert_eq!(program.overflow().unwrap(), shared);
+    program.check_accounts().unwrap();
+}
+
 /// What the lists say holds also for those that share an entry.
 #[test]
 fn who_is_listed_is_allowed_or_denied_without_an_entry() {
@@ -294,12 +314,14 @@ fn who_is_listed_is_allowed_or_denied_without_an_entry() {
     let (mut program, sizes) = full_table(&limits);
     let mut flood = Flood::new();
     fill(&mut program, &mut flood, sizes);
+    let shared = program.overflow().unwrap();
     for (last, passes, reason) in [(2, 30, Reason::Allow), (3, 0, Reason::Deny)] {
         let address = [192, 0, 2, last];
         assert_eq!(passed(&mut program, &udp(address), 30), passes);
         assert!(!has_entry(&program, address));
         assert_eq!(counted(&program, reason), 30);
     }
+    assert_eq!(program.overflow().unwrap(), shared, "nor with that of all");
     program.check_accounts().unwrap();
 }
 
