@@ -356,8 +356,8 @@ unsafe fn debt(source: *const Source, places: u32, now: u64) -> u64 {
 }
 
 /// The places of the inline limits, as bits, that are in force as they were when an entry was charged to them
-/// last: its source owes to them still what it did then. That it counted with more of its address then is not told
-/// from a source that is at the beginning of its network.
+/// last: its source owes to them still what it did then. Where sources counted by fewer bits of their addresses then,
+/// the entry of a network is taken for one of the source at its beginning.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
