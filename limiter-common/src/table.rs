@@ -178,7 +178,8 @@ impl Room {
 
 /// The way that is to be given to a newcomer at `now`, in nanoseconds.
 ///
-/// Entries are asked in turn, from the one that the newcomer would have if it could choose. One that was used since it was asked last is passed over once.
+/// Entries are asked in turn, from the one that the newcomer would have if it could choose. One that was used since
+/// it was asked last is passed over once.
 #[inline(always)]
 pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
     let home = place.home as usize;
