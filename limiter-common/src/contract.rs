@@ -13,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 12;
+pub const LAYOUT_VERSION: u32 = 13;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -331,7 +331,7 @@ pub struct Set {
     pub newcomers: Newcomers,
 }
 
-/// Until when the entries of a set owe; see [`Age`](crate::table::Age).
+/// What is noted of the entries of a set; see [`Age`](crate::table::Age).
 pub type Ages = [u32; WAYS];
 
 /// Newcomers of a set; a power of two.

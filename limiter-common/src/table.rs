@@ -2,8 +2,9 @@
 //!
 //! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
 //! cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that
-//! there is none, takes no chain of pointers; an unknown source looks at somebody else's entry for
-//! nothing once in 16 times. Nobody but the holder of a set's lock gives its entries away.
+//! there is none, takes no chain of pointers. An unknown source has such a byte once in 16 times; four more bits, in
+//! another line, leave it to look at somebody else's entry for nothing once in 256. Nobody but the holder of a set's
+//! lock gives its entries away.
 //!
 //! Who comes when no way of a set is free has to come twice: see [`newcomer`](crate::newcomer).
 //!
@@ -37,6 +38,9 @@ pub struct Place {
     pub tag: u8,
     /// The way that the source has if it may choose; below [`WAYS`].
     pub home: u8,
+    /// What tells it from most others with the same tag; below 16. It is noted where that is looked at for
+    /// few packets.
+    pub mark: u8,
 }
 
 impl Place {
@@ -61,7 +65,8 @@ impl Place {
         let set = (hash >> 32).wrapping_mul(sets as u64) >> 32;
         hash ^= hash >> 32;
         let (tag, home) = (hash as u8, (hash >> 8) as u8 & (WAYS as u8 - 1));
-        Self { set: set as u32, tag: if tag == 0 { 1 } else { tag }, home }
+        let mark = (hash >> 12) as u8 & 0xf;
+        Self { set: set as u32, tag: if tag == 0 { 1 } else { tag }, home, mark }
     }
 }
 
@@ -89,9 +94,10 @@ impl Tags {
     }
 }
 
-/// Until when an entry was found to owe, so that it need not be asked again before; in units of 2^22
-/// ns, rounded down, and wrapping: an entry that was not asked for 104 days may be passed over for some
-/// seconds. An entry that owes for less than a unit may be asked each time.
+/// What is noted of an entry beside its tag, so that its own lines need not be read: the [mark](Place::mark) of
+/// its source, in the 4 highest bits, and until when it was found to owe, in units of 2^22 ns, rounded down, and
+/// wrapping. One that was not asked for 6 days may be passed over for some seconds. One that owes for less than a
+/// unit may be asked each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u32);
 
@@ -99,6 +105,8 @@ impl Age {
     /// Set while the entry owes for a single packet, or only to limits that are gone, or changed since.
     const SINGLE: u32 = 1;
     const TIME: u32 = 1;
+    const TIMES: u32 = (1 << 27) - 1;
+    const MARK: u32 = 28;
     const UNIT: u32 = 22;
     /// An entry is asked again after so many at the latest, 8.6 s: another policy may have come.
     const FARTHEST: u32 = 2_048;
@@ -111,21 +119,34 @@ impl Age {
         let (until, now) = (time >> Self::UNIT, now >> Self::UNIT);
         let most = now + Self::FARTHEST as u64;
         let until = if until < most { until } else { most };
-        Self((until as u32) << Self::TIME | if single { Self::SINGLE } else { 0 })
+        Self((until as u32 & Self::TIMES) << Self::TIME | if single { Self::SINGLE } else { 0 })
     }
 
     /// That of an entry that is not known to owe, made at `now`, in nanoseconds.
     #[inline(always)]
     pub const fn past(now: u64) -> Self {
-        Self((((now >> Self::UNIT) as u32) << Self::TIME).wrapping_sub(Self::PAST << Self::TIME))
+        let past = ((now >> Self::UNIT) as u32).wrapping_sub(Self::PAST);
+        Self((past & Self::TIMES) << Self::TIME)
     }
 
     /// Whether it says that the entry still owes at `now`, in nanoseconds.
     #[inline(always)]
     pub const fn owes(self, now: u64) -> bool {
-        let now = ((now >> Self::UNIT) as u32) << Self::TIME;
-        let ahead = (self.0 & !((1 << Self::TIME) - 1)).wrapping_sub(now) >> Self::TIME;
+        let ahead = (self.0 >> Self::TIME).wrapping_sub((now >> Self::UNIT) as u32) & Self::TIMES;
         0 < ahead && ahead <= Self::FARTHEST
+    }
+
+    /// The same of an entry with this [mark](Place::mark).
+    #[inline(always)]
+    #[must_use]
+    pub const fn marked(self, mark: u8) -> Self {
+        Self(self.0 & ((1 << Self::MARK) - 1) | (mark as u32) << Self::MARK)
+    }
+
+    /// The [mark](Place::mark) of its entry.
+    #[inline(always)]
+    pub const fn mark(self) -> u8 {
+        (self.0 >> Self::MARK) as u8
     }
 
     #[inline(always)]
@@ -206,7 +227,7 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             Usage::Idle => return Room::at(way),
             Usage::Used => used = true,
             Usage::Owes(until, single) => {
-                ways.set_age(way, Age::until(until, now, single));
+                ways.set_age(way, Age::until(until, now, single).marked(age.mark()));
             }
         }
     }
@@ -224,7 +245,7 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
         }
         match ways.usage(way, now) {
             Usage::Owes(until, false) => {
-                ways.set_age(way, Age::until(until, now, false));
+                ways.set_age(way, Age::until(until, now, false).marked(age.mark()));
             }
             Usage::Owes(_, true) => return Room { way, owes: true },
             Usage::Used | Usage::Idle => return Room::at(way),
@@ -233,30 +254,19 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
     Room::at(WAYS)
 }
 
-/// Whether all ways of a set are noted to owe at `now`, in nanoseconds.
+/// If all ways of a set are noted to owe at `now`, in nanoseconds, whether one of them does for a single packet,
+/// or only to limits that are gone, or changed since; otherwise `None`. What was noted of one may have changed:
+/// it may have sent more, and the policy be another one.
 #[inline(always)]
-pub fn all_owe(ages: impl Iterator<Item = Age>, now: u64) -> bool {
-    for age in ages {
-        if !age.owes(now) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Whether all ways of a set are noted to owe at `now`, in nanoseconds, one of them for a single packet, or
-/// only to limits that are gone, or changed since. What was noted of one may have changed: it may have sent more,
-/// and the policy be another one.
-#[inline(always)]
-pub fn is_crowded(ages: impl Iterator<Item = Age>, now: u64) -> bool {
+pub fn all_owe(ages: impl Iterator<Item = Age>, now: u64) -> Option<bool> {
     let mut single = false;
     for age in ages {
         if !age.owes(now) {
-            return false;
+            return None;
         }
         single |= age.is_single();
     }
-    single
+    Some(single)
 }
 
 /// How long after `now` a bucket of this word and scale is full again, in nanoseconds; 0 if it is. A

@@ -86,7 +86,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let came = newcomers.find(&subject.source) < NEWCOMERS;
     let mut free = newcomers.room(now);
     let full = free >= NEWCOMERS;
-    let (spared, crowded) = (full && is_spared(), full && seats.is_crowded(now));
+    let (spared, crowded) = (full && is_spared(), full && seats.all_owe(now) == Some(true));
     let owes = charge.until > now;
     // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
     let forgets = owes && spared && crowded;
@@ -132,7 +132,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
 #[inline(always)]
 fn decide_listed(subject: &Subject, policy: &InForce, verdict: Verdict) -> Option<Verdict> {
     let seats = Seats::of(subject.place.set, policy.epoch)?;
-    if !is_spared() && !seats.all_owe(clock::now()) {
+    if !is_spared() && seats.all_owe(clock::now()).is_none() {
         return None;
     }
     Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })

@@ -109,26 +109,14 @@ impl Seats {
         self.unlock_as(self.state().with(place, until));
     }
 
-    /// See [`table::is_crowded`].
-    #[inline(always)]
-    pub(crate) fn is_crowded(&self, now: u64) -> bool {
-        table::is_crowded(self.ages(), now)
-    }
-
     /// See [`table::all_owe`].
     #[inline(always)]
-    pub(crate) fn all_owe(&self, now: u64) -> bool {
-        table::all_owe(self.ages(), now)
-    }
-
-    /// The ages of all ways.
-    #[inline(always)]
-    fn ages(&self) -> impl Iterator<Item = Age> {
+    pub(crate) fn all_owe(&self, now: u64) -> Option<bool> {
         let ages = AGES.get_ptr(self.number);
         // SAFETY: a map value that was just looked up; the way is one of the set.
         let age =
             |ages: *const Ages, way: usize| unsafe { (&raw const (*ages)[way]).read_volatile() };
-        (0..WAYS).map(move |way| Age(ages.map_or(0, |ages| age(ages, way))))
+        table::all_owe((0..WAYS).map(|way| Age(ages.map_or(0, |ages| age(ages, way)))), now)
     }
 
     /// Forgets the newcomer at a place, who has an entry. The lock is held.
@@ -249,7 +237,9 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     }
     // What the entry will owe for a first packet need not be found out from it.
     let owed = subject.owed;
-    seats.set_age(way, if owed > now { Age::until(owed, now, true) } else { Age::past(now) });
+    let age = if owed > now { Age::until(owed, now, true) } else { Age::past(now) };
+    // Before the tag is seen.
+    seats.set_age(way, age.marked(place.mark));
     seats.set_tag(way, place.tag);
     count(|turnover| {
         turnover.entries += 1;
@@ -282,6 +272,7 @@ pub(crate) extern "C" fn find_way() -> u32 {
     let mut found = WAYS;
     for way in 0..WAYS {
         if seats.tag(way) == place.tag
+            && seats.age(way).mark() == place.mark
             && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
             && is_of(source, subject)
         {
@@ -314,8 +305,11 @@ pub(crate) extern "C" fn usage_of(entry: u32, epoch: u32, now: u64) -> u64 {
     let owes = unsafe { debt(source, u32::MAX, now) }.max(blocked);
     if owes != 0 {
         // Of one packet nobody has to know to what limits it was charged.
-        let places = if packets <= 1 { 0 } else { places_in_force(entry, epoch) };
-        let blocked = if packets <= 1 || !binding.is_under(epoch) { 0 } else { blocked };
+        let (places, blocked) = match packets {
+            0 | 1 => (0, 0),
+            _ if binding.is_under(epoch) => (places_in_force(entry, epoch), blocked),
+            _ => (places_in_force(entry, epoch), 0),
+        };
         // SAFETY: as above.
         let in_force = unsafe { debt(source, places, now) }.max(blocked);
         return if in_force == 0 { (now + owes) | SINGLE } else { (now + in_force) & !SINGLE };

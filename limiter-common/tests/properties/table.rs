@@ -6,7 +6,7 @@ use limiter_common::{
     contract::Set,
     gcra::Scale,
     policer::Policer as _,
-    table::{Age, Place, Room, Tags, Usage, WAYS, Ways, is_crowded, owes, retire, room},
+    table::{Age, Place, Room, Tags, Usage, WAYS, Ways, all_owe, owes, retire, room},
     word::Word,
 };
 use proptest::prelude::*;
@@ -18,6 +18,11 @@ const SEED: u64 = 0x7461_626c_6573_6574;
 const UNIT: u64 = 1 << 22;
 const SECOND: u64 = 1_000_000_000;
 const UNTAGGED: u8 = 0;
+
+/// The mark of a source with this tag.
+fn mark(tag: u8) -> u8 {
+    tag.wrapping_mul(0x9d) >> 4
+}
 
 /// An entry as a set sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +67,7 @@ impl Naive {
 
     /// Gives a way to a newcomer, which sends a packet that takes so long to refill.
     fn give(&self, way: usize, tag: u8, now: u64, until: u64) {
-        self.set_age(way, Age::past(now));
+        self.set_age(way, Age::past(now).marked(mark(tag)));
         self.set(way, Way { tag, until, packets: 1, known: 1 });
     }
 }
@@ -118,8 +123,8 @@ fn check(before: &Naive, place: Place, now: u64, given: Room) {
 
 /// Sets of which few, most or all owe, for one packet or for more.
 #[test]
-fn a_set_is_crowded_if_all_owe_and_one_for_a_single_packet() {
-    let (mut crowded, mut others) = (0, 0);
+fn a_set_tells_if_all_owe_and_whether_one_does_for_a_single_packet() {
+    let (mut crowded, mut owing, mut others) = (0, 0, 0);
     for run in 0..4_000 {
         let mut random = Random::new(SEED, run);
         let now = random.between(2 * UNIT, 1 << 60);
@@ -138,11 +143,16 @@ fn a_set_is_crowded_if_all_owe_and_one_for_a_single_packet() {
             single |= alone;
             age
         });
-        let expected = all && single;
-        assert_eq!(is_crowded(ages.into_iter(), now), expected, "{ages:?} at {now}");
-        *(if expected { &mut crowded } else { &mut others }) += 1;
+        let expected = all.then_some(single);
+        assert_eq!(all_owe(ages.into_iter(), now), expected, "{ages:?} at {now}");
+        *(match expected {
+            Some(true) => &mut crowded,
+            Some(false) => &mut owing,
+            None => &mut others,
+        }) += 1;
     }
-    assert!(crowded > 500 && others > 500, "cases are missed: {crowded}, {others}");
+    let seen = [crowded, owing, others];
+    assert!(seen.iter().all(|times| *times > 500), "cases are missed: {seen:?}");
 }
 
 /// A set through which sources come and go, some of them busy, by a clock that stands still, moves,
@@ -158,10 +168,14 @@ fn nobody_that_owes_makes_room_but_for_a_single_packet() {
         let busy = 1 + random.below(8);
         for tag in 0..400 {
             let home = random.below(WAYS as u64) as u8;
-            let place = Place { set: 0, tag: (tag % 255 + 1) as u8, home };
+            let tag = (tag % 255 + 1) as u8;
+            let place = Place { set: 0, tag, home, mark: mark(tag) };
             let before = set.clone();
             let Room { way, owes } = room(&set, place, now);
             check(&before, place, now, Room { way, owes });
+            for way in (0..WAYS).filter(|way| set.tag(*way) != UNTAGGED) {
+                assert_eq!(set.age(way).mark(), mark(set.tag(way)), "the mark of {way}");
+            }
             free += u32::from(way < WAYS && before.tag(way) == UNTAGGED);
             if way < WAYS {
                 set.give(way, place.tag, now, now + 1 + random.below(debt));
@@ -199,7 +213,7 @@ fn all_owe_but(idle: impl Fn(usize) -> bool, now: u64, packets: u64) -> Naive {
 fn what_is_used_between_two_questions_is_passed_over_once() {
     let now = 5_000 * SECOND;
     for home in 0..WAYS {
-        let place = Place { set: 0, tag: 1, home: home as u8 };
+        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0 };
         let next = (home + 1) % WAYS;
         let set = all_owe_but(|way| way == home || way == next, now, 2);
         let touch =
@@ -218,7 +232,7 @@ fn what_is_used_between_two_questions_is_passed_over_once() {
 fn one_of_a_single_packet_makes_room_where_all_owe() {
     let now = 5_000 * SECOND;
     for (home, single) in (0..WAYS).flat_map(|home| (0..WAYS).map(move |single| (home, single))) {
-        let place = Place { set: 0, tag: 1, home: home as u8 };
+        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0 };
         let set = all_owe_but(|_| false, now, 2);
         assert_eq!(room(&set, place, now).way, WAYS);
         // What was found out of them holds for as long as they owe, and is asked anew after that.
@@ -234,9 +248,9 @@ fn one_of_a_single_packet_makes_room_where_all_owe() {
     }
 }
 
-/// Ages of times around one at which their 31 bits wrap, or anywhere.
+/// Ages of times around one at which their 27 bits wrap, or anywhere.
 fn around_a_wrap() -> impl Strategy<Value = u64> {
-    let wrap = UNIT << 31;
+    let wrap = UNIT << 27;
     let near = (0..16_u64, 0..2_000 * UNIT)
         .prop_map(move |(wraps, near)| (wraps * wrap + near).saturating_sub(1_000 * UNIT));
     prop_oneof![near, magnitude(62)]
@@ -248,9 +262,11 @@ proptest! {
     #[test]
     fn an_age_says_nearly_until_when_it_owes_and_no_longer(
         now in around_a_wrap(), ahead in magnitude(37), after in magnitude(38), single: bool,
+        mark in 0..16_u8,
     ) {
         let (until, later) = (now + ahead, now + after);
-        let age = Age::until(until, now, single);
+        let age = Age::until(until, now, single).marked(mark);
+        prop_assert_eq!(age.mark(), mark);
         // What is further ahead than it can say is asked again when that is over.
         let told = until.min(now + 2_000 * UNIT);
         prop_assert!(later + UNIT > told || age.owes(later));
@@ -258,10 +274,10 @@ proptest! {
         prop_assert!(now < 40_000 * UNIT || !age.owes(now - 40_000 * UNIT), "by a clock far back");
     }
 
-    /// Also where its 31 bits come to their end, which all zeros are just ahead of.
+    /// Also where its 27 bits come to their end, which all zeros are just ahead of.
     #[test]
-    fn a_new_age_never_says_that_it_owes(now in around_a_wrap(), after in magnitude(52)) {
-        let age = Age::past(now);
+    fn a_new_age_never_says_that_it_owes(now in around_a_wrap(), after in magnitude(48), mark in 0..16_u8) {
+        let age = Age::past(now).marked(mark);
         prop_assert!(!age.owes(now));
         prop_assert!(!age.owes(now + after));
         prop_assert!(now < UNIT || !age.owes(now - UNIT), "by a clock a bit behind");

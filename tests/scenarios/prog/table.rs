@@ -118,8 +118,8 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
     let address = |number: u32| IpAddr::from((10 << 24 | number).to_be_bytes());
     let mut seen = HashMap::new();
     let twins = (0..1 << 20).find_map(|number| {
-        let Place { set, tag, home } = program.maps().place(&address(number).into()).unwrap();
-        seen.insert((set, tag, home), number).map(|other| [other, number])
+        let Place { set, tag, home, mark } = program.maps().place(&address(number).into()).unwrap();
+        seen.insert((set, tag, home, mark), number).map(|other| [other, number])
     });
     let twins = twins.unwrap().map(address);
     let mut frame = udp([10, 0, 0, 0]);
