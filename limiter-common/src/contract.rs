@@ -39,6 +39,8 @@ pub mod map {
     pub const SETS: &str = "SETS";
     /// Array of [`Ages`](super::Ages), of each set.
     pub const AGES: &str = "AGES";
+    /// Array of [`Credit`](crate::credit::Credit), of each set.
+    pub const CREDITS: &str = "CREDITS";
     /// Array of [`Source`](super::Source): [`WAYS`](crate::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
     /// LRU hash of [`Bucket`](super::Bucket) by [`BucketKey`](crate::limit::BucketKey).
@@ -64,6 +66,8 @@ pub mod map {
     pub const NOTICES: &str = "NOTICES";
     /// Per-CPU array of one [`Notices`](crate::notice::Notices).
     pub const NOTICED: &str = "NOTICED";
+    /// Array of one [`Ticked`](super::Ticked).
+    pub const TICKED: &str = "TICKED";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
     /// The controller's: array of [`Interface`](super::Interface), at the slot of the interface.
@@ -278,6 +282,8 @@ pub struct Profile {
     pub tenant: u32,
     /// 1 when `allowed`, `denied` or `blocked` is not 0.
     pub listed: u32,
+    /// How many packets of such sources without an entry a set admits on [credit](crate::credit) in a tick.
+    pub credit: u64,
 }
 
 impl Profile {
@@ -333,6 +339,9 @@ pub struct Set {
 
 /// What is noted of the entries of a set; see [`Age`](crate::table::Age).
 pub type Ages = [u32; WAYS];
+
+/// The words of a [`Ticked`](crate::tick::Ticked).
+pub type Ticked = [u64; 2];
 
 /// Newcomers of a set; a power of two.
 pub const NEWCOMERS: usize = 2;
@@ -564,12 +573,12 @@ const _: () = {
     assert!(size_of::<Address>() == 20);
     assert!(size_of::<Settings>() == 248);
     assert!(size_of::<Head>() == 520);
-    assert!(size_of::<crate::gcra::Gcra>() == 40);
-    assert!(size_of::<crate::meter::Meter>() == 48);
+    assert!(size_of::<crate::gcra::Gcra>() == 48);
+    assert!(size_of::<crate::meter::Meter>() == 56);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
-    assert!(size_of::<Profile>() == 88);
+    assert!(size_of::<Profile>() == 96);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 256);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);

@@ -13,7 +13,10 @@
 //! Times are in units of 2^-shift nanoseconds and wrap: differences are taken modulo 2^64 and read
 //! as signed, and every legitimate difference is far below 2^63.
 
-use crate::policer::{Decision, Policer};
+use crate::{
+    credit::Credit,
+    policer::{Decision, Policer},
+};
 
 /// The parameters of a bucket; made by [`Rate::bucket`](crate::rate::Rate::bucket).
 ///
@@ -33,6 +36,9 @@ pub struct Gcra {
     pub dearest: u64,
     /// Units that are spent where the bucket begins to be [near](crate::near), at most `depth`.
     pub near: u64,
+    /// Units that a word may be ahead of the time of a tick and be charged by that time, see
+    /// [`conform`](Gcra::conform): a thousandth of `depth`.
+    pub leeway: u64,
     /// A unit is 2^-shift nanoseconds; at most [`Gcra::MAX_SHIFT`].
     pub shift: u16,
     /// Binary digits of `interval` after the point; at most [`Gcra::MAX_FRACTION`].
@@ -42,6 +48,17 @@ pub struct Gcra {
 }
 
 impl Gcra {
+    /// No bucket.
+    pub const NONE: Self = Self {
+        interval: 0,
+        depth: 0,
+        dearest: 0,
+        near: 0,
+        leeway: 0,
+        shift: 0,
+        fraction: 0,
+        strict: 0,
+    };
     /// The largest shift.
     pub const MAX_SHIFT: u16 = 10;
     /// The most binary digits of an interval after the point.
@@ -72,19 +89,28 @@ impl Gcra {
     /// by five.
     pub const SLACK: u64 = 6;
 
+    /// The part of a burst by which what is charged by the time of a tick may be wrong.
+    pub const EXACT: u64 = 1_000;
+
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
     /// if that takes a better clock to tell.
     ///
     /// The time may be one that the clock had up to [`SLACK`](Self::SLACK) ticks ago; with a tick of
     /// 0 it is now. What conforms then does so now. Where the bucket cannot have become full since,
-    /// the word is no matter of the time, and exact; else only buckets are charged that are so deep
-    /// that it makes no difference.
+    /// the word is no matter of the time, and exact. Else a bucket is charged that is so deep that a tick
+    /// makes no difference, or as long as no more than a thousandth of it is spent since the tick.
+    ///
+    /// That admits too much by no more than this thousandth, however often it is done. Let it be true that
+    /// by exact times, at most so much more would be spent. What is charged while something is spent,
+    /// changes both alike. What is charged while nothing is spent by exact times begins a new debt there,
+    /// which is what was charged since; in one tick, that is the leeway at most, and by the next tick
+    /// both have drained alike. All that matters is that the time of a tick is one, on all CPUs.
     #[inline(always)]
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
         let now = time.now << self.shift;
         let ahead = self.spent(word, time.now);
-        if self.is_sure(ahead, time) && ahead + (units & self.strictness()) < self.depth {
+        if self.is_sure(ahead, units, time) && ahead + (units & self.strictness()) < self.depth {
             Some(now.wrapping_add(ahead + units))
         } else {
             None
@@ -92,7 +118,7 @@ impl Gcra {
     }
 
     /// The word that a packet of this cost leaves behind, if it conforms and leaves the bucket far from being
-    /// used up, at a time that [tells](Self::tells); `None` if it does not. By a time that is behind, more is
+    /// used up, at a time that [tells](Self::tells); `None` if it does not. By a time that is behind, no less is
     /// spent than by one that is right.
     #[inline(always)]
     pub const fn pass_far(&self, word: u64, time: u64, cost: u64) -> Option<u64> {
@@ -100,16 +126,17 @@ impl Gcra {
         if spent < self.near { Some((time << self.shift).wrapping_add(spent)) } else { None }
     }
 
-    /// Whether the time is good enough for a bucket of this word.
+    /// Whether the time is good enough for a packet of this cost and a bucket of this word.
     #[inline(always)]
-    pub const fn tells(&self, word: u64, time: Time) -> bool {
-        self.is_sure(self.spent(word, time.now), time)
+    pub const fn tells(&self, word: u64, time: Time, cost: u64) -> bool {
+        self.is_sure(self.spent(word, time.now), self.units(cost), time)
     }
 
-    /// Whether a word that is so far ahead tells what holds at this time.
+    /// The same of a packet that takes so many units, and a word that is so far ahead.
     #[inline(always)]
-    const fn is_sure(&self, ahead: u64, time: Time) -> bool {
-        self.depth >= (time.tick * Self::COARSE) << self.shift
+    const fn is_sure(&self, ahead: u64, units: u64, time: Time) -> bool {
+        ahead + units <= self.leeway
+            || self.depth >= (time.tick * Self::COARSE) << self.shift
             || ahead >= (time.tick * Self::SLACK) << self.shift
     }
 
@@ -149,14 +176,24 @@ impl Gcra {
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
 
-    /// The same bucket, which knows where it begins to be [near](Self::near). Not for the packet path.
+    /// The same bucket, which knows where it begins to be [near](Self::near), and its
+    /// [leeway](Self::leeway). Not for the packet path.
     #[must_use]
-    pub(crate) fn with_near(self) -> Self {
+    pub(crate) fn with_marks(self) -> Self {
         // A queue has to have room for one more, so that it has less than the next one needs.
         let left = u128::from(self.left(0) / 5) + u128::from(self.strict);
         let room = (left * u128::from(self.interval)) >> self.fraction;
         let near = u64::try_from(room).map_or(0, |room| self.depth.saturating_sub(room));
-        Self { near, ..self }
+        Self { near, leeway: self.depth / Self::EXACT, ..self }
+    }
+
+    /// How many packets of a source that nobody remembers may pass in a tick, see [`credit`](crate::credit): a
+    /// two-thousandth of the burst, and what comes in during half a tick, which is a millisecond or more. Not for
+    /// the packet path.
+    pub fn credit(&self) -> u64 {
+        const HALF_A_TICK: u64 = 500_000;
+        let units = (self.leeway / 2).min(HALF_A_TICK << self.shift);
+        units.checked_div(self.dearest).map_or(0, |packets| packets.min(Credit::MOST))
     }
 
     /// All ones when there has to be room for the whole packet.

@@ -63,10 +63,7 @@ impl Meter {
     }
 
     const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
-        Self {
-            kind,
-            gcra: Gcra { interval, depth, dearest: 0, near: 0, shift, fraction, strict: 0 },
-        }
+        Self { kind, gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE } }
     }
 
     /// The window, of a meter of that kind.

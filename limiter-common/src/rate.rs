@@ -91,8 +91,8 @@ impl Rate {
         let interval = u64::try_from(interval).map_err(|_| RateError::TooSlow)?;
         match (units(burst), units(dearest)) {
             (Some(depth), Some(dearest)) if dearest <= Gcra::MAX_DEPTH >> fraction => {
-                let near = 0;
-                Ok(Gcra { interval, depth, dearest, near, shift, fraction, strict: 0 }.with_near())
+                let bucket = Gcra { interval, depth, dearest, shift, fraction, ..Gcra::NONE };
+                Ok(bucket.with_marks())
             }
             _ => Err(RateError::BurstTooLong),
         }
@@ -105,7 +105,7 @@ impl Rate {
     /// Any [`RateError`].
     pub fn queue(self, depth: u64, dearest: u64) -> Result<Gcra, RateError> {
         let bucket = self.bucket(depth, dearest)?;
-        Ok(Gcra { depth: bucket.depth + 1, strict: 1, ..bucket }.with_near())
+        Ok(Gcra { depth: bucket.depth + 1, strict: 1, ..bucket }.with_marks())
     }
 
     /// The generic cell rate algorithm with this rate and a tolerance in nanoseconds (ITU-T I.371:
@@ -118,7 +118,7 @@ impl Rate {
         let depth = u128::from(tolerance) << bucket.shift;
         match u64::try_from(depth) {
             Ok(depth) if depth < Gcra::MAX_DEPTH => {
-                Ok(Gcra { depth: depth + 1, ..bucket }.with_near())
+                Ok(Gcra { depth: depth + 1, ..bucket }.with_marks())
             }
             _ => Err(RateError::BurstTooLong),
         }

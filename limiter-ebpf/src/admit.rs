@@ -2,7 +2,7 @@
 //! said of: most packets there are.
 
 use limiter_common::{
-    contract::{Settings, half},
+    contract::{Settings, flag, half},
     gcra::Time,
     limit::Limit,
     policer::Look,
@@ -18,8 +18,8 @@ use crate::{
     datapath::InForce,
     entry::{Seat, SourceEntry},
     inline,
-    maps::METERS,
-    newcomers::admit_newcomer,
+    maps::{METERS, PROFILES},
+    newcomers::{admit_newcomer, pass_on_credit},
     opening::remember_opening,
     refused::{Place, tell_refused},
     subject::Subject,
@@ -57,6 +57,13 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         None => {
             let seat = Seat::of(subject);
             if seat == Seat::NEWCOMER {
+                // Where no prefix has a profile of its own, it takes no call.
+                if settings.flags & flag::PREFIXES == 0
+                    && let Some(profile) = PROFILES.get(half(policy.epoch, 0))
+                    && let Some(verdict) = pass_on_credit(subject, settings, profile)
+                {
+                    return verdict;
+                }
                 publish(subject);
                 return Verdict(admit_newcomer().into());
             }
@@ -145,7 +152,7 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
         // The better clock is read once, when a limit needs it. What was found before holds by it too.
-        if !meter.gcra.tells(seen, subject.time()) {
+        if !meter.gcra.tells(seen, subject.time(), cost) {
             *Subject::anew(&mut subject.time) = Time::exact(clock::now());
         }
         let now = subject.time().now;

@@ -1,10 +1,12 @@
 //! The time.
 
 use aya_ebpf::helpers::{bpf_jiffies64, bpf_ktime_get_ns};
-use limiter_common::gcra::Time;
+use limiter_common::{gcra::Time, tick::Ticked};
 
 use crate::{
-    maps::{TEST_CLOCK, TEST_CLOCK_ENABLED, TICK},
+    barrier::publish,
+    cell::Plain,
+    maps::{TEST_CLOCK, TEST_CLOCK_ENABLED, TICK, TICKED},
     subject::Subject,
 };
 
@@ -22,26 +24,52 @@ pub(crate) fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// The time that this CPU read first since the last tick of the kernel. The number of the tick is read
-/// in no time, as the verifier puts a load in the place of the call.
+/// The number of the tick of the kernel, which is read in no time, as the verifier puts a load in the place of
+/// the call; `None` where packets are not to go by ticks.
 #[inline(always)]
-pub(crate) fn ticked(subject: &mut Subject) -> Time {
+pub(crate) fn tick() -> Option<u64> {
     let length = TICK.load();
     if length == 0 {
-        return Time::exact(now());
-    }
-    let tick = if TEST_CLOCK_ENABLED.load() != 0 {
-        now() / length
+        None
+    } else if TEST_CLOCK_ENABLED.load() != 0 {
+        Some(now() / length)
     } else {
         // SAFETY: the helper has no precondition.
-        unsafe { bpf_jiffies64() }
-    };
-    if subject.tick != tick {
-        subject.tick = tick;
-        subject.ticked = now();
-        return Time::exact(subject.ticked);
+        Some(unsafe { bpf_jiffies64() })
     }
-    Time { now: subject.ticked, tick: length }
+}
+
+/// The time of the tick of the kernel.
+#[inline(always)]
+pub(crate) fn ticked(subject: &mut Subject) -> Time {
+    let Some(tick) = tick() else { return Time::exact(now()) };
+    if subject.tick != tick {
+        publish(subject);
+        let time = agree(tick);
+        if subject.reread().tick != tick {
+            return Time::exact(time);
+        }
+    }
+    Time { now: subject.reread().ticked, tick: TICK.load() }
+}
+
+/// Finds out what the time of a tick is, and keeps it in the subject if all CPUs agree on it; if they do not, that
+/// is the time now.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn agree(tick: u64) -> u64 {
+    let (Some(subject), Some(ticked)) = (Subject::get(), TICKED.get_ptr_mut(0)) else {
+        return now();
+    };
+    // SAFETY: a map value that was just looked up; aligned words.
+    let word = |at: usize| unsafe { Plain::new((&raw mut (*ticked)[at]).cast()) };
+    match (Ticked { number: word(0), time: word(1) }).agree(tick, now) {
+        Ok(time) => {
+            (subject.tick, subject.ticked) = (tick, time);
+            time
+        }
+        Err(now) => now,
+    }
 }
 
 /// Lets some tens of nanoseconds pass, which nothing else that a program may do takes.

@@ -14,7 +14,8 @@ use limiter_common::{
     class::place,
     contract::{
         Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
-        OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, Turnover, shared,
+        OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, Ticked, Turnover,
+        shared,
     },
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
@@ -53,6 +54,9 @@ pub(crate) static SETS: Array<Set> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static AGES: Array<Ages> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static CREDITS: Array<u64> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);
@@ -94,6 +98,9 @@ pub(crate) static NOTICED: PerCpuArray<Notices> = PerCpuArray::with_max_entries(
 
 #[map]
 pub(crate) static SUBJECT: PerCpuArray<Subject> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static TICKED: Array<Ticked> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);

@@ -3,22 +3,25 @@
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     binding::Binding,
-    contract::{NEWCOMERS, Profile, half},
+    contract::{NEWCOMERS, Profile, Settings, flag, half},
+    credit::Credit,
     gcra::Time,
     limit::{Limit, Sort},
     newcomer::{Facts, HELD_OF, Newcomer, State},
     policer::Policer as _,
     reason::Reason,
     table,
+    word::Word as _,
 };
 
 use crate::{
     barrier::publish,
+    cell::Plain,
     clock,
     datapath::InForce,
     entry::number,
     inline,
-    maps::{METERS, PROFILES},
+    maps::{CREDITS, METERS, PROFILES},
     near::count_near,
     offence::recall_offences,
     opening::remember_opening,
@@ -55,6 +58,12 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     }
     let applies = profile.limits & subject.applicable;
     let special = applies & !settings.newcomers;
+    // Without profiles of prefixes, that was found out before the call.
+    if settings.flags & flag::PREFIXES != 0
+        && let Some(verdict) = pass_on_credit(subject, settings, profile)
+    {
+        return Some(verdict);
+    }
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
     if special != 0 || !can_be {
         return None;
@@ -66,7 +75,10 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     if penalties != 0 && recall_offences(epoch, penalties) > time.now {
         return None;
     }
-    let charge = match packet.charge(time) {
+    // By the time of a tick, who came in it owes.
+    let state = subject.state;
+    let is_late = time.tick != 0 && state.owes(0, time.now) && state.owes(1, time.now);
+    let charge = match if is_late { None } else { packet.charge(time) } {
         Some(charge) => charge,
         None => {
             time = Time::exact(clock::now());
@@ -108,11 +120,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     } else {
         seats.unlock();
     }
-    tally::count_inline(settings, &Outcomes::conform(applies), bytes);
-    seats::count(|turnover| {
-        turnover.newcomers += 1;
-        turnover.owing += u64::from(forgets);
-    });
+    count_admitted(settings, applies, bytes, forgets);
     let opens = applies & settings.connections;
     if opens != 0 {
         (subject.time, subject.binding) = (time, Binding::new(epoch, 0));
@@ -125,6 +133,38 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         count_near(epoch);
     }
     Some(Verdict(subject.conform))
+}
+
+/// Admits the packet of the subject on [credit](limiter_common::credit), if it has it.
+#[inline(always)]
+pub(crate) fn pass_on_credit(
+    subject: &Subject,
+    settings: &Settings,
+    profile: &Profile,
+) -> Option<Verdict> {
+    let applies = profile.limits & subject.applicable;
+    if profile.credit == 0 || applies == 0 || applies & !settings.newcomers != 0 {
+        return None;
+    }
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let word = unsafe { Plain::new(CREDITS.get_ptr_mut(subject.place.set)?) };
+    let seen = word.load();
+    let (next, admitted) = Credit(seen).next(clock::tick()? as u32, profile.credit)?;
+    if word.compare_exchange(seen, next.0) != seen || !admitted {
+        return None;
+    }
+    count_admitted(settings, applies, subject.bytes, false);
+    Some(Verdict(subject.conform))
+}
+
+/// Counts a packet that was admitted without an entry, for which somebody else may have been forgotten.
+#[inline(always)]
+fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) {
+    tally::count_inline(settings, &Outcomes::conform(applies), bytes);
+    seats::count(|turnover| {
+        turnover.newcomers += 1;
+        turnover.owing += u64::from(forgets);
+    });
 }
 
 /// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and who is noted

@@ -6,6 +6,7 @@ mod change;
 mod clock;
 mod connections;
 mod cpus;
+mod credit;
 mod define;
 mod differential;
 mod exact;

@@ -21,7 +21,7 @@ use limiter_common::{
     address::Address,
     contract::{
         Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
-        Source, Tally, map, shared,
+        Source, Tally, Ticked, map, shared,
     },
     limit::BucketKey,
     notice::Notice,
@@ -80,8 +80,10 @@ pub struct TestProgram {
     longest: usize,
     instance: Instance,
     clock: Array<MapData, u64>,
+    ticked: Array<MapData, Ticked>,
     sets: Array<MapData, Set>,
     ages: Array<MapData, Ages>,
+    credits: Array<MapData, u64>,
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
@@ -141,8 +143,10 @@ impl TestProgram {
                 longest: if frags { usize::MAX } else { LONGEST },
                 instance,
                 clock: typed(&pins, map::TEST_CLOCK)?,
+                ticked: typed(&pins, map::TICKED)?,
                 sets: typed(&pins, map::SETS)?,
                 ages: typed(&pins, map::AGES)?,
+                credits: typed(&pins, map::CREDITS)?,
                 sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
@@ -444,6 +448,7 @@ impl TestProgram {
                 }
                 self.sets.set(set, Set::default(), 0)?;
                 self.ages.set(set, Ages::default(), 0)?;
+                self.credits.set(set, 0, 0)?;
             }
         }
         Ok(())
@@ -455,6 +460,8 @@ impl TestProgram {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
+        // The clock may be set back.
+        self.ticked.set(0, Ticked::default(), 0)?;
         clear(&mut self.buckets)?;
         clear(&mut self.ledgers)?;
         clear(&mut self.offences)?;
@@ -486,8 +493,10 @@ impl TestProgram {
             program,
             instance,
             clock,
+            ticked,
             sets,
             ages,
+            credits,
             sources,
             buckets,
             ledgers,
@@ -499,7 +508,7 @@ impl TestProgram {
             host,
             ..
         } = self;
-        drop((program, clock, sets, ages, sources, buckets, ledgers));
+        drop((program, clock, ticked, sets, ages, credits, sources, buckets, ledgers));
         drop((offences, openings, shared, refused, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();

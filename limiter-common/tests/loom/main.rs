@@ -10,6 +10,7 @@ mod notice;
 mod penalty;
 mod recent;
 mod table;
+mod tick;
 
 use limiter_common::word::Word;
 use loom::{

@@ -177,15 +177,17 @@ proptest! {
             };
             let early = exact.wrapping_sub(next);
             prop_assert!(early <= age << gcra.shift, "{early} units early after {age} ns");
-            if gcra.depth < (Gcra::COARSE * tick) << gcra.shift {
+            let spent = next.wrapping_sub(now << gcra.shift);
+            if gcra.depth < (Gcra::COARSE * tick) << gcra.shift && spent > gcra.leeway {
                 prop_assert_eq!(early, 0);
             }
         }
     }
 
-    /// A bucket that takes so long to fill that a tick is nothing is never asked twice.
+    /// A bucket that takes so long to fill that a tick is nothing is never asked twice, and neither is one of
+    /// which next to nothing is spent.
     #[test]
-    fn deep_buckets_and_busy_ones_need_no_better_clock(
+    fn deep_buckets_and_busy_ones_and_full_ones_need_no_better_clock(
         (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
         tick in tick(),
     ) {
@@ -193,7 +195,8 @@ proptest! {
         let word = word_at(&gcra, now, kind, any);
         let conforms = matches!(gcra.decide(word, now, cost), Decision::Conform(_));
         let sure = gcra.depth >= (Gcra::COARSE * tick) << gcra.shift
-            || ahead(&gcra, word, now) >= (Gcra::SLACK * tick) << gcra.shift;
+            || ahead(&gcra, word, now) >= (Gcra::SLACK * tick) << gcra.shift
+            || ahead(&gcra, word, now) + gcra.units(cost) <= gcra.leeway;
         prop_assert_eq!(gcra.conform(word, Time { now, tick }, cost).is_some(), conforms && sure);
     }
 

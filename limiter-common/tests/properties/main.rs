@@ -10,6 +10,7 @@ mod examples;
 mod gcra;
 mod key;
 mod lease;
+mod leeway;
 mod limit;
 mod listing;
 mod log;

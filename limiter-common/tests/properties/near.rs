@@ -150,27 +150,35 @@ proptest! {
         let word = gcra.fresh(now).wrapping_add(spent);
         let exact = gcra.conform(word, Time::exact(now), cost);
         let far = exact.filter(|next| !gcra.is_near(*next, now));
-        prop_assert!(gcra.tells(word, Time::exact(now)));
+        prop_assert!(gcra.tells(word, Time::exact(now), cost));
         prop_assert_eq!(gcra.pass_far(word, now, cost), far);
         let before = now.saturating_sub(late % (Gcra::SLACK * tick));
         let behind = Time { now: before, tick };
-        if gcra.tells(word, behind) && let Some(next) = gcra.pass_far(word, before, cost) {
+        if gcra.tells(word, behind, cost) && let Some(next) = gcra.pass_far(word, before, cost) {
             prop_assert_eq!(gcra.conform(word, behind, cost), Some(next));
             prop_assert!(!gcra.is_near(next, now));
         }
     }
 
     /// A time that is behind is good enough where the word is so far ahead that the bucket cannot have
-    /// become full since, or the bucket so deep that it makes no difference.
+    /// become full since, or the bucket so deep, or so little spent of it, that it makes no difference.
     #[test]
     fn a_time_tells_by_how_far_ahead_the_word_is(
-        (gcra, _) in bucket(), before in magnitude(50), tick in 1..10_000_000_u64, ahead: i64,
+        (gcra, dearest) in bucket(), before in magnitude(50), tick in 1..10_000_000_u64, ahead: i64,
+        spent in 0..4_u64, cost: u64,
     ) {
+        let cost = 1 + cost % dearest;
         let ticks = |number: u64| i128::from(number * tick) << gcra.shift;
-        let ahead = i128::from(ahead) % ticks(3 * Gcra::SLACK);
+        let leeway = i128::from(gcra.leeway.saturating_sub(gcra.units(cost)));
+        let ahead = match spent {
+            0 => leeway + i128::from(ahead % 3),
+            _ => i128::from(ahead) % ticks(3 * Gcra::SLACK),
+        };
         let word = gcra.fresh(before).wrapping_add_signed(ahead as i64);
-        let tells = ahead >= ticks(Gcra::SLACK) || i128::from(gcra.depth) >= ticks(Gcra::COARSE);
-        prop_assert_eq!(gcra.tells(word, Time { now: before, tick }), tells);
-        prop_assert!(gcra.tells(word, Time::exact(before)));
+        let tells = ahead >= ticks(Gcra::SLACK)
+            || i128::from(gcra.depth) >= ticks(Gcra::COARSE)
+            || ahead.max(0) + i128::from(gcra.units(cost)) <= i128::from(gcra.leeway);
+        prop_assert_eq!(gcra.tells(word, Time { now: before, tick }, cost), tells);
+        prop_assert!(gcra.tells(word, Time::exact(before), cost));
     }
 }

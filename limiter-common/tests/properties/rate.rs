@@ -27,7 +27,7 @@ const fn promised_error(packets: u128, period: u128, dearest: u64) -> Option<u12
 /// Holds a bucket against what was stated.
 fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<(), TestCaseError> {
     let [packets, period] = [rate.packets, rate.period].map(u128::from);
-    let &Gcra { interval, depth, dearest: most, near: _, shift, fraction, strict } = gcra;
+    let &Gcra { interval, depth, dearest: most, near: _, leeway, shift, fraction, strict } = gcra;
     prop_assert!(shift <= Gcra::MAX_SHIFT && fraction <= Gcra::MAX_FRACTION);
     prop_assert!(
         depth <= Gcra::MAX_DEPTH && most <= Gcra::MAX_DEPTH && interval <= Gcra::MAX_DEPTH
@@ -39,6 +39,7 @@ fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<
     // What the kernel half multiplies keeps within a word.
     prop_assert!(interval.checked_mul(dearest).is_some());
     prop_assert_eq!(strict, 0);
+    prop_assert_eq!(leeway, depth / 1_000, "a thousandth");
     prop_assert!(fraction == 0 || shift == Gcra::MAX_SHIFT && dearest > 1);
     // interval / 2^(shift + fraction) against period / packets, without rounding.
     let exact = period << (shift + fraction);
@@ -118,8 +119,8 @@ proptest! {
     /// A queue has room for its depth and not a unit more; it is a bucket otherwise.
     #[test]
     fn a_queue_is_a_bucket_that_is_strict((rate, depth) in stated(), dearest in dearest()) {
-        let strict = |gcra: Gcra| Gcra { depth: gcra.depth + 1, strict: 1, near: 0, ..gcra };
-        let queue = rate.queue(depth, dearest).map(|queue| Gcra { near: 0, ..queue });
+        let strict = |gcra: Gcra| Gcra { depth: gcra.depth + 1, strict: 1, near: 0, leeway: 0, ..gcra };
+        let queue = rate.queue(depth, dearest).map(|queue| Gcra { near: 0, leeway: 0, ..queue });
         prop_assert_eq!(queue, rate.bucket(depth, dearest).map(strict));
     }
 
@@ -133,7 +134,7 @@ proptest! {
             (Ok(gcra), Ok(bucket)) => {
                 prop_assert_eq!(gcra.depth - 1, tolerance << gcra.shift);
                 prop_assert!(gcra.depth <= Gcra::MAX_DEPTH);
-                prop_assert_eq!(Gcra { depth: bucket.depth, near: bucket.near, ..gcra }, bucket);
+                prop_assert_eq!(Gcra { depth: bucket.depth, near: bucket.near, leeway: bucket.leeway, ..gcra }, bucket);
             }
             (Err(RateError::BurstTooLong), Ok(bucket)) => {
                 let units = u128::from(tolerance) << bucket.shift;
@@ -152,8 +153,14 @@ fn the_bounds_are_within() {
     let slower = Rate { period: Rate::MIN.period + 1, ..Rate::MIN };
     assert_eq!(slower.bucket(1, 1), Err(RateError::TooSlow));
     let gcra = Gcra { shift: Gcra::MAX_SHIFT, ..Gcra::default() };
-    let packets =
-        Gcra { interval: 1 << 10, depth: 1 << 10, dearest: 1 << 10, near: 1 << 10, ..gcra };
+    let packets = Gcra {
+        interval: 1 << 10,
+        depth: 1 << 10,
+        dearest: 1 << 10,
+        near: 1 << 10,
+        leeway: 1,
+        ..gcra
+    };
     assert_eq!(Rate::per_second(SECOND).bucket(1, 1), Ok(packets));
     let bytes = Gcra { interval: 1 << 12, dearest: 3 << 10, fraction: 2, ..packets };
     assert_eq!(Rate::per_second(SECOND).bucket(1, 3), Ok(bytes));
@@ -164,6 +171,7 @@ fn the_bounds_are_within() {
         depth: 8191,
         dearest: 12_287,
         near: 8191 - 4194 * 200 / 512,
+        leeway: 8,
         fraction: 9,
         ..gcra
     };

@@ -11,9 +11,10 @@ use limiter_common::{
     class::place,
     contract::{
         Ages, Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally,
-        NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, Turnover, map,
-        shared,
+        NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, Ticked,
+        Turnover, map, shared,
     },
+    credit::Credit,
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
     notice::Notices,
@@ -36,7 +37,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 24] = [
+pub(crate) const SHAPES: [Shape; 26] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -46,6 +47,7 @@ pub(crate) const SHAPES: [Shape; 24] = [
     shape::<u32, u32>(map::DESTINATIONS, MapType::ArrayOfMaps, Some(2)),
     shape::<u32, Set>(map::SETS, MapType::Array, None),
     shape::<u32, Ages>(map::AGES, MapType::Array, None),
+    shape::<u32, Credit>(map::CREDITS, MapType::Array, None),
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
     shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
@@ -58,6 +60,7 @@ pub(crate) const SHAPES: [Shape; 24] = [
     shape::<u32, Turnover>(map::TURNOVER, MapType::PerCpuArray, Some(1)),
     shape::<(), ()>(map::NOTICES, MapType::RingBuf, Some(NOTICE_BYTES)),
     shape::<u32, Notices>(map::NOTICED, MapType::PerCpuArray, Some(1)),
+    shape::<u32, Ticked>(map::TICKED, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
     shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),

@@ -124,6 +124,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
         loader
             .map_max_entries(map::SETS, sets)
             .map_max_entries(map::AGES, sets)
+            .map_max_entries(map::CREDITS, sets)
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)

@@ -63,12 +63,12 @@ impl Both {
     }
 }
 
-/// A bucket that takes less than four seconds to fill.
+/// A bucket that takes less than eight seconds to fill, with a burst of which a packet is more than a thousandth.
 fn short(random: &mut Random) -> Bucket {
     let bits = 1 + random.below(24);
     let packets = 1 + random.below(1 << bits) as u64;
     let bits = random.below(10);
-    let most = (packets * (DEEP - 1) / SECOND).min(1 << bits);
+    let most = (packets * (DEEP - 1) / SECOND).min(1 << bits).min(Gcra::EXACT - 1);
     if most == 0 {
         return short(random);
     }
@@ -139,15 +139,15 @@ fn of_a_tick(rate: u64) -> u64 {
 }
 
 /// Sends packets at so many times the rate from `begin` on, three bursts of them. At each moment, what
-/// passed of them and of `before` is the burst and the rate, or what was offered if that is less, and
-/// at most what comes in a tick more. Gives what passed.
+/// passed of them is the burst and the rate, or what was offered if that is less, and so many more at most.
 fn over_offer(
     program: &mut TestProgram,
     frame: &[u8],
     limit: Bucket,
     load: u64,
     begin: u64,
-) -> u64 {
+    more: u64,
+) {
     let (rate, burst) = (limit.rate.packets, limit.burst);
     let clump = burst / 1_000 + 1;
     let mut passed = 0;
@@ -156,10 +156,9 @@ fn over_offer(
         program.at(begin + elapsed).unwrap();
         passed += program.run_many(frame, clump as u32).unwrap();
         let promised = (burst + rate * elapsed / SECOND).min((number + 1) * clump);
-        assert!(passed < promised + 1 + of_a_tick(rate), "{passed}, not {promised}, {elapsed} ns");
+        assert!(passed < promised + 1 + more, "{passed}, not {promised}, {elapsed} ns");
         assert!(passed + 1 >= promised, "{passed}, not {promised}, {elapsed} ns");
     }
-    passed
 }
 
 #[test]
@@ -179,13 +178,87 @@ fn a_long_bucket_admits_its_burst_and_its_rate() {
             let mut begin = NOW;
             // From a full bucket, again and again: each time it may gain a tick, and keeps none.
             for _ in 0..part(3) {
-                over_offer(&mut program, &frame, limit, load, begin);
+                over_offer(&mut program, &frame, limit, load, begin, of_a_tick(rate));
                 // Not at a tick, and full again.
                 begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
             }
         }
     }
     program.check_accounts().unwrap();
+}
+
+/// Limits that take less than eight seconds to fill, and of which a packet is a thousandth or less.
+const LARGE: [(u64, u64); 5] =
+    [(10_000, 1_000), (1_000, 2_500), (20_000, 6_000), (400_000, 90_000), (1_000_000, 300_000)];
+
+#[test]
+fn a_large_burst_is_admitted_to_a_thousandth() {
+    let mut program = ticking(&Policy::default());
+    let mut source = 0;
+    for (rate, burst) in LARGE {
+        let limit = per_second(rate, burst);
+        program.apply(&policy(&[(Builtin::Source, limit)])).unwrap();
+        for load in [2, 30] {
+            source += 1;
+            if !is_run(u64::from(source - 1)) {
+                continue;
+            }
+            let _case = Case(&(rate, burst, load));
+            let frame = udp([10, 0, 0, source]);
+            let mut begin = NOW;
+            for _ in 0..part(3) {
+                over_offer(&mut program, &frame, limit, load, begin, burst / Gcra::EXACT);
+                begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
+            }
+        }
+    }
+    program.check_accounts().unwrap();
+}
+
+/// A source that sends in each tick what passes by it, at its end, on two CPUs, and then as much as lets
+/// its bucket be full by the next; in the end, all that it can.
+#[test]
+fn it_gains_nothing_by_what_passes_by_the_tick() {
+    let cpus = two_cpus().unwrap();
+    let admitted = |rate: u64, burst: u64, eager: bool| {
+        let mut program = ticking(&policy(&[(Builtin::Source, per_second(rate, burst))]));
+        let (frame, mut passed, mut last) = (udp(A), 0, NOW);
+        let mut send = |program: &mut TestProgram, now: u64, packets: u64| {
+            for (half, cpu) in cpus.into_iter().enumerate() {
+                pin_to_cpu(cpu).unwrap();
+                program.at(now).unwrap();
+                let packets = (packets + half as u64) / 2;
+                passed += program.run_many(&frame, packets as u32).unwrap();
+            }
+            last = now;
+        };
+        let ticks = part(500);
+        for tick in 0..ticks {
+            let end = NOW + (tick + 1) * TICK - 1_000;
+            if eager {
+                // Each CPU sees the tick, at a time of its own.
+                send(&mut program, NOW + tick * TICK, 2);
+                send(&mut program, NOW + tick * TICK + TICK / 2, rate * TICK / SECOND - 2);
+            }
+            send(&mut program, end, 2 * (burst / Gcra::EXACT));
+        }
+        send(&mut program, NOW + ticks * TICK - 500, 2 * burst);
+        let promised = burst + rate * (last - NOW) / SECOND;
+        program.check_accounts().unwrap();
+        (passed, promised)
+    };
+    for (rate, burst) in LARGE {
+        for eager in [false, true] {
+            if rate * TICK / SECOND < 4 {
+                continue;
+            }
+            let _case = Case(&(rate, burst, eager));
+            let (passed, promised) = admitted(rate, burst, eager);
+            let most = promised + 1 + burst / Gcra::EXACT;
+            assert!(passed <= most, "{passed}, not {promised}");
+            assert!(!eager || passed + 1 >= burst, "{passed} of a burst of {burst}");
+        }
+    }
 }
 
 /// Packets that come one by one, never at a tick, for an hour: what a tick gives is not given again.

@@ -130,6 +130,8 @@ fn compile_held(
             settings.tallies[word] = row.tally;
         }
     }
+    let mut profiles = profiles;
+    profiles.find_credits(&settings, &meters);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
@@ -208,6 +210,12 @@ impl Meters {
         self.meters.push(meter);
         self.numbers.insert(meter, number);
         Ok(number)
+    }
+}
+
+impl Meters {
+    fn get(&self, number: u32) -> Option<&Meter> {
+        self.meters.get(number as usize)
     }
 }
 

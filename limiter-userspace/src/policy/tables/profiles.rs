@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use ipnet::IpNet;
 use limiter_common::{
     address::Address,
-    contract::Profile,
-    limit::{COLUMNS, Limit as Compiled},
+    contract::{Profile, Settings},
+    limit::Limit as Compiled,
 };
 
 use super::{
@@ -85,6 +85,21 @@ impl Profiles {
             around.push((prefix, holds));
         }
         Ok(Self { profiles: interner.profiles, prefixes })
+    }
+
+    /// Finds out how many packets of each have [credit](limiter_common::credit): what all of its limits have.
+    /// There is none where a source may be blocked, or connections are remembered.
+    pub(super) fn find_credits(&mut self, settings: &Settings, meters: &Meters) {
+        for profile in &mut self.profiles {
+            let special = settings.penalties | settings.connections;
+            let limits = if profile.limits & special == 0 { profile.limits } else { 0 };
+            let of_inline = settings.inline.iter().zip(profile.meters);
+            let credits = of_inline
+                .filter(|(bit, _)| *bit & limits & settings.newcomers != 0)
+                .filter_map(|(_, meter)| meters.get(meter))
+                .map(|meter| meter.gcra.credit());
+            profile.credit = credits.min().unwrap_or(0);
+        }
     }
 }
 
@@ -234,7 +249,7 @@ impl Interner<'_> {
         let Said { allowed, denied, blocked, tenant, .. } = *holds;
         let listed = u32::from(allowed | denied | blocked != 0);
         let mut profile =
-            Profile { limits: 0, meters: [0; COLUMNS], allowed, denied, blocked, tenant, listed };
+            Profile { allowed, denied, blocked, tenant, listed, ..Profile::default() };
         for (at, (row, compiled)) in self.rows.iter().zip(self.compiled).enumerate() {
             let named = row.limit.matching.sources.is_empty() || holds.named & compiled.bit != 0;
             let nobodys = tenant == 0 && row.key.parts.contains(&KeyPart::Tenant);

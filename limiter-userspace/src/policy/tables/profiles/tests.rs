@@ -1,8 +1,11 @@
-use limiter_common::contract::flag;
+use limiter_common::{contract::flag, rate::Rate};
 
 use super::{
     super::{
-        super::model::Whom,
+        super::{
+            Bucket, Builtin,
+            model::{Count, Limit, Penalty, Whom},
+        },
         Held, compile,
         tests::{looked_up, prefix},
     },
@@ -37,4 +40,39 @@ fn lists_hold_until_their_time_and_within_each_other() {
     assert_eq!(times("10.1.2.3"), [0, 60 * SECOND, 1_050 * SECOND]);
     assert_eq!(times("203.0.113.7"), [0, 0, 0], "its time has come");
     assert_eq!(times("198.51.100.1"), [0, 0, 0]);
+}
+
+/// What all limits of a source have; none where more is to be known of it than what it is charged.
+#[test]
+fn profiles_have_the_credit_of_their_tightest_limit() {
+    let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
+    let credit = |policy: &Policy, address: &str| {
+        let (tables, _) = compile(policy, &Held::default(), &Context::default()).unwrap();
+        looked_up(&tables, address.parse().unwrap()).credit
+    };
+    let mut policy = Policy::default();
+    assert_eq!(credit(&policy, "192.0.2.1"), 0, "nothing is owed");
+    policy.set_default(Builtin::Source, bucket(40_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(20_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(1_000)).unwrap();
+    let of_all = |policy: &Policy| {
+        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| credit(policy, address))
+    };
+    assert_eq!(of_all(&policy), [20, 10, 0]);
+    policy.set_default(Builtin::Syn, bucket(6_000)).unwrap();
+    assert_eq!(of_all(&policy), [3, 3, 0]);
+    // One by another key is about some packets, and is asked for them.
+    policy.set_default(Builtin::Connection, bucket(1)).unwrap();
+    assert_eq!(of_all(&policy), [3, 3, 0]);
+    let source = |policy: &mut Policy, change: fn(&mut Limit)| {
+        policy.limits.iter_mut().filter(|it| it.name == "source").for_each(change);
+    };
+    let mut other = policy.clone();
+    source(&mut other, |limit| limit.count = Count::Connections);
+    assert_eq!(of_all(&other), [0; 3]);
+    source(&mut policy, |limit| {
+        let (after, block) = (1, 1_000_000_000);
+        limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
+    });
+    assert_eq!(of_all(&policy), [0; 3]);
 }
