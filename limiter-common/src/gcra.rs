@@ -118,24 +118,31 @@ impl Gcra {
     }
 
     /// The word that a packet of this cost leaves behind, if it conforms and leaves the bucket far from being
-    /// used up, at a time that [tells](Self::tells); `None` if it does not. By a time that is behind, no less is
-    /// spent than by one that is right.
+    /// used up; `None` if it does not. `exact` reads the clock, if it takes that to tell. By a time that is behind,
+    /// no less is spent than by one that is right.
     #[inline(always)]
-    pub const fn pass_far(&self, word: u64, time: u64, cost: u64) -> Option<u64> {
-        let spent = self.spent(word, time) + self.units(cost);
-        if spent < self.near { Some((time << self.shift).wrapping_add(spent)) } else { None }
+    pub fn pass_far(
+        &self,
+        word: u64,
+        time: Time,
+        cost: u64,
+        exact: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let units = self.units(cost);
+        let (mut now, mut spent) = (time.now, self.spent(word, time.now));
+        if !self.is_sure(spent, units, time) {
+            now = exact();
+            spent = self.spent(word, now);
+        }
+        let spent = spent + units;
+        if spent < self.near { Some((now << self.shift).wrapping_add(spent)) } else { None }
     }
 
-    /// Whether the time is good enough for a packet of this cost and a bucket of this word.
-    #[inline(always)]
-    pub const fn tells(&self, word: u64, time: Time, cost: u64) -> bool {
-        self.is_sure(self.spent(word, time.now), self.units(cost), time)
-    }
-
-    /// The same of a packet that takes so many units, and a word that is so far ahead.
+    /// Whether the time is good enough for a packet that takes so many units, and a word that is so far ahead.
     #[inline(always)]
     const fn is_sure(&self, ahead: u64, units: u64, time: Time) -> bool {
-        ahead + units <= self.leeway
+        time.tick == 0
+            || ahead + units <= self.leeway
             || self.depth >= (time.tick * Self::COARSE) << self.shift
             || ahead >= (time.tick * Self::SLACK) << self.shift
     }

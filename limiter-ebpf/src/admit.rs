@@ -119,23 +119,16 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
     if !look(subject, entry, settings, limits) {
         return false;
     }
-    let mut charged = 0;
     let looks = Subject::anew(&mut subject.looks);
     let commit = #[inline(always)]
-    |place: usize, bit: u64| {
-        let made = looks[place].commit(entry.cell(place)).is_ok();
-        if made {
-            charged |= bit;
-        }
-        made
-    };
-    let all = inline::all(settings, limits, commit);
-    if !all {
+    |place: usize, _| looks[place].commit(entry.cell(place)).is_ok();
+    let left = inline::all(settings, limits, commit);
+    if left != 0 {
         // Another CPU was first.
-        subject.bill.charged = charged;
+        subject.bill.charged = limits & !left;
         inline::refund();
     }
-    all
+    left == 0
 }
 
 /// Looks at limits. Whether the subject leaves all of them far; if so, what charging it makes of them is
@@ -151,15 +144,18 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
+        let time = subject.time();
         // The better clock is read once, when a limit needs it. What was found before holds by it too.
-        if !meter.gcra.tells(seen, subject.time(), cost) {
-            *Subject::anew(&mut subject.time) = Time::exact(clock::now());
-        }
-        let now = subject.time().now;
-        let Some(next) = meter.gcra.pass_far(seen, now, cost) else { return false };
+        let exact = #[inline(always)]
+        || {
+            let time = Time::exact(clock::now());
+            *Subject::anew(&mut subject.time) = time;
+            time.now
+        };
+        let Some(next) = meter.gcra.pass_far(seen, time, cost, exact) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true
     };
     // The words are of this binding if they still are.
-    inline::all(settings, limits, look_at) && entry.bound() == subject.reread().binding
+    inline::all(settings, limits, look_at) == 0 && entry.bound() == subject.reread().binding
 }

@@ -30,7 +30,7 @@ pub(crate) struct Inline<'a> {
 }
 
 /// Visits those of the inline limits that are among these, with the place and the bit of each, until one
-/// visit says no; whether all said yes.
+/// visit says no. Gives that and those that were not visited, as bits; 0 if all said yes.
 ///
 /// It is not a loop: the compiler would keep one with an end that is not known, and most sources have
 /// one limit.
@@ -39,20 +39,24 @@ pub(crate) fn all(
     settings: &Settings,
     limits: u64,
     mut visit: impl FnMut(usize, u64) -> bool,
-) -> bool {
+) -> u64 {
     const { assert!(INLINE == 8) };
     let left = Cell::new(limits);
     let mut visit_at = #[inline(always)]
     |place: usize| {
         let bit = settings.inline[place] & left.get();
+        if bit != 0 && !visit(place, bit) {
+            return false;
+        }
         left.set(left.get() ^ bit);
-        bit == 0 || visit(place, bit)
+        true
     };
     let done = || left.get() == 0;
     let mut visit_pair = #[inline(always)]
     |place: usize| visit_at(place) && (done() || visit_at(place + 1));
-    visit_pair(0)
-        && (done() || visit_pair(2) && (done() || visit_pair(4) && (done() || visit_pair(6))))
+    let _: bool = visit_pair(0)
+        && (done() || visit_pair(2) && (done() || visit_pair(4) && (done() || visit_pair(6))));
+    left.get()
 }
 
 /// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.

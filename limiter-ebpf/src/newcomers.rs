@@ -230,6 +230,6 @@ impl Packet<'_> {
             }
             true
         };
-        if inline::all(settings, self.applies, charge_one) { Some(charge) } else { None }
+        if inline::all(settings, self.applies, charge_one) == 0 { Some(charge) } else { None }
     }
 }
