@@ -176,11 +176,11 @@ impl<W: Word> Bucket<W> {
         }
     }
 
-    /// Begins anew, as another limit's; the caller holds the entry's lock.
+    /// Begins anew, as another limit's, with so many units spent; the caller holds the entry's lock.
     #[inline(always)]
-    pub fn renew(&self, gcra: &Gcra, now: u64) {
-        let fresh = gcra.fresh(now);
-        exchange(&self.word, |_| fresh);
+    pub fn renew(&self, gcra: &Gcra, now: u64, spent: u64) {
+        let word = gcra.fresh(now).wrapping_add(spent);
+        exchange(&self.word, |_| word);
         set(&self.scale, gcra.scale().0);
     }
 }

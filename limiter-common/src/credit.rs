@@ -1,53 +1,62 @@
 //! Packets of sources without an entry that pass on credit: nobody remembers them.
 //!
 //! In a [set](crate::table) that is full, what the first packet of a source was charged is kept beside the
-//! entries, under a lock, for two sources at a time (see [`newcomer`](crate::newcomer)). Where a packet is a
-//! two-thousandth of the burst or less, that is not needed for some of them: a set admits a few in each tick of the kernel
-//! without. Should all of these be of one source, it is charged too little by what they cost.
+//! entries, under a lock, for two sources at a time (see [`newcomer`](crate::newcomer)). Where a packet is next to
+//! nothing of the burst, that can be done without: a set admits a [few](crate::gcra::Gcra::credit) in each tick of
+//! the kernel that it forgets at once. All of these may be of one source.
 //!
-//! How many is told by [`Gcra::credit`]. Together they cost half of what comes in during a tick at most, so that
-//! a source that sends nothing else is within its limit, and owes nothing by the end of the next tick. Ticks may be close
-//! together, at the end of one and the beginning of the next: that is a thousandth of the burst. A source that
-//! sends more has a packet remembered with the next, then an entry, and there everything is charged.
+//! * One that sends nothing else is within its limit: what there is credit for is refilled in a third of a tick.
+//! * One that sends more comes to a place beside the entries, and to an entry. What it may have had on credit
+//!   and not paid yet, in [`TICKS`] of them, is charged there first, whoever it is: that is a two-thousandth of the
+//!   burst at most, and what can be gained by credit at all.
+//! * Where no entry is to be had, there is no credit any more, for [some time](Credit::NONE_FOR).
 //!
-//! One packet of [`HELD_OF`](Credit::HELD_OF) is not admitted so, so that a source that sends many comes to have an entry.
+//! One packet of [`HELD_OF`](Credit::HELD_OF) is not admitted so, so that a source that sends many comes to have an
+//! entry.
 
-#[cfg(doc)]
-use crate::gcra::Gcra;
+/// Ticks of which the credit may be used at one moment: one that is over, but that the kernel still takes to be
+/// at hand, the one after it, and the one that begins then.
+pub const TICKS: u64 = 3;
 
-/// What a set admitted on credit: the number of a tick, in 32 bits, a turn of [`HELD_OF`](Self::HELD_OF), in 8, and how many
-/// packets were admitted in that tick, in 24.
+/// What a set admitted on credit: the number of a tick, in the high half, and how many packets had credit in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit(pub u64);
 
 impl Credit {
-    /// Of so many packets, one is not admitted on credit.
-    pub const HELD_OF: u32 = 64;
-    const COUNT: u32 = 24;
-    const TURN: u32 = 8;
+    /// Of so many packets that have credit, one is not admitted on it.
+    pub const HELD_OF: u32 = 1 << Self::HELD_BITS;
+    const HELD_BITS: u32 = 6;
     /// The most packets that there is credit for.
-    pub const MOST: u64 = (1 << Self::COUNT) - 2;
-    /// Ticks that a CPU may be behind another one.
-    const BEHIND: u32 = 8;
+    pub const MOST: u64 = 1 << 31;
+    /// How many ticks a set that has no entry to give has no credit: 16 s to 3 min.
+    pub const NONE_FOR: u32 = 1 << 14;
 
     /// What becomes of it with a packet in the tick with this number, of which the low bits count, where
-    /// so many have credit; and whether that is admitted. `None` if it changes nothing.
+    /// so many have credit; and whether that is admitted. `None` if it has none.
     #[inline(always)]
     pub const fn next(self, tick: u32, most: u64) -> Option<(Self, bool)> {
-        let last = (self.0 >> (Self::COUNT + Self::TURN)) as u32;
-        let turn = (self.0 >> Self::COUNT) as u32 & ((1 << Self::TURN) - 1);
+        let last = (self.0 >> 32) as u32;
         // A CPU that was slow counts for the tick in which others are.
-        let same = last.wrapping_sub(tick) < Self::BEHIND;
-        let tick = if same { last } else { tick };
-        let count = if same { self.0 & ((1 << Self::COUNT) - 1) } else { 0 };
+        let same = last.wrapping_sub(tick) <= Self::NONE_FOR;
+        let (tick, count) = if same { (last, self.0 & u32::MAX as u64) } else { (tick, 0) };
         if count >= most {
             return None;
         }
-        let turn = (turn + 1) % Self::HELD_OF;
-        let admitted = turn != 0;
-        let count = count + admitted as u64;
-        let next =
-            (tick as u64) << (Self::COUNT + Self::TURN) | (turn as u64) << Self::COUNT | count;
-        Some((Self(next), admitted))
+        let next = Self((tick as u64) << 32 | (count + 1));
+        Some((next, !Self::is_held(tick, count as u32)))
+    }
+
+    /// That of a set that has no entry to give in the tick with this number.
+    #[inline(always)]
+    pub const fn none(tick: u32) -> Self {
+        Self((tick.wrapping_add(Self::NONE_FOR) as u64) << 32 | Self::MOST)
+    }
+
+    /// Whether the packet after so many in a tick is not admitted, by a hash with odd and otherwise arbitrary
+    /// factors: no source is to be the first of a tick each time, and never held.
+    #[inline(always)]
+    const fn is_held(tick: u32, count: u32) -> bool {
+        let mixed = tick.wrapping_mul(0x9e37_79b1) ^ count.wrapping_mul(0x85eb_ca77);
+        (mixed ^ mixed >> 15).wrapping_mul(0xc2b2_ae3d) >> (u32::BITS - Self::HELD_BITS) == 0
     }
 }

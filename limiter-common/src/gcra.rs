@@ -14,7 +14,7 @@
 //! as signed, and every legitimate difference is far below 2^63.
 
 use crate::{
-    credit::Credit,
+    credit::{Credit, TICKS},
     policer::{Decision, Policer},
 };
 
@@ -37,7 +37,7 @@ pub struct Gcra {
     /// Units that are spent where the bucket begins to be [near](crate::near), at most `depth`.
     pub near: u64,
     /// Units that a word may be ahead of the time of a tick and be charged by that time, see
-    /// [`conform`](Gcra::conform): a thousandth of `depth`.
+    /// [`conform`](Gcra::conform): a thousandth of `depth`, but for what may pass on [credit](Gcra::credit).
     pub leeway: u64,
     /// A unit is 2^-shift nanoseconds; at most [`Gcra::MAX_SHIFT`].
     pub shift: u16,
@@ -89,7 +89,8 @@ impl Gcra {
     /// by five.
     pub const SLACK: u64 = 6;
 
-    /// The part of a burst by which what is charged by the time of a tick may be wrong.
+    /// The part of a burst that is admitted too much at most, for what is charged by the time of a tick and what
+    /// passes on credit, both together.
     pub const EXACT: u64 = 1_000;
 
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
@@ -98,13 +99,14 @@ impl Gcra {
     /// The time may be one that the clock had up to [`SLACK`](Self::SLACK) ticks ago; with a tick of
     /// 0 it is now. What conforms then does so now. Where the bucket cannot have become full since,
     /// the word is no matter of the time, and exact. Else a bucket is charged that is so deep that a tick
-    /// makes no difference, or as long as no more than a thousandth of it is spent since the tick.
+    /// makes no difference, or as long as no more than its [leeway](Self::leeway) is spent since the tick.
     ///
-    /// That admits too much by no more than this thousandth, however often it is done. Let it be true that
-    /// by exact times, at most so much more would be spent. What is charged while something is spent,
-    /// changes both alike. What is charged while nothing is spent by exact times begins a new debt there,
-    /// which is what was charged since; in one tick, that is the leeway at most, and by the next tick
-    /// both have drained alike. All that matters is that the time of a tick is one, on all CPUs.
+    /// That admits too much by no more than the leeway, however often it is done. Let it be true that by exact
+    /// times, at most so much more would be spent. What is charged while something is spent, changes both
+    /// alike. What is charged while nothing is spent by exact times begins a new debt there, which is what was
+    /// charged since; in one tick, that is the leeway at most, and by the next tick both have drained alike.
+    /// It takes that the time of a tick is one, on all CPUs, and that no word is set to the time of a tick when
+    /// something was charged in it: an entry is made by the clock.
     #[inline(always)]
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
@@ -191,16 +193,23 @@ impl Gcra {
         let left = u128::from(self.left(0) / 5) + u128::from(self.strict);
         let room = (left * u128::from(self.interval)) >> self.fraction;
         let near = u64::try_from(room).map_or(0, |room| self.depth.saturating_sub(room));
-        Self { near, leeway: self.depth / Self::EXACT, ..self }
+        let leeway = self.depth / Self::EXACT - self.credited(self.credit());
+        Self { near, leeway, ..self }
     }
 
-    /// How many packets of a source that nobody remembers may pass in a tick, see [`credit`](crate::credit): a
-    /// two-thousandth of the burst, and what comes in during half a tick, which is a millisecond or more. Not for
-    /// the packet path.
+    /// How many packets of sources that nobody remembers may pass in a tick, see [`credit`](crate::credit): so
+    /// many that those of [`TICKS`] are a two-thousandth of the burst, and take a third of the shortest tick, a
+    /// millisecond, to refill. Not for the packet path.
     pub fn credit(&self) -> u64 {
-        const HALF_A_TICK: u64 = 500_000;
-        let units = (self.leeway / 2).min(HALF_A_TICK << self.shift);
+        const TICK: u64 = 1_000_000;
+        let units = (self.depth / (2 * Self::EXACT)).min(TICK << self.shift) / TICKS;
         units.checked_div(self.dearest).map_or(0, |packets| packets.min(Credit::MOST))
+    }
+
+    /// What so many packets in each of [`TICKS`] take at most, in units.
+    #[inline(always)]
+    pub const fn credited(&self, packets: u64) -> u64 {
+        TICKS * packets * self.dearest
     }
 
     /// All ones when there has to be room for the whole packet.

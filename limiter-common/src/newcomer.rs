@@ -10,7 +10,8 @@
 //! be had that owes nothing, one of [`HELD_OF`] takes it, so that a source that sends many is known.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
-//! that which said that the source is not known, and takes no entry away from anybody, as long as the
+//! that which said that the source is not known, and where there is [credit](crate::credit), a word of another,
+//! and takes no entry away from anybody, as long as the
 //! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
 //!
 //! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who

@@ -3,7 +3,7 @@
 //! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
 //! cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that
 //! there is none, takes no chain of pointers. An unknown source has such a byte once in 16 times; four more bits, in
-//! another line, leave it to look at somebody else's entry for nothing once in 256. Nobody but the holder of a set's
+//! another line, leave it to look at somebody else's entry for nothing once in 128. Nobody but the holder of a set's
 //! lock gives its entries away.
 //!
 //! Who comes when no way of a set is free has to come twice: see [`newcomer`](crate::newcomer).
@@ -38,8 +38,8 @@ pub struct Place {
     pub tag: u8,
     /// The way that the source has if it may choose; below [`WAYS`].
     pub home: u8,
-    /// What tells it from most others with the same tag; below 16. It is noted where that is looked at for
-    /// few packets.
+    /// What tells it from most others with the same tag; below 16. It is looked at where the source has not the
+    /// way of its choice.
     pub mark: u8,
 }
 

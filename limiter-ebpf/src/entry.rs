@@ -301,6 +301,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         seats::touch(subject.place);
         let Some(seats) = Seats::lock(subject.place.set, epoch) else { return Seat::UNKNOWN };
         subject.time = Time::exact(clock::now());
+        subject.was_full = 0;
         publish(subject);
         seat = Seat(take_seat(epoch));
         // It changes hands under the lock alone.
@@ -323,6 +324,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
     }
     if let Some(source) = seat.entry() {
         subject.time = Time::exact(clock::now());
+        subject.was_full = 0;
         subject.newcomer = Newcomer::NONE;
         refresh(source, 0, true, subject, epoch);
     }
@@ -389,7 +391,8 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
                     carry_word(word, from.0, 0, number, subject.time().now)
                 });
             } else {
-                bucket.renew(&meter.gcra, subject.time().now);
+                let credited = meter.gcra.credited(subject.credit(profile));
+                bucket.renew(&meter.gcra, subject.time().now, credited);
                 // SAFETY: as above.
                 unsafe { stamp.write_volatile(after) };
                 // One that owes nothing any more is charged to nothing; its time may be long ago.
@@ -398,6 +401,8 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
                 {
                     let word = subject.newcomer.word(limit, &meter.gcra);
                     if table::owes(word, meter.gcra.scale().0, subject.time().now) != 0 {
+                        let credited = meter.gcra.credited(subject.credit(profile));
+                        let word = word.wrapping_add(credited);
                         let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
                     }
                 }

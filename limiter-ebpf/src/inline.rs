@@ -45,11 +45,13 @@ pub(crate) fn all(
     let mut visit_at = #[inline(always)]
     |place: usize| {
         let bit = settings.inline[place] & left.get();
-        if bit != 0 && !visit(place, bit) {
-            return false;
+        // Before the visit, so that there is no need to keep the bit over it: there is no room on the stack.
+        left.set(left.get() ^ bit);
+        if bit == 0 || visit(place, bit) {
+            return true;
         }
         left.set(left.get() ^ bit);
-        true
+        false
     };
     let done = || left.get() == 0;
     let mut visit_pair = #[inline(always)]

@@ -4,24 +4,21 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     binding::Binding,
     contract::{NEWCOMERS, Profile, Settings, flag, half},
-    credit::Credit,
     gcra::Time,
     limit::{Limit, Sort},
     newcomer::{Facts, HELD_OF, Newcomer, State},
     policer::Policer as _,
     reason::Reason,
     table,
-    word::Word as _,
 };
 
 use crate::{
     barrier::publish,
-    cell::Plain,
     clock,
     datapath::InForce,
     entry::number,
     inline,
-    maps::{CREDITS, METERS, PROFILES},
+    maps::{METERS, PROFILES},
     near::count_near,
     offence::recall_offences,
     opening::remember_opening,
@@ -146,11 +143,7 @@ pub(crate) fn pass_on_credit(
     if profile.credit == 0 || applies == 0 || applies & !settings.newcomers != 0 {
         return None;
     }
-    // SAFETY: a map value that was just looked up; an aligned word.
-    let word = unsafe { Plain::new(CREDITS.get_ptr_mut(subject.place.set)?) };
-    let seen = word.load();
-    let (next, admitted) = Credit(seen).next(clock::tick()? as u32, profile.credit)?;
-    if word.compare_exchange(seen, next.0) != seen || !admitted {
+    if !Seats::of(subject.place.set, 0)?.admit_on_credit(profile.credit) {
         return None;
     }
     count_admitted(settings, applies, subject.bytes, false);
@@ -211,6 +204,8 @@ impl Packet<'_> {
     fn charge(&self, time: Time) -> Option<Charge> {
         let InForce { epoch, settings, .. } = *self.policy;
         let mut charge = Charge { until: time.now, places: 0, near: 0 };
+        // What its source may have had on credit is made up for with the packet.
+        let credit = if clock::tick().is_some() { self.profile.credit } else { 0 };
         let charge_one = #[inline(always)]
         |place: usize, bit: u64| {
             let Some(meter) = METERS.get(half(epoch, self.profile.meters[place])) else {
@@ -220,7 +215,8 @@ impl Packet<'_> {
             let cost = inline::cost(settings, epoch, bit, by);
             let fresh = meter.gcra.fresh(time.now);
             let Some(next) = meter.gcra.conform(fresh, time, cost) else { return false };
-            let paid = time.now + table::owes(next, meter.gcra.scale().0, time.now);
+            let owed = next.wrapping_add(meter.gcra.credited(credit));
+            let paid = time.now + table::owes(owed, meter.gcra.scale().0, time.now);
             if paid > charge.until {
                 charge.until = paid;
             }

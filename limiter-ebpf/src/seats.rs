@@ -6,6 +6,7 @@ use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
     contract::{Ages, NEWCOMERS, Newcomers, Set, Source, Turnover, half},
+    credit::Credit,
     limit::INLINE,
     newcomer::{Facts, Newcomer, State},
     penalty::Block,
@@ -17,9 +18,9 @@ use limiter_common::{
 use crate::{
     barrier::opaque,
     cell::Plain,
-    datapath,
+    clock, datapath,
     entry::{Seat, number},
-    maps::{AGES, METERS, PROFILES, SETS, SOURCES, TURNOVER},
+    maps::{AGES, CREDITS, METERS, PROFILES, SETS, SOURCES, TURNOVER},
     subject::Subject,
 };
 
@@ -117,6 +118,32 @@ impl Seats {
         let age =
             |ages: *const Ages, way: usize| unsafe { (&raw const (*ages)[way]).read_volatile() };
         table::all_owe((0..WAYS).map(|way| Age(ages.map_or(0, |ages| age(ages, way)))), now)
+    }
+
+    /// Whether a packet of a source without an entry is admitted on [credit](Credit), of which so many have it.
+    #[inline(always)]
+    pub(crate) fn admit_on_credit(&self, most: u64) -> bool {
+        let (Some(tick), Some(credit)) = (clock::tick(), self.credit()) else { return false };
+        let seen = credit.load();
+        match Credit(seen).next(tick as u32, most) {
+            Some((next, admitted)) => credit.compare_exchange(seen, next.0) == seen && admitted,
+            None => false,
+        }
+    }
+
+    /// Has no packet admitted on credit for some time.
+    #[inline(always)]
+    fn end_credit(&self) {
+        if let (Some(tick), Some(credit)) = (clock::tick(), self.credit()) {
+            // Whoever counts at this moment finds that it was counted.
+            let _: u64 = credit.compare_exchange(credit.load(), Credit::none(tick as u32).0);
+        }
+    }
+
+    #[inline(always)]
+    fn credit(&self) -> Option<Plain> {
+        // SAFETY: a map value that was just looked up; an aligned word.
+        Some(unsafe { Plain::new(CREDITS.get_ptr_mut(self.number)?) })
     }
 
     /// Forgets the newcomer at a place, who has an entry. The lock is held.
@@ -227,10 +254,12 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     let now = subject.time().now;
     let Room { way, owes } = table::room(&seats, place, now);
     if way >= WAYS {
+        seats.end_credit();
         return Seat::OVERFLOW.0;
     }
     let entry = seats.entry(way);
     let is_free = seats.tag(way) == 0;
+    subject.was_full = u64::from(clock::tick().is_some() && !is_free);
     let may_owe = owes || is_free;
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;

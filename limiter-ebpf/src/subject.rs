@@ -3,7 +3,7 @@
 use limiter_common::{
     address::{Address, Mask},
     binding::Binding,
-    contract::{OffenceKey, Opening},
+    contract::{OffenceKey, Opening, Profile},
     gcra::Time,
     lease,
     limit::{BucketKey, INLINE, KEYED, Sort},
@@ -63,6 +63,8 @@ pub(crate) struct Subject {
     /// Until when its source will owe for it, in nanoseconds, if an entry is to be made for it because it is
     /// the first one and has no place, or owes too long for one; otherwise 0.
     pub(crate) owed: u64,
+    /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
+    pub(crate) was_full: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.
@@ -133,6 +135,14 @@ impl Subject {
         let monitor = unsafe { (&raw const self.monitor).read_volatile() };
         // Without a branch: the sign is that of one or the other unless both are zero.
         (((monitor | monitor.wrapping_neg()) as i64) >> 63) as u64
+    }
+
+    /// For how many packets in a tick its source may have had [credit](limiter_common::credit), before it was given
+    /// its entry. It is read from where it was written, as there is no room on the stack.
+    #[inline(always)]
+    pub(crate) fn credit(&self, profile: &Profile) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        profile.credit * unsafe { (&raw const self.was_full).read_volatile() }
     }
 
     /// When it is decided. It is read from where it was written, as there are few registers.

@@ -129,7 +129,7 @@ impl Entry {
                 if before == after {
                     bucket.carry(&meter.gcra, NOW);
                 } else {
-                    bucket.renew(&meter.gcra, NOW);
+                    bucket.renew(&meter.gcra, NOW, 0);
                     assert_eq!(self.stamps[place].compare_exchange(before, after), before);
                 }
             }

@@ -137,7 +137,7 @@ impl Seat {
             for (place, Meter { gcra, .. }) in policy.meters.iter().enumerate() {
                 let [word, scale] = [&self.entry.words[place], &self.entry.scales[place]];
                 assert_eq!(self.entry.stamps[place].load(), 0);
-                Bucket { word, scale }.renew(gcra, now);
+                Bucket { word, scale }.renew(gcra, now, 0);
                 self.entry.stamps[place].store(policy.stamps[place]);
             }
         });

@@ -280,7 +280,7 @@ fn carried(
     if entry.stamps[place] == tables.settings.stamps[place] {
         bucket.carry(&meter.gcra, now);
     } else {
-        bucket.renew(&meter.gcra, now);
+        bucket.renew(&meter.gcra, now, 0);
     }
     Ok(word.load())
 }

@@ -1,10 +1,14 @@
 //! Sources of a full table whose packets pass on credit: nobody remembers them, and nobody gains by it.
 
+use std::net::IpAddr;
+
 use limiter_common::{
+    address::Address,
     contract::Turnover,
     credit::Credit,
-    gcra::Gcra,
+    gcra::{Gcra, Scale},
     rate::{Rate, SECOND},
+    table::WAYS,
 };
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -27,8 +31,8 @@ use super::{
 const TICK: u64 = 4_000_000;
 const A: [u8; 4] = [192, 0, 2, 1];
 const RATE: u64 = 100_000;
-const BURST: u64 = 40_000;
-/// A two-thousandth of the burst.
+const BURST: u64 = 120_000;
+/// In three ticks a two-thousandth of the burst.
 const CREDIT: u64 = 20;
 
 /// A full table of a program that ticks.
@@ -48,12 +52,25 @@ fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
     assert_eq!(program.run_many(frame, packets as u32).unwrap(), packets);
 }
 
+/// The first of three ticks in a row in which all have credit that there is.
+fn lucky() -> u64 {
+    let all_in = |tick: u64| {
+        let mut credit = Credit::default();
+        (0..CREDIT).all(|_| {
+            let (next, admitted) = credit.next(tick as u32, CREDIT).unwrap();
+            credit = next;
+            admitted
+        })
+    };
+    (NOW / TICK..).find(|tick| (0..3).all(|later| all_in(tick + later))).unwrap()
+}
+
 #[test]
 fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
     let mut program = crowded(SMALL, &ample());
-    let frame = udp(A);
-    for tick in 0..3 {
-        program.at(NOW + tick * TICK).unwrap();
+    let (frame, begin) = (udp(A), lucky());
+    for tick in begin..begin + 3 {
+        program.at(tick * TICK).unwrap();
         pass(&mut program, &frame, CREDIT);
         assert!(!has_entry(&program, A), "in tick {tick}");
     }
@@ -88,7 +105,7 @@ fn a_source_gains_a_thousandth_of_its_burst_at_most() {
         now += 1;
         program.at(now).unwrap();
         let at_once = begun + program.run_many(&frame, 2 * BURST as u32).unwrap();
-        assert!(at_once >= BURST, "{at_once} of {BURST}");
+        assert!(at_once + BURST / (2 * Gcra::EXACT) >= BURST, "{at_once} of {BURST}");
         assert!(at_once <= BURST + BURST / Gcra::EXACT + 1, "{at_once} of {BURST}");
         program.check_accounts().unwrap();
     }
@@ -148,4 +165,89 @@ fn there_is_no_credit_where_a_packet_matters() {
         pass(&mut program, &other.build(), 1);
         assert_eq!(has_entry(&program, A), known, "{limits:?}");
     }
+}
+
+/// The sources of a flood that have the same set as A.
+fn beside_a(program: &TestProgram) -> impl Iterator<Item = Vec<u8>> {
+    let set = |address: IpAddr| program.maps().place(&address.into()).unwrap().set;
+    let own = set(A.into());
+    (0_u32..).filter_map(move |number| {
+        let [_, b, c, d] = number.to_be_bytes();
+        let address = [10, b, c, d];
+        (set(address.into()) == own).then(|| udp(address))
+    })
+}
+
+/// Sources that find no room share a bucket, and have no credit beside it.
+#[test]
+fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
+    const RATE: u64 = 4_000;
+    const BURST: u64 = 8_000;
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let limits = policy(&[(Builtin::Source, per_second(RATE, BURST))]);
+    let mut program = TestProgram::new(sizes, &limits, Clock::Ticking(TICK)).unwrap();
+    program.at(NOW).unwrap();
+    let others: Vec<_> = beside_a(&program).take(WAYS).collect();
+    for other in &others {
+        pass(&mut program, other, BURST / 2);
+    }
+    let frame = udp(A);
+    let mut passed = program.run_many(&frame, 2 * BURST as u32).unwrap();
+    assert!(!has_entry(&program, A));
+    let ticks = 100;
+    for tick in 1..=ticks {
+        program.at(NOW + tick * TICK).unwrap();
+        passed += program.run_many(&frame, 2 * (RATE * TICK / SECOND) as u32).unwrap();
+    }
+    assert!(!has_entry(&program, A));
+    let promised = BURST + RATE * ticks * TICK / SECOND;
+    let most = promised + 1 + BURST / Gcra::EXACT;
+    assert!((promised..=most).contains(&(passed + 1)), "{passed}, not {promised}");
+    program.check_accounts().unwrap();
+}
+
+/// A source whose entry is taken away in each tick, when it is just paid, and who begins anew with credit.
+#[test]
+fn who_is_thrown_out_again_and_again_gains_a_thousandth_of_its_burst_at_most() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, &ample(), Clock::Ticking(TICK)).unwrap();
+    program.at(NOW).unwrap();
+    let ticks = part(100);
+    // Those that have no credit take the two places of newcomers, and an entry.
+    let crowd = CREDIT as usize + 4;
+    let mut others: Vec<_> = beside_a(&program).take(WAYS + crowd * ticks as usize).collect();
+    let throw_out = others.split_off(WAYS);
+    let (last, others) = others.split_last().unwrap();
+    for other in others {
+        pass(&mut program, other, BURST / 2);
+    }
+    pass(&mut program, last, 1);
+    let frame = udp(A);
+    let (mut passed, mut thrown) = (0, 0);
+    for (tick, throw_out) in (1..=ticks).zip(throw_out.chunks(crowd)) {
+        let begin = NOW + tick * TICK;
+        program.at(begin).unwrap();
+        passed += program.run_many(&frame, (CREDIT + 4) as u32).unwrap();
+        program.at(begin + 1).unwrap();
+        // So many that what is charged is paid by the end.
+        let end = begin + TICK - 2_000;
+        let entry = program.source(&Address::v4(A)).unwrap().unwrap();
+        let scale = Scale(entry.scales[0]);
+        let left = (end << scale.shift()).saturating_sub(entry.words[0]) >> scale.shift();
+        let more = (left * RATE / SECOND).saturating_sub(1);
+        passed += program.run_many(&frame, more as u32).unwrap();
+        program.at(end).unwrap();
+        for other in throw_out {
+            pass(&mut program, other, 1);
+        }
+        thrown += u64::from(!has_entry(&program, A));
+    }
+    assert!(thrown > ticks / 2, "thrown out {thrown} times only");
+    let end = NOW + (ticks + 1) * TICK;
+    program.at(end).unwrap();
+    passed += program.run_many(&frame, 2 * BURST as u32).unwrap();
+    let promised = BURST + RATE * (end - NOW) / SECOND;
+    let most = promised + 1 + BURST / Gcra::EXACT;
+    assert!((BURST..=most).contains(&(passed + 1)), "{passed}, not {promised}");
+    program.check_accounts().unwrap();
 }

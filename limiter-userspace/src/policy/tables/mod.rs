@@ -95,7 +95,7 @@ fn compile_held(
     held.slots = policy.slots(&context.interfaces);
     let compiled = rows.compile(policy, &held, &mut meters)?;
     let classes = Classes::new(policy, &rows, &held, context)?;
-    let profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;
+    let mut profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;
 
     let set = |wanted: &dyn Fn(usize) -> bool| {
         (0..compiled.len()).filter(|at| wanted(*at)).fold(0, |set, at| set | 1_u64 << at)
@@ -130,7 +130,6 @@ fn compile_held(
             settings.tallies[word] = row.tally;
         }
     }
-    let mut profiles = profiles;
     profiles.find_credits(&settings, &meters);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
@@ -211,9 +210,7 @@ impl Meters {
         self.numbers.insert(meter, number);
         Ok(number)
     }
-}
 
-impl Meters {
     fn get(&self, number: u32) -> Option<&Meter> {
         self.meters.get(number as usize)
     }

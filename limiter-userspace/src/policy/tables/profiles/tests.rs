@@ -52,14 +52,14 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     };
     let mut policy = Policy::default();
     assert_eq!(credit(&policy, "192.0.2.1"), 0, "nothing is owed");
-    policy.set_default(Builtin::Source, bucket(40_000)).unwrap();
-    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(20_000)).unwrap();
+    policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(60_000)).unwrap();
     policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(1_000)).unwrap();
     let of_all = |policy: &Policy| {
         ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| credit(policy, address))
     };
     assert_eq!(of_all(&policy), [20, 10, 0]);
-    policy.set_default(Builtin::Syn, bucket(6_000)).unwrap();
+    policy.set_default(Builtin::Syn, bucket(18_000)).unwrap();
     assert_eq!(of_all(&policy), [3, 3, 0]);
     // One by another key is about some packets, and is asked for them.
     policy.set_default(Builtin::Connection, bucket(1)).unwrap();
