@@ -80,6 +80,12 @@ impl Case {
 pub(crate) const REFERENCE: &str = "known_source";
 /// The same where a tick of the kernel is as good as the clock.
 pub(crate) const DEEP: &str = "known_source_by_tick";
+/// The same of a source that spends less than a thousandth of its burst in a tick.
+pub(crate) const ORDINARY: &str = "ordinary_source";
+/// The same of a burst that has no such part.
+pub(crate) const ORDINARY_SMALL: &str = "ordinary_source_small";
+/// That of a new source with every packet, under a limit with such a burst.
+pub(crate) const NEW_SMALL: &str = "new_source_small";
 /// The case with one override.
 pub(crate) const ONE_OVERRIDE: &str = "overrides_1";
 /// The case with many.
@@ -106,6 +112,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         case("observe", "known source, no limit", Setting::Observe, &udp)?,
         case(REFERENCE, "known source, one limit", Setting::Source, &udp)?,
         case(DEEP, "known source, one limit of 10 s, by the tick", Setting::Deep, &udp)?,
+        case(ORDINARY, "known source, well under a large limit", Setting::Ordinary, &udp)?,
+        case(ORDINARY_SMALL, "known source, within a burst of 999", Setting::Small, &udp)?,
         case("over_limit", "known source, over a limit of 1/min", Setting::Over, &udp)?,
         case(
             "over_limit_often",
@@ -156,6 +164,11 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     for (id, name, setting) in [
         ("new_source_64k", "new source every packet, room for 64 k", Setting::Spoofed),
         ("new_source_1m", "new source every packet, room for 1 M", Setting::SpoofedDefault),
+        (
+            NEW_SMALL,
+            "new source every packet, a burst of 999, room for 64 k",
+            Setting::SpoofedSmall,
+        ),
         (
             "new_source_penalty",
             "new source every packet, penalty, room for 64 k",

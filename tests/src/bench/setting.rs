@@ -19,6 +19,11 @@ pub(crate) const OWN: u32 = 0x1388;
 const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 1_000_000 };
 /// The same, so deep that a tick of the kernel is as good as the clock.
 const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
+/// A tick is not as good as the clock, but a source that never sleeps sends less than a thousandth of the burst
+/// in one.
+const LARGE: Bucket = Bucket { rate: AMPLE.rate, burst: 200_000_000 };
+/// A packet is more than a thousandth of it.
+const SMALL: Bucket = Bucket { rate: AMPLE.rate, burst: 999 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
 /// A packet is paid after ten minutes.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
@@ -31,6 +36,10 @@ pub(crate) enum Setting {
     Observe,
     Source,
     Deep,
+    /// Well under a limit, by the tick.
+    Ordinary,
+    /// The same of a limit for which every packet takes the clock.
+    Small,
     Over,
     /// Over a limit that admits the next packet soon.
     OverOften,
@@ -48,6 +57,8 @@ pub(crate) enum Setting {
     Scoped(u32),
     Spoofed,
     SpoofedDefault,
+    /// Under a limit by which no packet passes on credit.
+    SpoofedSmall,
     /// Under a limit with a penalty, which nobody got.
     SpoofedPenalty,
     /// Under a limit of new connections.
@@ -125,6 +136,8 @@ impl Setting {
         let defaults: &[(Builtin, Bucket)] = match self {
             Self::Observe | Self::Limits(_) | Self::Scoped(_) | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],
+            Self::Ordinary => &[(Builtin::Source, LARGE)],
+            Self::Small | Self::SpoofedSmall => &[(Builtin::Source, SMALL)],
             Self::Over => &[(Builtin::Source, SCANT)],
             Self::OverOften => &[(Builtin::Source, contest::SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
