@@ -9,7 +9,8 @@
 //! * One that sends more comes to a place beside the entries, and to an entry. What it may have had on credit
 //!   and not paid yet, in [`TICKS`] of them, is charged there first, whoever it is: that is a two-thousandth of the
 //!   burst at most, and what can be gained by credit at all.
-//! * Where no entry is to be had, there is no credit any more, for [some time](Credit::NONE_FOR).
+//! * Where no entry is to be had, there is no credit until one was: beside a bucket that many share, it would be
+//!   had in each tick.
 //!
 //! One packet of [`HELD_OF`](Credit::HELD_OF) is not admitted so, so that a source that sends many comes to have an
 //! entry.
@@ -28,28 +29,25 @@ impl Credit {
     const HELD_BITS: u32 = 6;
     /// The most packets that there is credit for.
     pub const MOST: u64 = 1 << 31;
-    /// How many ticks a set that has no entry to give has no credit: 16 s to 3 min.
-    pub const NONE_FOR: u32 = 1 << 14;
+    /// That of a set that has no entry to give.
+    pub const ENDED: Self = Self(u32::MAX as u64);
+    /// Ticks that a CPU may be behind another one.
+    const BEHIND: u32 = 8;
 
     /// What becomes of it with a packet in the tick with this number, of which the low bits count, where
     /// so many have credit; and whether that is admitted. `None` if it has none.
     #[inline(always)]
     pub const fn next(self, tick: u32, most: u64) -> Option<(Self, bool)> {
-        let last = (self.0 >> 32) as u32;
+        let (last, count) = ((self.0 >> 32) as u32, self.0 & u32::MAX as u64);
         // A CPU that was slow counts for the tick in which others are.
-        let same = last.wrapping_sub(tick) <= Self::NONE_FOR;
-        let (tick, count) = if same { (last, self.0 & u32::MAX as u64) } else { (tick, 0) };
+        let same = last.wrapping_sub(tick) <= Self::BEHIND;
+        let ended = count == u32::MAX as u64;
+        let (tick, count) = if same || ended { (last, count) } else { (tick, 0) };
         if count >= most {
             return None;
         }
         let next = Self((tick as u64) << 32 | (count + 1));
         Some((next, !Self::is_held(tick, count as u32)))
-    }
-
-    /// That of a set that has no entry to give in the tick with this number.
-    #[inline(always)]
-    pub const fn none(tick: u32) -> Self {
-        Self((tick.wrapping_add(Self::NONE_FOR) as u64) << 32 | Self::MOST)
     }
 
     /// Whether the packet after so many in a tick is not admitted, by a hash with odd and otherwise arbitrary

@@ -105,8 +105,8 @@ impl Gcra {
     /// times, at most so much more would be spent. What is charged while something is spent, changes both
     /// alike. What is charged while nothing is spent by exact times begins a new debt there, which is what was
     /// charged since; in one tick, that is the leeway at most, and by the next tick both have drained alike.
-    /// It takes that the time of a tick is one, on all CPUs, and that no word is set to the time of a tick when
-    /// something was charged in it: an entry is made by the clock.
+    /// It takes that the time of a tick is one, on all CPUs, and that nobody is forgotten by it who was charged in
+    /// it: what is paid, the clock tells, when an entry or the place of a newcomer is given away.
     #[inline(always)]
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
@@ -198,8 +198,8 @@ impl Gcra {
     }
 
     /// How many packets of sources that nobody remembers may pass in a tick, see [`credit`](crate::credit): so
-    /// many that those of [`TICKS`] are a two-thousandth of the burst, and take a third of the shortest tick, a
-    /// millisecond, to refill. Not for the packet path.
+    /// many that those of [`TICKS`] are a two-thousandth of the burst at most, and take the shortest tick, a
+    /// millisecond, to refill at most. Not for the packet path.
     pub fn credit(&self) -> u64 {
         const TICK: u64 = 1_000_000;
         let units = (self.depth / (2 * Self::EXACT)).min(TICK << self.shift) / TICKS;

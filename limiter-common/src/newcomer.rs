@@ -1,7 +1,7 @@
 //! Sources that have sent one packet: what is known of them before they are given an entry.
 //!
 //! Once a set of the [table](crate::table) has no free entry, a source that it does not know is given one
-//! with its second packet. Of the first, the set keeps what it was charged, so that this is made up for
+//! with its second packet, not counting those that pass on [credit](crate::credit). Of the first, the set keeps what it was charged, so that this is made up for
 //! then. A place there is given away when its debt is paid: then nothing would have to be made up for.
 //! Where no place is, the first packet gets an entry as the second does; if it owes nothing, as no limit is
 //! about it, it mostly does without.

@@ -84,7 +84,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     };
     let now = time.now;
     if !State::holds(charge.until, now) {
-        subject.owed = charge.until;
+        subject.owed = charge.owed;
         return None;
     }
     let place = subject.place;
@@ -107,7 +107,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     if !same || came || takes_entry {
         seats.unlock();
         if same && !came {
-            subject.owed = charge.until;
+            subject.owed = charge.owed;
         }
         return None;
     }
@@ -190,8 +190,10 @@ struct Packet<'a> {
 
 /// What charging it comes to.
 struct Charge {
-    /// Until when its source owes for it, in nanoseconds.
+    /// Until when its source has to be remembered for it, in nanoseconds, if that is all that is known of it.
     until: u64,
+    /// Until when an entry owes that is made for it.
+    owed: u64,
     /// The places of the inline limits that it is charged to, as bits.
     places: u32,
     /// Those of them that it leaves near, by their own bits.
@@ -203,8 +205,7 @@ impl Packet<'_> {
     #[inline(always)]
     fn charge(&self, time: Time) -> Option<Charge> {
         let InForce { epoch, settings, .. } = *self.policy;
-        let mut charge = Charge { until: time.now, places: 0, near: 0 };
-        // What its source may have had on credit is made up for with the packet.
+        let mut charge = Charge { until: time.now, owed: time.now, places: 0, near: 0 };
         let credit = if clock::tick().is_some() { self.profile.credit } else { 0 };
         let charge_one = #[inline(always)]
         |place: usize, bit: u64| {
@@ -215,10 +216,19 @@ impl Packet<'_> {
             let cost = inline::cost(settings, epoch, bit, by);
             let fresh = meter.gcra.fresh(time.now);
             let Some(next) = meter.gcra.conform(fresh, time, cost) else { return false };
-            let owed = next.wrapping_add(meter.gcra.credited(credit));
-            let paid = time.now + table::owes(owed, meter.gcra.scale().0, time.now);
-            if paid > charge.until {
-                charge.until = paid;
+            let owes = #[inline(always)]
+            |more: u64| {
+                let scale = meter.gcra.scale().0;
+                time.now + table::owes(next.wrapping_add(more), scale, time.now)
+            };
+            // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
+            let until = owes(if credit == 0 { 0 } else { meter.gcra.dearest });
+            if until > charge.until {
+                charge.until = until;
+            }
+            let owed = owes(meter.gcra.credited(credit));
+            if owed > charge.owed {
+                charge.owed = owed;
             }
             charge.places |= 1 << place;
             if meter.gcra.is_near(next, time.now) {

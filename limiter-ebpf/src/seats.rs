@@ -131,12 +131,15 @@ impl Seats {
         }
     }
 
-    /// Has no packet admitted on credit for some time.
+    /// Has no packet admitted on credit until an entry was given, or has them again.
     #[inline(always)]
-    fn end_credit(&self) {
-        if let (Some(tick), Some(credit)) = (clock::tick(), self.credit()) {
-            // Whoever counts at this moment finds that it was counted.
-            let _: u64 = credit.compare_exchange(credit.load(), Credit::none(tick as u32).0);
+    fn set_credit(&self, ended: bool) {
+        let Some(credit) = self.credit() else { return };
+        let seen = credit.load();
+        if ended != (seen == Credit::ENDED.0) {
+            let next = if ended { Credit::ENDED } else { Credit::default() };
+            // Another CPU may count at this moment: the next who finds no entry ends it then.
+            let _: u64 = credit.compare_exchange(seen, next.0);
         }
     }
 
@@ -254,7 +257,7 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     let now = subject.time().now;
     let Room { way, owes } = table::room(&seats, place, now);
     if way >= WAYS {
-        seats.end_credit();
+        seats.set_credit(true);
         return Seat::OVERFLOW.0;
     }
     let entry = seats.entry(way);
@@ -264,6 +267,7 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     if vacate(entry, may_owe.into(), epoch, now) == 0 {
         return Seat::UNKNOWN.0;
     }
+    seats.set_credit(false);
     // What the entry will owe for a first packet need not be found out from it.
     let owed = subject.owed;
     let age = if owed > now { Age::until(owed, now, true) } else { Age::past(now) };

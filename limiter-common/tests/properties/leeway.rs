@@ -134,6 +134,13 @@ fn a_large_burst_has_credit_and_a_small_one_none() {
     // By the dearest packet.
     assert_eq!(credit(1_000_000_000, 60_000_000, 1_500), Ok(6));
     assert_eq!(Gcra::default().credit(), 0);
+    // Both together are a thousandth.
+    for (burst, leeway, credited) in [(999, 0, 0), (1_000, 1, 0), (6_000, 3, 3), (120_000, 60, 60)]
+    {
+        let gcra = Rate::per_second(100_000).bucket(burst, 1).unwrap();
+        let packets = [gcra.leeway, gcra.credited(gcra.credit())].map(|it| it / gcra.interval);
+        assert_eq!(packets, [leeway, credited], "{burst}");
+    }
 }
 
 /// A source that sends on credit alone, whenever in ticks that the kernel counts late.
@@ -180,7 +187,7 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
         let mut admitted = 1;
         for _ in 0..400 {
             if random.once_in(20) {
-                let later = u64::from(u32::MAX - Credit::NONE_FOR - 9);
+                let later = u64::from(u32::MAX - 99);
                 tick = tick.wrapping_add(random.between(1, later) as u32);
                 admitted = 0;
             }
@@ -225,15 +232,11 @@ fn nobody_has_credit_for_ever() {
 }
 
 #[test]
-fn a_set_without_an_entry_to_give_has_no_credit_for_some_time() {
-    for now in [0, 1, 77_000, u32::MAX - 5] {
-        let none = Credit::none(now);
-        for later in [0, 1, 1_000, Credit::NONE_FOR] {
-            let tick = now.wrapping_add(later);
-            assert_eq!(none.next(tick, 1), None, "{later} ticks later");
-            assert_eq!(none.next(tick, Credit::MOST), None);
+fn a_set_without_an_entry_to_give_has_no_credit() {
+    for tick in [0, 1, 77_000, u32::MAX - 5, u32::MAX] {
+        for most in [1, 33, Credit::MOST] {
+            assert_eq!(Credit::ENDED.next(tick, most), None, "in tick {tick}");
         }
-        let tick = now.wrapping_add(Credit::NONE_FOR + 1);
-        assert!(none.next(tick, 1).is_some(), "it has none any more");
     }
+    assert!(Credit::default().next(77_000, 1).is_some());
 }

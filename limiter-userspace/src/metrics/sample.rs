@@ -44,8 +44,8 @@ pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
         counter(
             "limiter_sources_admitted_total",
             "Sources that were given an entry of the table (entry), and packets that passed without one, as the \
-             set of their source was full, but for those that a list allowed: first ones, and all that no \
-             limit is about (newcomer).",
+             set of their source was full, but for those that a list allowed: first ones, those on credit, \
+             and all that no limit is about (newcomer).",
         )
         .with([("as", "entry")], Whole(entries))
         .with([("as", "newcomer")], Whole(newcomers)),

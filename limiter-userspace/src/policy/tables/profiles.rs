@@ -88,14 +88,15 @@ impl Profiles {
     }
 
     /// Finds out how many packets of each have [credit](limiter_common::credit): what all of its limits have.
-    /// There is none where a source may be blocked, or connections are remembered.
+    /// There is none where a source may be blocked, connections are remembered, or packets have weights.
     pub(super) fn find_credits(&mut self, settings: &Settings, meters: &Meters) {
+        let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
+        let special = settings.penalties | settings.connections | inline & !settings.newcomers;
         for profile in &mut self.profiles {
-            let special = settings.penalties | settings.connections;
             let limits = if profile.limits & special == 0 { profile.limits } else { 0 };
             let of_inline = settings.inline.iter().zip(profile.meters);
             let credits = of_inline
-                .filter(|(bit, _)| *bit & limits & settings.newcomers != 0)
+                .filter(|(bit, _)| *bit & limits != 0)
                 .filter_map(|(_, meter)| meters.get(meter))
                 .map(|meter| meter.gcra.credit());
             profile.credit = credits.min().unwrap_or(0);

@@ -4,7 +4,7 @@ use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{Count, Limit, Penalty, Whom},
+            model::{Costs, Count, Limit, Penalty, Whom},
         },
         Held, compile,
         tests::{looked_up, prefix},
@@ -70,6 +70,11 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     let mut other = policy.clone();
     source(&mut other, |limit| limit.count = Count::Connections);
     assert_eq!(of_all(&other), [0; 3]);
+    let mut weighted = policy.clone();
+    source(&mut weighted, |limit| {
+        limit.count = Count::Weighted(Costs { default: 2, by_kind: BTreeMap::new() });
+    });
+    assert_eq!(of_all(&weighted), [0; 3]);
     source(&mut policy, |limit| {
         let (after, block) = (1, 1_000_000_000);
         limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
