@@ -161,11 +161,12 @@ fn over_offer(
     }
 }
 
-#[test]
-fn a_long_bucket_admits_its_burst_and_its_rate() {
+/// Offers too much by each of these limits, from a full bucket again and again: each time so many more pass at
+/// most, of a rate and a burst, and none of that is kept.
+fn over_offer_each(limits: &[(u64, u64)], more: impl Fn(u64, u64) -> u64) {
     let mut program = ticking(&Policy::default());
     let mut source = 0;
-    for (rate, burst) in LONG {
+    for &(rate, burst) in limits {
         let limit = per_second(rate, burst);
         program.apply(&policy(&[(Builtin::Source, limit)])).unwrap();
         for load in [2, 30] {
@@ -176,9 +177,8 @@ fn a_long_bucket_admits_its_burst_and_its_rate() {
             let _case = Case(&(rate, burst, load));
             let frame = udp([10, 0, 0, source]);
             let mut begin = NOW;
-            // From a full bucket, again and again: each time it may gain a tick, and keeps none.
             for _ in 0..part(3) {
-                over_offer(&mut program, &frame, limit, load, begin, of_a_tick(rate));
+                over_offer(&mut program, &frame, limit, load, begin, more(rate, burst));
                 // Not at a tick, and full again.
                 begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
             }
@@ -187,32 +187,18 @@ fn a_long_bucket_admits_its_burst_and_its_rate() {
     program.check_accounts().unwrap();
 }
 
+#[test]
+fn a_long_bucket_admits_its_burst_and_its_rate() {
+    over_offer_each(&LONG, |rate, _| of_a_tick(rate));
+}
+
 /// Limits that take less than eight seconds to fill, and of which a packet is a thousandth or less.
 const LARGE: [(u64, u64); 5] =
     [(10_000, 1_000), (1_000, 2_500), (20_000, 6_000), (400_000, 90_000), (1_000_000, 300_000)];
 
 #[test]
 fn a_large_burst_is_admitted_to_a_thousandth() {
-    let mut program = ticking(&Policy::default());
-    let mut source = 0;
-    for (rate, burst) in LARGE {
-        let limit = per_second(rate, burst);
-        program.apply(&policy(&[(Builtin::Source, limit)])).unwrap();
-        for load in [2, 30] {
-            source += 1;
-            if !is_run(u64::from(source - 1)) {
-                continue;
-            }
-            let _case = Case(&(rate, burst, load));
-            let frame = udp([10, 0, 0, source]);
-            let mut begin = NOW;
-            for _ in 0..part(3) {
-                over_offer(&mut program, &frame, limit, load, begin, burst / Gcra::EXACT);
-                begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
-            }
-        }
-    }
-    program.check_accounts().unwrap();
+    over_offer_each(&LARGE, |_, burst| burst / Gcra::EXACT);
 }
 
 /// A source that sends on two CPUs, in each tick all that its limit admits and, at the end, what passes by the
