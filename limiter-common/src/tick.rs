@@ -9,7 +9,7 @@ use crate::word::Word;
 /// The tick that was agreed on last, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticked<W> {
-    /// Its number; [`NEVER`] at first, and [`BUSY`] while its time is written.
+    /// Its number; [`NEVER`] at first, and a number that no tick has while its time is written.
     pub number: W,
     /// The time that was read first in it, in nanoseconds.
     pub time: W,
@@ -17,7 +17,7 @@ pub struct Ticked<W> {
 
 /// No tick.
 pub const NEVER: u64 = 0;
-/// Not a tick either.
+/// No tick either: the time of one is being written.
 const BUSY: u64 = u64::MAX;
 
 impl<W: Word> Ticked<W> {
