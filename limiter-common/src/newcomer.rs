@@ -1,18 +1,19 @@
 //! Sources that have sent one packet: what is known of them before they are given an entry.
 //!
 //! Once a set of the [table](crate::table) has no free entry, a source that it does not know is given one
-//! with its second packet, not counting those that pass on [credit](crate::credit). Of the first, the set keeps what it was charged, so that this is made up for
-//! then. A place there is given away when its debt is paid: then nothing would have to be made up for.
-//! Where no place is, the first packet gets an entry as the second does; if it owes nothing, as no limit is
-//! about it, it mostly does without.
+//! with its second packet, not counting those that pass on [credit](crate::credit). Of the first, the set
+//! keeps what it was charged, so that this is made up for then. A place there is given away when its debt is
+//! paid, and where there is credit, a packet later: then nothing would have to be made up for. Where no place
+//! is, the first packet gets an entry as the second does; if it owes nothing, as no limit is about it, it
+//! mostly does without.
 //!
 //! What becomes of a source by the lists takes no entry either: most of its packets do without, and while one is to
 //! be had that owes nothing, one of [`HELD_OF`] takes it, so that a source that sends many is known.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
-//! that which said that the source is not known, and where there is [credit](crate::credit), a word of another,
-//! and takes no entry away from anybody, as long as the
-//! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
+//! that which said that the source is not known, and where there is credit, a word of another, and takes no
+//! entry away from anybody, as long as the places hold what is owed: [`NEWCOMERS`] for each set, hence one
+//! for eight entries of the table.
 //!
 //! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who
 //! owes. That is mostly the newcomer who came first, and an entry is taken by one first packet of
