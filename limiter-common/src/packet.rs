@@ -75,16 +75,34 @@ pub struct Packet {
     pub ports: Ports,
 }
 
-/// Whether the first bytes of a transport header were read: the ports, or the type of ICMP.
+/// What was read of the first bytes of a transport header: nothing, the ports, or the type of ICMP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
-    read: bool,
+    read: u8,
     icmp: u8,
 }
 
 impl Transport {
-    /// The ports were.
-    pub(crate) const PORTS: Self = Self { read: true, icmp: 0 };
+    const PORTS_READ: u8 = 1;
+    const ICMP_READ: u8 = 2;
+    /// Nothing.
+    const NONE: Self = Self { read: 0, icmp: 0 };
+    /// The ports.
+    pub(crate) const PORTS: Self = Self { read: Self::PORTS_READ, icmp: 0 };
+
+    /// This type of ICMP.
+    #[inline(always)]
+    const fn icmp(kind: u8) -> Self {
+        Self { read: Self::ICMP_READ, icmp: kind }
+    }
+
+    const fn has_ports(self) -> bool {
+        self.read == Self::PORTS_READ
+    }
+
+    const fn has_type(self) -> bool {
+        self.read == Self::ICMP_READ
+    }
 }
 
 /// The ports of TCP, UDP and SCTP, in host order.
@@ -193,7 +211,7 @@ impl Packet {
         tcp_flags: TcpFlags { known: false, bits: 0 },
         fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
-        transport: Transport { read: false, icmp: 0 },
+        transport: Transport::NONE,
     };
 
     /// A hash of its connection: addresses, ports and protocol, and what else is given. Who does not
@@ -216,10 +234,7 @@ impl Packet {
     /// The destination port; `None` if there is none, or none that could be read.
     #[inline(always)]
     pub const fn port(&self) -> Option<u16> {
-        match (self.transport.read, self.protocol) {
-            (true, TCP | UDP | SCTP) => Some(self.ports.destination),
-            _ => None,
-        }
+        if self.transport.has_ports() { Some(self.ports.destination) } else { None }
     }
 
     /// Whether it could have ports that could not be read.
@@ -236,16 +251,13 @@ impl Packet {
 
     /// Whether it could have a transport header that could not be read: later fragments have none.
     const fn may_have_header(&self) -> bool {
-        !self.transport.read && !matches!(self.fragment.get(), Fragment::Later(_))
+        self.transport.read == 0 && !matches!(self.fragment.get(), Fragment::Later(_))
     }
 
     /// The type of ICMP or ICMPv6; `None` if there is none, or none that could be read.
     #[inline(always)]
     pub const fn icmp_type(&self) -> Option<u8> {
-        match (self.transport.read, self.protocol) {
-            (true, ICMP | ICMPV6) => Some(self.transport.icmp),
-            _ => None,
-        }
+        if self.transport.has_type() { Some(self.transport.icmp) } else { None }
     }
 
     /// Whether the packet opens a TCP connection, or that cannot be ruled out: SYN without ACK; TCP
@@ -329,7 +341,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
-        transport: Transport::default(),
+        transport: Transport::NONE,
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -359,7 +371,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         tcp_flags: TcpFlags::default(),
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
-        transport: Transport::default(),
+        transport: Transport::NONE,
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
@@ -451,7 +463,7 @@ impl Datagram {
             packet.ports = Ports::new(header);
             packet.transport = Transport::PORTS;
         } else if !ports && let Some([kind]) = self.read(frame, offset) {
-            packet.transport = Transport { read: true, icmp: kind };
+            packet.transport = Transport::icmp(kind);
         }
     }
 }
