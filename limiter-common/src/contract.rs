@@ -13,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 13;
+pub const LAYOUT_VERSION: u32 = 14;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -284,6 +284,11 @@ pub struct Profile {
     pub listed: u32,
     /// How many packets of such sources without an entry a set admits on [credit](crate::credit) in a tick.
     pub credit: u64,
+    /// The limits, as bits, that such sources [pay ahead](crate::recent): those that are about all of their
+    /// packets, which cost 1; 0 where it is not to be done.
+    pub ahead_of: u64,
+    /// For how many packets they do.
+    pub ahead: u64,
 }
 
 impl Profile {
@@ -373,7 +378,7 @@ pub struct Source {
     pub known: u32,
     /// The words of the inline limits.
     pub words: [u64; INLINE],
-    /// What passed and is not in the next yet, a [`Recent`].
+    /// What passed and is not in the totals yet, and what is paid for, a [`Recent`].
     pub recent: u64,
     /// A [`Block`](crate::penalty::Block) because it stayed over a limit: the longest that its
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
@@ -394,12 +399,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// The same with all that passed in one place.
+    /// The same with all that passed in one place; what is paid for stays where it is.
     pub const fn settled(mut self) -> Self {
-        let Tally { packets, bytes } = Recent(self.recent).tally();
+        let recent = Recent(self.recent);
+        let Tally { packets, bytes } = recent.tally();
         self.passed.packets = self.passed.packets.wrapping_add(packets);
         self.passed.bytes = self.passed.bytes.wrapping_add(bytes);
-        self.recent = 0;
+        self.recent = recent.untallied().0;
         self
     }
 
@@ -578,7 +584,7 @@ const _: () = {
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
-    assert!(size_of::<Profile>() == 96);
+    assert!(size_of::<Profile>() == 112);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 256);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);

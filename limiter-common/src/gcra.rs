@@ -16,6 +16,7 @@
 use crate::{
     credit::{Credit, TICKS},
     policer::{Decision, Policer},
+    recent::Recent,
 };
 
 /// The parameters of a bucket; made by [`Rate::bucket`](crate::rate::Rate::bucket).
@@ -37,7 +38,8 @@ pub struct Gcra {
     /// Units that are spent where the bucket begins to be [near](crate::near), at most `depth`.
     pub near: u64,
     /// Units that a word may be ahead of the time of a tick and be charged by that time, see
-    /// [`conform`](Gcra::conform): a thousandth of `depth`, but for what may pass on [credit](Gcra::credit).
+    /// [`conform`](Gcra::conform): a thousandth of `depth`, but for what may pass on [credit](Gcra::credit) and what
+    /// is paid [ahead](Gcra::ahead).
     pub leeway: u64,
     /// A unit is 2^-shift nanoseconds; at most [`Gcra::MAX_SHIFT`].
     pub shift: u16,
@@ -89,8 +91,8 @@ impl Gcra {
     /// by five.
     pub const SLACK: u64 = 6;
 
-    /// The part of a burst that is admitted too much at most, for what is charged by the time of a tick and what
-    /// passes on credit, both together.
+    /// The part of a burst that is admitted too much at most, for what is charged by the time of a tick, what
+    /// passes on credit and what is paid ahead, all together.
     pub const EXACT: u64 = 1_000;
 
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
@@ -193,17 +195,44 @@ impl Gcra {
         let left = u128::from(self.left(0) / 5) + u128::from(self.strict);
         let room = (left * u128::from(self.interval)) >> self.fraction;
         let near = u64::try_from(room).map_or(0, |room| self.depth.saturating_sub(room));
-        let leeway = self.depth / Self::EXACT - self.credited(self.credit());
+        let spare = self.depth / Self::EXACT - self.credited(self.credit());
+        let leeway = spare - self.ahead() * self.units(1);
         Self { near, leeway, ..self }
     }
 
+    /// What of a thousandth of the burst is for credit and what is paid ahead, in units: half of it where a tick of
+    /// some kernel, the shortest of which is a millisecond, may be as good as the clock.
+    const fn spare(&self) -> u64 {
+        let is_short = self.depth < (Self::SHORTEST_TICK * Self::COARSE) << self.shift;
+        self.depth / if is_short { Self::EXACT } else { Self::COARSE }
+    }
+
+    const SHORTEST_TICK: u64 = 1_000_000;
+
     /// How many packets of sources that nobody remembers may pass in a tick, see [`credit`](crate::credit): so
-    /// many that those of [`TICKS`] are a two-thousandth of the burst at most, and take the shortest tick, a
-    /// millisecond, to refill at most. Not for the packet path.
+    /// many that those of [`TICKS`] are half of what may be spared of the burst at most, a two-thousandth of it or
+    /// less, and take the shortest tick to refill at most. Not for the packet path.
     pub fn credit(&self) -> u64 {
-        const TICK: u64 = 1_000_000;
-        let units = (self.depth / (2 * Self::EXACT)).min(TICK << self.shift) / TICKS;
+        let units = (self.spare() / 2).min(Self::SHORTEST_TICK << self.shift) / TICKS;
         units.checked_div(self.dearest).map_or(0, |packets| packets.min(Credit::MOST))
+    }
+
+    /// For how many more packets than the one at hand a source may [pay](crate::recent), where each costs 1; 0 where
+    /// that is too few to be worth it. Not for the packet path.
+    ///
+    /// With the one at hand, they are half of what is spared and not for credit: as much is left of the
+    /// [leeway](Self::leeway), by which a source that spends little pays by the time of a tick.
+    pub fn ahead(&self) -> u64 {
+        const FEWEST: u64 = 8;
+        let units = self.units(1);
+        if units != self.dearest {
+            return 0;
+        }
+        let spare = self.spare() - self.credited(self.credit());
+        match (spare / 2).checked_div(units) {
+            Some(packets) if packets > FEWEST => (packets - 1).min(Recent::MOST_PAID),
+            _ => 0,
+        }
     }
 
     /// What so many packets in each of [`TICKS`] take at most, in units.

@@ -1,20 +1,36 @@
-//! Packets and their bytes in one word, to be counted by one atomic addition.
+//! What passed of a source lately, and how many more packets it has paid for, in one word.
 //!
-//! Such an addition takes a CPU as long as a hundred other instructions, so each packet of a source that
-//! passes takes one and not two. Before the word overflows, what is in it is taken out and added to wider
-//! ones: who reads in the moment between finds it in neither.
+//! Packets and their bytes are counted by one atomic instruction: before the word overflows, what is in it is
+//! taken out and added to wider ones. Who reads in the moment between finds it in neither.
+//!
+//! A source of which many packets came pays for some [ahead](crate::gcra::Gcra::ahead): one packet is charged
+//! to all limits for all of them, at once. Those that follow look at no limit, and no clock, but take one of
+//! what is paid for, by the instruction that counts them. What was paid for stays so until it is taken, and
+//! is taken before anything is refused: however packets come, no more pass than are charged, and what was
+//! charged and did not pass is no more than was paid ahead once. So a source is admitted more than
+//! its limits say by no more than that: what it did not take while they were refilled.
 
 use crate::{contract::Tally, policer::TRIES, word::Word};
 
-/// So many packets, in the high bits of the word, of so many bytes in all, in the low ones.
+/// So many packets are paid for, in the highest bits of the word; so many passed, in the middle, of so many
+/// bytes in all, in the low ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recent(pub u64);
 
 impl Recent {
-    const BYTES: u32 = 42;
+    const BYTES: u32 = 39;
+    const PAID: u32 = 57;
+    const COUNTED: u64 = (1 << Self::PAID) - 1;
 
-    /// Packets that stay, so that nobody takes the source for one of a single packet meanwhile.
-    pub const KEPT: u64 = 2;
+    /// Packets that stay when others are taken, so that nobody takes the source for one of few packets
+    /// meanwhile.
+    pub const KEPT: u64 = 64;
+
+    /// The most packets that are paid ahead.
+    pub const MOST_PAID: u64 = 126;
+
+    /// Stands for those that are paid for while a CPU is about to pay. Others pay for theirs.
+    const PAYING: u64 = (1 << (u64::BITS - Self::PAID)) - 1;
 
     /// One packet of so many bytes, below 2^20.
     #[inline(always)]
@@ -22,20 +38,42 @@ impl Recent {
         Self(1 << Self::BYTES | bytes)
     }
 
-    /// What is in it.
+    /// What passed.
     #[inline(always)]
     pub const fn tally(self) -> Tally {
-        Tally { packets: self.0 >> Self::BYTES, bytes: self.0 & ((1 << Self::BYTES) - 1) }
+        let Self(word) = self;
+        Tally {
+            packets: (word & Self::COUNTED) >> Self::BYTES,
+            bytes: word & ((1 << Self::BYTES) - 1),
+        }
     }
 
-    /// Whether it is time to add it to wider words: there is room for as many packets as are in it, more
-    /// than 2 million.
+    /// Packets that are paid for, and did not pass yet; at most [`MOST_PAID`](Self::MOST_PAID).
+    #[inline(always)]
+    pub const fn paid(self) -> u64 {
+        let paid = self.0 >> Self::PAID;
+        if paid == Self::PAYING { 0 } else { paid }
+    }
+
+    /// Whether it is time to add what passed to wider words: there is room for as many packets as are in it, 131,072.
     #[inline(always)]
     pub const fn is_half_full(self) -> bool {
-        (self.0 as i64) < 0
+        self.0 & 1 << (Self::PAID - 1) != 0
     }
 
-    /// Takes what is in a word that is half full, but for [`KEPT`](Self::KEPT) packets, to be added to wider
+    /// The same, with so many packets that are paid for.
+    #[inline(always)]
+    const fn with_paid(self, paid: u64) -> Self {
+        Self(self.0 & Self::COUNTED | paid << Self::PAID)
+    }
+
+    /// The same of which nothing passed.
+    #[inline(always)]
+    pub const fn untallied(self) -> Self {
+        Self(self.0 & !Self::COUNTED)
+    }
+
+    /// Takes what passed out of a word that is half full, but for [`KEPT`](Self::KEPT) packets, to be added to wider
     /// ones. Of CPUs that do so at once, one gets it, and the others nothing; when packets are counted all
     /// the time, perhaps none does yet.
     #[inline(always)]
@@ -45,38 +83,193 @@ impl Recent {
             if !seen.is_half_full() {
                 break;
             }
-            if word.compare_exchange(seen.0, Self::KEPT << Self::BYTES) == seen.0 {
+            let next = Self(Self::KEPT << Self::BYTES).with_paid(seen.paid());
+            if word.compare_exchange(seen.0, next.0) == seen.0 {
                 let Tally { packets, bytes } = seen.tally();
                 return Tally { packets: packets - Self::KEPT, bytes };
             }
         }
         Tally { packets: 0, bytes: 0 }
     }
+
+    /// Has a packet of so many bytes pass that is paid for, and counts it; `false` if none is, or another CPU is at
+    /// the word: then it is to pay for itself. Whether the word is half full is asked when others are paid for, or not.
+    #[inline(always)]
+    pub fn pass(self, word: &impl Word, bytes: u64) -> bool {
+        let Self(seen) = self;
+        let paid = seen >> Self::PAID;
+        if paid.wrapping_sub(1) >= Self::MOST_PAID {
+            return false;
+        }
+        let change = Self::packet(bytes).0.wrapping_sub(1 << Self::PAID);
+        word.compare_exchange(seen, seen.wrapping_add(change)) == seen
+    }
+
+    /// Whether the source is to pay ahead, as it is one of many packets, and nothing is paid for.
+    #[inline(always)]
+    pub const fn is_to_pay(self) -> bool {
+        let Self(word) = self;
+        Self::KEPT << Self::BYTES <= word && word >> (Self::PAID - 1) == 0
+    }
+
+    /// Has this CPU alone pay ahead, until the [end](Self::end_paying) of it, if the source is to.
+    #[inline(always)]
+    pub fn begin_paying(word: &impl Word) -> bool {
+        let seen = Self(word.load());
+        seen.is_to_pay() && word.compare_exchange(seen.0, seen.with_paid(Self::PAYING).0) == seen.0
+    }
+
+    /// Ends what [`begin_paying`](Self::begin_paying) began: so many more packets are paid for now.
+    ///
+    /// What is paid for an entry that was bound anew, or given away, meanwhile is lost, or where other CPUs
+    /// count all the time; then nobody pays ahead until what passed is [taken](Self::take).
+    #[inline(always)]
+    pub fn end_paying(word: &impl Word, paid: u64) {
+        for _ in 0..TRIES {
+            let seen = Self(word.load());
+            if seen.0 >> Self::PAID != Self::PAYING
+                || word.compare_exchange(seen.0, seen.with_paid(paid).0) == seen.0
+            {
+                return;
+            }
+        }
+    }
+
+    /// Leaves so many packets at most that are paid for, as others were paid for under other limits.
+    #[inline(always)]
+    pub fn keep_paid(word: &impl Word, most: u64) {
+        for _ in 0..TRIES {
+            let seen = Self(word.load());
+            let paid = if seen.paid() < most { seen.paid() } else { most };
+            let next = seen.with_paid(paid);
+            if next == seen || word.compare_exchange(seen.0, next.0) == seen.0 {
+                return;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
+
+    struct Alone(Cell<u64>);
+
+    impl Word for Alone {
+        fn load(&self) -> u64 {
+            self.0.get()
+        }
+
+        fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+            let found = self.0.get();
+            if found == current {
+                self.0.set(new);
+            }
+            found
+        }
+    }
+
+    impl Alone {
+        fn new(passed: u64) -> Self {
+            Self(Cell::new(Recent::packet(60).0 * passed))
+        }
+
+        fn recent(&self) -> Recent {
+            Recent(self.load())
+        }
+    }
+
+    const LONGEST: u64 = (1 << 20) - 1;
+    const MOST: u64 = 1 << (Recent::PAID - Recent::BYTES);
 
     #[test]
     fn it_holds_packets_and_bytes() {
-        let sum = [60, 1514, 0, (1 << 20) - 1]
+        let sum = [60, 1514, 0, LONGEST]
             .map(Recent::packet)
             .into_iter()
             .fold(Recent::default(), |sum, packet| Recent(sum.0 + packet.0));
-        assert_eq!(sum.tally(), Tally { packets: 4, bytes: 60 + 1514 + (1 << 20) - 1 });
+        assert_eq!(sum.tally(), Tally { packets: 4, bytes: 60 + 1514 + LONGEST });
+        assert_eq!(sum.with_paid(Recent::MOST_PAID).tally(), sum.tally());
         assert_eq!(Recent::default().tally(), Tally::default());
+        assert_eq!(sum.with_paid(9).untallied(), Recent::default().with_paid(9));
     }
 
     #[test]
     fn it_is_half_full_long_before_it_overflows() {
-        let longest = Recent::packet((1 << 20) - 1).0;
-        let most = 1_u64 << (u64::BITS - Recent::BYTES);
-        assert!(!Recent(longest * (most / 2 - 1)).is_half_full());
-        let half = Recent(longest * (most / 2));
-        assert!(half.is_half_full() && half.tally().packets == most / 2);
-        let all = Recent(longest * (most - 1));
-        assert!(all.is_half_full());
-        assert_eq!(all.tally(), Tally { packets: most - 1, bytes: (most - 1) * ((1 << 20) - 1) });
+        let longest = Recent::packet(LONGEST).0;
+        for paid in [0, 1, Recent::MOST_PAID, Recent::PAYING] {
+            let of = |packets| Recent(longest * packets).with_paid(paid);
+            assert!(!of(MOST / 2 - 1).is_half_full());
+            let half = of(MOST / 2);
+            assert!(half.is_half_full() && half.tally().packets == MOST / 2);
+            let all = of(MOST - 1);
+            assert!(all.is_half_full());
+            assert_eq!(all.tally(), Tally { packets: MOST - 1, bytes: (MOST - 1) * LONGEST });
+            let word = Alone(Cell::new(all.0));
+            assert_eq!(Recent::take(&word).packets, MOST - 1 - Recent::KEPT);
+            assert_eq!(word.recent().tally(), Tally { packets: Recent::KEPT, bytes: 0 });
+            assert_eq!(word.recent().paid(), if paid == Recent::PAYING { 0 } else { paid });
+            assert!(word.recent().0 >> Recent::PAID != Recent::PAYING, "it can pay again");
+        }
+    }
+
+    #[test]
+    fn what_is_paid_for_passes_once() {
+        let word = Alone::new(Recent::KEPT);
+        for ahead in [1, 25, Recent::MOST_PAID] {
+            assert!(!word.recent().pass(&word, 60), "nothing is paid for");
+            assert!(Recent::begin_paying(&word) && !Recent::begin_paying(&word));
+            assert!(word.recent().paid() == 0 && !word.recent().pass(&word, 60));
+            Recent::end_paying(&word, ahead);
+            assert!(!word.recent().is_to_pay());
+            let before = word.recent().tally();
+            for passed in 1..=ahead {
+                assert!(word.recent().pass(&word, 60));
+                let Tally { packets, bytes } = before;
+                let after = Tally { packets: packets + passed, bytes: bytes + 60 * passed };
+                assert_eq!(word.recent().tally(), after);
+                assert_eq!(word.recent().paid(), ahead - passed);
+            }
+        }
+    }
+
+    #[test]
+    fn who_sent_few_packets_pays_for_none_ahead_nor_who_is_to_be_settled() {
+        for (passed, pays) in [
+            (0, false),
+            (Recent::KEPT - 1, false),
+            (Recent::KEPT, true),
+            (MOST / 2 - 1, true),
+            (MOST / 2, false),
+        ] {
+            assert_eq!(Recent::begin_paying(&Alone::new(passed)), pays, "{passed} packets");
+        }
+    }
+
+    #[test]
+    fn what_is_paid_for_is_lost_where_the_entry_is_another_one_meanwhile() {
+        let word = Alone::new(Recent::KEPT);
+        assert!(Recent::begin_paying(&word));
+        Recent::keep_paid(&word, Recent::MOST_PAID);
+        Recent::end_paying(&word, 7);
+        assert_eq!(word.recent().paid(), 0);
+        assert!(Recent::begin_paying(&word));
+        word.0.set(0);
+        Recent::end_paying(&word, 7);
+        assert_eq!(word.recent(), Recent::default());
+    }
+
+    #[test]
+    fn no_more_stays_paid_for_than_may() {
+        let word = Alone::new(Recent::KEPT);
+        assert!(Recent::begin_paying(&word));
+        Recent::end_paying(&word, 20);
+        for (most, left) in [(Recent::MOST_PAID, 20), (20, 20), (19, 19), (0, 0), (9, 0)] {
+            Recent::keep_paid(&word, most);
+            assert_eq!(word.recent().paid(), left);
+            assert_eq!(word.recent().tally().packets, Recent::KEPT);
+        }
     }
 }

@@ -12,6 +12,7 @@ use limiter_common::{
 };
 
 use crate::{
+    ahead,
     barrier::publish,
     classes::classify_subject,
     clock,
@@ -78,6 +79,12 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
         return by_lists(subject, &entry, policy);
     }
+    if applies != 0 && ahead::pass(subject, &entry, applies) {
+        let subject = subject.reread();
+        tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
+        return Verdict(subject.conform);
+    }
+    let subject = subject.reread();
     if applies != 0 {
         subject.binding = entry.binding;
         if !charge(subject, &entry, settings, applies) {
@@ -116,13 +123,10 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
         subject.find_sort();
     }
     subject.time = clock::ticked(subject);
-    if !look(subject, entry, settings, limits) {
+    if !look(subject, entry, settings, limits, 1) {
         return false;
     }
-    let looks = Subject::anew(&mut subject.looks);
-    let commit = #[inline(always)]
-    |place: usize, _| looks[place].commit(entry.cell(place)).is_ok();
-    let left = inline::all(settings, limits, commit);
+    let left = inline::commit(subject, entry, settings, limits);
     if left != 0 {
         // Another CPU was first.
         subject.bill.charged = limits & !left;
@@ -131,10 +135,16 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
     left == 0
 }
 
-/// Looks at limits. Whether the subject leaves all of them far; if so, what charging it makes of them is
-/// known.
+/// Looks at limits. Whether the subject leaves all of them far, as so many packets where each costs 1; if so, what
+/// charging it makes of them is known.
 #[inline(always)]
-fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
+pub(crate) fn look(
+    subject: &mut Subject,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+    packets: u64,
+) -> bool {
     let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
@@ -142,7 +152,7 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
             return false;
         };
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
-        let cost = inline::cost(settings, epoch, bit, by);
+        let cost = inline::cost(settings, epoch, bit, packets, by);
         let seen = entry.cell(place).load();
         let time = subject.time();
         // The better clock is read once, when a limit needs it. What was found before holds by it too.

@@ -39,6 +39,12 @@ pub(crate) fn tick() -> Option<u64> {
     }
 }
 
+/// Whether packets may be charged at another time than they come at, by less than makes a difference.
+#[inline(always)]
+pub(crate) fn may_differ() -> bool {
+    TICK.load() != 0
+}
+
 /// The time of the tick of the kernel.
 #[inline(always)]
 pub(crate) fn ticked(subject: &mut Subject) -> Time {

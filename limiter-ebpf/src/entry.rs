@@ -193,6 +193,13 @@ impl SourceEntry {
         }
     }
 
+    /// What passed lately, and what is paid for: the word of a [`Recent`].
+    #[inline(always)]
+    pub(crate) fn recent(&self) -> Plain {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { Plain::new(&raw mut (*self.source).recent) }
+    }
+
     /// Adds a packet to the totals of the source.
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
@@ -372,6 +379,7 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
         let before = datapath::settings(epoch.wrapping_sub(1));
         let charged =
             before.map_or(0, |before| subject.newcomer.facts.charged(epoch, settings, before));
+        let mut changed = 0;
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -386,7 +394,12 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
             };
             let after = settings.stamps[place];
             // SAFETY: as above.
-            if unsafe { stamp.read_volatile() } == after {
+            let before = unsafe { stamp.read_volatile() };
+            let differs = u64::from(before ^ after) | bucket.scale.load() ^ meter.gcra.scale().0;
+            if differs != 0 {
+                changed |= settings.inline[place];
+            }
+            if before == after {
                 bucket.rescale(meter.gcra.scale(), |word, from| {
                     carry_word(word, from.0, 0, number, subject.time().now)
                 });
@@ -408,6 +421,10 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
                 }
             }
         }
+        // What is paid for is so under all limits that are paid ahead now.
+        let paid = if changed & profile.ahead_of == 0 { profile.ahead } else { 0 };
+        // SAFETY: as above.
+        Recent::keep_paid(&cell(unsafe { &raw mut (*source).recent }), paid);
         if subject.newcomer.facts.bytes() != 0 {
             // SAFETY: as above.
             unsafe { add(source, false, 1, subject.newcomer.facts.bytes()) };

@@ -61,16 +61,32 @@ pub(crate) fn all(
     left.get()
 }
 
-/// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.
+/// Charges limits as they were looked at. Gives those that were not, as another CPU was first at one of them.
+#[inline(always)]
+pub(crate) fn commit(
+    subject: &mut Subject,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+) -> u64 {
+    let looks = Subject::anew(&mut subject.looks);
+    let commit_at = #[inline(always)]
+    |place: usize, _| looks[place].commit(entry.cell(place)).is_ok();
+    all(settings, limits, commit_at)
+}
+
+/// What packets cost by a limit of an epoch, so many of them where each costs 1; `by` tells what one does where that is
+/// not 1 for all.
 #[inline(always)]
 pub(crate) fn cost(
     settings: &Settings,
     epoch: u32,
     bit: u64,
+    packets: u64,
     by: impl FnOnce(&Limit) -> u64,
 ) -> u64 {
     if settings.unit & bit != 0 {
-        return 1;
+        return packets;
     }
     LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, by)
 }
@@ -91,7 +107,7 @@ impl Group for Inline<'_> {
         let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
         let bit = self.settings.inline[place];
         let by = |limit: &Limit| limit.cost(self.subject.sort(), self.subject.bytes);
-        Some((&meter.gcra, cost(self.settings, epoch, bit, by)))
+        Some((&meter.gcra, cost(self.settings, epoch, bit, 1 + self.subject.ahead(), by)))
     }
 
     #[inline(always)]

@@ -20,6 +20,8 @@
 #[cfg(target_arch = "bpf")]
 mod admit;
 #[cfg(target_arch = "bpf")]
+mod ahead;
+#[cfg(target_arch = "bpf")]
 mod barrier;
 #[cfg(target_arch = "bpf")]
 mod carry;

@@ -65,6 +65,8 @@ pub(crate) struct Subject {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
     pub(crate) was_full: u64,
+    /// For how many packets more it is charged, while its source [pays ahead](crate::ahead); otherwise 0.
+    pub(crate) ahead: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.
@@ -143,6 +145,14 @@ impl Subject {
     pub(crate) fn credit(&self, profile: &Profile) -> u64 {
         // SAFETY: a field of the value, which is borrowed.
         profile.credit * unsafe { (&raw const self.was_full).read_volatile() }
+    }
+
+    /// For how many packets more it is charged. It is read from where it was written, as the verifier would follow
+    /// each number by itself.
+    #[inline(always)]
+    pub(crate) fn ahead(&self) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.ahead).read_volatile() }
     }
 
     /// When it is decided. It is read from where it was written, as there are few registers.

@@ -1,6 +1,7 @@
 //! The BPF program in the kernel, run on frames that a test makes, mostly in virtual time.
 
 mod accuracy;
+mod ahead;
 mod algorithms;
 mod change;
 mod clock;

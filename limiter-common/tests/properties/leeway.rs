@@ -1,4 +1,4 @@
-//! What is charged by the time of a tick, and what passes on credit.
+//! What is charged by the time of a tick, what passes on credit, and what is paid ahead.
 
 use limiter_common::{
     credit::Credit,
@@ -75,6 +75,12 @@ impl Beside {
         false
     }
 
+    /// A packet that is paid for passes, for which the bucket by exact times is charged now.
+    fn take(&mut self, now: u64) {
+        let spent = self.gcra.spent(self.exact, now) + self.gcra.units(1);
+        self.exact = self.gcra.fresh(now).wrapping_add(spent);
+    }
+
     /// How much more is spent by exact times, in units.
     fn gained(&self, now: u64) -> u64 {
         let [word, exact] = [self.word, self.exact].map(|word| self.gcra.spent(word, now));
@@ -134,13 +140,91 @@ fn a_large_burst_has_credit_and_a_small_one_none() {
     // By the dearest packet.
     assert_eq!(credit(1_000_000_000, 60_000_000, 1_500), Ok(6));
     assert_eq!(Gcra::default().credit(), 0);
-    // Both together are a thousandth.
-    for (burst, leeway, credited) in [(999, 0, 0), (1_000, 1, 0), (6_000, 3, 3), (120_000, 60, 60)]
-    {
+    // All together are a thousandth.
+    for (burst, leeway, credited, ahead) in [
+        (999, 0, 0, 0),
+        (1_000, 1, 0, 0),
+        (6_000, 3, 3, 0),
+        (17_999, 11, 6, 0),
+        (36_000, 10, 18, 8),
+        (120_000, 31, 60, 29),
+        // Half is for ticks of a millisecond or more.
+        (200_000, 127, 48, 25),
+        (600_000, 402, 99, 99),
+    ] {
         let gcra = Rate::per_second(100_000).bucket(burst, 1).unwrap();
         let packets = [gcra.leeway, gcra.credited(gcra.credit())].map(|it| it / gcra.interval);
         assert_eq!(packets, [leeway, credited], "{burst}");
+        assert_eq!(gcra.ahead(), ahead, "{burst}");
     }
+    // By bytes, or weights, nothing is paid ahead.
+    assert_eq!(Rate::per_second(100_000).bucket(120_000, 2).map(|gcra| gcra.ahead()), Ok(0));
+    assert_eq!(Gcra::default().ahead(), 0);
+}
+
+/// Sources that pay ahead, by the time of ticks, as far as they are far from the limit.
+#[test]
+fn what_is_paid_ahead_is_exact_to_what_is_paid_and_the_leeway() {
+    let (mut taken, mut refused, mut gained) = (0_u64, 0_u64, 0.0_f64);
+    for run in 0..2_000 {
+        let mut random = Random::new(SEED, run);
+        let tick = [1, 4, 10][random.below(3) as usize] * MILLISECOND;
+        let gcra = loop {
+            let (gcra, _) = shallow(&mut random, tick);
+            if gcra.ahead() != 0 && gcra.left(0) < 100_000 {
+                break gcra;
+            }
+        };
+        let (ahead, unit) = (gcra.ahead(), gcra.units(1));
+        let mut now = random.between(SECOND, 1 << 50);
+        let (mut beside, mut paid) = (Beside::new(gcra, tick, now), 0);
+        let eager = random.below(4);
+        for _ in 0..400 {
+            // Others take what is paid for, and pay once more.
+            let rush = match eager {
+                0 => 1,
+                1 => paid + 1,
+                _ => random.between(1, 40 * ahead),
+            };
+            for _ in 0..rush {
+                let ticks = random.once_in(9);
+                let packets = if paid > 0 {
+                    paid -= 1;
+                    taken += 1;
+                    beside.take(now);
+                    continue;
+                } else if gcra.spent(beside.word, now) + (1 + ahead) * unit < gcra.near {
+                    1 + ahead
+                } else {
+                    1
+                };
+                if beside.send(now, packets, ticks) {
+                    // Those that follow did not pass yet.
+                    beside.exact = beside.exact.wrapping_sub((packets - 1) * unit);
+                    paid = packets - 1;
+                } else {
+                    refused += 1;
+                }
+                let [word, exact] = [beside.word, beside.exact].map(|word| gcra.spent(word, now));
+                let most = gcra.leeway + ahead * unit;
+                assert!(exact <= word + most, "{exact} units are spent, {word} charged: {gcra:?}");
+                assert!(word <= exact + paid * unit, "{word} units are charged, of {exact}");
+                gained = gained.max(exact.saturating_sub(word) as f64 / most as f64);
+            }
+            let spent = gcra.spent(beside.word, now);
+            // Those of one kind send until they are refused.
+            let steps = if eager == 3 { 1 } else { 8 };
+            now += match random.below(steps) {
+                0..3 => random.between(0, refill(&gcra, (1 + ahead) * unit)),
+                3 => random.between(0, tick),
+                4 => refill(&gcra, spent),
+                5 => random.between(0, 2 * refill(&gcra, gcra.depth)),
+                _ => 0,
+            };
+        }
+    }
+    assert!(taken > 100_000 && refused > 10_000, "{taken} were paid for, {refused} refused");
+    assert!(gained > 0.5, "at most {gained} of what may be gained is: nothing is tried");
 }
 
 /// A source that sends on credit alone, whenever in ticks that the kernel counts late.

@@ -39,7 +39,8 @@ fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<
     // What the kernel half multiplies keeps within a word.
     prop_assert!(interval.checked_mul(dearest).is_some());
     prop_assert_eq!(strict, 0);
-    prop_assert_eq!(leeway + gcra.credited(gcra.credit()), depth / 1_000, "a thousandth");
+    let [credited, ahead] = [gcra.credited(gcra.credit()), gcra.ahead() * gcra.units(1)];
+    prop_assert_eq!(leeway + credited + ahead, depth / 1_000, "a thousandth");
     prop_assert!(fraction == 0 || shift == Gcra::MAX_SHIFT && dearest > 1);
     // interval / 2^(shift + fraction) against period / packets, without rounding.
     let exact = period << (shift + fraction);

@@ -14,6 +14,7 @@ use limiter_common::{
     newcomer::Newcomer,
     penalty::Block,
     policer::{Decision, Policer as _},
+    recent::Recent,
     table,
     word::Word,
 };
@@ -208,6 +209,14 @@ impl SourceState {
                 }
             }
         }
+        // What is charged and did not pass yet is there to be used.
+        let paid = paid(tables, &profile, &entry)?;
+        for (place, word) in words.iter_mut().enumerate() {
+            if tables.settings.inline[place] & profile.ahead_of != 0 {
+                let meter = tables.meter(profile.meters[place])?;
+                *word = word.wrapping_sub(meter.gcra.units(paid));
+            }
+        }
         let offences = offences(tables, &profile, key)?;
         let blocked = match &known {
             Some(entry) if !behind => Block(entry.blocked).until(seen),
@@ -283,6 +292,23 @@ fn carried(
         bucket.renew(&meter.gcra, now, 0);
     }
     Ok(word.load())
+}
+
+/// What is paid for of the packets of an entry, as the first packet finds it where the entry is behind.
+fn paid(tables: &Tables<'_>, profile: &Profile, entry: &contract::Source) -> Result<u64> {
+    let paid = Recent(entry.recent).paid();
+    for (place, bit) in tables.settings.inline.iter().enumerate() {
+        if paid == 0 || bit & profile.ahead_of == 0 {
+            continue;
+        }
+        let meter = tables.meter(profile.meters[place])?;
+        let same = entry.stamps[place] == tables.settings.stamps[place]
+            && entry.scales[place] == meter.gcra.scale().0;
+        if !same {
+            return Ok(0);
+        }
+    }
+    Ok(paid.min(profile.ahead))
 }
 
 #[cfg(test)]

@@ -150,8 +150,8 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     let totals = |program: &TestProgram| program.source(&key).unwrap().unwrap().passed;
     program.run_many(&frame, 10).unwrap();
     assert_eq!(totals(&program), Tally { packets: 10, bytes: 10 * bytes });
-    // As if two million short of three had passed.
-    let half = 1 << 21;
+    // As if three short of that had passed.
+    let half = 1 << 17;
     let before = half - 3;
     program.change_source(&key, |it| it.recent = Recent::packet(bytes).0 * before).unwrap();
     assert_eq!(totals(&program).packets, before);
@@ -173,11 +173,11 @@ fn two_cpus_count_what_passes_of_a_source_exactly() {
     let mut program = TestProgram::new(smallest(), &policy(&[]), Clock::Test).unwrap();
     let (frame, key) = (udp(POLITE), Address::v4(POLITE));
     let bytes = frame.len() as u64;
-    let packets = part(500_000);
+    let packets = part(200_000);
     program.run(&frame).unwrap();
     for _ in 0..5 {
         // The word is half full after half of what one CPU sends.
-        let before = (1 << 21) - packets / 2;
+        let before = (1 << 17) - packets / 2;
         let begin = |it: &mut Source| {
             *it = Source {
                 recent: Recent::packet(bytes).0 * before,

@@ -87,6 +87,13 @@ impl Classes {
         Ok(classes)
     }
 
+    /// The limits, as bits, that are about all packets of their sources.
+    pub(super) fn unconditional(&self) -> u64 {
+        let sets = self.sets.iter().flat_map(|(_, sets)| sets);
+        let destinations = self.destinations.iter().map(|(_, _, limits)| limits);
+        sets.chain(destinations).fold(self.elsewhere, |all, limits| all & limits)
+    }
+
     /// Makes the sets of a property, if a limit asks about it. `accepts` says whether the limit at a
     /// place accepts a value, and nothing if it does not ask.
     fn section(

@@ -131,6 +131,7 @@ fn compile_held(
         }
     }
     profiles.find_credits(&settings, &meters);
+    profiles.find_ahead(&settings, &classes, &meters);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use limiter_common::{
     address::Address,
     contract::{Profile, Settings},
+    gcra::Gcra,
     limit::Limit as Compiled,
 };
 
@@ -15,7 +16,9 @@ use super::{
         model::{KeyPart, Listed, OverrideWhom, Policy, Whom},
         units::quoted,
     },
-    Context, Held, Meters, number,
+    Context, Held, Meters,
+    classes::Classes,
+    number,
     rows::{Row, Rows},
 };
 
@@ -94,14 +97,38 @@ impl Profiles {
         let special = settings.penalties | settings.connections | inline & !settings.newcomers;
         for profile in &mut self.profiles {
             let limits = if profile.limits & special == 0 { profile.limits } else { 0 };
-            let of_inline = settings.inline.iter().zip(profile.meters);
-            let credits = of_inline
-                .filter(|(bit, _)| *bit & limits != 0)
-                .filter_map(|(_, meter)| meters.get(meter))
-                .map(|meter| meter.gcra.credit());
-            profile.credit = credits.min().unwrap_or(0);
+            profile.credit = least(profile, limits, settings, meters, Gcra::credit);
         }
     }
+
+    /// Finds out what sources of each [pay ahead](limiter_common::recent): those of its limits that are about all
+    /// packets, if these have no state of other keys, nor remember connections, and all packets cost 1.
+    pub(super) fn find_ahead(&mut self, settings: &Settings, classes: &Classes, meters: &Meters) {
+        let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
+        let plain = inline & settings.unit & !settings.connections;
+        for profile in &mut self.profiles {
+            let about_all = profile.limits & classes.unconditional();
+            let limits = if about_all & !plain == 0 { about_all } else { 0 };
+            profile.ahead = least(profile, limits, settings, meters, Gcra::ahead);
+            profile.ahead_of = if profile.ahead == 0 { 0 } else { limits };
+        }
+    }
+}
+
+/// The least of what the meters of a profile's inline limits among these say; 0 if there are none.
+fn least(
+    profile: &Profile,
+    limits: u64,
+    settings: &Settings,
+    meters: &Meters,
+    say: impl Fn(&Gcra) -> u64,
+) -> u64 {
+    let of_inline = settings.inline.iter().zip(profile.meters);
+    let said = of_inline
+        .filter(|(bit, _)| *bit & limits != 0)
+        .filter_map(|(_, meter)| meters.get(meter))
+        .map(|meter| say(&meter.gcra));
+    said.min().unwrap_or(0)
 }
 
 /// What a policy says of each prefix of sources.
