@@ -268,9 +268,20 @@ pub mod flag {
 pub struct Profile {
     /// The limits that are about them, as bits.
     pub limits: u64,
+    /// The limits, as bits, that such sources [pay ahead](crate::recent): those that are about all of their
+    /// packets, which cost 1; 0 where it is not to be done.
+    pub ahead_of: u64,
+    /// For how many packets they do.
+    pub ahead: u64,
+    /// The tenant that they are of, from 1 on; 0 for none.
+    pub tenant: u32,
+    /// 1 when `allowed`, `denied` or `blocked` is not 0.
+    pub listed: u32,
     /// The meters of the inline limits, and of others at their
     /// [`column`](crate::limit::Limit::column).
     pub meters: [u32; COLUMNS],
+    /// How many packets of such sources without an entry a set admits on [credit](crate::credit) in a tick.
+    pub credit: u64,
     /// Until when they are allowed, in nanoseconds of the monotonic clock; [`u64::MAX`] for ever, 0
     /// if they are not.
     pub allowed: u64,
@@ -278,17 +289,8 @@ pub struct Profile {
     pub denied: u64,
     /// Until when they are blocked by hand, likewise.
     pub blocked: u64,
-    /// The tenant that they are of, from 1 on; 0 for none.
-    pub tenant: u32,
-    /// 1 when `allowed`, `denied` or `blocked` is not 0.
-    pub listed: u32,
-    /// How many packets of such sources without an entry a set admits on [credit](crate::credit) in a tick.
-    pub credit: u64,
-    /// The limits, as bits, that such sources [pay ahead](crate::recent): those that are about all of their
-    /// packets, which cost 1; 0 where it is not to be done.
-    pub ahead_of: u64,
-    /// For how many packets they do.
-    pub ahead: u64,
+    /// 0: an index is multiplied by the size of what it is of, which is a shift by a power of two.
+    pub reserved: [u64; 2],
 }
 
 impl Profile {
@@ -580,11 +582,11 @@ const _: () = {
     assert!(size_of::<Settings>() == 248);
     assert!(size_of::<Head>() == 520);
     assert!(size_of::<crate::gcra::Gcra>() == 48);
-    assert!(size_of::<crate::meter::Meter>() == 56);
+    assert!(size_of::<crate::meter::Meter>() == 64);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
-    assert!(size_of::<Profile>() == 112);
+    assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 256);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);

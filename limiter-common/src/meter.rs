@@ -18,6 +18,8 @@ pub struct Meter {
     pub kind: u64,
     /// The bucket, or the numbers of another algorithm.
     pub gcra: Gcra,
+    /// 0, so that the size is a power of two.
+    pub reserved: u64,
 }
 
 impl Meter {
@@ -35,7 +37,7 @@ impl Meter {
 
     /// The meter of a bucket.
     pub const fn bucket(gcra: Gcra) -> Self {
-        Self { kind: Self::BUCKET, gcra }
+        Self { kind: Self::BUCKET, gcra, reserved: 0 }
     }
 
     /// The meter of a fixed window.
@@ -63,7 +65,7 @@ impl Meter {
     }
 
     const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
-        Self { kind, gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE } }
+        Self { kind, gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE }, reserved: 0 }
     }
 
     /// The window, of a meter of that kind.
