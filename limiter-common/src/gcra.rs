@@ -142,6 +142,19 @@ impl Gcra {
         if spent < self.near { Some((now << self.shift).wrapping_add(spent)) } else { None }
     }
 
+    /// Whether a packet of this cost leaves the bucket far from being used up at `now`, in nanoseconds.
+    #[inline(always)]
+    pub const fn is_far(&self, word: u64, now: u64, cost: u64) -> bool {
+        self.spent(word, now) + self.units(cost) < self.near
+    }
+
+    /// Units that are given back for so many packets that were paid [ahead](Self::ahead), at most what can have been.
+    #[inline(always)]
+    pub const fn repaid(&self, packets: u64) -> u64 {
+        let (units, most) = (self.units(packets), self.depth / Self::EXACT);
+        if units < most { units } else { most }
+    }
+
     /// Whether the time is good enough for a packet that takes so many units, and a word that is so far ahead.
     #[inline(always)]
     const fn is_sure(&self, ahead: u64, units: u64, time: Time) -> bool {

@@ -5,12 +5,17 @@
 //!
 //! A source of which many packets came pays for some [ahead](crate::gcra::Gcra::ahead): one packet is charged
 //! to all limits for all of them, at once. Those that follow look at no limit, and no clock, but take one of
-//! what is paid for, by the instruction that counts them. What was paid for stays so until it is taken, and
-//! is taken before anything is refused: however packets come, no more pass than are charged, and what was
-//! charged and did not pass is no more than was paid ahead once. So a source is admitted more than
-//! its limits say by no more than that: what it did not take while they were refilled.
+//! what is paid for, by the instruction that counts them. What is paid for stays so until it is taken, or the
+//! policy changes, which gives it back. So no more pass than are charged, but that what was not taken before a
+//! rest comes to the burst after it: a source is admitted more than its limits say by what is paid ahead once, at
+//! most. It is admitted less by no more than that, where packets come that cannot take what is paid for, as
+//! another limit is about them too: others take it first, and are refused after that.
 
-use crate::{contract::Tally, policer::TRIES, word::Word};
+use crate::{
+    contract::Tally,
+    policer::{REFUND_TRIES, TRIES},
+    word::Word,
+};
 
 /// So many packets are paid for, in the highest bits of the word; so many passed, in the middle, of so many
 /// bytes in all, in the low ones.
@@ -27,10 +32,11 @@ impl Recent {
     pub const KEPT: u64 = 64;
 
     /// The most packets that are paid ahead.
-    pub const MOST_PAID: u64 = 126;
+    pub const MOST_PAID: u64 = 125;
 
-    /// Stands for those that are paid for while a CPU is about to pay. Others pay for theirs.
-    const PAYING: u64 = (1 << (u64::BITS - Self::PAID)) - 1;
+    /// From here on, what stands for those that are paid for while a CPU is about to pay, under an even epoch
+    /// or an odd one. Others pay for theirs.
+    const PAYING: u64 = Self::MOST_PAID + 1;
 
     /// One packet of so many bytes, below 2^20.
     #[inline(always)]
@@ -52,7 +58,7 @@ impl Recent {
     #[inline(always)]
     pub const fn paid(self) -> u64 {
         let paid = self.0 >> Self::PAID;
-        if paid == Self::PAYING { 0 } else { paid }
+        if paid < Self::PAYING { paid } else { 0 }
     }
 
     /// Whether it is time to add what passed to wider words: there is room for as many packets as are in it, 131,072.
@@ -112,22 +118,29 @@ impl Recent {
         Self::KEPT << Self::BYTES <= word && word >> (Self::PAID - 1) == 0
     }
 
-    /// Has this CPU alone pay ahead, until the [end](Self::end_paying) of it, if the source is to.
+    /// What stands for those that are paid for while a CPU is about to pay under an epoch.
     #[inline(always)]
-    pub fn begin_paying(word: &impl Word) -> bool {
+    const fn paying(epoch: u32) -> u64 {
+        Self::PAYING + (epoch & 1) as u64
+    }
+
+    /// Has this CPU alone pay ahead under an epoch, until the [end](Self::end_paying) of it, if the source is to.
+    #[inline(always)]
+    pub fn begin_paying(word: &impl Word, epoch: u32) -> bool {
         let seen = Self(word.load());
-        seen.is_to_pay() && word.compare_exchange(seen.0, seen.with_paid(Self::PAYING).0) == seen.0
+        let next = seen.with_paid(Self::paying(epoch));
+        seen.is_to_pay() && word.compare_exchange(seen.0, next.0) == seen.0
     }
 
     /// Ends what [`begin_paying`](Self::begin_paying) began: so many more packets are paid for now.
     ///
-    /// What is paid for an entry that was bound anew, or given away, meanwhile is lost, or where other CPUs
-    /// count all the time; then nobody pays ahead until what passed is [taken](Self::take).
+    /// What is paid for an entry that was bound anew, or given away, meanwhile is lost. So is what is paid while other
+    /// CPUs count at each of many tries; then nobody pays ahead until what passed is [taken](Self::take).
     #[inline(always)]
-    pub fn end_paying(word: &impl Word, paid: u64) {
-        for _ in 0..TRIES {
+    pub fn end_paying(word: &impl Word, epoch: u32, paid: u64) {
+        for _ in 0..REFUND_TRIES {
             let seen = Self(word.load());
-            if seen.0 >> Self::PAID != Self::PAYING
+            if seen.0 >> Self::PAID != Self::paying(epoch)
                 || word.compare_exchange(seen.0, seen.with_paid(paid).0) == seen.0
             {
                 return;
@@ -135,17 +148,16 @@ impl Recent {
         }
     }
 
-    /// Leaves so many packets at most that are paid for, as others were paid for under other limits.
+    /// Has nothing be paid for any more, also where a CPU is about to pay. Gives how many packets were.
     #[inline(always)]
-    pub fn keep_paid(word: &impl Word, most: u64) {
-        for _ in 0..TRIES {
+    pub fn forfeit(word: &impl Word) -> u64 {
+        for _ in 0..REFUND_TRIES {
             let seen = Self(word.load());
-            let paid = if seen.paid() < most { seen.paid() } else { most };
-            let next = seen.with_paid(paid);
-            if next == seen || word.compare_exchange(seen.0, next.0) == seen.0 {
-                return;
+            if word.compare_exchange(seen.0, seen.with_paid(0).0) == seen.0 {
+                return seen.paid();
             }
         }
+        0
     }
 }
 
@@ -181,6 +193,7 @@ mod tests {
         }
     }
 
+    const EPOCH: u32 = 7;
     const LONGEST: u64 = (1 << 20) - 1;
     const MOST: u64 = 1 << (Recent::PAID - Recent::BYTES);
 
@@ -199,7 +212,7 @@ mod tests {
     #[test]
     fn it_is_half_full_long_before_it_overflows() {
         let longest = Recent::packet(LONGEST).0;
-        for paid in [0, 1, Recent::MOST_PAID, Recent::PAYING] {
+        for paid in [0, 1, Recent::MOST_PAID, Recent::PAYING, Recent::PAYING + 1] {
             let of = |packets| Recent(longest * packets).with_paid(paid);
             assert!(!of(MOST / 2 - 1).is_half_full());
             let half = of(MOST / 2);
@@ -210,8 +223,8 @@ mod tests {
             let word = Alone(Cell::new(all.0));
             assert_eq!(Recent::take(&word).packets, MOST - 1 - Recent::KEPT);
             assert_eq!(word.recent().tally(), Tally { packets: Recent::KEPT, bytes: 0 });
-            assert_eq!(word.recent().paid(), if paid == Recent::PAYING { 0 } else { paid });
-            assert!(word.recent().0 >> Recent::PAID != Recent::PAYING, "it can pay again");
+            assert_eq!(word.recent().paid(), if paid > Recent::MOST_PAID { 0 } else { paid });
+            assert!(word.recent().0 >> Recent::PAID < Recent::PAYING, "it can pay again");
         }
     }
 
@@ -220,9 +233,9 @@ mod tests {
         let word = Alone::new(Recent::KEPT);
         for ahead in [1, 25, Recent::MOST_PAID] {
             assert!(!word.recent().pass(&word, 60), "nothing is paid for");
-            assert!(Recent::begin_paying(&word) && !Recent::begin_paying(&word));
+            assert!(Recent::begin_paying(&word, EPOCH) && !Recent::begin_paying(&word, EPOCH));
             assert!(word.recent().paid() == 0 && !word.recent().pass(&word, 60));
-            Recent::end_paying(&word, ahead);
+            Recent::end_paying(&word, EPOCH, ahead);
             assert!(!word.recent().is_to_pay());
             let before = word.recent().tally();
             for passed in 1..=ahead {
@@ -244,32 +257,39 @@ mod tests {
             (MOST / 2 - 1, true),
             (MOST / 2, false),
         ] {
-            assert_eq!(Recent::begin_paying(&Alone::new(passed)), pays, "{passed} packets");
+            assert_eq!(Recent::begin_paying(&Alone::new(passed), EPOCH), pays, "{passed} packets");
         }
     }
 
     #[test]
     fn what_is_paid_for_is_lost_where_the_entry_is_another_one_meanwhile() {
         let word = Alone::new(Recent::KEPT);
-        assert!(Recent::begin_paying(&word));
-        Recent::keep_paid(&word, Recent::MOST_PAID);
-        Recent::end_paying(&word, 7);
+        assert!(Recent::begin_paying(&word, EPOCH));
+        assert_eq!(Recent::forfeit(&word), 0);
+        Recent::end_paying(&word, EPOCH, 7);
         assert_eq!(word.recent().paid(), 0);
-        assert!(Recent::begin_paying(&word));
+        // Also where another CPU is about to pay under the next epoch.
+        assert!(Recent::begin_paying(&word, EPOCH));
+        assert_eq!(Recent::forfeit(&word), 0);
+        assert!(Recent::begin_paying(&word, EPOCH + 1));
+        Recent::end_paying(&word, EPOCH, 7);
+        assert_eq!(word.recent().paid(), 0);
+        Recent::end_paying(&word, EPOCH + 1, 8);
+        assert_eq!(word.recent().paid(), 8);
         word.0.set(0);
-        Recent::end_paying(&word, 7);
+        Recent::end_paying(&word, EPOCH, 7);
         assert_eq!(word.recent(), Recent::default());
     }
 
     #[test]
-    fn no_more_stays_paid_for_than_may() {
+    fn what_is_paid_for_is_forfeited_once() {
         let word = Alone::new(Recent::KEPT);
-        assert!(Recent::begin_paying(&word));
-        Recent::end_paying(&word, 20);
-        for (most, left) in [(Recent::MOST_PAID, 20), (20, 20), (19, 19), (0, 0), (9, 0)] {
-            Recent::keep_paid(&word, most);
-            assert_eq!(word.recent().paid(), left);
-            assert_eq!(word.recent().tally().packets, Recent::KEPT);
-        }
+        assert!(Recent::begin_paying(&word, EPOCH));
+        Recent::end_paying(&word, EPOCH, 20);
+        assert_eq!([Recent::forfeit(&word), Recent::forfeit(&word)], [20, 0]);
+        assert_eq!(
+            word.recent().tally(),
+            Tally { packets: Recent::KEPT, bytes: 60 * Recent::KEPT }
+        );
     }
 }

@@ -3,7 +3,6 @@
 
 use limiter_common::{
     contract::{Settings, flag, half},
-    gcra::Time,
     limit::Limit,
     policer::Look,
     reason::Reason,
@@ -123,7 +122,7 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
         subject.find_sort();
     }
     subject.time = clock::ticked(subject);
-    if !look(subject, entry, settings, limits, 1) {
+    if !look(subject, entry, settings, limits) {
         return false;
     }
     let left = inline::commit(subject, entry, settings, limits);
@@ -135,16 +134,10 @@ fn charge(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limit
     left == 0
 }
 
-/// Looks at limits. Whether the subject leaves all of them far, as so many packets where each costs 1; if so, what
-/// charging it makes of them is known.
+/// Looks at limits. Whether the subject leaves all of them far; if so, what charging it makes of them is
+/// known.
 #[inline(always)]
-pub(crate) fn look(
-    subject: &mut Subject,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-    packets: u64,
-) -> bool {
+fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits: u64) -> bool {
     let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
@@ -152,16 +145,11 @@ pub(crate) fn look(
             return false;
         };
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
-        let cost = inline::cost(settings, epoch, bit, packets, by);
+        let cost = inline::cost(settings, epoch, bit, 1, by);
         let seen = entry.cell(place).load();
         let time = subject.time();
-        // The better clock is read once, when a limit needs it. What was found before holds by it too.
         let exact = #[inline(always)]
-        || {
-            let time = Time::exact(clock::now());
-            *Subject::anew(&mut subject.time) = time;
-            time.now
-        };
+        || subject.read_clock();
         let Some(next) = meter.gcra.pass_far(seen, time, cost, exact) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true

@@ -1,21 +1,30 @@
 //! Sources that pay for packets ahead, see [`limiter_common::recent`].
 
 use limiter_common::{
+    binding::Binding,
     contract::{Settings, half},
+    limit::INLINE,
+    policer::{Look, TRIES},
     recent::Recent,
     word::Word as _,
 };
 
 use crate::{
-    admit::look, barrier::publish, clock, datapath::settings, entry::SourceEntry, inline,
-    maps::METERS, subject::Subject,
+    barrier::publish,
+    cell::Plain,
+    clock,
+    datapath::settings,
+    entry::{Seat, SourceEntry},
+    inline,
+    maps::{METERS, PROFILES},
+    subject::Subject,
 };
 
 /// Whether the packet of the subject, to which these limits apply, passes as its source has paid for it, or pays
 /// for it and others now. It is counted in the totals of the source then.
 #[inline(always)]
 pub(crate) fn pass(subject: &mut Subject, entry: &SourceEntry, limits: u64) -> bool {
-    if limits != entry.profile.ahead_of || !clock::may_differ() {
+    if limits != entry.profile.ahead_of || !clock::is_ticking() {
         return false;
     }
     let word = entry.recent();
@@ -46,10 +55,8 @@ extern "C" fn pay_ahead(epoch: u32) -> u32 {
     let packets = 1 + entry.profile.ahead;
     subject.binding = entry.binding;
     subject.time = clock::ticked(subject);
-    if !is_far(subject, &entry, settings, limits, packets)
-        || !look(subject, &entry, settings, limits, packets)
-        || !Recent::begin_paying(&entry.recent())
-    {
+    let word = entry.recent();
+    if !look(subject, &entry, settings, limits, packets) || !Recent::begin_paying(&word, epoch) {
         return 0;
     }
     let left = inline::commit(subject, &entry, settings, limits);
@@ -57,10 +64,13 @@ extern "C" fn pay_ahead(epoch: u32) -> u32 {
         // Another CPU was first.
         subject.ahead = entry.profile.ahead;
         subject.bill.charged = limits & !left;
-        inline::refund();
+        inline::refund_inline();
         subject.reread().ahead = 0;
     }
-    Recent::end_paying(&entry.recent(), if left == 0 { entry.profile.ahead } else { 0 });
+    // Who binds the entry anew locks the binding before anything else.
+    let is_bound = entry.bound() == entry.binding;
+    let ahead = if left == 0 && is_bound { entry.profile.ahead } else { 0 };
+    Recent::end_paying(&word, epoch, ahead);
     if left != 0 {
         return 0;
     }
@@ -68,24 +78,80 @@ extern "C" fn pay_ahead(epoch: u32) -> u32 {
     1
 }
 
-/// Whether so many packets leave all of these limits far from being used up, by a time that may be behind: whose
-/// do not are better decided about one by one, and it is not worth a reading of the clock to tell.
+/// Looks at limits by which each packet costs 1. Whether so many leave all of them far; if so, what charging them
+/// makes of the limits is known.
 #[inline(always)]
-fn is_far(
-    subject: &Subject,
+fn look(
+    subject: &mut Subject,
     entry: &SourceEntry,
     settings: &Settings,
     limits: u64,
     packets: u64,
 ) -> bool {
     let epoch = entry.binding.epoch();
-    let is_far_from = #[inline(always)]
+    let look_at = #[inline(always)]
     |place: usize, _| {
         let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
             return false;
         };
-        let spent = meter.gcra.spent(entry.cell(place).load(), subject.time().now);
-        spent + meter.gcra.units(packets) < meter.gcra.near
+        let seen = entry.cell(place).load();
+        let time = subject.time();
+        // Who may be near is not worth a reading of the clock: these packets had better pay for themselves.
+        if !meter.gcra.is_far(seen, time.now, packets) {
+            return false;
+        }
+        let exact = #[inline(always)]
+        || subject.read_clock();
+        let Some(next) = meter.gcra.pass_far(seen, time, packets, exact) else { return false };
+        *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
+        true
     };
-    inline::all(settings, limits, is_far_from) == 0
+    inline::all(settings, limits, look_at) == 0 && entry.bound() == subject.reread().binding
+}
+
+/// Gives back what the entry of the subject's source has paid for and did not take, if that was under the epoch
+/// before this one: the limits may be others now. It is bound anew, and locked.
+///
+/// What was paid under an earlier one is lost. The tables of the epoch before may be written for the next one
+/// already, so that no more is given back than may have been paid.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn repay(epoch: u32, seen: u64) -> u32 {
+    let Some(source) = Subject::get().and_then(|subject| Seat(subject.seat).entry()) else {
+        return 0;
+    };
+    // SAFETY: a map value that was just looked up; aligned words.
+    let word = |word: *mut u64| unsafe { Plain::new(word) };
+    // SAFETY: as above.
+    let paid = Recent::forfeit(&word(unsafe { &raw mut (*source).recent }));
+    let (seen, before) = (Binding(seen), epoch.wrapping_sub(1));
+    let (Some(settings), Some(profile)) =
+        (settings(before), PROFILES.get(half(before, seen.profile())))
+    else {
+        return 0;
+    };
+    if paid == 0 || seen.epoch() != before {
+        return 0;
+    }
+    for place in 0..INLINE {
+        let Some(meter) = METERS.get(half(before, profile.meters[place])) else { continue };
+        // SAFETY: as above.
+        let (state, scale) = unsafe {
+            (
+                word(&raw mut (*source).words[place]),
+                (&raw const (*source).scales[place]).read_volatile(),
+            )
+        };
+        if settings.inline[place] & profile.ahead_of == 0 || scale != meter.gcra.scale().0 {
+            continue;
+        }
+        let units = meter.gcra.repaid(paid);
+        for _ in 0..TRIES {
+            let seen = state.load();
+            if state.compare_exchange(seen, seen.wrapping_sub(units)) == seen {
+                break;
+            }
+        }
+    }
+    0
 }

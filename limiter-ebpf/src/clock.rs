@@ -39,9 +39,9 @@ pub(crate) fn tick() -> Option<u64> {
     }
 }
 
-/// Whether packets may be charged at another time than they come at, by less than makes a difference.
+/// Whether packets go by ticks where these tell enough, and need not be charged one by one.
 #[inline(always)]
-pub(crate) fn may_differ() -> bool {
+pub(crate) fn is_ticking() -> bool {
     TICK.load() != 0
 }
 

@@ -16,6 +16,7 @@ use limiter_common::{
 };
 
 use crate::{
+    ahead::repay,
     barrier::{opaque, publish},
     carry::carry_word,
     cell::{self, Cell, Plain},
@@ -100,7 +101,7 @@ impl Seat {
     }
 
     #[inline(always)]
-    fn entry(self) -> Option<*mut Source> {
+    pub(crate) fn entry(self) -> Option<*mut Source> {
         match self {
             Self::OVERFLOW => SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW),
             Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
@@ -316,6 +317,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
             && let Some(source) = seat.entry()
         {
             let newcomers = seats.newcomers();
+            subject.seat = seat.0;
             let came = newcomers.find(&subject.source);
             let has_come = came < NEWCOMERS;
             subject.newcomer = if has_come { newcomers.at(came) } else { Newcomer::NONE };
@@ -330,6 +332,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         }
     }
     if let Some(source) = seat.entry() {
+        subject.seat = seat.0;
         subject.time = Time::exact(clock::now());
         subject.was_full = 0;
         subject.newcomer = Newcomer::NONE;
@@ -379,7 +382,7 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
         let before = datapath::settings(epoch.wrapping_sub(1));
         let charged =
             before.map_or(0, |before| subject.newcomer.facts.charged(epoch, settings, before));
-        let mut changed = 0;
+        repay(epoch, seen.0);
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -394,12 +397,7 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
             };
             let after = settings.stamps[place];
             // SAFETY: as above.
-            let before = unsafe { stamp.read_volatile() };
-            let differs = u64::from(before ^ after) | bucket.scale.load() ^ meter.gcra.scale().0;
-            if differs != 0 {
-                changed |= settings.inline[place];
-            }
-            if before == after {
+            if unsafe { stamp.read_volatile() } == after {
                 bucket.rescale(meter.gcra.scale(), |word, from| {
                     carry_word(word, from.0, 0, number, subject.time().now)
                 });
@@ -421,10 +419,6 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
                 }
             }
         }
-        // What is paid for is so under all limits that are paid ahead now.
-        let paid = if changed & profile.ahead_of == 0 { profile.ahead } else { 0 };
-        // SAFETY: as above.
-        Recent::keep_paid(&cell(unsafe { &raw mut (*source).recent }), paid);
         if subject.newcomer.facts.bytes() != 0 {
             // SAFETY: as above.
             unsafe { add(source, false, 1, subject.newcomer.facts.bytes()) };

@@ -14,7 +14,7 @@ use limiter_common::{
     table::{Place, Tags},
 };
 
-use crate::{barrier::opaque, maps::SUBJECT, refused::Refusing};
+use crate::{barrier::opaque, clock, maps::SUBJECT, refused::Refusing};
 
 /// What is decided about.
 ///
@@ -160,6 +160,15 @@ impl Subject {
     pub(crate) fn time(&self) -> Time {
         // SAFETY: a field of the value, which is borrowed.
         unsafe { (&raw const self.time).read_volatile() }
+    }
+
+    /// Has it decided by the clock, which is read once, when a limit needs it: what was found by the time of a tick
+    /// holds by it too.
+    #[inline(always)]
+    pub(crate) fn read_clock(&mut self) -> u64 {
+        let time = Time::exact(clock::now());
+        *Self::anew(&mut self.time) = time;
+        time.now
     }
 
     /// Finds out the key of the packet's source.

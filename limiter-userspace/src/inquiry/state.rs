@@ -209,8 +209,9 @@ impl SourceState {
                 }
             }
         }
-        // What is charged and did not pass yet is there to be used.
-        let paid = paid(tables, &profile, &entry)?;
+        // What is charged and did not pass yet is there to be used. (Of an entry that is behind, it is a thousandth
+        // of the burst at most, and left out.)
+        let paid = if behind { 0 } else { Recent(entry.recent).paid() };
         for (place, word) in words.iter_mut().enumerate() {
             if tables.settings.inline[place] & profile.ahead_of != 0 {
                 let meter = tables.meter(profile.meters[place])?;
@@ -292,23 +293,6 @@ fn carried(
         bucket.renew(&meter.gcra, now, 0);
     }
     Ok(word.load())
-}
-
-/// What is paid for of the packets of an entry, as the first packet finds it where the entry is behind.
-fn paid(tables: &Tables<'_>, profile: &Profile, entry: &contract::Source) -> Result<u64> {
-    let paid = Recent(entry.recent).paid();
-    for (place, bit) in tables.settings.inline.iter().enumerate() {
-        if paid == 0 || bit & profile.ahead_of == 0 {
-            continue;
-        }
-        let meter = tables.meter(profile.meters[place])?;
-        let same = entry.stamps[place] == tables.settings.stamps[place]
-            && entry.scales[place] == meter.gcra.scale().0;
-        if !same {
-            return Ok(0);
-        }
-    }
-    Ok(paid.min(profile.ahead))
 }
 
 #[cfg(test)]

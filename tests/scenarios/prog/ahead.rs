@@ -162,7 +162,7 @@ fn what_was_paid_for_and_not_taken_is_all_that_a_rest_adds() {
         now += 2 * SECOND;
         program.at(now).unwrap();
     }
-    assert!(AHEAD <= BURST / Gcra::EXACT);
+    const { assert!(AHEAD <= BURST / Gcra::EXACT) };
     program.check_accounts().unwrap();
 }
 
@@ -221,39 +221,74 @@ fn all_limits_are_paid_ahead_by_the_one_that_has_least_to_spare() {
     }
 }
 
+/// What was paid for and not taken is given back with a change of the policy, whatever that is, and paid for anew by
+/// the second packet after it: the first one brings the entry up to date.
 #[test]
-fn a_change_of_the_policy_leaves_what_is_paid_for_unless_it_is_of_a_limit() {
+fn a_change_of_the_policy_gives_back_what_is_paid_for() {
     let mut program = ticking(&ample());
     let frame = udp(A);
-    pass(&mut program, &frame, Recent::KEPT + 1);
+    let mut passed = Recent::KEPT + 1;
+    pass(&mut program, &frame, passed);
     let mut other = ample();
     for change in 0..5 {
+        assert_eq!((paid(&program), charged(&program, NOW)), (AHEAD, passed + AHEAD));
         other.deny.push(entry(&format!("10.0.{change}.0/24"), None));
         program.apply(&other).unwrap();
-        // The first one brings the entry up to date, and pays for itself.
-        pass(&mut program, &frame, 2);
-        assert_eq!(paid(&program), AHEAD - change - 1, "after change {change}");
-        assert_eq!(charged(&program, NOW), Recent::KEPT + 1 + AHEAD + change + 1);
-    }
-    // A limit that was not there, or has another burst, was not paid: all is paid for anew.
-    let halved = policy(&[(Builtin::Source, per_second(RATE, BURST / 2))]);
-    let two = policy_of([
-        limit("source", &[KeyPart::Source], per_second(RATE, BURST / 2)),
-        limit("more", &[KeyPart::Source], per_second(RATE, BURST)),
-    ]);
-    for policy in [&halved, &two] {
-        pass(&mut program, &frame, 5);
-        program.apply(policy).unwrap();
         pass(&mut program, &frame, 1);
-        assert_eq!(paid(&program), 0);
+        passed += 1;
+        assert_eq!((paid(&program), charged(&program, NOW)), (0, passed));
         pass(&mut program, &frame, 1);
-        assert_eq!(paid(&program), 14, "paid for by this one");
+        passed += 1;
     }
-    // Where packets pay for themselves, nothing is paid for.
-    program.apply(&policy(&[(Builtin::Source, per_second(RATE, 1_000))])).unwrap();
+    // One change after the other: nobody knows any more under what it was paid for.
+    for change in 5..7 {
+        other.deny.push(entry(&format!("10.0.{change}.0/24"), None));
+        program.apply(&other).unwrap();
+    }
     pass(&mut program, &frame, 1);
-    assert_eq!(paid(&program), 0);
+    passed += 1;
+    assert_eq!((paid(&program), charged(&program, NOW)), (0, passed + AHEAD));
     program.check_accounts().unwrap();
+}
+
+/// A limit that is changed again and again takes nothing of what is paid for, nor gives it twice.
+#[test]
+fn changes_of_a_limit_cost_nobody_what_is_paid_for() {
+    let mut programs = [Clock::Ticking(TICK), Clock::Test].map(|clock| {
+        let mut program = TestProgram::new(SMALL, &ample(), clock).unwrap();
+        program.at(NOW).unwrap();
+        pass(&mut program, &udp(A), Recent::KEPT);
+        program
+    });
+    let limit_of = |burst| policy(&[(Builtin::Source, per_second(RATE, burst))]);
+    let more = policy_of([
+        limit("source", &[KeyPart::Source], per_second(RATE, BURST)),
+        limit("more", &[KeyPart::Source], per_second(RATE, 36_000)),
+    ]);
+    // The second has the depth of the first, and packets that cost half as much.
+    let others = [
+        limit_of(BURST / 2),
+        policy(&[(Builtin::Source, per_second(2 * RATE, 2 * BURST))]),
+        more,
+        limit_of(BURST + 1_000),
+    ];
+    for change in 0..part(200) as usize {
+        let policy = if change % 2 == 0 { &others[change / 2 % others.len()] } else { &ample() };
+        for program in &mut programs {
+            program.apply(policy).unwrap();
+            pass(program, &udp(A), 2 + change as u64 % 40);
+        }
+        let paid = paid(&programs[0]);
+        let word = |at: usize| source(&programs[at]).words[0];
+        let by_one = match change % 8 {
+            2 => bucket().interval / 2,
+            _ => bucket().interval,
+        };
+        let [ahead, exact] = [word(0).wrapping_sub(paid * by_one), word(1)];
+        let apart = ahead.abs_diff(exact) / by_one;
+        assert!(apart <= 1, "after change {change}: {apart} packets apart, {paid} paid for");
+    }
+    assert!(paid(&programs[0]) > 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{Costs, Count, Limit, Penalty, Whom},
+            model::{Costs, Count, KeyPart, Layer, Limit, Match, Penalty, Whom},
         },
         Held, compile,
         tests::{looked_up, prefix},
@@ -80,4 +80,68 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
         limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
     });
     assert_eq!(of_all(&policy), [0; 3]);
+}
+
+/// Of limits that are about all packets, each of which costs 1, by the one that has least to spare.
+#[test]
+fn sources_pay_ahead_what_limits_of_all_their_packets_admit() {
+    let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
+    let ahead = |policy: &Policy, address: &str| {
+        let (tables, _) = compile(policy, &Held::default(), &Context::default()).unwrap();
+        let Profile { ahead, ahead_of, .. } = *looked_up(&tables, address.parse().unwrap());
+        assert_eq!(ahead == 0, ahead_of == 0);
+        (ahead, ahead_of.count_ones())
+    };
+    let mut policy = Policy::default();
+    assert_eq!(ahead(&policy, "192.0.2.1"), (0, 0), "nothing is owed");
+    policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(60_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(10_000)).unwrap();
+    let of_all = |policy: &Policy| {
+        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| ahead(policy, address))
+    };
+    assert_eq!(of_all(&policy), [(29, 1), (14, 1), (0, 0)]);
+    // One that is about some packets is paid by those.
+    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
+    assert_eq!(of_all(&policy), [(29, 1), (14, 1), (0, 0)]);
+    let limit = |name: &str, change: &dyn Fn(&mut Limit)| {
+        let allowance = bucket(60_000).into();
+        let layers = vec![Layer { allowance, key: None }];
+        let mut limit = Limit { layers, ..Limit::new(name, &[KeyPart::Source]) };
+        change(&mut limit);
+        limit
+    };
+    let with = |change: &dyn Fn(&mut Limit)| {
+        let mut policy = policy.clone();
+        policy.limits.push(limit("other", change));
+        of_all(&policy)
+    };
+    let two = [(14, 2), (14, 2), (0, 0)];
+    assert_eq!(with(&|_| {}), two);
+    // Whatever it is about, but all packets.
+    let changes: [&dyn Fn(&mut Match); 8] = [
+        &|it| it.protocols = vec![17],
+        &|it| it.ports = vec![0..=u16::MAX - 1],
+        &|it| it.icmp_types = vec![8],
+        &|it| it.fragments = Some(true),
+        &|it| it.length = Some(0..=99),
+        &|it| it.interfaces = vec!["eth0".to_owned()],
+        &|it| it.destinations = vec![Whom::Prefix(prefix("10.0.0.0/8"))],
+        &|it| it.except_destinations = vec![Whom::Prefix(prefix("10.0.0.0/8"))],
+    ];
+    for change in changes {
+        assert_eq!(with(&|limit| change(&mut limit.matching)), [(29, 1), (14, 1), (0, 0)]);
+    }
+    // One that all packets are about, but by another key, or by what they cost, takes each of them.
+    let none = [(0, 0); 3];
+    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Destination]), none);
+    assert_eq!(with(&|limit| limit.count = Count::Bytes), none);
+    let costs = Costs { default: 2, by_kind: BTreeMap::new() };
+    assert_eq!(with(&|limit| limit.count = Count::Weighted(costs.clone())), none);
+    // It is about some sources.
+    let others = |limit: &mut Limit| {
+        limit.matching.sources = vec![Whom::Prefix(prefix("203.0.113.0/24"))];
+        limit.count = Count::Bytes;
+    };
+    assert_eq!(with(&others), [(0, 0), (14, 1), (0, 0)]);
 }
