@@ -42,7 +42,7 @@ type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 #[rustfmt::skip]
 const TARGETS: [Row; 31] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
-    ("the same under a limit with a small burst", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
+    ("the same where each packet pays for itself", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
     ("an ordinary source, well under its limit", AtMost, 25.0, " ns", |at| cost(at, ORDINARY)),
     ("the same by the tick, of a deep bucket", AtMost, 25.0, " ns", |at| cost(at, DEEP)),
