@@ -122,12 +122,6 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
             &udp,
         )?,
         case(
-            "over_limit_large",
-            "known source, over a limit of 100,000/s",
-            Setting::OverLarge,
-            &udp,
-        )?,
-        case(
             "over_limit_connection",
             "over its limit, within that of the connection",
             Setting::OverConnection,

@@ -24,8 +24,6 @@ const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
 const LARGE: Bucket = Bucket { rate: AMPLE.rate, burst: 200_000_000 };
 /// A packet is more than a thousandth of it.
 const SMALL: Bucket = Bucket { rate: AMPLE.rate, burst: 999 };
-/// A source that never sleeps is over it, but for one packet of some hundred.
-const BUSY: Bucket = Bucket { rate: Rate::per_second(100_000), burst: 120_000 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
 /// A packet is paid after ten minutes.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
@@ -45,8 +43,6 @@ pub(crate) enum Setting {
     Over,
     /// Over a limit that admits the next packet soon.
     OverOften,
-    /// The same of a large burst, which is paid ahead where it is not exceeded.
-    OverLarge,
     OverConnection,
     SynSource,
     ConnectionSource,
@@ -129,9 +125,7 @@ impl Setting {
     /// The limit that refuses every frame, if one does.
     pub(crate) const fn exceeded(self) -> Option<&'static str> {
         match self {
-            Self::Over | Self::OverOften | Self::OverLarge | Self::OverConnection => {
-                Some(Builtin::Source.name())
-            }
+            Self::Over | Self::OverOften | Self::OverConnection => Some(Builtin::Source.name()),
             _ => None,
         }
     }
@@ -145,7 +139,6 @@ impl Setting {
             Self::Small | Self::SpoofedSmall => &[(Builtin::Source, SMALL)],
             Self::Over => &[(Builtin::Source, SCANT)],
             Self::OverOften => &[(Builtin::Source, contest::SCANT)],
-            Self::OverLarge => &[(Builtin::Source, BUSY)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
             Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
             Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],

@@ -29,8 +29,6 @@ const PAIRS: usize = 5;
 const STRAYS: u64 = 8;
 /// Of how many that are offered one over 1,000/s may pass one.
 const STRAYS_OF: u64 = 1_000;
-/// The same of one over 100,000/s.
-const STRAYS_OF_FEW: u64 = 50;
 
 /// A case with its programs.
 pub(crate) struct Subject<'a> {
@@ -225,7 +223,6 @@ impl<'a> Subject<'a> {
         let expected = counted(reason.index());
         let strays = match self.case.setting {
             Setting::OverOften => received / STRAYS_OF,
-            Setting::OverLarge => received / STRAYS_OF_FEW,
             _ if reason.drops() => STRAYS,
             _ => 0,
         };
