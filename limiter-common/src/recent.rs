@@ -167,30 +167,9 @@ mod tests {
 
     use super::*;
 
-    struct Alone(Cell<u64>);
-
-    impl Word for Alone {
-        fn load(&self) -> u64 {
-            self.0.get()
-        }
-
-        fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-            let found = self.0.get();
-            if found == current {
-                self.0.set(new);
-            }
-            found
-        }
-    }
-
-    impl Alone {
-        fn new(passed: u64) -> Self {
-            Self(Cell::new(Recent::packet(60).0 * passed))
-        }
-
-        fn recent(&self) -> Recent {
-            Recent(self.load())
-        }
+    /// The word of a source of which so many packets passed.
+    fn after(packets: u64) -> Cell<u64> {
+        Cell::new(Recent::packet(60).0 * packets)
     }
 
     const EPOCH: u32 = 7;
@@ -220,30 +199,30 @@ mod tests {
             let all = of(MOST - 1);
             assert!(all.is_half_full());
             assert_eq!(all.tally(), Tally { packets: MOST - 1, bytes: (MOST - 1) * LONGEST });
-            let word = Alone(Cell::new(all.0));
+            let word = Cell::new(all.0);
             assert_eq!(Recent::take(&word).packets, MOST - 1 - Recent::KEPT);
-            assert_eq!(word.recent().tally(), Tally { packets: Recent::KEPT, bytes: 0 });
-            assert_eq!(word.recent().paid(), if paid > Recent::MOST_PAID { 0 } else { paid });
-            assert!(word.recent().0 >> Recent::PAID < Recent::PAYING, "it can pay again");
+            assert_eq!(Recent(word.get()).tally(), Tally { packets: Recent::KEPT, bytes: 0 });
+            assert_eq!(Recent(word.get()).paid(), if paid > Recent::MOST_PAID { 0 } else { paid });
+            assert!(Recent(word.get()).0 >> Recent::PAID < Recent::PAYING, "it can pay again");
         }
     }
 
     #[test]
     fn what_is_paid_for_passes_once() {
-        let word = Alone::new(Recent::KEPT);
+        let word = after(Recent::KEPT);
         for ahead in [1, 25, Recent::MOST_PAID] {
-            assert!(!word.recent().pass(&word, 60), "nothing is paid for");
+            assert!(!Recent(word.get()).pass(&word, 60), "nothing is paid for");
             assert!(Recent::begin_paying(&word, EPOCH) && !Recent::begin_paying(&word, EPOCH));
-            assert!(word.recent().paid() == 0 && !word.recent().pass(&word, 60));
+            assert!(Recent(word.get()).paid() == 0 && !Recent(word.get()).pass(&word, 60));
             Recent::end_paying(&word, EPOCH, ahead);
-            assert!(!word.recent().is_to_pay());
-            let before = word.recent().tally();
+            assert!(!Recent(word.get()).is_to_pay());
+            let before = Recent(word.get()).tally();
             for passed in 1..=ahead {
-                assert!(word.recent().pass(&word, 60));
+                assert!(Recent(word.get()).pass(&word, 60));
                 let Tally { packets, bytes } = before;
                 let after = Tally { packets: packets + passed, bytes: bytes + 60 * passed };
-                assert_eq!(word.recent().tally(), after);
-                assert_eq!(word.recent().paid(), ahead - passed);
+                assert_eq!(Recent(word.get()).tally(), after);
+                assert_eq!(Recent(word.get()).paid(), ahead - passed);
             }
         }
     }
@@ -257,38 +236,38 @@ mod tests {
             (MOST / 2 - 1, true),
             (MOST / 2, false),
         ] {
-            assert_eq!(Recent::begin_paying(&Alone::new(passed), EPOCH), pays, "{passed} packets");
+            assert_eq!(Recent::begin_paying(&after(passed), EPOCH), pays, "{passed} packets");
         }
     }
 
     #[test]
     fn what_is_paid_for_is_lost_where_the_entry_is_another_one_meanwhile() {
-        let word = Alone::new(Recent::KEPT);
+        let word = after(Recent::KEPT);
         assert!(Recent::begin_paying(&word, EPOCH));
         assert_eq!(Recent::forfeit(&word), 0);
         Recent::end_paying(&word, EPOCH, 7);
-        assert_eq!(word.recent().paid(), 0);
+        assert_eq!(Recent(word.get()).paid(), 0);
         // Also where another CPU is about to pay under the next epoch.
         assert!(Recent::begin_paying(&word, EPOCH));
         assert_eq!(Recent::forfeit(&word), 0);
         assert!(Recent::begin_paying(&word, EPOCH + 1));
         Recent::end_paying(&word, EPOCH, 7);
-        assert_eq!(word.recent().paid(), 0);
+        assert_eq!(Recent(word.get()).paid(), 0);
         Recent::end_paying(&word, EPOCH + 1, 8);
-        assert_eq!(word.recent().paid(), 8);
-        word.0.set(0);
+        assert_eq!(Recent(word.get()).paid(), 8);
+        word.set(0);
         Recent::end_paying(&word, EPOCH, 7);
-        assert_eq!(word.recent(), Recent::default());
+        assert_eq!(Recent(word.get()), Recent::default());
     }
 
     #[test]
     fn what_is_paid_for_is_forfeited_once() {
-        let word = Alone::new(Recent::KEPT);
+        let word = after(Recent::KEPT);
         assert!(Recent::begin_paying(&word, EPOCH));
         Recent::end_paying(&word, EPOCH, 20);
         assert_eq!([Recent::forfeit(&word), Recent::forfeit(&word)], [20, 0]);
         assert_eq!(
-            word.recent().tally(),
+            Recent(word.get()).tally(),
             Tally { packets: Recent::KEPT, bytes: 60 * Recent::KEPT }
         );
     }

@@ -44,3 +44,19 @@ impl<T: Word + ?Sized> Word for &T {
         (**self).pause();
     }
 }
+
+/// A word of one thread.
+#[cfg(test)]
+impl Word for core::cell::Cell<u64> {
+    fn load(&self) -> u64 {
+        self.get()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        let found = self.get();
+        if found == current {
+            self.set(new);
+        }
+        found
+    }
+}

@@ -32,12 +32,12 @@ use super::{
     udp,
 };
 
-const TICK: u64 = 4_000_000;
-const A: [u8; 4] = [192, 0, 2, 1];
-const RATE: u64 = 100_000;
-const BURST: u64 = 120_000;
+pub(super) const TICK: u64 = 4_000_000;
+pub(super) const A: [u8; 4] = [192, 0, 2, 1];
+pub(super) const RATE: u64 = 100_000;
+pub(super) const BURST: u64 = 120_000;
 /// A thousandth of the burst, without what is for credit, is twice that and what pays for it.
-const AHEAD: u64 = 29;
+pub(super) const AHEAD: u64 = 29;
 
 fn ticking(policy: &Policy) -> TestProgram {
     let mut program = TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap();
@@ -45,7 +45,7 @@ fn ticking(policy: &Policy) -> TestProgram {
     program
 }
 
-fn ample() -> Policy {
+pub(super) fn ample() -> Policy {
     policy(&[(Builtin::Source, per_second(RATE, BURST))])
 }
 
@@ -54,7 +54,7 @@ fn bucket() -> Gcra {
 }
 
 /// Runs one frame so many times, all of which pass.
-fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
+pub(super) fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
     assert_eq!(program.run_many(frame, packets as u32).unwrap(), packets);
 }
 

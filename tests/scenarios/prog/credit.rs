@@ -22,6 +22,7 @@ use limiter_userspace::policy::{
 
 use super::{
     NOW,
+    ahead::{A, AHEAD, BURST, RATE, TICK, ample, pass},
     define::{limit, policy_of},
     part, per_second, policy, syn,
     table::smallest,
@@ -29,14 +30,8 @@ use super::{
     udp,
 };
 
-const TICK: u64 = 4_000_000;
-const A: [u8; 4] = [192, 0, 2, 1];
-const RATE: u64 = 100_000;
-const BURST: u64 = 120_000;
 /// In three ticks a two-thousandth of the burst.
 const CREDIT: u64 = 20;
-/// What is paid for ahead, see [`ahead`](super::ahead).
-const AHEAD: u64 = 29;
 
 /// A full table of a program that ticks.
 fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
@@ -44,15 +39,6 @@ fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
     program.at(NOW).unwrap();
     program.crowd().unwrap();
     program
-}
-
-fn ample() -> Policy {
-    policy(&[(Builtin::Source, per_second(RATE, BURST))])
-}
-
-/// Runs one frame so many times, all of which pass.
-fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
-    assert_eq!(program.run_many(frame, packets as u32).unwrap(), packets);
 }
 
 /// The first of three ticks in a row in which all have credit that there is.
