@@ -148,10 +148,11 @@ impl Gcra {
         self.spent(word, now) + self.units(cost) < self.near
     }
 
-    /// Units that are given back for so many packets that were paid [ahead](Self::ahead), at most what can have been.
+    /// Units that are given back for so many packets that were paid [ahead](Self::ahead): a two-thousandth of the
+    /// burst at most, as no more ever is.
     #[inline(always)]
     pub const fn repaid(&self, packets: u64) -> u64 {
-        let (units, most) = (self.units(packets), self.depth / Self::EXACT);
+        let (units, most) = (self.units(packets), self.depth / Self::COARSE);
         if units < most { units } else { most }
     }
 

@@ -6,10 +6,11 @@
 //! A source of which many packets came pays for some [ahead](crate::gcra::Gcra::ahead): one packet is charged
 //! to all limits for all of them, at once. Those that follow look at no limit, and no clock, but take one of
 //! what is paid for, by the instruction that counts them. What is paid for stays so until it is taken, or the
-//! policy changes, which gives it back. So no more pass than are charged, but that what was not taken before a
-//! rest comes to the burst after it: a source is admitted more than its limits say by what is paid ahead once, at
-//! most. It is admitted less by no more than that, where packets come that cannot take what is paid for, as
-//! another limit is about them too: others take it first, and are refused after that.
+//! policy changes, which gives it back unless it changes once more before the next packet of the source. So no more
+//! pass than are charged, but that what was not taken before a rest comes to the burst after it: a source is
+//! admitted more than its limits say by what is paid ahead once, at most. It is admitted less by that where packets
+//! come that cannot take what is paid for, as another limit is about them too, or because one of them was refused, or
+//! where it is lost by changes.
 
 use crate::{
     contract::Tally,
@@ -134,8 +135,9 @@ impl Recent {
 
     /// Ends what [`begin_paying`](Self::begin_paying) began: so many more packets are paid for now.
     ///
-    /// What is paid for an entry that was bound anew, or given away, meanwhile is lost. So is what is paid while other
-    /// CPUs count at each of many tries; then nobody pays ahead until what passed is [taken](Self::take).
+    /// What is paid for an entry that was bound anew, or given away, or of which was [taken](Self::take), meanwhile is
+    /// lost. So is what is paid while other CPUs count at each of many tries; then nobody pays ahead until what passed
+    /// is taken.
     #[inline(always)]
     pub fn end_paying(word: &impl Word, epoch: u32, paid: u64) {
         for _ in 0..REFUND_TRIES {

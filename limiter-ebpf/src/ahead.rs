@@ -113,7 +113,7 @@ fn look(
 /// before this one: the limits may be others now. It is bound anew, and locked.
 ///
 /// What was paid under an earlier one is lost. The tables of the epoch before may be written for the next one
-/// already, so that no more is given back than may have been paid.
+/// already: then it is given back at the rate of another limit, but a two-thousandth of the burst at most.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn repay(epoch: u32, seen: u64) -> u32 {
@@ -130,7 +130,7 @@ pub(crate) extern "C" fn repay(epoch: u32, seen: u64) -> u32 {
     else {
         return 0;
     };
-    if paid == 0 || seen.epoch() != before {
+    if paid == 0 || paid > profile.ahead || seen.epoch() != before {
         return 0;
     }
     for place in 0..INLINE {

@@ -41,6 +41,7 @@ fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<
     prop_assert_eq!(strict, 0);
     let [credited, ahead] = [gcra.credited(gcra.credit()), gcra.ahead() * gcra.units(1)];
     prop_assert_eq!(leeway + credited + ahead, depth / 1_000, "a thousandth");
+    prop_assert_eq!(gcra.repaid(gcra.ahead()), ahead, "what is paid ahead is given back");
     prop_assert!(fraction == 0 || shift == Gcra::MAX_SHIFT && dearest > 1);
     // interval / 2^(shift + fraction) against period / packets, without rounding.
     let exact = period << (shift + fraction);
