@@ -145,7 +145,7 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
             return false;
         };
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
-        let cost = inline::cost(settings, epoch, bit, 1, by);
+        let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
         let time = subject.time();
         let exact = #[inline(always)]

@@ -75,18 +75,16 @@ pub(crate) fn commit(
     all(settings, limits, commit_at)
 }
 
-/// What packets cost by a limit of an epoch, so many of them where each costs 1; `by` tells what one does where that is
-/// not 1 for all.
+/// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.
 #[inline(always)]
 pub(crate) fn cost(
     settings: &Settings,
     epoch: u32,
     bit: u64,
-    packets: u64,
     by: impl FnOnce(&Limit) -> u64,
 ) -> u64 {
     if settings.unit & bit != 0 {
-        return packets;
+        return 1;
     }
     LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, by)
 }
@@ -107,7 +105,8 @@ impl Group for Inline<'_> {
         let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
         let bit = self.settings.inline[place];
         let by = |limit: &Limit| limit.cost(self.subject.sort(), self.subject.bytes);
-        Some((&meter.gcra, cost(self.settings, epoch, bit, 1 + self.subject.ahead(), by)))
+        let packets = 1 + self.subject.ahead();
+        Some((&meter.gcra, cost(self.settings, epoch, bit, by) * packets))
     }
 
     #[inline(always)]

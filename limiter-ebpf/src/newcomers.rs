@@ -213,7 +213,7 @@ impl Packet<'_> {
                 return false;
             };
             let by = |limit: &Limit| limit.cost(Sort::default(), self.bytes);
-            let cost = inline::cost(settings, epoch, bit, 1, by);
+            let cost = inline::cost(settings, epoch, bit, by);
             let fresh = meter.gcra.fresh(time.now);
             let Some(next) = meter.gcra.conform(fresh, time, cost) else { return false };
             let owes = #[inline(always)]

@@ -193,7 +193,7 @@ fn what_is_paid_ahead_is_exact_to_what_is_paid_and_the_leeway() {
                     taken += 1;
                     beside.take(now);
                     continue;
-                } else if gcra.spent(beside.word, now) + (1 + ahead) * unit < gcra.near {
+                } else if gcra.is_far(beside.word, now, 1 + ahead) {
                     1 + ahead
                 } else {
                     1
