@@ -68,13 +68,54 @@ pub trait Sets {
     fn destination(&self, packet: &Packet) -> u64;
 }
 
-/// The limits that a packet of so many bytes, received on the interface of a slot, is about. Only
-/// the properties in `sections` are looked at.
+/// The limits that a packet is about, of so many bytes, and received on the interface of a slot, which are asked for if a
+/// limit does. Only the properties in `sections` are looked at.
 ///
 /// What cannot be read counts as what it could be. Later fragments have no ports and no type, and never
 /// pretend to.
 #[inline(always)]
-pub fn classify(packet: &Packet, bytes: u64, slot: u32, sections: u32, sets: &impl Sets) -> u64 {
+pub fn classify(
+    packet: &Packet,
+    bytes: impl FnOnce() -> u64,
+    slot: impl FnOnce() -> u32,
+    sections: u32,
+    sets: &impl Sets,
+) -> u64 {
+    const HEADERS: u32 = section::PROTOCOL | section::FLAGS | section::ICMP | section::FRAGMENT;
+    let mut limits = u64::MAX;
+    if sections & section::PORT != 0 {
+        limits &= sets.at(match packet.port() {
+            Some(port) => place::PORT + port as u32,
+            None if packet.may_have_ports() => place::PORT_UNKNOWN,
+            None => place::PORT_NONE,
+        });
+    }
+    // Most policies ask about few of them.
+    let sections = sections & !section::PORT;
+    if sections == 0 {
+        return limits;
+    }
+    if sections & HEADERS != 0 {
+        limits &= by_headers(packet, sections, sets);
+    }
+    if sections & section::INTERFACE != 0 {
+        limits &= sets.at(place::INTERFACE + slot());
+    }
+    if sections & section::LENGTH != 0 {
+        let most = place::COUNT - place::LENGTH - 1;
+        let bytes = bytes();
+        let length = if bytes < most as u64 { bytes as u32 } else { most };
+        limits &= sets.at(place::LENGTH + length);
+    }
+    if sections & section::DESTINATION != 0 {
+        limits &= sets.destination(packet);
+    }
+    limits
+}
+
+/// The same by what its headers are of.
+#[inline(always)]
+fn by_headers(packet: &Packet, sections: u32, sets: &impl Sets) -> u64 {
     let mut limits = u64::MAX;
     if sections & section::PROTOCOL != 0 {
         limits &= sets.at(place::PROTOCOL + packet.protocol as u32);
@@ -92,24 +133,6 @@ pub fn classify(packet: &Packet, bytes: u64, slot: u32, sections: u32, sets: &im
     if sections & section::FRAGMENT != 0 {
         let whole = matches!(packet.fragment.get(), Fragment::Whole);
         limits &= sets.at(place::FRAGMENT + !whole as u32);
-    }
-    if sections & section::INTERFACE != 0 {
-        limits &= sets.at(place::INTERFACE + slot);
-    }
-    if sections & section::PORT != 0 {
-        limits &= sets.at(match packet.port() {
-            Some(port) => place::PORT + port as u32,
-            None if packet.may_have_ports() => place::PORT_UNKNOWN,
-            None => place::PORT_NONE,
-        });
-    }
-    if sections & section::LENGTH != 0 {
-        let most = place::COUNT - place::LENGTH - 1;
-        let length = if bytes < most as u64 { bytes as u32 } else { most };
-        limits &= sets.at(place::LENGTH + length);
-    }
-    if sections & section::DESTINATION != 0 {
-        limits &= sets.destination(packet);
     }
     limits
 }

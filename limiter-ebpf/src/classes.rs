@@ -16,13 +16,12 @@ use crate::{
 };
 
 /// The tables of an epoch.
-struct Tables {
+struct Tables<'a> {
     epoch: u32,
-    /// See `Settings::elsewhere`.
-    elsewhere: u64,
+    settings: &'a Settings,
 }
 
-impl Sets for Tables {
+impl Sets for Tables<'_> {
     #[inline(always)]
     fn at(&self, place: u32) -> u64 {
         // The table has all places, so this is always there.
@@ -37,9 +36,21 @@ impl Sets for Tables {
             .and_then(|prefixes| prefixes.get(&Key::new(Address::BITS, address)));
         match found {
             Some([low, high]) => u64::from(*high) << 32 | u64::from(*low),
-            None => self.elsewhere,
+            None => self.settings.elsewhere,
         }
     }
+}
+
+/// The limits that a packet is about by these properties; `bytes` gives its length.
+#[inline(always)]
+pub(crate) fn applicable(
+    packet: &Packet,
+    bytes: impl FnOnce() -> u64,
+    sections: u32,
+    epoch: u32,
+    settings: &Settings,
+) -> u64 {
+    classify(packet, bytes, || SLOT.load(), sections, &Tables { epoch, settings })
 }
 
 /// Finds the limits that the subject is about under an epoch, whatever its source.
@@ -48,9 +59,8 @@ pub(crate) fn classify_subject(subject: &mut Subject, epoch: u32, settings: &Set
     subject.classified = epoch.into();
     subject.applicable = u64::MAX;
     if settings.sections != 0 {
-        let (slot, tables) = (SLOT.load(), Tables { epoch, elsewhere: settings.elsewhere });
         subject.applicable =
-            classify(&subject.packet, subject.bytes, slot, settings.sections, &tables);
+            applicable(&subject.packet, || subject.bytes, settings.sections, epoch, settings);
     }
     let subject = subject.reread();
     if subject.applicable & settings.connections != 0 {

@@ -137,7 +137,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
                 policy.limits.iter().zip(&rows).filter(|(limit, _)| facts.fits(limit, &policy));
             let expected = fits.fold(0, |bits, (_, rows)| bits | rows);
             let sections = tables.settings.sections;
-            let limits = classify(&packet, bytes, *slot, sections, &looked) & all;
+            let limits = classify(&packet, || bytes, || *slot, sections, &looked) & all;
             assert_eq!(limits, expected, "packet {number}, made of {name}: {frame_of:?}");
             // What the datapath has places for, unless the packet could be anything.
             let keyed = (limits & tables.settings.keyed).count_ones() as usize;

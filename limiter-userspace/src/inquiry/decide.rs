@@ -77,7 +77,7 @@ pub(super) fn applicable(
     slot: u32,
     sections: u32,
 ) -> Result<u64> {
-    tables.with_sets(|sets| classify(packet, bytes, slot, sections, sets))
+    tables.with_sets(|sets| classify(packet, || bytes, || slot, sections, sets))
 }
 
 /// A packet to be decided about.
