@@ -30,7 +30,7 @@ pub mod notice;
 pub mod opening;
 pub mod packet;
 pub mod penalty;
-mod plain;
+pub mod plain;
 pub mod plan;
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya asks for an unsafe marker on what crosses a map")]

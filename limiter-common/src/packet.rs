@@ -284,7 +284,10 @@ pub fn parse<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<Reason
     if plain::read(frame, packet) {
         return Some(Reason::Conform);
     }
-    frame.anew(|frame| if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None })
+    frame.anew(
+        #[inline(always)]
+        |frame| if parse_any(frame, packet) { Some(Reason::conform(packet)) } else { None },
+    )
 }
 
 /// Reads any frame, and says whether it is IP; `packet` is as it was if it is not.

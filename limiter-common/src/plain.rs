@@ -22,6 +22,8 @@ use crate::{
 
 /// Where the network header is.
 const NETWORK: usize = EthHdr::LEN;
+/// Where the transport header is behind a plain one of IPv4.
+const BEHIND_IPV4: usize = NETWORK + Ipv4Hdr::LEN;
 
 /// Reads a frame into `packet` if that is plain, and says whether it is.
 #[inline(always)]
@@ -34,21 +36,67 @@ pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
     read.is_some()
 }
 
+/// Whether a frame is of IPv4, if it is plain.
 #[inline(always)]
-fn ipv4<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+pub fn is_v4<F: Frame + ?Sized>(frame: &F) -> bool {
+    frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes) == Some(IPV4)
+}
+
+/// The source of a frame of IPv4, whole, and the transport protocol, if that is plain. Nothing else of it is read.
+#[inline(always)]
+pub fn source_v4<F: Frame + ?Sized>(frame: &F) -> Option<(Address, u8)> {
+    let (header, end) = ipv4_header(frame)?;
+    let protocol = header[9];
+    let transport = match protocol {
+        TCP => TcpHdr::LEN,
+        UDP => UdpHdr::LEN,
+        _ => return None,
+    };
+    if BEHIND_IPV4 + transport > end || BEHIND_IPV4 + transport > frame.len() {
+        return None;
+    }
+    Some((Address::v4([header[12], header[13], header[14], header[15]]), protocol))
+}
+
+/// What limits may ask of a plain packet of IPv4 besides its addresses, which are left out. The protocol is known, and
+/// that its header is there.
+#[inline(always)]
+pub fn without_addresses<F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
+    let Header { ports, sequence, flags } =
+        Header::read::<BEHIND_IPV4, F>(frame, protocol, frame.total())?;
+    let addresses = Packet { source: Address::NONE, destination: [0; 4], ..Packet::UNREADABLE };
+    Some(Packet {
+        protocol,
+        ports,
+        sequence,
+        tcp_flags: flags,
+        anomaly: Anomaly::None,
+        transport: Transport::PORTS,
+        ..addresses
+    })
+}
+
+/// A header of IPv4 without options, of a whole datagram, and where in the frame that ends.
+#[inline(always)]
+fn ipv4_header<F: Frame + ?Sized>(frame: &F) -> Option<([u8; Ipv4Hdr::LEN], usize)> {
     /// Version 4, and a header of five words.
     const PLAIN: u8 = 0x45;
     /// All of the word but that it must not be fragmented, and a bit that means nothing.
     const FRAGMENT: u16 = 0x3fff;
-    const TRANSPORT: usize = NETWORK + Ipv4Hdr::LEN;
     let header: [u8; Ipv4Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
     let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT;
     if header[0] != PLAIN || fragment != 0 {
         return None;
     }
-    let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let end = NETWORK + usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if end > frame.total() { None } else { Some((header, end)) }
+}
+
+#[inline(always)]
+fn ipv4<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+    let (header, end) = ipv4_header(frame)?;
     let protocol = header[9];
-    let transport = Header::read::<TRANSPORT, F>(frame, protocol, NETWORK + declared)?;
+    let transport = Header::read::<BEHIND_IPV4, F>(frame, protocol, end)?;
     transport.write(
         packet,
         Address::v4([header[12], header[13], header[14], header[15]]),
@@ -160,10 +208,22 @@ mod tests {
         ]
     }
 
+    /// What is known of a frame by its parts, if it is of IPv4 and plain.
+    fn by_parts<F: Frame + ?Sized>(frame: &F) -> Option<Packet> {
+        if !is_v4(frame) {
+            return None;
+        }
+        let (source, protocol) = source_v4(frame)?;
+        Some(Packet { source, ..without_addresses(frame, protocol).unwrap() })
+    }
+
     /// Whether a frame is plain, which is read as any other is.
     fn check<F: Frame + ?Sized>(frame: &F, what: &[u8]) -> bool {
         let (mut plain, mut any) = (Packet::UNREADABLE, Packet::UNREADABLE);
         let is_plain = read(frame, &mut plain);
+        let whole = (plain.source.family == Address::IPV4).then_some(plain);
+        let without = whole.map(|packet| Packet { destination: [0; 4], ..packet });
+        assert_eq!(by_parts(frame), without, "{what:02x?} of {}", frame.total());
         if is_plain {
             assert!(parse_any(frame, &mut any));
             assert_eq!(Reason::conform(&plain), Reason::Conform);
