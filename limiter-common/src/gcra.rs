@@ -156,6 +156,13 @@ impl Gcra {
         if units < most { units } else { most }
     }
 
+    /// Whether each packet takes the clock, whatever was spent before, where ticks are so long, in nanoseconds; 0 if there
+    /// are none.
+    #[inline(always)]
+    pub const fn takes_clock(&self, tick: u64) -> bool {
+        tick == 0 || !self.is_sure(0, self.units(1), Time { now: 0, tick })
+    }
+
     /// Whether the time is good enough for a packet that takes so many units, and a word that is so far ahead.
     #[inline(always)]
     const fn is_sure(&self, ahead: u64, units: u64, time: Time) -> bool {

@@ -101,6 +101,12 @@ impl Refused {
         self.since <= time.now && time.now.saturating_add(time.tick * Gcra::SLACK) < self.until
     }
 
+    /// Whether it holds for longer than a tick of so many nanoseconds can tell; otherwise it takes the clock.
+    #[inline(always)]
+    pub const fn outlasts(&self, tick: u64) -> bool {
+        self.until.wrapping_sub(self.since) > tick * Gcra::SLACK
+    }
+
     /// Whether no other source takes the place at `now` (nanoseconds).
     #[inline(always)]
     pub const fn stays(&self, now: u64) -> bool {
@@ -165,6 +171,12 @@ mod tests {
                 let (told, holds) = (refused.holds(old), refused.holds(Time::exact(time)));
                 assert!(!told || holds, "{behind} ticks behind, after {after} us");
             }
+        }
+        assert!(refused.outlasts(tick) && refused.outlasts(0));
+        for wait in [1, Gcra::SLACK, Gcra::SLACK + 1] {
+            let mut other = Refused::default();
+            other.hold(now, wait * tick);
+            assert_eq!(other.outlasts(tick), other.holds(Time { now, tick }), "{wait} ticks");
         }
         let most = |after| refused.holds(Time { now: now + after, tick });
         assert!(most(0) && most((100 - Gcra::SLACK) * tick - 1));

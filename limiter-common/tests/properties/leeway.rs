@@ -89,6 +89,26 @@ impl Beside {
     }
 }
 
+/// Whether the first packet of a source is told by the time of a tick, or none is.
+#[test]
+fn each_packet_takes_the_clock_where_no_tick_can_tell() {
+    let (mut takes, mut not) = (0, 0);
+    for run in 0..2_000 {
+        let mut random = Random::new(SEED, run);
+        let rate = Rate::per_second(random.between(1, 1 << 30));
+        let Ok(gcra) = rate.bucket(random.between(1, 1_000_000), 1) else { continue };
+        assert!(gcra.takes_clock(0));
+        let tick = [1, 4, 10][random.below(3) as usize] * MILLISECOND;
+        let time = Time { now: random.between(SECOND, 1 << 50), tick };
+        let by_tick = |word| gcra.conform(word, time, 1).is_some();
+        let full = gcra.fresh(time.now);
+        assert_eq!(gcra.takes_clock(tick), !by_tick(full), "{gcra:?}");
+        takes += u32::from(gcra.takes_clock(tick));
+        not += u32::from(!gcra.takes_clock(tick));
+    }
+    assert!(takes > 100 && not > 100, "{takes} {not}");
+}
+
 #[test]
 fn what_is_charged_by_a_tick_is_exact_to_the_leeway() {
     let (mut trusted, mut refused, mut gained) = (0, 0_u64, 0.0_f64);
