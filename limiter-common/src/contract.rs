@@ -13,7 +13,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 14;
+pub const LAYOUT_VERSION: u32 = 15;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -213,6 +213,9 @@ pub struct Settings {
     pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub elsewhere: u64,
+    /// The limits of the first profile that are about some packets only, as bits, where others are about all: what
+    /// several limits are about, the fast path leaves alone.
+    pub beside: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
     pub inline: [u64; INLINE],
     /// Their [`stamps`](crate::limit::Limit::stamp).
@@ -260,6 +263,12 @@ pub mod flag {
     /// Nothing is dropped by this policy, whatever [`Head::monitor`](super::Head::monitor) is; what
     /// would be is counted.
     pub const MONITOR: u32 = 4;
+    /// Some packets of sources of the first profile can be told to conform by the fast path.
+    pub const FAST: u32 = 8;
+    /// Each of these takes the clock.
+    pub const CLOCK: u32 = 16;
+    /// A limit asks about destinations, which the fast path does not look at.
+    pub const DESTINATIONS: u32 = 32;
 }
 
 /// What holds for the sources of a prefix.
@@ -579,8 +588,8 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 248);
-    assert!(size_of::<Head>() == 520);
+    assert!(size_of::<Settings>() == 256);
+    assert!(size_of::<Head>() == 536);
     assert!(size_of::<crate::gcra::Gcra>() == 48);
     assert!(size_of::<crate::meter::Meter>() == 64);
     assert!(size_of::<crate::limit::Limit>() == 160);

@@ -21,9 +21,10 @@ use crate::{
     maps::{METERS, PROFILES},
     newcomers::{admit_newcomer, pass_on_credit},
     opening::remember_opening,
-    refused::{Place, tell_refused},
+    refused::{drop_refused, may_refuse},
+    seats::Seats,
     subject::Subject,
-    tally::{self, Outcome, Outcomes},
+    tally::{self, Outcomes},
     verdict::Verdict,
 };
 
@@ -37,19 +38,15 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.find_source(&settings.mask);
-    // What is only monitored passes, and is not remembered. Where nobody was refused for a while,
-    // nobody is looked for.
-    if subject.refused > subject.ticked
-        && policy.monitors() == 0
-        && let Some(place) = Place::of(&subject.source)
-        && let Some((tally, is_due)) = place.refuses(subject, policy.epoch)
-    {
-        tally::count(tally, Outcome::Exceed, subject.bytes);
-        if is_due {
-            publish(subject);
-            tell_refused(policy.epoch);
+    if policy.monitors() == 0 && may_refuse(subject) {
+        let refused = drop_refused(subject, |subject| subject.source, policy.epoch);
+        if let Some(verdict) = refused {
+            return verdict;
         }
-        return Verdict::new(Reason::Exceed);
+    }
+    // The fast path has asked already, and whoever is asked twice comes to an entry more seldom.
+    if subject.seat == Seat::TO_BE_MADE.0 {
+        return Verdict::new(Reason::Contended);
     }
     subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
     let entry = match SourceEntry::at_home(subject, policy.epoch) {
@@ -60,9 +57,10 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
                 // Where no prefix has a profile of its own, it takes no call.
                 if settings.flags & flag::PREFIXES == 0
                     && let Some(profile) = PROFILES.get(half(policy.epoch, 0))
-                    && let Some(verdict) = pass_on_credit(subject, settings, profile)
+                    && let Some(seats) = Seats::of(subject.place.set, 0)
+                    && pass_on_credit(&seats, settings, profile, subject.applicable, subject.bytes)
                 {
-                    return verdict;
+                    return Verdict(subject.conform);
                 }
                 publish(subject);
                 return Verdict(admit_newcomer().into());
@@ -76,7 +74,10 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     };
     let applies = entry.profile.limits & subject.applicable;
     if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
-        return by_lists(subject, &entry, policy);
+        return match policy.monitors() {
+            0 => by_lists(&entry, subject.bytes).unwrap_or(Verdict::OPEN),
+            _ => Verdict::OPEN,
+        };
     }
     if applies != 0 && ahead::pass(subject, &entry, applies) {
         let subject = subject.reread();
@@ -100,18 +101,16 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     Verdict(subject.conform)
 }
 
-/// Decides about the packet of a source by what the lists say of it, if they name it and it takes no clock to tell.
+/// Decides about a packet of so many bytes by what the lists say of its source, if they name it and it takes no clock
+/// to tell.
 #[inline(always)]
-fn by_lists(subject: &Subject, entry: &SourceEntry, policy: &InForce) -> Verdict {
-    if entry.lists.listed != 0
-        && policy.monitors() == 0
-        && let Some(reason) = entry.lists.listing_for_ever()
-    {
-        let verdict = Verdict::new(reason);
-        entry.account(verdict.drops(), subject.bytes);
-        return verdict;
+pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
+    if entry.lists.listed == 0 {
+        return None;
     }
-    Verdict::OPEN
+    let verdict = Verdict::new(entry.lists.listing_for_ever()?);
+    entry.account(verdict.drops(), bytes);
+    Some(verdict)
 }
 
 /// Charges the subject to limits, all of them inline ones of its source, if it conforms to all and leaves

@@ -39,6 +39,12 @@ pub(crate) fn tick() -> Option<u64> {
     }
 }
 
+/// Nanoseconds from one tick of the kernel to the next; 0 where packets are not to go by ticks.
+#[inline(always)]
+pub(crate) fn tick_length() -> u64 {
+    TICK.load()
+}
+
 /// Whether packets go by ticks where these tell enough, and need not be charged one by one.
 #[inline(always)]
 pub(crate) fn is_ticking() -> bool {

@@ -15,6 +15,7 @@ use crate::{
     clock,
     decide::decide_subject,
     entry::{self, Seat},
+    fast_path,
     frame::XdpFrame,
     maps::HEAD,
     notices::note_refusal,
@@ -38,12 +39,21 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let Some(subject) = Subject::get() else {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
-    let Some(conform) = parse(&frame, &mut subject.packet) else {
-        return Verdict::new(Reason::NonIp).settle(bytes);
+    (subject.bytes, subject.now, subject.seat) = (bytes, 0, Seat::UNKNOWN.0);
+    if let Some(verdict) = fast_path::decide(&frame, subject) {
+        return verdict.settle(subject.reread().bytes);
+    }
+    let subject = subject.reread();
+    run_any(&frame.again(subject.bytes as usize), subject)
+}
+
+/// Runs the limiter on a frame that is not decided about by the fast path.
+#[inline(always)]
+fn run_any(frame: &XdpFrame, subject: &mut Subject) -> u32 {
+    let Some(conform) = parse(frame, &mut subject.packet) else {
+        return Verdict::new(Reason::NonIp).settle(subject.bytes);
     };
     subject.conform = conform.index() as u64;
-    subject.bytes = bytes;
-    subject.seat = Seat::UNKNOWN.0;
     subject.refusing.bit = 0;
     subject.classified = NEVER;
     subject.opening = 0;
@@ -159,6 +169,12 @@ impl InForce {
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     #[inline(always)]
     pub(crate) fn monitors(&self) -> u64 {
-        self.switch | u64::from(self.settings.flags & flag::MONITOR)
+        self.differs(flag::MONITOR)
+    }
+
+    /// Not 0 when nothing is dropped by the operator's word, or the policy has one of these flags.
+    #[inline(always)]
+    pub(crate) fn differs(&self, flags: u32) -> u64 {
+        self.switch | u64::from(self.settings.flags & flags)
     }
 }

@@ -11,7 +11,7 @@ use limiter_common::{
     notice::Episode,
     penalty::Block,
     recent::Recent,
-    table::{self, Place, WAYS, Ways as _},
+    table::{self, Place, WAYS},
     word::Word as _,
 };
 
@@ -24,6 +24,7 @@ use crate::{
     maps::{LIMITS, METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
     seats::{self, Seats, find_way, take_seat},
+    source_key::SourceKey,
     subject::Subject,
 };
 
@@ -42,6 +43,8 @@ impl Seat {
     const NOBODY: Self = Self(u32::MAX - 2);
     /// Not known yet, in a set without a free way.
     pub(crate) const NEWCOMER: Self = Self(u32::MAX - 3);
+    /// The same, and it was found that the source needs one.
+    pub(crate) const TO_BE_MADE: Self = Self(u32::MAX - 4);
 
     /// Whether several sources share its entry, all of which would pay for what one of them does.
     #[inline(always)]
@@ -128,15 +131,15 @@ impl SourceEntry {
     #[inline(always)]
     pub(crate) fn at_home(subject: &mut Subject, epoch: u32) -> Option<Self> {
         let place = subject.place;
-        let seats = Seats::of(place.set, 0)?;
-        // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
-        let home = opaque(place.home.into()) & (WAYS - 1);
-        if seats.tag(home) != place.tag {
-            return None;
-        }
-        let number = seats.entry(home);
+        let number = Seats::of(place.set, 0)?.home(place)?;
         subject.seat = Seat::new(number).0;
-        Self::own(SOURCES.get_ptr_mut(number)?, subject, epoch)
+        Self::numbered(number, subject.key(), epoch)
+    }
+
+    /// The entry of this number, if it is that of a source alone, and bound under `epoch`.
+    #[inline(always)]
+    pub(crate) fn numbered(number: u32, key: SourceKey, epoch: u32) -> Option<Self> {
+        Self::own(SOURCES.get_ptr_mut(number)?, key, epoch)
     }
 
     /// The entry of the subject's source, if there is one that is bound under `epoch`.
@@ -145,7 +148,7 @@ impl SourceEntry {
         let seat = Seat(subject.seat);
         let source = seat.entry()?;
         if seat != Seat::OVERFLOW {
-            return Self::own(source, subject, epoch);
+            return Self::own(source, subject.key(), epoch);
         }
         // SAFETY: it was just looked up.
         let binding = unsafe { bound(source) };
@@ -157,12 +160,12 @@ impl SourceEntry {
         Some(Self { source, binding, profile, lists })
     }
 
-    /// An entry, if it is that of the subject's source alone, and bound under `epoch`.
+    /// An entry, if it is that of a source alone, and bound under `epoch`.
     #[inline(always)]
-    fn own(source: *mut Source, subject: &Subject, epoch: u32) -> Option<Self> {
+    fn own(source: *mut Source, key: SourceKey, epoch: u32) -> Option<Self> {
         // SAFETY: the caller just looked it up.
         let binding = unsafe { bound(source) };
-        if !binding.is_under(epoch) || !seats::is_of(source, subject) {
+        if !binding.is_under(epoch) || !seats::is_of(source, key) {
             return None;
         }
         // It may change hands while it is asked whose it is.
@@ -261,7 +264,7 @@ pub(crate) fn account(
     subject.source = *address;
     subject.place = Place::of(address, settings.seed, settings.sets);
     publish(subject);
-    let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, subject));
+    let own = Seat::of(subject).entry().filter(|own| seats::is_of(*own, subject.key()));
     subject.reread().source = source;
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.

@@ -7,7 +7,6 @@ use crate::barrier::opaque;
 
 /// The first piece of a packet, which holds its headers.
 pub(crate) struct XdpFrame {
-    #[cfg_attr(feature = "messages", expect(dead_code, reason = "see `anew`"))]
     ctx: *mut xdp_md,
     start: usize,
     end: usize,
@@ -29,6 +28,13 @@ impl XdpFrame {
             end - start
         };
         Self { ctx: ctx.ctx, start, end, total }
+    }
+
+    /// The same frame, of so many bytes in all, of which the compiler and the verifier know nothing yet.
+    #[inline(always)]
+    pub(crate) fn again(&self, total: usize) -> Self {
+        let ctx = XdpContext::new(opaque(self.ctx as usize) as *mut xdp_md);
+        Self { ctx: self.ctx, start: ctx.data(), end: ctx.data_end(), total }
     }
 }
 
@@ -74,8 +80,7 @@ impl Frame for XdpFrame {
     #[cfg(not(feature = "messages"))]
     #[inline(always)]
     fn anew<R>(&self, read: impl FnOnce(&Self) -> R) -> R {
-        let ctx = XdpContext::new(opaque(self.ctx as usize) as *mut xdp_md);
-        read(&Self { ctx: self.ctx, start: ctx.data(), end: ctx.data_end(), total: self.total })
+        read(&self.again(self.total))
     }
 }
 

@@ -61,6 +61,15 @@ pub(crate) fn all(
     left.get()
 }
 
+/// The place of an inline limit, if this is the bit of one.
+#[inline(always)]
+pub(crate) fn place(settings: &Settings, bit: u64) -> Option<usize> {
+    settings.inline.iter().position(
+        #[inline(always)]
+        |inline| *inline == bit,
+    )
+}
+
 /// Charges limits as they were looked at. Gives those that were not, as another CPU was first at one of them.
 #[inline(always)]
 pub(crate) fn commit(

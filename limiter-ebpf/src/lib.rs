@@ -38,6 +38,8 @@ mod decide;
 #[cfg(target_arch = "bpf")]
 mod entry;
 #[cfg(target_arch = "bpf")]
+mod fast_path;
+#[cfg(target_arch = "bpf")]
 mod frame;
 #[cfg(target_arch = "bpf")]
 mod inline;
@@ -65,6 +67,8 @@ pub mod parts;
 mod refused;
 #[cfg(target_arch = "bpf")]
 mod seats;
+#[cfg(target_arch = "bpf")]
+mod source_key;
 #[cfg(target_arch = "bpf")]
 mod subject;
 #[cfg(target_arch = "bpf")]

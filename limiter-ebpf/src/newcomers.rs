@@ -57,9 +57,10 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let special = applies & !settings.newcomers;
     // Without profiles of prefixes, that was found out before the call.
     if settings.flags & flag::PREFIXES != 0
-        && let Some(verdict) = pass_on_credit(subject, settings, profile)
+        && let Some(seats) = Seats::of(subject.place.set, 0)
+        && pass_on_credit(&seats, settings, profile, subject.applicable, subject.bytes)
     {
-        return Some(verdict);
+        return Some(Verdict(subject.conform));
     }
     let can_be = Newcomer::can_be(&subject.source) && bytes <= Facts::LONGEST;
     if special != 0 || !can_be {
@@ -78,7 +79,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     let charge = match if is_late { None } else { packet.charge(time) } {
         Some(charge) => charge,
         None => {
-            time = Time::exact(clock::now());
+            time = Time::exact(subject.now());
             packet.charge(time)?
         }
     };
@@ -132,22 +133,23 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     Some(Verdict(subject.conform))
 }
 
-/// Admits the packet of the subject on [credit](limiter_common::credit), if it has it.
+/// Admits a packet of a source without an entry, and with a place in this set, on
+/// [credit](limiter_common::credit), if it has it, and counts it.
 #[inline(always)]
 pub(crate) fn pass_on_credit(
-    subject: &Subject,
+    seats: &Seats,
     settings: &Settings,
     profile: &Profile,
-) -> Option<Verdict> {
-    let applies = profile.limits & subject.applicable;
-    if profile.credit == 0 || applies == 0 || applies & !settings.newcomers != 0 {
-        return None;
+    applicable: u64,
+    bytes: u64,
+) -> bool {
+    let applies = profile.limits & applicable;
+    let has_credit = profile.credit != 0 && applies != 0 && applies & !settings.newcomers == 0;
+    let passes = has_credit && seats.admit_on_credit(profile.credit);
+    if passes {
+        count_admitted(settings, applies, bytes, false);
     }
-    if !Seats::of(subject.place.set, 0)?.admit_on_credit(profile.credit) {
-        return None;
-    }
-    count_admitted(settings, applies, subject.bytes, false);
-    Some(Verdict(subject.conform))
+    passes
 }
 
 /// Counts a packet that was admitted without an entry, for which somebody else may have been forgotten.

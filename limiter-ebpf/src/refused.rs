@@ -1,11 +1,23 @@
 //! The sources that this CPU refuses for a while, without looking for their entries.
 
-use limiter_common::{address::Address, contract::Settings, gcra::Time, refused::Refused};
+use limiter_common::{
+    address::Address, contract::Settings, gcra::Time, reason::Reason, refused::Refused,
+};
 
-use crate::{clock, datapath::settings, entry, maps::REFUSED, subject::Subject};
+use crate::{
+    barrier::publish,
+    clock,
+    datapath::settings,
+    entry,
+    maps::REFUSED,
+    source_key::SourceKey,
+    subject::Subject,
+    tally::{self, Outcome},
+    verdict::Verdict,
+};
 
 /// The place of a source among those that this CPU refuses.
-pub(crate) struct Place(&'static mut Refused);
+struct Place(&'static mut Refused);
 
 /// The limit that a packet was over, and what comes of that for others of its source.
 #[derive(Clone, Copy)]
@@ -31,38 +43,38 @@ impl Refusing {
 
 impl Place {
     #[inline(always)]
-    pub(crate) fn of(source: &Address) -> Option<Self> {
+    fn of(source: &Address) -> Option<Self> {
         let refused = REFUSED.get_ptr_mut(Refused::slot(source))?;
         // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
         // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
         Some(Self(unsafe { &mut *refused }))
     }
 
-    /// Whether the subject is dropped under an epoch because its source is refused; it is counted then,
+    /// Whether a packet is dropped under an epoch because its source is refused; it is counted then,
     /// but for the tally of the limit, which is given, with whether it is time to
     /// [tell](tell_refused) the entry.
     #[inline(always)]
-    pub(crate) fn refuses(self, subject: &mut Subject, epoch: u32) -> Option<(u32, bool)> {
+    fn refuses(self, subject: &mut Subject, source: &Address, epoch: u32) -> Option<(u32, bool)> {
         let refused = self.0;
         // What has ended costs no reading of the clock.
-        if refused.until == 0 || !refused.is_of(&subject.source) {
+        // SAFETY: a field of a map value, at a multiple of 8 bytes.
+        let key = unsafe { SourceKey::read(&raw const refused.source) };
+        if refused.until == 0 || !key.is(SourceKey::of(source)) {
             return None;
         }
-        let mut time = clock::ticked(subject);
-        // What it takes a better clock to tell is asked again.
-        if time.tick != 0 && !refused.holds(time) {
-            time = Time::exact(clock::now());
-        }
+        // What it takes a better clock than that of ticks to tell is asked again.
+        let holds = refused.outlasts(clock::tick_length()) && refused.holds(clock::ticked(subject))
+            || refused.holds(Time::exact(clock::now()));
         // For good, whatever packet it is: when the clock went back, that one may renew the bucket.
-        if !refused.holds(time) {
+        if !holds {
             refused.until = 0;
             return None;
         }
-        if !refused.concerns(epoch, subject.applicable) {
+        if !refused.concerns(epoch, subject.reread().applicable) {
             return None;
         }
         refused.dropped.packets += 1;
-        refused.dropped.bytes += subject.bytes;
+        refused.dropped.bytes += subject.reread().bytes;
         Some((refused.tally, refused.is_due()))
     }
 
@@ -83,10 +95,38 @@ impl Place {
     }
 }
 
+/// Whether this CPU may refuse somebody, by what it remembers.
+///
+/// What is only monitored passes, and is not remembered. Where nobody was refused for a while, nobody is looked for.
+#[inline(always)]
+pub(crate) fn may_refuse(subject: &Subject) -> bool {
+    subject.refused > subject.ticked
+}
+
+/// Drops the subject as the packet before of its source, which may be known by other means, if that is refused, and
+/// counts it.
+#[inline(always)]
+pub(crate) fn drop_refused(
+    subject: &mut Subject,
+    source: impl Fn(&Subject) -> Address,
+    epoch: u32,
+) -> Option<Verdict> {
+    let place = Place::of(&source(subject))?;
+    let asked = source(subject);
+    let (tally, is_due) = place.refuses(subject, &asked, epoch)?;
+    tally::count(tally, Outcome::Exceed, subject.reread().bytes);
+    if is_due {
+        subject.write_key(SourceKey::of(&asked));
+        publish(subject);
+        tell_refused(epoch);
+    }
+    Some(Verdict::new(Reason::Exceed))
+}
+
 /// Tells the entry of the subject's source what was dropped of it. It is verified by itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn tell_refused(epoch: u32) -> u32 {
+extern "C" fn tell_refused(epoch: u32) -> u32 {
     if let (Some(subject), Some(settings)) = (Subject::get(), settings(epoch))
         && let Some(mut place) = Place::of(&subject.source)
     {

@@ -21,6 +21,7 @@ use crate::{
     clock, datapath,
     entry::{Seat, number},
     maps::{AGES, CREDITS, METERS, PROFILES, SETS, SOURCES, TURNOVER},
+    source_key::SourceKey,
     subject::Subject,
 };
 
@@ -173,6 +174,14 @@ impl Seats {
         Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
     }
 
+    /// The number of the entry of a source at the way that it has if it may choose, as most have, if it may be there.
+    #[inline(always)]
+    pub(crate) fn home(&self, place: Place) -> Option<u32> {
+        // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
+        let home = opaque(place.home.into()) & (WAYS - 1);
+        if self.tag(home) == place.tag { Some(self.entry(home)) } else { None }
+    }
+
     /// The number of the entry of a way.
     #[inline(always)]
     pub(crate) const fn entry(&self, way: usize) -> u32 {
@@ -307,7 +316,7 @@ pub(crate) extern "C" fn find_way() -> u32 {
         if seats.tag(way) == place.tag
             && seats.age(way).mark() == place.mark
             && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
-            && is_of(source, subject)
+            && is_of(source, subject.key())
         {
             found = way;
             break;
@@ -470,28 +479,12 @@ pub(crate) extern "C" fn vacate(entry: u32, may_owe: u32, epoch: u32, now: u64) 
     1
 }
 
-/// Whether an entry is that of the subject's source.
+/// Whether an entry is that of a source.
 #[inline(always)]
-pub(crate) fn is_of(source: *const Source, subject: &Subject) -> bool {
-    // SAFETY: the caller looked the entry up in this run of the program.
-    let address = unsafe { &raw const (*source).address };
-    // SAFETY: both are as aligned as words of 64 bits, as is asserted below.
-    let (is, is_for) = unsafe { (halves(address), halves(&raw const subject.source)) };
-    (is.0 ^ is_for.0) | (is.1 ^ is_for.1) | u64::from(is.2 ^ is_for.2) == 0
+pub(crate) fn is_of(source: *const Source, key: SourceKey) -> bool {
+    // SAFETY: the caller looked the entry up in this run of the program; as aligned as words of 64 bits, as is
+    // asserted below.
+    unsafe { SourceKey::read(&raw const (*source).address) }.is(key)
 }
 
-const _: () = assert!(offset_of!(Source, address) % 8 == 0 && offset_of!(Subject, source) % 8 == 0);
-
-/// An address by few instructions.
-///
-/// # Safety
-/// It lies in a map value, at a multiple of 8 bytes.
-#[inline(always)]
-unsafe fn halves(address: *const Address) -> (u64, u64, u32) {
-    // SAFETY: as the caller promises; an address has five words of 32 bits, without padding.
-    unsafe {
-        let pairs = address.cast::<u64>();
-        let last = address.cast::<u32>().add(4);
-        (pairs.read_volatile(), pairs.add(1).read_volatile(), last.read_volatile())
-    }
-}
+const _: () = assert!(offset_of!(Source, address) % 8 == 0);

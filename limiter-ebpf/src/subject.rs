@@ -1,5 +1,7 @@
 //! What is decided about, and what was found out of it so far.
 
+use core::mem::offset_of;
+
 use limiter_common::{
     address::{Address, Mask},
     binding::Binding,
@@ -14,7 +16,9 @@ use limiter_common::{
     table::{Place, Tags},
 };
 
-use crate::{barrier::opaque, clock, maps::SUBJECT, refused::Refusing};
+use crate::{barrier::opaque, clock, maps::SUBJECT, refused::Refusing, source_key::SourceKey};
+
+const _: () = assert!(offset_of!(Subject, source) % 8 == 0);
 
 /// What is decided about.
 ///
@@ -42,6 +46,8 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
+    /// When the clock was read for it, in nanoseconds; 0 if that was not yet, or long before it is decided.
+    pub(crate) now: u64,
     /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
     /// What it is, see [`Subject::sort`].
@@ -166,31 +172,38 @@ impl Subject {
     /// holds by it too.
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> u64 {
-        let time = Time::exact(clock::now());
+        let time = Time::exact(self.now());
         *Self::anew(&mut self.time) = time;
         time.now
     }
 
+    /// The time, in nanoseconds: when the clock was read for it, or is read now.
+    #[inline(always)]
+    pub(crate) fn now(&mut self) -> u64 {
+        match self.reread().now {
+            0 => clock::now(),
+            now => now,
+        }
+    }
+
     /// Finds out the key of the packet's source.
-    ///
-    /// It is written as it is read, by 64 bits: what two instructions wrote cannot be read by one before
-    /// both have left the CPU, for which it waits some nanoseconds.
     #[inline(always)]
     pub(crate) fn find_source(&mut self, mask: &Mask) {
-        let Address { family, words: [a, b, c, d] } = self.packet.source.masked(mask);
-        let pair = |first: u32, second: u32| {
-            let (low, high) =
-                if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
-            u64::from(low) | u64::from(high) << 32
-        };
-        let pairs = (&raw mut self.source).cast::<u64>();
-        // SAFETY: a field of the value, which is borrowed, at a multiple of 8 bytes: five words of 32 bits,
-        // without padding.
-        unsafe {
-            pairs.write_volatile(pair(family, a));
-            pairs.add(1).write_volatile(pair(b, c));
-            pairs.add(2).cast::<u32>().write_volatile(d);
-        }
+        self.write_key(SourceKey::of(&self.packet.source.masked(mask)));
+    }
+
+    /// Has this as the key of its source.
+    #[inline(always)]
+    pub(crate) fn write_key(&mut self, key: SourceKey) {
+        // SAFETY: a field of the value, which is borrowed, at a multiple of 8 bytes.
+        unsafe { key.write(&raw mut self.source) };
+    }
+
+    /// The key of its source, as it was written.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> SourceKey {
+        // SAFETY: as in `write_key`.
+        unsafe { SourceKey::read(&raw const self.source) }
     }
 
     /// Finds out what the packet is.

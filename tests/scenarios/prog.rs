@@ -11,6 +11,7 @@ mod credit;
 mod define;
 mod differential;
 mod exact;
+mod fast_path;
 mod frames;
 mod inquiry;
 mod key;

@@ -241,7 +241,8 @@ impl Maps {
     /// What a policy is compiled for now, to be in force under an epoch.
     fn context(&self, epoch: u32) -> Result<Context> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Ok(Context { epoch, unix, monotonic: sys::monotonic(), interfaces: self.slots()? })
+        let (monotonic, tick) = (sys::monotonic(), sys::tick());
+        Ok(Context { epoch, unix, monotonic, tick, interfaces: self.slots()? })
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use limiter_common::{
     address::{Address, Mask},
     binding::Binding,
+    class::section,
     contract::{Profile, Settings, flag},
     limit::{INLINE, Limit as Row},
     meter::Meter,
@@ -35,6 +36,9 @@ pub struct Context {
     pub unix: u64,
     /// The monotonic clock at that time, in nanoseconds.
     pub monotonic: u64,
+    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none. It decides about nothing but what is
+    /// done first.
+    pub tick: u64,
     /// The interfaces that are attached, with their slots.
     pub interfaces: Vec<(u32, String)>,
 }
@@ -119,6 +123,7 @@ fn compile_held(
             word(at).is_some() && (compiled[at].bytes != 0 || costs)
         }),
         elsewhere: classes.elsewhere,
+        beside: 0,
         inline: [0; INLINE],
         stamps: [0; INLINE],
         tallies: [0; INLINE],
@@ -132,6 +137,7 @@ fn compile_held(
     }
     profiles.find_credits(&settings, &meters);
     profiles.find_ahead(&settings, &classes, &meters);
+    profiles.find_fast(&mut settings, &classes, &meters, context.tick);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
@@ -140,6 +146,7 @@ fn compile_held(
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
         (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),
+        (flag::DESTINATIONS, settings.sections & section::DESTINATION != 0),
     ] {
         settings.flags |= if on { flag } else { 0 };
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ipnet::IpNet;
 use limiter_common::{
     address::Address,
-    contract::{Profile, Settings},
+    contract::{Profile, Settings, flag},
     gcra::Gcra,
     limit::Limit as Compiled,
 };
@@ -112,6 +112,28 @@ impl Profiles {
             profile.ahead = least(profile, limits, settings, meters, Gcra::ahead);
             profile.ahead_of = if profile.ahead == 0 { 0 } else { limits };
         }
+    }
+
+    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`].
+    pub(super) fn find_fast(
+        &self,
+        settings: &mut Settings,
+        classes: &Classes,
+        meters: &Meters,
+        tick: u64,
+    ) {
+        let Some(first) = self.profiles.first() else { return };
+        let about_all = first.limits & classes.unconditional();
+        settings.beside = if about_all == 0 { 0 } else { first.limits & !about_all };
+        let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
+        let only = settings.inline.iter().position(is_only);
+        let meter = only.and_then(|place| meters.get(first.meters[place]));
+        settings.flags |= match meter {
+            _ if about_all == first.ahead_of => flag::FAST,
+            Some(meter) if meter.gcra.takes_clock(tick) => flag::FAST | flag::CLOCK,
+            Some(_) => flag::FAST,
+            None => 0,
+        };
     }
 }
 

@@ -26,7 +26,7 @@ fn lists_hold_until_their_time_and_within_each_other() {
         ..Policy::default()
     };
     let (tables, _) = compile(&policy, &Held::default(), &context).unwrap();
-    assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS);
+    assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS | flag::FAST);
     let times = |address: &str| {
         let Profile { allowed, denied, blocked, listed, .. } =
             *looked_up(&tables, address.parse().unwrap());
@@ -144,4 +144,76 @@ fn sources_pay_ahead_what_limits_of_all_their_packets_admit() {
         limit.count = Count::Bytes;
     };
     assert_eq!(with(&others), [(0, 0), (14, 1), (0, 0)]);
+}
+
+/// Of sources without a prefix: by limits that are about all of their packets, of which there is none, or one, or those
+/// that are paid ahead.
+#[test]
+fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
+    let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
+    let settings = |policy: &Policy| {
+        let context = Context { tick: 4_000_000, ..Context::default() };
+        compile(policy, &Held::default(), &context).unwrap().0.settings
+    };
+    let fast = |policy: &Policy| settings(policy).flags & (flag::FAST | flag::CLOCK);
+    let mut policy = Policy::default();
+    assert_eq!(fast(&policy), flag::FAST, "there is no limit");
+    for (burst, flags) in [
+        (999, flag::FAST | flag::CLOCK),
+        (1_000, flag::FAST),
+        (120_000, flag::FAST),
+        (1_000_000_000, flag::FAST),
+    ] {
+        policy.set_default(Builtin::Source, bucket(burst)).unwrap();
+        assert_eq!(fast(&policy), flags, "{burst}");
+    }
+    // Where there are no ticks, each packet takes the clock, but what was paid ahead before is known.
+    policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
+    let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+    assert_eq!(tables.settings.flags & flag::CLOCK, flag::CLOCK);
+    // What another limit is about too is left to others, but no other packet.
+    assert_eq!(settings(&policy).beside, 0);
+    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
+    assert_eq!((fast(&policy), settings(&policy).beside.count_ones()), (flag::FAST, 1));
+    let with = |change: &dyn Fn(&mut Limit)| {
+        let layers = vec![Layer { allowance: bucket(2_000).into(), key: None }];
+        let mut limit = Limit { layers, ..Limit::new("other", &[KeyPart::Source]) };
+        change(&mut limit);
+        let mut policy = policy.clone();
+        policy.limits.push(limit);
+        policy
+    };
+    assert_eq!(fast(&with(&|_| {})), 0, "two are about all packets");
+    assert_eq!(fast(&with(&|it| it.key.parts = vec![KeyPart::Destination])), 0, "the same");
+    let port = with(&|it| it.matching.ports = vec![53..=53]);
+    assert_eq!((fast(&port), settings(&port).beside.count_ones()), (flag::FAST, 2));
+    let mut bytes = with(&|it| it.count = Count::Bytes);
+    bytes.limits.retain(|limit| limit.name == "other");
+    assert_eq!(fast(&bytes), 0, "each costs something else");
+    // With nothing that is about all packets, one limit alone is about some.
+    policy = Policy::default();
+    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
+    assert_eq!((fast(&policy), settings(&policy).beside), (flag::FAST, 0));
+}
+
+/// Packets that open connections, and destinations, are others' business: these are told by what limits ask for.
+#[test]
+fn what_the_fast_path_does_not_look_at_is_asked_for_by_limits_alone() {
+    use limiter_common::class::section;
+    let settings = |change: &dyn Fn(&mut Limit)| {
+        let allowance = Bucket::new(Rate::per_second(1_000), 100).unwrap().into();
+        let layers = vec![Layer { allowance, key: None }];
+        let mut limit = Limit { layers, ..Limit::new("limit", &[KeyPart::Source]) };
+        change(&mut limit);
+        let policy = Policy { limits: vec![limit], ..Policy::default() };
+        compile(&policy, &Held::default(), &Context::default()).unwrap().0.settings
+    };
+    let connections = settings(&|it| it.count = Count::Connections);
+    assert!(connections.connections != 0 && connections.sections & section::FLAGS != 0);
+    let destination = Whom::Prefix(prefix("10.0.0.0/8"));
+    let all = settings(&|it| it.matching.destinations = vec![destination.clone()]);
+    assert_eq!(all.flags & flag::DESTINATIONS, flag::DESTINATIONS);
+    let except = settings(&|it| it.matching.except_destinations = vec![destination.clone()]);
+    assert_eq!(except.flags & flag::DESTINATIONS, flag::DESTINATIONS);
+    assert_eq!(settings(&|_| {}).flags & flag::DESTINATIONS, 0);
 }

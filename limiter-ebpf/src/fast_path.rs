@@ -1,0 +1,194 @@
+//! The fast path: plain packets of IPv4 of sources that are refused, or conform by a simple matter.
+//!
+//! Nothing is written of such a packet but what is counted, and nothing is read that is not asked for. It says the same
+//! as the others would, who find everything untouched where it takes more to tell, and begin anew.
+
+use limiter_common::{
+    address::Address,
+    class::section,
+    contract::{Profile, Settings, flag, half},
+    gcra::Time,
+    plain,
+    policer::Look,
+    reason::Reason,
+    recent::Recent,
+    table::Place,
+    word::Word as _,
+};
+
+use crate::{
+    admit::by_lists,
+    barrier::{opaque, publish},
+    classes::applicable,
+    clock,
+    datapath::InForce,
+    entry::{Seat, SourceEntry},
+    frame::XdpFrame,
+    inline,
+    maps::{METERS, PROFILES},
+    newcomers::{admit_newcomer, pass_on_credit},
+    refused::{drop_refused, may_refuse},
+    seats::Seats,
+    source_key::SourceKey,
+    subject::Subject,
+    tally::{self, Outcomes},
+    verdict::Verdict,
+};
+
+/// What a packet that conforms is counted under.
+const CONFORM: Verdict = Verdict::new(Reason::Conform);
+
+/// Decides about a frame, if that is a simple matter, and counts it but under its reason. Of the subject, the bytes of
+/// the frame are known.
+#[inline(always)]
+pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict> {
+    if !plain::is_v4(frame) {
+        return None;
+    }
+    let policy = InForce::get()?;
+    let settings = policy.settings;
+    if policy.differs(flag::MONITOR | flag::DESTINATIONS) != 0
+        || settings.flags & flag::FAST == 0 && !may_refuse(subject)
+    {
+        return None;
+    }
+    if settings.flags & flag::CLOCK != 0 && !may_refuse(subject) {
+        // Before all others, which need not wait for it then.
+        subject.now = clock::now();
+    }
+    let (source, protocol) = plain::source_v4(frame)?;
+    let source = source.masked(&settings.mask);
+    let subject = subject.reread();
+    let sections = settings.sections & !section::DESTINATION;
+    subject.applicable = if sections == 0 {
+        u64::MAX
+    } else {
+        let packet = plain::without_addresses(frame, protocol)?;
+        let limits = applicable(&packet, || subject.bytes, sections, policy.epoch, settings);
+        // Whether the connection is a new one, others recall.
+        if limits & settings.connections != 0 {
+            return None;
+        }
+        limits
+    };
+    // There is no room on the stack for what was found out of these.
+    let (subject, settings) = (subject.reread(), again(settings));
+    if may_refuse(subject) {
+        let refused = drop_refused(subject, |_| source, policy.epoch);
+        if refused.is_some() {
+            return refused;
+        }
+    }
+    if settings.flags & flag::FAST == 0 || subject.applicable & settings.beside != 0 {
+        return None;
+    }
+    let place = Place::of(&source, settings.seed, settings.sets);
+    let seats = Seats::of(place.set, 0)?;
+    match seats.home(place) {
+        Some(number) => {
+            let entry = SourceEntry::numbered(number, SourceKey::of(&source), policy.epoch)?;
+            subject.seat = Seat::new(number).0;
+            pass_known(&entry, subject, policy.epoch, settings)
+        }
+        None => pass_new(&source, &seats, place, subject, policy.epoch, settings),
+    }
+}
+
+/// Decides about a packet of a source by its entry.
+#[inline(always)]
+fn pass_known(
+    entry: &SourceEntry,
+    subject: &mut Subject,
+    epoch: u32,
+    settings: &Settings,
+) -> Option<Verdict> {
+    if entry.blocked() != 0 {
+        return None;
+    }
+    if entry.lists.listed != 0 {
+        return by_lists(entry, subject.bytes);
+    }
+    let Profile { limits, ahead_of, .. } = *entry.profile;
+    let applies = limits & subject.applicable;
+    if applies == 0 {
+        entry.account(false, subject.bytes);
+        return Some(CONFORM);
+    }
+    if applies == ahead_of && clock::is_ticking() {
+        let word = entry.recent();
+        let recent = Recent(word.load());
+        if recent.pass(&word, subject.bytes) {
+            tally::count_inline(settings, &Outcomes::conform(applies), subject.reread().bytes);
+            return Some(CONFORM);
+        }
+        if recent.is_to_pay() {
+            return None;
+        }
+    }
+    if settings.unit & applies == 0 {
+        return None;
+    }
+    charge(entry, inline::place(settings, applies)?, subject, epoch)?;
+    let subject = subject.reread();
+    tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
+    entry.account(false, subject.reread().bytes);
+    Some(CONFORM)
+}
+
+/// Charges a packet to the inline limit at a place, by which it costs 1, if it leaves that far from being used up, and
+/// no other CPU is first.
+#[inline(always)]
+fn charge(entry: &SourceEntry, place: usize, subject: &mut Subject, epoch: u32) -> Option<()> {
+    let meter = METERS.get(half(epoch, entry.profile.meters[place]))?;
+    let cell = entry.cell(place);
+    let seen = cell.load();
+    let time = match subject.now {
+        0 => clock::ticked(subject),
+        now => Time::exact(now),
+    };
+    let next = meter.gcra.pass_far(seen, time, 1, clock::now)?;
+    // The word is of this binding if it still is.
+    (entry.bound() == entry.binding && Look { seen, next }.commit(cell).is_ok()).then_some(())
+}
+
+/// Decides about a packet of a source without an entry, in a set without a free way.
+#[inline(always)]
+fn pass_new(
+    source: &Address,
+    seats: &Seats,
+    place: Place,
+    subject: &mut Subject,
+    epoch: u32,
+    settings: &Settings,
+) -> Option<Verdict> {
+    (subject.state, subject.tags) = (seats.state(), seats.tags());
+    let tags = subject.tags;
+    if tags.have(place.tag) || tags.have(0) {
+        return None;
+    }
+    // Where no prefix has a profile of its own, it has the first one, and takes no call.
+    if settings.flags & flag::PREFIXES == 0 {
+        let profile = PROFILES.get(half(epoch, 0))?;
+        if pass_on_credit(seats, settings, profile, subject.applicable, subject.bytes) {
+            return Some(CONFORM);
+        }
+    }
+    subject.write_key(SourceKey::of(source));
+    let subject = subject.reread();
+    (subject.classified, subject.conform) = (epoch.into(), CONFORM.0);
+    subject.place = Place::of(&subject.source, settings.seed, settings.sets);
+    publish(subject);
+    let verdict = Verdict(admit_newcomer().into());
+    if verdict.is_decided() {
+        return Some(verdict);
+    }
+    subject.reread().seat = Seat::TO_BE_MADE.0;
+    None
+}
+
+/// The same settings, of which nothing was read yet as the compiler must take it.
+#[inline(always)]
+fn again(settings: &'static Settings) -> &'static Settings {
+    // SAFETY: the pointer is that of the settings.
+    unsafe { &*(opaque(&raw const *settings as usize) as *const Settings) }
+}

@@ -1,0 +1,190 @@
+//! Plain packets, which take the fast path where it can tell: they are decided about, counted and charged as the same
+//! packets behind a VLAN tag, which never do.
+
+use std::fmt::Debug;
+
+use limiter_common::{
+    address::Address,
+    rate::{Rate, SECOND},
+    reason::{REASONS, Reason},
+    recent::Recent,
+};
+use limiter_tests::{
+    packet::{ACK, Frame, SYN},
+    program::{Clock, SMALL, TestProgram, pin_to_cpu, two_cpus},
+};
+use limiter_userspace::policy::{
+    Bucket, Builtin, KeyPrefix, Policy,
+    model::{Count, GlobalMode, KeyPart, Limit, Listed, Match, Mode, Penalty, Whom},
+};
+
+use super::{
+    NOW, Run,
+    ahead::TICK,
+    bucket,
+    define::{in_mode, limit},
+    mutation::Random,
+    part, per_second, seed, set_override,
+};
+
+const RUNS: u64 = 160;
+const STEPS: usize = 120;
+const SOURCES: [[u8; 4]; 5] =
+    [[192, 0, 2, 1], [192, 0, 2, 2], [10, 0, 0, 1], [10, 0, 0, 2], [10, 9, 0, 1]];
+const TARGET: [u8; 4] = [198, 51, 100, 1];
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+
+/// One packet, plain and behind a tag, in frames of the same length.
+fn pair(source: [u8; 4], kind: usize) -> [Vec<u8>; 2] {
+    let frame = match kind {
+        0 => Frame::udp(source, TARGET, 5_000, 53),
+        1 => Frame::udp(source, TARGET, 5_000, 54),
+        2 => Frame::tcp(source, TARGET, 40_000, 443, ACK),
+        3 => Frame::tcp(source, TARGET, 40_000, 443, SYN),
+        4 => Frame::tcp(source, TARGET, 40_001, 443, SYN),
+        _ => Frame::echo(source, TARGET, 7, 1),
+    };
+    let tagged = frame.clone().tag(0x8100, 5).payload(26).build();
+    [frame.payload(26 + TAG).build(), tagged]
+}
+
+/// With a burst of which nothing can be taken by the tick, of which some can, and of which some is paid ahead.
+fn any_bucket(random: &mut Random) -> Bucket {
+    match random.below(5) {
+        0 => bucket(Rate { packets: 1, period: 60 * SECOND }, 1 + random.below(20) as u64),
+        1 => per_second(1_000, 1 + random.below(50) as u64),
+        2 => per_second(20_000, 999),
+        3 => per_second(10_000, 2_000),
+        _ => per_second(100_000, 120_000),
+    }
+}
+
+/// What a limit is about, and counts.
+fn any_limit(random: &mut Random, name: &str) -> Limit {
+    let mut limit = limit(name, &[KeyPart::Source], any_bucket(random));
+    let destination = Whom::Prefix("198.51.100.0/24".parse().unwrap());
+    limit.matching = match random.below(8) {
+        0 => Match { ports: vec![53..=53], ..Match::default() },
+        1 => Match { protocols: vec![17], ..Match::default() },
+        2 => Match { length: Some(0..=70), ..Match::default() },
+        3 => Match { fragments: Some(false), ..Match::default() },
+        4 => Match { destinations: vec![destination], ..Match::default() },
+        _ => Match::default(),
+    };
+    limit.count = match random.below(8) {
+        0 => Count::Bytes,
+        1 => Count::Syns,
+        2 => Count::Connections,
+        _ => Count::Packets,
+    };
+    if random.below(6) == 0 {
+        let (after, block) = (SECOND / 2, 3 * SECOND);
+        limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
+    }
+    if random.below(8) == 0 { in_mode(Mode::Monitor, limit) } else { limit }
+}
+
+fn any_policy(random: &mut Random) -> Policy {
+    let mut policy = Policy::default();
+    if random.below(4) > 0 {
+        policy.set_default(Builtin::Source, any_bucket(random)).unwrap();
+        if random.below(3) == 0 {
+            set_override(&mut policy, Builtin::Source, "10.0.0.0/16", any_bucket(random));
+        }
+    }
+    if random.below(4) == 0 {
+        policy.set_default(Builtin::Syn, any_bucket(random)).unwrap();
+    }
+    for number in 0..random.below(3) {
+        policy.limits.push(any_limit(random, &format!("limit-{number}")));
+    }
+    let listed =
+        || vec![Listed { whom: Whom::Prefix("10.9.0.0/16".parse().unwrap()), until: None }];
+    match random.below(8) {
+        0 => policy.deny = listed(),
+        1 => policy.allow = listed(),
+        _ => {}
+    }
+    if random.below(8) == 0 {
+        policy.key_prefix = KeyPrefix { ipv4: 24, ipv6: 64 };
+    }
+    if random.below(10) == 0 {
+        policy.mode = GlobalMode::Monitor;
+    }
+    policy
+}
+
+/// All that a program knows of reasons, limits and sources by now.
+fn known(program: &TestProgram, policy: &Policy) -> impl Debug + PartialEq + use<> {
+    let limits: Vec<_> =
+        policy.limits.iter().map(|limit| program.tally(&limit.name).unwrap()).collect();
+    let sources = SOURCES.map(|address| {
+        let prefix = policy.key_prefix.ipv4;
+        let masked = u32::from_be_bytes(address) & (u32::MAX << (32 - prefix));
+        let source = program.source(&Address::v4(masked.to_be_bytes())).unwrap();
+        source.map(|it| (it.passed, it.dropped, it.words, it.scales, Recent(it.recent).paid()))
+    });
+    (program.counters().unwrap(), limits, sources)
+}
+
+#[test]
+fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
+    pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
+    let seed = seed();
+    let mut programs = [(); 2]
+        .map(|()| TestProgram::new(SMALL, &Policy::default(), Clock::Ticking(TICK)).unwrap());
+    let mut decided = [0; REASONS];
+    for run in 0..part(RUNS) {
+        let mut random = Random::new(seed, run);
+        let (first, second) = (any_policy(&mut random), any_policy(&mut random));
+        let mut policy = &first;
+        let _run = Run { seed, run, of: &(&first, &second) };
+        let mut now = NOW;
+        for program in &mut programs {
+            program.forget().unwrap();
+            program.forget_offences().unwrap();
+            program.at(now).unwrap();
+            program.apply(policy).unwrap();
+        }
+        for step in 0..STEPS {
+            if step == STEPS / 2 {
+                policy = &second;
+                programs.iter_mut().for_each(|program| program.apply(policy).unwrap());
+            }
+            let frames = pair(*random.pick(&SOURCES), random.below(6));
+            let packets = *random.pick(&[1, 1, 2, 5, 70, 300]);
+            let passed = [0, 1].map(|at| {
+                programs[at].at(now).unwrap();
+                programs[at].run_many(&frames[at], packets).unwrap()
+            });
+            assert_eq!(passed[0], passed[1], "step {step}: {packets} of {:02x?}", frames[0]);
+            now += match random.below(8) {
+                0..4 => random.below(20_000) as u64,
+                4..6 => random.below(2 * TICK as usize) as u64,
+                6 => random.below(SECOND as usize) as u64,
+                _ => random.below(5 * SECOND as usize) as u64,
+            };
+        }
+        let [plain, tagged] = [0, 1].map(|at| known(&programs[at], policy));
+        assert_eq!(plain, tagged);
+        let reasons = programs[0].counters().unwrap().reasons;
+        decided = std::array::from_fn(|at| reasons[at].packets);
+    }
+    for program in programs {
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
+    println!("{decided:?}");
+    // If the runs stopped reaching a case, their number would prove nothing.
+    for reason in [
+        Reason::Conform,
+        Reason::Exceed,
+        Reason::Allow,
+        Reason::Deny,
+        Reason::Penalty,
+        Reason::Monitor,
+    ] {
+        assert!(decided[reason.index()] >= part(2_000), "{reason:?}");
+    }
+}
