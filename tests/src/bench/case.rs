@@ -185,6 +185,9 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     }
     let (id, name) = ("new_source_denied", "new source every packet, denied, room for 64 k");
     cases.push(case(id, name, Setting::Denied, &udp)?.denied().of(Sources::MadeUp));
+    let (id, name) =
+        ("new_source_syn", "new source every packet, SYN: syn + source, room for 64 k");
+    cases.push(case(id, name, Setting::SpoofedSyns, &syn)?.of(Sources::MadeUp));
     let (id, name) = ("new_source_connection", "new source every packet, SYN, room for 64 k");
     cases.push(case(id, name, Setting::SpoofedConnections, &syn)?.of(Sources::MadeUp));
     for number in tracked {

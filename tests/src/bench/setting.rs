@@ -61,6 +61,8 @@ pub(crate) enum Setting {
     SpoofedSmall,
     /// Under a limit with a penalty, which nobody got.
     SpoofedPenalty,
+    /// Under a limit of SYNs and one of all packets.
+    SpoofedSyns,
     /// Under a limit of new connections.
     SpoofedConnections,
     /// With all sources denied.
@@ -140,7 +142,9 @@ impl Setting {
             Self::Over => &[(Builtin::Source, SCANT)],
             Self::OverOften => &[(Builtin::Source, contest::SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
-            Self::SynSource => &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)],
+            Self::SynSource | Self::SpoofedSyns => {
+                &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)]
+            }
             Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
             Self::SpoofedOwing | Self::SpoofedOwingDefault => &[(Builtin::Source, SLOW)],
             Self::All => &Builtin::ALL.map(|limit| (limit, AMPLE)),
