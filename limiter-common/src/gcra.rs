@@ -156,8 +156,8 @@ impl Gcra {
         if units < most { units } else { most }
     }
 
-    /// Whether each packet takes the clock, whatever was spent before, where ticks are so long, in nanoseconds; 0 if there
-    /// are none.
+    /// Whether a packet takes the clock while nothing is spent, where ticks are so long, in nanoseconds; 0 if there are
+    /// none.
     #[inline(always)]
     pub const fn takes_clock(&self, tick: u64) -> bool {
         tick == 0 || !self.is_sure(0, self.units(1), Time { now: 0, tick })

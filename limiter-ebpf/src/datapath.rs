@@ -169,12 +169,6 @@ impl InForce {
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     #[inline(always)]
     pub(crate) fn monitors(&self) -> u64 {
-        self.differs(flag::MONITOR)
-    }
-
-    /// Not 0 when nothing is dropped by the operator's word, or the policy has one of these flags.
-    #[inline(always)]
-    pub(crate) fn differs(&self, flags: u32) -> u64 {
-        self.switch | u64::from(self.settings.flags & flags)
+        self.switch | u64::from(self.settings.flags & flag::MONITOR)
     }
 }

@@ -1,7 +1,8 @@
-//! The fast path: plain packets of IPv4 of sources that are refused, or conform by a simple matter.
+//! The fast path: plain packets of IPv4 of sources that are refused, or new, or conform by a look at one limit.
 //!
-//! Nothing is written of such a packet but what is counted, and nothing is read that is not asked for. It says the same
-//! as the others would, who find everything untouched where it takes more to tell, and begin anew.
+//! Of such a packet nothing is written into the subject, nor read, that nobody asks for. It is decided about, charged
+//! and counted as it would be where all packets are, which decides about it anew where it takes more to tell. What is
+//! left to that is in no count and charged to no limit; but that a new source needs an entry is found out once.
 
 use limiter_common::{
     address::Address,
@@ -47,18 +48,19 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
     }
     let policy = InForce::get()?;
     let settings = policy.settings;
-    if policy.differs(flag::MONITOR | flag::DESTINATIONS) != 0
+    if policy.monitors() | u64::from(settings.flags & flag::DESTINATIONS) != 0
         || settings.flags & flag::FAST == 0 && !may_refuse(subject)
     {
         return None;
     }
     if settings.flags & flag::CLOCK != 0 && !may_refuse(subject) {
-        // Before all others, which need not wait for it then.
+        // Before all else, which need not wait for it then.
         subject.now = clock::now();
     }
     let (source, protocol) = plain::source_v4(frame)?;
     let source = source.masked(&settings.mask);
     let subject = subject.reread();
+    // The compiler need not think of destinations.
     let sections = settings.sections & !section::DESTINATION;
     subject.applicable = if sections == 0 {
         u64::MAX
@@ -79,12 +81,14 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
             return refused;
         }
     }
-    if settings.flags & flag::FAST == 0 || subject.applicable & settings.beside != 0 {
+    if settings.flags & flag::FAST == 0 {
         return None;
     }
     let place = Place::of(&source, settings.seed, settings.sets);
     let seats = Seats::of(place.set, 0)?;
     match seats.home(place) {
+        // What several limits are about, that are not paid ahead, is left alone.
+        Some(_) if subject.applicable & settings.beside != 0 => None,
         Some(number) => {
             let entry = SourceEntry::numbered(number, SourceKey::of(&source), policy.epoch)?;
             subject.seat = Seat::new(number).0;
@@ -142,16 +146,24 @@ fn charge(entry: &SourceEntry, place: usize, subject: &mut Subject, epoch: u32) 
     let meter = METERS.get(half(epoch, entry.profile.meters[place]))?;
     let cell = entry.cell(place);
     let seen = cell.load();
-    let time = match subject.now {
-        0 => clock::ticked(subject),
-        now => Time::exact(now),
+    // By the time of a tick where that is what is charged by: it is not for the first profile if the clock was read.
+    let time = if subject.now != 0 && entry.binding.profile() == 0 {
+        Time::exact(subject.now)
+    } else {
+        clock::ticked(subject)
     };
-    let next = meter.gcra.pass_far(seen, time, 1, clock::now)?;
+    let next = meter.gcra.pass_far(
+        seen,
+        time,
+        1,
+        #[inline(always)]
+        || subject.now(),
+    )?;
     // The word is of this binding if it still is.
     (entry.bound() == entry.binding && Look { seen, next }.commit(cell).is_ok()).then_some(())
 }
 
-/// Decides about a packet of a source without an entry, in a set without a free way.
+/// Decides about a packet of a source without an entry, if its set has no free way.
 #[inline(always)]
 fn pass_new(
     source: &Address,

@@ -95,16 +95,16 @@ impl Place {
     }
 }
 
-/// Whether this CPU may refuse somebody, by what it remembers.
-///
-/// What is only monitored passes, and is not remembered. Where nobody was refused for a while, nobody is looked for.
+/// Whether this CPU may refuse somebody, by what it remembers: where nobody was refused for a while, nobody is looked
+/// for. What is only monitored passes, and is not remembered.
 #[inline(always)]
 pub(crate) fn may_refuse(subject: &Subject) -> bool {
     subject.refused > subject.ticked
 }
 
-/// Drops the subject as the packet before of its source, which may be known by other means, if that is refused, and
-/// counts it.
+/// Drops the subject as the packet before of its source, if that is refused, and counts it.
+///
+/// The source is asked for twice, as it need not be kept meanwhile: there is no room on the stack.
 #[inline(always)]
 pub(crate) fn drop_refused(
     subject: &mut Subject,
@@ -113,7 +113,13 @@ pub(crate) fn drop_refused(
 ) -> Option<Verdict> {
     let place = Place::of(&source(subject))?;
     let asked = source(subject);
-    let (tally, is_due) = place.refuses(subject, &asked, epoch)?;
+    let Some((tally, is_due)) = place.refuses(subject, &asked, epoch) else {
+        // By this it is known when nobody is refused any more.
+        if clock::is_ticking() {
+            clock::ticked(subject);
+        }
+        return None;
+    };
     tally::count(tally, Outcome::Exceed, subject.reread().bytes);
     if is_due {
         subject.write_key(SourceKey::of(&asked));

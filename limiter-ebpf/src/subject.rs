@@ -46,7 +46,7 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
-    /// When the clock was read for it, in nanoseconds; 0 if that was not yet, or long before it is decided.
+    /// When the clock was read for it, in nanoseconds; 0 if it was not.
     pub(crate) now: u64,
     /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
@@ -169,7 +169,7 @@ impl Subject {
     }
 
     /// Has it decided by the clock, which is read once, when a limit needs it: what was found by the time of a tick
-    /// holds by it too.
+    /// holds by it too, but for the nanoseconds since it was read, if another tick has begun in them.
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> u64 {
         let time = Time::exact(self.now());

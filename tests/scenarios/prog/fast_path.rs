@@ -8,6 +8,7 @@ use limiter_common::{
     rate::{Rate, SECOND},
     reason::{REASONS, Reason},
     recent::Recent,
+    refused::Refused,
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
@@ -23,6 +24,7 @@ use super::{
     ahead::TICK,
     bucket,
     define::{in_mode, limit},
+    divisor,
     mutation::Random,
     part, per_second, seed, set_override,
 };
@@ -36,7 +38,7 @@ const TARGET: [u8; 4] = [198, 51, 100, 1];
 const TAG: usize = 4;
 
 /// One packet, plain and behind a tag, in frames of the same length.
-fn pair(source: [u8; 4], kind: usize) -> [Vec<u8>; 2] {
+fn both_ways(source: [u8; 4], kind: usize) -> [Vec<u8>; 2] {
     let frame = match kind {
         0 => Frame::udp(source, TARGET, 5_000, 53),
         1 => Frame::udp(source, TARGET, 5_000, 54),
@@ -49,20 +51,21 @@ fn pair(source: [u8; 4], kind: usize) -> [Vec<u8>; 2] {
     [frame.payload(26 + TAG).build(), tagged]
 }
 
-/// With a burst of which nothing can be taken by the tick, of which some can, and of which some is paid ahead.
-fn any_bucket(random: &mut Random) -> Bucket {
-    match random.below(5) {
+/// Of a burst for which the time of a tick will do, or does for some of it, or of which some is paid ahead; or of one that
+/// takes the clock.
+fn any_bucket(random: &mut Random, ticks: bool) -> Bucket {
+    match random.below(if ticks { 3 } else { 5 }) {
         0 => bucket(Rate { packets: 1, period: 60 * SECOND }, 1 + random.below(20) as u64),
-        1 => per_second(1_000, 1 + random.below(50) as u64),
-        2 => per_second(20_000, 999),
-        3 => per_second(10_000, 2_000),
-        _ => per_second(100_000, 120_000),
+        1 => per_second(10_000, 2_000),
+        2 => per_second(100_000, 120_000),
+        3 => per_second(1_000, 1 + random.below(50) as u64),
+        _ => per_second(20_000, 999),
     }
 }
 
 /// What a limit is about, and counts.
-fn any_limit(random: &mut Random, name: &str) -> Limit {
-    let mut limit = limit(name, &[KeyPart::Source], any_bucket(random));
+fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
+    let mut limit = limit(name, &[KeyPart::Source], any_bucket(random, ticks));
     let destination = Whom::Prefix("198.51.100.0/24".parse().unwrap());
     limit.matching = match random.below(8) {
         0 => Match { ports: vec![53..=53], ..Match::default() },
@@ -78,26 +81,26 @@ fn any_limit(random: &mut Random, name: &str) -> Limit {
         2 => Count::Connections,
         _ => Count::Packets,
     };
-    if random.below(6) == 0 {
-        let (after, block) = (SECOND / 2, 3 * SECOND);
+    if random.below(3) == 0 {
+        let (after, block) = (SECOND / 4, 20 * SECOND);
         limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
     }
     if random.below(8) == 0 { in_mode(Mode::Monitor, limit) } else { limit }
 }
 
-fn any_policy(random: &mut Random) -> Policy {
+fn any_policy(random: &mut Random, ticks: bool) -> Policy {
     let mut policy = Policy::default();
     if random.below(4) > 0 {
-        policy.set_default(Builtin::Source, any_bucket(random)).unwrap();
+        policy.set_default(Builtin::Source, any_bucket(random, ticks)).unwrap();
         if random.below(3) == 0 {
-            set_override(&mut policy, Builtin::Source, "10.0.0.0/16", any_bucket(random));
+            set_override(&mut policy, Builtin::Source, "10.0.0.0/16", any_bucket(random, ticks));
         }
     }
     if random.below(4) == 0 {
-        policy.set_default(Builtin::Syn, any_bucket(random)).unwrap();
+        policy.set_default(Builtin::Syn, any_bucket(random, ticks)).unwrap();
     }
     for number in 0..random.below(3) {
-        policy.limits.push(any_limit(random, &format!("limit-{number}")));
+        policy.limits.push(any_limit(random, &format!("limit-{number}"), ticks));
     }
     let listed =
         || vec![Listed { whom: Whom::Prefix("10.9.0.0/16".parse().unwrap()), until: None }];
@@ -132,27 +135,38 @@ fn known(program: &TestProgram, policy: &Policy) -> impl Debug + PartialEq + use
 fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let seed = seed();
-    let mut programs = [(); 2]
-        .map(|()| TestProgram::new(SMALL, &Policy::default(), Clock::Ticking(TICK)).unwrap());
-    let mut decided = [0; REASONS];
+    // By ticks, with no limit for which the clock is read first: the time of a tick is when it was first asked for. And
+    // without ticks.
+    let mut pairs = [Clock::Ticking(TICK), Clock::Test]
+        .map(|clock| [(); 2].map(|()| TestProgram::new(SMALL, &Policy::default(), clock).unwrap()));
+    let mut decided = [[0; REASONS]; 2];
+    let mut now = NOW;
     for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
-        let (first, second) = (any_policy(&mut random), any_policy(&mut random));
+        let pair = run as usize / 2 % 2;
+        let programs = &mut pairs[pair];
+        let [first, second] = [(); 2].map(|()| any_policy(&mut random, pair == 0));
         let mut policy = &first;
         let _run = Run { seed, run, of: &(&first, &second) };
-        let mut now = NOW;
-        for program in &mut programs {
+        // What a CPU remembers of who is refused has ended.
+        now += 2 * Refused::LONGEST;
+        for program in programs.iter_mut() {
             program.forget().unwrap();
             program.forget_offences().unwrap();
             program.at(now).unwrap();
             program.apply(policy).unwrap();
+        }
+        // Who has an entry of a full table is a matter of chance, but no verdict is.
+        let crowded = run % 2 == 1;
+        if crowded {
+            programs.iter_mut().for_each(|program| program.crowd().unwrap());
         }
         for step in 0..STEPS {
             if step == STEPS / 2 {
                 policy = &second;
                 programs.iter_mut().for_each(|program| program.apply(policy).unwrap());
             }
-            let frames = pair(*random.pick(&SOURCES), random.below(6));
+            let frames = both_ways(*random.pick(&SOURCES), random.below(6));
             let packets = *random.pick(&[1, 1, 2, 5, 70, 300]);
             let passed = [0, 1].map(|at| {
                 programs[at].at(now).unwrap();
@@ -166,17 +180,22 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
                 _ => random.below(5 * SECOND as usize) as u64,
             };
         }
-        let [plain, tagged] = [0, 1].map(|at| known(&programs[at], policy));
+        if !crowded {
+            let [plain, tagged] = [0, 1].map(|at| known(&programs[at], policy));
+            assert_eq!(plain, tagged);
+        }
+        let [plain, tagged] = [0, 1].map(|at| programs[at].counters().unwrap());
         assert_eq!(plain, tagged);
-        let reasons = programs[0].counters().unwrap().reasons;
-        decided = std::array::from_fn(|at| reasons[at].packets);
+        let reasons = plain.reasons;
+        decided[pair] = std::array::from_fn(|at| reasons[at].packets);
     }
-    for program in programs {
+    for program in pairs.into_iter().flatten() {
         program.check_accounts().unwrap();
         program.close().unwrap();
     }
     println!("{decided:?}");
-    // If the runs stopped reaching a case, their number would prove nothing.
+    // If the runs stopped reaching a case, their number would prove nothing. A few do not reach all.
+    let least = if divisor() == 1 { 500 } else { 0 };
     for reason in [
         Reason::Conform,
         Reason::Exceed,
@@ -185,6 +204,28 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
         Reason::Penalty,
         Reason::Monitor,
     ] {
-        assert!(decided[reason.index()] >= part(2_000), "{reason:?}");
+        let packets = decided.iter().map(|of_pair| of_pair[reason.index()]).sum::<u64>();
+        assert!(packets >= least, "{reason:?}");
     }
+}
+
+/// The clock is read first for sources that need it, and that changes nothing for one with another limit.
+#[test]
+fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
+    let mut policy = Policy::default();
+    policy.set_default(Builtin::Source, per_second(20_000, 999)).unwrap();
+    set_override(&mut policy, Builtin::Source, "10.0.0.0/16", per_second(10_000, 20_000));
+    let [first, late] = [1, 2].map(|last| both_ways([10, 0, 0, last], 0));
+    let words = [0, 1].map(|way| {
+        let mut program = TestProgram::new(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
+        // An entry is made by the clock.
+        for tick in [NOW, NOW + 10 * TICK] {
+            program.at(tick).unwrap();
+            assert_eq!(program.run_many(&first[1], 1).unwrap(), 1);
+            program.at(tick + 3 * TICK / 4).unwrap();
+            assert_eq!(program.run_many(&late[way], 1).unwrap(), 1);
+        }
+        program.source(&Address::v4([10, 0, 0, 2])).unwrap().unwrap().words
+    });
+    assert_eq!(words[0], words[1]);
 }

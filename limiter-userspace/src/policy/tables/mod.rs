@@ -36,8 +36,8 @@ pub struct Context {
     pub unix: u64,
     /// The monotonic clock at that time, in nanoseconds.
     pub monotonic: u64,
-    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none. It decides about nothing but what is
-    /// done first.
+    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none. It is for nothing but when the clock is
+    /// read.
     pub tick: u64,
     /// The interfaces that are attached, with their slots.
     pub interfaces: Vec<(u32, String)>,
