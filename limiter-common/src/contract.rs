@@ -213,8 +213,8 @@ pub struct Settings {
     pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub elsewhere: u64,
-    /// The limits of the first profile that are about some packets only, as bits, where others are about all: what
-    /// several limits are about, the fast path leaves alone.
+    /// The limits of the first profile that are about some packets only, as bits, where others are about all: those
+    /// packets of known sources the fast path leaves alone, as several limits are about them.
     pub beside: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
     pub inline: [u64; INLINE],
@@ -265,7 +265,7 @@ pub mod flag {
     pub const MONITOR: u32 = 4;
     /// Some packets of sources of the first profile can be told to conform by the fast path.
     pub const FAST: u32 = 8;
-    /// These take the clock while nothing is spent, hence most of them.
+    /// These take the clock while nothing is spent, so most do: the fast path reads it first.
     pub const CLOCK: u32 = 16;
     /// A limit asks about destinations, which the fast path does not look at.
     pub const DESTINATIONS: u32 = 32;

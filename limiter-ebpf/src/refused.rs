@@ -96,7 +96,7 @@ impl Place {
 }
 
 /// Whether this CPU may refuse somebody, by what it remembers: where nobody was refused for a while, nobody is looked
-/// for. What is only monitored passes, and is not remembered.
+/// for. Without ticks, that is not known, and somebody is once one was. What is only monitored passes, and is not remembered.
 #[inline(always)]
 pub(crate) fn may_refuse(subject: &Subject) -> bool {
     subject.refused > subject.ticked

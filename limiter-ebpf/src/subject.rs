@@ -46,7 +46,7 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
-    /// When the clock was read for it, in nanoseconds; 0 if it was not.
+    /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
     pub(crate) now: u64,
     /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
@@ -177,7 +177,7 @@ impl Subject {
         time.now
     }
 
-    /// The time, in nanoseconds: when the clock was read for it, or is read now.
+    /// The time, in nanoseconds: when the fast path read the clock for it, or now.
     #[inline(always)]
     pub(crate) fn now(&mut self) -> u64 {
         match self.reread().now {
