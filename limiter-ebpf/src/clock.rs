@@ -28,7 +28,7 @@ pub(crate) fn now() -> u64 {
 /// the call; `None` where packets are not to go by ticks.
 #[inline(always)]
 pub(crate) fn tick() -> Option<u64> {
-    let length = TICK.load();
+    let length = tick_length();
     if length == 0 {
         None
     } else if TEST_CLOCK_ENABLED.load() != 0 {
@@ -48,7 +48,7 @@ pub(crate) fn tick_length() -> u64 {
 /// Whether packets go by ticks where these tell enough, and need not be charged one by one.
 #[inline(always)]
 pub(crate) fn is_ticking() -> bool {
-    TICK.load() != 0
+    tick_length() != 0
 }
 
 /// The time of the tick of the kernel.
@@ -62,7 +62,7 @@ pub(crate) fn ticked(subject: &mut Subject) -> Time {
             return Time::exact(time);
         }
     }
-    Time { now: subject.reread().ticked, tick: TICK.load() }
+    Time { now: subject.reread().ticked, tick: tick_length() }
 }
 
 /// Finds out what the time of a tick is, and keeps it in the subject if all CPUs agree on it; if they do not, that

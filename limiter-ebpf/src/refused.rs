@@ -96,7 +96,8 @@ impl Place {
 }
 
 /// Whether this CPU may refuse somebody, by what it remembers: where nobody was refused for a while, nobody is looked
-/// for. Without ticks, that is not known, and somebody is once one was. What is only monitored passes, and is not remembered.
+/// for. Without ticks that is not known, and once one was, somebody is looked for with each packet. What is only
+/// monitored passes, and is not remembered.
 #[inline(always)]
 pub(crate) fn may_refuse(subject: &Subject) -> bool {
     subject.refused > subject.ticked

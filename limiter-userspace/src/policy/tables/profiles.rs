@@ -128,12 +128,13 @@ impl Profiles {
         let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
         let only = settings.inline.iter().position(is_only);
         let meter = only.and_then(|place| meters.get(first.meters[place]));
-        settings.flags |= match meter {
-            _ if about_all == first.ahead_of => flag::FAST,
-            Some(meter) if meter.gcra.takes_clock(tick) => flag::FAST | flag::CLOCK,
-            Some(_) => flag::FAST,
-            None => 0,
-        };
+        // Those that are paid ahead are all of them, or there is none.
+        if about_all == first.ahead_of {
+            settings.flags |= flag::FAST;
+        } else if let Some(meter) = meter {
+            let takes_clock = meter.gcra.takes_clock(tick);
+            settings.flags |= flag::FAST | if takes_clock { flag::CLOCK } else { 0 };
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use limiter_common::{contract::flag, rate::Rate};
+use limiter_common::{class::section, contract::flag, rate::Rate};
 
 use super::{
     super::{
@@ -199,7 +199,6 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
 /// Packets that open connections, and destinations, are others' business: these are told by what limits ask for.
 #[test]
 fn what_the_fast_path_does_not_look_at_is_asked_for_by_limits_alone() {
-    use limiter_common::class::section;
     let settings = |change: &dyn Fn(&mut Limit)| {
         let allowance = Bucket::new(Rate::per_second(1_000), 100).unwrap().into();
         let layers = vec![Layer { allowance, key: None }];
