@@ -140,11 +140,11 @@ impl<'a> Subject<'a> {
         batch::run(self.programs.baseline()?, &self.case.frame, runs)
     }
 
-    /// Finds the size of a batch, which warms everything up, and checks the proportion.
+    /// Has the sources met, finds the size of a batch with them, which warms everything up, and checks the proportion.
     pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.meet_sources()?;
         self.runs = batch::calibrate(|runs| self.run(runs))?;
         self.baseline_runs = batch::calibrate(|runs| self.run_baseline(runs))?;
-        self.meet_sources()?;
         let mut proportions = Vec::new();
         for _ in 0..PAIRS {
             let one = self.run(self.runs)?.time.as_secs_f64();
