@@ -83,9 +83,33 @@ impl Tags {
     /// itself (Mycroft's test); whether there is one is told exactly.
     #[inline(always)]
     pub const fn have(self, tag: u8) -> bool {
+        let [a, b] = self.like(tag);
+        a | b != 0
+    }
+
+    /// The first way with this tag, and whether it is known to be the only one.
+    ///
+    /// The bit of that way alone, shifted to the lowest one of its byte, is multiplied by the number of each byte at the
+    /// place that it moves to the highest one.
+    #[inline(always)]
+    pub const fn first(self, tag: u8) -> Option<(usize, bool)> {
+        let [a, b] = self.like(tag);
+        let (word, other, from) = if a != 0 { (a, b, 0) } else { (b, 0, WAYS / 2) };
+        if word == 0 {
+            return None;
+        }
+        let rest = word & (word - 1);
+        let byte = ((word ^ rest) >> 7).wrapping_mul(0x0001_0203_0405_0607) >> 56;
+        Some((from + byte as usize, rest | other == 0))
+    }
+
+    /// The highest bit of each byte that is this tag, the first way being the lowest one; above the lowest one that is,
+    /// perhaps of some that are not.
+    #[inline(always)]
+    const fn like(self, tag: u8) -> [u64; WAYS / 8] {
         let all = Self::ONES * tag as u64;
         let Self([a, b]) = self;
-        Self::zero(a ^ all) | Self::zero(b ^ all) != 0
+        [Self::zero(u64::from_le(a) ^ all), Self::zero(u64::from_le(b) ^ all)]
     }
 
     #[inline(always)]

@@ -49,7 +49,7 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         return Verdict::new(Reason::Contended);
     }
     subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
-    let entry = match SourceEntry::at_home(subject, policy.epoch) {
+    let entry = match SourceEntry::likely(subject, policy.epoch) {
         Some(entry) => entry,
         None => {
             let seat = Seat::of(subject);

@@ -23,7 +23,7 @@ use crate::{
     clock, datapath,
     maps::{LIMITS, METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
-    seats::{self, Seats, find_way, take_seat},
+    seats::{self, Likely, Seats, find_way, take_seat},
     source_key::SourceKey,
     subject::Subject,
 };
@@ -126,12 +126,13 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of the subject's source at the way that it has if it may choose, as most have, if that is
-    /// bound under `epoch`.
+    /// The entry of the subject's source where it most [likely](Seats::likely) is, if that is bound under `epoch`.
     #[inline(always)]
-    pub(crate) fn at_home(subject: &mut Subject, epoch: u32) -> Option<Self> {
+    pub(crate) fn likely(subject: &mut Subject, epoch: u32) -> Option<Self> {
         let place = subject.place;
-        let number = Seats::of(place.set, 0)?.home(place)?;
+        let Likely::Entry(number) = Seats::of(place.set, 0)?.likely(place, subject) else {
+            return None;
+        };
         subject.seat = Seat::new(number).0;
         Self::numbered(number, subject.key(), epoch)
     }

@@ -29,7 +29,7 @@ use crate::{
     maps::{METERS, PROFILES},
     newcomers::{admit_newcomer, pass_on_credit},
     refused::{drop_refused, may_refuse},
-    seats::Seats,
+    seats::{Likely, Seats},
     source_key::SourceKey,
     subject::Subject,
     tally::{self, Outcomes},
@@ -52,10 +52,6 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
         || settings.flags & flag::FAST == 0 && !may_refuse(subject)
     {
         return None;
-    }
-    if settings.flags & flag::CLOCK != 0 && !may_refuse(subject) {
-        // Before all else, which need not wait for it then.
-        subject.now = clock::now();
     }
     let (source, protocol) = plain::source_v4(frame)?;
     let source = source.masked(&settings.mask);
@@ -86,15 +82,20 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
     }
     let place = Place::of(&source, settings.seed, settings.sets);
     let seats = Seats::of(place.set, 0)?;
-    match seats.home(place) {
+    if settings.flags & flag::CLOCK != 0 {
+        // Most packets take it: what the entry tells need not wait for it, nor be read before it.
+        subject.now = clock::now();
+    }
+    match seats.likely(place, subject) {
         // What several limits are about, that are not paid ahead, is left alone.
-        Some(_) if subject.applicable & settings.beside != 0 => None,
-        Some(number) => {
+        Likely::Entry(_) if subject.applicable & settings.beside != 0 => None,
+        Likely::Entry(number) => {
             let entry = SourceEntry::numbered(number, SourceKey::of(&source), policy.epoch)?;
             subject.seat = Seat::new(number).0;
             pass_known(&entry, subject, policy.epoch, settings)
         }
-        None => pass_new(&source, &seats, place, subject, policy.epoch, settings),
+        Likely::Nowhere => pass_new(&source, &seats, subject, policy.epoch, settings),
+        Likely::Elsewhere => None,
     }
 }
 
@@ -132,9 +133,10 @@ fn pass_known(
     if settings.unit & applies == 0 {
         return None;
     }
-    charge(entry, inline::place(settings, applies)?, subject, epoch)?;
+    let place = inline::place(settings, applies)?;
+    charge(entry, place, subject, epoch)?;
     let subject = subject.reread();
-    tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
+    tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
     entry.account(false, subject.reread().bytes);
     Some(CONFORM)
 }
@@ -168,14 +170,11 @@ fn charge(entry: &SourceEntry, place: usize, subject: &mut Subject, epoch: u32) 
 fn pass_new(
     source: &Address,
     seats: &Seats,
-    place: Place,
     subject: &mut Subject,
     epoch: u32,
     settings: &Settings,
 ) -> Option<Verdict> {
-    (subject.state, subject.tags) = (seats.state(), seats.tags());
-    let tags = subject.tags;
-    if tags.have(place.tag) || tags.have(0) {
+    if subject.tags.have(0) {
         return None;
     }
     // Where no prefix has a profile of its own, it has the first one, and takes no call.

@@ -174,12 +174,29 @@ impl Seats {
         Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
     }
 
-    /// The number of the entry of a source at the way that it has if it may choose, as most have, if it may be there.
+    /// Where the entry of a source is by what the set says: at the way that it has if it may choose, as most have, or
+    /// at the first other one with its tag and its mark. If it is not at the former, the subject knows then what was
+    /// seen of the set.
     #[inline(always)]
-    pub(crate) fn home(&self, place: Place) -> Option<u32> {
+    pub(crate) fn likely(&self, place: Place, subject: &mut Subject) -> Likely {
         // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
         let home = opaque(place.home.into()) & (WAYS - 1);
-        if self.tag(home) == place.tag { Some(self.entry(home)) } else { None }
+        if self.tag(home) == place.tag {
+            return Likely::Entry(self.entry(home));
+        }
+        // Before the tags, so that an entry that is given away since is not overlooked.
+        subject.state = self.state();
+        let tags = self.tags();
+        subject.tags = tags;
+        let Some((way, alone)) = tags.first(place.tag) else { return Likely::Nowhere };
+        let way = opaque(way) & (WAYS - 1);
+        if self.age(way).mark() == place.mark {
+            Likely::Entry(self.entry(way))
+        } else if alone {
+            Likely::Nowhere
+        } else {
+            Likely::Elsewhere
+        }
     }
 
     /// The number of the entry of a way.
@@ -187,6 +204,16 @@ impl Seats {
     pub(crate) const fn entry(&self, way: usize) -> u32 {
         self.number * WAYS as u32 + way as u32
     }
+}
+
+/// Where a set says that the entry of a source is.
+pub(crate) enum Likely {
+    /// It may be the one of this number.
+    Entry(u32),
+    /// It has none, or had none when the set was seen.
+    Nowhere,
+    /// It is to be looked for.
+    Elsewhere,
 }
 
 impl Ways for Seats {

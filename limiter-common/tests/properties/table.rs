@@ -380,5 +380,12 @@ proptest! {
         let set = Tags(words.map(u64::from_ne_bytes));
         prop_assert_eq!(set.have(tag), tags.contains(&tag));
         prop_assert_eq!(set.have(UNTAGGED), tags.contains(&UNTAGGED));
+        let first = set.first(tag);
+        prop_assert_eq!(first.map(|(way, _)| way), tags.iter().position(|other| *other == tag));
+        let number = tags.iter().filter(|other| **other == tag).count();
+        let is_alone = first.is_some_and(|(_, alone)| alone);
+        prop_assert!(number == 1 || !is_alone, "{:?}", tags);
+        let is_clear = tags.iter().all(|other| *other == tag || other ^ tag > 1);
+        prop_assert!(!is_clear || is_alone == (number == 1), "{:?}", tags);
     }
 }
