@@ -12,7 +12,7 @@ use network_types::{
 };
 
 use crate::{
-    address::Address,
+    address::{Address, Mask},
     frame::Frame,
     packet::{
         Anomaly, ETHER_TYPE, FragmentField, IPV4, IPV6, Packet, Ports, TCP, TCP_FLAGS_END,
@@ -22,48 +22,57 @@ use crate::{
 
 /// Where the network header is.
 const NETWORK: usize = EthHdr::LEN;
-/// Where the transport header is behind a plain one of IPv4.
-const BEHIND_IPV4: usize = NETWORK + Ipv4Hdr::LEN;
 
 /// Reads a frame into `packet` if that is plain, and says whether it is.
 #[inline(always)]
 pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
-    let read = match frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes) {
-        Some(IPV4) => ipv4(frame, packet),
-        Some(IPV6) => ipv6(frame, packet),
+    let read = match ether_type(frame) {
+        Some(V4::ETHER_TYPE) => read_as::<V4, F>(frame, packet),
+        Some(V6::ETHER_TYPE) => read_as::<V6, F>(frame, packet),
         _ => None,
     };
     read.is_some()
 }
 
-/// Whether a frame is of IPv4, if it is plain.
 #[inline(always)]
-pub fn is_v4<F: Frame + ?Sized>(frame: &F) -> bool {
-    frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes) == Some(IPV4)
+fn read_as<V: Version, F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+    let header = V::read(frame)?;
+    let transport = Header::read::<V, F>(frame, header.protocol(), header.end())?;
+    transport.write(packet, header.source(), header.destination(), header.protocol());
+    Some(())
 }
 
-/// The source of a frame of IPv4, whole, and the transport protocol, if that is plain. Nothing else of it is read.
+/// The type that a frame says it is of, in network order in memory.
 #[inline(always)]
-pub fn source_v4<F: Frame + ?Sized>(frame: &F) -> Option<(Address, u8)> {
-    let (header, end) = ipv4_header(frame)?;
-    let protocol = header[9];
-    let transport = match protocol {
+pub fn ether_type<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
+    frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes)
+}
+
+/// The key of the source of a frame of a version of IP, and the transport protocol, if that is plain, and the key one
+/// of 64 bits at most. Nothing else of it is read.
+#[inline(always)]
+pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(Address, u8)> {
+    let header = V::read(frame)?;
+    let transport = match header.protocol() {
         TCP => TcpHdr::LEN,
         UDP => UdpHdr::LEN,
         _ => return None,
     };
-    if BEHIND_IPV4 + transport > end || BEHIND_IPV4 + transport > frame.len() {
+    let end = header.end();
+    if end > frame.total()
+        || V::TRANSPORT + transport > end
+        || V::TRANSPORT + transport > frame.len()
+    {
         return None;
     }
-    Some((Address::v4([header[12], header[13], header[14], header[15]]), protocol))
+    Some((header.short_key(mask)?, header.protocol()))
 }
 
-/// What limits may ask of a plain packet of IPv4 besides its addresses, which are left out. The protocol is known, and
-/// that its header is there.
+/// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
+/// header is there.
 #[inline(always)]
-pub fn without_addresses<F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
-    let Header { ports, sequence, flags } =
-        Header::read::<BEHIND_IPV4, F>(frame, protocol, frame.total())?;
+pub fn without_addresses<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
+    let Header { ports, sequence, flags } = Header::read::<V, F>(frame, protocol, frame.total())?;
     let addresses = Packet { source: Address::NONE, destination: [0; 4], ..Packet::UNREADABLE };
     Some(Packet {
         protocol,
@@ -76,49 +85,127 @@ pub fn without_addresses<F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<P
     })
 }
 
-/// A header of IPv4 without options, of a whole datagram, and where in the frame that ends.
-#[inline(always)]
-fn ipv4_header<F: Frame + ?Sized>(frame: &F) -> Option<([u8; Ipv4Hdr::LEN], usize)> {
-    /// Version 4, and a header of five words.
-    const PLAIN: u8 = 0x45;
-    /// All of the word but that it must not be fragmented, and a bit that means nothing.
-    const FRAGMENT: u16 = 0x3fff;
-    let header: [u8; Ipv4Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
-    let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT;
-    if header[0] != PLAIN || fragment != 0 {
-        return None;
+/// A version of IP: its header, as plain packets have it.
+pub trait Version: Sized {
+    /// What frames of it say that they are of, in network order in memory.
+    const ETHER_TYPE: u16;
+    /// Where the transport header is.
+    const TRANSPORT: usize;
+
+    /// Reads it from a frame of this type, if it is plain.
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self>;
+
+    /// Bytes behind it.
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]>;
+
+    /// Where in the frame the datagram ends, as it says.
+    fn end(&self) -> usize;
+
+    /// The transport protocol.
+    fn protocol(&self) -> u8;
+
+    /// The source.
+    fn source(&self) -> Address;
+
+    /// The words of the destination, as those of an [`Address`].
+    fn destination(&self) -> [u32; 4];
+
+    /// The key of the source, if that has 64 bits at most.
+    fn short_key(&self, mask: &Mask) -> Option<Address>;
+}
+
+/// IPv4: without options, of a whole datagram.
+pub struct V4([u8; Ipv4Hdr::LEN]);
+
+impl Version for V4 {
+    const ETHER_TYPE: u16 = IPV4;
+    const TRANSPORT: usize = NETWORK + Ipv4Hdr::LEN;
+
+    #[inline(always)]
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self> {
+        /// Version 4, and a header of five words.
+        const PLAIN: u8 = 0x45;
+        /// All of the word but that it must not be fragmented, and a bit that means nothing.
+        const FRAGMENT: u16 = 0x3fff;
+        let header: [u8; Ipv4Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT;
+        if header[0] == PLAIN && fragment == 0 { Some(Self(header)) } else { None }
     }
-    let end = NETWORK + usize::from(u16::from_be_bytes([header[2], header[3]]));
-    if end > frame.total() { None } else { Some((header, end)) }
+
+    #[inline(always)]
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]> {
+        frame.read_at::<{ Self::TRANSPORT }, N>()
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        NETWORK + usize::from(u16::from_be_bytes([self.0[2], self.0[3]]))
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u8 {
+        self.0[9]
+    }
+
+    #[inline(always)]
+    fn source(&self) -> Address {
+        Address::v4([self.0[12], self.0[13], self.0[14], self.0[15]])
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u32; 4] {
+        Address::v4([self.0[16], self.0[17], self.0[18], self.0[19]]).words
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Option<Address> {
+        Some(self.source().masked(mask))
+    }
 }
 
-#[inline(always)]
-fn ipv4<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
-    let (header, end) = ipv4_header(frame)?;
-    let protocol = header[9];
-    let transport = Header::read::<BEHIND_IPV4, F>(frame, protocol, end)?;
-    transport.write(
-        packet,
-        Address::v4([header[12], header[13], header[14], header[15]]),
-        Address::v4([header[16], header[17], header[18], header[19]]).words,
-        protocol,
-    );
-    Some(())
-}
+/// IPv6: without extension headers, as its protocol says.
+pub struct V6([u8; Ipv6Hdr::LEN]);
 
-#[inline(always)]
-fn ipv6<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+impl Version for V6 {
+    const ETHER_TYPE: u16 = IPV6;
     const TRANSPORT: usize = NETWORK + Ipv6Hdr::LEN;
-    let header: [u8; Ipv6Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
-    if header[0] >> 4 != 6 {
-        return None;
+
+    #[inline(always)]
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self> {
+        let header: [u8; Ipv6Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+        if header[0] >> 4 == 6 { Some(Self(header)) } else { None }
     }
-    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let protocol = header[6];
-    let transport = Header::read::<TRANSPORT, F>(frame, protocol, TRANSPORT + payload)?;
-    let [source, destination] = [address::<8>(&header), address::<24>(&header)];
-    transport.write(packet, Address::v6(source), destination, protocol);
-    Some(())
+
+    #[inline(always)]
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]> {
+        frame.read_at::<{ Self::TRANSPORT }, N>()
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        Self::TRANSPORT + usize::from(u16::from_be_bytes([self.0[4], self.0[5]]))
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u8 {
+        self.0[6]
+    }
+
+    #[inline(always)]
+    fn source(&self) -> Address {
+        Address::v6(address::<8>(&self.0))
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u32; 4] {
+        address::<24>(&self.0)
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Option<Address> {
+        let ([a, b, ..], [c, d, e, f]) = (self.source().words, mask.ipv6);
+        if e | f == 0 { Some(Address::v6([a & c, b & d, 0, 0])) } else { None }
+    }
 }
 
 /// What is known by the transport header.
@@ -129,28 +216,24 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the one at an offset, of a datagram that ends where its network header says; `None` if it is
-    /// not plain, or not all there.
+    /// Reads that of a datagram that ends where its network header says; `None` if it is not plain, or not all
+    /// there.
     #[inline(always)]
-    fn read<const AT: usize, F: Frame + ?Sized>(
-        frame: &F,
-        protocol: u8,
-        end: usize,
-    ) -> Option<Self> {
+    fn read<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8, end: usize) -> Option<Self> {
         if end > frame.total() {
             return None;
         }
         match protocol {
-            TCP if AT + TcpHdr::LEN <= end => {
-                let header: [u8; TcpHdr::LEN] = frame.read_at::<AT, _>()?;
+            TCP if V::TRANSPORT + TcpHdr::LEN <= end => {
+                let header: [u8; TcpHdr::LEN] = V::behind(frame)?;
                 Some(Self {
                     ports: Ports::new([header[0], header[1], header[2], header[3]]),
                     sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
                     flags: TcpFlags::known(header[TCP_FLAGS_END - 1]),
                 })
             }
-            UDP if AT + UdpHdr::LEN <= end => {
-                let header: [u8; UdpHdr::LEN] = frame.read_at::<AT, _>()?;
+            UDP if V::TRANSPORT + UdpHdr::LEN <= end => {
+                let header: [u8; UdpHdr::LEN] = V::behind(frame)?;
                 let ports = Ports::new([header[0], header[1], header[2], header[3]]);
                 Some(Self { ports, sequence: 0, flags: TcpFlags::default() })
             }
@@ -208,22 +291,30 @@ mod tests {
         ]
     }
 
-    /// What is known of a frame by its parts, if it is of IPv4 and plain.
-    fn by_parts<F: Frame + ?Sized>(frame: &F) -> Option<Packet> {
-        if !is_v4(frame) {
-            return None;
+    /// What is known of a frame by its parts, if it is plain, and its key short.
+    fn by_parts<F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
+        fn parts<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
+            let (source, protocol) = source::<V, F>(frame, mask)?;
+            Some(Packet { source, ..without_addresses::<V, F>(frame, protocol).unwrap() })
         }
-        let (source, protocol) = source_v4(frame)?;
-        Some(Packet { source, ..without_addresses(frame, protocol).unwrap() })
+        match ether_type(frame)? {
+            V4::ETHER_TYPE => parts::<V4, F>(frame, mask),
+            V6::ETHER_TYPE => parts::<V6, F>(frame, mask),
+            _ => None,
+        }
     }
 
     /// Whether a frame is plain, which is read as any other is.
     fn check<F: Frame + ?Sized>(frame: &F, what: &[u8]) -> bool {
         let (mut plain, mut any) = (Packet::UNREADABLE, Packet::UNREADABLE);
         let is_plain = read(frame, &mut plain);
-        let whole = (plain.source.family == Address::IPV4).then_some(plain);
-        let without = whole.map(|packet| Packet { destination: [0; 4], ..packet });
-        assert_eq!(by_parts(frame), without, "{what:02x?} of {}", frame.total());
+        for (v4, v6) in [(32, 64), (25, 57), (0, 0), (32, 65), (24, 128)] {
+            let mask = Mask::new(v4, v6);
+            let is_short = is_plain && (plain.source.family == Address::IPV4 || v6 <= 64);
+            let source = plain.source.masked(&mask);
+            let parts = is_short.then_some(Packet { source, destination: [0; 4], ..plain });
+            assert_eq!(by_parts(frame, &mask), parts, "{what:02x?} of {}", frame.total());
+        }
         if is_plain {
             assert!(parse_any(frame, &mut any));
             assert_eq!(Reason::conform(&plain), Reason::Conform);

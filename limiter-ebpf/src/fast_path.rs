@@ -1,4 +1,5 @@
-//! The fast path: plain packets of IPv4 of sources that are refused, or new, or conform by a look at one limit.
+//! The fast path: plain packets of sources that are refused, or new, or conform by a look at one limit. Of IPv6, those
+//! whose sources are networks of 64 bits at most, as they are unless said otherwise.
 //!
 //! Of such a packet nothing is written into the subject, nor read, that nobody asks for. It is decided about, charged
 //! and counted as it would be where all packets are, which decides about it anew where it takes more to tell. What is
@@ -9,7 +10,7 @@ use limiter_common::{
     class::section,
     contract::{Profile, Settings, flag, half},
     gcra::Time,
-    plain,
+    plain::{self, V4, V6, Version},
     policer::Look,
     reason::Reason,
     recent::Recent,
@@ -43,9 +44,16 @@ const CONFORM: Verdict = Verdict::new(Reason::Conform);
 /// the frame are known.
 #[inline(always)]
 pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict> {
-    if !plain::is_v4(frame) {
-        return None;
+    match plain::ether_type(frame) {
+        Some(V4::ETHER_TYPE) => decide_plain::<V4>(frame, subject),
+        Some(V6::ETHER_TYPE) => decide_plain::<V6>(frame, subject),
+        _ => None,
     }
+}
+
+/// Decides about a frame of a version of IP, if it is plain.
+#[inline(always)]
+fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict> {
     let policy = InForce::get()?;
     let settings = policy.settings;
     if policy.monitors() | u64::from(settings.flags & flag::DESTINATIONS) != 0
@@ -53,15 +61,21 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
     {
         return None;
     }
-    let (source, protocol) = plain::source_v4(frame)?;
-    let source = source.masked(&settings.mask);
+    let (source, protocol) = plain::source::<V, _>(frame, &settings.mask)?;
+    // One of two words is kept in the subject: there is no room on the stack.
+    let is_kept = V::ETHER_TYPE == V6::ETHER_TYPE;
+    if is_kept {
+        subject.write_key(SourceKey::of(&source));
+    }
+    let source = #[inline(always)]
+    |subject: &Subject| if is_kept { subject.short_source() } else { source };
     let subject = subject.reread();
     // The compiler need not think of destinations.
     let sections = settings.sections & !section::DESTINATION;
     subject.applicable = if sections == 0 {
         u64::MAX
     } else {
-        let packet = plain::without_addresses(frame, protocol)?;
+        let packet = plain::without_addresses::<V, _>(frame, protocol)?;
         let limits = applicable(&packet, || subject.bytes, sections, policy.epoch, settings);
         // Whether the connection is a new one, others recall.
         if limits & settings.connections != 0 {
@@ -72,7 +86,7 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
     // There is no room on the stack for what was found out of these.
     let (subject, settings) = (subject.reread(), again(settings));
     if may_refuse(subject) {
-        let refused = drop_refused(subject, |_| source, policy.epoch);
+        let refused = drop_refused(subject, source, policy.epoch);
         if refused.is_some() {
             return refused;
         }
@@ -80,7 +94,7 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
     if settings.flags & flag::FAST == 0 {
         return None;
     }
-    let place = Place::of(&source, settings.seed, settings.sets);
+    let place = Place::of(&source(subject), settings.seed, settings.sets);
     let seats = Seats::of(place.set, 0)?;
     if settings.flags & flag::CLOCK != 0 {
         // Most packets take it: what the entry tells need not wait for it, nor be read before it.
@@ -90,11 +104,12 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
         // What several limits are about, that are not paid ahead, is left alone.
         Likely::Entry(_) if subject.applicable & settings.beside != 0 => None,
         Likely::Entry(number) => {
-            let entry = SourceEntry::numbered(number, SourceKey::of(&source), policy.epoch)?;
+            let entry =
+                SourceEntry::numbered(number, SourceKey::of(&source(subject)), policy.epoch)?;
             subject.seat = Seat::new(number).0;
             pass_known(&entry, subject, policy.epoch, settings)
         }
-        Likely::Nowhere => pass_new(&source, &seats, subject, policy.epoch, settings),
+        Likely::Nowhere => pass_new(&source(subject), &seats, subject, policy.epoch, settings),
         Likely::Elsewhere => None,
     }
 }

@@ -206,6 +206,15 @@ impl Subject {
         unsafe { SourceKey::read(&raw const self.source) }
     }
 
+    /// The key of its source, as it was written, if that is of IPv6 and has 64 bits at most.
+    #[inline(always)]
+    pub(crate) fn short_source(&self) -> Address {
+        let words = &self.source.words;
+        // SAFETY: words of the value, which is borrowed.
+        let [a, b] = [0, 1].map(|word| unsafe { (&raw const words[word]).read_volatile() });
+        Address::v6([a, b, 0, 0])
+    }
+
     /// Finds out what the packet is.
     #[inline(always)]
     pub(crate) fn find_sort(&mut self) {

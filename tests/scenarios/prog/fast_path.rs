@@ -1,10 +1,10 @@
 //! Plain packets, which take the fast path where it can tell: they are decided about, counted and charged as the same
 //! packets behind a VLAN tag, which never do.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, net::IpAddr};
 
 use limiter_common::{
-    address::Address,
+    address::{Address, Mask},
     rate::{Rate, SECOND},
     reason::{REASONS, Reason},
     recent::Recent,
@@ -24,28 +24,40 @@ use super::{
     ahead::TICK,
     bucket,
     define::{in_mode, limit},
-    divisor,
+    destination, divisor,
     mutation::Random,
     part, per_second, seed, set_override,
 };
 
 const RUNS: u64 = 160;
 const STEPS: usize = 120;
-const SOURCES: [[u8; 4]; 5] =
-    [[192, 0, 2, 1], [192, 0, 2, 2], [10, 0, 0, 1], [10, 0, 0, 2], [10, 9, 0, 1]];
-const TARGET: [u8; 4] = [198, 51, 100, 1];
+/// Of IPv6, two are one source by keys of 64 bits, and so are three by those of 56.
+const SOURCES: [&str; 10] = [
+    "192.0.2.1",
+    "192.0.2.2",
+    "10.0.0.1",
+    "10.0.0.2",
+    "10.9.0.1",
+    "2001:db8:0:1::1",
+    "2001:db8:0:1::2",
+    "2001:db8:0:2::1",
+    "2001:db8:1::1",
+    "2001:db8:9::1",
+];
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
 
 /// One packet, plain and behind a tag, in frames of the same length.
-fn both_ways(source: [u8; 4], kind: usize) -> [Vec<u8>; 2] {
+fn both_ways(source: &str, kind: usize) -> [Vec<u8>; 2] {
+    let source: IpAddr = source.parse().unwrap();
+    let target = destination(source);
     let frame = match kind {
-        0 => Frame::udp(source, TARGET, 5_000, 53),
-        1 => Frame::udp(source, TARGET, 5_000, 54),
-        2 => Frame::tcp(source, TARGET, 40_000, 443, ACK),
-        3 => Frame::tcp(source, TARGET, 40_000, 443, SYN),
-        4 => Frame::tcp(source, TARGET, 40_001, 443, SYN),
-        _ => Frame::echo(source, TARGET, 7, 1),
+        0 => Frame::udp(source, target, 5_000, 53),
+        1 => Frame::udp(source, target, 5_000, 54),
+        2 => Frame::tcp(source, target, 40_000, 443, ACK),
+        3 => Frame::tcp(source, target, 40_000, 443, SYN),
+        4 => Frame::tcp(source, target, 40_001, 443, SYN),
+        _ => Frame::echo(source, target, 7, 1),
     };
     let tagged = frame.clone().tag(0x8100, 5).payload(26).build();
     [frame.payload(26 + TAG).build(), tagged]
@@ -66,13 +78,14 @@ fn any_bucket(random: &mut Random, ticks: bool) -> Bucket {
 /// What a limit is about, and counts.
 fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
     let mut limit = limit(name, &[KeyPart::Source], any_bucket(random, ticks));
-    let destination = Whom::Prefix("198.51.100.0/24".parse().unwrap());
+    let destinations =
+        ["198.51.100.0/24", "2001:db8:ffff::/48"].map(|it| Whom::Prefix(it.parse().unwrap()));
     limit.matching = match random.below(8) {
         0 => Match { ports: vec![53..=53], ..Match::default() },
         1 => Match { protocols: vec![17], ..Match::default() },
         2 => Match { length: Some(0..=70), ..Match::default() },
         3 => Match { fragments: Some(false), ..Match::default() },
-        4 => Match { destinations: vec![destination], ..Match::default() },
+        4 => Match { destinations: destinations.to_vec(), ..Match::default() },
         _ => Match::default(),
     };
     limit.count = match random.below(8) {
@@ -93,7 +106,9 @@ fn any_policy(random: &mut Random, ticks: bool) -> Policy {
     if random.below(4) > 0 {
         policy.set_default(Builtin::Source, any_bucket(random, ticks)).unwrap();
         if random.below(3) == 0 {
-            set_override(&mut policy, Builtin::Source, "10.0.0.0/16", any_bucket(random, ticks));
+            for prefix in ["10.0.0.0/16", "2001:db8:1::/48"] {
+                set_override(&mut policy, Builtin::Source, prefix, any_bucket(random, ticks));
+            }
         }
     }
     if random.below(4) == 0 {
@@ -102,15 +117,20 @@ fn any_policy(random: &mut Random, ticks: bool) -> Policy {
     for number in 0..random.below(3) {
         policy.limits.push(any_limit(random, &format!("limit-{number}"), ticks));
     }
+    let prefixes = ["10.9.0.0/16", "2001:db8:9::/48"].map(|it| it.parse().unwrap());
     let listed =
-        || vec![Listed { whom: Whom::Prefix("10.9.0.0/16".parse().unwrap()), until: None }];
+        || prefixes.map(|prefix| Listed { whom: Whom::Prefix(prefix), until: None }).to_vec();
     match random.below(8) {
         0 => policy.deny = listed(),
         1 => policy.allow = listed(),
         _ => {}
     }
-    if random.below(8) == 0 {
-        policy.key_prefix = KeyPrefix { ipv4: 24, ipv6: 64 };
+    if random.below(4) == 0 {
+        policy.key_prefix = *random.pick(&[
+            KeyPrefix { ipv4: 24, ipv6: 64 },
+            KeyPrefix { ipv4: 24, ipv6: 56 },
+            KeyPrefix { ipv4: 32, ipv6: 128 },
+        ]);
     }
     if random.below(10) == 0 {
         policy.mode = GlobalMode::Monitor;
@@ -122,10 +142,10 @@ fn any_policy(random: &mut Random, ticks: bool) -> Policy {
 fn known(program: &TestProgram, policy: &Policy) -> impl Debug + PartialEq + use<> {
     let limits: Vec<_> =
         policy.limits.iter().map(|limit| program.tally(&limit.name).unwrap()).collect();
+    let KeyPrefix { ipv4, ipv6 } = policy.key_prefix;
     let sources = SOURCES.map(|address| {
-        let prefix = policy.key_prefix.ipv4;
-        let masked = u32::from_be_bytes(address) & (u32::MAX << (32 - prefix));
-        let source = program.source(&Address::v4(masked.to_be_bytes())).unwrap();
+        let address = Address::from(address.parse::<IpAddr>().unwrap());
+        let source = program.source(&address.masked(&Mask::new(ipv4, ipv6))).unwrap();
         source.map(|it| (it.passed, it.dropped, it.words, it.scales, Recent(it.recent).paid()))
     });
     (program.counters().unwrap(), limits, sources)
@@ -166,7 +186,8 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
                 policy = &second;
                 programs.iter_mut().for_each(|program| program.apply(policy).unwrap());
             }
-            let frames = both_ways(*random.pick(&SOURCES), random.below(6));
+            let source = *random.pick(&SOURCES);
+            let frames = both_ways(source, random.below(6));
             let packets = *random.pick(&[1, 1, 2, 5, 70, 300]);
             let passed = [0, 1].map(|at| {
                 programs[at].at(now).unwrap();
@@ -215,7 +236,7 @@ fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
     let mut policy = Policy::default();
     policy.set_default(Builtin::Source, per_second(20_000, 999)).unwrap();
     set_override(&mut policy, Builtin::Source, "10.0.0.0/16", per_second(10_000, 20_000));
-    let [first, late] = [1, 2].map(|last| both_ways([10, 0, 0, last], 0));
+    let [first, late] = ["10.0.0.1", "10.0.0.2"].map(|source| both_ways(source, 0));
     let words = [0, 1].map(|way| {
         let mut program = TestProgram::new(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
         // An entry is made by the clock.
