@@ -265,7 +265,7 @@ pub mod flag {
     pub const MONITOR: u32 = 4;
     /// Some packets of sources of the first profile can be told to conform by the fast path.
     pub const FAST: u32 = 8;
-    /// These take the clock while nothing is spent, so most do: the fast path reads it first.
+    /// These take the clock while nothing is spent, so most do: the fast path reads it before the entry.
     pub const CLOCK: u32 = 16;
     /// A limit asks about destinations, which the fast path does not look at.
     pub const DESTINATIONS: u32 = 32;

@@ -48,8 +48,8 @@ pub fn ether_type<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
     frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes)
 }
 
-/// The key of the source of a frame of a version of IP, and the transport protocol, if that is plain, and the key one
-/// of 64 bits at most. Nothing else of it is read.
+/// The key of the source of a frame of a version of IP, which has [short keys](Version::has_short_keys), and the
+/// transport protocol, if that is plain. Nothing else of it is read.
 #[inline(always)]
 pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(Address, u8)> {
     let header = V::read(frame)?;
@@ -65,7 +65,7 @@ pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(
     {
         return None;
     }
-    Some((header.short_key(mask)?, header.protocol()))
+    Some((header.short_key(mask), header.protocol()))
 }
 
 /// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
@@ -110,8 +110,11 @@ pub trait Version: Sized {
     /// The words of the destination, as those of an [`Address`].
     fn destination(&self) -> [u32; 4];
 
-    /// The key of the source, if that has 64 bits at most.
-    fn short_key(&self, mask: &Mask) -> Option<Address>;
+    /// Whether keys of sources have 64 bits at most.
+    fn has_short_keys(mask: &Mask) -> bool;
+
+    /// The key of the source, if that is a short one; otherwise the first 64 bits of it.
+    fn short_key(&self, mask: &Mask) -> Address;
 }
 
 /// IPv4: without options, of a whole datagram.
@@ -158,8 +161,13 @@ impl Version for V4 {
     }
 
     #[inline(always)]
-    fn short_key(&self, mask: &Mask) -> Option<Address> {
-        Some(self.source().masked(mask))
+    fn has_short_keys(_: &Mask) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Address {
+        self.source().masked(mask)
     }
 }
 
@@ -202,9 +210,14 @@ impl Version for V6 {
     }
 
     #[inline(always)]
-    fn short_key(&self, mask: &Mask) -> Option<Address> {
-        let ([a, b, ..], [c, d, e, f]) = (self.source().words, mask.ipv6);
-        if e | f == 0 { Some(Address::v6([a & c, b & d, 0, 0])) } else { None }
+    fn has_short_keys(mask: &Mask) -> bool {
+        mask.ipv6[2] | mask.ipv6[3] == 0
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Address {
+        let ([a, b, ..], [c, d, ..]) = (self.source().words, mask.ipv6);
+        Address::v6([a & c, b & d, 0, 0])
     }
 }
 
@@ -295,6 +308,9 @@ mod tests {
     fn by_parts<F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
         fn parts<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
             let (source, protocol) = source::<V, F>(frame, mask)?;
+            if !V::has_short_keys(mask) {
+                return None;
+            }
             Some(Packet { source, ..without_addresses::<V, F>(frame, protocol).unwrap() })
         }
         match ether_type(frame)? {

@@ -2,6 +2,7 @@
 //! said of: most packets there are.
 
 use limiter_common::{
+    address::Address,
     contract::{Settings, flag, half},
     limit::Limit,
     policer::Look,
@@ -22,7 +23,7 @@ use crate::{
     newcomers::{admit_newcomer, pass_on_credit},
     opening::remember_opening,
     refused::{drop_refused, may_refuse},
-    seats::Seats,
+    seats::{Likely, Seats},
     subject::Subject,
     tally::{self, Outcomes},
     verdict::Verdict,
@@ -49,15 +50,26 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
         return Verdict::new(Reason::Contended);
     }
     subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
-    let entry = match SourceEntry::likely(subject, policy.epoch) {
+    let place = subject.place;
+    let Some(seats) = Seats::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
+    let likely = seats.likely(place, subject);
+    let entry = match likely {
+        Likely::Entry(number) => {
+            subject.seat = Seat::new(number).0;
+            SourceEntry::numbered(number, subject.key(), policy.epoch)
+        }
+        _ => None,
+    };
+    let entry = match entry {
         Some(entry) => entry,
         None => {
-            let seat = Seat::of(subject);
+            let is_none =
+                matches!(likely, Likely::Nowhere) && subject.source.family != Address::NONE.family;
+            let seat = if is_none { Seat::none(subject.tags) } else { Seat::of(subject) };
             if seat == Seat::NEWCOMER {
                 // Where no prefix has a profile of its own, it takes no call.
                 if settings.flags & flag::PREFIXES == 0
                     && let Some(profile) = PROFILES.get(half(policy.epoch, 0))
-                    && let Some(seats) = Seats::of(subject.place.set, 0)
                     && pass_on_credit(&seats, settings, profile, subject.applicable, subject.bytes)
                 {
                     return Verdict(subject.conform);

@@ -11,7 +11,7 @@ use limiter_common::{
     notice::Episode,
     penalty::Block,
     recent::Recent,
-    table::{self, Place, WAYS},
+    table::{self, Place, Tags, WAYS},
     word::Word as _,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     clock, datapath,
     maps::{LIMITS, METERS, PREFIXES, PROFILES, SHARED_SOURCES, SOURCES},
     offence::recall_offences,
-    seats::{self, Likely, Seats, find_way, take_seat},
+    seats::{self, Seats, find_way, take_seat},
     source_key::SourceKey,
     subject::Subject,
 };
@@ -92,14 +92,19 @@ impl Seat {
         let Some(seats) = Seats::of(place.set, 0) else { return Self::UNKNOWN };
         subject.state = seats.state();
         subject.tags = seats.tags();
-        let tags = subject.tags;
-        if tags.have(place.tag) {
+        if subject.tags.have(place.tag) {
             publish(subject);
             let way = find_way() as usize;
             if way < WAYS {
                 return Self::new(seats.entry(way));
             }
         }
+        Self::none(subject.reread().tags)
+    }
+
+    /// That of a source without an entry, in a set that had these tags.
+    #[inline(always)]
+    pub(crate) const fn none(tags: Tags) -> Self {
         if tags.have(0) { Self::UNKNOWN } else { Self::NEWCOMER }
     }
 
@@ -126,17 +131,6 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of the subject's source where it most [likely](Seats::likely) is, if that is bound under `epoch`.
-    #[inline(always)]
-    pub(crate) fn likely(subject: &mut Subject, epoch: u32) -> Option<Self> {
-        let place = subject.place;
-        let Likely::Entry(number) = Seats::of(place.set, 0)?.likely(place, subject) else {
-            return None;
-        };
-        subject.seat = Seat::new(number).0;
-        Self::numbered(number, subject.key(), epoch)
-    }
-
     /// The entry of this number, if it is that of a source alone, and bound under `epoch`.
     #[inline(always)]
     pub(crate) fn numbered(number: u32, key: SourceKey, epoch: u32) -> Option<Self> {

@@ -1,7 +1,8 @@
 //! The fast path: plain packets of sources that are refused, or new, or conform by a look at one limit. Of IPv6, those
 //! whose sources are networks of 64 bits at most, as they are unless said otherwise.
 //!
-//! Of such a packet nothing is written into the subject, nor read, that nobody asks for. It is decided about, charged
+//! Of such a packet nothing is read that nobody asks for, nor written into the subject, but what has no room on the
+//! stack: the keys of sources of IPv6. It is decided about, charged
 //! and counted as it would be where all packets are, which decides about it anew where it takes more to tell. What is
 //! left to that is in no count and charged to no limit; but that a new source needs an entry is found out once.
 
@@ -58,11 +59,12 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     let settings = policy.settings;
     if policy.monitors() | u64::from(settings.flags & flag::DESTINATIONS) != 0
         || settings.flags & flag::FAST == 0 && !may_refuse(subject)
+        || !V::has_short_keys(&settings.mask)
     {
         return None;
     }
     let (source, protocol) = plain::source::<V, _>(frame, &settings.mask)?;
-    // One of two words is kept in the subject: there is no room on the stack.
+    // A key of two words is kept in the subject: there is no room on the stack.
     let is_kept = V::ETHER_TYPE == V6::ETHER_TYPE;
     if is_kept {
         subject.write_key(SourceKey::of(&source));
@@ -97,7 +99,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     let place = Place::of(&source(subject), settings.seed, settings.sets);
     let seats = Seats::of(place.set, 0)?;
     if settings.flags & flag::CLOCK != 0 {
-        // Most packets take it: what the entry tells need not wait for it, nor be read before it.
+        // Most packets take it; who is refused has done without by now.
         subject.now = clock::now();
     }
     match seats.likely(place, subject) {

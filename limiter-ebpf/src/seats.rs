@@ -175,7 +175,7 @@ impl Seats {
     }
 
     /// Where the entry of a source is by what the set says: at the way that it has if it may choose, as most have, or
-    /// at the first other one with its tag and its mark. If it is not at the former, the subject knows then what was
+    /// at the first one with its tag, if that has its mark. Unless it is at the former, the subject knows then what was
     /// seen of the set.
     #[inline(always)]
     pub(crate) fn likely(&self, place: Place, subject: &mut Subject) -> Likely {

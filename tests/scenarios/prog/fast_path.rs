@@ -83,7 +83,7 @@ fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
     limit.matching = match random.below(8) {
         0 => Match { ports: vec![53..=53], ..Match::default() },
         1 => Match { protocols: vec![17], ..Match::default() },
-        2 => Match { length: Some(0..=70), ..Match::default() },
+        2 => Match { length: Some(0..=80), ..Match::default() },
         3 => Match { fragments: Some(false), ..Match::default() },
         4 => Match { destinations: destinations.to_vec(), ..Match::default() },
         _ => Match::default(),
@@ -155,8 +155,8 @@ fn known(program: &TestProgram, policy: &Policy) -> impl Debug + PartialEq + use
 fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let seed = seed();
-    // By ticks, with no limit for which the clock is read first: the time of a tick is when it was first asked for. And
-    // without ticks.
+    // By ticks, with no limit for which most packets take the clock: the time of a tick is when it was first asked for.
+    // And without ticks.
     let mut pairs = [Clock::Ticking(TICK), Clock::Test]
         .map(|clock| [(); 2].map(|()| TestProgram::new(SMALL, &Policy::default(), clock).unwrap()));
     let mut decided = [[0; REASONS]; 2];
@@ -230,7 +230,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     }
 }
 
-/// The clock is read first for sources that need it, and that changes nothing for one with another limit.
+/// The clock is read at once for sources that need it, and that changes nothing for one with another limit.
 #[test]
 fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
     let mut policy = Policy::default();

@@ -8,6 +8,7 @@ use limiter_common::{
     rate::SECOND,
     reason::Reason,
     recent::Recent,
+    refused::Refused,
     table::Place,
 };
 use limiter_tests::{
@@ -16,7 +17,10 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::Builtin;
 
-use super::{NOW, counted, cpus::on_two_cpus, keeps_time, part, per_second, policy, tallies, udp};
+use super::{
+    NOW, ahead::TICK, counted, cpus::on_two_cpus, keeps_time, part, per_second, policy, tallies,
+    udp,
+};
 
 const POLITE: [u8; 4] = [192, 0, 2, 1];
 
@@ -110,34 +114,56 @@ fn a_busy_source_keeps_its_entry_among_others() {
     program.check_accounts().unwrap();
 }
 
-/// Two sources that would have the same way if they could choose, by the same mark.
+/// Two sources of a set with the same tag, which would have the same way if they could choose, or not, and have the
+/// same mark, or not.
 #[test]
 fn sources_that_look_the_same_to_the_table_are_told_apart() {
     let limits = policy(&[(Builtin::Source, per_second(100, 3))]);
-    let mut program = TestProgram::new(smallest(), &limits, Clock::Test).unwrap();
     let address = |number: u32| IpAddr::from((10 << 24 | number).to_be_bytes());
-    let mut seen = HashMap::new();
-    let twins = (0..1 << 20).find_map(|number| {
-        let Place { set, tag, home, mark } = program.maps().place(&address(number).into()).unwrap();
-        seen.insert((set, tag, home, mark), number).map(|other| [other, number])
-    });
-    let twins = twins.unwrap().map(address);
-    let mut frame = udp([10, 0, 0, 0]);
-    for second in 0..3 {
-        program.at(NOW + second * SECOND).unwrap();
-        for packet in 0..5 {
-            for twin in twins {
-                assert!(set_source(&mut frame, twin));
-                let expected = if packet < 3 { Verdict::Pass } else { Verdict::Drop };
-                assert_eq!(program.run(&frame).unwrap(), expected, "{twin}, packet {packet}");
+    for (clock, crowded) in
+        [(Clock::Test, false), (Clock::Test, true), (Clock::Ticking(TICK), true)]
+    {
+        let mut program = TestProgram::new(smallest(), &limits, clock).unwrap();
+        let mut now = NOW;
+        for (same_home, same_mark) in [(true, true), (true, false), (false, true), (false, false)] {
+            program.forget().unwrap();
+            if crowded {
+                program.crowd().unwrap();
             }
+            let place = |number| program.maps().place(&address(number).into()).unwrap();
+            let mut seen: HashMap<_, Vec<_>> = HashMap::new();
+            let twins = (0..1 << 16).find_map(|number| {
+                let Place { set, tag, home, mark } = place(number);
+                let like = seen.entry((set, tag)).or_default();
+                let twin = like.iter().find(|(_, other_home, other_mark)| {
+                    (*other_home == home) == same_home && (*other_mark == mark) == same_mark
+                });
+                let twins = twin.map(|(other, ..)| [*other, number]);
+                like.push((number, home, mark));
+                twins
+            });
+            let twins = twins.unwrap().map(address);
+            let mut frame = udp([10, 0, 0, 0]);
+            for _ in 0..3 {
+                now += SECOND;
+                program.at(now).unwrap();
+                for packet in 0..5 {
+                    for twin in twins {
+                        assert!(set_source(&mut frame, twin));
+                        let expected = if packet < 3 { Verdict::Pass } else { Verdict::Drop };
+                        assert_eq!(program.run(&frame).unwrap(), expected, "{twin}, {packet}");
+                    }
+                }
+            }
+            for twin in twins {
+                let source = program.source(&twin.into()).unwrap().unwrap();
+                assert_eq!((source.passed.packets, source.address), (9, twin.into()), "{twin}");
+            }
+            // What a CPU remembers of who is refused has ended.
+            now += 2 * Refused::LONGEST;
         }
+        program.check_accounts().unwrap();
     }
-    for twin in twins {
-        let source = program.source(&twin.into()).unwrap().unwrap();
-        assert_eq!((source.passed.packets, source.address), (9, twin.into()), "{twin}");
-    }
-    program.check_accounts().unwrap();
 }
 
 /// What passed of a source is counted in one word, which would overflow.

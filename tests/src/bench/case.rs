@@ -129,6 +129,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         )?,
         case("denied", "known source, denied", Setting::Denied, &udp)?.denied(),
         case("ipv6", "known source, one limit, IPv6", Setting::Source, &udp6)?,
+        case("ipv6_small", "IPv6, within a burst of 999", Setting::Small, &udp6)?,
+        case("ipv6_over_limit", "IPv6, over a limit of 1/min", Setting::Over, &udp6)?,
         case("qinq", "known source, one limit, two VLAN tags", Setting::Source, &tagged)?,
         case("syn_source", "known source, SYN: syn + source", Setting::SynSource, &syn)?,
         case("connection_source", "connection + source", Setting::ConnectionSource, &udp)?,
@@ -215,7 +217,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), 2 * cases.len());
-        for id in [REFERENCE, ONE_OVERRIDE, MANY_OVERRIDES, "tracked_1k", "tracked_4M"] {
+        for id in [REFERENCE, ONE_OVERRIDE, MANY_OVERRIDES, "tracked_64k", "tracked_4M"] {
             assert!(cases.iter().any(|case| case.id == id), "{id}");
         }
     }

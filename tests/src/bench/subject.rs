@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use aya::programs::Xdp;
+use limiter_common::recent::Recent;
 use limiter_userspace::datapath::{
     bpffs::Pins,
     instance::{Attached, Instance},
@@ -29,6 +30,9 @@ const PAIRS: usize = 5;
 const STRAYS: u64 = 8;
 /// Of how many that are offered one over 1,000/s may pass one.
 const STRAYS_OF: u64 = 1_000;
+
+/// So many sources that are tracked are met so often that they [pay ahead](Recent); more than that once.
+const MET_OFTEN: u32 = 1 << 18;
 
 /// A case with its programs.
 pub(crate) struct Subject<'a> {
@@ -166,7 +170,10 @@ impl<'a> Subject<'a> {
                 }
             }
             (Sources::Tracked(number), Programs::Made(load)) => {
-                batch::run(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
+                let times = if number <= MET_OFTEN { Recent::KEPT + 1 } else { 1 };
+                for _ in 0..times {
+                    batch::run(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
+                }
             }
             _ => {}
         }

@@ -40,7 +40,7 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 31] = [
+const TARGETS: [Row; 32] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same where each packet pays for itself", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
@@ -57,6 +57,7 @@ const TARGETS: [Row; 31] = [
     ("new source every packet against a known one", AtMost, 1.0, "x", |at| cost(at, "new_source_64k") / cost(at, REFERENCE)),
     ("the same under a limit with a small burst", AtMost, 1.0, "x", |at| cost(at, NEW_SMALL) / cost(at, ORDINARY_SMALL)),
     ("the same where all in the table owe", AtMost, 1.0, "x", |at| cost(at, NEW_OWING) / cost(at, REFERENCE)),
+    ("new source every packet against 64 k known ones at random", AtMost, 1.0, "x", |at| cost(at, "new_source_64k") / cost(at, "tracked_64k")),
     ("over-limit drop against bare XDP_DROP", AtLeast, 0.75, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
     ("the same of a limit of 1/min, over the wire", AtLeast, 0.75, "x", |at| wire(at, Contest::LongOver) / wire(at, Contest::Drop)),
     ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
