@@ -115,7 +115,7 @@ fn a_busy_source_keeps_its_entry_among_others() {
 }
 
 /// Two sources of a set with the same tag, which would have the same way if they could choose, or not, and have the
-/// same mark, or not.
+/// same mark, or not. Another one comes first to the way of the second's choice.
 #[test]
 fn sources_that_look_the_same_to_the_table_are_told_apart() {
     let limits = policy(&[(Builtin::Source, per_second(100, 3))]);
@@ -136,28 +136,36 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
                 let Place { set, tag, home, mark } = place(number);
                 let like = seen.entry((set, tag)).or_default();
                 let twin = like.iter().find(|(_, other_home, other_mark)| {
-                    (*other_home == home) == same_home && (*other_mark == mark) == same_mark
+                    let is_before =
+                        if same_home { *other_home == home } else { *other_home < home };
+                    is_before && (*other_mark == mark) == same_mark
                 });
                 let twins = twin.map(|(other, ..)| [*other, number]);
                 like.push((number, home, mark));
                 twins
             });
-            let twins = twins.unwrap().map(address);
+            let [one, other] = twins.unwrap();
+            let Place { set, tag, home, .. } = place(other);
+            let is_first = |number: &u32| {
+                let first = place(*number);
+                (first.set, first.home) == (set, home) && first.tag != tag
+            };
+            let sources = [(0..).find(is_first).unwrap(), one, other].map(address);
             let mut frame = udp([10, 0, 0, 0]);
             for _ in 0..3 {
                 now += SECOND;
                 program.at(now).unwrap();
                 for packet in 0..5 {
-                    for twin in twins {
-                        assert!(set_source(&mut frame, twin));
+                    for source in sources {
+                        assert!(set_source(&mut frame, source));
                         let expected = if packet < 3 { Verdict::Pass } else { Verdict::Drop };
-                        assert_eq!(program.run(&frame).unwrap(), expected, "{twin}, {packet}");
+                        assert_eq!(program.run(&frame).unwrap(), expected, "{source}, {packet}");
                     }
                 }
             }
-            for twin in twins {
-                let source = program.source(&twin.into()).unwrap().unwrap();
-                assert_eq!((source.passed.packets, source.address), (9, twin.into()), "{twin}");
+            for source in sources {
+                let entry = program.source(&source.into()).unwrap().unwrap();
+                assert_eq!((entry.passed.packets, entry.address), (9, source.into()), "{source}");
             }
             // What a CPU remembers of who is refused has ended.
             now += 2 * Refused::LONGEST;
