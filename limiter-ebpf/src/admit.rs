@@ -7,7 +7,7 @@ use limiter_common::{
     limit::Limit,
     policer::Look,
     reason::Reason,
-    table,
+    table::Place,
     word::Word as _,
 };
 
@@ -49,18 +49,15 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.seat == Seat::TO_BE_MADE.0 {
         return Verdict::new(Reason::Contended);
     }
-    subject.place = table::Place::of(&subject.source, settings.seed, settings.sets);
-    let place = subject.place;
+    let place = Place::of(&subject.source, settings.seed, settings.sets);
+    subject.place = place;
     let Some(seats) = Seats::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
     let likely = seats.likely(place, subject);
-    let entry = match likely {
-        Likely::Entry(number) => {
-            subject.seat = Seat::new(number).0;
-            SourceEntry::numbered(number, subject.key(), policy.epoch)
-        }
-        _ => None,
+    let found = match likely {
+        Likely::Entry(number) => SourceEntry::at(number, subject.key(), subject, policy.epoch),
+        Likely::Nowhere | Likely::Elsewhere => None,
     };
-    let entry = match entry {
+    let entry = match found {
         Some(entry) => entry,
         None => {
             let is_none =

@@ -131,10 +131,18 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of this number, if it is that of a source alone, and bound under `epoch`.
+    /// The entry of this number, if it is that of the subject's source, whose key this is, and bound under `epoch`. The
+    /// subject has its seat there then.
     #[inline(always)]
-    pub(crate) fn numbered(number: u32, key: SourceKey, epoch: u32) -> Option<Self> {
-        Self::own(SOURCES.get_ptr_mut(number)?, key, epoch)
+    pub(crate) fn at(
+        number: u32,
+        key: SourceKey,
+        subject: &mut Subject,
+        epoch: u32,
+    ) -> Option<Self> {
+        let entry = Self::own(SOURCES.get_ptr_mut(number)?, key, epoch)?;
+        subject.seat = Seat::new(number).0;
+        Some(entry)
     }
 
     /// The entry of the subject's source, if there is one that is bound under `epoch`.

@@ -106,9 +106,8 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
         // What several limits are about, that are not paid ahead, is left alone.
         Likely::Entry(_) if subject.applicable & settings.beside != 0 => None,
         Likely::Entry(number) => {
-            let entry =
-                SourceEntry::numbered(number, SourceKey::of(&source(subject)), policy.epoch)?;
-            subject.seat = Seat::new(number).0;
+            let key = SourceKey::of(&source(subject));
+            let entry = SourceEntry::at(number, key, subject, policy.epoch)?;
             pass_known(&entry, subject, policy.epoch, settings)
         }
         Likely::Nowhere => pass_new(&source(subject), &seats, subject, policy.epoch, settings),
