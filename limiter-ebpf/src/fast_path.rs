@@ -2,9 +2,9 @@
 //! whose sources are networks of 64 bits at most, as they are unless said otherwise.
 //!
 //! Of such a packet nothing is read that nobody asks for, nor written into the subject, but what has no room on the
-//! stack: the keys of sources of IPv6. It is decided about, charged
-//! and counted as it would be where all packets are, which decides about it anew where it takes more to tell. What is
-//! left to that is in no count and charged to no limit; but that a new source needs an entry is found out once.
+//! stack: the keys of sources of IPv6. It is decided about, charged and counted as it would be where all packets are,
+//! which decides about it anew where it takes more to tell. What is left to that is in no count and charged to no limit;
+//! but that a new source needs an entry is found out once.
 
 use limiter_common::{
     address::Address,

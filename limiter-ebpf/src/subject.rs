@@ -63,7 +63,7 @@ pub(crate) struct Subject {
     pub(crate) numbered: u32,
     /// The place of its source in the table.
     pub(crate) place: Place,
-    /// What was seen of its set, when no entry of its source was found in it.
+    /// What was seen of its set, when its source was not found at the way that it has if it may choose.
     pub(crate) state: State,
     pub(crate) tags: Tags,
     /// Until when its source will owe for it, in nanoseconds, if an entry is to be made for it because it is
