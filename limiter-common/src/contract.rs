@@ -4,6 +4,7 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     address::{Address, Mask},
+    gcra::Gcra,
     limit::{COLUMNS, INLINE, LIMITS},
     meter::Measure,
     reason::{REASONS, Reason},
@@ -13,7 +14,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 15;
+pub const LAYOUT_VERSION: u32 = 16;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -222,6 +223,12 @@ pub struct Settings {
     pub stamps: [u32; INLINE],
     /// Their places among the tallies.
     pub tallies: [u32; INLINE],
+    /// The first profile, which most sources have: the fast path need not look it up.
+    pub first: Profile,
+    /// The buckets of its inline limits, likewise.
+    pub buckets: [Gcra; INLINE],
+    /// 0, as in [`Profile::reserved`].
+    pub reserved: [u64; 32],
 }
 
 impl Settings {
@@ -588,9 +595,9 @@ pub const TALLIES: u32 = 2 * LIMITS;
 
 const _: () = {
     assert!(size_of::<Address>() == 20);
-    assert!(size_of::<Settings>() == 256);
-    assert!(size_of::<Head>() == 536);
-    assert!(size_of::<crate::gcra::Gcra>() == 48);
+    assert!(size_of::<Settings>() == 1024);
+    assert!(size_of::<Head>() == 2072);
+    assert!(size_of::<Gcra>() == 48);
     assert!(size_of::<crate::meter::Meter>() == 64);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);

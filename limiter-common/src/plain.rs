@@ -68,6 +68,14 @@ pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(
     Some((header.short_key(mask), header.protocol()))
 }
 
+/// The port that a plain packet is for. It is known that the header of its transport protocol is there.
+#[inline(always)]
+pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
+    // TCP and UDP have it at the same place.
+    let [_, _, high, low] = V::behind::<4, F>(frame)?;
+    Some(u16::from_be_bytes([high, low]))
+}
+
 /// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
 /// header is there.
 #[inline(always)]
@@ -311,7 +319,9 @@ mod tests {
             if !V::has_short_keys(mask) {
                 return None;
             }
-            Some(Packet { source, ..without_addresses::<V, F>(frame, protocol).unwrap() })
+            let packet = without_addresses::<V, F>(frame, protocol).unwrap();
+            assert_eq!(port::<V, F>(frame), packet.port());
+            Some(Packet { source, ..packet })
         }
         match ether_type(frame)? {
             V4::ETHER_TYPE => parts::<V4, F>(frame, mask),

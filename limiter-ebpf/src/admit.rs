@@ -19,7 +19,7 @@ use crate::{
     datapath::InForce,
     entry::{Seat, SourceEntry},
     inline,
-    maps::{METERS, PROFILES},
+    maps::METERS,
     newcomers::{admit_newcomer, pass_on_credit},
     opening::remember_opening,
     refused::{drop_refused, may_refuse},
@@ -54,7 +54,9 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let Some(seats) = Seats::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
     let likely = seats.likely(place, subject);
     let found = match likely {
-        Likely::Entry(number) => SourceEntry::at(number, subject.key(), subject, policy.epoch),
+        Likely::Entry(number) => {
+            SourceEntry::at(number, subject.key(), subject, policy.epoch, policy.settings)
+        }
         Likely::Nowhere | Likely::Elsewhere => None,
     };
     let entry = match found {
@@ -65,9 +67,9 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
             let seat = if is_none { Seat::none(subject.tags) } else { Seat::of(subject) };
             if seat == Seat::NEWCOMER {
                 // Where no prefix has a profile of its own, it takes no call.
+                let (first, applicable) = (&settings.first, subject.applicable);
                 if settings.flags & flag::PREFIXES == 0
-                    && let Some(profile) = PROFILES.get(half(policy.epoch, 0))
-                    && pass_on_credit(&seats, settings, profile, subject.applicable, subject.bytes)
+                    && pass_on_credit(&seats, settings, first, applicable, subject.bytes)
                 {
                     return Verdict(subject.conform);
                 }

@@ -3,7 +3,7 @@
 use aya_ebpf::maps::lpm_trie::Key;
 use limiter_common::{
     address::Address,
-    class::{Sets, classify},
+    class::{Sets, classify, place},
     contract::{Settings, half},
     packet::Packet,
 };
@@ -39,6 +39,12 @@ impl Sets for Tables<'_> {
             None => self.settings.elsewhere,
         }
     }
+}
+
+/// The limits that accept this destination port.
+#[inline(always)]
+pub(crate) fn by_port(port: u16, epoch: u32, settings: &Settings) -> u64 {
+    Tables { epoch, settings }.at(place::PORT + u32::from(port))
 }
 
 /// The limits that a packet is about by these properties; `bytes` gives its length.

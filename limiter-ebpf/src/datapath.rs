@@ -169,6 +169,12 @@ impl InForce {
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     #[inline(always)]
     pub(crate) fn monitors(&self) -> u64 {
-        self.switch | u64::from(self.settings.flags & flag::MONITOR)
+        self.monitors_or(0)
+    }
+
+    /// The same, or when one of these flags is set.
+    #[inline(always)]
+    pub(crate) fn monitors_or(&self, flags: u32) -> u64 {
+        self.switch | u64::from(self.settings.flags & (flag::MONITOR | flags))
     }
 }

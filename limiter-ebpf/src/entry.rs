@@ -131,18 +131,25 @@ pub(crate) struct SourceEntry {
 }
 
 impl SourceEntry {
-    /// The entry of this number, if it is that of the subject's source, whose key this is, and bound under `epoch`. The
-    /// subject has its seat there then.
+    /// The entry of this number, if it is that of the subject's source, whose key this is, and bound under `epoch`, of
+    /// which these are the settings. The subject has its seat there then.
     #[inline(always)]
     pub(crate) fn at(
         number: u32,
         key: SourceKey,
         subject: &mut Subject,
         epoch: u32,
+        settings: &'static Settings,
     ) -> Option<Self> {
-        let entry = Self::own(SOURCES.get_ptr_mut(number)?, key, epoch)?;
+        let source = SOURCES.get_ptr_mut(number)?;
+        let binding = own(source, key, epoch)?;
+        // Which it is, most are told by a branch that is guessed, so that nothing waits for the entry.
+        let profile = match binding.profile() {
+            0 => &settings.first,
+            number => PROFILES.get(half(epoch, number))?,
+        };
         subject.seat = Seat::new(number).0;
-        Some(entry)
+        Some(Self { source, binding, profile, lists: profile })
     }
 
     /// The entry of the subject's source, if there is one that is bound under `epoch`.
@@ -151,7 +158,12 @@ impl SourceEntry {
         let seat = Seat(subject.seat);
         let source = seat.entry()?;
         if seat != Seat::OVERFLOW {
-            return Self::own(source, subject.key(), epoch);
+            let binding = own(source, subject.key(), epoch)?;
+            // As above.
+            let number = binding.profile();
+            let number = if number == 0 { opaque(0) as u32 } else { number };
+            let profile = PROFILES.get(half(epoch, number))?;
+            return Some(Self { source, binding, profile, lists: profile });
         }
         // SAFETY: it was just looked up.
         let binding = unsafe { bound(source) };
@@ -161,26 +173,6 @@ impl SourceEntry {
         let profile = PROFILES.get(half(epoch, binding.profile()))?;
         let lists = PROFILES.get(half(epoch, subject.number))?;
         Some(Self { source, binding, profile, lists })
-    }
-
-    /// An entry, if it is that of a source alone, and bound under `epoch`.
-    #[inline(always)]
-    fn own(source: *mut Source, key: SourceKey, epoch: u32) -> Option<Self> {
-        // SAFETY: the caller just looked it up.
-        let binding = unsafe { bound(source) };
-        if !binding.is_under(epoch) || !seats::is_of(source, key) {
-            return None;
-        }
-        // It may change hands while it is asked whose it is.
-        // SAFETY: as above.
-        if unsafe { bound(source) } != binding {
-            return None;
-        }
-        // Most have the first profile. That is guessed where it is a branch, so that nothing waits for the entry.
-        let number = binding.profile();
-        let number = if number == 0 { opaque(0) as u32 } else { number };
-        let profile = PROFILES.get(half(epoch, number))?;
-        Some(Self { source, binding, profile, lists: profile })
     }
 
     /// The binding that it has now.
@@ -241,6 +233,19 @@ impl SourceEntry {
         // SAFETY: as in `cell`; an aligned word.
         unsafe { Plain::new(&raw mut (*self.source).blocked) }
     }
+}
+
+/// The binding of an entry that was just looked up, if it is that of the source with this key, and of `epoch`.
+#[inline(always)]
+fn own(source: *const Source, key: SourceKey, epoch: u32) -> Option<Binding> {
+    // SAFETY: the caller just looked it up.
+    let binding = unsafe { bound(source) };
+    if !binding.is_under(epoch) || !seats::is_of(source, key) {
+        return None;
+    }
+    // It may change hands while it is asked whose it is.
+    // SAFETY: as above.
+    (unsafe { bound(source) } == binding).then_some(binding)
 }
 
 /// The binding of an entry.

@@ -22,13 +22,13 @@ use limiter_common::{
 use crate::{
     admit::by_lists,
     barrier::{opaque, publish},
-    classes::applicable,
+    classes::{applicable, by_port},
     clock,
     datapath::InForce,
     entry::{Seat, SourceEntry},
     frame::XdpFrame,
     inline,
-    maps::{METERS, PROFILES},
+    maps::METERS,
     newcomers::{admit_newcomer, pass_on_credit},
     refused::{drop_refused, may_refuse},
     seats::{Likely, Seats},
@@ -57,7 +57,7 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
 fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict> {
     let policy = InForce::get()?;
     let settings = policy.settings;
-    if policy.monitors() | u64::from(settings.flags & flag::DESTINATIONS) != 0
+    if policy.monitors_or(flag::DESTINATIONS) != 0
         || settings.flags & flag::FAST == 0 && !may_refuse(subject)
         || !V::has_short_keys(&settings.mask)
     {
@@ -77,8 +77,16 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     subject.applicable = if sections == 0 {
         u64::MAX
     } else {
-        let packet = plain::without_addresses::<V, _>(frame, protocol)?;
-        let limits = applicable(&packet, || subject.bytes, sections, policy.epoch, settings);
+        let mut limits = u64::MAX;
+        if sections & section::PORT != 0 {
+            limits = by_port(plain::port::<V, _>(frame)?, policy.epoch, settings);
+        }
+        // Most policies ask about nothing else.
+        let others = sections & !section::PORT;
+        if others != 0 {
+            let packet = plain::without_addresses::<V, _>(frame, protocol)?;
+            limits &= applicable(&packet, || subject.bytes, others, policy.epoch, settings);
+        }
         // Whether the connection is a new one, others recall.
         if limits & settings.connections != 0 {
             return None;
@@ -107,7 +115,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
         Likely::Entry(_) if subject.applicable & settings.beside != 0 => None,
         Likely::Entry(number) => {
             let key = SourceKey::of(&source(subject));
-            let entry = SourceEntry::at(number, key, subject, policy.epoch)?;
+            let entry = SourceEntry::at(number, key, subject, policy.epoch, settings)?;
             pass_known(&entry, subject, policy.epoch, settings)
         }
         Likely::Nowhere => pass_new(&source(subject), &seats, subject, policy.epoch, settings),
@@ -150,7 +158,7 @@ fn pass_known(
         return None;
     }
     let place = inline::place(settings, applies)?;
-    charge(entry, place, subject, epoch)?;
+    charge(entry, place, subject, epoch, settings)?;
     let subject = subject.reread();
     tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
     entry.account(false, subject.reread().bytes);
@@ -160,17 +168,28 @@ fn pass_known(
 /// Charges a packet to the inline limit at a place, by which it costs 1, if it leaves that far from being used up, and
 /// no other CPU is first.
 #[inline(always)]
-fn charge(entry: &SourceEntry, place: usize, subject: &mut Subject, epoch: u32) -> Option<()> {
-    let meter = METERS.get(half(epoch, entry.profile.meters[place]))?;
+fn charge(
+    entry: &SourceEntry,
+    place: usize,
+    subject: &mut Subject,
+    epoch: u32,
+    settings: &Settings,
+) -> Option<()> {
+    let is_first = entry.binding.profile() == 0;
+    let bucket = if is_first {
+        &settings.buckets[place]
+    } else {
+        &METERS.get(half(epoch, entry.profile.meters[place]))?.gcra
+    };
     let cell = entry.cell(place);
     let seen = cell.load();
     // By the time of a tick where that is what is charged by: it is not for the first profile if the clock was read.
-    let time = if subject.now != 0 && entry.binding.profile() == 0 {
+    let time = if subject.now != 0 && is_first {
         Time::exact(subject.now)
     } else {
         clock::ticked(subject)
     };
-    let next = meter.gcra.pass_far(
+    let next = bucket.pass_far(
         seen,
         time,
         1,
@@ -195,8 +214,8 @@ fn pass_new(
     }
     // Where no prefix has a profile of its own, it has the first one, and takes no call.
     if settings.flags & flag::PREFIXES == 0 {
-        let profile = PROFILES.get(half(epoch, 0))?;
-        if pass_on_credit(seats, settings, profile, subject.applicable, subject.bytes) {
+        let (first, applicable) = (&settings.first, subject.applicable);
+        if pass_on_credit(seats, settings, first, applicable, subject.bytes) {
             return Some(CONFORM);
         }
     }

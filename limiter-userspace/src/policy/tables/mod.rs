@@ -16,6 +16,7 @@ use limiter_common::{
     binding::Binding,
     class::section,
     contract::{Profile, Settings, flag},
+    gcra::Gcra,
     limit::{INLINE, Limit as Row},
     meter::Meter,
 };
@@ -127,6 +128,9 @@ fn compile_held(
         inline: [0; INLINE],
         stamps: [0; INLINE],
         tallies: [0; INLINE],
+        first: Profile::default(),
+        buckets: [Gcra::NONE; INLINE],
+        reserved: [0; 32],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -221,6 +225,11 @@ impl Meters {
 
     fn get(&self, number: u32) -> Option<&Meter> {
         self.meters.get(number as usize)
+    }
+
+    /// The bucket of the meter with this number; one that admits all if there is none.
+    fn bucket(&self, number: u32) -> Gcra {
+        self.get(number).map_or(Gcra::NONE, |meter| meter.gcra)
     }
 }
 

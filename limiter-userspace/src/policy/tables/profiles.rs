@@ -114,7 +114,8 @@ impl Profiles {
         }
     }
 
-    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`].
+    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`], and has that at hand
+    /// for it.
     pub(super) fn find_fast(
         &self,
         settings: &mut Settings,
@@ -123,6 +124,10 @@ impl Profiles {
         tick: u64,
     ) {
         let Some(first) = self.profiles.first() else { return };
+        settings.first = *first;
+        for (bucket, meter) in settings.buckets.iter_mut().zip(first.meters) {
+            *bucket = meters.bucket(meter);
+        }
         let about_all = first.limits & classes.unconditional();
         settings.beside = if about_all == 0 { 0 } else { first.limits & !about_all };
         let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;

@@ -1,4 +1,4 @@
-use limiter_common::{class::section, contract::flag, rate::Rate};
+use limiter_common::{class::section, contract::flag, limit::INLINE, rate::Rate};
 
 use super::{
     super::{
@@ -7,7 +7,7 @@ use super::{
             model::{Costs, Count, KeyPart, Layer, Limit, Match, Penalty, Whom},
         },
         Held, compile,
-        tests::{looked_up, prefix},
+        tests::{bucket, compiled, looked_up, prefix},
     },
     *,
 };
@@ -194,6 +194,27 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     policy = Policy::default();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
     assert_eq!((fast(&policy), settings(&policy).beside), (flag::FAST, 0));
+}
+
+/// The fast path finds what holds for most sources in the settings.
+#[test]
+fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
+    let mut policy = Policy::default();
+    policy.set_default(Builtin::Source, bucket(7)).unwrap();
+    policy.set_default(Builtin::Syn, bucket(5)).unwrap();
+    policy.set_override(Builtin::Source, prefix("10.0.0.0/8"), bucket(9)).unwrap();
+    let tables = compiled(&policy);
+    let Settings { first, buckets, inline, .. } = tables.settings;
+    assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 2));
+    let meters = first.meters.map(|meter| tables.meters[meter as usize].gcra);
+    assert_eq!(buckets, meters[..INLINE]);
+    let depths = buckets.map(|bucket| bucket.depth != 0);
+    assert_eq!(
+        depths,
+        inline.map(|bit| bit != 0),
+        "two of them are buckets, in the order of their limits"
+    );
+    assert_ne!(buckets[0], buckets[1]);
 }
 
 /// Packets that open connections, and destinations, are others' business: these are told by what limits ask for.
