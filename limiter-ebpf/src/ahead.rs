@@ -14,9 +14,10 @@ use crate::{
     cell::Plain,
     clock,
     datapath::settings,
-    entry::{Seat, SourceEntry},
+    entry::SourceEntry,
     inline,
     maps::{METERS, PROFILES},
+    seat::Seat,
     subject::Subject,
 };
 

@@ -11,16 +11,8 @@ use limiter_common::{
 #[cfg(feature = "messages")]
 use crate::messages::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
-    admit::admit,
-    clock,
-    decide::decide_subject,
-    entry::{self, Seat},
-    fast_path,
-    frame::XdpFrame,
-    maps::HEAD,
-    notices::note_refusal,
-    refused::remember_refusal,
-    subject::Subject,
+    admit::admit, clock, decide::decide_subject, entry, fast_path, frame::XdpFrame, maps::HEAD,
+    notices::note_refusal, refused::remember_refusal, renewal::renew, seat::Seat, subject::Subject,
     verdict::Verdict,
 };
 
@@ -98,7 +90,7 @@ fn run_any(frame: &XdpFrame, subject: &mut Subject) -> u32 {
 extern "C" fn bind_subject() -> u32 {
     if let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) {
         subject.find_source(&policy.settings.mask);
-        subject.seat = entry::renew(subject, policy.epoch, policy.settings).0;
+        subject.seat = renew(subject, policy.epoch, policy.settings).0;
         subject.owed = 0;
     }
     0

@@ -25,12 +25,13 @@ use crate::{
     classes::{applicable, by_port},
     clock,
     datapath::InForce,
-    entry::{Seat, SourceEntry},
+    entry::SourceEntry,
     frame::XdpFrame,
     inline,
     maps::METERS,
     newcomers::{admit_newcomer, pass_on_credit},
     refused::{drop_refused, may_refuse},
+    seat::Seat,
     seats::{Likely, Seats},
     source_key::SourceKey,
     subject::Subject,
@@ -77,21 +78,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     subject.applicable = if sections == 0 {
         u64::MAX
     } else {
-        let mut limits = u64::MAX;
-        if sections & section::PORT != 0 {
-            limits = by_port(plain::port::<V, _>(frame)?, policy.epoch, settings);
-        }
-        // Most policies ask about nothing else.
-        let others = sections & !section::PORT;
-        if others != 0 {
-            let packet = plain::without_addresses::<V, _>(frame, protocol)?;
-            limits &= applicable(&packet, || subject.bytes, others, policy.epoch, settings);
-        }
-        // Whether the connection is a new one, others recall.
-        if limits & settings.connections != 0 {
-            return None;
-        }
-        limits
+        classify_plain::<V>(frame, protocol, subject.bytes, sections, &policy)?
     };
     // There is no room on the stack for what was found out of these.
     let (subject, settings) = (subject.reread(), again(settings));
@@ -121,6 +108,30 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
         Likely::Nowhere => pass_new(&source(subject), &seats, subject, policy.epoch, settings),
         Likely::Elsewhere => None,
     }
+}
+
+/// The limits that a plain packet of so many bytes is about by these properties; `None` where others have to recall
+/// whether its connection is a new one.
+#[inline(always)]
+fn classify_plain<V: Version>(
+    frame: &XdpFrame,
+    protocol: u8,
+    bytes: u64,
+    sections: u32,
+    policy: &InForce,
+) -> Option<u64> {
+    let InForce { epoch, settings, .. } = *policy;
+    let mut limits = u64::MAX;
+    if sections & section::PORT != 0 {
+        limits = by_port(plain::port::<V, _>(frame)?, epoch, settings);
+    }
+    // Most policies ask about nothing else.
+    let others = sections & !section::PORT;
+    if others != 0 {
+        let packet = plain::without_addresses::<V, _>(frame, protocol)?;
+        limits &= applicable(&packet, || bytes, others, epoch, settings);
+    }
+    (limits & settings.connections == 0).then_some(limits)
 }
 
 /// Decides about a packet of a source by its entry.

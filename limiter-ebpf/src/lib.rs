@@ -66,6 +66,10 @@ pub mod parts;
 #[cfg(target_arch = "bpf")]
 mod refused;
 #[cfg(target_arch = "bpf")]
+mod renewal;
+#[cfg(target_arch = "bpf")]
+mod seat;
+#[cfg(target_arch = "bpf")]
 mod seats;
 #[cfg(target_arch = "bpf")]
 mod source_key;
@@ -73,5 +77,11 @@ mod source_key;
 mod subject;
 #[cfg(target_arch = "bpf")]
 mod tally;
+#[cfg(target_arch = "bpf")]
+mod turnover;
+#[cfg(target_arch = "bpf")]
+mod usage;
+#[cfg(target_arch = "bpf")]
+mod vacancy;
 #[cfg(target_arch = "bpf")]
 mod verdict;

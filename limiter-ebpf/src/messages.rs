@@ -6,7 +6,7 @@
 use aya_log_ebpf::debug;
 use limiter_common::{address::Address, reason::Reason};
 
-use crate::{entry::Seat, subject::Subject};
+use crate::{seat::Seat, subject::Subject};
 
 /// Tells something of a source, which is what the text begins with.
 macro_rules! tell {

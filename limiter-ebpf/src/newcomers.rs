@@ -16,15 +16,16 @@ use crate::{
     barrier::publish,
     clock,
     datapath::InForce,
-    entry::number,
     inline,
     maps::{METERS, PROFILES},
     near::count_near,
     offence::recall_offences,
     opening::remember_opening,
-    seats::{self, Seats},
+    renewal::number,
+    seats::Seats,
     subject::Subject,
     tally::{self, Outcomes},
+    turnover,
     verdict::Verdict,
 };
 
@@ -156,7 +157,7 @@ pub(crate) fn pass_on_credit(
 #[inline(always)]
 fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) {
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
-    seats::count(|turnover| {
+    turnover::count(|turnover| {
         turnover.newcomers += 1;
         turnover.owing += u64::from(forgets);
     });

@@ -10,8 +10,8 @@ use limiter_common::{
 
 use crate::{
     cell::Plain,
-    entry::Seat,
     maps::{LIMITS, NOTICED, NOTICES, SLOT},
+    seat::Seat,
     subject::Subject,
 };
 

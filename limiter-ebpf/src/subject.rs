@@ -55,7 +55,7 @@ pub(crate) struct Subject {
     pub(crate) tenant: u32,
     /// What tells its connection from others among leases; 0 until a limit asks for it.
     pub(crate) tag: u32,
-    /// Where the entry of its source is, see [`Seat`](crate::entry::Seat).
+    /// Where the entry of its source is, see [`Seat`](crate::seat::Seat).
     pub(crate) seat: u32,
     /// The number of the profile of its source, where that has no entry of its own, and the epoch that
     /// it is of.
