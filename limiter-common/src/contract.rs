@@ -223,9 +223,9 @@ pub struct Settings {
     pub stamps: [u32; INLINE],
     /// Their places among the tallies.
     pub tallies: [u32; INLINE],
-    /// The first profile, which most sources have: the fast path need not look it up.
+    /// The first profile, which most sources have, so that it need not be looked up.
     pub first: Profile,
-    /// The buckets of its inline limits, likewise.
+    /// The buckets of its inline limits, likewise, for the fast path.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
     pub reserved: [u64; 32],

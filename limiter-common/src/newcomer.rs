@@ -12,8 +12,8 @@
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and where there is credit, a word of another, and of one in 16
-//! a third, that of the marks, as somebody has its tag. It takes no entry away from anybody, as long as the places hold what is owed: [`NEWCOMERS`] for each set, hence one
-//! for eight entries of the table.
+//! a third, that of the marks, as somebody has its tag. It takes no entry away from anybody, as long as the
+//! places hold what is owed: [`NEWCOMERS`] for each set, hence one for eight entries of the table.
 //!
 //! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who
 //! owes. That is mostly the newcomer who came first, and an entry is taken by one first packet of

@@ -121,7 +121,8 @@ extern "C" fn give_up_subject() -> u32 {
 #[inline(always)]
 pub(crate) fn settings(epoch: u32) -> Option<&'static Settings> {
     let head = HEAD.get_ptr(0)?;
-    // SAFETY: the controller writes the half that no packet reads, and after that the epoch.
+    // SAFETY: the controller writes the half that no packet goes by, and after that the epoch. Who asks what held under
+    // the epoch before may find what is about to hold, each word of one or the other.
     Some(unsafe { &(&(*head).settings)[epoch as usize & 1] })
 }
 
@@ -153,7 +154,7 @@ impl InForce {
         {
             epoch = epoch.wrapping_add(1);
         }
-        // SAFETY: the controller writes the half that no packet reads.
+        // SAFETY: the controller writes the half that no packet goes by.
         let settings = unsafe { &(&(*head).settings)[epoch as usize & 1] };
         Some(Self { epoch, settings, switch })
     }

@@ -44,8 +44,9 @@ impl SourceEntry {
         settings: &'static Settings,
     ) -> Option<Self> {
         let source = SOURCES.get_ptr_mut(number)?;
-        let binding = own(source, key, epoch)?;
-        // Which it is, most are told by a branch that is guessed, so that nothing waits for the entry.
+        // SAFETY: it was just looked up.
+        let binding = unsafe { own(source, key, epoch) }?;
+        // Most have the first one. That is guessed where it is a branch, so that nothing waits for the entry.
         let profile = match binding.profile() {
             0 => &settings.first,
             number => PROFILES.get(half(epoch, number))?,
@@ -60,8 +61,10 @@ impl SourceEntry {
         let seat = Seat(subject.seat);
         let source = seat.entry()?;
         if seat != Seat::OVERFLOW {
-            let binding = own(source, subject.key(), epoch)?;
-            // As above.
+            // SAFETY: it was just looked up.
+            let binding = unsafe { own(source, subject.key(), epoch) }?;
+            // Looked up whichever it is: what follows would be verified once for each map that it can be in. Which one
+            // is guessed as in `at`.
             let number = binding.profile();
             let number = if number == 0 { opaque(0) as u32 } else { number };
             let profile = PROFILES.get(half(epoch, number))?;
@@ -137,12 +140,16 @@ impl SourceEntry {
     }
 }
 
-/// The binding of an entry that was just looked up, if it is that of the source with this key, and of `epoch`.
+/// The binding of an entry, if it is that of the source with this key, and of `epoch`.
+///
+/// # Safety
+/// As for [`bound`].
 #[inline(always)]
-fn own(source: *const Source, key: SourceKey, epoch: u32) -> Option<Binding> {
-    // SAFETY: the caller just looked it up.
+unsafe fn own(source: *const Source, key: SourceKey, epoch: u32) -> Option<Binding> {
+    // SAFETY: as the caller promises.
     let binding = unsafe { bound(source) };
-    if !binding.is_under(epoch) || !is_of(source, key) {
+    // SAFETY: as above.
+    if !binding.is_under(epoch) || !unsafe { is_of(source, key) } {
         return None;
     }
     // It may change hands while it is asked whose it is.
@@ -160,11 +167,13 @@ pub(crate) unsafe fn bound(source: *const Source) -> Binding {
     Binding(unsafe { (&raw const (*source).binding).read_volatile() })
 }
 
-/// Whether an entry is that of a source.
+/// Whether an entry is that of the source with this key.
+///
+/// # Safety
+/// As for [`bound`].
 #[inline(always)]
-pub(crate) fn is_of(source: *const Source, key: SourceKey) -> bool {
-    // SAFETY: the caller looked the entry up in this run of the program; as aligned as words of 64 bits, as is
-    // asserted below.
+pub(crate) unsafe fn is_of(source: *const Source, key: SourceKey) -> bool {
+    // SAFETY: as the caller promises; as aligned as words of 64 bits, as is asserted below.
     unsafe { SourceKey::read(&raw const (*source).address) }.is(key)
 }
 
@@ -184,7 +193,9 @@ pub(crate) fn account(
     subject.source = *address;
     subject.place = Place::of(address, settings.seed, settings.sets);
     publish(subject);
-    let own = Seat::of(subject).entry().filter(|own| is_of(*own, subject.key()));
+    let own = Seat::of(subject).entry();
+    // SAFETY: it was just looked up.
+    let own = own.filter(|own| unsafe { is_of(*own, subject.key()) });
     subject.reread().source = source;
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.
@@ -208,8 +219,10 @@ extern "C" fn settle_recent() -> u32 {
     0
 }
 
+/// Adds packets to the totals of an entry.
+///
 /// # Safety
-/// `source` is a map value that was looked up in this run of the program.
+/// As for [`bound`].
 #[inline(always)]
 pub(crate) unsafe fn add(source: *mut Source, dropped: bool, packets: u64, bytes: u64) {
     // SAFETY: as the caller promises; both are aligned words.

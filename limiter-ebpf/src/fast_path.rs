@@ -110,8 +110,8 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     }
 }
 
-/// The limits that a plain packet of so many bytes is about by these properties; `None` where others have to recall
-/// whether its connection is a new one.
+/// The limits that a plain packet of so many bytes is about by these properties; `None` if what is asked for cannot be
+/// read here, or where others have to recall whether its connection is a new one.
 #[inline(always)]
 fn classify_plain<V: Version>(
     frame: &XdpFrame,

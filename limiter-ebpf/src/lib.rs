@@ -64,6 +64,8 @@ mod opening;
 #[cfg(target_arch = "bpf")]
 pub mod parts;
 #[cfg(target_arch = "bpf")]
+mod profile;
+#[cfg(target_arch = "bpf")]
 mod refused;
 #[cfg(target_arch = "bpf")]
 mod renewal;

@@ -21,7 +21,7 @@ use crate::{
     near::count_near,
     offence::recall_offences,
     opening::remember_opening,
-    renewal::number,
+    profile,
     seats::Seats,
     subject::Subject,
     tally::{self, Outcomes},
@@ -47,7 +47,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     if subject.classified != epoch.into() {
         return None;
     }
-    let profile = PROFILES.get(half(epoch, number(&subject.source, epoch, settings)))?;
+    let profile = PROFILES.get(half(epoch, profile::number(&subject.source, epoch, settings)))?;
     if profile.listed != 0 {
         let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
         if let Some(reason) = reason {

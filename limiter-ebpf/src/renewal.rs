@@ -1,10 +1,9 @@
 //! The entries of sources, made, and brought up to date.
 
-use aya_ebpf::maps::lpm_trie::Key;
 use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
-    contract::{NEWCOMERS, Settings, Source, flag, half},
+    contract::{NEWCOMERS, Settings, Source, half},
     gcra::Time,
     limit::{INLINE, Limit},
     newcomer::Newcomer,
@@ -20,8 +19,9 @@ use crate::{
     cell::Plain,
     clock, datapath,
     entry::add,
-    maps::{LIMITS, METERS, PREFIXES, PROFILES},
+    maps::{LIMITS, METERS, PROFILES},
     offence::recall_offences,
+    profile,
     seat::Seat,
     seats::Seats,
     subject::Subject,
@@ -32,7 +32,7 @@ use crate::{
 /// is; [`Seat::UNKNOWN`] when other CPUs keep it from being found.
 #[inline(always)]
 pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> Seat {
-    let number = number(&subject.source, epoch, settings);
+    let number = profile::number(&subject.source, epoch, settings);
     (subject.number, subject.numbered) = (number, epoch);
     let mut seat = Seat::UNREADABLE;
     if subject.source.family != Address::NONE.family {
@@ -72,19 +72,6 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
     seat
 }
 
-/// The number of the profile of a source.
-#[inline(always)]
-pub(crate) fn number(address: &Address, epoch: u32, settings: &Settings) -> u32 {
-    if settings.flags & flag::PREFIXES == 0 {
-        return 0;
-    }
-    PREFIXES
-        .get(epoch & 1)
-        .and_then(|prefixes| prefixes.get(&Key::new(Address::BITS, *address)))
-        .copied()
-        .unwrap_or(0)
-}
-
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
 /// its source was admitted with before it had one, at the time of the subject.
 #[inline(never)]
@@ -110,6 +97,8 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
+        // If that half is being written for the next one already, it is told of a limit that it has changed since: the
+        // charge of one packet.
         let before = datapath::settings(epoch.wrapping_sub(1));
         let charged =
             before.map_or(0, |before| subject.newcomer.facts.charged(epoch, settings, before));

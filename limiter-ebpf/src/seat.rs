@@ -120,7 +120,8 @@ pub(crate) extern "C" fn find_way() -> u32 {
         if seats.tag(way) == place.tag
             && seats.age(way).mark() == place.mark
             && let Some(source) = SOURCES.get_ptr_mut(seats.entry(way))
-            && is_of(source, subject.key())
+            // SAFETY: it was just looked up.
+            && unsafe { is_of(source, subject.key()) }
         {
             found = way;
             break;

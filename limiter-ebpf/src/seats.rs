@@ -154,17 +154,17 @@ impl Seats {
         }
     }
 
-    /// Marks a way as that of a source.
+    /// Marks a way as that of a source. The lock is held.
     #[inline(always)]
     pub(crate) fn set_tag(&self, way: usize, tag: u8) {
-        // SAFETY: as in `lock`; the way is one of the set.
+        // SAFETY: as in `word`; the way is one of the set.
         unsafe { (&raw mut (*self.set).tags[way & (WAYS - 1)]).write_volatile(tag) };
     }
 
     /// The tags of all ways.
     #[inline(always)]
     pub(crate) fn tags(&self) -> Tags {
-        // SAFETY: as in `lock`; a set is as aligned as two words are, and its tags are as long.
+        // SAFETY: as in `word`; a set is as aligned as two words are, and its tags are as long.
         Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
     }
 
@@ -213,7 +213,7 @@ pub(crate) enum Likely {
 impl Ways for Seats {
     #[inline(always)]
     fn tag(&self, way: usize) -> u8 {
-        // SAFETY: as in `lock`; the way is one of the set.
+        // SAFETY: as in `word`; the way is one of the set.
         unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
     }
 

@@ -4,7 +4,7 @@ use limiter_common::contract::Turnover;
 
 use crate::maps::TURNOVER;
 
-/// Counts who comes into the table and who has to go.
+/// Counts on this CPU.
 #[inline(always)]
 pub(crate) fn count(change: impl FnOnce(&mut Turnover)) {
     if let Some(turnover) = TURNOVER.get_ptr_mut(0) {

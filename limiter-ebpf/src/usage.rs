@@ -1,4 +1,4 @@
-//! Whether an entry is in use, and until when it owes.
+//! Whether an entry is in use, and until when it owes. The lock of its set is held.
 
 use limiter_common::{
     binding::Binding,
@@ -12,7 +12,7 @@ use limiter_common::{
 use crate::{
     datapath,
     maps::{METERS, PROFILES, SOURCES},
-    renewal::number,
+    profile,
 };
 
 /// It owes nothing, and nobody used it since it was asked last.
@@ -110,7 +110,7 @@ pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
         if (0..masked.words.len()).any(|word| masked.words[word] != address.words[word]) {
             return 0;
         }
-        number(address, epoch, settings)
+        profile::number(address, epoch, settings)
     };
     let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
     let mut places = 0;

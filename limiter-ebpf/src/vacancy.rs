@@ -1,4 +1,4 @@
-//! Making room for a source in its set, whose lock is held.
+//! Making room for a source in its set.
 
 use limiter_common::{
     binding::Binding,
@@ -19,7 +19,7 @@ use crate::{
     turnover::count,
 };
 
-/// Has the memory bring all at once what making an entry at a place reads, most likely: the lock of the
+/// Has the memory bring all at once what making an entry at a place reads, most likely, before the lock is taken: that of the
 /// set, like any atomic instruction, waits for what was asked for before it, and what is asked for one
 /// after the other takes as many times as long.
 #[inline(always)]
@@ -42,7 +42,7 @@ const LINE: usize = 64;
 /// The [`Seat`] of the subject's source, whose place is known, in its set, whose lock is held. It is made
 /// if there is none, by the `epoch` that it is behind then, at the time of the subject.
 ///
-/// Like the other functions here, it is verified by itself, once.
+/// Like [`vacate`], it is verified by itself, once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {

@@ -303,7 +303,7 @@ pub(crate) fn publish(
     settings: Settings,
 ) -> io::Result<()> {
     with_head(map, |head| {
-        // SAFETY: the mapping is as long as the value. No packet reads this half of the settings
+        // SAFETY: the mapping is as long as the value. No packet goes by this half of the settings
         // until the epoch says so, and both words are only accessed as a whole, here and by the
         // programs. What is said of taking back is about this epoch alone.
         unsafe {

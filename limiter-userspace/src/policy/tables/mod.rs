@@ -142,6 +142,8 @@ fn compile_held(
     profiles.find_credits(&settings, &meters);
     profiles.find_ahead(&settings, &classes, &meters);
     profiles.find_fast(&mut settings, &classes, &meters, context.tick);
+    // All is found that is noted in it.
+    profiles.copy_first(&mut settings, &meters);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
@@ -227,7 +229,7 @@ impl Meters {
         self.meters.get(number as usize)
     }
 
-    /// The bucket of the meter with this number; one that admits all if there is none.
+    /// The bucket of the meter with this number; [`Gcra::NONE`], by which no packet is told to conform, if there is none.
     fn bucket(&self, number: u32) -> Gcra {
         self.get(number).map_or(Gcra::NONE, |meter| meter.gcra)
     }

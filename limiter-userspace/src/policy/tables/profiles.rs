@@ -114,8 +114,7 @@ impl Profiles {
         }
     }
 
-    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`], and has that at hand
-    /// for it.
+    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`].
     pub(super) fn find_fast(
         &self,
         settings: &mut Settings,
@@ -124,10 +123,6 @@ impl Profiles {
         tick: u64,
     ) {
         let Some(first) = self.profiles.first() else { return };
-        settings.first = *first;
-        for (bucket, meter) in settings.buckets.iter_mut().zip(first.meters) {
-            *bucket = meters.bucket(meter);
-        }
         let about_all = first.limits & classes.unconditional();
         settings.beside = if about_all == 0 { 0 } else { first.limits & !about_all };
         let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
@@ -139,6 +134,15 @@ impl Profiles {
         } else if let Some(meter) = meter {
             let takes_clock = meter.gcra.takes_clock(tick);
             settings.flags |= flag::FAST | if takes_clock { flag::CLOCK } else { 0 };
+        }
+    }
+
+    /// Has the first profile, and the buckets of its inline limits, in the settings too.
+    pub(super) fn copy_first(&self, settings: &mut Settings, meters: &Meters) {
+        let Some(first) = self.profiles.first() else { return };
+        settings.first = *first;
+        for (bucket, meter) in settings.buckets.iter_mut().zip(first.meters) {
+            *bucket = meters.bucket(meter);
         }
     }
 }
