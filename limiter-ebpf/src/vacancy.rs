@@ -19,9 +19,9 @@ use crate::{
     turnover::count,
 };
 
-/// Has the memory bring all at once what making an entry at a place reads, most likely, before the lock is taken: that of the
-/// set, like any atomic instruction, waits for what was asked for before it, and what is asked for one
-/// after the other takes as many times as long.
+/// Has the memory bring all at once what making an entry at a place reads, most likely. It comes before the
+/// lock of the set is taken: that, like any atomic instruction, waits for what was asked for before it, and
+/// what is asked for one after the other takes as many times as long.
 #[inline(always)]
 pub(crate) fn touch(place: Place) {
     let Some(seats) = Seats::of(place.set, 0) else { return };
