@@ -18,8 +18,11 @@ use limiter_tests::{
 use limiter_userspace::policy::Builtin;
 
 use super::{
-    NOW, ahead::TICK, counted, cpus::on_two_cpus, keeps_time, part, per_second, policy, tallies,
-    udp,
+    NOW,
+    ahead::TICK,
+    counted,
+    cpus::{check_contended, on_two_cpus},
+    part, per_second, policy, tallies, udp,
 };
 
 const POLITE: [u8; 4] = [192, 0, 2, 1];
@@ -82,9 +85,8 @@ fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
     });
     program.check_accounts().unwrap();
     // Who waits for a set that the other CPU has, which is made to wait itself, is dropped undecided.
+    check_contended(&program);
     let contended = counted(&program, Reason::Contended);
-    println!("{contended} of {} packets dropped undecided", 2 * packets);
-    assert!(contended * 1_000 <= 2 * packets || !keeps_time(), "{contended}");
     assert_eq!(program.passed().unwrap(), 2 * packets - contended);
 }
 
