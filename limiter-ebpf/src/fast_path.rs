@@ -121,16 +121,13 @@ fn classify_plain<V: Version>(
     policy: &InForce,
 ) -> Option<u64> {
     let InForce { epoch, settings, .. } = *policy;
-    let mut limits = u64::MAX;
-    if sections & section::PORT != 0 {
-        limits = by_port(plain::port::<V, _>(frame)?, epoch, settings);
-    }
     // Most policies ask about nothing else.
-    let others = sections & !section::PORT;
-    if others != 0 {
+    let limits = if sections == section::PORT {
+        by_port(plain::port::<V, _>(frame)?, epoch, settings)
+    } else {
         let packet = plain::without_addresses::<V, _>(frame, protocol)?;
-        limits &= applicable(&packet, || bytes, others, epoch, settings);
-    }
+        applicable(&packet, || bytes, sections, epoch, settings)
+    };
     (limits & settings.connections == 0).then_some(limits)
 }
 
