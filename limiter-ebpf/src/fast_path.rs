@@ -121,7 +121,7 @@ fn classify_plain<V: Version>(
     policy: &InForce,
 ) -> Option<u64> {
     let InForce { epoch, settings, .. } = *policy;
-    // Most policies ask about nothing else.
+    // Most policies that ask about anything ask about ports alone.
     let limits = if sections == section::PORT {
         by_port(plain::port::<V, _>(frame)?, epoch, settings)
     } else {
