@@ -16,8 +16,8 @@ use super::archive;
 use crate::child;
 
 /// What the emulator can do, but for fast string moves of bytes: kernels that find these copy and
-/// clear memory by them alone, and the emulator moves one byte after the other. To verify a program
-/// is mostly that, and takes twice as long then.
+/// clear memory by them, and the emulator moves one byte after the other. To verify a program is
+/// mostly that, and takes twice as long then.
 const CPU: &str = "max,-erms";
 /// Two, as some tests need.
 const CPUS: &str = "2";
