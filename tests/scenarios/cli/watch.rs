@@ -111,8 +111,7 @@ fn keys_find_a_source_open_it_and_deny_it() {
         assert_eq!(changeable(&bench), before);
 
         screen.press(&["d", "5m", ENTER]);
-        screen.wait_for("deny 192.0.2.7 for 5m 00s: drop all of it?");
-        screen.press(&["y"]);
+        screen.confirm("deny 192.0.2.7 for 5m 00s: drop all of it?");
         screen.wait_for("deny: 192.0.2.7/32 until 20");
         screen.wait_for("is dropped here, and no limit is asked");
         screen.wait_for("a packet now: drop (deny)");
@@ -143,12 +142,13 @@ fn keys_switch_a_limit_and_errors_are_told() {
         screen.wait_for(">source");
         screen.wait_for("monitor limit source: count what is over it, and drop none?");
         assert_eq!(mode(&bench, "source"), "enforce");
-        screen.press(&["y"]);
+        screen.confirm("monitor limit source: ");
         screen.wait_for("source limit: monitor");
         assert_eq!(mode(&bench, "source"), "monitor");
         let policy = bench.done("policy show").stdout;
         assert!(policy.contains("action: monitor"), "{policy}");
-        screen.press(&["m", "y"]);
+        screen.press(&["m"]);
+        screen.confirm("enforce limit source: drop what is over it?");
         screen.wait_for("source limit: enforce");
         assert_eq!(mode(&bench, "source"), "enforce");
 
@@ -156,7 +156,8 @@ fn keys_switch_a_limit_and_errors_are_told() {
         let document = Document::new("limits: [{name: source, key: source, rate: 50/s}]");
         bench.done(&document.in_place("policy apply FILE --confirm 60s"));
         let before = changeable(&bench);
-        screen.press(&["m", "y"]);
+        screen.press(&["m"]);
+        screen.confirm("monitor limit source: ");
         let text = screen.wait_for("error: ");
         assert!(text.contains("limiter policy confirm"), "{text}");
         assert_eq!(changeable(&bench), before);

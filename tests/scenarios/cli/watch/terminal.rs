@@ -21,10 +21,18 @@ use vt100::{Color, Parser, Screen};
 /// How long something may take to be on the screen.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How long somebody takes to read what a key did.
+const READING: Duration = Duration::from_millis(400);
+
+/// What nothing writes on a terminal, and does nothing there.
+const END: u8 = 0;
+
 /// What came from the command.
 struct Received {
     parser: Parser,
     bytes: usize,
+    /// Whether [`END`] came.
+    has_ended: bool,
 }
 
 /// A terminal with a command on it.
@@ -53,7 +61,8 @@ impl Terminal {
         // SAFETY: between fork and exec it makes system calls and nothing else.
         unsafe { command.pre_exec(take_terminal) };
         let child = command.spawn().unwrap();
-        let received = Received { parser: Parser::new(rows, columns, 0), bytes: 0 };
+        let received =
+            Received { parser: Parser::new(rows, columns, 0), bytes: 0, has_ended: false };
         let received = Arc::new(Mutex::new(received));
         let reader = thread::spawn({
             let (mut master, received) = (master.try_clone().unwrap(), received.clone());
@@ -64,6 +73,7 @@ impl Terminal {
                     let mut received = received.lock().unwrap();
                     received.parser.process(&bytes[..count]);
                     received.bytes += count;
+                    received.has_ended |= bytes[..count].contains(&END);
                 }
             }
         });
@@ -74,8 +84,15 @@ impl Terminal {
     pub(super) fn press(&mut self, keys: &[&str]) {
         for key in keys {
             self.write(key);
-            thread::sleep(Duration::from_millis(400));
+            thread::sleep(READING);
         }
+    }
+
+    /// Answers a question, once it was there for long enough to be read.
+    pub(super) fn confirm(&mut self, question: &str) {
+        self.wait_for(question);
+        thread::sleep(READING);
+        self.press(&["y"]);
     }
 
     /// Sends bytes, as keys or as what is pasted.
@@ -183,7 +200,10 @@ impl Terminal {
     pub(super) fn end(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         // What it wrote last is there by then, but not read yet.
-        thread::sleep(Duration::from_millis(100));
+        // SAFETY: a buffer of that length, and a descriptor that is open.
+        let written = unsafe { libc::write(self.slave.as_raw_fd(), [END].as_ptr().cast(), 1) };
+        assert_eq!(written, 1);
+        self.wait_until("its end", |terminal| terminal.received.lock().unwrap().has_ended);
         status
     }
 
