@@ -115,13 +115,14 @@ fn send(senders: &mut [Sender], length: Duration, meanwhile: impl FnOnce(&Stop))
 /// never more than it may, and not noticeably less.
 #[track_caller]
 fn assert_admitted(what: &str, passed: u64, sent: &Sent, per_second: f64, burst: u64) {
-    let most = burst as f64 + per_second * sent.time.as_secs_f64();
+    let admits = |time: Duration| burst as f64 + per_second * time.as_secs_f64();
+    let most = admits(sent.time);
     // Part of a token is enough for a packet, and frames are not as evenly apart as they were sent.
     assert!(
         passed as f64 <= most + 2.0,
         "{what}: {passed} passed, at most {most:.1} may; {sent:?}"
     );
-    let least = most.min(sent.packets as f64) * 0.99 - 2.0;
+    let least = admits(sent.busy()).min(sent.packets as f64) * 0.99 - 2.0;
     assert!(
         passed as f64 >= least,
         "{what}: {passed} passed, at least {least:.1} should; {sent:?}"

@@ -22,7 +22,7 @@ use aya::{
 use crate::topology::Host;
 
 /// How long the kernel may take to free what nothing refers to any more.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The kernel objects of an instance.
 #[derive(Clone, Debug)]
@@ -79,6 +79,14 @@ impl Footprint {
             ensure!(start.elapsed() < PATIENCE, "left over: {}", left.join(", "));
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Whether anything of it is left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_left(&self) -> Result<bool> {
+        Ok(!self.left()?.is_empty())
     }
 
     fn left(&self) -> Result<Vec<String>> {

@@ -60,7 +60,7 @@ pub const SMALL: Sizes =
     Sizes { sources: 1 << 14, buckets: 1 << 14, ledgers: 1 << 11, overrides: 64 };
 
 /// How long the kernel may take to free a program that nothing refers to any more.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The slot that the program is loaded for, as if an interface were in it.
 const SLOT: Attached = Attached {

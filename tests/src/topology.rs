@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::sandbox::{Namespace, Sandbox};
 
 /// How long an interface may take to come up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host: a network namespace, and the sandbox that its commands run in.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use limiter_tests::command::{LimiterCommand, Outcome};
 use super::{Bench, Document, SMALL, json::send};
 
 /// How long the kernel may take to make a route.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection that is open on the router, as one to its sshd would be.
 struct Session {

@@ -135,7 +135,7 @@ fn assert_within(
     let holds = |time: Duration| burst as f64 + rate * time.as_secs_f64();
     let most = holds(arrived) + packet as f64;
     assert!(admitted <= most, "{admitted} passed, at most {most:.1} may");
-    let time = asked.iter().map(|sent| sent.time).min().unwrap_or_default();
+    let time = asked.iter().map(Sent::busy).min().unwrap_or_default();
     let least = holds(time) * 0.99 - 2.0 * packet as f64;
     assert!(admitted >= least, "{admitted} passed, at least {least:.1} should; {asked:?}");
 }

@@ -167,5 +167,5 @@ fn changes_under_load_give_nothing_away() {
     swap_under_load(&mut program, &[frame], 500, &policies, CHANGES);
     program.check_accounts().unwrap();
     assert_eq!(program.passed().unwrap(), 1_000);
-    check_contended(&program);
+    check_contended(&program, 1_000);
 }

@@ -91,12 +91,12 @@ fn check_shares(program: &TestProgram) {
     assert!(at_it == 2 || !keeps_time(), "{by_cpu:?}");
 }
 
-/// Few packets may be dropped because others moved their state again and again, or because a policy
-/// changed under them.
-pub(super) fn check_contended(program: &TestProgram) {
+/// One of so many packets at most may be dropped because others moved or held their state, or because a
+/// policy changed under them.
+pub(super) fn check_contended(program: &TestProgram, of: u64) {
     let (contended, received) = (counted(program, Reason::Contended), received(program));
     println!("{contended} of {received} packets dropped undecided");
-    assert!(contended * 1_000 <= received || !keeps_time(), "{contended} of {received}");
+    assert!(contended * of <= received || !keeps_time(), "{contended} of {received}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_burst_is_admitted_exactly_once() {
         let mut program = program(&policy(&[(limit, tokens(burst))]));
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
         check_shares(&program);
-        check_contended(&program);
+        check_contended(&program, 1_000);
         // What was left by packets that were dropped undecided is still there.
         let late = program.run_many(&syn(A), 1_000).unwrap();
         assert_eq!(program.passed().unwrap(), burst, "{limit:?}, {late} of them late");
@@ -157,7 +157,7 @@ fn all_limits_at_once_admit_the_least_of_their_bursts() {
         let mut program = program(&policy(&limits));
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
         check_shares(&program);
-        check_contended(&program);
+        check_contended(&program, 1_000);
         let late = program.run_many(&syn(A), 1_000).unwrap();
         assert_eq!(program.passed().unwrap(), least, "{narrowest:?}, {late} of them late");
         assert_eq!(tallies(&program).map(|(conform, _)| conform), [least; BUILTINS]);
@@ -215,7 +215,7 @@ fn a_rate_is_kept_on_two_cpus_in_real_time() {
         let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(RATE, BURST))).collect();
         let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
         // What comes while it is full is lost, so it is counted from when it is empty.
-        program.run_many(&frame, BURST as u32).unwrap();
+        program.run_many(&frame, BURST as u32 * 3 / 2).unwrap();
         let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
         let before = program.passed().unwrap();
         on_two_cpus(&mut program, |runner, _| {
@@ -231,6 +231,6 @@ fn a_rate_is_kept_on_two_cpus_in_real_time() {
         assert!(passed >= least - least / 1_000, "{passed} of {least}");
         assert!(passed <= most + most / 1_000, "{passed} of {most}");
         program.check_accounts().unwrap();
-        check_contended(&program);
+        check_contended(&program, 1_000);
     }
 }

@@ -110,5 +110,5 @@ fn each_packet_is_decided_by_the_old_policy_or_the_new_one() {
     );
     assert_eq!(denied + limited + undecided, received);
     assert!(denied > 0 && limited > 0);
-    check_contended(&program);
+    check_contended(&program, 1_000);
 }

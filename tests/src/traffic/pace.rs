@@ -33,6 +33,9 @@ pub struct Pace {
     per_second: u64,
     total: u64,
     given: u64,
+    /// When it was looked at last, from the start on.
+    seen: Duration,
+    paused: Duration,
 }
 
 impl Pace {
@@ -40,18 +43,33 @@ impl Pace {
     const NAP: Duration = Duration::from_micros(200);
     /// The longest time to sleep, after which it is seen that all shall stop.
     const DOZE: Duration = Duration::from_millis(20);
+    /// What takes longer than this is no sleep any more.
+    const PAUSE: Duration = Duration::from_millis(40);
 
     /// Begins now.
     #[must_use]
     pub fn new(per_second: u64, length: Duration) -> Self {
         let total = u128::from(per_second) * length.as_nanos() / 1_000_000_000;
-        Self { start: Instant::now(), per_second, total: total as u64, given: 0 }
+        let [seen, paused] = [Duration::ZERO; 2];
+        Self { start: Instant::now(), per_second, total: total as u64, given: 0, seen, paused }
+    }
+
+    /// For how long altogether nothing was done, as the machine did something else: a bucket that is full by then
+    /// gets nothing in that time.
+    #[must_use]
+    pub const fn paused(&self) -> Duration {
+        self.paused
     }
 
     /// Waits until packets are due and gives how many, at most `most`; 0 at the end.
     pub fn wait(&mut self, most: usize, stop: &Stop) -> usize {
         while self.given < self.total && !stop.is_stopped() {
             let elapsed = self.start.elapsed();
+            let unseen = elapsed.saturating_sub(self.seen);
+            if unseen > Self::PAUSE {
+                self.paused += unseen;
+            }
+            self.seen = elapsed;
             let due = elapsed.as_nanos() * u128::from(self.per_second) / 1_000_000_000 + 1;
             let due = (due as u64).min(self.total);
             if due > self.given {
@@ -97,5 +115,16 @@ mod tests {
         assert_eq!(pace.wait(64, &stop), 1);
         stop.clone().stop();
         assert_eq!(pace.wait(64, &stop), 0);
+    }
+
+    #[test]
+    fn what_the_machine_does_instead_is_a_pause() {
+        let mut pace = Pace::new(1_000, Duration::from_secs(60));
+        let stop = Stop::default();
+        assert_ne!(pace.wait(1, &stop), 0);
+        let before = pace.paused();
+        thread::sleep(2 * Pace::PAUSE);
+        assert_ne!(pace.wait(1, &stop), 0);
+        assert!(pace.paused() - before >= 2 * Pace::PAUSE);
     }
 }

@@ -39,6 +39,8 @@ pub struct Sent {
     pub refused: u64,
     /// From before the first frame until after the last.
     pub time: Duration,
+    /// How much of that the machine did [something else](Pace::paused).
+    pub paused: Duration,
 }
 
 impl Sent {
@@ -48,6 +50,12 @@ impl Sent {
     pub fn admitted(&self, per_second: f64, burst: u64) -> u64 {
         let admitted = burst as f64 + per_second * self.time.as_secs_f64();
         (admitted as u64).min(self.packets)
+    }
+
+    /// The time without that.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        self.time.saturating_sub(self.paused)
     }
 }
 
@@ -81,7 +89,8 @@ impl Sender {
     pub fn send(&mut self, length: Duration, stop: &Stop) -> Result<Sent> {
         let mut frames = vec![self.frame.clone(); BATCH];
         let mut pace = Pace::new(self.per_second, length);
-        let mut sent = Sent { packets: 0, refused: 0, time: Duration::ZERO };
+        let mut sent =
+            Sent { packets: 0, refused: 0, time: Duration::ZERO, paused: Duration::ZERO };
         let mut start = None;
         loop {
             let count = pace.wait(BATCH, stop);
@@ -97,7 +106,7 @@ impl Sender {
             let start = *start.get_or_insert_with(Instant::now);
             sent.refused += transmit(&self.socket, batch).context("cannot send frames")?;
             sent.packets += count as u64;
-            sent.time = start.elapsed();
+            (sent.time, sent.paused) = (start.elapsed(), pace.paused());
         }
     }
 }

@@ -88,7 +88,8 @@ pub fn storm(
         while pace.wait(1, &Stop::default()) > 0 {
             connections.push(connection::begin(None, to)?);
         }
-        Ok(Sent { packets: connections.len() as u64, refused: 0, time: start.elapsed() })
+        let (packets, time) = (connections.len() as u64, start.elapsed());
+        Ok(Sent { packets, refused: 0, time, paused: pace.paused() })
     };
     let result: io::Result<Sent> = client.inside(begin)?;
     result.with_context(|| format!("cannot begin connections to {to}"))
@@ -115,7 +116,7 @@ pub fn datagrams(
             socket.send_to(&[0x5a; 18], to)?;
             packets += 1;
         }
-        Ok(Sent { packets, refused: 0, time: start.elapsed() })
+        Ok(Sent { packets, refused: 0, time: start.elapsed(), paused: pace.paused() })
     };
     let result: io::Result<Sent> = client.inside(send)?;
     result.with_context(|| format!("cannot send datagrams to {to}"))

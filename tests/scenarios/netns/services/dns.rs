@@ -110,7 +110,8 @@ fn ask(socket: &UdpSocket, to: SocketAddr, sizes: &[usize], per_second: u64) -> 
         assert!(!replace(&mut answered[usize::from(number)], true), "{number} is answered twice");
     }
     let sizes = sent;
-    Asked { sent: Sent { packets: sizes.len() as u64, refused: 0, time }, sizes, answered }
+    let sent = Sent { packets: sizes.len() as u64, refused: 0, time, paused: pace.paused() };
+    Asked { sent, sizes, answered }
 }
 
 /// The numbers of the requests that are answered.
