@@ -179,13 +179,11 @@ fn of_two_packets_one_gets_the_only_token() {
     program.at(NOW).unwrap();
     meet(&mut program, sources, |number| syn(source(number)));
     check_shares(&program);
-    let contended = counted(&program, Reason::Contended);
+    // Most of these are the packet for which there was no token anyway.
+    check_contended(&program, 20);
     let late: u64 =
         (0..sources).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
     assert_eq!(program.passed().unwrap(), u64::from(sources), "{late} of them late");
-    // Most of these are the packet for which there was no token anyway.
-    println!("{contended} of {} packets dropped undecided, {late} tokens left", 2 * sources);
-    assert!(contended * 20 <= 2 * u64::from(sources) || !keeps_time(), "{contended}");
     check_charged(&program, (0..sources).map(source), 1, [1; BUILTINS]);
     program.check_accounts().unwrap();
 }

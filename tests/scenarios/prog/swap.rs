@@ -20,9 +20,8 @@ use limiter_userspace::policy::{
 
 use super::{
     counted,
-    cpus::check_contended,
     define::{limit, policy_of},
-    part, per_second,
+    keeps_time, part, per_second,
 };
 
 const CHANGES: u64 = 1_000;
@@ -105,10 +104,11 @@ fn each_packet_is_decided_by_the_old_policy_or_the_new_one() {
     let reasons = program.counters().unwrap().reasons;
     let received: u64 = reasons.iter().map(|tally| tally.packets).sum();
     println!(
-        "{} changes: of {received} packets, {denied} denied, {limited} limited",
+        "{} changes: of {received} packets, {denied} denied, {limited} limited, {undecided} undecided",
         part(CHANGES)
     );
     assert_eq!(denied + limited + undecided, received);
     assert!(denied > 0 && limited > 0);
-    check_contended(&program, 1_000);
+    // A change catches one packet of each CPU at most.
+    assert!(undecided <= 2 * part(CHANGES) || !keeps_time(), "{undecided} of {received} undecided");
 }

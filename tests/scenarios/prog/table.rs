@@ -84,9 +84,8 @@ fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
         }
     });
     program.check_accounts().unwrap();
-    // Who waits for a set that the other CPU has, which is made to wait itself, is dropped undecided: one of
-    // 64 asks for it.
-    check_contended(&program, 32);
+    // Who waits for a set that the other CPU has, which is made to wait itself, is dropped undecided.
+    check_contended(&program, 1_000);
     let contended = counted(&program, Reason::Contended);
     assert_eq!(program.passed().unwrap(), 2 * packets - contended);
 }
