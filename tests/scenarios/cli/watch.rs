@@ -157,7 +157,7 @@ fn keys_switch_a_limit_and_errors_are_told() {
         bench.done(&document.in_place("policy apply FILE --confirm 60s"));
         let before = changeable(&bench);
         screen.press(&["m"]);
-        screen.confirm("monitor limit source: ");
+        screen.confirm("monitor limit source: count what is over it, and drop none?");
         let text = screen.wait_for("error: ");
         assert!(text.contains("limiter policy confirm"), "{text}");
         assert_eq!(changeable(&bench), before);

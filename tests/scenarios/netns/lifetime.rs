@@ -171,21 +171,20 @@ fn a_change_of_policy_gives_no_source_a_fresh_burst() {
 fn a_new_rate_holds_from_when_it_is_set() {
     let net = Net::attached("--pps 1kpps --burst 200");
     let mut senders = [net.sender(30_000, net.udp(v4(10)))];
-    let mut set = (Duration::ZERO, Duration::ZERO);
+    let mut set = [Instant::now(); 2];
     let (sent, arrivals) = net.flood(&mut senders, 3 * SECOND, |_| {
-        let start = Instant::now();
         thread::sleep(SECOND);
-        set.0 = start.elapsed();
+        set[0] = Instant::now();
         net.run("limit set source --rate 4kpps --burst 200");
-        set.1 = start.elapsed();
+        set[1] = Instant::now();
     });
     // The rate changed at some moment while the command ran.
-    let admitted = |moment: Duration| {
-        let after = sent[0].time.saturating_sub(moment);
-        200.0 + 1e3 * moment.as_secs_f64() + 4e3 * after.as_secs_f64()
-    };
-    let (most, least) = (admitted(set.0) + 1.0, admitted(set.1) * 0.99);
-    let least = least - 4e3 * sent[0].paused.as_secs_f64();
+    let [most, least] = set.map(|moment| {
+        let before = moment - sent[0].start;
+        let after = sent[0].time.saturating_sub(before);
+        200.0 + 1e3 * before.as_secs_f64() + 4e3 * after.as_secs_f64()
+    });
+    let (most, least) = (most + 1.0, least * 0.99 - 4e3 * sent[0].paused.as_secs_f64());
     let passed = arrivals.from(v4(10)).packets as f64;
     assert!((least..=most).contains(&passed), "{passed} of {least:.1} to {most:.1}");
 }

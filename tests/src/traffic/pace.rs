@@ -54,6 +54,12 @@ impl Pace {
         Self { start: Instant::now(), per_second, total: total as u64, given: 0, seen, paused }
     }
 
+    /// When it began.
+    #[must_use]
+    pub const fn start(&self) -> Instant {
+        self.start
+    }
+
     /// For how long altogether nothing was done, as the machine did something else: a bucket that is full by then
     /// gets nothing in that time.
     #[must_use]

@@ -37,13 +37,22 @@ pub struct Sent {
     pub packets: u64,
     /// Times that the wire was full. The frame was sent again and is not counted twice.
     pub refused: u64,
-    /// From before the first frame until after the last.
+    /// Just before the first frame.
+    pub start: Instant,
+    /// From then until after the last.
     pub time: Duration,
     /// How much of that the machine did [something else](Pace::paused).
     pub paused: Duration,
 }
 
 impl Sent {
+    /// So many frames, at a pace, until now.
+    #[must_use]
+    pub fn until_now(pace: &Pace, packets: u64) -> Self {
+        let (start, paused) = (pace.start(), pace.paused());
+        Self { packets, refused: 0, start, time: start.elapsed(), paused }
+    }
+
     /// What a limit of this rate and burst admits of it, if all comes from one source and more is
     /// offered than that.
     #[must_use]
@@ -89,9 +98,7 @@ impl Sender {
     pub fn send(&mut self, length: Duration, stop: &Stop) -> Result<Sent> {
         let mut frames = vec![self.frame.clone(); BATCH];
         let mut pace = Pace::new(self.per_second, length);
-        let mut sent =
-            Sent { packets: 0, refused: 0, time: Duration::ZERO, paused: Duration::ZERO };
-        let mut start = None;
+        let mut sent = Sent::until_now(&pace, 0);
         loop {
             let count = pace.wait(BATCH, stop);
             if count == 0 {
@@ -103,10 +110,9 @@ impl Sender {
                     edit(number, frame);
                 }
             }
-            let start = *start.get_or_insert_with(Instant::now);
-            sent.refused += transmit(&self.socket, batch).context("cannot send frames")?;
-            sent.packets += count as u64;
-            (sent.time, sent.paused) = (start.elapsed(), pace.paused());
+            let refused = transmit(&self.socket, batch).context("cannot send frames")?;
+            let refused = sent.refused + refused;
+            sent = Sent { refused, ..Sent::until_now(&pace, sent.packets + count as u64) };
         }
     }
 }

@@ -83,13 +83,11 @@ pub fn storm(
 ) -> Result<Sent> {
     let begin = || {
         let mut pace = Pace::new(per_second, length);
-        let start = Instant::now();
         let mut connections = Vec::new();
         while pace.wait(1, &Stop::default()) > 0 {
             connections.push(connection::begin(None, to)?);
         }
-        let (packets, time) = (connections.len() as u64, start.elapsed());
-        Ok(Sent { packets, refused: 0, time, paused: pace.paused() })
+        Ok(Sent::until_now(&pace, connections.len() as u64))
     };
     let result: io::Result<Sent> = client.inside(begin)?;
     result.with_context(|| format!("cannot begin connections to {to}"))
@@ -110,13 +108,12 @@ pub fn datagrams(
         // Not connected, so that no answer to a datagram keeps the next one from being sent.
         let socket = UdpSocket::bind((any, 0))?;
         let mut pace = Pace::new(per_second, length);
-        let start = Instant::now();
         let mut packets = 0;
         while pace.wait(1, &Stop::default()) > 0 {
             socket.send_to(&[0x5a; 18], to)?;
             packets += 1;
         }
-        Ok(Sent { packets, refused: 0, time: start.elapsed(), paused: pace.paused() })
+        Ok(Sent::until_now(&pace, packets))
     };
     let result: io::Result<Sent> = client.inside(send)?;
     result.with_context(|| format!("cannot send datagrams to {to}"))

@@ -97,21 +97,19 @@ impl Asked {
 /// Sends requests of these sizes at a pace, and takes the answers, which wait in the socket meanwhile.
 fn ask(socket: &UdpSocket, to: SocketAddr, sizes: &[usize], per_second: u64) -> Asked {
     let mut pace = Pace::new(per_second, Duration::from_secs(2));
-    let (start, mut sent) = (Instant::now(), Vec::new());
+    let mut asked = Vec::new();
     while pace.wait(1, &Stop::default()) > 0 {
-        let mut request = vec![0; sizes[sent.len() % sizes.len()]];
-        request[..2].copy_from_slice(&(sent.len() as u16).to_be_bytes());
+        let mut request = vec![0; sizes[asked.len() % sizes.len()]];
+        request[..2].copy_from_slice(&(asked.len() as u16).to_be_bytes());
         assert_eq!(socket.send_to(&request, to).unwrap(), request.len());
-        sent.push(request.len());
+        asked.push(request.len());
     }
-    let time = start.elapsed();
-    let mut answered = vec![false; sent.len()];
+    let sent = Sent::until_now(&pace, asked.len() as u64);
+    let mut answered = vec![false; asked.len()];
     for number in answers(socket, to) {
         assert!(!replace(&mut answered[usize::from(number)], true), "{number} is answered twice");
     }
-    let sizes = sent;
-    let sent = Sent { packets: sizes.len() as u64, refused: 0, time, paused: pace.paused() };
-    Asked { sent, sizes, answered }
+    Asked { sent, sizes: asked, answered }
 }
 
 /// The numbers of the requests that are answered.
