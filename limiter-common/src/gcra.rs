@@ -111,14 +111,28 @@ impl Gcra {
     /// it: what is paid, the clock tells, when an entry or the place of a newcomer is given away.
     #[inline(always)]
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
+        match self.admit(self.spent(word, time.now), time, cost) {
+            Some(spent) => Some((time.now << self.shift).wrapping_add(spent)),
+            None => None,
+        }
+    }
+
+    /// What is spent after a packet of this cost, in units, where so much was before, which may be by the time of a
+    /// tick; `None` as for [`conform`](Self::conform).
+    #[inline(always)]
+    pub const fn admit(&self, spent: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
-        let now = time.now << self.shift;
-        let ahead = self.spent(word, time.now);
-        if self.is_sure(ahead, units, time) && ahead + (units & self.strictness()) < self.depth {
-            Some(now.wrapping_add(ahead + units))
+        if self.is_sure(spent, units, time) && spent + (units & self.strictness()) < self.depth {
+            Some(spent + units)
         } else {
             None
         }
+    }
+
+    /// How long it takes, in nanoseconds, until nothing is spent any more of so many units.
+    #[inline(always)]
+    pub const fn refills(&self, spent: u64) -> u64 {
+        if spent == 0 { 0 } else { (spent >> self.shift) + 1 }
     }
 
     /// The word that a packet of this cost leaves behind, if it conforms and leaves the bucket far from being

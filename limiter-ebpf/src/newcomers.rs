@@ -4,12 +4,10 @@ use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     binding::Binding,
     contract::{NEWCOMERS, Profile, Settings, flag, half},
-    gcra::Time,
+    gcra::{Gcra, Time},
     limit::{Limit, Sort},
     newcomer::{Facts, HELD_OF, Newcomer, State},
-    policer::Policer as _,
     reason::Reason,
-    table,
 };
 
 use crate::{
@@ -68,7 +66,11 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
         return None;
     }
     let packet = Packet { policy, profile, applies, bytes };
-    let mut time = clock::ticked(subject);
+    // Where the clock was read, it is at hand, and a tick would mostly not do.
+    let mut time = match subject.now {
+        0 => clock::ticked(subject),
+        now => Time::exact(now),
+    };
     // A source that was blocked may have lost its entry, and is whatever the packet is.
     let penalties = settings.penalties & profile.limits;
     if penalties != 0 && recall_offences(epoch, penalties) > time.now {
@@ -94,24 +96,26 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     // Where no entry was given away since, the source has none still, and under the lock gets none.
     let same = seats.state().has_number_of(subject.state) && seats.tags() == subject.tags;
     let newcomers = seats.newcomers();
-    let came = newcomers.find(&subject.source) < NEWCOMERS;
-    let mut free = newcomers.room(now);
-    let full = free >= NEWCOMERS;
-    let (spared, crowded) = (full && is_spared(), full && seats.all_owe(now) == Some(true));
-    let owes = charge.until > now;
-    // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
-    let forgets = owes && spared && crowded;
-    if forgets {
-        free = newcomers.first();
-    }
-    // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
-    let takes_entry = if owes { full && !forgets } else { full && !spared && !crowded };
-    if !same || came || takes_entry {
+    if !same || newcomers.find(&subject.source) < NEWCOMERS {
         seats.unlock();
-        if same && !came {
-            subject.owed = charge.owed;
-        }
         return None;
+    }
+    let (mut free, mut forgets) = (newcomers.room(now), false);
+    if free >= NEWCOMERS {
+        let (owes, spared) = (charge.until > now, is_spared());
+        let crowded = seats.all_owe(now) == Some(true);
+        // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
+        forgets = owes && spared && crowded;
+        // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
+        let takes_entry = if owes { !forgets } else { !spared && !crowded };
+        if takes_entry {
+            seats.unlock();
+            subject.owed = charge.owed;
+            return None;
+        }
+        if forgets {
+            free = newcomers.first();
+        }
     }
     let facts = Facts::new(&subject.source, bytes, charge.places, epoch);
     if free < NEWCOMERS {
@@ -204,6 +208,16 @@ struct Charge {
 }
 
 impl Packet<'_> {
+    /// The bucket of an inline limit. Where no prefix has a profile of its own, it is at hand.
+    #[inline(always)]
+    fn bucket(&self, place: usize) -> Option<&Gcra> {
+        let InForce { epoch, settings, .. } = *self.policy;
+        if settings.flags & flag::PREFIXES == 0 {
+            return Some(&settings.buckets[place]);
+        }
+        Some(&METERS.get(half(epoch, self.profile.meters[place]))?.gcra)
+    }
+
     /// Charges it; `None` if it does not conform, or if that takes a better clock to tell.
     #[inline(always)]
     fn charge(&self, time: Time) -> Option<Charge> {
@@ -212,29 +226,22 @@ impl Packet<'_> {
         let credit = if clock::tick().is_some() { self.profile.credit } else { 0 };
         let charge_one = #[inline(always)]
         |place: usize, bit: u64| {
-            let Some(meter) = METERS.get(half(epoch, self.profile.meters[place])) else {
-                return false;
-            };
+            let Some(bucket) = self.bucket(place) else { return false };
             let by = |limit: &Limit| limit.cost(Sort::default(), self.bytes);
             let cost = inline::cost(settings, epoch, bit, by);
-            let fresh = meter.gcra.fresh(time.now);
-            let Some(next) = meter.gcra.conform(fresh, time, cost) else { return false };
-            let owes = #[inline(always)]
-            |more: u64| {
-                let scale = meter.gcra.scale().0;
-                time.now + table::owes(next.wrapping_add(more), scale, time.now)
-            };
+            let Some(spent) = bucket.admit(0, time, cost) else { return false };
             // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
-            let until = owes(if credit == 0 { 0 } else { meter.gcra.dearest });
+            let more = if credit == 0 { 0 } else { bucket.dearest };
+            let until = time.now + bucket.refills(spent + more);
             if until > charge.until {
                 charge.until = until;
             }
-            let owed = owes(meter.gcra.credited(credit));
+            let owed = time.now + bucket.refills(spent + bucket.credited(credit));
             if owed > charge.owed {
                 charge.owed = owed;
             }
             charge.places |= 1 << place;
-            if meter.gcra.is_near(next, time.now) {
+            if spent >= bucket.near {
                 charge.near |= bit;
             }
             true

@@ -4,6 +4,7 @@ use limiter_common::{
     gcra::{Gcra, Time},
     meter::Meter,
     policer::{Decision, Policer as _, Refusal},
+    table,
 };
 use proptest::prelude::*;
 
@@ -212,5 +213,21 @@ proptest! {
         };
         prop_assert_eq!(gcra.conform(word, Time { now, tick: 0 }, cost), decided);
         prop_assert_eq!(gcra.conform(word, Time::exact(now), cost), decided);
+    }
+
+    /// What a first packet spends is what its word says, and is refilled when an entry with that word owes nothing.
+    #[test]
+    fn what_a_first_packet_spends_is_refilled_when_its_word_owes_nothing(
+        (gcra, dearest) in bucket(), now in magnitude(53), tick in prop_oneof![Just(0), tick()], cost: u64,
+    ) {
+        let (cost, time) = (cost_of(dearest, cost), Time { now, tick });
+        let word = gcra.conform(gcra.fresh(now), time, cost);
+        let spent = gcra.admit(0, time, cost);
+        prop_assert_eq!(spent.map(|spent| gcra.fresh(now).wrapping_add(spent)), word);
+        if let (Some(word), Some(spent)) = (word, spent) {
+            prop_assert_eq!(gcra.refills(spent), table::owes(word, gcra.scale().0, now));
+            prop_assert_eq!(gcra.is_near(word, now), spent >= gcra.near);
+        }
+        prop_assert_eq!(gcra.refills(0), 0);
     }
 }
