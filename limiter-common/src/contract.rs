@@ -225,7 +225,7 @@ pub struct Settings {
     pub tallies: [u32; INLINE],
     /// The first profile, which most sources have, so that it need not be looked up.
     pub first: Profile,
-    /// The buckets of its inline limits, likewise, for the fast path.
+    /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
     pub reserved: [u64; 32],
