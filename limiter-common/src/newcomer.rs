@@ -116,7 +116,7 @@ impl Facts {
     /// to the inline limits at these places, as bits, under an epoch.
     #[inline(always)]
     pub const fn new(source: &Address, bytes: u64, places: u32, epoch: u32) -> Self {
-        let family = if source.family == Address::IPV4 { 0 } else { Self::IPV6 };
+        let family = Self::family(source);
         Self(
             (bytes & Self::LONGEST) as u32 | places << Self::PLACES | family | epoch << Self::EPOCH,
         )
@@ -148,11 +148,16 @@ impl Facts {
         }
     }
 
-    /// Whether they are of a source of this family.
+    /// Whether they are of somebody of the family of a source.
     #[inline(always)]
-    const fn are_of(self, family: u32) -> bool {
-        let is_ipv6 = if family == Address::IPV4 { 0 } else { Self::IPV6 };
-        self.0 & Self::IPV6 == is_ipv6 && self.bytes() != 0
+    const fn are_of_family(self, source: &Address) -> bool {
+        self.0 & Self::IPV6 == Self::family(source) && self.bytes() != 0
+    }
+
+    /// The bit by which they tell the family of a source.
+    #[inline(always)]
+    const fn family(source: &Address) -> u32 {
+        if source.family == Address::IPV4 { 0 } else { Self::IPV6 }
     }
 }
 
@@ -201,7 +206,7 @@ impl Newcomers {
     const fn is_at(&self, place: usize, source: &Address) -> bool {
         let ([a, b], [c, d, ..]) = (self.sources[place], source.words);
         let is_same = (a ^ c) | (b ^ d) == 0;
-        is_same && Newcomer::can_be(source) && Facts(self.facts[place]).are_of(source.family)
+        is_same && Newcomer::can_be(source) && Facts(self.facts[place]).are_of_family(source)
     }
 
     /// The place for another one at `now`, in nanoseconds: that of who owes nothing and came first;
