@@ -14,7 +14,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 16;
+pub const LAYOUT_VERSION: u32 = 17;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -57,6 +57,8 @@ pub mod map {
     /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
     /// [`slot`](crate::refused::Refused::slot).
     pub const REFUSED: &str = "REFUSED";
+    /// Array of [`Alarm`](crate::alarm::Alarm), at the number of the CPU: timers cannot be in one of each CPU.
+    pub const ALARMS: &str = "ALARMS";
     /// Per-CPU array of [`Counters`](super::Counters), at the slot of the interface.
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
@@ -602,6 +604,7 @@ const _: () = {
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
+    assert!(size_of::<crate::alarm::Alarm>() == 128);
     assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 256);

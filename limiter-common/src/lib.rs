@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 pub mod address;
+pub mod alarm;
 pub mod binding;
 pub mod class;
 pub mod contract;

@@ -2,6 +2,7 @@
 
 use crate::{
     address::{Address, Mask},
+    alarm::Alarm,
     contract::{
         Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening,
         Profile, Set, Settings, Source, Tally, Turnover,
@@ -21,7 +22,7 @@ macro_rules! pod {
 }
 
 pod!(
-    Address, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask, Meter,
-    Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source, Tally,
-    Turnover,
+    Address, Alarm, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask,
+    Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source,
+    Tally, Turnover,
 );

@@ -22,6 +22,8 @@ mod admit;
 #[cfg(target_arch = "bpf")]
 mod ahead;
 #[cfg(target_arch = "bpf")]
+mod alarm;
+#[cfg(target_arch = "bpf")]
 mod barrier;
 #[cfg(target_arch = "bpf")]
 mod carry;

@@ -5,12 +5,13 @@
 use aya_ebpf::{
     Global,
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{ArrayOfMaps, LpmTrie},
+    btf_maps::{Array as BtfArray, ArrayOfMaps, LpmTrie},
     macros::{btf_map, map},
     maps::{Array, LruHashMap, PerCpuArray, RingBuf},
 };
 use limiter_common::{
     address::Address,
+    alarm::Alarm,
     class::place,
     contract::{
         Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
@@ -80,6 +81,10 @@ pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared
 /// Of each CPU its own, so that an over-limit source is refused without a word that CPUs share.
 #[map]
 pub(crate) static REFUSED: PerCpuArray<Refused> = PerCpuArray::with_max_entries(Refused::SLOTS, 0);
+
+/// Described by its types, by which the kernel finds the timers.
+#[btf_map]
+pub(crate) static ALARMS: BtfArray<Alarm, { Alarm::CPUS as usize }> = BtfArray::new();
 
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);

@@ -1,10 +1,9 @@
 //! The sources that this CPU refuses for a while, without looking for their entries.
 
-use limiter_common::{
-    address::Address, contract::Settings, gcra::Time, reason::Reason, refused::Refused,
-};
+use limiter_common::{address::Address, contract::Settings, reason::Reason, refused::Refused};
 
 use crate::{
+    alarm,
     barrier::publish,
     clock,
     datapath::settings,
@@ -64,7 +63,7 @@ impl Place {
         }
         // What it takes a better clock than that of ticks to tell is asked again.
         let holds = refused.outlasts(clock::tick_length()) && refused.holds(clock::ticked(subject))
-            || refused.holds(Time::exact(clock::now()));
+            || alarm::holds(refused);
         // For good, whatever packet it is: when the clock went back, that one may renew the bucket.
         if !holds {
             refused.until = 0;

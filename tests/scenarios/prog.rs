@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod ahead;
+mod alarm;
 mod algorithms;
 mod change;
 mod clock;

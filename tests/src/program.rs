@@ -19,6 +19,7 @@ use aya::{
 };
 use limiter_common::{
     address::Address,
+    alarm::Alarm,
     contract::{
         Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
         Source, Tally, Ticked, map, shared,
@@ -91,6 +92,7 @@ pub struct TestProgram {
     openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
     refused: PerCpuArray<MapData, Refused>,
+    alarms: Array<MapData, Alarm>,
     counters: PerCpuArray<MapData, Counters>,
     offered: Offered,
     pins: Pins,
@@ -154,6 +156,7 @@ impl TestProgram {
                 openings: typed(&pins, map::OPENINGS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
                 refused: typed(&pins, map::REFUSED)?,
+                alarms: typed(&pins, map::ALARMS)?,
                 counters: typed(&pins, map::COUNTERS)?,
                 offered: Offered::default(),
                 pins: pins.clone(),
@@ -476,6 +479,23 @@ impl TestProgram {
         Ok(())
     }
 
+    /// The alarm of a CPU, without its timer.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn alarm(&self, cpu: usize) -> Result<Alarm> {
+        Ok(self.alarms.get(&u32::try_from(cpu)?, 0)?)
+    }
+
+    /// Has the alarm of a CPU tell what it does, but stops its timer, so that it never goes off.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn stop_alarm(&mut self, cpu: usize) -> Result<()> {
+        let alarm = self.alarm(cpu)?;
+        Ok(self.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
+    }
+
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
     ///
     /// # Errors
@@ -506,12 +526,13 @@ impl TestProgram {
             openings,
             shared,
             refused,
+            alarms,
             counters,
             host,
             ..
         } = self;
         drop((program, clock, ticked, sets, ages, credits, sources, buckets, ledgers));
-        drop((offences, openings, shared, refused, counters));
+        drop((offences, openings, shared, refused, alarms, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -200,7 +200,7 @@ impl Keeper {
         if running.is_empty() {
             return Ok(());
         }
-        let Some(instance) = Instance::open(&self.pins)? else { return Ok(()) };
+        let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
         for attached in running {
             instance.replace(&attached)?;
             self.current.insert(attached.link);

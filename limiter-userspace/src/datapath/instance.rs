@@ -209,7 +209,7 @@ impl Instance {
     ///
     /// # Errors
     /// Why it cannot be; the one that runs stays then.
-    pub fn replace(&self, attached: &Attached) -> Result<()> {
+    pub fn replace(&mut self, attached: &Attached) -> Result<()> {
         let Some(link) = Link::open(&self.pins.link(attached.slot))? else {
             return Err(Error::NotAttached {
                 name: attached.name.clone(),
@@ -218,13 +218,15 @@ impl Instance {
         };
         let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;
         let Err(reason) = program.with_fd(|fd| link.replace(fd))? else {
-            return program.pin(&self.pins, attached.slot);
+            program.pin(&self.pins, attached.slot)?;
+            return self.maps.stop_alarms();
         };
         // The one that runs may be the one for packets in several pieces.
         match Program::load(&self.pins, attached.slot, true, Clock::Monotonic) {
             Ok(mut frags) => {
                 frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
-                frags.pin(&self.pins, attached.slot)
+                frags.pin(&self.pins, attached.slot)?;
+                self.maps.stop_alarms()
             }
             Err(_) => Err(reason),
         }
@@ -241,6 +243,7 @@ impl Instance {
             unpin(&path)?;
         }
         unpin(&self.pins.program(slot))?;
+        self.maps.stop_alarms()?;
         self.maps
             .interfaces
             .set(slot, Slot::default(), 0)

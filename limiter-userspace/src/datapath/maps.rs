@@ -10,6 +10,7 @@ use std::{
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
+    alarm::Alarm,
     contract::{
         CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey,
         Turnover, map,
@@ -31,6 +32,7 @@ pub struct Maps {
     pub(crate) prefixes: ArrayOfMaps<MapData, MapData>,
     pub(crate) destinations: ArrayOfMaps<MapData, MapData>,
     pub(crate) refused: PerCpuArray<MapData, Refused>,
+    pub(crate) alarms: Array<MapData, Alarm>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
     pub(crate) turnover: PerCpuArray<MapData, Turnover>,
@@ -71,6 +73,7 @@ impl Maps {
             prefixes: typed(pins, map::PREFIXES)?,
             destinations: typed(pins, map::DESTINATIONS)?,
             refused: typed(pins, map::REFUSED)?,
+            alarms: typed(pins, map::ALARMS)?,
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
             turnover: typed(pins, map::TURNOVER)?,
@@ -93,6 +96,15 @@ impl Maps {
     /// Which policy is in force.
     pub(crate) fn read_head(&self) -> Result<Head> {
         self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))
+    }
+
+    /// Stops the alarms: each keeps the program that set it last in memory, after that was detached.
+    pub(crate) fn stop_alarms(&mut self) -> Result<()> {
+        for cpu in 0..Alarm::CPUS {
+            let stopped = self.alarms.set(cpu, Alarm::default(), 0);
+            stopped.map_err(|error| object(format!("stop the alarm of CPU {cpu}"), &error))?;
+        }
+        Ok(())
     }
 
     /// A map by its name.

@@ -203,32 +203,49 @@ fn spend(runner: &Runner<'_>, frame: &[u8], apart: u64) -> (u64, u64) {
 
 #[test]
 fn a_rate_is_kept_on_two_cpus_in_real_time() {
-    const TIME: u64 = 2 * SECOND;
-    const RATE: u64 = 100_000;
-    // The machine may do something else for ten seconds.
-    const BURST: u64 = 10 * RATE;
-    const APART: u64 = SECOND / 10_000;
-    let frame = syn(A);
     for limits in [&[Builtin::Source][..], &Builtin::ALL[..]] {
-        let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(RATE, BURST))).collect();
-        let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
-        // What comes while it is full is lost, so it is counted from when it is empty.
-        program.run_many(&frame, BURST as u32 * 3 / 2).unwrap();
-        let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
-        let before = program.passed().unwrap();
-        on_two_cpus(&mut program, |runner, _| {
-            while monotonic() < begin + TIME {
-                runner.run_many(&frame, 100_000).unwrap();
-            }
-        });
-        let (ending, end) = spend(&program.runner().unwrap(), &frame, APART);
-        let passed = program.passed().unwrap() - before;
-        let promised = |time: u64| time * RATE / SECOND;
-        let (least, most) = (promised(ending - begin), promised(end - beginning));
-        println!("{passed} passed, {least} to {most} promised");
-        assert!(passed >= least - least / 1_000, "{passed} of {least}");
-        assert!(passed <= most + most / 1_000, "{passed} of {most}");
-        program.check_accounts().unwrap();
-        check_contended(&program, 1_000);
+        check_rate(limits, 100_000);
     }
+}
+
+/// What is refused is mostly told by the alarm of each CPU.
+#[test]
+fn a_low_rate_is_kept_on_two_cpus_in_real_time() {
+    let program = check_rate(&[Builtin::Source], 1_000);
+    for cpu in two_cpus().unwrap() {
+        let alarm = program.alarm(cpu).unwrap();
+        println!("CPU {cpu}: {alarm:?}");
+        assert_ne!(alarm.times, 0, "CPU {cpu} set no alarm");
+    }
+    program.close().unwrap();
+}
+
+/// Has two CPUs offer what they can, and compares what is admitted with limits of so many packets in a second.
+fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
+    const TIME: u64 = 2 * SECOND;
+    const APART: u64 = SECOND / 10_000;
+    // The machine may do something else for ten seconds.
+    let burst = 10 * rate;
+    let frame = syn(A);
+    let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(rate, burst))).collect();
+    let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
+    // What comes while it is full is lost, so it is counted from when it is empty.
+    program.run_many(&frame, burst as u32 * 3 / 2).unwrap();
+    let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
+    let before = program.passed().unwrap();
+    on_two_cpus(&mut program, |runner, _| {
+        while monotonic() < begin + TIME {
+            runner.run_many(&frame, 100_000).unwrap();
+        }
+    });
+    let (ending, end) = spend(&program.runner().unwrap(), &frame, APART);
+    let passed = program.passed().unwrap() - before;
+    let promised = |time: u64| time * rate / SECOND;
+    let (least, most) = (promised(ending - begin), promised(end - beginning));
+    println!("{passed} passed, {least} to {most} promised");
+    assert!(passed >= least - least / 1_000, "{passed} of {least}");
+    assert!(passed <= most + most / 1_000, "{passed} of {most}");
+    program.check_accounts().unwrap();
+    check_contended(&program, 1_000);
+    program
 }

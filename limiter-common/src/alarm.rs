@@ -1,0 +1,195 @@
+//! An alarm that tells a CPU when to read the clock again.
+//!
+//! A source that is over its limit is refused until a time that its bucket tells, which with 1,000/s is less than a
+//! tick of the kernel away: it takes the clock to know that it has not come. Where many packets are refused, a CPU sets
+//! an alarm instead, a timer of the kernel: as long as that has not gone off, it is before the time that it was set for.
+//!
+//! A timer never goes off early, but may be late, as it waits for the packets that are at hand. So it is set for
+//! [`MARGIN`](Alarm::MARGIN) before the time that it tells. For what is later than that, and should one be lost, the
+//! clock is read for one of [`TRUSTED`](Alarm::TRUSTED) refusals all the same, and no alarm is believed for longer than
+//! the tick in which it was set and the next one.
+
+/// A timer, as the kernel knows it in a map value: by this name and size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct bpf_timer {
+    /// The kernel's.
+    pub opaque: [u64; 2],
+}
+
+/// The alarm of a CPU; all zero at first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alarm {
+    /// What makes it go off.
+    pub timer: bpf_timer,
+    /// While it has not gone off, it is before this time, in nanoseconds; 0 when it has, or none is set.
+    pub before: u64,
+    /// The tick of the kernel in which it was set.
+    pub tick: u64,
+    /// When what is [counted](Self::refusals) began, in nanoseconds.
+    pub since: u64,
+    /// Refusals that it takes this alarm or the clock to tell, since then.
+    pub refusals: u64,
+    /// How often it was set.
+    pub times: u64,
+    /// 0: what CPUs write is no closer than a line of the cache, wherever the values begin.
+    pub reserved: [u64; 9],
+}
+
+impl Alarm {
+    /// CPUs that have one, by their numbers from 0 on; others read the clock.
+    pub const CPUS: u32 = 1024;
+
+    /// How late it may go off and still be in time, in nanoseconds.
+    pub const MARGIN: u64 = 100_000;
+
+    /// The shortest and the longest time that it is set for, in nanoseconds: to set it and to have it go off takes some
+    /// microseconds, and of sources that are refused for less than it is set for, the clock tells.
+    pub const SHORTEST: u64 = 250_000;
+    /// See [`SHORTEST`](Self::SHORTEST).
+    pub const LONGEST: u64 = 1_000_000;
+
+    /// It is set where so many are refused in a [`PERIOD`](Self::PERIOD): to read the clock for them takes as long.
+    pub const WORTH: u64 = 128;
+    /// See [`WORTH`](Self::WORTH); in nanoseconds.
+    pub const PERIOD: u64 = 1_000_000;
+
+    /// One of so many refusals is told by the clock; a power of two.
+    pub const TRUSTED: u64 = 32;
+
+    /// Whether it tells, in a tick of the kernel, that a time (nanoseconds) has not come, until which somebody is
+    /// refused. Who asks is counted as refused.
+    #[inline(always)]
+    pub const fn tells(&mut self, until: u64, tick: u64) -> bool {
+        self.refusals = self.refusals.wrapping_add(1);
+        // Where none is set, no time is late enough.
+        self.before.wrapping_sub(1) < until
+            && tick.wrapping_sub(self.tick) <= 1
+            && !self.refusals.is_multiple_of(Self::TRUSTED)
+    }
+
+    /// For how long it is to be set, in nanoseconds, or 0, where it did not tell that somebody is refused until a time
+    /// (nanoseconds), but the clock did, which says `now` (nanoseconds). It tells already what it will when it is set.
+    #[inline(always)]
+    pub const fn set(&mut self, now: u64, until: u64, tick: u64) -> u64 {
+        if now < self.before && tick.wrapping_sub(self.tick) <= 1 {
+            // It was set for somebody else, who is refused for longer.
+            return 0;
+        }
+        self.before = 0;
+        // A clock that went back begins anew.
+        if now.wrapping_sub(self.since) >= Self::PERIOD {
+            (self.since, self.refusals) = (now, 1);
+        }
+        let wait = until.saturating_sub(now).saturating_sub(Self::MARGIN);
+        if self.refusals < Self::WORTH || wait < Self::SHORTEST {
+            return 0;
+        }
+        let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
+        self.before = now + wait + Self::MARGIN;
+        self.tick = tick;
+        self.times = self.times.wrapping_add(1);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 5_000_000_000;
+    const TICK: u64 = 1_000;
+
+    /// An alarm that was asked often enough to be worth setting.
+    fn busy() -> Alarm {
+        Alarm { since: NOW, refusals: Alarm::WORTH, ..Alarm::default() }
+    }
+
+    /// One that is set for somebody who is refused for so long.
+    fn set(wait: u64) -> Alarm {
+        let mut alarm = busy();
+        assert_ne!(alarm.set(NOW, NOW + wait, TICK), 0);
+        alarm
+    }
+
+    #[test]
+    fn it_tells_nothing_until_it_is_set_and_after_it_went_off() {
+        let mut alarm = Alarm::default();
+        for until in [0, 1, NOW, u64::MAX] {
+            assert!(!alarm.tells(until, 0), "{until}");
+        }
+        let mut alarm = set(Alarm::LONGEST);
+        assert!(alarm.tells(alarm.before, TICK));
+        alarm.before = 0;
+        assert!(!alarm.tells(u64::MAX, TICK));
+    }
+
+    #[test]
+    fn it_goes_off_a_margin_before_the_time_that_it_tells_and_that_is_none_too_late() {
+        let least = Alarm::SHORTEST + Alarm::MARGIN;
+        for left in (0..4 * Alarm::LONGEST).step_by(997) {
+            let mut alarm = busy();
+            let wait = alarm.set(NOW, NOW + left, TICK);
+            assert_eq!(wait != 0, left >= least, "{left}");
+            if wait == 0 {
+                assert_eq!((alarm.before, alarm.times), (0, 0));
+                continue;
+            }
+            assert!((Alarm::SHORTEST..=Alarm::LONGEST).contains(&wait));
+            assert_eq!((alarm.before, alarm.times), (NOW + wait + Alarm::MARGIN, 1));
+            assert!(alarm.before <= NOW + left, "it tells nothing that is not so");
+            assert!(alarm.tells(NOW + left, TICK));
+        }
+    }
+
+    #[test]
+    fn it_tells_of_those_who_are_refused_for_as_long_and_no_others() {
+        let mut alarm = set(2 * Alarm::LONGEST);
+        let before = alarm.before;
+        assert!(alarm.tells(before, TICK) && alarm.tells(u64::MAX, TICK));
+        assert!(!alarm.tells(before - 1, TICK) && !alarm.tells(NOW, TICK) && !alarm.tells(0, TICK));
+        // For these the clock is read, and the alarm stays as it is.
+        let seen = alarm;
+        assert_eq!(alarm.set(before - 1, before + 9 * Alarm::LONGEST, TICK), 0);
+        assert_eq!(alarm, seen);
+    }
+
+    #[test]
+    fn one_that_is_late_or_lost_is_found_out_by_the_clock_and_is_set_anew() {
+        let mut alarm = set(Alarm::LONGEST);
+        let told = (0..10 * Alarm::TRUSTED).filter(|_| alarm.tells(u64::MAX, TICK)).count() as u64;
+        assert_eq!(told, 10 * (Alarm::TRUSTED - 1));
+        let late = alarm.before;
+        assert_eq!(alarm.set(late, late + 2 * Alarm::LONGEST, TICK), 0, "who asks begins anew");
+        assert_eq!((alarm.before, alarm.refusals), (0, 1));
+        let mut alarm = set(Alarm::LONGEST);
+        alarm.since = late;
+        assert_eq!(alarm.set(late, late + 2 * Alarm::LONGEST, TICK), Alarm::LONGEST);
+        // Nobody asked for two ticks.
+        for (tick, told) in [(TICK, true), (TICK + 1, true), (TICK + 2, false), (TICK - 1, false)] {
+            assert_eq!(set(Alarm::LONGEST).tells(u64::MAX, tick), told, "{tick}");
+        }
+        let mut alarm = set(Alarm::LONGEST);
+        assert_ne!(alarm.set(NOW, NOW + Alarm::LONGEST, TICK + 2), 0);
+    }
+
+    #[test]
+    fn it_is_set_where_many_are_refused() {
+        let ask = |apart: u64| {
+            let mut alarm = Alarm::default();
+            (0..1_000).any(|asked| {
+                let now = NOW + asked * apart;
+                !alarm.tells(now + 10 * Alarm::LONGEST, TICK)
+                    && alarm.set(now, now + 10 * Alarm::LONGEST, TICK) != 0
+            })
+        };
+        let most = Alarm::PERIOD / Alarm::WORTH;
+        assert!(ask(0) && ask(most));
+        assert!(!ask(most + most / 8) && !ask(Alarm::PERIOD) && !ask(10 * Alarm::PERIOD));
+        // A clock that went back.
+        let mut alarm = Alarm { since: NOW, refusals: 1_000, ..Alarm::default() };
+        assert_eq!(alarm.set(NOW - 1, NOW + Alarm::LONGEST, TICK), 0);
+        assert_eq!((alarm.since, alarm.refusals), (NOW - 1, 1));
+    }
+}

@@ -1,0 +1,78 @@
+//! The [alarm](limiter_common::alarm) of this CPU.
+
+use aya_ebpf::{
+    bindings::{BPF_F_TIMER_CPU_PIN, bpf_timer},
+    helpers::{bpf_get_smp_processor_id, bpf_timer_init, bpf_timer_set_callback, bpf_timer_start},
+};
+use limiter_common::{alarm::Alarm, gcra::Time, refused::Refused};
+
+use crate::{clock, maps::ALARMS};
+
+/// The clock that timers go by, as the kernel numbers it: the monotonic one.
+const MONOTONIC: u64 = 1;
+
+/// Whether a source is refused still, where it takes more than the time of a tick to tell: by the alarm if that is set,
+/// otherwise by the clock.
+#[inline(always)]
+pub(crate) fn holds(refused: &Refused) -> bool {
+    let Some((tick, alarm)) = clock::tick_of_alarms().zip(of_this_cpu()) else {
+        return refused.holds(Time::exact(clock::now()));
+    };
+    // SAFETY: a map value of this CPU, on which no other packet is decided before this one. When it goes off, which may
+    // be on another, one word of it is set to 0, by one store.
+    let alarm = unsafe { &mut *alarm };
+    if alarm.tells(refused.until, tick) {
+        return true;
+    }
+    let now = clock::now();
+    let holds = refused.holds(Time::exact(now));
+    if holds {
+        let wait = alarm.set(now, refused.until, tick);
+        if wait != 0 {
+            set_alarm(wait);
+        }
+    }
+    holds
+}
+
+#[inline(always)]
+fn of_this_cpu() -> Option<*mut Alarm> {
+    // SAFETY: the helper has no precondition.
+    ALARMS.get_ptr_mut(unsafe { bpf_get_smp_processor_id() } as u32)
+}
+
+/// Has the alarm of this CPU go off after so many nanoseconds; it tells already what it will until then.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn set_alarm(wait: u64) -> u32 {
+    let Some(alarm) = of_this_cpu() else { return 0 };
+    // SAFETY: a map value that was just looked up, which begins with the timer, and the map that it is of. The callback
+    // is what the kernel calls it as.
+    let is_set = unsafe {
+        let timer = (&raw mut (*alarm).timer).cast::<bpf_timer>();
+        // It was made before, mostly.
+        let _: i64 = bpf_timer_init(timer, (&raw const ALARMS).cast_mut().cast(), MONOTONIC);
+        // It goes off here, also where the CPU is idle but for the packets at hand: from Linux 6.7 on.
+        bpf_timer_set_callback(timer, go_off as *mut _) == 0
+            && (bpf_timer_start(timer, wait, BPF_F_TIMER_CPU_PIN.into()) == 0
+                || bpf_timer_start(timer, wait, 0) == 0)
+    };
+    if !is_set {
+        silence(alarm);
+    }
+    0
+}
+
+/// Goes off: called by the kernel, with the map, the number of the CPU and its alarm.
+#[inline(never)]
+extern "C" fn go_off(_map: *mut u8, _cpu: *mut u32, alarm: *mut Alarm) -> u64 {
+    silence(alarm);
+    0
+}
+
+/// Has an alarm tell nothing any more.
+#[inline(always)]
+fn silence(alarm: *mut Alarm) {
+    // SAFETY: a map value, that was looked up or that the kernel gave; an aligned word.
+    unsafe { (&raw mut (*alarm).before).write_volatile(0) };
+}

@@ -1,0 +1,86 @@
+//! The alarm of a CPU, by which it refuses without reading the clock: timers of the kernel, in real time.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus};
+use limiter_userspace::policy::Builtin;
+
+use super::{per_second, policy, udp};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+
+/// How long something may take that happens at once, but for what else the machine does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Packets of `A` come every 10 ms, one at a time.
+const APART: Duration = Duration::from_millis(10);
+
+/// A program on one CPU, with a source that is at its limit, and the number of the CPU.
+fn refusing() -> (TestProgram, usize) {
+    let cpu = two_cpus().unwrap()[0];
+    pin_to_cpu(cpu).unwrap();
+    let policy = policy(&[(Builtin::Source, per_second(100, 1))]);
+    (TestProgram::new(SMALL, &policy, Clock::Monotonic).unwrap(), cpu)
+}
+
+/// Offers packets of `A` until an alarm is set and has not gone off.
+fn offer_until_set(program: &mut TestProgram, cpu: usize) {
+    let start = Instant::now();
+    while program.alarm(cpu).unwrap().before == 0 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
+        program.run_many(&udp(A), 1_000).unwrap();
+    }
+}
+
+#[test]
+fn it_is_set_in_a_flood_and_goes_off() {
+    let (mut program, cpu) = refusing();
+    for _ in 0..5 {
+        offer_until_set(&mut program, cpu);
+        let start = Instant::now();
+        while program.alarm(cpu).unwrap().before != 0 {
+            assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
+            thread::yield_now();
+        }
+        thread::sleep(APART);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
+    }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+#[test]
+fn none_is_set_where_few_packets_come() {
+    let (mut program, cpu) = refusing();
+    for _ in 0..100 {
+        program.run_many(&udp(A), 10).unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(program.alarm(cpu).unwrap().times, 0);
+    program.close().unwrap();
+}
+
+#[test]
+fn one_that_never_goes_off_is_not_believed() {
+    let (mut program, cpu) = refusing();
+    for _ in 0..5 {
+        offer_until_set(&mut program, cpu);
+        program.stop_alarm(cpu).unwrap();
+        // Longer than the source is refused for, and than two ticks of a kernel that has 100 in a second.
+        thread::sleep(4 * APART);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
+    }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// A timer keeps the program that set it, and a map its timers.
+#[test]
+fn what_is_closed_while_one_is_set_leaves_nothing() {
+    let (mut program, cpu) = refusing();
+    offer_until_set(&mut program, cpu);
+    program.close().unwrap();
+}
