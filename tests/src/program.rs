@@ -95,6 +95,7 @@ pub struct TestProgram {
     alarms: Array<MapData, Alarm>,
     counters: PerCpuArray<MapData, Counters>,
     offered: Offered,
+    goes_by: Clock,
     pins: Pins,
     host: Host,
 }
@@ -106,6 +107,22 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
+    /// What the kernel tells of the program.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn info(&mut self) -> Result<ProgramInfo> {
+        Ok(self.program.xdp()?.info()?)
+    }
+
+    /// Runs the program on the same frame many times in a row.
+    ///
+    /// # Errors
+    /// As [`TestProgram::run`].
+    pub fn run_many(&mut self, frame: &[u8], times: u32) -> Result<()> {
+        Runner::new(self.program.xdp()?, LONGEST, &self.offered).run_many(frame, times)
+    }
+
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
     ///
     /// # Errors
@@ -159,6 +176,7 @@ impl TestProgram {
                 alarms: typed(&pins, map::ALARMS)?,
                 counters: typed(&pins, map::COUNTERS)?,
                 offered: Offered::default(),
+                goes_by: clock,
                 pins: pins.clone(),
                 host: host.clone(),
             })
@@ -363,10 +381,18 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn neighbour(&self, slot: u32) -> Result<Neighbour> {
-        let pins = &self.pins;
-        let load = || Program::load(pins, slot, false, Clock::Test);
+        let (pins, clock) = (&self.pins, self.goes_by);
+        let load = || Program::load(pins, slot, false, clock);
         let program = self.host.sandbox.inside(&self.host.namespace, load)??;
         Ok(Neighbour { program, offered: Offered::default() })
+    }
+
+    /// Has a slot as if its interface were detached.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn detach(&mut self, slot: u32) -> Result<()> {
+        Ok(self.instance.detach(slot)?)
     }
 
     /// Writes down that an interface of this name is in a slot, as attaching one does; policies that
@@ -487,12 +513,11 @@ impl TestProgram {
         Ok(self.alarms.get(&u32::try_from(cpu)?, 0)?)
     }
 
-    /// Has the alarm of a CPU tell what it does, but stops its timer, so that it never goes off.
+    /// Has the alarm of a CPU tell this, and stops its timer, so that it does not go off.
     ///
     /// # Errors
     /// What the system says.
-    pub fn stop_alarm(&mut self, cpu: usize) -> Result<()> {
-        let alarm = self.alarm(cpu)?;
+    pub fn stop_alarm(&mut self, cpu: usize, alarm: Alarm) -> Result<()> {
         Ok(self.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
     }
 

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus};
+use aya::programs::loaded_programs;
+use limiter_common::alarm::Alarm;
+use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::Builtin;
 
 use super::{per_second, policy, udp};
@@ -26,12 +28,15 @@ fn refusing() -> (TestProgram, usize) {
     (TestProgram::new(SMALL, &policy, Clock::Monotonic).unwrap(), cpu)
 }
 
-/// Offers packets of `A` until an alarm is set and has not gone off.
+/// Has the program believe that so many were refused in this moment that an alarm is worth setting, and offers packets of
+/// `A` until one is set and has not gone off.
 fn offer_until_set(program: &mut TestProgram, cpu: usize) {
     let start = Instant::now();
     while program.alarm(cpu).unwrap().before == 0 {
         assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
-        program.run_many(&udp(A), 1_000).unwrap();
+        let (since, refusals) = (monotonic(), Alarm::WORTH);
+        program.stop_alarm(cpu, Alarm { since, refusals, ..Alarm::default() }).unwrap();
+        program.run_many(&udp(A), 4).unwrap();
     }
 }
 
@@ -68,7 +73,8 @@ fn one_that_never_goes_off_is_not_believed() {
     let (mut program, cpu) = refusing();
     for _ in 0..5 {
         offer_until_set(&mut program, cpu);
-        program.stop_alarm(cpu).unwrap();
+        let alarm = program.alarm(cpu).unwrap();
+        program.stop_alarm(cpu, alarm).unwrap();
         // Longer than the source is refused for, and than two ticks of a kernel that has 100 in a second.
         thread::sleep(4 * APART);
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
@@ -77,10 +83,33 @@ fn one_that_never_goes_off_is_not_believed() {
     program.close().unwrap();
 }
 
-/// A timer keeps the program that set it, and a map its timers.
 #[test]
 fn what_is_closed_while_one_is_set_leaves_nothing() {
     let (mut program, cpu) = refusing();
+    offer_until_set(&mut program, cpu);
+    program.close().unwrap();
+}
+
+/// A timer keeps the program that set it last, which may be that of another interface.
+#[test]
+fn the_program_of_an_interface_that_is_detached_is_not_kept() {
+    let (mut program, cpu) = refusing();
+    let mut neighbour = program.neighbour(1).unwrap();
+    let id = neighbour.info().unwrap().id();
+    let is_loaded = || loaded_programs().flatten().any(|info| info.id() == id);
+    let start = Instant::now();
+    while program.alarm(cpu).unwrap().times == 0 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
+        // So many are repeated by the kernel, one right after the other.
+        neighbour.run_many(&udp(A), 20_000).unwrap();
+    }
+    drop(neighbour);
+    program.detach(1).unwrap();
+    let start = Instant::now();
+    while is_loaded() {
+        assert!(start.elapsed() < PATIENCE, "program {id} is left over");
+        thread::sleep(Duration::from_millis(10));
+    }
     offer_until_set(&mut program, cpu);
     program.close().unwrap();
 }
