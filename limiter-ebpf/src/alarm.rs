@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use limiter_common::{alarm::Alarm, gcra::Time, refused::Refused};
 
-use crate::{clock, maps::ALARMS};
+use crate::{barrier::publish, clock, maps::ALARMS};
 
 /// The clock that timers go by, as the kernel numbers it: the monotonic one.
 const MONOTONIC: u64 = 1;
@@ -29,6 +29,7 @@ pub(crate) fn holds(refused: &Refused) -> bool {
     if holds {
         let wait = alarm.set(now, refused.until, tick);
         if wait != 0 {
+            publish(alarm);
             set_alarm(wait);
         }
     }

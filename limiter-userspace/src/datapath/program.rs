@@ -208,9 +208,10 @@ fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
 
 /// The oldest feature that a program needs and a kernel of this version lacks.
 fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
-    const FEATURES: [(u8, u8, &str); 3] = [
+    const FEATURES: [(u8, u8, &str); 4] = [
         (5, 9, "links for XDP"),
         (5, 12, "atomic compare-and-exchange in BPF"),
+        (5, 15, "timers in BPF"),
         (5, 18, "XDP for packets in several pieces"),
     ];
     let version = version?;
@@ -254,6 +255,7 @@ mod tests {
             missing(5, 10, true).unwrap(),
             "atomic compare-and-exchange in BPF (since 5.12)"
         );
+        assert_eq!(missing(5, 14, false).unwrap(), "timers in BPF (since 5.15)");
         assert_eq!(missing(5, 15, true).unwrap(), "XDP for packets in several pieces (since 5.18)");
         assert_eq!(missing(5, 15, false), None);
         assert_eq!(missing(6, 1, true), None);
