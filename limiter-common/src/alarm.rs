@@ -6,7 +6,7 @@
 //!
 //! A timer never goes off early, but may be late, as it waits for the packets that are at hand. So it is set for
 //! [`MARGIN`](Alarm::MARGIN) before the time that it tells. For what is later than that, and should one be lost, the
-//! clock is read for one of [`TRUSTED`](Alarm::TRUSTED) refusals all the same, and no alarm is believed for longer than
+//! clock is read now and then [all the same](crate::refused::Refused::TRUST), and no alarm is believed for longer than
 //! the tick in which it was set and the next one.
 
 /// A timer, as the kernel knows it in a map value: by this name and size.
@@ -31,7 +31,7 @@ pub struct Alarm {
     pub since: u64,
     /// Refusals that it takes this alarm or the clock to tell, since then.
     pub refusals: u64,
-    /// How often it was set.
+    /// How often it was to be set.
     pub times: u64,
     /// 0: what CPUs write is no closer than a line of the cache, wherever the values begin.
     pub reserved: [u64; 9],
@@ -55,8 +55,8 @@ impl Alarm {
     /// See [`WORTH`](Self::WORTH); in nanoseconds.
     pub const PERIOD: u64 = 1_000_000;
 
-    /// One of so many refusals is told by the clock; a power of two.
-    pub const TRUSTED: u64 = 32;
+    /// The shortest time, in nanoseconds, that somebody is refused for of whom it can tell.
+    pub const LEAST: u64 = Self::SHORTEST + Self::MARGIN;
 
     /// Whether it tells, in a tick of the kernel, that a time (nanoseconds) has not come, until which somebody is
     /// refused. Who asks is counted as refused.
@@ -64,17 +64,16 @@ impl Alarm {
     pub const fn tells(&mut self, until: u64, tick: u64) -> bool {
         self.refusals = self.refusals.wrapping_add(1);
         // Where none is set, no time is late enough.
-        self.before.wrapping_sub(1) < until
-            && tick.wrapping_sub(self.tick) <= 1
-            && !self.refusals.is_multiple_of(Self::TRUSTED)
+        self.before.wrapping_sub(1) < until && tick.wrapping_sub(self.tick) <= 1
     }
 
-    /// For how long it is to be set, in nanoseconds, or 0, where it did not tell that somebody is refused until a time
-    /// (nanoseconds), but the clock did, which says `now` (nanoseconds). It tells already what it will when it is set.
+    /// For how long it is to be set, in nanoseconds, or 0, where the clock was read, which says `now` (nanoseconds), of
+    /// somebody who is refused until a time (nanoseconds), if that has not come. It tells already what it will when it is
+    /// set; one that is late, by the clock, tells nothing any more.
     #[inline(always)]
     pub const fn set(&mut self, now: u64, until: u64, tick: u64) -> u64 {
         if now < self.before && tick.wrapping_sub(self.tick) <= 1 {
-            // It was set for somebody else, who is refused for longer.
+            // It goes on telling of those who are refused for longer.
             return 0;
         }
         self.before = 0;
@@ -82,10 +81,11 @@ impl Alarm {
         if now.wrapping_sub(self.since) >= Self::PERIOD {
             (self.since, self.refusals) = (now, 1);
         }
-        let wait = until.saturating_sub(now).saturating_sub(Self::MARGIN);
-        if self.refusals < Self::WORTH || wait < Self::SHORTEST {
+        let left = until.saturating_sub(now);
+        if self.refusals < Self::WORTH || left < Self::LEAST {
             return 0;
         }
+        let wait = left - Self::MARGIN;
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
         self.before = now + wait + Self::MARGIN;
         self.tick = tick;
@@ -127,11 +127,10 @@ mod tests {
 
     #[test]
     fn it_goes_off_a_margin_before_the_time_that_it_tells_and_that_is_none_too_late() {
-        let least = Alarm::SHORTEST + Alarm::MARGIN;
         for left in (0..4 * Alarm::LONGEST).step_by(997) {
             let mut alarm = busy();
             let wait = alarm.set(NOW, NOW + left, TICK);
-            assert_eq!(wait != 0, left >= least, "{left}");
+            assert_eq!(wait != 0, left >= Alarm::LEAST, "{left}");
             if wait == 0 {
                 assert_eq!((alarm.before, alarm.times), (0, 0));
                 continue;
@@ -156,14 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_late_or_lost_is_found_out_by_the_clock_and_is_set_anew() {
+    fn one_that_is_late_or_lost_is_found_out_by_the_clock_and_by_the_tick() {
         let mut alarm = set(Alarm::LONGEST);
-        let told = (0..10 * Alarm::TRUSTED).filter(|_| alarm.tells(u64::MAX, TICK)).count() as u64;
-        assert_eq!(told, 10 * (Alarm::TRUSTED - 1));
         let late = alarm.before;
-        assert_eq!(alarm.set(late, late + 2 * Alarm::LONGEST, TICK), 0, "who asks begins anew");
-        assert_eq!((alarm.before, alarm.refusals), (0, 1));
-        let mut alarm = set(Alarm::LONGEST);
+        // By somebody who conforms by now as by one who does not.
+        for until in [late, late + 2 * Alarm::LONGEST] {
+            let mut alarm = alarm;
+            assert_eq!(alarm.set(late, until, TICK), 0, "who asks begins anew");
+            assert_eq!((alarm.before, alarm.refusals), (0, 1));
+        }
         alarm.since = late;
         assert_eq!(alarm.set(late, late + 2 * Alarm::LONGEST, TICK), Alarm::LONGEST);
         // Nobody asked for two ticks.

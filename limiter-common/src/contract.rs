@@ -88,6 +88,8 @@ pub mod global {
     /// `u64`: nanoseconds from one tick of the kernel to the next; 0 to read the clock for every packet
     /// that has limits.
     pub const TICK: &str = "TICK";
+    /// `u32`: 1 to set [alarms](crate::alarm), which takes a kernel that has timers, and the kernel's clock.
+    pub const ALARMS_ENABLED: &str = "ALARMS_ENABLED";
 }
 
 /// Programs in the object file.

@@ -25,8 +25,8 @@ pub struct Refused {
     pub epoch: u32,
     /// The slot of this limit's tally.
     pub tally: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Packets that were refused since then where it takes more than the time of a tick to tell; it wraps.
+    pub asked: u32,
     /// The limits of its profile, as bits.
     pub limits: u64,
     /// The bit of the one that refuses it, whatever the cost of a packet.
@@ -51,6 +51,10 @@ impl Refused {
     /// as long, no other source takes the place.
     pub const MOMENT: u64 = 100_000;
 
+    /// The clock tells of so many packets of a source before an [alarm](crate::alarm) is trusted, and of one in so many
+    /// after that: one that is late, or is lost, refuses fewer that would conform. A power of two.
+    pub const TRUST: u32 = 32;
+
     /// Packets after which the entry is told of those that were dropped; a power of two.
     pub const UNTOLD: u64 = 64;
 
@@ -69,6 +73,7 @@ impl Refused {
     #[inline(always)]
     pub const fn hold(&mut self, now: u64, wait: u64) {
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
+        self.asked = 0;
         self.since = now;
         self.until = now.saturating_add(wait);
     }
@@ -105,6 +110,13 @@ impl Refused {
     #[inline(always)]
     pub const fn outlasts(&self, tick: u64) -> bool {
         self.until.wrapping_sub(self.since) > tick * Gcra::SLACK
+    }
+
+    /// Whether an [alarm](crate::alarm) is trusted to tell that it holds, for this packet, which is counted.
+    #[inline(always)]
+    pub const fn trusts(&mut self) -> bool {
+        self.asked = self.asked.wrapping_add(1);
+        self.asked > Self::TRUST && !self.asked.is_multiple_of(Self::TRUST)
     }
 
     /// Whether no other source takes the place at `now` (nanoseconds).
@@ -181,6 +193,18 @@ mod tests {
         let most = |after| refused.holds(Time { now: now + after, tick });
         assert!(most(0) && most((100 - Gcra::SLACK) * tick - 1));
         assert!(!most((100 - Gcra::SLACK) * tick));
+    }
+
+    #[test]
+    fn an_alarm_is_trusted_by_who_was_refused_often_and_no_more_than_so_often_in_a_row() {
+        let mut refused = Refused::default();
+        for _ in 0..2 {
+            refused.hold(7, 10);
+            let trusts: [bool; 200] = core::array::from_fn(|_| refused.trusts());
+            assert!(!trusts[..Refused::TRUST as usize].contains(&true));
+            let longest = trusts.split(|trusts| !trusts).map(<[bool]>::len).max();
+            assert_eq!(longest, Some(Refused::TRUST as usize - 1));
+        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The [alarm](limiter_common::alarm) of this CPU.
 
 use aya_ebpf::{
-    bindings::{BPF_F_TIMER_CPU_PIN, bpf_timer},
+    bindings::{BPF_F_TIMER_ABS, BPF_F_TIMER_CPU_PIN, bpf_timer},
     helpers::{bpf_get_smp_processor_id, bpf_timer_init, bpf_timer_set_callback, bpf_timer_start},
 };
 use limiter_common::{alarm::Alarm, gcra::Time, refused::Refused};
 
-use crate::{barrier::publish, clock, maps::ALARMS};
+use crate::{
+    barrier::publish,
+    clock,
+    maps::{ALARMS, ALARMS_ENABLED},
+};
 
 /// The clock that timers go by, as the kernel numbers it: the monotonic one.
 const MONOTONIC: u64 = 1;
@@ -14,26 +18,35 @@ const MONOTONIC: u64 = 1;
 /// Whether a source is refused still, where it takes more than the time of a tick to tell: by the alarm if that is set,
 /// otherwise by the clock.
 #[inline(always)]
-pub(crate) fn holds(refused: &Refused) -> bool {
-    let Some((tick, alarm)) = clock::tick_of_alarms().zip(of_this_cpu()) else {
-        return refused.holds(Time::exact(clock::now()));
+pub(crate) fn holds(refused: &mut Refused) -> bool {
+    let by_clock = |now| refused.holds(Time::exact(now));
+    if !are_enabled() || refused.until.wrapping_sub(refused.since) < Alarm::LEAST {
+        return by_clock(clock::now());
+    }
+    let (Some(tick), Some(alarm)) = (clock::tick(), of_this_cpu()) else {
+        return by_clock(clock::now());
     };
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one. When it goes off, which may
-    // be on another, one word of it is set to 0, by one store.
+    // be on another, one word of it is set to 0, by one store; the controller stops it by zeros.
     let alarm = unsafe { &mut *alarm };
-    if alarm.tells(refused.until, tick) {
+    // Both count the packet.
+    let (tells, trusts) = (alarm.tells(refused.until, tick), refused.trusts());
+    if tells && trusts {
         return true;
     }
     let now = clock::now();
-    let holds = refused.holds(Time::exact(now));
-    if holds {
-        let wait = alarm.set(now, refused.until, tick);
-        if wait != 0 {
-            publish(alarm);
-            set_alarm(wait);
-        }
+    let wait = alarm.set(now, refused.until, tick);
+    if wait != 0 {
+        publish(alarm);
+        set_alarm(wait);
     }
-    holds
+    refused.holds(Time::exact(now))
+}
+
+/// Whether alarms are set. The constant is frozen at load time, so the verifier removes the branch not taken.
+#[inline(always)]
+fn are_enabled() -> bool {
+    ALARMS_ENABLED.load() != 0
 }
 
 #[inline(always)]
@@ -46,20 +59,28 @@ fn of_this_cpu() -> Option<*mut Alarm> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_alarm(wait: u64) -> u32 {
+    // Older kernels verify it whether or not it is called.
+    if !are_enabled() {
+        return 0;
+    }
     let Some(alarm) = of_this_cpu() else { return 0 };
     // SAFETY: a map value that was just looked up, which begins with the timer, and the map that it is of. The callback
     // is what the kernel calls it as.
     let is_set = unsafe {
+        let at = (*alarm).before.wrapping_sub(Alarm::MARGIN);
         let timer = (&raw mut (*alarm).timer).cast::<bpf_timer>();
         // It was made before, mostly.
         let _: i64 = bpf_timer_init(timer, (&raw const ALARMS).cast_mut().cast(), MONOTONIC);
-        // It goes off here, also where the CPU is idle but for the packets at hand: from Linux 6.7 on.
+        // From Linux 6.7 on it goes off at that time, whenever it was set, and here, also where the CPU is idle but for
+        // the packets at hand.
         bpf_timer_set_callback(timer, go_off as *mut _) == 0
-            && (bpf_timer_start(timer, wait, BPF_F_TIMER_CPU_PIN.into()) == 0
+            && (bpf_timer_start(timer, at, (BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN).into()) == 0
                 || bpf_timer_start(timer, wait, 0) == 0)
     };
     if !is_set {
         silence(alarm);
+        // SAFETY: as above. It is tried again after as many refusals.
+        unsafe { (&raw mut (*alarm).refusals).write_volatile(0) };
     }
     0
 }

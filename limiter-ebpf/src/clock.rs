@@ -39,12 +39,6 @@ pub(crate) fn tick() -> Option<u64> {
     }
 }
 
-/// The same where [alarms](crate::alarm) can be set: they do not go by the clock of tests.
-#[inline(always)]
-pub(crate) fn tick_of_alarms() -> Option<u64> {
-    if TEST_CLOCK_ENABLED.load() == 0 { tick() } else { None }
-}
-
 /// Nanoseconds from one tick of the kernel to the next; 0 where packets are not to go by ticks.
 #[inline(always)]
 pub(crate) fn tick_length() -> u64 {

@@ -121,3 +121,7 @@ pub(crate) static TICK: Global<u64> = Global::new(0);
 /// See `limiter_common::contract::global::TEST_CLOCK_ENABLED`.
 #[unsafe(no_mangle)]
 pub(crate) static TEST_CLOCK_ENABLED: Global<u32> = Global::new(0);
+
+/// See `limiter_common::contract::global::ALARMS_ENABLED`.
+#[unsafe(no_mangle)]
+pub(crate) static ALARMS_ENABLED: Global<u32> = Global::new(0);

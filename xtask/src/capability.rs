@@ -43,7 +43,7 @@ pub(crate) fn check() -> Result<()> {
         );
     }
     run_program().context(
-        "the kernel does not load and run an XDP program for root: it must be 5.15 or newer with \
+        "the kernel does not load and run an XDP program for root: it must be 5.13 or newer with \
          CONFIG_BPF_SYSCALL, not locked down, and the container's seccomp profile must let bpf(2) \
          through",
     )?;

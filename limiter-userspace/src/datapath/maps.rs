@@ -98,7 +98,8 @@ impl Maps {
         self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))
     }
 
-    /// Stops the alarms: each keeps the program that set it last in memory, after that was detached.
+    /// Stops the alarms: each keeps the program that set it last in memory, also after that was detached. What of that
+    /// runs still may set one once more, and is kept until another program does.
     pub(crate) fn stop_alarms(&mut self) -> Result<()> {
         for cpu in 0..Alarm::CPUS {
             let stopped = self.alarms.set(cpu, Alarm::default(), 0);

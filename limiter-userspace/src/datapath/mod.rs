@@ -32,4 +32,5 @@ pub mod statistics;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;
+mod timers;
 mod trie;

@@ -18,7 +18,7 @@ use limiter_common::{
 
 #[cfg(feature = "datapath-log")]
 use super::messages;
-use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
+use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys, timers};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -162,11 +162,13 @@ fn open(
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
+    let alarms = u32::from(clock == Clock::Monotonic && timers::are_available());
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
-        .override_global(global::TICK, &tick, true);
+        .override_global(global::TICK, &tick, true)
+        .override_global(global::ALARMS_ENABLED, &alarms, true);
     for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
         if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
@@ -208,10 +210,9 @@ fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
 
 /// The oldest feature that a program needs and a kernel of this version lacks.
 fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
-    const FEATURES: [(u8, u8, &str); 4] = [
+    const FEATURES: [(u8, u8, &str); 3] = [
         (5, 9, "links for XDP"),
         (5, 12, "atomic compare-and-exchange in BPF"),
-        (5, 15, "timers in BPF"),
         (5, 18, "XDP for packets in several pieces"),
     ];
     let version = version?;
@@ -255,7 +256,6 @@ mod tests {
             missing(5, 10, true).unwrap(),
             "atomic compare-and-exchange in BPF (since 5.12)"
         );
-        assert_eq!(missing(5, 14, false).unwrap(), "timers in BPF (since 5.15)");
         assert_eq!(missing(5, 15, true).unwrap(), "XDP for packets in several pieces (since 5.18)");
         assert_eq!(missing(5, 15, false), None);
         assert_eq!(missing(6, 1, true), None);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::programs::loaded_programs;
-use limiter_common::alarm::Alarm;
+use limiter_common::{alarm::Alarm, refused::Refused};
 use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::Builtin;
 
@@ -74,11 +74,40 @@ fn one_that_never_goes_off_is_not_believed() {
     for _ in 0..5 {
         offer_until_set(&mut program, cpu);
         let alarm = program.alarm(cpu).unwrap();
+        // Often enough for it to be trusted.
+        program.run_many(&udp(A), 2 * Refused::TRUST).unwrap();
         program.stop_alarm(cpu, alarm).unwrap();
         // Longer than the source is refused for, and than two ticks of a kernel that has 100 in a second.
         thread::sleep(4 * APART);
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
     }
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+#[test]
+fn one_that_is_late_refuses_few_that_conform() {
+    let (mut program, cpu) = refusing();
+    let rest = APART.as_nanos() as u64 / Clock::Monotonic.tick() + 1;
+    let start = Instant::now();
+    loop {
+        offer_until_set(&mut program, cpu);
+        // Often enough for it to be trusted.
+        program.run_many(&udp(A), 2 * Refused::TRUST).unwrap();
+        let alarm = program.alarm(cpu).unwrap();
+        // As if it had been set when the source has rested, for anybody.
+        let late = Alarm { before: 1, tick: alarm.tick + rest, ..alarm };
+        program.stop_alarm(cpu, late).unwrap();
+        thread::sleep(APART);
+        let mut is_refused = |_: &u32| program.run(&udp(A)).unwrap() == Verdict::Drop;
+        let refused = (0..Refused::TRUST).take_while(&mut is_refused).count() as u32;
+        assert!(refused < Refused::TRUST, "{refused} packets of a source that rested");
+        if refused > 0 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "it was never believed");
+    }
+    assert_eq!(program.alarm(cpu).unwrap().before, 0, "the clock found it out");
     program.check_accounts().unwrap();
     program.close().unwrap();
 }
@@ -104,6 +133,7 @@ fn the_program_of_an_interface_that_is_detached_is_not_kept() {
         neighbour.run_many(&udp(A), 20_000).unwrap();
     }
     drop(neighbour);
+    assert!(is_loaded(), "the timer does not keep it");
     program.detach(1).unwrap();
     let start = Instant::now();
     while is_loaded() {
