@@ -29,7 +29,7 @@ pub struct Alarm {
     pub tick: u64,
     /// When what is [counted](Self::refusals) began, in nanoseconds.
     pub since: u64,
-    /// Refusals that it takes this alarm or the clock to tell, since then.
+    /// Refusals that the clock told since then.
     pub refusals: u64,
     /// How often it was to be set.
     pub times: u64,
@@ -59,10 +59,9 @@ impl Alarm {
     pub const LEAST: u64 = Self::SHORTEST + Self::MARGIN;
 
     /// Whether it tells, in a tick of the kernel, that a time (nanoseconds) has not come, until which somebody is
-    /// refused. Who asks is counted as refused.
+    /// refused.
     #[inline(always)]
-    pub const fn tells(&mut self, until: u64, tick: u64) -> bool {
-        self.refusals = self.refusals.wrapping_add(1);
+    pub const fn tells(&self, until: u64, tick: u64) -> bool {
         // Where none is set, no time is late enough.
         self.before.wrapping_sub(1) < until && tick.wrapping_sub(self.tick) <= 1
     }
@@ -79,8 +78,9 @@ impl Alarm {
         self.before = 0;
         // A clock that went back begins anew.
         if now.wrapping_sub(self.since) >= Self::PERIOD {
-            (self.since, self.refusals) = (now, 1);
+            (self.since, self.refusals) = (now, 0);
         }
+        self.refusals = self.refusals.wrapping_add(1);
         let left = until.saturating_sub(now);
         if self.refusals < Self::WORTH || left < Self::LEAST {
             return 0;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn it_tells_nothing_until_it_is_set_and_after_it_went_off() {
-        let mut alarm = Alarm::default();
+        let alarm = Alarm::default();
         for until in [0, 1, NOW, u64::MAX] {
             assert!(!alarm.tells(until, 0), "{until}");
         }

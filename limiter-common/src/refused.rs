@@ -25,7 +25,7 @@ pub struct Refused {
     pub epoch: u32,
     /// The slot of this limit's tally.
     pub tally: u32,
-    /// Packets that were refused since then where it takes more than the time of a tick to tell; it wraps.
+    /// Packets that the clock told since then are refused, and not a tick or an alarm.
     pub asked: u32,
     /// The limits of its profile, as bits.
     pub limits: u64,
@@ -112,11 +112,16 @@ impl Refused {
         self.until.wrapping_sub(self.since) > tick * Gcra::SLACK
     }
 
-    /// Whether an [alarm](crate::alarm) is trusted to tell that it holds, for this packet, which is counted.
+    /// Whether an [alarm](crate::alarm) is trusted to tell that it holds.
     #[inline(always)]
-    pub const fn trusts(&mut self) -> bool {
-        self.asked = self.asked.wrapping_add(1);
-        self.asked > Self::TRUST && !self.asked.is_multiple_of(Self::TRUST)
+    pub const fn trusts(&self) -> bool {
+        self.asked >= Self::TRUST && self.dropped.packets & (Self::TRUST as u64 - 1) != 0
+    }
+
+    /// Counts that the clock is asked.
+    #[inline(always)]
+    pub const fn ask(&mut self) {
+        self.asked = self.asked.saturating_add(1);
     }
 
     /// Whether no other source takes the place at `now` (nanoseconds).
@@ -200,7 +205,14 @@ mod tests {
         let mut refused = Refused::default();
         for _ in 0..2 {
             refused.hold(7, 10);
-            let trusts: [bool; 200] = core::array::from_fn(|_| refused.trusts());
+            let trusts: [bool; 200] = core::array::from_fn(|_| {
+                let trusts = refused.trusts();
+                if !trusts {
+                    refused.ask();
+                }
+                refused.dropped.packets += 1;
+                trusts
+            });
             assert!(!trusts[..Refused::TRUST as usize].contains(&true));
             let longest = trusts.split(|trusts| !trusts).map(<[bool]>::len).max();
             assert_eq!(longest, Some(Refused::TRUST as usize - 1));

@@ -19,21 +19,22 @@ const MONOTONIC: u64 = 1;
 /// otherwise by the clock.
 #[inline(always)]
 pub(crate) fn holds(refused: &mut Refused) -> bool {
-    let by_clock = |now| refused.holds(Time::exact(now));
-    if !are_enabled() || refused.until.wrapping_sub(refused.since) < Alarm::LEAST {
-        return by_clock(clock::now());
-    }
-    let (Some(tick), Some(alarm)) = (clock::tick(), of_this_cpu()) else {
-        return by_clock(clock::now());
+    // Of who is refused for less, none ever tells.
+    let alarm = if are_enabled() && refused.until.wrapping_sub(refused.since) >= Alarm::LEAST {
+        of_this_cpu()
+    } else {
+        None
+    };
+    let (Some(alarm), Some(tick)) = (alarm, clock::tick()) else {
+        return refused.holds(Time::exact(clock::now()));
     };
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one. When it goes off, which may
     // be on another, one word of it is set to 0, by one store; the controller stops it by zeros.
     let alarm = unsafe { &mut *alarm };
-    // Both count the packet.
-    let (tells, trusts) = (alarm.tells(refused.until, tick), refused.trusts());
-    if tells && trusts {
+    if refused.trusts() && alarm.tells(refused.until, tick) {
         return true;
     }
+    refused.ask();
     let now = clock::now();
     let wait = alarm.set(now, refused.until, tick);
     if wait != 0 {
