@@ -25,8 +25,8 @@ pub struct Refused {
     pub epoch: u32,
     /// The slot of this limit's tally.
     pub tally: u32,
-    /// Packets that the clock told since then are refused, and not a tick or an alarm.
-    pub asked: u32,
+    /// Packets that were refused since then, up to [`TRUST`](Self::TRUST).
+    pub repeats: u32,
     /// The limits of its profile, as bits.
     pub limits: u64,
     /// The bit of the one that refuses it, whatever the cost of a packet.
@@ -51,8 +51,8 @@ impl Refused {
     /// as long, no other source takes the place.
     pub const MOMENT: u64 = 100_000;
 
-    /// The clock tells of so many packets of a source before an [alarm](crate::alarm) is trusted, and of one in so many
-    /// after that: one that is late, or is lost, refuses fewer that would conform. A power of two.
+    /// So many packets of a source are refused before an [alarm](crate::alarm) is trusted, and the clock tells of one in
+    /// so many after that: one that is late, or is lost, refuses fewer that would conform. A power of two.
     pub const TRUST: u32 = 32;
 
     /// Packets after which the entry is told of those that were dropped; a power of two.
@@ -73,7 +73,7 @@ impl Refused {
     #[inline(always)]
     pub const fn hold(&mut self, now: u64, wait: u64) {
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
-        self.asked = 0;
+        self.repeats = 0;
         self.since = now;
         self.until = now.saturating_add(wait);
     }
@@ -115,13 +115,17 @@ impl Refused {
     /// Whether an [alarm](crate::alarm) is trusted to tell that it holds.
     #[inline(always)]
     pub const fn trusts(&self) -> bool {
-        self.asked >= Self::TRUST && self.dropped.packets & (Self::TRUST as u64 - 1) != 0
+        self.repeats >= Self::TRUST && self.dropped.packets & (Self::TRUST as u64 - 1) != 0
     }
 
-    /// Counts that the clock is asked.
+    /// Counts a packet of so many bytes that is refused.
     #[inline(always)]
-    pub const fn ask(&mut self) {
-        self.asked = self.asked.saturating_add(1);
+    pub const fn count(&mut self, bytes: u64) {
+        self.dropped.packets += 1;
+        self.dropped.bytes += bytes;
+        if self.repeats < Self::TRUST {
+            self.repeats += 1;
+        }
     }
 
     /// Whether no other source takes the place at `now` (nanoseconds).
@@ -207,10 +211,7 @@ mod tests {
             refused.hold(7, 10);
             let trusts: [bool; 200] = core::array::from_fn(|_| {
                 let trusts = refused.trusts();
-                if !trusts {
-                    refused.ask();
-                }
-                refused.dropped.packets += 1;
+                refused.count(60);
                 trusts
             });
             assert!(!trusts[..Refused::TRUST as usize].contains(&true));

@@ -18,7 +18,7 @@ const MONOTONIC: u64 = 1;
 /// Whether a source is refused still, where it takes more than the time of a tick to tell: by the alarm if that is set,
 /// otherwise by the clock.
 #[inline(always)]
-pub(crate) fn holds(refused: &mut Refused) -> bool {
+pub(crate) fn holds(refused: &Refused) -> bool {
     // Of who is refused for less, none ever tells.
     let alarm = if are_enabled() && refused.until.wrapping_sub(refused.since) >= Alarm::LEAST {
         of_this_cpu()
@@ -34,7 +34,6 @@ pub(crate) fn holds(refused: &mut Refused) -> bool {
     if refused.trusts() && alarm.tells(refused.until, tick) {
         return true;
     }
-    refused.ask();
     let now = clock::now();
     let wait = alarm.set(now, refused.until, tick);
     if wait != 0 {

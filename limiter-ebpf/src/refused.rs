@@ -72,8 +72,7 @@ impl Place {
         if !refused.concerns(epoch, subject.reread().applicable) {
             return None;
         }
-        refused.dropped.packets += 1;
-        refused.dropped.bytes += subject.reread().bytes;
+        refused.count(subject.reread().bytes);
         Some((refused.tally, refused.is_due()))
     }
 

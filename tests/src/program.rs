@@ -513,6 +513,18 @@ impl TestProgram {
         Ok(self.alarms.get(&u32::try_from(cpu)?, 0)?)
     }
 
+    /// Has no alarm tell anything, so that what is refused next is refused by the clock.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn stop_alarms(&mut self) -> Result<()> {
+        for cpu in 0..nr_cpus().map_err(|(_, error)| error)? {
+            let alarm = Alarm { before: 0, ..self.alarm(cpu)? };
+            self.stop_alarm(cpu, alarm)?;
+        }
+        Ok(())
+    }
+
     /// Has the alarm of a CPU tell this, and stops its timer, so that it does not go off.
     ///
     /// # Errors

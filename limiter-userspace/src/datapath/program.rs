@@ -63,7 +63,9 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        Self::of(open(Some(pins), slot, clock, |_| {})?, frags)
+        Self::with_alarms_if_taken(clock, |alarms| {
+            Self::of(open(Some(pins), slot, clock, alarms, |_| {})?, frags)
+        })
     }
 
     /// Loads it as [`load`](Self::load) does, with maps of its own, as small as can be, of which nothing
@@ -72,7 +74,21 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub(crate) fn try_out(frags: bool) -> Result<Self> {
-        Self::of(open(None, 0, Clock::Monotonic, |_| {})?, frags)
+        let clock = Clock::Monotonic;
+        Self::with_alarms_if_taken(clock, |alarms| {
+            Self::of(open(None, 0, clock, alarms, |_| {})?, frags)
+        })
+    }
+
+    /// Loads it with alarms, or without where they do not go by its clock or the kernel does not take it with them.
+    fn with_alarms_if_taken(clock: Clock, load: impl Fn(bool) -> Result<Self>) -> Result<Self> {
+        if clock == Clock::Monotonic
+            && timers::may_be_set()
+            && let Ok(program) = load(true)
+        {
+            return Ok(program);
+        }
+        load(false)
     }
 
     fn of(mut ebpf: Ebpf, frags: bool) -> Result<Self> {
@@ -120,7 +136,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let sets = Set::count(sizes.sources);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
-    drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
+    drop(open(Some(pins), 0, Clock::Monotonic, false, |loader| {
         loader
             .map_max_entries(map::SETS, sets)
             .map_max_entries(map::AGES, sets)
@@ -150,7 +166,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
 /// What the system says.
 #[cfg(feature = "datapath-log")]
 pub(super) fn open_maps(pins: &Pins) -> Result<Ebpf> {
-    open(Some(pins), 0, Clock::Monotonic, |_| {})
+    open(Some(pins), 0, Clock::Monotonic, false, |_| {})
 }
 
 /// Opens the object; its maps are those that are pinned, or its own.
@@ -158,11 +174,12 @@ fn open(
     pins: Option<&Pins>,
     slot: u32,
     clock: Clock,
+    alarms: bool,
     size: impl FnOnce(&mut EbpfLoader<'_>),
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
-    let alarms = u32::from(clock == Clock::Monotonic && timers::are_available());
+    let alarms = u32::from(alarms);
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::SLOT, &slot, true)

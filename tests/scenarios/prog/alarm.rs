@@ -28,23 +28,39 @@ fn refusing() -> (TestProgram, usize) {
     (TestProgram::new(SMALL, &policy, Clock::Monotonic).unwrap(), cpu)
 }
 
-/// Has the program believe that so many were refused in this moment that an alarm is worth setting, and offers packets of
-/// `A` until one is set and has not gone off.
-fn offer_until_set(program: &mut TestProgram, cpu: usize) {
+/// Has a program offer some packets of `A`, and believe that so many were refused in this moment that an alarm is worth
+/// setting, until one is set and has not gone off.
+fn set_by(program: &mut TestProgram, cpu: usize, mut offer: impl FnMut(&mut TestProgram)) -> Alarm {
     let start = Instant::now();
-    while program.alarm(cpu).unwrap().before == 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
+    loop {
+        let alarm = program.alarm(cpu).unwrap();
+        if alarm.before != 0 {
+            return alarm;
+        }
+        assert!(start.elapsed() < PATIENCE, "{alarm:?}");
         let (since, refusals) = (monotonic(), Alarm::WORTH);
         program.stop_alarm(cpu, Alarm { since, refusals, ..Alarm::default() }).unwrap();
-        program.run_many(&udp(A), 4).unwrap();
+        offer(program);
     }
+}
+
+/// The same by the program itself.
+fn set(program: &mut TestProgram, cpu: usize) -> Alarm {
+    set_by(program, cpu, |program| {
+        program.run_many(&udp(A), 4).unwrap();
+    })
+}
+
+/// Has so many packets of `A` refused that an alarm is trusted to tell of it.
+fn offer_many(program: &mut TestProgram) {
+    program.run_many(&udp(A), Refused::TRUST + 8).unwrap();
 }
 
 #[test]
 fn it_is_set_in_a_flood_and_goes_off() {
     let (mut program, cpu) = refusing();
     for _ in 0..5 {
-        offer_until_set(&mut program, cpu);
+        set(&mut program, cpu);
         let start = Instant::now();
         while program.alarm(cpu).unwrap().before != 0 {
             assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
@@ -72,10 +88,8 @@ fn none_is_set_where_few_packets_come() {
 fn one_that_never_goes_off_is_not_believed() {
     let (mut program, cpu) = refusing();
     for _ in 0..5 {
-        offer_until_set(&mut program, cpu);
-        let alarm = program.alarm(cpu).unwrap();
-        // Often enough for it to be trusted.
-        program.run_many(&udp(A), 2 * Refused::TRUST).unwrap();
+        let alarm = set(&mut program, cpu);
+        offer_many(&mut program);
         program.stop_alarm(cpu, alarm).unwrap();
         // Longer than the source is refused for, and than two ticks of a kernel that has 100 in a second.
         thread::sleep(4 * APART);
@@ -88,19 +102,18 @@ fn one_that_never_goes_off_is_not_believed() {
 #[test]
 fn one_that_is_late_refuses_few_that_conform() {
     let (mut program, cpu) = refusing();
-    let rest = APART.as_nanos() as u64 / Clock::Monotonic.tick() + 1;
+    let tick = Clock::Monotonic.tick();
     let start = Instant::now();
     loop {
-        offer_until_set(&mut program, cpu);
-        // Often enough for it to be trusted.
-        program.run_many(&udp(A), 2 * Refused::TRUST).unwrap();
-        let alarm = program.alarm(cpu).unwrap();
-        // As if it had been set when the source has rested, for anybody.
-        let late = Alarm { before: 1, tick: alarm.tick + rest, ..alarm };
-        program.stop_alarm(cpu, late).unwrap();
+        let alarm = set(&mut program, cpu);
+        let begin = monotonic();
+        offer_many(&mut program);
         thread::sleep(APART);
-        let mut is_refused = |_: &u32| program.run(&udp(A)).unwrap() == Verdict::Drop;
-        let refused = (0..Refused::TRUST).take_while(&mut is_refused).count() as u32;
+        // As if it had been set in this moment, when the source has rested.
+        let tick = alarm.tick + (monotonic() - begin) / tick;
+        program.stop_alarm(cpu, Alarm { before: 1, tick, ..alarm }).unwrap();
+        let is_refused = |_: &u32| program.run(&udp(A)).unwrap() == Verdict::Drop;
+        let refused = (0..Refused::TRUST).take_while(is_refused).count() as u32;
         assert!(refused < Refused::TRUST, "{refused} packets of a source that rested");
         if refused > 0 {
             break;
@@ -115,7 +128,7 @@ fn one_that_is_late_refuses_few_that_conform() {
 #[test]
 fn what_is_closed_while_one_is_set_leaves_nothing() {
     let (mut program, cpu) = refusing();
-    offer_until_set(&mut program, cpu);
+    set(&mut program, cpu);
     program.close().unwrap();
 }
 
@@ -126,12 +139,7 @@ fn the_program_of_an_interface_that_is_detached_is_not_kept() {
     let mut neighbour = program.neighbour(1).unwrap();
     let id = neighbour.info().unwrap().id();
     let is_loaded = || loaded_programs().flatten().any(|info| info.id() == id);
-    let start = Instant::now();
-    while program.alarm(cpu).unwrap().times == 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
-        // So many are repeated by the kernel, one right after the other.
-        neighbour.run_many(&udp(A), 20_000).unwrap();
-    }
+    set_by(&mut program, cpu, |_| neighbour.run_many(&udp(A), 4).unwrap());
     drop(neighbour);
     assert!(is_loaded(), "the timer does not keep it");
     program.detach(1).unwrap();
@@ -140,6 +148,6 @@ fn the_program_of_an_interface_that_is_detached_is_not_kept() {
         assert!(start.elapsed() < PATIENCE, "program {id} is left over");
         thread::sleep(Duration::from_millis(10));
     }
-    offer_until_set(&mut program, cpu);
+    set(&mut program, cpu);
     program.close().unwrap();
 }

@@ -231,6 +231,7 @@ fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
     let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
     // What comes while it is full is lost, so it is counted from when it is empty.
     program.run_many(&frame, burst as u32 * 3 / 2).unwrap();
+    program.stop_alarms().unwrap();
     let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
     let before = program.passed().unwrap();
     on_two_cpus(&mut program, |runner, _| {
@@ -238,6 +239,7 @@ fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
             runner.run_many(&frame, 100_000).unwrap();
         }
     });
+    program.stop_alarms().unwrap();
     let (ending, end) = spend(&program.runner().unwrap(), &frame, APART);
     let passed = program.passed().unwrap() - before;
     let promised = |time: u64| time * rate / SECOND;
