@@ -217,19 +217,16 @@ impl Instance {
             });
         };
         let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;
-        let Err(reason) = program.with_fd(|fd| link.replace(fd))? else {
-            program.pin(&self.pins, attached.slot)?;
-            return self.maps.stop_alarms();
-        };
-        // The one that runs may be the one for packets in several pieces.
-        match Program::load(&self.pins, attached.slot, true, Clock::Monotonic) {
-            Ok(mut frags) => {
-                frags.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
-                frags.pin(&self.pins, attached.slot)?;
-                self.maps.stop_alarms()
-            }
-            Err(_) => Err(reason),
+        if let Err(reason) = program.with_fd(|fd| link.replace(fd))? {
+            // The one that runs may be the one for packets in several pieces.
+            let Ok(frags) = Program::load(&self.pins, attached.slot, true, Clock::Monotonic) else {
+                return Err(reason);
+            };
+            program = frags;
+            program.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
         }
+        program.pin(&self.pins, attached.slot)?;
+        self.maps.stop_alarms()
     }
 
     /// Detaches an interface. The counters of its slot are gone with it.

@@ -63,9 +63,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        Self::with_alarms_if_taken(clock, |alarms| {
-            Self::of(open(Some(pins), slot, clock, alarms, |_| {})?, frags)
-        })
+        Self::load_with(Some(pins), slot, frags, clock)
     }
 
     /// Loads it as [`load`](Self::load) does, with maps of its own, as small as can be, of which nothing
@@ -74,14 +72,13 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub(crate) fn try_out(frags: bool) -> Result<Self> {
-        let clock = Clock::Monotonic;
-        Self::with_alarms_if_taken(clock, |alarms| {
-            Self::of(open(None, 0, clock, alarms, |_| {})?, frags)
-        })
+        Self::load_with(None, 0, frags, Clock::Monotonic)
     }
 
-    /// Loads it with alarms, or without where they do not go by its clock or the kernel does not take it with them.
-    fn with_alarms_if_taken(clock: Clock, load: impl Fn(bool) -> Result<Self>) -> Result<Self> {
+    /// Loads it with the maps that are pinned, or its own, and with alarms, or without where they do not go by its clock
+    /// or the kernel does not take it with them.
+    fn load_with(pins: Option<&Pins>, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
+        let load = |alarms| Self::of(open(pins, slot, clock, alarms, |_| {})?, frags);
         if clock == Clock::Monotonic
             && timers::may_be_set()
             && let Ok(program) = load(true)
