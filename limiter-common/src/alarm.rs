@@ -4,10 +4,14 @@
 //! tick of the kernel away: it takes the clock to know that it has not come. Where many packets are refused, a CPU sets
 //! an alarm instead, a timer of the kernel: as long as that has not gone off, it is before the time that it was set for.
 //!
-//! A timer never goes off early, but may be late, as it waits for the packets that are at hand. So it is set for
-//! [`MARGIN`](Alarm::MARGIN) before the time that it tells. For what is later than that, and should one be lost, the
-//! clock is read now and then [all the same](crate::refused::Refused::TRUST), and no alarm is believed for longer than
-//! the tick in which it was set and the next one.
+//! A timer never goes off early, but may be late, as it waits for the packets at hand: later, where more of them pass up
+//! the stack. So it is set for a [margin](Alarm::margin) before the time that it tells, which is half as much again as it
+//! was late of late. For what is later than that, and should one be lost, the clock is read now and then
+//! [all the same](crate::refused::Refused::TRUST), and no alarm is believed for longer than the tick in which it was set
+//! and the next one. Nor is one believed of a bucket that could be full [by then](Alarm::LATEST): in any other, a token
+//! that is taken too late is not lost.
+
+use crate::gcra::Gcra;
 
 /// A timer, as the kernel knows it in a map value: by this name and size.
 #[repr(C)]
@@ -25,6 +29,8 @@ pub struct Alarm {
     pub timer: bpf_timer,
     /// While it has not gone off, it is before this time, in nanoseconds; 0 when it has, or none is set.
     pub before: u64,
+    /// When it was to go off last, in nanoseconds.
+    pub at: u64,
     /// The tick of the kernel in which it was set.
     pub tick: u64,
     /// When what is [counted](Self::refusals) began, in nanoseconds.
@@ -33,16 +39,24 @@ pub struct Alarm {
     pub refusals: u64,
     /// How often it was to be set.
     pub times: u64,
+    /// How late it was lately, at most, in nanoseconds: less with each [`PERIOD`](Self::PERIOD).
+    pub late: u64,
     /// 0: what CPUs write is no closer than a line of the cache, wherever the values begin.
-    pub reserved: [u64; 9],
+    pub reserved: [u64; 7],
 }
 
 impl Alarm {
     /// CPUs that have one, by their numbers from 0 on; others read the clock.
     pub const CPUS: u32 = 1024;
 
-    /// How late it may go off and still be in time, in nanoseconds.
-    pub const MARGIN: u64 = 100_000;
+    /// The least that it is set for before the time that it tells, in nanoseconds.
+    const MARGIN: u64 = 20_000;
+    /// The part of what it was late lately that is forgotten in a [`PERIOD`](Self::PERIOD): half of it in some 180.
+    const FADING: u64 = 256;
+
+    /// In how many ticks after the time that it tells it is believed no more, however late it is: the next tick has
+    /// ended by then, also as the kernel [counts](Gcra::SLACK) it.
+    pub const LATEST: u64 = Gcra::SLACK + 2;
 
     /// The shortest and the longest time that it is set for, in nanoseconds: to set it and to have it go off takes some
     /// microseconds, and of sources that are refused for less than it is set for, the clock tells.
@@ -57,6 +71,23 @@ impl Alarm {
 
     /// The shortest time, in nanoseconds, that somebody is refused for of whom it can tell.
     pub const LEAST: u64 = Self::SHORTEST + Self::MARGIN;
+
+    /// How late it may go off and still be in time, in nanoseconds.
+    #[inline(always)]
+    const fn margin(&self) -> u64 {
+        let margin = self.late + self.late / 2;
+        if margin > Self::MARGIN { margin } else { Self::MARGIN }
+    }
+
+    /// How late it is to be believed to be, in nanoseconds, where that was `late` and it was to go off `at`, but has
+    /// not, or not before `now` (nanoseconds).
+    #[inline(always)]
+    pub const fn lateness(late: u64, at: u64, now: u64) -> u64 {
+        let by = now.saturating_sub(at);
+        // What is later than that is rare, and no margin for it is worth having.
+        let by = if by < Self::LONGEST { by } else { Self::LONGEST };
+        if by > late { by } else { late }
+    }
 
     /// Whether it tells, in a tick of the kernel, that a time (nanoseconds) has not come, until which somebody is
     /// refused.
@@ -75,19 +106,24 @@ impl Alarm {
             // It goes on telling of those who are refused for longer.
             return 0;
         }
-        self.before = 0;
         // A clock that went back begins anew.
         if now.wrapping_sub(self.since) >= Self::PERIOD {
             (self.since, self.refusals) = (now, 0);
+            self.late -= self.late / Self::FADING;
+        }
+        if self.before != 0 {
+            self.late = Self::lateness(self.late, self.at, now);
+            self.before = 0;
         }
         self.refusals = self.refusals.wrapping_add(1);
-        let left = until.saturating_sub(now);
-        if self.refusals < Self::WORTH || left < Self::LEAST {
+        let margin = self.margin();
+        let wait = until.saturating_sub(now).saturating_sub(margin);
+        if self.refusals < Self::WORTH || wait < Self::SHORTEST {
             return 0;
         }
-        let wait = left - Self::MARGIN;
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
-        self.before = now + wait + Self::MARGIN;
+        self.at = now + wait;
+        self.before = self.at + margin;
         self.tick = tick;
         self.times = self.times.wrapping_add(1);
         wait
@@ -127,19 +163,42 @@ mod tests {
 
     #[test]
     fn it_goes_off_a_margin_before_the_time_that_it_tells_and_that_is_none_too_late() {
-        for left in (0..4 * Alarm::LONGEST).step_by(997) {
-            let mut alarm = busy();
-            let wait = alarm.set(NOW, NOW + left, TICK);
-            assert_eq!(wait != 0, left >= Alarm::LEAST, "{left}");
-            if wait == 0 {
-                assert_eq!((alarm.before, alarm.times), (0, 0));
-                continue;
+        for late in [0, 10_000, 100_000, Alarm::LONGEST] {
+            for left in (0..4 * Alarm::LONGEST).step_by(997) {
+                let mut alarm = Alarm { late, ..busy() };
+                let margin = Alarm::MARGIN.max(late * 3 / 2);
+                let wait = alarm.set(NOW, NOW + left, TICK);
+                assert_eq!(wait != 0, left >= Alarm::SHORTEST + margin, "{left}");
+                if wait == 0 {
+                    assert_eq!((alarm.before, alarm.times), (0, 0));
+                    continue;
+                }
+                assert!((Alarm::SHORTEST..=Alarm::LONGEST).contains(&wait));
+                assert_eq!((alarm.at, alarm.before), (NOW + wait, NOW + wait + margin));
+                assert_eq!(alarm.times, 1);
+                assert!(alarm.before <= NOW + left, "it tells nothing that is not so");
+                assert!(alarm.tells(NOW + left, TICK));
             }
-            assert!((Alarm::SHORTEST..=Alarm::LONGEST).contains(&wait));
-            assert_eq!((alarm.before, alarm.times), (NOW + wait + Alarm::MARGIN, 1));
-            assert!(alarm.before <= NOW + left, "it tells nothing that is not so");
-            assert!(alarm.tells(NOW + left, TICK));
         }
+    }
+
+    #[test]
+    fn how_late_it_is_is_kept_for_a_while() {
+        assert_eq!(Alarm::lateness(0, NOW, NOW + 30_000), 30_000);
+        assert_eq!(Alarm::lateness(40_000, NOW, NOW + 30_000), 40_000);
+        assert_eq!(Alarm::lateness(40_000, NOW, NOW - 1), 40_000, "it is not yet to go off");
+        assert_eq!(Alarm::lateness(0, NOW, u64::MAX), Alarm::LONGEST);
+        // It is forgotten, so that one is set again.
+        let set = |periods: u64| {
+            let mut alarm = Alarm { late: Alarm::LONGEST, ..Alarm::default() };
+            for period in 1..=periods {
+                alarm.set(NOW + period * Alarm::PERIOD, 0, TICK);
+            }
+            alarm.refusals = Alarm::WORTH;
+            let now = NOW + periods * Alarm::PERIOD;
+            alarm.set(now, now + Alarm::LONGEST, TICK) != 0
+        };
+        assert!(!set(0) && !set(100) && set(200));
     }
 
     #[test]
@@ -162,7 +221,7 @@ mod tests {
         for until in [late, late + 2 * Alarm::LONGEST] {
             let mut alarm = alarm;
             assert_eq!(alarm.set(late, until, TICK), 0, "who asks begins anew");
-            assert_eq!((alarm.before, alarm.refusals), (0, 1));
+            assert_eq!((alarm.before, alarm.refusals, alarm.late), (0, 1, Alarm::MARGIN));
         }
         alarm.since = late;
         assert_eq!(alarm.set(late, late + 2 * Alarm::LONGEST, TICK), Alarm::LONGEST);

@@ -170,6 +170,13 @@ impl Gcra {
         if units < most { units } else { most }
     }
 
+    /// Whether a bucket that has room for a packet takes so long to become full, in nanoseconds, and longer: who comes
+    /// so much later has lost no token.
+    #[inline(always)]
+    pub const fn fills_after(&self, time: u64) -> bool {
+        self.depth >> self.shift > time
+    }
+
     /// Whether a packet takes the clock while nothing is spent, where ticks are so long, in nanoseconds; 0 if there are
     /// none.
     #[inline(always)]

@@ -8,6 +8,7 @@
 
 use crate::{
     address::Address,
+    alarm::Alarm,
     contract::Tally,
     gcra::{Gcra, Time},
 };
@@ -25,8 +26,8 @@ pub struct Refused {
     pub epoch: u32,
     /// The slot of this limit's tally.
     pub tally: u32,
-    /// Packets that were refused since then, up to [`TRUST`](Self::TRUST).
-    pub repeats: u32,
+    /// Packets that are to be refused yet before an [alarm](crate::alarm) is trusted.
+    pub distrust: u32,
     /// The limits of its profile, as bits.
     pub limits: u64,
     /// The bit of the one that refuses it, whatever the cost of a packet.
@@ -54,6 +55,8 @@ impl Refused {
     /// So many packets of a source are refused before an [alarm](crate::alarm) is trusted, and the clock tells of one in
     /// so many after that: one that is late, or is lost, refuses fewer that would conform. A power of two.
     pub const TRUST: u32 = 32;
+    /// More than a CPU can refuse in the [longest](Self::LONGEST) time.
+    const NO_TRUST: u32 = u32::MAX;
 
     /// Packets after which the entry is told of those that were dropped; a power of two.
     pub const UNTOLD: u64 = 64;
@@ -69,11 +72,12 @@ impl Refused {
         ((high ^ low) >> (u64::BITS - Self::SLOT_BITS)) as u32
     }
 
-    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds.
+    /// Makes it hold from `now` (nanoseconds) on, for `wait` more nanoseconds. Where it has to end in time, no
+    /// [alarm](crate::alarm) tells of it; nor of what no alarm is set for.
     #[inline(always)]
-    pub const fn hold(&mut self, now: u64, wait: u64) {
+    pub const fn hold(&mut self, now: u64, wait: u64, in_time: bool) {
         let wait = if wait < Self::LONGEST { wait } else { Self::LONGEST };
-        self.repeats = 0;
+        self.distrust = if in_time || wait < Alarm::LEAST { Self::NO_TRUST } else { Self::TRUST };
         self.since = now;
         self.until = now.saturating_add(wait);
     }
@@ -112,10 +116,16 @@ impl Refused {
         self.until.wrapping_sub(self.since) > tick * Gcra::SLACK
     }
 
+    /// Whether an [alarm](crate::alarm) ever tells that it holds.
+    #[inline(always)]
+    pub const fn may_trust(&self) -> bool {
+        self.distrust <= Self::TRUST
+    }
+
     /// Whether an [alarm](crate::alarm) is trusted to tell that it holds.
     #[inline(always)]
     pub const fn trusts(&self) -> bool {
-        self.repeats >= Self::TRUST && self.dropped.packets & (Self::TRUST as u64 - 1) != 0
+        self.distrust == 0 && self.dropped.packets & (Self::TRUST as u64 - 1) != 0
     }
 
     /// Counts a packet of so many bytes that is refused.
@@ -123,9 +133,7 @@ impl Refused {
     pub const fn count(&mut self, bytes: u64) {
         self.dropped.packets += 1;
         self.dropped.bytes += bytes;
-        if self.repeats < Self::TRUST {
-            self.repeats += 1;
-        }
+        self.distrust = self.distrust.saturating_sub(1);
     }
 
     /// Whether no other source takes the place at `now` (nanoseconds).
@@ -170,7 +178,7 @@ mod tests {
     fn it_holds_from_the_refusal_until_the_bucket_admits_or_for_so_long_at_most() {
         let holds = |wait, after| {
             let (now, mut refused) = (5_000_000_u64, Refused::default());
-            refused.hold(now, wait);
+            refused.hold(now, wait, false);
             refused.holds(Time::exact(now.wrapping_add_signed(after)))
         };
         assert!(holds(700, 0) && holds(700, 699));
@@ -184,7 +192,7 @@ mod tests {
     fn an_old_time_tells_only_what_holds_for_all_that_it_may_be_behind() {
         let (now, tick) = (5_000_000_u64, 1_000_000);
         let mut refused = Refused::default();
-        refused.hold(now, 100 * tick);
+        refused.hold(now, 100 * tick, false);
         for behind in 0..=Gcra::SLACK {
             for after in 0..120 * tick / 1_000 {
                 let time = now + after * 1_000;
@@ -196,7 +204,7 @@ mod tests {
         assert!(refused.outlasts(tick) && refused.outlasts(0));
         for wait in [1, Gcra::SLACK, Gcra::SLACK + 1] {
             let mut other = Refused::default();
-            other.hold(now, wait * tick);
+            other.hold(now, wait * tick, false);
             assert_eq!(other.outlasts(tick), other.holds(Time { now, tick }), "{wait} ticks");
         }
         let most = |after| refused.holds(Time { now: now + after, tick });
@@ -208,8 +216,9 @@ mod tests {
     fn an_alarm_is_trusted_by_who_was_refused_often_and_no_more_than_so_often_in_a_row() {
         let mut refused = Refused::default();
         for _ in 0..2 {
-            refused.hold(7, 10);
+            refused.hold(7, Alarm::LEAST, false);
             let trusts: [bool; 200] = core::array::from_fn(|_| {
+                assert!(refused.may_trust());
                 let trusts = refused.trusts();
                 refused.count(60);
                 trusts
@@ -221,12 +230,24 @@ mod tests {
     }
 
     #[test]
+    fn no_alarm_is_trusted_where_it_has_to_end_in_time_or_none_would_be_set() {
+        for (wait, in_time) in [(u64::MAX, true), (Alarm::LEAST - 1, false), (Refused::MOMENT, true)] {
+            let mut refused = Refused::default();
+            refused.hold(7, wait, in_time);
+            for _ in 0..1_000 {
+                assert!(!refused.may_trust() && !refused.trusts(), "{wait} {in_time}");
+                refused.count(60);
+            }
+        }
+    }
+
+    #[test]
     fn a_place_is_taken_after_a_moment() {
         let mut refused = Refused::default();
-        refused.hold(7, u64::MAX);
+        refused.hold(7, u64::MAX, false);
         assert!(refused.stays(7) && refused.stays(6 + Refused::MOMENT));
         assert!(!refused.stays(7 + Refused::MOMENT) && !refused.stays(6));
-        refused.hold(7, 10);
+        refused.hold(7, 10, false);
         assert!(refused.stays(16) && !refused.stays(17));
     }
 

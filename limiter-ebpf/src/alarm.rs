@@ -19,17 +19,12 @@ const MONOTONIC: u64 = 1;
 /// otherwise by the clock.
 #[inline(always)]
 pub(crate) fn holds(refused: &Refused) -> bool {
-    // Of who is refused for less, none ever tells.
-    let alarm = if are_enabled() && refused.until.wrapping_sub(refused.since) >= Alarm::LEAST {
-        of_this_cpu()
-    } else {
-        None
-    };
+    let alarm = if are_enabled() && refused.may_trust() { of_this_cpu() } else { None };
     let (Some(alarm), Some(tick)) = (alarm, clock::tick()) else {
         return refused.holds(Time::exact(clock::now()));
     };
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one. When it goes off, which may
-    // be on another, one word of it is set to 0, by one store; the controller stops it by zeros.
+    // be on another, two words of it are written, by one store each; the controller stops it by zeros.
     let alarm = unsafe { &mut *alarm };
     if refused.trusts() && alarm.tells(refused.until, tick) {
         return true;
@@ -67,7 +62,7 @@ extern "C" fn set_alarm(wait: u64) -> u32 {
     // SAFETY: a map value that was just looked up, which begins with the timer, and the map that it is of. The callback
     // is what the kernel calls it as.
     let is_set = unsafe {
-        let at = (*alarm).before.wrapping_sub(Alarm::MARGIN);
+        let at = (*alarm).at;
         let timer = (&raw mut (*alarm).timer).cast::<bpf_timer>();
         // It was made before, mostly.
         let _: i64 = bpf_timer_init(timer, (&raw const ALARMS).cast_mut().cast(), MONOTONIC);
@@ -88,6 +83,12 @@ extern "C" fn set_alarm(wait: u64) -> u32 {
 /// Goes off: called by the kernel, with the map, the number of the CPU and its alarm.
 #[inline(never)]
 extern "C" fn go_off(_map: *mut u8, _cpu: *mut u32, alarm: *mut Alarm) -> u64 {
+    // SAFETY: the map value that the kernel gave; aligned words.
+    unsafe {
+        let late = (&raw const (*alarm).late).read_volatile();
+        let at = (&raw const (*alarm).at).read_volatile();
+        (&raw mut (*alarm).late).write_volatile(Alarm::lateness(late, at, clock::now()));
+    }
     silence(alarm);
     0
 }

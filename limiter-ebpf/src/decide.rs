@@ -1,6 +1,7 @@
 //! Deciding about any packet, limit by limit.
 
 use limiter_common::{
+    alarm::Alarm,
     contract::{Settings, half},
     gcra::Time,
     limit::{INLINE, Limit},
@@ -177,6 +178,8 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
             // A penalty takes refusals one after the other.
             let brief = entry.profile.limits & later | settings.penalties & bill.refused != 0;
             subject.refusing.wait = if brief { wait.min(Refused::MOMENT) } else { wait };
+            let latest = clock::tick_length() * Alarm::LATEST;
+            subject.refusing.in_time = u32::from(!meter.gcra.fills_after(latest));
             subject.refusing.tally = settings.tallies[index];
             subject.refusing.limits = entry.profile.limits;
         }

@@ -30,6 +30,8 @@ pub(crate) struct Refusing {
     /// Until when the source is blocked from now on, in nanoseconds; 0 if it is not, or was before.
     pub(crate) until: u64,
     pub(crate) tally: u32,
+    /// Whether that has to end in time, or no token is lost if it ends late; 1 or 0.
+    pub(crate) in_time: u32,
 }
 
 impl Refusing {
@@ -167,7 +169,7 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     refused.limits = refusing.limits;
     refused.bit = refusing.bit;
     refused.tally = refusing.tally;
-    refused.hold(subject.time.now, refusing.wait);
+    refused.hold(subject.time.now, refusing.wait, refusing.in_time != 0);
     if subject.refused < refused.until {
         subject.refused = refused.until;
     }

@@ -20,11 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Packets of `A` come every 10 ms, one at a time.
 const APART: Duration = Duration::from_millis(10);
 
-/// A program on one CPU, with a source that is at its limit, and the number of the CPU.
-fn refusing() -> (TestProgram, usize) {
+/// More than a source may send while an alarm is believed.
+const BURST: u64 = 20;
+
+/// A program on one CPU, with a limit of such a burst, and the number of the CPU.
+fn refusing(burst: u64) -> (TestProgram, usize) {
     let cpu = two_cpus().unwrap()[0];
     pin_to_cpu(cpu).unwrap();
-    let policy = policy(&[(Builtin::Source, per_second(100, 1))]);
+    let policy = policy(&[(Builtin::Source, per_second(100, burst))]);
     (TestProgram::new(SMALL, &policy, Clock::Monotonic).unwrap(), cpu)
 }
 
@@ -58,7 +61,7 @@ fn offer_many(program: &mut TestProgram) {
 
 #[test]
 fn it_is_set_in_a_flood_and_goes_off() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     for _ in 0..5 {
         set(&mut program, cpu);
         let start = Instant::now();
@@ -75,7 +78,7 @@ fn it_is_set_in_a_flood_and_goes_off() {
 
 #[test]
 fn none_is_set_where_few_packets_come() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     for _ in 0..100 {
         program.run_many(&udp(A), 10).unwrap();
         thread::sleep(Duration::from_millis(1));
@@ -85,8 +88,22 @@ fn none_is_set_where_few_packets_come() {
 }
 
 #[test]
+fn none_is_set_where_a_token_could_be_lost_if_it_were_late() {
+    let (mut program, cpu) = refusing(1);
+    program.run(&udp(A)).unwrap();
+    for _ in 0..100 {
+        let (since, refusals) = (monotonic(), Alarm::WORTH);
+        program.stop_alarm(cpu, Alarm { since, refusals, ..Alarm::default() }).unwrap();
+        offer_many(&mut program);
+        let alarm = program.alarm(cpu).unwrap();
+        assert_eq!((alarm.times, alarm.refusals), (0, Alarm::WORTH), "it was not asked for either");
+    }
+    program.close().unwrap();
+}
+
+#[test]
 fn one_that_never_goes_off_is_not_believed() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     for _ in 0..5 {
         let alarm = set(&mut program, cpu);
         offer_many(&mut program);
@@ -101,7 +118,7 @@ fn one_that_never_goes_off_is_not_believed() {
 
 #[test]
 fn one_that_is_late_refuses_few_that_conform() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     let tick = Clock::Monotonic.tick();
     let start = Instant::now();
     loop {
@@ -127,7 +144,7 @@ fn one_that_is_late_refuses_few_that_conform() {
 
 #[test]
 fn what_is_closed_while_one_is_set_leaves_nothing() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     set(&mut program, cpu);
     program.close().unwrap();
 }
@@ -135,7 +152,7 @@ fn what_is_closed_while_one_is_set_leaves_nothing() {
 /// A timer keeps the program that set it last, which may be that of another interface.
 #[test]
 fn the_program_of_an_interface_that_is_detached_is_not_kept() {
-    let (mut program, cpu) = refusing();
+    let (mut program, cpu) = refusing(BURST);
     let mut neighbour = program.neighbour(1).unwrap();
     let id = neighbour.info().unwrap().id();
     let is_loaded = || loaded_programs().flatten().any(|info| info.id() == id);
