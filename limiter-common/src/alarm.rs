@@ -5,11 +5,11 @@
 //! an alarm instead, a timer of the kernel: as long as that has not gone off, it is before the time that it was set for.
 //!
 //! A timer never goes off early, but may be late, as it waits for the packets at hand: later, where more of them pass up
-//! the stack. So it is set for a [margin](Alarm::margin) before the time that it tells, which is half as much again as it
-//! was late of late. For what is later than that, and should one be lost, the clock is read now and then
+//! the stack. So it is set for one and a half times [what it was late lately](Alarm::late) before the time that it tells.
+//! For what is later than that, and should one be lost, the clock is read now and then
 //! [all the same](crate::refused::Refused::TRUST), and no alarm is believed for longer than the tick in which it was set
-//! and the next one. Nor is one believed of a bucket that could be full [by then](Alarm::LATEST): in any other, a token
-//! that is taken too late is not lost.
+//! and the next one. None is believed of a bucket that could be full [by then](Alarm::LATEST): in any other, a token that
+//! is taken too late is not lost.
 
 use crate::gcra::Gcra;
 
@@ -54,8 +54,8 @@ impl Alarm {
     /// The part of what it was late lately that is forgotten in a [`PERIOD`](Self::PERIOD): half of it in some 180.
     const FADING: u64 = 256;
 
-    /// In how many ticks after the time that it tells it is believed no more, however late it is: the next tick has
-    /// ended by then, also as the kernel [counts](Gcra::SLACK) it.
+    /// So many ticks after it was set it is believed no more, however late it is: the next tick has ended by then, also
+    /// as the kernel [counts](Gcra::SLACK) it.
     pub const LATEST: u64 = Gcra::SLACK + 2;
 
     /// The shortest and the longest time that it is set for, in nanoseconds: to set it and to have it go off takes some
@@ -72,15 +72,15 @@ impl Alarm {
     /// The shortest time, in nanoseconds, that somebody is refused for of whom it can tell.
     pub const LEAST: u64 = Self::SHORTEST + Self::MARGIN;
 
-    /// How late it may go off and still be in time, in nanoseconds.
+    /// How much too early it is to be set, in nanoseconds: as late it may go off and still be in time.
     #[inline(always)]
     const fn margin(&self) -> u64 {
         let margin = self.late + self.late / 2;
         if margin > Self::MARGIN { margin } else { Self::MARGIN }
     }
 
-    /// How late it is to be believed to be, in nanoseconds, where that was `late` and it was to go off `at`, but has
-    /// not, or not before `now` (nanoseconds).
+    /// How late it was lately, in nanoseconds, now that it went off at `now`, or has not yet, where it was to go off `at`
+    /// (nanoseconds) and was as [`late`](Self::late) before.
     #[inline(always)]
     pub const fn lateness(late: u64, at: u64, now: u64) -> u64 {
         let by = now.saturating_sub(at);
@@ -94,7 +94,13 @@ impl Alarm {
     #[inline(always)]
     pub const fn tells(&self, until: u64, tick: u64) -> bool {
         // Where none is set, no time is late enough.
-        self.before.wrapping_sub(1) < until && tick.wrapping_sub(self.tick) <= 1
+        self.before.wrapping_sub(1) < until && self.is_believed(tick)
+    }
+
+    /// Whether it is believed in a tick of the kernel.
+    #[inline(always)]
+    const fn is_believed(&self, tick: u64) -> bool {
+        tick.wrapping_sub(self.tick) <= 1
     }
 
     /// For how long it is to be set, in nanoseconds, or 0, where the clock was read, which says `now` (nanoseconds), of
@@ -102,7 +108,7 @@ impl Alarm {
     /// set; one that is late, by the clock, tells nothing any more.
     #[inline(always)]
     pub const fn set(&mut self, now: u64, until: u64, tick: u64) -> u64 {
-        if now < self.before && tick.wrapping_sub(self.tick) <= 1 {
+        if now < self.before && self.is_believed(tick) {
             // It goes on telling of those who are refused for longer.
             return 0;
         }

@@ -54,7 +54,7 @@ impl Refused {
 
     /// So many packets of a source are refused before an [alarm](crate::alarm) is trusted, and the clock tells of one in
     /// so many after that: one that is late, or is lost, refuses fewer that would conform. A power of two.
-    pub const TRUST: u32 = 32;
+    pub const TRUST: u32 = 64;
     /// More than a CPU can refuse in the [longest](Self::LONGEST) time.
     const NO_TRUST: u32 = u32::MAX;
 
@@ -231,7 +231,9 @@ mod tests {
 
     #[test]
     fn no_alarm_is_trusted_where_it_has_to_end_in_time_or_none_would_be_set() {
-        for (wait, in_time) in [(u64::MAX, true), (Alarm::LEAST - 1, false), (Refused::MOMENT, true)] {
+        for (wait, in_time) in
+            [(u64::MAX, true), (Alarm::LEAST - 1, false), (Refused::MOMENT, true)]
+        {
             let mut refused = Refused::default();
             refused.hold(7, wait, in_time);
             for _ in 0..1_000 {

@@ -32,6 +32,7 @@ const DOCUMENT_CHUNKS: u32 = 16_384;
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
+    alarms: bool,
 }
 
 /// What time a program goes by.
@@ -78,7 +79,11 @@ impl Program {
     /// Loads it with the maps that are pinned, or its own, and with alarms, or without where they do not go by its clock
     /// or the kernel does not take it with them.
     fn load_with(pins: Option<&Pins>, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        let load = |alarms| Self::of(open(pins, slot, clock, alarms, |_| {})?, frags);
+        let load = |alarms| {
+            let mut ebpf = open(pins, slot, clock, alarms, |_| {})?;
+            let name = verify(&mut ebpf, frags)?;
+            Ok(Self { ebpf, name, alarms })
+        };
         if clock == Clock::Monotonic
             && timers::may_be_set()
             && let Ok(program) = load(true)
@@ -88,15 +93,9 @@ impl Program {
         load(false)
     }
 
-    fn of(mut ebpf: Ebpf, frags: bool) -> Result<Self> {
-        let name = if frags { program::FRAGS } else { program::LINEAR };
-        xdp(&mut ebpf, name)?.load().map_err(|error| match error {
-            ProgramError::LoadError { io_error, verifier_log } => {
-                refused(name, frags, io_error, &verifier_log.to_string())
-            }
-            error => object(format!("load the program {name}"), &error),
-        })?;
-        Ok(Self { ebpf, name })
+    /// Whether it sets alarms.
+    pub(crate) fn sets_alarms(&self) -> bool {
+        self.alarms
     }
 
     /// The program, to be run by `BPF_PROG_TEST_RUN` or looked at.
@@ -122,6 +121,18 @@ impl Program {
         let fd = xdp.fd().map_err(|error| object(format!("use the program {name}"), &error))?;
         Ok(with(fd.as_fd()))
     }
+}
+
+/// Loads one program of the object, and gives its name.
+fn verify(ebpf: &mut Ebpf, frags: bool) -> Result<&'static str> {
+    let name = if frags { program::FRAGS } else { program::LINEAR };
+    xdp(ebpf, name)?.load().map_err(|error| match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            refused(name, frags, io_error, &verifier_log.to_string())
+        }
+        error => object(format!("load the program {name}"), &error),
+    })?;
+    Ok(name)
 }
 
 /// Creates and pins the maps of a new instance.

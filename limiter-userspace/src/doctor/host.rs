@@ -64,9 +64,9 @@ fn program(check: &'static str, frags: bool) -> Vec<Finding> {
     let begun = Instant::now();
     let loaded = Program::try_out(frags).and_then(|mut program| {
         let took = begun.elapsed();
-        Ok((program.xdp()?.info().ok(), took))
+        Ok((program.xdp()?.info().ok(), program.sets_alarms(), took))
     });
-    let (info, took) = match loaded {
+    let (info, sets_alarms, took) = match loaded {
         Ok(loaded) => loaded,
         // Packets in several pieces come with large frames alone.
         Err(error) if frags => {
@@ -89,6 +89,15 @@ fn program(check: &'static str, frags: bool) -> Vec<Finding> {
         } else {
             Finding::new("jit", Verdict::Warn, "off: programs are interpreted, many times slower")
                 .with_remedy("sysctl -w net.core.bpf_jit_enable=1")
+        });
+    }
+    if !frags {
+        findings.push(if sets_alarms {
+            Finding::ok("alarms", "floods over a limit are refused by timers")
+        } else {
+            let found = "none: floods over a limit of 1,000/s are refused by the clock, at twice the cost";
+            Finding::new("alarms", Verdict::Note, found)
+                .with_remedy("a kernel from Linux 5.15 on that is not one for real time lets programs set timers")
         });
     }
     findings
