@@ -29,7 +29,7 @@ pub struct Alarm {
     pub timer: bpf_timer,
     /// While it has not gone off, it is before this time, in nanoseconds; 0 when it has, or none is set.
     pub before: u64,
-    /// When it was to go off last, in nanoseconds.
+    /// When it is, or last was, to go off, in nanoseconds; 0 if none was set.
     pub at: u64,
     /// The tick of the kernel in which it was set.
     pub tick: u64,
@@ -39,7 +39,7 @@ pub struct Alarm {
     pub refusals: u64,
     /// How often it was to be set.
     pub times: u64,
-    /// How late it was lately, at most, in nanoseconds: less with each [`PERIOD`](Self::PERIOD).
+    /// How late it was lately, at most, in nanoseconds: less with each [`PERIOD`](Self::PERIOD) of refusals.
     pub late: u64,
     /// 0: what CPUs write is no closer than a line of the cache, wherever the values begin.
     pub reserved: [u64; 7],
@@ -79,12 +79,16 @@ impl Alarm {
         if margin > Self::MARGIN { margin } else { Self::MARGIN }
     }
 
-    /// How late it was lately, in nanoseconds, now that it went off at `now`, or has not yet, where it was to go off `at`
-    /// (nanoseconds) and was as [`late`](Self::late) before.
+    /// What is to be known of [how late](Self::late) it is, at `now`, when it went off, or when the clock finds that it
+    /// has not: all in nanoseconds.
     #[inline(always)]
     pub const fn lateness(late: u64, at: u64, now: u64) -> u64 {
+        // It was stopped meanwhile.
+        if at == 0 {
+            return late;
+        }
+        // As late as that, none is worth setting, until that is forgotten.
         let by = now.saturating_sub(at);
-        // What is later than that is rare, and no margin for it is worth having.
         let by = if by < Self::LONGEST { by } else { Self::LONGEST };
         if by > late { by } else { late }
     }
@@ -194,9 +198,10 @@ mod tests {
         assert_eq!(Alarm::lateness(40_000, NOW, NOW + 30_000), 40_000);
         assert_eq!(Alarm::lateness(40_000, NOW, NOW - 1), 40_000, "it is not yet to go off");
         assert_eq!(Alarm::lateness(0, NOW, u64::MAX), Alarm::LONGEST);
+        assert_eq!(Alarm::lateness(7, 0, NOW), 7, "none was set");
         // It is forgotten, so that one is set again.
         let set = |periods: u64| {
-            let mut alarm = Alarm { late: Alarm::LONGEST, ..Alarm::default() };
+            let mut alarm = Alarm { late: Alarm::LONGEST, since: NOW, ..Alarm::default() };
             for period in 1..=periods {
                 alarm.set(NOW + period * Alarm::PERIOD, 0, TICK);
             }

@@ -170,8 +170,8 @@ impl Gcra {
         if units < most { units } else { most }
     }
 
-    /// Whether a bucket that has room for a packet takes so long to become full, in nanoseconds, and longer: who comes
-    /// so much later has lost no token.
+    /// Whether a bucket that has just got room for a packet takes longer than this to become full, in nanoseconds: who
+    /// comes so much later has lost no token.
     #[inline(always)]
     pub const fn fills_after(&self, time: u64) -> bool {
         self.depth >> self.shift > time

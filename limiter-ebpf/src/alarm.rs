@@ -24,7 +24,8 @@ pub(crate) fn holds(refused: &Refused) -> bool {
         return refused.holds(Time::exact(clock::now()));
     };
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one. When it goes off, which may
-    // be on another, two words of it are written, by one store each; the controller stops it by zeros.
+    // be on another, two words of it are written, by one store each, so that what is learnt here may be lost; the
+    // controller stops it by zeros.
     let alarm = unsafe { &mut *alarm };
     if refused.trusts() && alarm.tells(refused.until, tick) {
         return true;

@@ -178,8 +178,11 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
             // A penalty takes refusals one after the other.
             let brief = entry.profile.limits & later | settings.penalties & bill.refused != 0;
             subject.refusing.wait = if brief { wait.min(Refused::MOMENT) } else { wait };
+            // A bucket that is full meanwhile loses a token: this one, or that of a wider limit.
+            let is_widest = entry.profile.limits & bill.refused.wrapping_neg() == bill.refused;
             let latest = clock::tick_length() * Alarm::LATEST;
-            subject.refusing.in_time = u32::from(!meter.gcra.fills_after(latest));
+            let keeps = is_widest && meter.gcra.fills_after(latest);
+            subject.refusing.in_time = u32::from(!keeps);
             subject.refusing.tally = settings.tallies[index];
             subject.refusing.limits = entry.profile.limits;
         }

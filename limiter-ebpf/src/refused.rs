@@ -30,7 +30,7 @@ pub(crate) struct Refusing {
     /// Until when the source is blocked from now on, in nanoseconds; 0 if it is not, or was before.
     pub(crate) until: u64,
     pub(crate) tally: u32,
-    /// Whether that has to end in time, or no token is lost if it ends late; 1 or 0.
+    /// 1 if that has to end in time, 0 if no token is lost where it ends late.
     pub(crate) in_time: u32,
 }
 

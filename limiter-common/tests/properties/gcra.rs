@@ -51,6 +51,21 @@ proptest! {
     #![proptest_config(cases(12_000))]
 
     #[test]
+    fn who_conforms_and_comes_later_has_lost_a_token_if_the_bucket_was_full(
+        (gcra, _) in bucket(), now in 1..1_u64 << 50, near in -3..3_i64, late in 0..1_u64 << 40,
+    ) {
+        let brim = gcra.depth >> gcra.shift;
+        for late in [late % (2 * brim + 2), brim.saturating_add_signed(near)] {
+            let gcra = Gcra { strict: 0, ..gcra };
+            let word = gcra.fresh(now).wrapping_add(gcra.depth);
+            let conforms = now + gcra.wait(word, now, 1);
+            let leaves = |time| gcra.conform(word, Time::exact(time), 1).unwrap();
+            let keeps = leaves(conforms + late) == leaves(conforms);
+            prop_assert!(keeps == gcra.fills_after(late) || late == 0, "{} ns late", late);
+        }
+    }
+
+    #[test]
     fn a_packet_takes_its_cost_rounded_down_to_a_unit((gcra, dearest) in bucket(), any: u64) {
         let cost = cost_of(dearest, any);
         let exact = u128::from(gcra.interval) * u128::from(cost);

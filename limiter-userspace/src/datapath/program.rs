@@ -85,6 +85,7 @@ impl Program {
             Ok(Self { ebpf, name, alarms })
         };
         if clock == Clock::Monotonic
+            && clock.tick() != 0
             && timers::may_be_set()
             && let Ok(program) = load(true)
         {

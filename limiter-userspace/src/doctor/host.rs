@@ -97,7 +97,7 @@ fn program(check: &'static str, frags: bool) -> Vec<Finding> {
         } else {
             let found = "none: floods over a limit of 1,000/s are refused by the clock, at twice the cost";
             Finding::new("alarms", Verdict::Note, found)
-                .with_remedy("a kernel from Linux 5.15 on that is not one for real time lets programs set timers")
+                .with_remedy("Linux 5.15 or later that compiles programs, and is not for real time, lets them set timers")
         });
     }
     findings

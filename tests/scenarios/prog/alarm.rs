@@ -8,9 +8,12 @@ use std::{
 use aya::programs::loaded_programs;
 use limiter_common::{alarm::Alarm, refused::Refused};
 use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus};
-use limiter_userspace::policy::Builtin;
+use limiter_userspace::policy::{Builtin, Policy, model::KeyPart};
 
-use super::{per_second, policy, udp};
+use super::{
+    define::{limit, policy_of},
+    per_second, policy, udp,
+};
 
 const A: [u8; 4] = [10, 0, 0, 1];
 
@@ -23,12 +26,21 @@ const APART: Duration = Duration::from_millis(10);
 /// More than a source may send while an alarm is believed.
 const BURST: u64 = 20;
 
-/// A program on one CPU, with a limit of such a burst, and the number of the CPU.
-fn refusing(burst: u64) -> (TestProgram, usize) {
+/// Stays on one CPU, and gives its number.
+fn stay() -> usize {
     let cpu = two_cpus().unwrap()[0];
     pin_to_cpu(cpu).unwrap();
-    let policy = policy(&[(Builtin::Source, per_second(100, burst))]);
-    (TestProgram::new(SMALL, &policy, Clock::Monotonic).unwrap(), cpu)
+    cpu
+}
+
+fn program(policy: &Policy) -> TestProgram {
+    TestProgram::new(SMALL, policy, Clock::Monotonic).unwrap()
+}
+
+/// A program on one CPU, with a limit that such packets come to, and the number of the CPU.
+fn refusing() -> (TestProgram, usize) {
+    let cpu = stay();
+    (program(&policy(&[(Builtin::Source, per_second(100, BURST))])), cpu)
 }
 
 /// Has a program offer some packets of `A`, and believe that so many were refused in this moment that an alarm is worth
@@ -61,7 +73,7 @@ fn offer_many(program: &mut TestProgram) {
 
 #[test]
 fn it_is_set_in_a_flood_and_goes_off() {
-    let (mut program, cpu) = refusing(BURST);
+    let (mut program, cpu) = refusing();
     for _ in 0..5 {
         set(&mut program, cpu);
         let start = Instant::now();
@@ -79,7 +91,7 @@ fn it_is_set_in_a_flood_and_goes_off() {
 
 #[test]
 fn none_is_set_where_few_packets_come() {
-    let (mut program, cpu) = refusing(BURST);
+    let (mut program, cpu) = refusing();
     for _ in 0..100 {
         program.run_many(&udp(A), 10).unwrap();
         thread::sleep(Duration::from_millis(1));
@@ -90,28 +102,42 @@ fn none_is_set_where_few_packets_come() {
 
 #[test]
 fn none_is_set_where_a_token_could_be_lost_if_it_were_late() {
-    let (mut program, cpu) = refusing(1);
-    program.run(&udp(A)).unwrap();
-    for _ in 0..100 {
-        let (since, refusals) = (monotonic(), Alarm::WORTH);
-        program.stop_alarm(cpu, Alarm { since, refusals, ..Alarm::default() }).unwrap();
-        offer_many(&mut program);
-        let alarm = program.alarm(cpu).unwrap();
-        assert_eq!((alarm.times, alarm.refusals), (0, Alarm::WORTH), "it was not asked for either");
+    // It is full in less than eight of the shortest ticks, and a source refused for longer than an alarm is set for at
+    // least.
+    let shallow = per_second(500, 1);
+    let deep = limit("source", &[KeyPart::Source], per_second(100, BURST));
+    let beside = policy_of([deep, limit("all", &[], shallow)]);
+    let cpu = stay();
+    for policy in [policy(&[(Builtin::Source, shallow)]), beside] {
+        let mut program = program(&policy);
+        let start = Instant::now();
+        // Longer than it takes the one beside to admit more than the deep one.
+        while start.elapsed() < Duration::from_millis(200) {
+            program.run_many(&udp(A), 100).unwrap();
+        }
+        for _ in 0..100 {
+            let (since, refusals) = (monotonic(), Alarm::WORTH);
+            program.stop_alarm(cpu, Alarm { since, refusals, ..Alarm::default() }).unwrap();
+            offer_many(&mut program);
+            let alarm = program.alarm(cpu).unwrap();
+            assert_eq!((alarm.times, alarm.refusals), (0, Alarm::WORTH), "{policy:?}");
+        }
+        program.close().unwrap();
     }
-    program.close().unwrap();
 }
 
 #[test]
-fn one_that_never_goes_off_is_not_believed() {
-    let (mut program, cpu) = refusing(BURST);
+fn one_that_never_goes_off_is_not_believed_and_costs_no_token() {
+    let (mut program, cpu) = refusing();
     for _ in 0..5 {
         let alarm = set(&mut program, cpu);
         offer_many(&mut program);
         program.stop_alarm(cpu, alarm).unwrap();
         // Longer than the source is refused for, and than two ticks of a kernel that has 100 in a second.
         thread::sleep(4 * APART);
-        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
+        for token in 0..4 {
+            assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "token {token}");
+        }
     }
     program.check_accounts().unwrap();
     program.close().unwrap();
@@ -119,7 +145,7 @@ fn one_that_never_goes_off_is_not_believed() {
 
 #[test]
 fn one_that_is_late_refuses_few_that_conform() {
-    let (mut program, cpu) = refusing(BURST);
+    let (mut program, cpu) = refusing();
     let tick = Clock::Monotonic.tick();
     let start = Instant::now();
     loop {
@@ -145,7 +171,7 @@ fn one_that_is_late_refuses_few_that_conform() {
 
 #[test]
 fn what_is_closed_while_one_is_set_leaves_nothing() {
-    let (mut program, cpu) = refusing(BURST);
+    let (mut program, cpu) = refusing();
     set(&mut program, cpu);
     program.close().unwrap();
 }
@@ -153,7 +179,7 @@ fn what_is_closed_while_one_is_set_leaves_nothing() {
 /// A timer keeps the program that set it last, which may be that of another interface.
 #[test]
 fn the_program_of_an_interface_that_is_detached_is_not_kept() {
-    let (mut program, cpu) = refusing(BURST);
+    let (mut program, cpu) = refusing();
     let mut neighbour = program.neighbour(1).unwrap();
     let id = neighbour.info().unwrap().id();
     let is_loaded = || loaded_programs().flatten().any(|info| info.id() == id);
