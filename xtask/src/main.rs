@@ -64,6 +64,9 @@ enum Task {
         suite: Selection,
     },
     /// Run the program-run tests on other kernels, in an emulator
+    ///
+    /// Those in which kernels may differ run on each; the others are dealt out to them, so that one kernel alone runs
+    /// all.
     Vm {
         /// Boot this one, and others by further options; without any, all but 5.10
         #[arg(long = "kernel", value_enum, value_name = "VERSION")]

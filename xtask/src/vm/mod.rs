@@ -44,20 +44,28 @@ pub(crate) fn run_kernels(kernels: &[Kernel], toolchain: &Toolchain) -> Result<V
     let limiter = suite::build_integration(toolchain)?;
     let programs = Programs::find(toolchain)?;
     step::heading("vm");
-    if kernels.iter().any(|kernel| *kernel != Kernel::V5_10) {
-        programs.introduce();
+    let parts = kernels.iter().filter(|kernel| kernel.runs_programs()).count();
+    if parts > 0 {
+        programs.introduce(parts);
     }
-    let run = |kernel| {
+    let run = |at: usize, kernel: Kernel| {
         let start = Instant::now();
-        let shown = match kernel {
-            Kernel::V5_10 => old::run(kernel, &limiter),
-            Kernel::V6_1 | Kernel::V6_12 => programs.run(kernel),
+        let shown = if kernel.runs_programs() {
+            let part = kernels[..at].iter().filter(|kernel| kernel.runs_programs()).count();
+            programs.run(kernel, part, parts)
+        } else {
+            old::run(kernel, &limiter)
         };
         outcome(kernel, shown, start)
     };
     // An emulator ends with the thread that started it.
     Ok(thread::scope(|scope| {
-        let threads: Vec<_> = kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
+        let run = &run;
+        let threads: Vec<_> = kernels
+            .iter()
+            .enumerate()
+            .map(|(at, kernel)| scope.spawn(move || run(at, *kernel)))
+            .collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))

@@ -24,6 +24,26 @@ const MODULE: &str = "prog";
 /// one, may meet a breakpoint in the emulator that is not there any more, and the guest dies of it.
 const DIVISOR: (&str, u32) = ("LIMITER_TEST_DIVISOR", 10);
 
+/// The modules whose tests run on every kernel: by what these show, kernels may differ. They load, read clocks and ticks,
+/// set timers, and meet other CPUs, pieces of frames and readers. All others are of arithmetic that is the same once it is
+/// loaded, and are dealt out to the kernels.
+const EVERYWHERE: [&str; 14] = [
+    "prog::accuracy",
+    "prog::alarm",
+    "prog::clock",
+    "prog::cpus",
+    "prog::fast_path",
+    "prog::frames",
+    "prog::lifecycle",
+    "prog::notices",
+    "prog::object",
+    "prog::refused",
+    "prog::survey",
+    "prog::swap",
+    "prog::switch",
+    "prog::ticks",
+];
+
 /// What is not run, and why.
 const LEFT_OUT: [(&str, &str); 5] = [
     (
@@ -70,16 +90,29 @@ impl Programs {
             };
             tests.remove(place);
         }
+        for module in EVERYWHERE {
+            if !tests.iter().any(|test| suite::is_in(test, module)) {
+                bail!(
+                    "there is no test in {module}, which is to run on every kernel: was it renamed?"
+                );
+            }
+        }
         Ok(Self { binary, tests })
     }
 
     /// Says what is run, and what is not.
-    pub(super) fn introduce(&self) {
+    pub(super) fn introduce(&self, kernels: usize) {
         let (variable, divisor) = DIVISOR;
         println!(
             "  {} tests of {MODULE}, those of random runs with {variable}={divisor}",
             self.tests.len()
         );
+        if kernels > 1 {
+            println!(
+                "  on every kernel: those of {}; others on one of them each",
+                EVERYWHERE.join(", ")
+            );
+        }
         for (name, why) in LEFT_OUT {
             println!("  left out: {name}: {why}");
         }
@@ -89,13 +122,14 @@ impl Programs {
         );
     }
 
-    /// Boots a kernel and runs the tests on it.
-    pub(super) fn run(&self, kernel: Kernel) -> Result<Shown> {
+    /// Boots a kernel, and runs its share of the tests on it: `part` is its number among `parts` kernels.
+    pub(super) fn run(&self, kernel: Kernel, part: usize, parts: usize) -> Result<Shown> {
         let (variable, divisor) = DIVISOR;
+        let tests = share(&self.tests, part, parts);
         // One after the other: see `DIVISOR`.
         let commands = format!(
             "{variable}={divisor} integration --exact --show-output --test-threads=1 {}\n",
-            self.tests.join(" ")
+            tests.join(" ")
         );
         let initramfs = initramfs(kernel, &commands)?;
         initramfs.add_program(&self.binary, "integration")?;
@@ -112,8 +146,8 @@ impl Programs {
             End::Ran { kernel, status } => (kernel, status),
             End::Broke(how) => bail!("the guest {how}"),
         };
-        if counts.tests() != self.tests.len() {
-            bail!("{release}: {} of {} tests ran", counts.tests(), self.tests.len());
+        if counts.tests() != tests.len() {
+            bail!("{release}: {} of {} tests ran", counts.tests(), tests.len());
         }
         if status != 0 && counts.failed == 0 {
             bail!("{release}: the tests ended with {status}");
@@ -124,6 +158,14 @@ impl Programs {
         let notes: Vec<String> = loads.iter().map(|load| format!("{release}: {load}")).collect();
         Ok((counts, notes))
     }
+}
+
+/// The tests of one of so many kernels, which together run all of these.
+fn share(tests: &[String], part: usize, parts: usize) -> Vec<&str> {
+    let is_everywhere = |test: &str| EVERYWHERE.iter().any(|module| suite::is_in(test, module));
+    let mut turn = (0..parts).cycle();
+    let tests = tests.iter().map(String::as_str);
+    tests.filter(|test| is_everywhere(test) || turn.next() == Some(part)).collect()
 }
 
 /// The file of the test target, which cargo tells to the program that it is to run it by.
@@ -138,4 +180,25 @@ fn test_binary(toolchain: &Toolchain) -> Result<PathBuf> {
         bail!("cargo does not tell where the program-run tests are, but says: {line}");
     }
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_together_run_every_test_and_each_those_that_run_everywhere() {
+        let tests: Vec<String> =
+            ["alarm", "ahead", "credit", "limits", "alarming", "ticks", "near"]
+                .map(|module| format!("prog::{module}::it"))
+                .into();
+        assert_eq!(share(&tests, 0, 1).len(), tests.len());
+        let shares = [share(&tests, 0, 2), share(&tests, 1, 2)];
+        assert_eq!(shares.each_ref().map(Vec::len), [5, 4]);
+        for test in &tests {
+            let number = shares.iter().filter(|share| share.contains(&test.as_str())).count();
+            let is_everywhere = ["prog::alarm::it", "prog::ticks::it"].contains(&test.as_str());
+            assert_eq!(number, 1 + usize::from(is_everywhere), "{test}");
+        }
+    }
 }
