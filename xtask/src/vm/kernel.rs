@@ -23,11 +23,6 @@ impl Kernel {
     /// apt's sources have, and may go from its archive any day.
     pub(crate) const DEFAULT: [Self; 2] = [Self::V6_1, Self::V6_12];
 
-    /// Whether it runs the program-run tests; if not, it is there to be refused.
-    pub(super) const fn runs_programs(self) -> bool {
-        !matches!(self, Self::V5_10)
-    }
-
     pub(crate) const fn version(self) -> &'static str {
         match self {
             Self::V5_10 => "5.10",

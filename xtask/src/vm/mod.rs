@@ -44,28 +44,22 @@ pub(crate) fn run_kernels(kernels: &[Kernel], toolchain: &Toolchain) -> Result<V
     let limiter = suite::build_integration(toolchain)?;
     let programs = Programs::find(toolchain)?;
     step::heading("vm");
-    let parts = kernels.iter().filter(|kernel| kernel.runs_programs()).count();
-    if parts > 0 {
-        programs.introduce(parts);
+    // In one order, and none twice.
+    let sharing: Vec<_> = Kernel::DEFAULT.into_iter().filter(|it| kernels.contains(it)).collect();
+    if !sharing.is_empty() {
+        programs.introduce(sharing.len());
     }
-    let run = |at: usize, kernel: Kernel| {
+    let run = |kernel| {
         let start = Instant::now();
-        let shown = if kernel.runs_programs() {
-            let part = kernels[..at].iter().filter(|kernel| kernel.runs_programs()).count();
-            programs.run(kernel, part, parts)
-        } else {
-            old::run(kernel, &limiter)
+        let shown = match kernel {
+            Kernel::V5_10 => old::run(kernel, &limiter),
+            Kernel::V6_1 | Kernel::V6_12 => programs.run(kernel, &sharing),
         };
         outcome(kernel, shown, start)
     };
     // An emulator ends with the thread that started it.
     Ok(thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = kernels
-            .iter()
-            .enumerate()
-            .map(|(at, kernel)| scope.spawn(move || run(at, *kernel)))
-            .collect();
+        let threads: Vec<_> = kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))

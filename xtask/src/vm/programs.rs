@@ -122,10 +122,13 @@ impl Programs {
         );
     }
 
-    /// Boots a kernel, and runs its share of the tests on it: `part` is its number among `parts` kernels.
-    pub(super) fn run(&self, kernel: Kernel, part: usize, parts: usize) -> Result<Shown> {
+    /// Boots a kernel, and runs on it its share of the tests among these kernels.
+    pub(super) fn run(&self, kernel: Kernel, sharing: &[Kernel]) -> Result<Shown> {
         let (variable, divisor) = DIVISOR;
-        let tests = share(&self.tests, part, parts);
+        let Some(part) = sharing.iter().position(|it| *it == kernel) else {
+            bail!("Linux {kernel} has no share of the program-run tests");
+        };
+        let tests = share(&self.tests, part, sharing.len());
         // One after the other: see `DIVISOR`.
         let commands = format!(
             "{variable}={divisor} integration --exact --show-output --test-threads=1 {}\n",
