@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::{self, Command},
 };
@@ -13,14 +14,18 @@ use aya_build::{Package, Toolchain};
 /// The rustup toolchain to take; `cargo xtask` reads it too.
 const VARIABLE: &str = "LIMITER_BPF_TOOLCHAIN";
 
-/// The feature of the debug messages of the datapath, as cargo tells it.
+/// The feature that adds an object with debug messages, as cargo tells it.
 const MESSAGES: &str = "CARGO_FEATURE_DATAPATH_LOG";
+
+/// The condition that cargo-fuzz compiles with, as cargo tells it.
+const FUZZING: &str = "CARGO_CFG_FUZZING";
 
 /// Debian's compiler, as `cargo xtask setup` links it into rustup.
 const DISTRO: &str = "distro-bpf";
 
 fn main() {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
+    println!("cargo::rustc-check-cfg=cfg(fuzzing)");
     if let Err(error) = build() {
         println!("cargo::error={error:#}");
         process::exit(1);
@@ -28,6 +33,9 @@ fn main() {
 }
 
 fn build() -> Result<()> {
+    if env::var_os(FUZZING).is_some() {
+        return without_programs();
+    }
     let messages = env::var_os(MESSAGES).is_some();
     if messages && env::var("PROFILE").as_deref() != Ok("debug") {
         bail!("the feature `datapath-log` is for debug builds: a release has no messages");
@@ -65,13 +73,29 @@ fn build() -> Result<()> {
     let root_dir = root_dir
         .to_str()
         .with_context(|| format!("the path {} is not UTF-8", root_dir.display()))?;
-    let features: &[&str] = if messages { &["messages"] } else { &[] };
-    let package = Package { name: "limiter-ebpf", root_dir, features, ..Package::default() };
-    aya_build::build_ebpf([package], Toolchain::Custom(&toolchain))?;
+    let objects = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
+    let build = |features| {
+        let package = Package { name: "limiter-ebpf", root_dir, features, ..Package::default() };
+        aya_build::build_ebpf([package], Toolchain::Custom(&toolchain))
+    };
+    if messages {
+        build(&["messages"])?;
+        // The object that ships has this name, too, and is built next.
+        let (from, to) = (objects.join("datapath"), objects.join("datapath-messages"));
+        fs::rename(&from, &to).with_context(|| format!("cannot move {}", from.display()))?;
+    }
+    build(&[])?;
     // Through `links` in Cargo.toml the crates that depend on this one find the objects as
     // `DEP_LIMITER_BPF_OBJECTS`.
-    println!("cargo::metadata=OBJECTS={}", env::var("OUT_DIR").context("OUT_DIR is not set")?);
+    println!("cargo::metadata=OBJECTS={}", objects.display());
     Ok(())
+}
+
+/// What is fuzzed loads no program, and the flags of a fuzzer are not for the BPF target: an empty object stands for it.
+fn without_programs() -> Result<()> {
+    let folder = env::var_os("OUT_DIR").context("OUT_DIR is not set")?;
+    let object = Path::new(&folder).join("datapath");
+    fs::write(&object, []).with_context(|| format!("cannot write {}", object.display()))
 }
 
 /// `PATH` with the bpf-linker of `cargo xtask setup`: before all others for the compiler that it was

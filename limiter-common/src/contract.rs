@@ -14,7 +14,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 18;
+pub const LAYOUT_VERSION: u32 = 19;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -48,6 +48,9 @@ pub mod map {
     pub const BUCKETS: &str = "BUCKETS";
     /// LRU hash of [`Ledger`](super::Ledger) by [`BucketKey`](crate::limit::BucketKey).
     pub const LEDGERS: &str = "LEDGERS";
+    /// LRU hash of [`Ending`](crate::ending::Ending) by the [tag](crate::lease::Leases::tag) of the
+    /// connection.
+    pub const ENDINGS: &str = "ENDINGS";
     /// LRU hash of [`Offence`](super::Offence) by [`OffenceKey`](super::OffenceKey).
     pub const OFFENCES: &str = "OFFENCES";
     /// LRU hash of [`Opening`](super::Opening) by its [`key`](crate::opening::key).
@@ -57,6 +60,14 @@ pub mod map {
     /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
     /// [`slot`](crate::refused::Refused::slot).
     pub const REFUSED: &str = "REFUSED";
+    /// Array of [`Budgets`](crate::control::Budgets), at [`half`](super::half) of the slot of the interface.
+    pub const CONTROL: &str = "CONTROL";
+    /// Array of the words of what control traffic may send: at the slot of the interface, one for each
+    /// [`Protocol`](crate::control::Protocol).
+    pub const CONTROL_LINKS: &str = "CONTROL_LINKS";
+    /// Array of the words of what sources of control traffic may send, at their
+    /// [`place`](crate::control::place).
+    pub const CONTROL_SOURCES: &str = "CONTROL_SOURCES";
     /// Array of [`Alarm`](crate::alarm::Alarm), at the number of the CPU: timers cannot be in one of each CPU.
     pub const ALARMS: &str = "ALARMS";
     /// Per-CPU array of [`Counters`](super::Counters), at the slot of the interface.
@@ -606,6 +617,7 @@ const _: () = {
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
     assert!(size_of::<crate::refused::Refused>() == 80);
+    assert!(size_of::<crate::control::Budgets>() == 152);
     assert!(size_of::<crate::alarm::Alarm>() == 128);
     assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
@@ -614,6 +626,7 @@ const _: () = {
     assert!(offset_of!(Source, recent) == 96);
     assert!(offset_of!(Source, scales) == 144);
     assert!(size_of::<Opening>() == 24);
+    assert!(size_of::<crate::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
     assert!(size_of::<Bucket>() == 32);

@@ -64,12 +64,17 @@ pub(crate) struct Chain {
     /// What the next header is.
     protocol: u8,
     anomaly: Anomaly,
-    /// The fragment fields seen, together: an atomic fragment within a fragment takes nothing back.
+    /// The fragment fields seen, together: an atomic fragment within a fragment takes nothing back. A bit that they do
+    /// not have says whether there is a router alert: there is no room on the stack for more.
     field: u16,
 }
 
 impl Chain {
     const OFFSET: u16 = 0xfff8;
+    /// The bit of `field` for [`Packet::alert`].
+    const ALERTS: u16 = 2;
+    /// The router alert option, of multicast listener discovery.
+    const ALERT: [u8; 4] = [5, 2, 0, 0];
 
     /// A chain that begins with a header of this protocol.
     #[inline(always)]
@@ -86,6 +91,13 @@ impl Chain {
         datagram: &Datagram,
         mut offset: usize,
     ) -> usize {
+        // With what aligns it to 8 bytes behind it or before it, the option is all that the header has.
+        if self.protocol == HOP_BY_HOP
+            && let Some([_, 0, a, b, c, d, e, f]) = datagram.read::<8, F>(frame, offset)
+            && ([a, b, c, d] == Self::ALERT || [c, d, e, f] == Self::ALERT)
+        {
+            self.field = Self::ALERTS;
+        }
         for _ in 0..EXTENSION_BOUND {
             let shape = SHAPES[usize::from(self.protocol)];
             // None is shorter than 8 bytes.
@@ -106,7 +118,7 @@ impl Chain {
                 return offset;
             }
         }
-        self.lost(Anomaly::ExtensionBound)
+        self.lost(Anomaly::TooDeep)
     }
 
     #[inline(always)]
@@ -119,10 +131,12 @@ impl Chain {
     /// Writes what the chain tells of its packet.
     #[inline(always)]
     pub(crate) const fn conclude(&self, packet: &mut Packet) {
-        if let Anomaly::None = packet.anomaly {
+        // What the chain says is graver than what the length says: nothing that is too deep may pass.
+        if !matches!(self.anomaly, Anomaly::None) {
             packet.anomaly = self.anomaly;
         }
         packet.protocol = self.protocol;
-        packet.fragment = FragmentField(self.field);
+        packet.fragment = FragmentField(self.field & !Self::ALERTS);
+        packet.alert = (self.field & Self::ALERTS) as u8;
     }
 }

@@ -300,7 +300,7 @@ impl Gcra {
     /// The fill is kept as a share of the burst, rounded down by at most 2^-20, and a debt as the
     /// time that it takes, up to that of the dearest packet: an empty bucket stays empty and a full one full,
     /// whatever the new rate and burst. State of no bucket gives a full one.
-    #[inline(never)]
+    #[inline(always)]
     pub const fn carry(&self, word: u64, from: Scale, now: u64) -> u64 {
         if from.0 == self.scale().0 {
             return word;

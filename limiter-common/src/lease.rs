@@ -1,14 +1,18 @@
 //! Leases: how many connections a key has open.
 //!
-//! A connection holds a slot while packets of it come. It loses the slot by a reset, by silence, and
-//! after it said that it is done by a shorter silence. New connections take slots in the first
-//! `limit` places only, so the limit holds whatever races. Where a limit was lowered, connections
-//! beyond it keep their places, and new ones get in when fewer than the limit are open; then, who
-//! claims at once with others counts again, and gives up if that makes too many.
+//! A connection holds a slot while packets of it come. It loses the slot by silence. New connections
+//! take slots in the first `limit` places only, so the limit holds whatever races. Where a limit was
+//! lowered, connections beyond it keep their places, and new ones get in when fewer than the limit are
+//! open; then, who claims at once with others counts again, and gives up if that makes too many.
 //!
-//! A packet of a connection without a slot takes one, unless it resets: so a forged reset frees a
-//! slot that the connection has to take again. Connections are told apart by 31 bits of a hash; two
-//! that share them share a slot, so one more may get in for each 2^31 / limit that try.
+//! A FIN or a reset frees no slot, because nobody knows whether the host takes it for true: it only
+//! marks the slot as [closing](Leases::is_due). Who finds the table full has the sockets of closing
+//! connections looked up. A slot is free when there is no socket. A connection whose socket is not on
+//! this host loses its slot then, but only after a shorter silence.
+//!
+//! A packet of a connection without a slot takes one, unless it resets. Connections are told apart by
+//! 30 bits of a hash; two that share them share a slot, so one more may get in for each 2^30 / limit
+//! that try.
 //!
 //! The time of the last packet is kept in ticks of 2^24 ns (16.8 ms) and only moved when it is older
 //! than an eighth of the silence that is allowed. So a slot is lost after a silence longer than that
@@ -18,6 +22,7 @@
 use crate::{
     gcra::Gcra,
     near,
+    packet::Anomaly,
     policer::{Refusal, TRIES},
     slots::Slots,
 };
@@ -25,6 +30,20 @@ use crate::{
 mod table;
 
 pub use self::table::Table;
+
+/// What a look-up of the exact addresses and ports of a connection finds on this host. A socket that
+/// listens is none of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// None.
+    None,
+    /// What is left of one that its owner has closed (LAST_ACK, CLOSING, TIME_WAIT).
+    Left,
+    /// One that the other side is done with, and its owner is not (CLOSE_WAIT).
+    Half,
+    /// The connection's own, or its request for one.
+    Held,
+}
 
 /// A limit of open connections; made by [`Leases::new`]. Its state is [`Leases::MOST`] slots, all
 /// zero at first, which a change of the limit leaves as they are.
@@ -58,29 +77,31 @@ pub enum Signal {
     Open,
     /// It goes on.
     Data,
-    /// One side is done: a FIN.
+    /// One side says that it is done: a FIN.
     Finish,
-    /// It is over: a RST.
+    /// It says that it is over: a RST. It takes no slot.
     Reset,
 }
 
 impl Signal {
-    /// What a packet says. One that could begin a connection counts as one that does.
+    /// What a packet says. One that could begin a connection counts as one that does. One that declares no length
+    /// ends none: the kernel may drop it.
     #[inline(always)]
     pub const fn of(packet: &crate::packet::Packet) -> Self {
         const FIN: u8 = 0x01;
         const RST: u8 = 0x04;
+        let ends = !matches!(packet.anomaly, Anomaly::Unsized);
         match packet.tcp_flags.get() {
-            Some(flags) if flags & RST != 0 => Self::Reset,
+            Some(flags) if ends && flags & RST != 0 => Self::Reset,
             _ if packet.may_open() => Self::Open,
-            Some(flags) if flags & FIN != 0 => Self::Finish,
+            Some(flags) if ends && flags & FIN != 0 => Self::Finish,
             _ => Self::Data,
         }
     }
 }
 
 /// The outcome of looking at the table, to be given to [`Leases::charge`]; and what that did, to be
-/// given to [`Leases::refund`].
+/// given to [`Leases::refund`] and [`Leases::keep_socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     place: usize,
@@ -95,6 +116,13 @@ impl Look {
     /// Refused, at places that there are not.
     const EXCEED: Self = Self { place: Leases::MOST, ..Self::NOTHING };
     const CONTENDED: Self = Self { place: Leases::MOST + 1, ..Self::NOTHING };
+
+    /// Whether the connection said with this packet, and not before, that it is done.
+    #[inline(always)]
+    pub const fn closes(self) -> bool {
+        let before = if self.claims { 0 } else { self.seen };
+        self.next & !before & Leases::CLOSES != 0
+    }
 
     #[inline(always)]
     fn outcome(self) -> Result<Self, Refusal> {
@@ -122,8 +150,8 @@ impl Leases {
     pub const SHORTEST: u64 = 1_000_000_000;
     /// The longest, in nanoseconds: 30 days.
     pub const LONGEST: u64 = 30 * 24 * 3600 * 1_000_000_000;
-    /// The silence, in nanoseconds, after which a connection that is closing counts as gone, unless
-    /// that of an open one is shorter.
+    /// The silence, in nanoseconds, after which a connection that is closing and has no socket on this
+    /// host counts as gone, unless that of an open one is shorter.
     pub const CLOSING: u64 = 10_000_000_000;
 
     /// The leases of `limit` connections that may be silent for `idle` nanoseconds.
@@ -144,10 +172,10 @@ impl Leases {
         }
     }
 
-    /// The name of a connection, from a hash of its 5-tuple: 31 bits, never 0.
+    /// The name of a connection, from a hash of its 5-tuple: 30 bits, never 0.
     #[inline(always)]
     pub const fn tag(hash: u64) -> u32 {
-        let tag = (hash >> 33) as u32;
+        let tag = (hash >> 34) as u32;
         if tag == 0 { 1 } else { tag }
     }
 
@@ -185,7 +213,7 @@ impl Leases {
     ) -> Result<Look, Refusal> {
         let mut look = look;
         for _ in 0..TRIES {
-            if self.attempt(slots, look, tag, signal, now) {
+            if Self::claim(slots, look) && self.settled(slots, look, now) {
                 return Ok(look);
             }
             look = self.look(slots, tag, signal, now)?;
@@ -194,35 +222,72 @@ impl Leases {
     }
 
     /// Charges a packet that conformed at `look`, unless the slot is another's by now; then it is to
-    /// be looked at anew, which `false` says.
+    /// be looked at anew, which `false` says. What was claimed has to be [settled](Self::settled).
     #[inline(always)]
-    pub fn attempt(
-        &self,
-        slots: &impl Table,
-        look: Look,
-        tag: u32,
-        signal: Signal,
-        now: u64,
-    ) -> bool {
-        let packet = Packet { tag, signal, tick: Self::tick(now) };
-        self.try_charge(slots, &look, &packet)
+    pub fn claim(slots: &impl Slots, look: Look) -> bool {
+        look.seen == look.next && !look.claims
+            || slots.compare_exchange(look.place, look.seen, look.next) == look.seen
+    }
+
+    /// Whether a packet that was just charged at `now` (nanoseconds) stays so; if not, nothing of it is
+    /// left, and it is to be looked at anew.
+    #[inline(always)]
+    pub fn settled(&self, slots: &impl Table, charged: Look, now: u64) -> bool {
+        !charged.claims || self.settle(slots, charged.place, charged.next, Self::tick(now))
     }
 
     /// Whether a packet that was just charged at `now` (nanoseconds) leaves the limit [near].
     /// One of a connection that has its place takes nothing and so never does.
     #[inline(always)]
     pub fn is_near(&self, slots: &impl Table, charged: Look, now: u64) -> bool {
-        charged.claims && near::is(slots.open(self, Self::tick(now)), self.limit)
+        charged.claims && near::is(slots.open(self.expiry(), Self::tick(now)), self.limit)
     }
 
-    /// Whether what a look says could be done.
+    /// Notes that the connection of a packet that was just charged has a socket on this host, or had
+    /// one: if it [closes](Look::closes), its slot is free as soon as there is none.
     #[inline(always)]
-    fn try_charge(&self, slots: &impl Table, look: &Look, packet: &Packet) -> bool {
-        if look.seen == look.next && !look.claims {
-            return true;
-        }
-        slots.compare_exchange(look.place, look.seen, look.next) == look.seen
-            && (!look.claims || self.settle(slots, look.place, look.next, packet.tick))
+    pub fn keep_socket(slots: &impl Slots, charged: Look) {
+        let with = charged.next | Self::HERE;
+        let _: u64 = slots.compare_exchange(charged.place, charged.next, with);
+    }
+
+    /// The connection in a slot.
+    #[inline(always)]
+    pub const fn tag_of(slot: u64) -> u32 {
+        (slot >> 34) as u32
+    }
+
+    /// Whether the socket of the connection in this slot is to be looked up when no place is free: it
+    /// said that it is done, and had a socket on this host then, or was silent for
+    /// [`CLOSING`](Self::CLOSING) since.
+    #[inline(always)]
+    pub const fn is_due(&self, slot: u64, now: u64) -> bool {
+        self.due(slot, Self::tick(now)) != 0
+    }
+
+    /// Answers for a place that was [due](Self::is_due) with this slot what the look-up found: the
+    /// slot is free unless the connection holds its socket, which is given back. That counts as if a
+    /// packet had come, and the socket is not looked up again before the next tick. Half a connection
+    /// has to be silent for [`CLOSING`](Self::CLOSING).
+    #[inline(always)]
+    pub fn answer(
+        &self,
+        slots: &impl Slots,
+        place: usize,
+        slot: u64,
+        socket: Socket,
+        now: u64,
+    ) -> bool {
+        let next = match socket {
+            Socket::Half if self.due(slot & !Self::HERE, Self::tick(now)) == 0 => return true,
+            Socket::Held => {
+                let flags = Self::CLOSES | Self::HERE;
+                Self::slot(Self::tag_of(slot), flags, Self::tick(now).wrapping_add(1))
+            }
+            Socket::None | Socket::Left | Socket::Half => 0,
+        };
+        let _: u64 = slots.compare_exchange(place, slot, next);
+        next != 0
     }
 
     /// What a packet of a connection that has this place would do; `None` if it has lost it by now.
@@ -248,29 +313,28 @@ impl Leases {
         if let Signal::Reset = packet.signal {
             return Look::NOTHING;
         }
-        let full = slots.open(self, packet.tick) >= self.limit;
+        let full = slots.open(self.silence(), packet.tick) >= self.limit;
         let place = if full { Self::MOST } else { slots.vacancy(self, packet.tag, packet.tick) };
         if place >= Self::MOST {
             // Perhaps another packet of the connection has just taken the last place.
             let own = slots.find(self, packet.tag, packet.tick);
             return self.keep(slots, own, packet).unwrap_or(Look::EXCEED);
         }
-        let closes = matches!(packet.signal, Signal::Finish);
-        let next = Self::slot(packet.tag, closes, packet.tick);
+        let flags = if let Signal::Finish = packet.signal { Self::CLOSES } else { 0 };
+        let next = Self::slot(packet.tag, flags, packet.tick);
         let value = slots.load(place);
         // A place that was taken just now is not claimed: what is seen there never was.
-        let seen = if Self::live(value, packet.tick, self.expiry()) { !value } else { value };
+        let seen = if Self::live(value, packet.tick, self.silence()) { !value } else { value };
         Look { place, seen, next, claims: true }
     }
 
     /// Takes back what a packet did that is refused by another limit after all, given what
     /// [`charge`](Self::charge) returned.
     ///
-    /// A reset stays: the place may be somebody else's by then. So does a slot that another packet of
-    /// the connection has moved since.
+    /// A slot that another packet of the connection has moved since stays.
     #[inline(always)]
     pub fn refund(slots: &impl Slots, charged: Look) {
-        if charged.next != charged.seen && charged.next != 0 {
+        if charged.next != charged.seen {
             let before = if charged.claims { 0 } else { charged.seen };
             let _: u64 = slots.compare_exchange(charged.place, charged.next, before);
         }
@@ -281,17 +345,17 @@ impl Leases {
     const fn moved(&self, slot: u64, packet: &Packet) -> u64 {
         let was = slot & Self::CLOSES != 0;
         let closes = match packet.signal {
-            Signal::Reset => return 0,
             Signal::Open => false,
             Signal::Data => was,
-            Signal::Finish => true,
+            Signal::Finish | Signal::Reset => true,
         };
         let age = Self::age(slot, packet.tick);
         if closes == was && age <= self.times(closes).refresh {
             return slot;
         }
         // A clock that is behind moves no time back.
-        Self::slot(packet.tag, closes, if age < 0 { slot as u32 } else { packet.tick })
+        let flags = if closes { Self::CLOSES | slot & Self::HERE } else { 0 };
+        Self::slot(packet.tag, flags, if age < 0 { slot as u32 } else { packet.tick })
     }
 
     /// Whether the slot just claimed is kept. It is given up when other CPUs took a slot for the
@@ -319,7 +383,7 @@ impl Leases {
                 return false;
             }
         }
-        if slots.open(self, tick) <= self.limit {
+        if slots.open(self.silence(), tick) <= self.limit {
             return true;
         }
         let _: u64 = slots.compare_exchange(mine, claimed, 0);

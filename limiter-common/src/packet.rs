@@ -1,9 +1,10 @@
 //! Reading a frame: Ethernet, VLAN tags, IPv4 and IPv6, up to the transport header.
 //!
 //! Bytes beyond the length that the IP header declares are never read as a header, so padding
-//! cannot pretend to be one. The network header that follows a broken or endless chain is not
-//! guessed: such packets keep their source, and [`Packet::may_open`] counts them as what they could
-//! be.
+//! cannot pretend to be one. A header that declares no length at all is read by the length of the frame, see
+//! [`Anomaly::Unsized`]. The network header that follows a broken chain is not guessed: such packets keep their
+//! source, and [`Packet::may_open`] counts them as what they could be. A packet that is nested deeper than the
+//! parser walks is [`Anomaly::TooDeep`].
 
 use network_types::{
     eth::{EthHdr, EtherType},
@@ -41,7 +42,7 @@ pub(crate) const TCP: u8 = IpProto::Tcp as u8;
 pub(crate) const UDP: u8 = IpProto::Udp as u8;
 const SCTP: u8 = IpProto::Sctp as u8;
 const ICMP: u8 = IpProto::Icmp as u8;
-const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
+pub(crate) const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
 /// Bytes of a TCP header up to and with its flags.
 pub(crate) const TCP_FLAGS_END: usize = 14;
@@ -73,6 +74,11 @@ pub struct Packet {
     pub sequence: u32,
     /// The ports, both zero unless they are really there.
     pub ports: Ports,
+    /// The time to live, or the hop limit; 0 for a [plain](mod@plain) packet, of which nobody asks for it.
+    pub hops: u8,
+    /// Not 0 if its first header is of hop-by-hop options with a router alert (RFC 2711) for multicast listener
+    /// discovery.
+    pub alert: u8,
 }
 
 /// What was read of the first bytes of a transport header: nothing, the ports, or the type of ICMP.
@@ -191,16 +197,22 @@ impl FragmentField {
 pub enum Anomaly {
     /// Nothing.
     None,
-    /// The source cannot be read: too short, not of the version that it is said to be, or tagged
-    /// beyond [`TAG_BOUND`].
+    /// The source cannot be read: too short, or not of the version that it is said to be.
     Unreadable,
     /// A header is cut short, or a length contradicts the frame.
     Malformed,
-    /// More than [`EXTENSION_BOUND`](extension::EXTENSION_BOUND) extension headers.
-    ExtensionBound,
+    /// More than [`TAG_BOUND`] tags, or more than [`EXTENSION_BOUND`](extension::EXTENSION_BOUND) extension
+    /// headers. The kernel strips any number of them, so such a packet is never passed.
+    TooDeep,
+    /// The IP header declares a length of 0: a packet that the kernel merged beyond 64 kB (BIG TCP), or one that was
+    /// captured before the network card cut it (TSO). Its headers are read by the length of the frame. On the wire
+    /// the kernel drops such a packet, so it proves nothing of its connection.
+    Unsized,
 }
 
 impl Packet {
+    /// What is known of a frame with more than [`TAG_BOUND`] tags.
+    pub const TOO_DEEP: Self = Self { anomaly: Anomaly::TooDeep, ..Self::UNREADABLE };
     /// What is known of a frame whose source cannot be read.
     pub const UNREADABLE: Self = Self {
         source: Address::NONE,
@@ -212,6 +224,8 @@ impl Packet {
         fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
         transport: Transport::NONE,
+        hops: 0,
+        alert: 0,
     };
 
     /// A hash of its connection: addresses, ports and protocol, and what else is given. Who does not
@@ -312,7 +326,10 @@ pub(crate) fn parse_any<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bo
     let readable = match ether_type {
         IPV4 => ipv4(frame, network, packet),
         IPV6 => ipv6(frame, network, packet),
-        tag if is_tag(tag) => None,
+        tag if is_tag(tag) => {
+            *packet = Packet::TOO_DEEP;
+            return true;
+        }
         _ => return false,
     };
     if readable.is_none() {
@@ -345,10 +362,12 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        hops: header[8],
+        alert: 0,
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let datagram = Datagram::new(packet, frame, network, declared);
+    let datagram = Datagram::new(packet, frame, network, declared, declared);
     if length < Ipv4Hdr::LEN || network + length > datagram.end {
         packet.anomaly = Anomaly::Malformed;
     } else {
@@ -375,13 +394,13 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        hops: header[7],
+        alert: 0,
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    // A jumbogram (RFC 2675) tells its length in a hop-by-hop option.
-    let jumbogram = payload == 0 && protocol == extension::HOP_BY_HOP;
-    let declared = if jumbogram { frame.total() - network } else { Ipv6Hdr::LEN + payload };
-    let datagram = Datagram::new(packet, frame, network, declared);
     let mut transport = network + Ipv6Hdr::LEN;
+    // A jumbogram (RFC 2675) too, which tells its length in a hop-by-hop option.
+    let datagram = Datagram::new(packet, frame, network, Ipv6Hdr::LEN + payload, payload);
     if extension::is(protocol) {
         let mut chain = Chain::new(protocol);
         transport = chain.walk(frame, &datagram, transport);
@@ -415,16 +434,21 @@ pub(crate) struct Datagram {
 }
 
 impl Datagram {
-    /// The datagram of `declared` bytes from the network header on; more than the frame has is an
-    /// anomaly.
+    /// The datagram that declares `length` bytes from the network header on; more than the frame has is an anomaly. One
+    /// whose length field is 0 ends with the frame.
     #[inline(always)]
     fn new<F: Frame + ?Sized>(
         packet: &mut Packet,
         frame: &F,
         network: usize,
-        declared: usize,
+        length: usize,
+        field: usize,
     ) -> Self {
-        let end = network + declared;
+        let mut end = network + length;
+        if field == 0 {
+            packet.anomaly = Anomaly::Unsized;
+            end = frame.total();
+        }
         if end > frame.total() {
             packet.anomaly = Anomaly::Malformed;
         }

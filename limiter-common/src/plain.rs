@@ -1,5 +1,5 @@
 //! Plain packets, which most are: TCP or UDP in IPv4 without options, or in IPv6 without extension
-//! headers, not tagged, not fragmented, and whole.
+//! headers, not tagged, not fragmented, whole, and no [control traffic](control).
 //!
 //! All of their headers are where constants say, so that they are read at once, with few checks. What is
 //! not plain, or not well-formed, is left to the parser of any packet, which says the same of a plain one.
@@ -13,6 +13,7 @@ use network_types::{
 
 use crate::{
     address::{Address, Mask},
+    control,
     frame::Frame,
     packet::{
         Anomaly, ETHER_TYPE, FragmentField, IPV4, IPV6, Packet, Ports, TCP, TCP_FLAGS_END,
@@ -49,7 +50,7 @@ pub fn ether_type<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
 }
 
 /// The key of the source of a frame of a version of IP, which has [short keys](Version::has_short_keys), and the
-/// transport protocol, if that is plain. Nothing else of it is read.
+/// transport protocol, if that is plain and no [control traffic](control). Nothing else of it is read.
 #[inline(always)]
 pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(Address, u8)> {
     let header = V::read(frame)?;
@@ -63,6 +64,9 @@ pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(
         || V::TRANSPORT + transport > end
         || V::TRANSPORT + transport > frame.len()
     {
+        return None;
+    }
+    if header.protocol() == UDP && control::is_port(port::<V, F>(frame)?) {
         return None;
     }
     Some((header.short_key(mask), header.protocol()))
@@ -256,6 +260,9 @@ impl Header {
             UDP if V::TRANSPORT + UdpHdr::LEN <= end => {
                 let header: [u8; UdpHdr::LEN] = V::behind(frame)?;
                 let ports = Ports::new([header[0], header[1], header[2], header[3]]);
+                if control::is_port(ports.destination) {
+                    return None;
+                }
                 Some(Self { ports, sequence: 0, flags: TcpFlags::default() })
             }
             _ => None,
@@ -274,6 +281,8 @@ impl Header {
             fragment: FragmentField(0),
             anomaly: Anomaly::None,
             transport: Transport::PORTS,
+            hops: 0,
+            alert: 0,
         };
     }
 }
@@ -343,6 +352,9 @@ mod tests {
         }
         if is_plain {
             assert!(parse_any(frame, &mut any));
+            assert!(!control::may_be(&any));
+            // Nobody asks for it.
+            any.hops = 0;
             assert_eq!(Reason::conform(&plain), Reason::Conform);
         }
         assert_eq!(plain, any, "{what:02x?} of {}", frame.total());

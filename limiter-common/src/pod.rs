@@ -7,6 +7,7 @@ use crate::{
         Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening,
         Profile, Set, Settings, Source, Tally, Turnover,
     },
+    control::Budgets,
     limit::{BucketKey, Limit},
     meter::Meter,
     notice::{Notice, Notices},
@@ -22,7 +23,7 @@ macro_rules! pod {
 }
 
 pod!(
-    Address, Alarm, Bucket, BucketKey, Counters, Head, Interface, Ledger, Limit, LimitTally, Mask,
-    Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set, Settings, Source,
-    Tally, Turnover,
+    Address, Alarm, Bucket, BucketKey, Budgets, Counters, Head, Interface, Ledger, Limit,
+    LimitTally, Mask, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set,
+    Settings, Source, Tally, Turnover,
 );

@@ -9,15 +9,15 @@ pub enum Reason {
     Conform = 0,
     /// Passed: a fragment within every limit that applies to it.
     Fragment = 1,
-    /// Passed: more extension headers than are walked, within every limit.
-    ExtensionBound = 2,
     /// Passed: the source is known but what follows is cut short or contradicts itself; within every
     /// limit.
-    Malformed = 3,
+    Malformed = 2,
     /// Passed: the source cannot be read; within the limits of the one source that such frames share.
-    Unreadable = 4,
+    Unreadable = 3,
     /// Passed: not IP, which no limit is about.
-    NonIp = 5,
+    NonIp = 4,
+    /// Passed: [control traffic](crate::control) of the link, within its budgets.
+    Control = 5,
     /// Passed: the source is allowed.
     Allow = 6,
     /// Passed, because the policy only monitors: it would have been dropped.
@@ -28,9 +28,13 @@ pub enum Reason {
     Deny = 9,
     /// Dropped: the source is blocked for a time.
     Penalty = 10,
+    /// Dropped: more tags or extension headers than are walked, whoever sent it and whatever the policy says.
+    TooDeep = 11,
+    /// Dropped: control traffic of the link, over one of its budgets.
+    ControlExceed = 12,
     /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
     /// policy changed under it, or the kernel had no entry to give.
-    Contended = 11,
+    Contended = 13,
 }
 
 /// Number of reasons.
@@ -38,18 +42,20 @@ pub const REASONS: usize = Reason::ALL.len();
 
 impl Reason {
     /// Every reason, in the order of its place in the counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Conform,
         Self::Fragment,
-        Self::ExtensionBound,
         Self::Malformed,
         Self::Unreadable,
         Self::NonIp,
+        Self::Control,
         Self::Allow,
         Self::Monitor,
         Self::Exceed,
         Self::Deny,
         Self::Penalty,
+        Self::TooDeep,
+        Self::ControlExceed,
         Self::Contended,
     ];
 
@@ -65,15 +71,17 @@ impl Reason {
         self as usize >= Self::Exceed as usize
     }
 
-    /// The reason to pass a packet that is within its limits.
+    /// The reason to pass a packet that is within its limits; [`TooDeep`](Self::TooDeep) for one that is never passed.
     #[inline(always)]
     pub const fn conform(packet: &Packet) -> Self {
         match (packet.anomaly, packet.fragment.get()) {
             (Anomaly::Unreadable, _) => Self::Unreadable,
             (Anomaly::Malformed, _) => Self::Malformed,
-            (Anomaly::ExtensionBound, _) => Self::ExtensionBound,
-            (Anomaly::None, Fragment::First | Fragment::Later(_)) => Self::Fragment,
-            (Anomaly::None, Fragment::Whole) => Self::Conform,
+            (Anomaly::TooDeep, _) => Self::TooDeep,
+            (Anomaly::None | Anomaly::Unsized, Fragment::First | Fragment::Later(_)) => {
+                Self::Fragment
+            }
+            (Anomaly::None | Anomaly::Unsized, Fragment::Whole) => Self::Conform,
         }
     }
 
@@ -82,15 +90,17 @@ impl Reason {
         match self {
             Self::Conform => "conform",
             Self::Fragment => "fragment",
-            Self::ExtensionBound => "extension_bound",
             Self::Malformed => "malformed",
             Self::Unreadable => "unreadable",
             Self::NonIp => "non_ip",
+            Self::Control => "control",
             Self::Allow => "allow",
             Self::Monitor => "monitor",
             Self::Exceed => "exceed",
             Self::Deny => "deny",
             Self::Penalty => "penalty",
+            Self::TooDeep => "too_deep",
+            Self::ControlExceed => "control_exceed",
             Self::Contended => "contended",
         }
     }

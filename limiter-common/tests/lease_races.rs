@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use limiter_common::{
-    lease::{Leases, Look, Signal},
+    lease::{Leases, Look, Signal, Socket},
     policer::Refusal,
     slots::Slots,
 };
@@ -71,11 +71,22 @@ impl Table {
         leases.charge(self, look, connection, signal, now)
     }
 
+    /// A connection ends, and its socket is looked up.
+    fn end(&self, leases: Leases, connection: u32) {
+        let is_its = |place: &usize| Leases::tag_of(self.load(*place)) == connection;
+        let place = (0..SHARED).find(is_its).unwrap();
+        let charged = self.packet(leases, connection, Signal::Reset, NOW).unwrap();
+        Leases::keep_socket(self, charged);
+        let slot = self.load(place);
+        assert!(leases.is_due(slot, NOW));
+        leases.answer(self, place, slot, Socket::Left, NOW);
+    }
+
     /// The connections that have a slot, once for each.
     fn open(&self, now: u64) -> Vec<u32> {
         let live = |slot: &u64| *slot != 0 && (now >> 24) - (*slot & 0xffff_ffff) < IDLE >> 24;
         let slots = (0..SHARED).map(|place| self.load(place));
-        let mut open: Vec<u32> = slots.filter(live).map(|slot| (slot >> 33) as u32).collect();
+        let mut open: Vec<u32> = slots.filter(live).map(Leases::tag_of).collect();
         open.sort_unstable();
         open
     }
@@ -157,7 +168,7 @@ fn one_connection_that_took_two_slots_gives_one_up() {
             move || table.packet(leases, connection, signal, NOW).is_ok()
         };
         let others = [thread::spawn(send(2, Signal::Open)), thread::spawn(send(2, Signal::Data))];
-        assert!(send(4, Signal::Reset)());
+        table.end(leases, 4);
         assert!(others.map(|other| other.join().unwrap()).iter().all(|admitted| *admitted));
         assert_eq!(table.open(NOW), [2]);
     });
@@ -197,9 +208,9 @@ fn a_lowered_limit_holds_under_races() {
             let table = Arc::clone(&table);
             move || table.packet(leases(2), connection, signal, NOW).is_ok()
         };
-        assert!(send(3, Signal::Reset)());
+        table.end(leases(2), 3);
         let others = [thread::spawn(send(6, Signal::Open)), thread::spawn(send(7, Signal::Open))];
-        assert!(send(4, Signal::Reset)());
+        table.end(leases(2), 4);
         let admitted = others.map(|other| other.join().unwrap());
         let open = table.open(NOW);
         assert!(open.len() <= 2 && open.contains(&5), "{open:?}");

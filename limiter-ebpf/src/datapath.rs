@@ -1,8 +1,9 @@
 //! The way of a packet: parse, source, lists, limits, verdict.
 
-use aya_ebpf::programs::XdpContext;
+use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use limiter_common::{
     contract::{Settings, Tally, flag},
+    control,
     frame::Frame as _,
     packet::parse,
     reason::Reason,
@@ -11,9 +12,9 @@ use limiter_common::{
 #[cfg(feature = "messages")]
 use crate::messages::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
-    admit::admit, clock, decide::decide_subject, entry, fast_path, frame::XdpFrame, maps::HEAD,
-    notices::note_refusal, refused::remember_refusal, renewal::renew, seat::Seat, subject::Subject,
-    verdict::Verdict,
+    admit::admit, clock, control::decide_early, decide::decide_subject, entry, fast_path,
+    frame::XdpFrame, maps::HEAD, notices::note_refusal, refused::remember_refusal, renewal::renew,
+    seat::Seat, subject::Subject, verdict::Verdict,
 };
 
 /// How often a packet that is not simply admitted is decided about before it is given up. What other CPUs
@@ -35,25 +36,34 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     if let Some(verdict) = fast_path::decide(&frame, subject) {
         return verdict.settle(subject.reread().bytes);
     }
-    let subject = subject.reread();
-    run_any(&frame.again(subject.bytes as usize), subject)
+    run_any(ctx.ctx)
 }
 
 /// Runs the limiter on a frame that is not decided about by the fast path.
 #[inline(always)]
-fn run_any(frame: &XdpFrame, subject: &mut Subject) -> u32 {
-    let Some(conform) = parse(frame, &mut subject.packet) else {
-        return Verdict::new(Reason::NonIp).settle(subject.bytes);
+fn run_any(ctx: *mut xdp_md) -> u32 {
+    let is_ip = parse_subject(ctx) != 0;
+    let Some(subject) = Subject::get() else {
+        return Verdict::new(Reason::Contended).settle(0);
     };
-    subject.conform = conform.index() as u64;
+    if !is_ip {
+        return Verdict::new(Reason::NonIp).settle(subject.bytes);
+    }
     subject.refusing.bit = 0;
     subject.classified = NEVER;
     subject.opening = 0;
     subject.tag = 0;
     #[cfg(feature = "messages")]
     tell_anomaly();
-    // Most packets there are end here. What of them was written is read back: the ways that the parser
-    // took are no longer told apart.
+    // What of the packet was written is read back: the ways that the parser took are no longer told apart.
+    let subject = subject.reread();
+    if subject.conform == Reason::TooDeep.index() as u64 || control::may_be(&subject.packet) {
+        let verdict = Verdict(decide_early().into());
+        if !verdict.is_open() {
+            return verdict.settle(subject.reread().bytes);
+        }
+    }
+    // Most packets there are end here.
     let mut verdict = match InForce::get() {
         Some(policy) => admit(subject.reread(), &policy),
         None => Verdict::new(Reason::Contended),
@@ -66,14 +76,15 @@ fn run_any(frame: &XdpFrame, subject: &mut Subject) -> u32 {
         } else if !verdict.is_open() {
             break;
         }
-        verdict = Verdict(decide_subject().into());
+        verdict = Verdict(decide_subject(ctx).into());
     }
     if !verdict.is_decided() {
         verdict = Verdict(give_up_subject().into());
         #[cfg(feature = "messages")]
         tell_giving_up(verdict.0 as u32);
     }
-    let subject = subject.reread();
+    // It is looked up again, as there is no room on the stack to remember where it is.
+    let Some(subject) = Subject::get() else { return verdict.settle(0) };
     let bytes = subject.bytes;
     if subject.refusing.bit != 0 {
         note_refusal();
@@ -82,6 +93,18 @@ fn run_any(frame: &XdpFrame, subject: &mut Subject) -> u32 {
         tell_refusal(verdict.0 as u32);
     }
     verdict.settle(bytes)
+}
+
+/// Reads the frame of the subject, and gives 1 if it is IP, or could be. It is verified by itself: what
+/// is on its stack is gone when the packet is decided.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn parse_subject(ctx: *mut xdp_md) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let frame = XdpFrame::of(ctx, subject.bytes as usize);
+    let Some(conform) = parse(&frame, &mut subject.packet) else { return 0 };
+    subject.conform = conform.index() as u64;
+    1
 }
 
 /// Binds the entry of the subject's source to the policy in force, or makes it.

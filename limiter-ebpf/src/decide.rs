@@ -1,5 +1,6 @@
 //! Deciding about any packet, limit by limit.
 
+use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     alarm::Alarm,
     contract::{Settings, half},
@@ -36,19 +37,19 @@ use crate::{
 /// swap is charged there twice. As this is verified by itself, it can be called as often as it takes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn decide_subject() -> u32 {
+pub(crate) extern "C" fn decide_subject(ctx: *mut xdp_md) -> u32 {
     let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else {
         return Verdict::new(Reason::Contended).0 as u32;
     };
     subject.monitor = policy.monitors();
-    let verdict = limit(subject, &policy);
+    let verdict = limit(ctx, subject, &policy);
     let verdict = if subject.monitors() { verdict.monitored() } else { verdict };
     verdict.0 as u32
 }
 
 /// Decides about a packet by its source.
 #[inline(always)]
-fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
+fn limit(ctx: *mut xdp_md, subject: &mut Subject, policy: &InForce) -> Verdict {
     if subject.classified != policy.epoch.into() {
         classify_again(policy.epoch);
     }
@@ -58,7 +59,7 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
     let Some(entry) = SourceEntry::of(subject, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };
-    let verdict = decide(subject, policy.settings, &entry);
+    let verdict = decide(ctx, subject, policy.settings, &entry);
     if verdict.is_decided() {
         let subject = subject.reread();
         entry.account(verdict.drops() && !subject.monitors(), subject.bytes);
@@ -68,7 +69,12 @@ fn limit(subject: &mut Subject, policy: &InForce) -> Verdict {
 
 /// Decides about a packet of a source with an entry.
 #[inline(always)]
-fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Verdict {
+fn decide(
+    ctx: *mut xdp_md,
+    subject: &mut Subject,
+    settings: &Settings,
+    entry: &SourceEntry,
+) -> Verdict {
     let (profile, lists) = (entry.profile, entry.lists);
     let applies = profile.limits & subject.applicable;
     let blocked = entry.blocked();
@@ -99,11 +105,11 @@ fn decide(subject: &mut Subject, settings: &Settings, entry: &SourceEntry) -> Ve
     let mut group = Inline { entry, settings, subject: subject.reread() };
     plan::look(&mut group, now);
     if by_key != 0 {
-        keyed::look(by_key);
+        keyed::look(ctx, by_key);
     }
     if group.bill().refused == 0 {
         if by_key != 0 {
-            keyed::charge();
+            keyed::charge(ctx);
         }
         if group.bill().refused == 0 {
             plan::charge(&mut group, now);

@@ -7,6 +7,7 @@ use crate::barrier::opaque;
 
 /// The first piece of a packet, which holds its headers.
 pub(crate) struct XdpFrame {
+    #[cfg_attr(feature = "messages", expect(dead_code, reason = "no frame is read again"))]
     ctx: *mut xdp_md,
     start: usize,
     end: usize,
@@ -30,11 +31,18 @@ impl XdpFrame {
         Self { ctx: ctx.ctx, start, end, total }
     }
 
-    /// The same frame, of so many bytes in all, of which the compiler and the verifier know nothing yet.
+    /// The frame of a run, of so many bytes in all.
     #[inline(always)]
-    pub(crate) fn again(&self, total: usize) -> Self {
-        let ctx = XdpContext::new(opaque(self.ctx as usize) as *mut xdp_md);
-        Self { ctx: self.ctx, start: ctx.data(), end: ctx.data_end(), total }
+    pub(crate) fn of(ctx: *mut xdp_md, total: usize) -> Self {
+        let frame = XdpContext::new(ctx);
+        Self { ctx, start: frame.data(), end: frame.data_end(), total }
+    }
+
+    /// The same frame, of so many bytes in all, of which the compiler and the verifier know nothing yet.
+    #[cfg(not(feature = "messages"))]
+    #[inline(always)]
+    fn again(&self, total: usize) -> Self {
+        Self { ctx: self.ctx, ..Self::of(opaque(self.ctx as usize) as *mut xdp_md, total) }
     }
 }
 

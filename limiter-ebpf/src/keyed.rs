@@ -3,7 +3,7 @@
 //! The functions here are verified by themselves, once each; what they know and find out is in the
 //! [`Subject`].
 
-use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::bindings::{BPF_NOEXIST, xdp_md};
 use limiter_common::{
     binding::{Binding, Measured, bind},
     contract::{Bucket, half},
@@ -17,7 +17,10 @@ use crate::{
     barrier::opaque,
     carry::carry_word,
     cell::{Cell, Plain},
-    ledger::{charge_ledger_at, look_ledger_at, refund_ledger_at},
+    ledger::{
+        charge_ledger_at, look_ledger_at, make_room_at, refund_ledger_at, settle_ledger_at,
+        write_lease_down,
+    },
     maps::{BUCKETS, LIMITS, METERS, PROFILES, SLOT},
     subject::{Keyed, Subject},
     tally::{self, Outcomes},
@@ -31,18 +34,24 @@ pub(crate) const DONE: u32 = 0;
 const STALE: u32 = 1;
 /// Another CPU was first: to be tried again.
 pub(crate) const AGAIN: u32 = 2;
+/// There is no place: some connections may be over.
+pub(crate) const FULL: u32 = 3;
+/// Charged to a ledger: to be settled.
+pub(crate) const CHARGED: u32 = 4;
 
 /// Looks at the limits in a set, but for those that are asked after one that refuses. The last is charged,
 /// if all conform, of these and of those that were looked at before: its state is at hand then.
 #[inline(always)]
-pub(crate) fn look(keyed: u64) {
+pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
     prepare_keyed(keyed);
     for place in 0..KEYED as u32 {
         if !is_used(place) {
             break;
         }
         if is_ledger(place) {
-            look_ledger_at(place);
+            if look_ledger_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
+                look_ledger_at(place, 1);
+            }
         } else if look_keyed_at(place, 0) == STALE {
             refresh_keyed_at(place);
             look_keyed_at(place, 1);
@@ -53,24 +62,30 @@ pub(crate) fn look(keyed: u64) {
 /// Charges those that are not charged yet. If one refuses after all, what was charged before is to be
 /// [taken back](refund_keyed).
 #[inline(always)]
-pub(crate) fn charge() {
+pub(crate) fn charge(ctx: *mut xdp_md) {
     for place in 0..KEYED as u32 {
         if !is_due(place) {
             break;
         }
         for attempt in 1..=TRIES {
             let last = u32::from(attempt == TRIES);
-            let step = if is_ledger(place) {
+            let mut step = if is_ledger(place) {
                 charge_ledger_at(place, last)
             } else {
                 charge_keyed_at(place, last)
             };
+            if step == CHARGED {
+                step = settle_ledger_at(place, last);
+            }
             if step == DONE {
                 break;
             }
             if step == STALE {
                 refresh_keyed_at(place);
             }
+        }
+        if is_ledger(place) {
+            write_lease_down(ctx, place);
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
 
-use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::bindings::{BPF_NOEXIST, xdp_md};
 use limiter_common::{
     contract::{Ledger, SLOTS, Seed, half},
-    lease::{Leases, Signal, Table},
+    lease::{Leases, Signal, Socket, Table},
     limit::KEYED,
     log::{Event, Log},
     meter::Meter,
@@ -21,8 +21,9 @@ use crate::{
     barrier::opaque,
     cell::Plain,
     datapath::settings,
-    keyed::{AGAIN, DONE},
+    keyed::{AGAIN, CHARGED, DONE, FULL},
     maps::{LEDGERS, METERS},
+    socket,
     subject::Subject,
 };
 
@@ -86,8 +87,13 @@ impl Table for Row {
     }
 
     #[inline(always)]
-    fn open(&self, leases: &Leases, tick: u32) -> u64 {
-        open_leases(self.0, tick, leases.idle)
+    fn open(&self, expire: u64, tick: u32) -> u64 {
+        open_leases(self.0, tick, expire)
+    }
+
+    #[inline(always)]
+    fn due(&self, leases: &Leases, now: u64, start: usize) -> usize {
+        due_lease(self.0, now, leases.idle, start as u32) as usize
     }
 }
 
@@ -155,8 +161,17 @@ extern "C" fn lease_vacancy(
 /// See [`Table::open`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn open_leases(ledger: *mut Ledger, tick: u32, idle: u64) -> u64 {
-    Search::of(ledger).map_or(0, |table| table.open(&Leases { limit: 0, idle }, tick))
+extern "C" fn open_leases(ledger: *mut Ledger, tick: u32, expire: u64) -> u64 {
+    Search::of(ledger).map_or(0, |table| table.open(expire, tick))
+}
+
+/// See [`Table::due`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn due_lease(ledger: *mut Ledger, now: u64, idle: u64, start: u32) -> u64 {
+    let leases = Leases { limit: 0, idle };
+    let found = Search::of(ledger).map(|table| table.due(&leases, now, start as usize));
+    found.unwrap_or(Leases::MOST) as u64
 }
 
 /// A ledger.
@@ -220,19 +235,19 @@ const fn has_connection(packet: &Packet) -> bool {
     packet.port().is_some() || packet.may_have_ports()
 }
 
-/// Looks at the limit at a place.
+/// Looks at the limit at a place; `last` says that one without a free place refuses.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn look_ledger_at(place: u32) -> u32 {
-    let Some(subject) = Subject::get() else { return 0 };
+pub(crate) extern "C" fn look_ledger_at(place: u32, last: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
     let bit = subject.keyed.bits[place] & subject.bill.asked();
     if bit == 0 {
-        return 0;
+        return DONE;
     }
-    let Some(meter) = meter(subject, place) else { return 0 };
+    let Some(meter) = meter(subject, place) else { return DONE };
     // One that is not there yet has room.
-    let Some(entry) = Entry::find(subject, place) else { return 0 };
+    let Some(entry) = Entry::find(subject, place) else { return DONE };
     let looked = if meter.kind == Meter::LOG {
         meter.log().look(&entry.control, &entry.slots, subject.time.now).map(|_| ())
     } else if has_connection(&subject.packet) {
@@ -241,13 +256,88 @@ pub(crate) extern "C" fn look_ledger_at(place: u32) -> u32 {
     } else {
         Ok(())
     };
-    if let Err(refusal) = looked {
-        subject.bill.refuse(bit, refusal);
+    match looked {
+        Err(Refusal::Exceed) if last == 0 && meter.kind != Meter::LOG => return FULL,
+        Err(refusal) => subject.bill.refuse(bit, refusal),
+        Ok(()) => {}
+    }
+    DONE
+}
+
+/// Looks up the sockets of the connections that say that they are done, as the limit at a place has
+/// no place that is free. It refuses if there are none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn make_room_at(ctx: *mut xdp_md, place: u32) -> u32 {
+    /// Sockets that may be found in vain: a packet that is refused must not cost much more than others.
+    const IN_VAIN: u64 = 4;
+    let Some(subject) = Subject::get() else { return DONE };
+    let at = place as usize & (KEYED - 1);
+    if let (Some(meter), Some(entry)) = (meter(subject, at), Entry::find(subject, at)) {
+        let (leases, slots, now) = (meter.leases(), entry.slots, subject.time.now);
+        subject.in_vain = 0;
+        // Each packet begins elsewhere, so that those that are found in vain hide no other.
+        let mut lease = slots.due(&leases, now, (now >> 10) as usize);
+        if lease < Leases::MOST {
+            for _ in 0..Leases::MOST {
+                look_lease_up(ctx, slots.0, place, lease as u32);
+                if Subject::anew(subject).in_vain >= IN_VAIN {
+                    break;
+                }
+                lease = slots.due(&leases, now, lease + 1);
+                if lease >= Leases::MOST {
+                    break;
+                }
+            }
+            return AGAIN;
+        }
+    }
+    subject.bill.refuse(subject.keyed.bits[at], Refusal::Exceed);
+    DONE
+}
+
+/// Looks up the socket of the connection that has this lease of the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn look_lease_up(ctx: *mut xdp_md, ledger: *mut Ledger, place: u32, lease: u32) -> u32 {
+    let (Some(subject), Some(slots)) = (Subject::get(), Search::of(ledger)) else { return 0 };
+    let Some(meter) = meter(subject, place as usize & (KEYED - 1)) else { return 0 };
+    let (leases, now, lease) = (meter.leases(), subject.time.now, lease as usize);
+    let slot = slots.load(lease);
+    if leases.is_due(slot, now) {
+        let socket = socket::recall(ctx, Leases::tag_of(slot));
+        if leases.answer(&slots, lease, slot, socket, now) {
+            subject.in_vain += 1;
+        }
     }
     0
 }
 
-/// Charges the limit at a place; `last` says that a lost race refuses.
+/// Writes down the connection of the subject, if it was charged to the limit at a place and says that
+/// it is done.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn write_lease_down(ctx: *mut xdp_md, place: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let place = place as usize & (KEYED - 1);
+    let is_charged = subject.keyed.bits[place] & subject.bill.charged != 0;
+    if !is_charged
+        || subject.keyed.kinds[place] != Meter::LEASES as u32
+        || !has_connection(&subject.packet)
+        || !subject.keyed.written[place].lease.closes()
+    {
+        return 0;
+    }
+    if socket::write_down(ctx, subject) != Socket::None
+        && let Some(entry) = Entry::find(subject, place)
+    {
+        Leases::keep_socket(&entry.slots, subject.keyed.written[place].lease);
+    }
+    0
+}
+
+/// Charges the limit at a place; `last` says that a lost race refuses. What is charged is to be
+/// [settled](settle_ledger_at).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn charge_ledger_at(place: u32, last: u32) -> u32 {
@@ -259,11 +349,37 @@ pub(crate) extern "C" fn charge_ledger_at(place: u32, last: u32) -> u32 {
         return DONE;
     }
     match charge(subject, place) {
-        Ok(Charge::Made) => subject.bill.charged |= bit,
+        Ok(Charge::Made) => return CHARGED,
         Ok(Charge::LostRace) if last == 0 => return AGAIN,
         Ok(Charge::LostRace) => subject.bill.refuse(bit, Refusal::Contended),
         Err(refusal) => subject.bill.refuse(bit, refusal),
     }
+    DONE
+}
+
+/// Settles what was just charged to the limit at a place; `last` says that a lost race refuses. It is
+/// not part of [`charge_ledger_at`] because both do not have room on the stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn settle_ledger_at(place: u32, last: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return DONE };
+    let at = place as usize & (KEYED - 1);
+    let (bit, now) = (subject.keyed.bits[at], subject.time.now);
+    let (Some(meter), Some(entry)) = (meter(subject, at), Entry::find(subject, at)) else {
+        // Others needed the room meanwhile.
+        subject.bill.charged |= bit;
+        return DONE;
+    };
+    let is_lease = meter.kind != Meter::LOG && has_connection(&subject.packet);
+    if is_lease && !meter.leases().settled(&entry.slots, subject.keyed.written[at].lease, now) {
+        if last == 0 {
+            return AGAIN;
+        }
+        subject.bill.refuse(bit, Refusal::Contended);
+        return DONE;
+    }
+    subject.bill.charged |= bit;
+    near_ledger(entry.slots.0, place);
     DONE
 }
 
@@ -287,11 +403,10 @@ fn charge(subject: &mut Subject, place: usize) -> Result<Charge, Refusal> {
         let look = leases.look(&entry.slots, tag, signal, now)?;
         // Written before, it is not kept on the stack meanwhile.
         subject.keyed.written[place].lease = look;
-        if !leases.attempt(&entry.slots, look, tag, signal, now) {
+        if !Leases::claim(&entry.slots, look) {
             return Ok(Charge::LostRace);
         }
     }
-    near_ledger(entry.slots.0, place as u32);
     Ok(Charge::Made)
 }
 

@@ -34,6 +34,8 @@ mod classes;
 #[cfg(target_arch = "bpf")]
 mod clock;
 #[cfg(target_arch = "bpf")]
+mod control;
+#[cfg(target_arch = "bpf")]
 pub mod datapath;
 #[cfg(target_arch = "bpf")]
 mod decide;
@@ -75,6 +77,8 @@ mod renewal;
 mod seat;
 #[cfg(target_arch = "bpf")]
 mod seats;
+#[cfg(target_arch = "bpf")]
+mod socket;
 #[cfg(target_arch = "bpf")]
 mod source_key;
 #[cfg(target_arch = "bpf")]

@@ -18,6 +18,8 @@ use limiter_common::{
         OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, Ticked, Turnover,
         shared,
     },
+    control::{self, Budgets},
+    ending::Ending,
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
     notice::Notices,
@@ -68,6 +70,10 @@ pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_
 #[map]
 pub(crate) static LEDGERS: LruHashMap<BucketKey, Ledger> = LruHashMap::with_max_entries(1, 0);
 
+/// LRU, because a connection that is over may be needed by several ledgers.
+#[map]
+pub(crate) static ENDINGS: LruHashMap<u32, Ending> = LruHashMap::with_max_entries(1, 0);
+
 #[map]
 pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_max_entries(1, 0);
 
@@ -81,6 +87,17 @@ pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared
 /// Of each CPU its own, so that an over-limit source is refused without a word that CPUs share.
 #[map]
 pub(crate) static REFUSED: PerCpuArray<Refused> = PerCpuArray::with_max_entries(Refused::SLOTS, 0);
+
+/// Nobody is about to write the half of the policy in force.
+#[map]
+pub(crate) static CONTROL: Array<Budgets> = Array::with_max_entries(2 * INTERFACES, 0);
+
+#[map]
+pub(crate) static CONTROL_LINKS: Array<[u64; control::ROWS]> =
+    Array::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static CONTROL_SOURCES: Array<u64> = Array::with_max_entries(control::SOURCES + 1, 0);
 
 /// Described by its types, by which the kernel finds the timers.
 #[btf_map]

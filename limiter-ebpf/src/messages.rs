@@ -42,6 +42,8 @@ pub(crate) extern "C" fn tell_anomaly() -> u32 {
         debug!((), "unreadable: {} bytes", bytes);
     } else if subject.conform == Reason::Malformed.index() as u64 {
         tell!(source, "{:i}: malformed: {} bytes", bytes);
+    } else if subject.conform == Reason::TooDeep.index() as u64 {
+        debug!((), "too deep: {} bytes", bytes);
     }
     0
 }

@@ -6,6 +6,7 @@ use limiter_common::{
     address::{Address, Mask},
     binding::Binding,
     contract::{OffenceKey, Opening, Profile},
+    ending::Ending,
     gcra::Time,
     lease,
     limit::{BucketKey, INLINE, KEYED, Sort},
@@ -46,6 +47,10 @@ pub(crate) struct Subject {
     pub(crate) opening: u64,
     /// What was known of that connection, if it repeats the SYN of one.
     pub(crate) opened: Opening,
+    /// By what its socket is looked up, while it is.
+    pub(crate) ending: Ending,
+    /// How many sockets were found that keep their places, while they are looked up.
+    pub(crate) in_vain: u64,
     /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
     pub(crate) now: u64,
     /// When it is decided; until then, when its source's entry was bound.

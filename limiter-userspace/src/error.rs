@@ -5,11 +5,13 @@ use std::{io, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 use thiserror::Error;
 
+#[cfg(not(fuzzing))]
+use crate::watch::session::WatchError;
 use crate::{
+    datapath::lock::Holder,
     inquiry::InquiryError,
     output::stream::OutputError,
-    policy::{PolicyError, PolicyErrorKind, spec::Faults},
-    watch::session::WatchError,
+    policy::{PolicyError, PolicyErrorKind, guard::Refusal, interfaces::listed, spec::Faults},
 };
 
 /// The exit code where a policy is wrong, or does not fit.
@@ -80,6 +82,18 @@ pub enum Error {
         /// What is missing, and since when kernels have it.
         feature: String,
     },
+    /// The kernel refuses a program that an earlier or later kernel takes.
+    #[error("this kernel ({kernel}) refuses the program {program}: {}", refusal(.cause, .log))]
+    Refused {
+        /// The program.
+        program: &'static str,
+        /// The release of the kernel.
+        kernel: String,
+        /// What the kernel says.
+        cause: io::Error,
+        /// The end of the verifier's log, some lines.
+        log: String,
+    },
     /// The driver refuses the mode that was asked for.
     #[error("{interface} does not take XDP in {mode} mode: {source}")]
     Mode {
@@ -105,6 +119,14 @@ pub enum Error {
         directory: PathBuf,
         /// Each difference.
         differences: Vec<String>,
+    },
+    /// The file of the run-time lists is no such file.
+    #[error("the run-time lists in {} cannot be read: {cause}", .path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
     },
     /// Sizes given for an instance that exists with others.
     #[error("{option} is {running} in the running instance and cannot become {asked}")]
@@ -171,11 +193,29 @@ pub enum Error {
         /// The directory.
         directory: PathBuf,
     },
-    /// Another command holds the lock.
-    #[error("another limiter command is changing {}", .directory.display())]
+    /// Another process has the lock, and gets nowhere or takes long.
+    #[error("{} has the lock of {}", held_by(.holder.as_ref()), .directory.display())]
     Busy {
         /// The directory of the instance.
         directory: PathBuf,
+        /// The process, if that can be seen.
+        holder: Option<Holder>,
+    },
+    /// Another agent sees to the instance.
+    #[error(
+        "another agent sees to {} too: each puts its own policy in force", .directory.display()
+    )]
+    OtherAgent {
+        /// The directory of the instance.
+        directory: PathBuf,
+    },
+    /// What files of sets change would cut this host off, or lift most of a list.
+    #[error("{document} is not used: {refusal}")]
+    ChangeRefused {
+        /// The document, fit for a terminal.
+        document: String,
+        /// Why.
+        refusal: Refusal,
     },
     /// Not enough memory for maps.
     #[error("the kernel has no memory for {object}: {source}")]
@@ -246,6 +286,7 @@ pub enum Error {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// Watching failed.
+    #[cfg(not(fuzzing))]
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// A system call failed.
@@ -264,6 +305,11 @@ pub enum Error {
         /// What the library or the verifier says.
         reason: String,
     },
+}
+
+/// Who has a lock.
+fn held_by(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another limiter command".to_owned(), ToString::to_string)
 }
 
 /// The result of a command.
@@ -289,15 +335,15 @@ impl Error {
                 PolicyErrorKind::NotFound => 4,
             },
             Self::Inquiry(error) => error.exit_code(),
-            Self::Watch(WatchError::Interval(_))
-            | Self::SizeRange { .. }
-            | Self::NoFile { .. }
-            | Self::UnitPath { .. } => 2,
+            #[cfg(not(fuzzing))]
+            Self::Watch(WatchError::Interval(_)) => 2,
+            Self::SizeRange { .. } | Self::NoFile { .. } | Self::UnitPath { .. } => 2,
             Self::Size { .. }
             | Self::Capacity { .. }
             | Self::Faults(_)
             | Self::Impossible { .. }
             | Self::Unsaved { .. }
+            | Self::ChangeRefused { .. }
             | Self::Shared { .. }
             | Self::OwnSession { .. } => INVALID,
             Self::UnknownInterface { .. }
@@ -306,7 +352,10 @@ impl Error {
             | Self::NothingToConfirm
             | Self::NoSession { .. } => 4,
             Self::Permission { .. } => 5,
-            Self::ForeignProgram { .. } | Self::Busy { .. } | Self::Unconfirmed { .. } => 6,
+            Self::ForeignProgram { .. }
+            | Self::Busy { .. }
+            | Self::OtherAgent { .. }
+            | Self::Unconfirmed { .. } => 6,
             _ => 1,
         }
     }
@@ -320,10 +369,10 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::UnknownInterface { existing, .. } => {
-                format!("this network namespace has {}", existing.join(", "))
+                format!("this network namespace has {}", listed(existing))
             }
             Self::NotAttached { attached, .. } => {
-                format!("it is attached to {}", attached.join(", "))
+                format!("it is attached to {}", listed(attached))
             }
             Self::NoInstance { .. } => "attach first: `limiter attach IFACE`".to_owned(),
             Self::ForeignProgram { interface, program } => format!(
@@ -340,11 +389,16 @@ impl Error {
                 directory.display()
             ),
             Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
-                                        CAP_NET_ADMIN and CAP_PERFMON, for `get`, `test` and \
-                                        `policy explain` also CAP_SYS_ADMIN, and write access to \
-                                        the BPF file system"
+                                        CAP_NET_ADMIN and CAP_PERFMON, and write access to the \
+                                        BPF file system"
                 .to_owned(),
             Self::Kernel { .. } => "boot a newer kernel; Debian 12 and later have it".to_owned(),
+            Self::Refused { cause, .. } if cause.raw_os_error() == Some(libc::ENOMEM) => {
+                "free some memory, and try again".to_owned()
+            }
+            Self::Refused { .. } => "boot another kernel (limiter is tested on Linux 6.1, 6.12 and 7.3), or use a \
+                                     newer limiter; `limiter doctor` says whether the program loads"
+                .to_owned(),
             Self::Mode { .. } => "use `--mode auto`, which takes the best that there is".to_owned(),
             Self::NotBpffs { mount, .. } => format!(
                 "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",
@@ -356,6 +410,10 @@ impl Error {
                                     and attach again"
                     .to_owned()
             }
+            Self::State { path, .. } => format!(
+                "it was renamed to {}.unread: restore it from a copy, or set the lists anew",
+                path.display()
+            ),
             Self::Size { .. } => "sizes are fixed when the first interface is attached: `limiter \
                                   detach --all`, then attach with the new size"
                 .to_owned(),
@@ -371,7 +429,20 @@ impl Error {
                                        back; `limiter policy show` tells which one is in force"
                 .to_owned(),
             Self::NoSlot => "detach one first".to_owned(),
-            Self::Busy { .. } => "try again in a moment".to_owned(),
+            Self::OtherAgent { .. } => {
+                "stop one of the two, or give it an instance of its own with `--bpffs DIR`".to_owned()
+            }
+            Self::ChangeRefused { document, .. } => format!(
+                "mend the file; if the change is meant, take it with `limiter policy apply \
+                 --accept-change {document}`, or write the prefixes into the document"
+            ),
+            Self::Busy { holder: None, .. } => {
+                "try again in a moment; `lslocks` tells which process has it".to_owned()
+            }
+            Self::Busy { holder: Some(Holder { process, .. }), .. } => format!(
+                "`kill -CONT {process}` lets it go on if it was stopped; `kill -KILL {process}` ends it, and \
+                 changes nothing that is in force; `limiter monitor on` needs no lock"
+            ),
             Self::Memory { .. } => {
                 "give smaller --sources, --buckets or --overrides, or free some memory"
                     .to_owned()
@@ -400,4 +471,18 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// Why the kernel refuses a program, in words, and below them what its verifier says.
+fn refusal(cause: &io::Error, log: &str) -> String {
+    let words = match cause.raw_os_error() {
+        Some(libc::E2BIG) => {
+            "its verifier gave up, as it takes too many instructions to verify (E2BIG)"
+        }
+        Some(libc::EACCES) => "its verifier does not accept it (EACCES)",
+        Some(libc::EINVAL) => "its verifier does not accept it (EINVAL)",
+        Some(libc::ENOMEM) => "it has no memory to verify it (ENOMEM)",
+        _ => &cause.to_string(),
+    };
+    if log.is_empty() { words.to_owned() } else { format!("{words}\n{log}") }
 }

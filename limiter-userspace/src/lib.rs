@@ -4,13 +4,17 @@
 //! the kernel and reads back what they did, [`output`] and [`watch`] show it. Nothing here has to
 //! run for enforcement to go on.
 
+#[cfg(not(fuzzing))]
 pub mod agent;
+#[cfg(not(fuzzing))]
 pub mod cli;
 pub mod datapath;
 pub mod doctor;
 pub mod error;
 pub mod inquiry;
+#[cfg(not(fuzzing))]
 pub mod metrics;
 pub mod output;
 pub mod policy;
+#[cfg(not(fuzzing))]
 pub mod watch;

@@ -22,6 +22,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Context, Held, Policy, PolicyError, Tables, compile,
+    interfaces::Port,
     model::{KeyPart, Match},
     tallies,
 };
@@ -79,8 +80,8 @@ fn shares(one: &Address, other: &Address, bits: u32) -> bool {
 }
 
 fn context() -> Context {
-    let interfaces = vec![(0, "eth0".to_owned()), (7, "veth".to_owned())];
-    let interfaces = interfaces.into_iter().chain([(INTERFACES - 1, "eth1".to_owned())]).collect();
+    let slots = [(0, "eth0"), (7, "veth"), (INTERFACES - 1, "eth1")];
+    let interfaces = slots.map(|(slot, name)| Port::new(slot, name, slot + 1)).into();
     Context { interfaces, ..Context::default() }
 }
 
@@ -122,7 +123,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
             for _ in 0..random.below(3) {
                 mutate(&mut random, &mut frame, &kinds);
             }
-            let (slot, interface) = random.pick(&context.interfaces);
+            let port = random.pick(&context.interfaces);
             let mut packet = Packet::UNREADABLE;
             if parse(&frame[..], &mut packet).is_none() {
                 continue;
@@ -132,12 +133,12 @@ fn a_packet_is_about_the_limits_that_say_so() {
             let longer = *random.pick(&[13, 65_534, 65_535, 65_536, 65_537, 130_000, u64::MAX]);
             let bytes = if merged { longer } else { frame.len() as u64 };
             let frame_of = reference(&frame);
-            let facts = Facts { frame: &frame_of, bytes, interface };
+            let facts = Facts { frame: &frame_of, bytes, interface: &port.name };
             let fits =
                 policy.limits.iter().zip(&rows).filter(|(limit, _)| facts.fits(limit, &policy));
             let expected = fits.fold(0, |bits, (_, rows)| bits | rows);
             let sections = tables.settings.sections;
-            let limits = classify(&packet, || bytes, || *slot, sections, &looked) & all;
+            let limits = classify(&packet, || bytes, || port.slot, sections, &looked) & all;
             assert_eq!(limits, expected, "packet {number}, made of {name}: {frame_of:?}");
             // What the datapath has places for, unless the packet could be anything.
             let keyed = (limits & tables.settings.keyed).count_ones() as usize;

@@ -1,5 +1,6 @@
 //! Real traffic between network namespaces.
 
+mod control;
 mod instances;
 mod lifetime;
 mod limits;

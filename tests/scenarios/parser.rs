@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, fmt, thread};
 
 use limiter_common::{
     address::{Address, Mask},
+    control::{self as core, Protocol},
+    lease::Signal,
     limit::{BucketKey, Key, Limit},
     packet::{Anomaly, Fragment, Packet, parse},
     reason::Reason,
@@ -15,7 +17,7 @@ use limiter_common::{
 use limiter_tests::{
     packet::kinds,
     random::{self, SEED_VARIABLE},
-    reference::{Reference, ReferenceAnomaly, ReferenceFragment, reference},
+    reference::{Reference, ReferenceAnomaly, ReferenceFragment, control, reference},
 };
 
 use self::mutation::{Random, mutate};
@@ -54,6 +56,11 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     };
     assert_eq!(observed.as_ref(), Some(&expected));
     assert_eq!(reason.name(), expected.reason());
+    let protocol = Protocol::of(&packet);
+    assert_eq!(protocol.map(|it| (it.name(), it.is_far())), control(frame));
+    let ends = matches!(Signal::of(&packet), Signal::Finish | Signal::Reset);
+    assert!(!ends || packet.anomaly != Anomaly::Unsized, "it closes no connection");
+    assert!(protocol.is_none() || core::may_be(&packet), "the first look sees it");
     expected
 }
 
@@ -62,6 +69,9 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
 fn as_reference(packet: &Packet) -> Option<Reference> {
     if *packet == Packet::UNREADABLE {
         return Some(Reference::Unreadable);
+    }
+    if *packet == Packet::TOO_DEEP {
+        return Some(Reference::TooDeep);
     }
     let (mask, ports) = (Mask::new(32, 128), packet.ports);
     let limit = Limit { key: Key(Key::CONNECTION), mask, stamp: 1, ..Limit::default() };
@@ -90,7 +100,8 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
             Anomaly::None => ReferenceAnomaly::None,
             Anomaly::Unreadable => return None,
             Anomaly::Malformed => ReferenceAnomaly::Malformed,
-            Anomaly::ExtensionBound => ReferenceAnomaly::ExtensionBound,
+            Anomaly::TooDeep => ReferenceAnomaly::TooDeep,
+            Anomaly::Unsized => ReferenceAnomaly::Unsized,
         },
         may_open: packet.may_open(),
     })
@@ -141,7 +152,8 @@ fn mutated_frames() {
         "fragment, may open",
         "malformed",
         "malformed, may open",
-        "extension_bound, may open",
+        "too_deep",
+        "too_deep, may open",
     ] {
         let count = seen.get(class).copied().unwrap_or_default();
         assert!(count >= 3_000, "only {count} frames were {class}, of {seen:?}");

@@ -7,6 +7,7 @@ mod algorithms;
 mod change;
 mod clock;
 mod connections;
+mod control;
 mod cpus;
 mod credit;
 mod define;
@@ -15,6 +16,7 @@ mod exact;
 mod fast_path;
 mod frames;
 mod inquiry;
+mod kernel;
 mod key;
 mod keys;
 mod lifecycle;
@@ -66,8 +68,11 @@ use limiter_userspace::policy::{
 const SEED: u64 = 0x7072_6f67_7261_6d31;
 
 /// By what the number of random runs and repeated cases is divided: 1 unless the environment
-/// variable says otherwise, as it does for kernels in an emulator.
+/// variable says otherwise.
 const DIVISOR_VARIABLE: &str = "LIMITER_TEST_DIVISOR";
+
+/// The environment variable that is set where the tests run in an emulator.
+const EMULATED_VARIABLE: &str = "LIMITER_TEST_EMULATED";
 
 /// Where virtual time starts: some days after the machine did.
 const NOW: u64 = 1_000_000 * SECOND;
@@ -92,10 +97,19 @@ fn is_run(case: u64) -> bool {
     case.is_multiple_of(divisor())
 }
 
+/// The part of so many runs that is done where fewer would not show what is asserted: all outside of an emulator.
+fn most(runs: u64) -> u64 {
+    if is_emulated() { part(runs) } else { runs }
+}
+
+fn is_emulated() -> bool {
+    env::var_os(EMULATED_VARIABLE).is_some()
+}
+
 /// Whether the CPUs run all the time: one that an emulator stops lets the others wait for what it
 /// was at.
 fn keeps_time() -> bool {
-    divisor() == 1
+    !is_emulated()
 }
 
 /// Says what a test was at when anything in it fails.

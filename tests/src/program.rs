@@ -31,7 +31,7 @@ use limiter_common::{
     table::{Age, WAYS},
 };
 #[cfg(feature = "datapath-log")]
-use limiter_userspace::datapath::messages::Messages;
+use limiter_userspace::datapath::messages::{self, Messages};
 pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
     datapath::{
@@ -67,6 +67,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SLOT: Attached = Attached {
     slot: 0,
     name: String::new(),
+    alternatives: Vec::new(),
     link: 0,
     index: 0,
     mode: Mode::Native,
@@ -150,7 +151,36 @@ impl TestProgram {
         Self::load(sizes, policy, clock, true)
     }
 
+    /// Does the same as [`new`](Self::new) with the object that has debug messages.
+    ///
+    /// # Errors
+    /// What the system says; it takes root.
+    #[cfg(feature = "datapath-log")]
+    pub fn with_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
+        Self::make(sizes, policy, clock, false, |open| messages::wanted(open))
+    }
+
+    /// Does the same as [`with_frags`](Self::with_frags) with the object that has debug messages.
+    ///
+    /// # Errors
+    /// What the system says; it takes root.
+    #[cfg(feature = "datapath-log")]
+    pub fn with_frags_and_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
+        Self::make(sizes, policy, clock, true, |open| messages::wanted(open))
+    }
+
     fn load(sizes: Sizes, policy: &Policy, clock: Clock, frags: bool) -> Result<Self> {
+        Self::make(sizes, policy, clock, frags, |open| open())
+    }
+
+    /// Makes an instance by `run`, which gets what makes and opens it.
+    fn make(
+        sizes: Sizes,
+        policy: &Policy,
+        clock: Clock,
+        frags: bool,
+        run: impl FnOnce(&dyn Fn() -> Result<Self>) -> Result<Self> + Send,
+    ) -> Result<Self> {
         let (sandbox, namespace) = (Sandbox::new()?, Namespace::new()?);
         let host = Host { name: "program", namespace, sandbox };
         let pins = Pins::new(format!("{BPFFS}/limiter"));
@@ -181,7 +211,7 @@ impl TestProgram {
                 host: host.clone(),
             })
         };
-        host.sandbox.inside(&host.namespace, open)?
+        host.sandbox.inside(&host.namespace, || run(&open))?
     }
 
     /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].

@@ -18,6 +18,8 @@ pub enum Reference {
     NonIp,
     /// The source address cannot be read.
     Unreadable,
+    /// More tags than are read.
+    TooDeep,
     /// A packet with a source address.
     Ip {
         /// Source address.
@@ -64,7 +66,9 @@ pub enum ReferenceAnomaly {
     /// A header is cut short or a length lies.
     Malformed,
     /// More extension headers than are walked.
-    ExtensionBound,
+    TooDeep,
+    /// The IP header declares no length.
+    Unsized,
 }
 
 /// The protocol of a packet whose extension headers do not lead to one.
@@ -74,15 +78,18 @@ const MOST_TAGS: usize = 4;
 const MOST_EXTENSIONS: usize = 8;
 
 impl Reference {
-    /// The counter that a frame admitted by every limit is accounted under.
+    /// The counter that a frame admitted by every limit is accounted under; one that is too deep is not.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        let Self::Ip { fragment, anomaly, .. } = self else {
-            return if *self == Self::NonIp { "non_ip" } else { "unreadable" };
+        let (fragment, anomaly) = match self {
+            Self::NonIp => return "non_ip",
+            Self::Unreadable => return "unreadable",
+            Self::TooDeep => return "too_deep",
+            Self::Ip { fragment, anomaly, .. } => (fragment, anomaly),
         };
         match (anomaly, fragment) {
             (ReferenceAnomaly::Malformed, _) => "malformed",
-            (ReferenceAnomaly::ExtensionBound, _) => "extension_bound",
+            (ReferenceAnomaly::TooDeep, _) => "too_deep",
             (_, ReferenceFragment::First | ReferenceFragment::Later(_)) => "fragment",
             (_, ReferenceFragment::Whole) => "conform",
         }
@@ -93,29 +100,83 @@ impl Reference {
 #[must_use]
 pub fn reference(frame: &[u8]) -> Reference {
     match strip_link(frame) {
-        None => Reference::Unreadable,
-        Some((EtherType::IPV4, rest)) => ipv4(rest).unwrap_or(Reference::Unreadable),
-        Some((EtherType::IPV6, rest)) => ipv6(rest).unwrap_or(Reference::Unreadable),
-        Some(_) => Reference::NonIp,
+        Err(hidden) => hidden,
+        Ok((EtherType::IPV4, rest)) => ipv4(rest).unwrap_or(Reference::Unreadable),
+        Ok((EtherType::IPV6, rest)) => ipv6(rest).unwrap_or(Reference::Unreadable),
+        Ok(_) => Reference::NonIp,
+    }
+}
+
+/// The control traffic that `frame` is, by the name of its protocol, and whether it can be forged from afar.
+#[must_use]
+pub fn control(frame: &[u8]) -> Option<(&'static str, bool)> {
+    let Reference::Ip {
+        source, destination, protocol, ports, icmp_type, fragment, anomaly, ..
+    } = reference(frame)
+    else {
+        return None;
+    };
+    let (_, rest) = strip_link(frame).ok()?;
+    let hops = if source.is_ipv4() { rest[8] } else { rest[7] };
+    let whole = fragment == ReferenceFragment::Whole;
+    if anomaly != ReferenceAnomaly::None || !whole && protocol != 89 {
+        return None;
+    }
+    let to = |text: &str| text.parse::<IpAddr>() == Ok(destination);
+    let is_local = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    let near = |name| Some((name, false));
+    match (protocol, hops, icmp_type) {
+        (58, 255, Some(133..=137)) if source.is_ipv6() => near("ndp"),
+        (58, 1, Some(kind @ (130..=132 | 143))) if source.is_ipv6() => {
+            let reports = kind != 130 && source.is_unspecified();
+            let alerts = rest[6] == 0
+                && rest[41] == 0
+                && (rest[42..46] == [5, 2, 0, 0] || rest[44..48] == [5, 2, 0, 0]);
+            if alerts && (is_local(source) || reports) { near("mld") } else { None }
+        }
+        (2, 1, _) if source.is_ipv4() && destination.is_multicast() => near("igmp"),
+        (112, 255, _) if to("224.0.0.18") || to("ff02::12") => near("vrrp"),
+        (17, 255, _) if ports.1 == 3784 => near("bfd"),
+        (89, 1, _) if ["224.0.0.5", "224.0.0.6", "ff02::5", "ff02::6"].into_iter().any(to) => {
+            near("ospf")
+        }
+        (89, 1, _) if !destination.is_multicast() => Some(("ospf", true)),
+        (17, ..) => {
+            let [client, server] = if source.is_ipv4() { [67 + 1, 67] } else { [546, 547] };
+            if ![(client, server), (server, client), (server, server)].contains(&ports) {
+                return None;
+            }
+            let group = matches!(destination, IpAddr::V6(to) if to.segments()[0] == 0xff02);
+            if is_local(destination) || group {
+                near("dhcp")
+            } else {
+                (!destination.is_multicast()).then_some(("dhcp", true))
+            }
+        }
+        _ => None,
     }
 }
 
 /// The ethertype behind all tags, and what follows it.
-fn strip_link(frame: &[u8]) -> Option<(EtherType, &[u8])> {
-    let ethernet = Ethernet2HeaderSlice::from_slice(frame).ok()?;
+fn strip_link(frame: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
+    let cut = |_| Reference::Unreadable;
+    let ethernet = Ethernet2HeaderSlice::from_slice(frame).map_err(cut)?;
     let mut ether_type = ethernet.ether_type();
     let mut rest = &frame[ethernet.slice().len()..];
     let mut tags = 0;
     while is_tag(ether_type) {
         tags += 1;
         if tags > MOST_TAGS {
-            return None;
+            return Err(Reference::TooDeep);
         }
-        let tag = SingleVlanHeaderSlice::from_slice(rest).ok()?;
+        let tag = SingleVlanHeaderSlice::from_slice(rest).map_err(|_| Reference::Unreadable)?;
         ether_type = tag.ether_type();
         rest = &rest[tag.slice().len()..];
     }
-    Some((ether_type, rest))
+    Ok((ether_type, rest))
 }
 
 fn is_tag(ether_type: EtherType) -> bool {
@@ -143,7 +204,9 @@ fn ipv4(rest: &[u8]) -> Option<Reference> {
     let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
     let address =
         |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]).into();
-    let (datagram, complete) = cut(rest, usize::from(word(2)));
+    let declared = word(2);
+    let (datagram, complete) =
+        cut(rest, if declared == 0 { rest.len() } else { usize::from(declared) });
     let fragment = fragment_kind(word(6) & 0x1fff, word(6) & 0x2000 != 0);
 
     let mut upper = Upper::nothing(fixed[9], fragment);
@@ -151,17 +214,21 @@ fn ipv4(rest: &[u8]) -> Option<Reference> {
         Ok(header) => upper.transport(&datagram[header.slice().len()..]),
         Err(_) => upper.anomaly = ReferenceAnomaly::Malformed,
     }
+    upper.declares(declared);
     Some(upper.finish(address(12), address(16), complete))
 }
 
 fn ipv6(rest: &[u8]) -> Option<Reference> {
     let header = Ipv6HeaderSlice::from_slice(rest).ok()?;
-    let jumbogram = header.payload_length() == 0 && header.next_header() == IpNumber(0);
     let payload = &rest[header.slice().len()..];
-    let declared = if jumbogram { payload.len() } else { usize::from(header.payload_length()) };
+    let declared = match header.payload_length() {
+        0 => payload.len(),
+        declared => usize::from(declared),
+    };
     let (payload, complete) = cut(payload, declared);
 
-    let upper = walk(header.next_header(), payload, MOST_EXTENSIONS, ReferenceFragment::Whole);
+    let mut upper = walk(header.next_header(), payload, MOST_EXTENSIONS, ReferenceFragment::Whole);
+    upper.declares(header.payload_length());
     let source: Ipv6Addr = header.source_addr();
     Some(upper.finish(source.into(), header.destination_addr().into(), complete))
 }
@@ -175,7 +242,7 @@ fn walk(next: IpNumber, rest: &[u8], left: usize, fragment: ReferenceFragment) -
         return upper;
     };
     if left == 0 {
-        return stuck(ReferenceAnomaly::ExtensionBound);
+        return stuck(ReferenceAnomaly::TooDeep);
     }
     let Some((next, length)) = extension.measure(rest) else {
         return stuck(ReferenceAnomaly::Malformed);
@@ -315,6 +382,13 @@ impl Upper {
         }
     }
 
+    /// Notes that the IP header declares no length, unless something graver is wrong.
+    fn declares(&mut self, length: u16) {
+        if length == 0 && self.anomaly == ReferenceAnomaly::None {
+            self.anomaly = ReferenceAnomaly::Unsized;
+        }
+    }
+
     fn may_open(&self) -> bool {
         const SYN: u8 = 0x02;
         const ACK: u8 = 0x10;
@@ -340,7 +414,12 @@ impl Upper {
             tcp_flags: self.tcp_flags,
             sequence: self.sequence,
             fragment: self.fragment,
-            anomaly: if complete { self.anomaly } else { ReferenceAnomaly::Malformed },
+            anomaly: match self.anomaly {
+                // Nothing is graver than that.
+                ReferenceAnomaly::TooDeep => self.anomaly,
+                anomaly if complete => anomaly,
+                _ => ReferenceAnomaly::Malformed,
+            },
             may_open,
         }
     }

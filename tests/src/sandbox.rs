@@ -7,7 +7,7 @@
 
 use std::{
     ffi::{CStr, OsStr},
-    fs::File,
+    fs::{self, File},
     io,
     os::{
         fd::{AsRawFd, OwnedFd, RawFd},
@@ -25,6 +25,10 @@ use anyhow::{Context as _, Result};
 /// Where the BPF file system of a sandbox is mounted.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const BPFFS_C: &CStr = c"/sys/fs/bpf";
+
+/// Where limiter keeps the run-time lists of all instances, and other programs their state.
+const STATE: &str = "/var/lib";
+const STATE_C: &CStr = c"/var/lib";
 
 /// A network namespace.
 #[derive(Clone, Debug)]
@@ -66,7 +70,7 @@ impl Namespace {
     }
 }
 
-/// A mount namespace in which `/sys/fs/bpf` is nobody else's.
+/// A mount namespace in which `/sys/fs/bpf` and `/var/lib` are nobody else's.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     mounts: Arc<OwnedFd>,
@@ -94,6 +98,7 @@ impl Sandbox {
         let make = || {
             unshare(libc::CLONE_NEWNS)?;
             mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+            mount_state()?;
             prepare()?;
             File::open("/proc/thread-self/ns/mnt")
         };
@@ -143,19 +148,27 @@ impl Sandbox {
     /// What the system says of `/proc`.
     pub fn processes(&self) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc")? {
+        for entry in fs::read_dir("/proc")? {
             let entry = entry?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
             // Gone meanwhile, if it cannot be read.
-            let namespace = std::fs::metadata(entry.path().join("ns/mnt"));
+            let namespace = fs::metadata(entry.path().join("ns/mnt"));
             if namespace.is_ok_and(|namespace| namespace.ino() == self.inode) {
                 found.push(id);
             }
         }
         Ok(found)
     }
+}
+
+/// Hides the state of this machine, and has that of the sandbox vanish with it.
+fn mount_state() -> io::Result<()> {
+    // A guest has the bare minimum of folders.
+    fs::create_dir_all(STATE)?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount(c"state", STATE_C, Some(c"tmpfs"), flags)
 }
 
 fn mount_bpffs() -> io::Result<()> {

@@ -136,7 +136,8 @@ fn sources_of(release: &str, targets: &str) -> String {
         let ["Debian", "Packages", place, suite] = fields[..] else { continue };
         let suite = match suite.split_once('-') {
             None => release.to_owned(),
-            Some((_, "security")) => format!("{release}-security"),
+            // What is backported has its security updates in the same place.
+            Some((_, "security")) if !release.contains('-') => format!("{release}-security"),
             Some(_) => continue,
         };
         lines.push(format!("deb [signed-by={KEYRING}] {place} {suite} main\n"));
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_release_is_looked_for_where_this_one_came_from() {
+    fn another_release_is_looked_for_where_this_one_came_from() {
         let targets = "Debian Packages http://a.example/debian/ bookworm\n\
                        Debian Packages http://a.example/debian/ bookworm\n\
                        Debian Translations http://a.example/debian/ bookworm\n\
@@ -176,6 +177,10 @@ mod tests {
                 "deb [signed-by={KEYRING}] http://a.example/debian/ old main\n\
                  deb [signed-by={KEYRING}] http://b.example/security/ old-security main\n"
             )
+        );
+        assert_eq!(
+            sources_of("new-backports", targets),
+            format!("deb [signed-by={KEYRING}] http://a.example/debian/ new-backports main\n")
         );
     }
 }

@@ -1,6 +1,10 @@
 //! What is read of the output of Rust's test harness.
 
-use std::ops::AddAssign;
+use std::{ops::AddAssign, time::Duration};
+
+/// Has the harness say how long each test took. Rust's stable harness takes the option where the variable is set, as
+/// `.cargo/config.toml` sets it.
+pub(crate) const REPORT_TIME: [&str; 2] = ["-Zunstable-options", "--report-time"];
 
 /// How many tests ended in which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,13 @@ pub(crate) fn is_note(line: &str) -> bool {
     [" instructions verified, ", " bytes of stack: "].iter().any(|words| line.contains(words))
 }
 
+/// Reads a line like `test a::b ... ok <1.250s>`: the name of the test, and how long it took.
+pub(crate) fn time(line: &str) -> Option<(&str, Duration)> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds = rest.split_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+    Some((name, Duration::try_from_secs_f64(seconds).ok()?))
+}
+
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
@@ -68,6 +79,16 @@ mod tests {
             assert_eq!(Counts::parse(line), None, "{line}");
         }
         assert_eq!(Counts::parse("test result: ok. many passed; 0 failed"), None);
+    }
+
+    #[test]
+    fn the_time_of_a_test_is_read() {
+        let took = |line| time(line);
+        assert_eq!(took("test a::b ... ok <1.250s>"), Some(("a::b", Duration::from_millis(1_250))));
+        assert_eq!(took("test a ... FAILED <0.000s>"), Some(("a", Duration::ZERO)));
+        for line in ["test a::b ... ok", "test a ... ok <fast>", "test a ... ok <-1s>", "<1s>"] {
+            assert_eq!(took(line), None, "{line}");
+        }
     }
 
     #[test]

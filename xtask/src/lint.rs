@@ -14,6 +14,7 @@ use crate::{
 pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     let checks = [
         ("format", format()),
+        ("format, fuzz targets", format_fuzz()),
         ("clippy, host", clippy_host(toolchain, &[])),
         ("clippy, host, with debug messages", clippy_host(toolchain, &MESSAGES)),
         ("clippy, BPF target", clippy_bpf(toolchain, &[])),
@@ -38,6 +39,13 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
 fn format() -> Command {
     let mut cargo = child::cargo();
     cargo.args(["fmt", "--all", "--check"]);
+    cargo
+}
+
+/// The fuzz targets are a workspace of their own.
+fn format_fuzz() -> Command {
+    let mut cargo = child::cargo();
+    cargo.args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
     cargo
 }
 

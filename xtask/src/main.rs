@@ -7,6 +7,7 @@ mod apt;
 mod capability;
 mod child;
 mod dist;
+mod fuzz;
 mod launch;
 mod libtest;
 mod linker;
@@ -18,6 +19,7 @@ mod setup;
 mod step;
 mod suite;
 mod toolchain;
+mod touched;
 mod vm;
 mod workspace;
 
@@ -28,7 +30,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     setup::{Extent, Use},
-    suite::Selection,
+    suite::{Depth, Selection},
     vm::kernel::Kernel,
 };
 
@@ -62,15 +64,28 @@ enum Task {
         /// Only this part
         #[arg(value_enum, default_value_t = Selection::All)]
         suite: Selection,
+        /// What a change needs, in some minutes: no guests and no fuzzers, a twentieth of the random runs, and of the
+        /// command line and real traffic the tests that the change touches
+        #[arg(long, conflicts_with = "full")]
+        quick: bool,
+        /// All random runs of `prog`, for a quarter otherwise
+        #[arg(long)]
+        full: bool,
     },
-    /// Run the program-run tests on other kernels, in an emulator
-    ///
-    /// Those in which kernels may differ run on each; the others are dealt out to them, so that one kernel alone runs
-    /// all.
+    /// Run the program-run tests in which kernels may differ on other kernels, in an emulator
     Vm {
         /// Boot this one, and others by further options; without any, all but 5.10
         #[arg(long = "kernel", value_enum, value_name = "VERSION")]
         kernels: Vec<Kernel>,
+    },
+    /// Feed inputs that libFuzzer makes to the readers of policies, set files, captures and frames
+    Fuzz {
+        /// Only this target
+        #[arg(value_parser = fuzz::NAMES)]
+        target: Option<String>,
+        /// How long each target runs; all run at the same time
+        #[arg(long, value_name = "SECONDS", default_value_t = fuzz::SECONDS)]
+        seconds: u32,
     },
     /// Limit real traffic between two network namespaces and show it
     #[command(disable_help_flag = true)]
@@ -108,14 +123,22 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Setup { check } => {
             let extent = if check { Extent::Report } else { Extent::Install };
             setup::setup(
-                &[Use::Build, Use::Lint, Use::Traffic, Use::Monitoring, Use::Kernels],
+                &[Use::Build, Use::Lint, Use::Traffic, Use::Monitoring, Use::Fuzz, Use::Kernels],
                 extent,
             )?;
         }
         Task::Build { release } => launch::build(release)?,
-        Task::Lint => return suite::run(Selection::Lint),
-        Task::Test { suite } => return suite::run(suite),
+        Task::Lint => return suite::run(Selection::Lint, Depth::Usual),
+        Task::Test { suite, quick, full } => {
+            let depth = match (quick, full) {
+                (true, _) => Depth::Quick,
+                (false, true) => Depth::Full,
+                (false, false) => Depth::Usual,
+            };
+            return suite::run(suite, depth);
+        }
         Task::Vm { kernels } => return vm::run(&kernels),
+        Task::Fuzz { target, seconds } => return fuzz::run(target.as_deref(), seconds),
         Task::Demo { arguments } => launch::launch("limiter-demo", &arguments)?,
         Task::Bench { arguments } => launch::launch("limiter-bench", &arguments)?,
         Task::Dist(dist) => dist.run()?,

@@ -89,6 +89,13 @@ const PACKAGES: &[Package] = &[
         why: "checks the manual pages",
     },
     Package {
+        name: "fail2ban",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("fail2ban-server"),
+        why: "bans by limiter what a test writes into a log",
+    },
+    Package {
         name: "nftables",
         used_by: Use::Traffic,
         distro_toolchain: false,
@@ -101,6 +108,13 @@ const PACKAGES: &[Package] = &[
         distro_toolchain: false,
         program: Some("iptables-legacy"),
         why: "another, by its match hashlimit",
+    },
+    Package {
+        name: "g++",
+        used_by: Use::Fuzz,
+        distro_toolchain: false,
+        program: Some("c++"),
+        why: "compiles libFuzzer, which the fuzz targets are linked with",
     },
 ];
 

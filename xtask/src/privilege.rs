@@ -95,7 +95,9 @@ fn sudo(variables: &[(&str, &str)]) -> Vec<OsString> {
 }
 
 fn is_for_the_tests(name: &str) -> bool {
-    name == "RUST_BACKTRACE" || name.starts_with("LIMITER_") || name.starts_with("PROPTEST_")
+    ["RUST_BACKTRACE", "RUSTC_BOOTSTRAP"].contains(&name)
+        || name.starts_with("LIMITER_")
+        || name.starts_with("PROPTEST_")
 }
 
 /// The second number of the line `Uid:` in `/proc/PID/status`.

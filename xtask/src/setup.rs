@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    child, linker, packages, prometheus,
+    child, fuzz, linker, packages, prometheus,
     step::{self, Step},
     toolchain::{self, Toolchain},
     vm::{archive, kernel::Kernel},
@@ -22,6 +22,8 @@ pub(crate) enum Use {
     Traffic,
     /// What scrapes metrics: tests of the command line.
     Monitoring,
+    /// Fuzz targets, and what builds them.
+    Fuzz,
     /// Other kernels, and the emulator that they run in.
     Kernels,
 }
@@ -52,6 +54,9 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     }
     if uses.contains(&Use::Monitoring) {
         missing += prometheus::provide(extent)?;
+    }
+    if uses.contains(&Use::Fuzz) {
+        missing += fuzz::provide(extent)?;
     }
     if uses.contains(&Use::Kernels) {
         missing += archive::provide(&Kernel::DEFAULT, extent)?;

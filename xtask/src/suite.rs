@@ -1,12 +1,18 @@
 //! `cargo xtask test`: runs the suites and says what ran.
+//!
+//! Everything is built first, once. Then the guests and the fuzzers run beside the other suites, with less of the CPUs
+//! than those, as they time nothing.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsString,
-    fs,
+    fs, io,
     io::{BufRead as _, BufReader},
+    panic::resume_unwind,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -14,7 +20,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::{
-    capability, child, launch,
+    capability, child,
+    fuzz::{self, Fuzzers},
+    launch,
     libtest::{self, Counts},
     lint,
     privilege::Privilege,
@@ -22,7 +30,8 @@ use crate::{
     setup::{self, Extent, Use},
     step,
     toolchain::Toolchain,
-    vm::{self, kernel::Kernel},
+    touched,
+    vm::{Guests, kernel::Kernel},
     workspace::{self, HOST_CRATES, MESSAGES},
 };
 
@@ -41,24 +50,77 @@ pub(crate) enum Selection {
     Netns,
     /// The command line
     Cli,
+    /// Readers of policies, set files, captures and frames on inputs that libFuzzer makes
+    Fuzz,
     /// The BPF program on other kernels, in an emulator
     Vm,
 }
 
-/// The suites of the test target `integration` of `limiter-tests`: a selection, the module that its
-/// tests are in, and whether they run one after the other, because they time real traffic.
-const PRIVILEGED: [(Selection, &str, bool); 3] = [
-    (Selection::Prog, "prog", false),
-    (Selection::Netns, "netns", true),
-    (Selection::Cli, "cli", true),
+/// How much of the suites runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// What a change needs: of the command line and real traffic the tests that it touches, no guests, no fuzzers,
+    /// and few of the random runs.
+    Quick,
+    /// Every test; a part of the random runs of `prog`.
+    Usual,
+    /// Every test, with all its random runs.
+    Full,
+}
+
+impl Depth {
+    /// By what the number of random runs of `prog` is divided.
+    const fn divisor(self) -> u32 {
+        match self {
+            Self::Quick => 20,
+            Self::Usual => 4,
+            Self::Full => 1,
+        }
+    }
+}
+
+/// A suite of the test target `integration` of `limiter-tests`.
+struct Suite {
+    selection: Selection,
+    name: &'static str,
+    /// Where its tests are. A test belongs to the first suite that has a module of it.
+    modules: &'static [&'static str],
+    /// How many run at once.
+    threads: usize,
+}
+
+/// Tests of `floods` count packets and take minutes. The other ones of `netns` time real traffic.
+static PRIVILEGED: [Suite; 4] = [
+    Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 2 },
+    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 2 },
+    Suite {
+        selection: Selection::Netns,
+        name: "floods",
+        modules: &["netns::lifetime", "netns::swap"],
+        threads: 2,
+    },
+    Suite { selection: Selection::Netns, name: "netns", modules: &["netns"], threads: 1 },
 ];
 
-/// The modules whose tests run with an object that has debug messages too.
-const WITH_MESSAGES: [&str; 2] = ["prog::messages::", "prog::object::"];
+impl Suite {
+    /// The suite of a test.
+    fn of(test: &str) -> Option<&'static Self> {
+        PRIVILEGED.iter().find(|suite| suite.modules.iter().any(|module| is_in(test, module)))
+    }
+}
 
 /// The variable by which property tests choose their inputs, and what it is if it is not set: what
 /// passes once passes again. `cargo test` has other inputs each time.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
+/// The variable by which `prog` does a part of its random runs.
+const DIVISOR: &str = "LIMITER_TEST_DIVISOR";
+
+/// How nice the guests and fuzzers are to the other suites: each gets a third of the CPU that a test of these gets.
+const NICE: i32 = 5;
+
+/// How many of the slowest tests are named in the end.
+const SLOWEST: usize = 20;
 
 /// What came of a suite.
 pub(crate) struct Outcome {
@@ -67,36 +129,40 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
     /// What is to be said of it in the end, line by line.
     pub(crate) notes: Vec<String>,
+    /// How long each of its tests took, where the harness told.
+    pub(crate) times: Vec<(String, Duration)>,
 }
 
 impl Outcome {
-    fn new(suite: &'static str, counts: Counts, start: Instant) -> Self {
-        Self { suite, counts, took: start.elapsed(), notes: Vec::new() }
+    pub(crate) fn new(suite: &'static str, counts: Counts, start: Instant) -> Self {
+        Self { suite, counts, took: start.elapsed(), notes: Vec::new(), times: Vec::new() }
     }
 
     /// Of one that did not come to its tests.
-    fn failure(suite: &'static str, start: Instant) -> Self {
+    fn failure(suite: &'static str, start: Instant, error: &anyhow::Error) -> Self {
+        println!("error: {error:#}");
         Self::new(suite, Counts { failed: 1, ..Counts::default() }, start)
     }
 }
 
-/// Sets up, runs the selected suites, prints what ran, and fails when anything failed or nothing ran.
-pub(crate) fn run(selection: Selection) -> Result<ExitCode> {
-    let selected = |suite| selection == Selection::All || selection == suite;
-    let privileged: Vec<_> = PRIVILEGED.iter().filter(|(suite, ..)| selected(*suite)).collect();
+/// Sets up, builds, runs the selected suites, prints what ran, and fails when anything failed or nothing ran.
+pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
+    let begin = Instant::now();
+    let aside = depth != Depth::Quick;
+    let selected = |suite| {
+        let left_out = !aside && [Selection::Fuzz, Selection::Vm].contains(&suite);
+        selection == suite || selection == Selection::All && !left_out
+    };
+    let privileged: Vec<_> = PRIVILEGED.iter().filter(|suite| selected(suite.selection)).collect();
     let mut uses = vec![Use::Build];
-    if selected(Selection::Lint) {
-        uses.push(Use::Lint);
-    }
-    if !privileged.is_empty() {
-        uses.push(Use::Traffic);
-    }
-    if selected(Selection::Cli) {
-        uses.push(Use::Monitoring);
-    }
-    if selected(Selection::Vm) {
-        uses.push(Use::Kernels);
-    }
+    let needs = [
+        (selected(Selection::Lint), Use::Lint),
+        (!privileged.is_empty(), Use::Traffic),
+        (selected(Selection::Cli), Use::Monitoring),
+        (selected(Selection::Fuzz), Use::Fuzz),
+        (selected(Selection::Vm), Use::Kernels),
+    ];
+    uses.extend(needs.into_iter().filter_map(|(needed, what)| needed.then_some(what)));
     let toolchain = setup::setup(&uses, Extent::Install)?;
     let privilege = if privileged.is_empty() {
         None
@@ -105,35 +171,108 @@ pub(crate) fn run(selection: Selection) -> Result<ExitCode> {
         capability::require(privilege)?;
         Some(privilege)
     };
+    let mut phases = vec![("set-up", begin.elapsed())];
 
     let mut outcomes = Vec::new();
     if selected(Selection::Lint) {
         outcomes.push(run_lint(&toolchain)?);
     }
-    if selected(Selection::Unit) {
-        outcomes.push(run_unit(&toolchain)?);
-    }
-    if let Some(privilege) = privilege {
-        let start = Instant::now();
-        match run_privileged(privilege, &toolchain, &privileged) {
-            Ok(suites) => outcomes.extend(suites),
-            Err(error) => {
-                println!("error: {error:#}");
-                outcomes.push(Outcome::failure("build", start));
-            }
+    let start = Instant::now();
+    let built = Built::new(&toolchain, privilege, depth, selected)?;
+    phases.push(("build", start.elapsed()));
+
+    let beside = thread::scope(|scope| -> Result<Vec<Outcome>> {
+        let beside = scope.spawn(|| built.run_beside());
+        if selected(Selection::Unit) {
+            outcomes.push(run_unit(&toolchain)?);
         }
-    }
-    if selected(Selection::Vm) {
-        let start = Instant::now();
-        match vm::run_kernels(&Kernel::DEFAULT, &toolchain) {
-            Ok(kernels) => outcomes.extend(kernels),
-            Err(error) => {
-                println!("error: {error:#}");
-                outcomes.push(Outcome::failure("vm", start));
-            }
+        if let Some(integration) = &built.integration {
+            outcomes.extend(integration.run_all(&privileged)?);
         }
+        Ok(beside.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    outcomes.extend(beside);
+    phases.push(("all of it", begin.elapsed()));
+    let code = report(&outcomes);
+    report_times(&outcomes, &phases);
+    Ok(code)
+}
+
+/// Prints how long the parts that are no suites took, and which tests took longest.
+fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)]) {
+    let phases: Vec<_> =
+        phases.iter().map(|(phase, took)| format!("{phase} {}", step::seconds(*took))).collect();
+    println!("time: {}; fuzzers and guests run beside the other suites", phases.join(", "));
+    let mut times: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.times).collect();
+    times.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+    times.truncate(SLOWEST);
+    if !times.is_empty() {
+        println!("the {} slowest tests:", times.len());
     }
-    Ok(report(&outcomes))
+    for (test, took) in times {
+        println!("{:>10}  {test}", step::seconds(*took));
+    }
+}
+
+/// What is built before any suite runs.
+struct Built<'a> {
+    integration: Option<Integration<'a>>,
+    fuzzers: Option<Fuzzers>,
+    guests: Option<Guests>,
+}
+
+impl<'a> Built<'a> {
+    fn new(
+        toolchain: &'a Toolchain,
+        privilege: Option<Privilege>,
+        depth: Depth,
+        selected: impl Fn(Selection) -> bool,
+    ) -> Result<Self> {
+        let tests = [Selection::Unit, Selection::Vm].into_iter().any(&selected);
+        if tests || privilege.is_some() {
+            build_tests(toolchain)?;
+        }
+        let integration = match privilege {
+            Some(privilege) => Some(Integration::new(privilege, toolchain, depth)?),
+            None => None,
+        };
+        let fuzzers = selected(Selection::Fuzz).then(Fuzzers::build).transpose()?;
+        let guests = selected(Selection::Vm)
+            .then(|| Guests::prepare(&Kernel::DEFAULT, toolchain))
+            .transpose()?;
+        Ok(Self { integration, fuzzers, guests })
+    }
+
+    /// Runs what times nothing, on CPUs that the other suites leave.
+    fn run_beside(&self) -> Vec<Outcome> {
+        // SAFETY: the call has no pointers. Of a thread, it is about that thread and what it starts.
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } < 0 {
+            println!("guests and fuzzers are not nice: {}", io::Error::last_os_error());
+        }
+        let mut outcomes = Vec::new();
+        if let Some(fuzzers) = &self.fuzzers {
+            let start = Instant::now();
+            let outcome = fuzzers.run(None, fuzz::SECONDS, fuzz::SEED);
+            outcomes.push(outcome.unwrap_or_else(|error| Outcome::failure("fuzz", start, &error)));
+        }
+        if let Some(guests) = &self.guests {
+            outcomes.extend(guests.run());
+        }
+        outcomes
+    }
+}
+
+/// Builds all tests, and the `limiter` that they run.
+pub(crate) fn build_tests(toolchain: &Toolchain) -> Result<()> {
+    step::heading("build the tests");
+    child::run(test(toolchain).arg("--no-run"))
+}
+
+/// `cargo test` of everything that [`build_tests`] builds.
+pub(crate) fn test(toolchain: &Toolchain) -> Command {
+    let mut cargo = toolchain.cargo();
+    cargo.arg("test").args(HOST_CRATES).args(MESSAGES);
+    cargo
 }
 
 fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
@@ -145,23 +284,24 @@ fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
 
 fn run_unit(toolchain: &Toolchain) -> Result<Outcome> {
     step::heading("unit");
+    let mut outcome = Outcome::new("unit", Counts::default(), Instant::now());
     let start = Instant::now();
-    let mut counts = Counts::default();
     let targets: Vec<OsString> = ["--lib", "--bins"]
         .into_iter()
         .map(OsString::from)
         .chain(unprivileged_targets()?.into_iter().flat_map(|name| ["--test".into(), name]))
         .collect();
     for selection in [targets, vec![OsString::from("--doc")]] {
-        let mut cargo = toolchain.cargo();
-        cargo.args(["test", "--no-fail-fast"]).args(HOST_CRATES).args(selection);
+        let mut cargo = test(toolchain);
+        cargo.arg("--no-fail-fast").args(selection).arg("--").args(libtest::REPORT_TIME);
         let (variable, seed) = SEED;
         if env::var_os(variable).is_none() {
             cargo.env(variable, seed);
         }
-        counts += run_tests(&mut cargo, &mut Vec::new())?;
+        run_tests(&mut cargo, &mut outcome)?;
     }
-    Ok(Outcome::new("unit", counts, start))
+    outcome.took = start.elapsed();
+    Ok(outcome)
 }
 
 /// The test targets that need no privilege: what is in the `tests` folders of the crates, a file or
@@ -187,66 +327,73 @@ fn unprivileged_targets() -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-fn run_privileged(
-    privilege: Privilege,
-    toolchain: &Toolchain,
-    suites: &[&(Selection, &'static str, bool)],
-) -> Result<Vec<Outcome>> {
-    let integration = Integration::build(privilege, toolchain)?;
-    let tests = integration.list()?;
-    let mut outcomes = Vec::new();
-    for (suite, module, serial) in suites {
-        outcomes.push(integration.run(module, &tests, *serial)?);
-        if *suite == Selection::Prog {
-            outcomes.push(integration.run_with_messages()?);
-        }
-    }
-    Ok(outcomes)
-}
-
-/// Builds the tests of the target `integration` and the `limiter` that they run, which is given.
-pub(crate) fn build_integration(toolchain: &Toolchain) -> Result<PathBuf> {
-    step::heading("build the tests of the BPF program");
-    let mut cargo = toolchain.cargo();
-    cargo.arg("build").args(HOST_CRATES);
-    child::run(cargo.args(["--bin", "limiter", "--test", "integration"]))?;
-    workspace::binary("limiter", false)
-}
-
 /// The test target that needs root's rights.
 struct Integration<'a> {
     privilege: Privilege,
     toolchain: &'a Toolchain,
+    depth: Depth,
     limiter: String,
     prometheus: String,
 }
 
 impl<'a> Integration<'a> {
-    /// Builds the tests and the `limiter` that they run, without root's rights.
-    fn build(privilege: Privilege, toolchain: &'a Toolchain) -> Result<Self> {
+    /// That which is built.
+    fn new(privilege: Privilege, toolchain: &'a Toolchain, depth: Depth) -> Result<Self> {
         let text = |path: PathBuf| {
             let text = path.to_str().map(str::to_owned);
             text.with_context(|| format!("the path {} is not UTF-8", path.display()))
         };
-        let limiter = text(build_integration(toolchain)?)?;
-        Ok(Self { privilege, toolchain, limiter, prometheus: text(prometheus::folder())? })
+        let limiter = text(workspace::binary("limiter", false)?)?;
+        Ok(Self { privilege, toolchain, depth, limiter, prometheus: text(prometheus::folder())? })
     }
 
-    fn cargo(&self, features: &[&str]) -> Command {
-        let mut cargo = self.toolchain.cargo();
-        cargo.arg("test").args(HOST_CRATES).args(features).args(["--test", "integration"]);
-        let variables = [(launch::BINARY, &*self.limiter), (prometheus::FOLDER, &self.prometheus)];
+    fn cargo(&self) -> Command {
+        let mut cargo = test(self.toolchain);
+        cargo.args(["--test", "integration"]);
+        let divisor = match env::var(DIVISOR) {
+            Ok(divisor) => divisor,
+            Err(_) => self.depth.divisor().to_string(),
+        };
+        let variables = [
+            (launch::BINARY, &*self.limiter),
+            (prometheus::FOLDER, &self.prometheus),
+            (DIVISOR, &divisor),
+        ];
         self.privilege.run_by_cargo(&mut cargo, &variables);
         cargo
     }
 
+    /// Runs suites, one after the other.
+    fn run_all(&self, suites: &[&Suite]) -> Result<Vec<Outcome>> {
+        let tests = self.list()?;
+        let touched = match self.depth {
+            Depth::Quick => touched::modules(&tests)?,
+            Depth::Usual | Depth::Full => BTreeSet::new(),
+        };
+        let mut outcomes = Vec::new();
+        for suite in suites {
+            let runs = |test: &&String| {
+                Suite::of(test).is_some_and(|of| of.name == suite.name)
+                    && (self.depth != Depth::Quick
+                        || suite.selection == Selection::Prog
+                        || touched.iter().any(|module| is_in(test, module)))
+            };
+            let chosen: Vec<&String> = tests.iter().filter(runs).collect();
+            // Of a change that touches nothing of a suite, that suite has nothing to say.
+            if !chosen.is_empty() || self.depth != Depth::Quick {
+                outcomes.push(self.run(suite.name, &chosen, suite.threads)?);
+            }
+        }
+        Ok(outcomes)
+    }
+
     /// The names of all tests; an error when some are in none of the modules, and so would never run.
     fn list(&self) -> Result<Vec<String>> {
-        let mut list = self.cargo(&[]);
+        let mut list = self.cargo();
         list.args(["--quiet", "--", "--list", "--format=terse"]);
         let listing = child::query(&mut list).context("cannot list the privileged tests")?;
         let tests: Vec<String> = tests_in(&listing).map(str::to_owned).collect();
-        let stray = |test: &&String| !PRIVILEGED.iter().any(|(_, module, _)| is_in(test, module));
+        let stray = |test: &&String| Suite::of(test).is_none();
         let strays: Vec<&str> = tests.iter().filter(stray).map(String::as_str).collect();
         if !strays.is_empty() {
             bail!("no suite runs these tests: {}", strays.join(", "));
@@ -254,41 +401,19 @@ impl<'a> Integration<'a> {
         Ok(tests)
     }
 
-    fn run(&self, module: &'static str, tests: &[String], serial: bool) -> Result<Outcome> {
-        step::heading(module);
-        let start = Instant::now();
-        let mut cargo = self.cargo(&[]);
-        // Whole names: a plain filter also matches in the middle of a name.
-        let mut names = tests.iter().filter(|test| is_in(test, module)).peekable();
-        let mut notes = Vec::new();
-        let counts = if names.peek().is_none() {
-            Counts::default()
-        } else {
-            cargo.args(["--", "--exact", "--show-output"]).args(names);
-            if serial {
-                cargo.arg("--test-threads=1");
-            }
-            run_tests(&mut cargo, &mut notes)?
-        };
-        Ok(Outcome { notes, ..Outcome::new(module, counts, start) })
-    }
-
-    /// Runs what is to be said of the datapath with debug messages. All else is about the object that ships.
-    fn run_with_messages(&self) -> Result<Outcome> {
-        let suite = "messages";
+    fn run(&self, suite: &'static str, tests: &[&String], threads: usize) -> Result<Outcome> {
         step::heading(suite);
         let start = Instant::now();
-        let mut counts = Counts::default();
-        for module in WITH_MESSAGES {
-            let mut cargo = self.cargo(&MESSAGES);
-            cargo.args(["--", module]);
-            let ran = run_tests(&mut cargo, &mut Vec::new())?;
-            if ran == Counts::default() {
-                bail!("there are no tests {module}, which are to be run with debug messages");
-            }
-            counts += ran;
+        let mut outcome = Outcome::new(suite, Counts::default(), start);
+        if !tests.is_empty() {
+            let mut cargo = self.cargo();
+            // Whole names: a plain filter also matches in the middle of a name.
+            cargo.args(["--", "--exact", "--show-output"]).args(libtest::REPORT_TIME);
+            cargo.arg(format!("--test-threads={threads}")).args(tests);
+            run_tests(&mut cargo, &mut outcome)?;
         }
-        Ok(Outcome::new(suite, counts, start))
+        outcome.took = start.elapsed();
+        Ok(outcome)
     }
 }
 
@@ -301,35 +426,37 @@ pub(crate) fn is_in(test: &str, module: &str) -> bool {
     test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Runs tests by cargo, with their output passed through, counts them, and keeps what is to be said
-/// in the end.
-fn run_tests(cargo: &mut Command, notes: &mut Vec<String>) -> Result<Counts> {
+/// Runs tests by cargo, with their output passed through, counts them, and keeps how long they took and what is to be
+/// said in the end.
+fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()> {
     let shown = child::show(cargo);
     let mut child = cargo
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run `{shown}`"))?;
-    let mut counts = Counts::default();
+    let before = outcome.counts.failed;
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n') {
             let line = line.with_context(|| format!("cannot read what `{shown}` prints"))?;
             let line = String::from_utf8_lossy(&line);
             println!("{line}");
             if let Some(more) = Counts::parse(&line) {
-                counts += more;
+                outcome.counts += more;
+            } else if let Some((test, took)) = libtest::time(&line) {
+                outcome.times.push((test.to_owned(), took));
             } else if libtest::is_note(&line) {
-                notes.push(line.into_owned());
+                outcome.notes.push(line.into_owned());
             }
         }
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    if !status.success() && counts.failed == 0 {
+    if !status.success() && outcome.counts.failed == before {
         println!("`{shown}` failed ({status})");
         // It did not build, or a test took the whole process down before the summary.
-        counts.failed = 1;
+        outcome.counts.failed += 1;
     }
-    Ok(counts)
+    Ok(())
 }
 
 /// Prints what ran, and gives the exit code that it deserves.

@@ -13,8 +13,11 @@ pub(super) struct Times {
 }
 
 impl Leases {
-    /// A slot is the time in ticks, this bit, and the tag.
+    /// A slot is the time in ticks, these two bits, and the tag. This one says that the connection said
+    /// that it is done.
     pub(super) const CLOSES: u64 = 1 << 32;
+    /// And this one that its socket was on this host at that time.
+    pub(super) const HERE: u64 = 1 << 33;
 
     #[inline(always)]
     pub(super) const fn tick(now: u64) -> u32 {
@@ -22,14 +25,8 @@ impl Leases {
     }
 
     #[inline(always)]
-    pub(super) const fn slot(tag: u32, closes: bool, tick: u32) -> u64 {
-        let closes = if closes { Self::CLOSES } else { 0 };
-        (tag as u64) << 33 | closes | tick as u64
-    }
-
-    #[inline(always)]
-    pub(super) const fn tag_of(slot: u64) -> u32 {
-        (slot >> 33) as u32
+    pub(super) const fn slot(tag: u32, flags: u64, tick: u32) -> u64 {
+        (tag as u64) << 34 | flags | tick as u64
     }
 
     /// Ticks since the time of a slot; negative when it is still to come.
@@ -67,10 +64,31 @@ impl Leases {
         !dead as u64 >> 63
     }
 
-    /// When slots are free, of open connections in the lower half and of closing ones in the upper.
+    /// When slots count as free, of open connections in the lower half and of closing ones in the
+    /// upper.
     #[inline(always)]
     pub(super) const fn expiry(&self) -> u64 {
         (self.times(true).expire as u64) << 32 | self.times(false).expire as u32 as u64
+    }
+
+    /// When slots are free by silence alone, whatever a connection said, as [`expiry`](Self::expiry)
+    /// has it.
+    #[inline(always)]
+    pub(super) const fn silence(&self) -> u64 {
+        let expire = self.times(false).expire as u32 as u64;
+        expire << 32 | expire
+    }
+
+    /// 1 or 0, without a branch, as [`lives`](Self::lives).
+    #[inline(always)]
+    pub(super) const fn due(&self, slot: u64, tick: u32) -> u64 {
+        // The age that is too young still: none where there was a socket, but one that a look-up has
+        // moved ahead.
+        let young = (-1_i32 as u32 as u64) << 32 | self.times(true).expire as u32 as u64;
+        // The bit that says so becomes the distance of the half.
+        let young = (young >> (slot >> 28 & 32)) as u32 as i32 as i64;
+        let is_older = (young - Self::age(slot, tick)) as u64 >> 63;
+        is_older & slot >> 32 & 1
     }
 
     /// The place that a connection tries first, below the limit.
@@ -82,14 +100,15 @@ impl Leases {
         }
     }
 
-    /// The connections that have a slot at `now` (nanoseconds).
+    /// The connections that have a slot at `now` (nanoseconds). One that is closing and silent for
+    /// [`CLOSING`](Self::CLOSING) is not counted, though its socket may be there still.
     #[inline(always)]
     pub fn fill(&self, slots: &impl Table, now: u64) -> u64 {
-        slots.open(self, Self::tick(now))
+        slots.open(self.expiry(), Self::tick(now))
     }
 
-    /// Nanoseconds from `now` until a place becomes free if all connections are silent, at most; 0
-    /// when one is free.
+    /// Nanoseconds from `now` until a place becomes free if all connections are silent, at most, and no
+    /// socket holds one; 0 when one is free.
     ///
     /// Connections that end make it shorter and packets make it longer, so this says nothing of when
     /// a packet conforms. `u64::MAX` when the limit is 0. Not for the packet path.
@@ -106,7 +125,7 @@ impl Leases {
         }
         if self.limit == 0 {
             u64::MAX
-        } else if slots.open(self, tick) < self.limit {
+        } else if slots.open(self.expiry(), tick) < self.limit {
             0
         } else {
             (soonest.unsigned_abs() << 24) - (now & 0xff_ffff)
@@ -142,7 +161,7 @@ pub trait Table: Slots {
     /// The place of a connection at a tick; [`Leases::MOST`] when it has none.
     #[inline(always)]
     fn find(&self, leases: &Leases, tag: u32, tick: u32) -> usize {
-        let (home, expire) = (leases.home(tag), leases.expiry());
+        let (home, expire) = (leases.home(tag), leases.silence());
         for near in 0..Leases::MOST {
             let place = (home + near) % Leases::MOST;
             let value = self.load(place);
@@ -156,7 +175,7 @@ pub trait Table: Slots {
     /// Another place of the connection that has this one; [`Leases::MOST`] when there is none.
     #[inline(always)]
     fn twin(&self, leases: &Leases, mine: usize, tag: u32, tick: u32) -> usize {
-        let expire = leases.expiry();
+        let expire = leases.silence();
         for near in 1..Leases::MOST {
             let place = (mine + near) % Leases::MOST;
             let value = self.load(place);
@@ -171,26 +190,37 @@ pub trait Table: Slots {
     /// [`Leases::MOST`] when there is none.
     #[inline(always)]
     fn vacancy(&self, leases: &Leases, tag: u32, tick: u32) -> usize {
-        let (home, expire) = (leases.home(tag), leases.expiry());
-        let limit = leases.limit as usize;
+        let (home, expire) = (leases.home(tag), leases.silence());
+        // A mask keeps the place within the table, and one branch asks for both conditions: where the
+        // verifier learns something of the limit in each turn, it follows each turn on its own.
         for near in 0..Leases::MOST {
-            let place = home + near;
-            let place = if place < limit { place } else { place.wrapping_sub(limit) };
-            if near >= limit || place >= Leases::MOST {
-                break;
-            }
-            let value = self.load(place);
-            if !Leases::live(value, tick, expire) {
+            let place = (home + near) % Leases::MOST;
+            let below = (place as u64).wrapping_sub(leases.limit) >> 63;
+            if below > Leases::lives(self.load(place), tick, expire) {
                 return place;
             }
         }
         Leases::MOST
     }
 
-    /// How many connections have a slot at this tick.
+    /// The first place from `start` on whose connection [is due](Leases::is_due) to be looked up;
+    /// [`Leases::MOST`] when there is none.
     #[inline(always)]
-    fn open(&self, leases: &Leases, tick: u32) -> u64 {
-        let expire = leases.expiry();
+    fn due(&self, leases: &Leases, now: u64, start: usize) -> usize {
+        let tick = Leases::tick(now);
+        for near in 0..Leases::MOST {
+            let place = start.wrapping_add(near) % Leases::MOST;
+            if leases.due(self.load(place), tick) != 0 {
+                return place;
+            }
+        }
+        Leases::MOST
+    }
+
+    /// How many connections have a slot at this tick, when slots are free so: the times of open
+    /// connections in the lower half and of closing ones in the upper.
+    #[inline(always)]
+    fn open(&self, expire: u64, tick: u32) -> u64 {
         let mut open = 0;
         for place in 0..Leases::MOST {
             open += Leases::lives(self.load(place), tick, expire);

@@ -8,7 +8,7 @@ impl Window {
     /// What is counted is kept as a share of the limit, rounded up, and counts in the window of this
     /// length at `now`: a full window stays full until it ends. State of no window gives an empty
     /// one.
-    #[inline(never)]
+    #[inline(always)]
     pub const fn carry_fixed(&self, word: u64, from: &Self, now: u64) -> u64 {
         let mut counts = from.at(word, now);
         counts.previous = 0;
@@ -19,7 +19,7 @@ impl Window {
     ///
     /// Both counts are kept as shares of the limit, rounded up. When the length changes it is the
     /// estimate that is kept so, as the count of the window of this length at `now`.
-    #[inline(never)]
+    #[inline(always)]
     pub const fn carry_sliding(&self, word: u64, from: &Self, now: u64) -> u64 {
         self.carry(word, from.at(word, now), from, now)
     }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use limiter_common::{
     gcra::Gcra,
-    lease::{Leases, Signal},
+    lease::{Leases, Signal, Socket},
     log::Log,
     policer::{Decision, Policer as _},
     rate::{Rate, SECOND},
+    slots::Slots as _,
     window::Window,
 };
 
@@ -225,6 +226,10 @@ fn concurrent() {
     assert!(!send(103, Signal::Open, now + SECOND));
     assert!(send(101, Signal::Data, now + SECOND), "the open ones go on");
     assert!(send(101, Signal::Reset, now + 2 * SECOND));
+    assert!(!send(103, Signal::Open, now + 2 * SECOND), "nobody knows whether it is true");
+    // The host has no socket of it any more.
+    let over = (0..Leases::MOST).find(|place| Leases::tag_of(slots.load(*place)) == 101).unwrap();
+    leases.answer(&slots, over, slots.load(over), Socket::None, now + 2 * SECOND);
     assert!(send(103, Signal::Open, now + 2 * SECOND));
     assert_eq!(leases.fill(&slots, now + 2 * SECOND), 2);
     // The second vanished without a word.

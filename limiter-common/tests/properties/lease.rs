@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use limiter_common::{
-    lease::{LeaseError, Leases, Look, Signal},
+    lease::{LeaseError, Leases, Look, Signal, Socket},
     policer::Refusal,
     rate::SECOND,
+    slots::Slots as _,
 };
 
 use super::{random::Random, row::Row};
@@ -39,16 +40,31 @@ fn kept(leases: Leases, closing: bool) -> u64 {
     silence / TICK + silence / 8 / TICK + 2
 }
 
+/// Whether a connection is there still by its silence, if that of a closing one counts so.
+fn lives(leases: Leases, open: &Open, closing: bool, now: u64) -> bool {
+    let lives = now / TICK <= open.kept + kept(leases, closing);
+    let [silent, allowed] = [now.saturating_sub(open.last), silence(leases, closing)];
+    // What the documentation promises of it.
+    if closing == open.closing {
+        assert!(lives || silent > allowed);
+        assert!(!lives || silent <= allowed + allowed / 8 + 3 * TICK);
+    }
+    lives
+}
+
 impl Model {
     fn expire(&mut self, leases: Leases, now: u64) {
-        self.0.retain(|_, open| {
-            let lives = now / TICK <= open.kept + kept(leases, open.closing);
-            let [silent, allowed] = [now.saturating_sub(open.last), silence(leases, open.closing)];
-            // What the documentation promises of it.
-            assert!(lives || silent > allowed);
-            assert!(!lives || silent <= allowed + allowed / 8 + 3 * TICK);
-            lives
-        });
+        self.0.retain(|_, open| lives(leases, open, false, now));
+    }
+
+    /// Those that are closing and have no socket here give up their places, as they are needed.
+    fn make_room(&mut self, leases: Leases, now: u64) {
+        self.0.retain(|_, open| lives(leases, open, open.closing, now));
+    }
+
+    /// How many count as open.
+    fn fill(&self, leases: Leases, now: u64) -> u64 {
+        self.0.values().filter(|open| lives(leases, open, open.closing, now)).count() as u64
     }
 
     fn conforms(&self, leases: Leases, tag: u32, signal: Signal) -> bool {
@@ -57,16 +73,15 @@ impl Model {
     }
 
     fn charge(&mut self, leases: Leases, tag: u32, signal: Signal, now: u64) {
-        if signal == Signal::Reset {
-            self.0.remove(&tag);
+        if signal == Signal::Reset && !self.0.contains_key(&tag) {
             return;
         }
         let new = Open { kept: now / TICK, last: now, closing: signal == Signal::Finish };
         let open = self.0.entry(tag).or_insert(new);
         let closing = match signal {
             Signal::Open => false,
-            Signal::Finish => true,
-            _ => open.closing,
+            Signal::Finish | Signal::Reset => true,
+            Signal::Data => open.closing,
         };
         let age = (now / TICK).saturating_sub(open.kept);
         if closing != open.closing || age > silence(leases, closing) / 8 / TICK {
@@ -117,9 +132,9 @@ fn run(random: &mut Random, steps: u64) {
         }
         model.expire(leases, now);
         if random.once_in(4) {
-            assert_eq!(leases.fill(&row, now), model.0.len() as u64);
-            let free = (model.0.len() as u64) < leases.limit;
-            assert_eq!(leases.wait(&row, now) == 0, free);
+            let fill = model.fill(leases, now);
+            assert_eq!(leases.fill(&row, now), fill);
+            assert_eq!(leases.wait(&row, now) == 0, fill < leases.limit);
         }
         if let Some((look, tag, signal)) = other.filter(|_| random.once_in(3)) {
             other = None;
@@ -130,7 +145,7 @@ fn run(random: &mut Random, steps: u64) {
                 assert!(expected);
                 model.charge(leases, tag, signal, now);
                 // Two slots taken at once become one, and a FIN that took the other is forgotten.
-                let of = |slot: &u64| (slot >> 33) as u32 == tag;
+                let of = |slot: &u64| Leases::tag_of(*slot) == tag;
                 let slot = row
                     .values()
                     .into_iter()
@@ -147,6 +162,11 @@ fn run(random: &mut Random, steps: u64) {
         }
         let tag = Leases::tag((random.below(names) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let signal = any_signal(random);
+        if !model.conforms(leases, tag, signal) {
+            assert!(leases.look(&row, tag, signal, now).is_err());
+            make_room(leases, &row, now, |_| Socket::None);
+            model.make_room(leases, now);
+        }
         let expected = model.conforms(leases, tag, signal);
         let look = look(leases, &row, tag, signal, now);
         assert_eq!(look.is_ok(), expected, "{leases:?}: {signal:?}");
@@ -160,6 +180,16 @@ fn run(random: &mut Random, steps: u64) {
             Leases::refund(&row, charged);
         } else {
             model.charge(leases, tag, signal, now);
+        }
+    }
+}
+
+/// Has the sockets of those looked up that are to be, as the program does when there is no place.
+fn make_room(leases: Leases, row: &Row, now: u64, socket: impl Fn(u32) -> Socket) {
+    for place in 0..Leases::MOST {
+        let slot = row.load(place);
+        if leases.is_due(slot, now) {
+            leases.answer(row, place, slot, socket(Leases::tag_of(slot)), now);
         }
     }
 }
@@ -183,12 +213,38 @@ fn a_table_admits_as_a_set_does() {
 
 /// The connection of a number.
 fn tag(number: u32) -> u32 {
-    Leases::tag(u64::from(number) << 33)
+    Leases::tag(u64::from(number) << 34)
 }
 
 fn packet(leases: Leases, row: &Row, number: u32, signal: Signal, now: u64) -> bool {
-    let look = leases.look(row, tag(number), signal, now);
-    look.and_then(|look| leases.charge(row, look, tag(number), signal, now)).is_ok()
+    host_packet(leases, row, number, signal, now, &HashMap::new())
+}
+
+/// A packet that comes to a host which has sockets of these connections, by their numbers.
+fn host_packet(
+    leases: Leases,
+    row: &Row,
+    number: u32,
+    signal: Signal,
+    now: u64,
+    sockets: &HashMap<u32, Socket>,
+) -> bool {
+    let socket = |name| {
+        let it = sockets.iter().find(|it| tag(*it.0) == name);
+        it.map_or(Socket::None, |it| *it.1)
+    };
+    let look = leases.look(row, tag(number), signal, now).or_else(|_| {
+        make_room(leases, row, now, socket);
+        leases.look(row, tag(number), signal, now)
+    });
+    let charged = look.and_then(|look| leases.charge(row, look, tag(number), signal, now));
+    if let Ok(charged) = charged
+        && charged.closes()
+        && socket(tag(number)) != Socket::None
+    {
+        Leases::keep_socket(row, charged);
+    }
+    charged.is_ok()
 }
 
 #[test]
@@ -200,16 +256,83 @@ fn connections_get_in_up_to_the_limit_and_stay() {
         !sends(4, Signal::Open, 1) && !sends(4, Signal::Data, 1) && !sends(4, Signal::Finish, 1)
     );
     assert!([1, 2, 3].into_iter().all(|number| sends(number, Signal::Data, 50)));
-    // A reset frees the slot, and a forged one has to be made up for.
+    // A reset frees no slot at once, whoever sent it.
     assert!(sends(4, Signal::Reset, 51), "it buys nothing");
     assert!(!sends(4, Signal::Open, 51));
-    assert!(sends(2, Signal::Reset, 51) && sends(4, Signal::Open, 51));
-    assert!(!sends(2, Signal::Data, 51));
+    assert!(sends(2, Signal::Reset, 51) && !sends(4, Signal::Open, 51));
     // One that is closing is gone after 10 s, others after their time, and then an eighth.
-    assert!(sends(1, Signal::Finish, 52) && !sends(2, Signal::Open, 62));
-    assert!(sends(2, Signal::Open, 64) && !sends(1, Signal::Data, 64));
+    assert!(!sends(4, Signal::Open, 61));
+    assert!(sends(4, Signal::Open, 63) && !sends(2, Signal::Data, 63));
+    assert!(sends(1, Signal::Finish, 64) && !sends(2, Signal::Open, 74));
+    assert!(sends(2, Signal::Open, 76) && !sends(1, Signal::Data, 76));
     assert!(!sends(1, Signal::Open, 50 + 60));
     assert!(sends(1, Signal::Open, 50 + 68));
+}
+
+/// On a host that has the sockets, these decide, and neither what a packet says nor a silence that
+/// is shorter than that of open ones.
+#[test]
+fn a_closing_connection_keeps_its_place_as_long_as_its_socket_is_there() {
+    let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+    let mut sockets = HashMap::from([(1, Socket::Held), (2, Socket::Held)]);
+    let sends = |sockets: &HashMap<u32, Socket>, number, signal, millis: u64| {
+        host_packet(leases, &row, number, signal, millis * SECOND / 1_000, sockets)
+    };
+    assert!([1, 2].into_iter().all(|number| sends(&sockets, number, Signal::Open, 0)));
+    assert!(sends(&sockets, 1, Signal::Reset, 1) && sends(&sockets, 2, Signal::Finish, 1));
+    for second in (0..240).step_by(15) {
+        assert!(!sends(&sockets, 3, Signal::Open, 2 + second * 1_000), "{second} s");
+    }
+    assert!(sends(&sockets, 1, Signal::Data, 240_000), "it has its place");
+    sockets.insert(1, Socket::Left);
+    assert!(
+        sends(&sockets, 3, Signal::Open, 240_100) && !sends(&sockets, 1, Signal::Data, 240_100)
+    );
+    assert!(!sends(&sockets, 4, Signal::Open, 240_200));
+    sockets.remove(&2);
+    assert!(sends(&sockets, 4, Signal::Open, 240_300));
+    // What is over when the next one comes is never in its way.
+    for number in 10..300 {
+        let at = 250_000 + u64::from(number);
+        assert!(sends(&sockets, 4, Signal::Data, at));
+        sockets.insert(3, Socket::Held);
+        assert!(sends(&sockets, 3, Signal::Finish, at));
+        sockets.remove(&3);
+        assert!(sends(&sockets, number, Signal::Open, at));
+        sockets.insert(number, Socket::Held);
+        assert!(sends(&sockets, number, Signal::Reset, at));
+        sockets.insert(number, Socket::Left);
+        assert!(sends(&sockets, 3, Signal::Open, at));
+    }
+}
+
+/// A server that is not done with a connection whose client is keeps its place no longer than one that
+/// is elsewhere.
+#[test]
+fn half_a_connection_has_its_place_for_a_while() {
+    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let half = HashMap::from([(1, Socket::Half)]);
+    let sends = |number, signal, second: u64| {
+        host_packet(leases, &row, number, signal, second * SECOND, &half)
+    };
+    assert!(sends(1, Signal::Open, 1) && sends(1, Signal::Finish, 1));
+    assert!(!sends(2, Signal::Open, 2) && !sends(2, Signal::Open, 10));
+    // It hears on.
+    assert!(sends(1, Signal::Data, 10) && !sends(2, Signal::Open, 19));
+    assert!(sends(2, Signal::Open, 23) && !sends(1, Signal::Data, 23));
+}
+
+/// What says that it is done before it has a socket may have one later.
+#[test]
+fn a_reset_ahead_of_its_connection_frees_no_place() {
+    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let (none, held) = (HashMap::new(), HashMap::from([(1, Socket::Held)]));
+    assert!(host_packet(leases, &row, 1, Signal::Open, SECOND, &none));
+    assert!(host_packet(leases, &row, 1, Signal::Reset, SECOND, &none));
+    for second in (2..100).step_by(5) {
+        assert!(!host_packet(leases, &row, 2, Signal::Open, second * SECOND, &held), "{second} s");
+    }
+    assert!(host_packet(leases, &row, 2, Signal::Open, 100 * SECOND, &none));
 }
 
 #[test]
@@ -220,6 +343,12 @@ fn a_connection_that_begins_anew_is_not_closing() {
     assert!(!sends(2, Signal::Open, 40));
 }
 
+/// A connection that ends on a host that had its socket.
+fn end(leases: Leases, row: &Row, number: u32) {
+    let sockets = HashMap::from([(number, Socket::Left)]);
+    assert!(host_packet(leases, row, number, Signal::Reset, SECOND, &sockets));
+}
+
 #[test]
 fn a_lowered_limit_lets_nobody_new_in_until_enough_have_ended() {
     let (row, wide) = (Row::new(), Leases::new(8, 60 * SECOND).unwrap());
@@ -227,10 +356,10 @@ fn a_lowered_limit_lets_nobody_new_in_until_enough_have_ended() {
     assert!((0..8).all(|number| packet(wide, &row, number, Signal::Open, SECOND)));
     assert!((0..8).all(|number| packet(narrow, &row, number, Signal::Data, SECOND)));
     for ended in 0..5 {
-        assert!(packet(narrow, &row, ended, Signal::Reset, SECOND));
+        end(narrow, &row, ended);
         assert!(!packet(narrow, &row, 9, Signal::Open, SECOND), "{} are open", 7 - ended);
     }
-    assert!(packet(narrow, &row, 5, Signal::Reset, SECOND));
+    end(narrow, &row, 5);
     assert!(packet(narrow, &row, 9, Signal::Open, SECOND));
     assert!(!packet(narrow, &row, 10, Signal::Open, SECOND));
     assert_eq!(narrow.fill(&row, SECOND), 3);
@@ -277,9 +406,9 @@ fn leases_keep_their_bounds() {
     assert_eq!(Leases::new(1, SECOND - 1), Err(LeaseError::TooShort));
     assert_eq!(Leases::new(1, Leases::LONGEST + 1), Err(LeaseError::TooLong));
     assert!(
-        [0, 1, 2, 1 << 33, u64::MAX]
+        [0, 1, 2, 1 << 34, u64::MAX]
             .into_iter()
-            .all(|hash| matches!(Leases::tag(hash), 1..=0x7fff_ffff))
+            .all(|hash| matches!(Leases::tag(hash), 1..=0x3fff_ffff))
     );
     let row = Row::new();
     assert!(!packet(Leases::default(), &row, 1, Signal::Open, 0));

@@ -2,12 +2,13 @@
 
 use limiter_common::{
     gcra::{Gcra, Time},
-    lease::{Leases, Signal},
+    lease::{Leases, Signal, Socket},
     log::Log,
     meter::Meter,
     near,
     policer::{Decision, Policer as _},
     rate::{Rate, SECOND},
+    slots::Slots as _,
     window::Window,
 };
 use proptest::prelude::*;
@@ -127,6 +128,8 @@ fn leases_are_near_for_who_takes_a_place() {
     }
     for tag in 8..=10 {
         assert!(!send(tag, Signal::Reset));
+        let place = (0..10).find(|place| Leases::tag_of(slots.load(*place)) == tag).unwrap();
+        leases.answer(&slots, place, slots.load(place), Socket::None, NOW);
     }
     assert!(!send(99, Signal::Reset), "there is nothing to reset");
     assert!(send(11, Signal::Finish));

@@ -1,6 +1,9 @@
 //! What an agent did so far.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use super::event::Event;
 use crate::{
@@ -11,17 +14,25 @@ use crate::{
     },
 };
 
+/// An agent that looked at nothing for so long hangs. It may wait a minute for a lock, some times over.
+const LOST: Duration = Duration::from_secs(300);
+
 /// How often things happened. It is shared by the agent and what serves its metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counts(Mutex<Numbers>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Numbers {
     applied: u64,
     unchanged: u64,
     rejected: u64,
     failed: u64,
     failing: u64,
+    refused: bool,
+    /// When the last look ended.
+    looked: Option<Instant>,
+    /// Why metrics could not be served last.
+    unserved: Option<String>,
     attached: u64,
     /// Whether the document that was read last is used.
     successful: bool,
@@ -43,7 +54,7 @@ impl Counts {
             (numbers.successful, numbers.success) = (true, now as f64);
         }
         match event {
-            Event::Rejected(_) => {
+            Event::Rejected(_) | Event::Refused { again: false, .. } => {
                 numbers.rejected += 1;
                 numbers.successful = false;
             }
@@ -57,14 +68,57 @@ impl Counts {
         }
     }
 
-    /// Notes how many things fail now.
-    pub(super) fn failing(&self, failing: u64) {
-        self.lock().failing = failing;
+    /// Notes that a look ended: how many things fail now, and whether a change of set files is refused.
+    pub(super) fn looked(&self, failing: u64, refused: bool) {
+        let mut numbers = self.lock();
+        (numbers.failing, numbers.refused) = (failing, refused);
+        numbers.looked = Some(Instant::now());
+    }
+
+    /// Notes why the metrics cannot be served, or that they can.
+    pub(super) fn served(&self, result: Result<(), String>) {
+        self.lock().unserved = result.err();
+    }
+
+    /// Why the metrics could not be served when they were asked for last.
+    pub(super) fn unserved(&self) -> Option<Error> {
+        let reason = self.lock().unserved.clone()?;
+        Some(Error::Object { action: "serve the metrics".to_owned(), reason })
+    }
+
+    /// Why it is not alive, which is when it looks at nothing any more.
+    ///
+    /// # Errors
+    /// For how long it did not.
+    pub(super) fn alive(&self) -> Result<(), String> {
+        match self.lock().looked {
+            Some(looked) if looked.elapsed() >= LOST => {
+                Err(format!("the last look ended {} s ago", looked.elapsed().as_secs()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is ready: it looked, nothing fails, and a policy of its document, if it has one, is used.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn ready(&self, follows: bool) -> Result<(), String> {
+        self.alive()?;
+        let numbers = self.lock();
+        match (numbers.looked, numbers.failing) {
+            (None, _) => Err("the first look has not ended".to_owned()),
+            (_, 0) if follows && numbers.success == 0.0 => {
+                Err("no policy of the document is used".to_owned())
+            }
+            (_, 0) => Ok(()),
+            (_, failing) => Err(format!("what fails, and is tried again: {failing}")),
+        }
     }
 
     /// The same for monitoring systems.
-    pub(super) fn families(&self) -> [Family; 6] {
-        let numbers = *self.lock();
+    pub(super) fn families(&self) -> [Family; 7] {
+        let numbers = self.lock().clone();
         let counter = |name, help| Family::new(name, Kind::Counter, help);
         let gauge = |name, help| Family::new(name, Kind::Gauge, help);
         [
@@ -85,6 +139,11 @@ impl Counts {
                 "When a document was put in force last, in Unix time; 0 if none was.",
             )
             .with([], Real(numbers.success)),
+            gauge(
+                "limiter_policy_change_refused",
+                "1 while the document is not used for what its set files change.",
+            )
+            .with([], Whole(numbers.refused.into())),
             counter("limiter_agent_attachments_total", "Interfaces that the agent attached.")
                 .with([], Whole(numbers.attached)),
             counter(

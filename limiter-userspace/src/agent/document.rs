@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     error::Result,
-    policy::{Policy, reading, spec::Warnings},
+    policy::{Policy, reading, shadowed::FromFiles, spec::Warnings},
 };
 
 /// For how long files have to stay as they are: nobody is about to write more of them then.
@@ -34,6 +34,9 @@ pub(super) struct Document {
     wanted: bool,
 }
 
+/// The policy of a document, what of it is hardly meant so, and the sets and tenants that have files.
+pub(super) type Read = (Policy, Warnings, FromFiles);
+
 /// What of a file changes with it; nothing if there is none.
 type Stamp = Option<[i64; 7]>;
 
@@ -51,8 +54,8 @@ impl Document {
     /// is read in any case.
     ///
     /// # Errors
-    /// As [`reading::read`].
-    pub(super) fn look(&mut self, now: u64, must: bool) -> Option<Result<(Policy, Warnings)>> {
+    /// As [`reading::read_with_files`].
+    pub(super) fn look(&mut self, now: u64, must: bool) -> Option<Result<Read>> {
         self.wanted |= must;
         self.see();
         let is_due = self.read.as_ref() != Some(&self.seen) && self.since.elapsed() >= SETTLED;
@@ -60,7 +63,7 @@ impl Document {
             return None;
         }
         let (mut files, mut before) = (Vec::new(), Vec::new());
-        let result = reading::read(&self.path, now, &mut |file| {
+        let result = reading::read_with_files(&self.path, now, &mut |file| {
             before.push(stamp(file));
             files.push(file.to_owned());
         });

@@ -14,8 +14,14 @@ use crate::{
         number::{duration, grouped},
         setting::{limit_json, setting_cells},
     },
-    policy::{reading::name, spec::Warnings},
+    policy::{
+        interfaces::listed,
+        reading::name,
+        spec::{Warnings, format_instant},
+    },
 };
+
+use super::scrape::Address;
 
 /// The name of the form that events have in JSON.
 pub const SCHEMA: &str = "limiter.agent/1";
@@ -25,6 +31,13 @@ pub const SCHEMA: &str = "limiter.agent/1";
 pub enum Event {
     /// It sees to things from now on.
     Started,
+    /// An interface that it is to attach is not there, or it is to attach none and nothing is attached.
+    Waiting {
+        /// How the interface is called, if one is.
+        interface: Option<String>,
+        /// The interfaces that are there.
+        existing: Vec<String>,
+    },
     /// An interface was attached.
     Attached {
         /// The interface.
@@ -53,6 +66,18 @@ pub enum Event {
     Warned(Warnings),
     /// A document is not used; the policy in force stays.
     Rejected(Error),
+    /// What set files change is refused; the last policy that was accepted stays.
+    Refused {
+        /// Why.
+        error: Error,
+        /// Whether it was told before, and is so still.
+        again: bool,
+    },
+    /// Metrics are served at an address.
+    Listening {
+        /// The address.
+        address: Address,
+    },
     /// Something else did not work, and is tried again.
     Failed(Error),
     /// Somebody set the clock by so many seconds; what is listed for a time ends by the new one.
@@ -124,12 +149,15 @@ impl Event {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Started => "started",
+            Self::Waiting { .. } => "waiting",
             Self::Attached { .. } => "attached",
             Self::Replaced { .. } => "replaced",
             Self::Applied { .. } => "applied",
             Self::Unchanged { .. } => "unchanged",
             Self::Warned(_) => "warned",
             Self::Rejected(_) => "rejected",
+            Self::Refused { .. } => "refused",
+            Self::Listening { .. } => "listening",
             Self::Failed(_) => "failed",
             Self::ClockSet { .. } => "clock_set",
             Self::Limited(_) => "limited",
@@ -138,6 +166,16 @@ impl Event {
             Self::Released { .. } => "released",
             Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
+        }
+    }
+
+    /// How much it matters, as syslog(3) has it: from 3, an error, to 6, information.
+    pub(super) const fn priority(&self) -> u8 {
+        match self {
+            Self::Rejected(_) | Self::Refused { .. } | Self::Failed(_) => 3,
+            Self::Warned(_) | Self::LeftOut { .. } => 4,
+            Self::Blocked(..) | Self::Limited(_) | Self::ClockSet { .. } => 5,
+            _ => 6,
         }
     }
 
@@ -155,6 +193,17 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started => write!(f, "started"),
+            Self::Waiting { interface: Some(interface), existing } => write!(
+                f,
+                "waiting for {interface}: no interface is called so; this network namespace has {}",
+                listed(existing)
+            ),
+            Self::Waiting { interface: None, existing } => write!(
+                f,
+                "nothing is attached, and no interface is named that is to be: name some with --interface or in \
+                 LIMITER_INTERFACES; this network namespace has {}",
+                listed(existing)
+            ),
             Self::Attached { interface, mode } => {
                 write!(f, "{interface}: attached, {}", mode.name())
             }
@@ -171,12 +220,15 @@ impl fmt::Display for Event {
             Self::Rejected(error) => {
                 write!(f, "{error}\nwhat is in force stays, until the document is right")
             }
-            Self::Failed(error) => {
+            Self::Failed(error) | Self::Refused { error, .. } => {
                 write!(f, "error: {error}")?;
                 match error.remedy() {
                     Some(remedy) => write!(f, "\nhint: {remedy}"),
                     None => Ok(()),
                 }
+            }
+            Self::Listening { address } => {
+                write!(f, "metrics on {address}, {}", address.protection())
             }
             Self::ClockSet { seconds } => write!(
                 f,
@@ -205,46 +257,77 @@ impl fmt::Display for Event {
     }
 }
 
-impl Serialize for Event {
+/// An event, and when it was.
+#[derive(Debug)]
+pub struct Dated {
+    /// Seconds of Unix time.
+    pub unix: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+impl Dated {
+    /// When it was: RFC 3339, in UTC.
+    pub fn time(&self) -> String {
+        format_instant(self.unix)
+    }
+}
+
+impl Serialize for Dated {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("schema", SCHEMA)?;
-        map.serialize_entry("event", self.name())?;
-        match self {
-            Self::Attached { interface, mode } => {
+        map.serialize_entry("event", self.event.name())?;
+        map.serialize_entry("time", &self.time())?;
+        match &self.event {
+            Event::Waiting { interface, existing } => {
+                map.serialize_entry("interface", interface)?;
+                map.serialize_entry("existing", existing)?;
+            }
+            Event::Attached { interface, mode } => {
                 map.serialize_entry("interface", interface)?;
                 map.serialize_entry("mode", mode.name())?;
             }
-            Self::Replaced { interface } => map.serialize_entry("interface", interface)?,
-            Self::Applied { document, changes } => {
+            Event::Replaced { interface } => map.serialize_entry("interface", interface)?,
+            Event::Applied { document, changes } => {
                 map.serialize_entry("document", &name(document))?;
                 map.serialize_entry("changes", changes)?;
             }
-            Self::Unchanged { document } => map.serialize_entry("document", &name(document))?,
-            Self::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
-            Self::Rejected(error) | Self::Failed(error) => {
+            Event::Unchanged { document } => map.serialize_entry("document", &name(document))?,
+            Event::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
+            Event::Rejected(error) | Event::Failed(error) => {
                 for (key, value) in described(error).as_object().into_iter().flatten() {
                     map.serialize_entry(key, value)?;
                 }
             }
-            Self::Limited(limited) | Self::Monitored(limited) | Self::Blocked(limited, _) => {
+            Event::Refused { error, again } => {
+                for (key, value) in described(error).as_object().into_iter().flatten() {
+                    map.serialize_entry(key, value)?;
+                }
+                map.serialize_entry("again", again)?;
+            }
+            Event::Listening { address } => {
+                map.serialize_entry("address", &address.to_string())?;
+                map.serialize_entry("tls", &false)?;
+            }
+            Event::Limited(limited) | Event::Monitored(limited) | Event::Blocked(limited, _) => {
                 map.serialize_entry("source", &limited.source)?;
                 map.serialize_entry("interface", &limited.interface)?;
                 let named = limited.name.as_ref().map(|name| json!({ "name": name }));
                 let limit = limited.limit.as_ref().map(limit_json);
                 map.serialize_entry("limit", &limit.or(named))?;
-                if let Self::Blocked(_, length) = self {
+                if let Event::Blocked(_, length) = &self.event {
                     map.serialize_entry("seconds", &length.as_secs_f64())?;
                 }
             }
-            Self::Released { source, lasted, dropped } => {
+            Event::Released { source, lasted, dropped } => {
                 map.serialize_entry("source", source)?;
                 map.serialize_entry("seconds", &lasted.as_secs_f64())?;
                 map.serialize_entry("dropped", dropped)?;
             }
-            Self::ClockSet { seconds } => map.serialize_entry("seconds", seconds)?,
-            Self::LeftOut { events } => map.serialize_entry("events", events)?,
-            Self::Started | Self::Stopped => {}
+            Event::ClockSet { seconds } => map.serialize_entry("seconds", seconds)?,
+            Event::LeftOut { events } => map.serialize_entry("events", events)?,
+            Event::Started | Event::Stopped => {}
         }
         map.end()
     }

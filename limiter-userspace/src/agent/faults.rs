@@ -1,7 +1,7 @@
 //! What fails, told once and not with each try.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -11,33 +11,47 @@ use crate::error::Error;
 /// What fails again sooner than this after it did is no news: one that comes and goes would be told for ever.
 const NEWS: Duration = Duration::from_secs(10);
 
+/// What is so at each look, and is told when it begins.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Each by its words, and when it was there last.
+    told: BTreeMap<String, Instant>,
+}
+
+impl News {
+    /// Takes in all that is so at a look, and gives what of it is to be told.
+    pub(super) fn of(&mut self, all: &BTreeSet<String>, now: Instant) -> BTreeSet<String> {
+        self.told.retain(|_, last| now.saturating_duration_since(*last) < NEWS);
+        let news = all.iter().filter(|what| !self.told.contains_key(*what)).cloned().collect();
+        self.told.extend(all.iter().map(|what| (what.clone(), now)));
+        news
+    }
+}
+
 /// What failed at the last looks.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    /// Each by its words, and when it was there last.
-    told: BTreeMap<String, Instant>,
+    news: News,
     failing: u64,
 }
 
 impl Faults {
     /// Takes in all that failed at a look, and says what of it is to be told.
     pub(super) fn news(&mut self, errors: Vec<Error>, now: Instant) -> Vec<Event> {
-        self.told.retain(|_, last| now.saturating_duration_since(*last) < NEWS);
-        let mut news = Vec::new();
         let mut failing = BTreeMap::new();
         for error in errors {
             let what = match &error {
                 // How long it is waited for is another time with each look.
                 Error::Unconfirmed { .. } => "a trial".to_owned(),
+                // What has the lock may be another process with each look.
+                Error::Busy { .. } => "a lock".to_owned(),
                 error => error.to_string(),
             };
-            if failing.insert(what.clone(), now).is_none() && !self.told.contains_key(&what) {
-                news.push(Event::Failed(error));
-            }
+            failing.entry(what).or_insert(error);
         }
         self.failing = failing.len() as u64;
-        self.told.extend(failing);
-        news
+        let news = self.news.of(&failing.keys().cloned().collect(), now);
+        news.into_iter().filter_map(|what| failing.remove(&what)).map(Event::Failed).collect()
     }
 
     /// How many things failed at the last look.

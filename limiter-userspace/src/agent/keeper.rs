@@ -8,10 +8,18 @@ use std::{collections::BTreeSet, path::PathBuf, time::Instant};
 
 use limiter_common::rate::SECOND;
 
-use super::{document::Document, event::Event, faults::Faults};
+use super::{
+    document::Document,
+    event::Event,
+    faults::Faults,
+    offer::Offer,
+    wanted::{Waits, Wanted, status},
+};
 use crate::{
     datapath::{
         bpffs::Pins,
+        claim::Claim,
+        host,
         instance::{Attached, Choice, Instance, attached, exists},
         interface::{self, Interface},
         maps::Maps,
@@ -20,7 +28,7 @@ use crate::{
     },
     error::{Error, Result},
     inquiry,
-    policy::{Policy, reading::name, spec::diff},
+    policy::{Policy, guard::guard, reading::name, spec::diff},
 };
 
 /// Seconds by which the clock has to be set for that to be noticed; both clocks are read a moment apart.
@@ -32,7 +40,9 @@ pub(super) struct Keeper {
     pins: Pins,
     interfaces: Vec<String>,
     document: Option<Document>,
-    /// The last policy of the document that could be read.
+    /// The policy of the document that was read last, until it is accepted.
+    offer: Option<Offer>,
+    /// The last policy of the document that was accepted.
     good: Option<Good>,
     /// Whether it is to be compared with the one in force, and what for.
     due: Option<Due>,
@@ -42,15 +52,23 @@ pub(super) struct Keeper {
     current: BTreeSet<u32>,
     /// By how many seconds Unix time was ahead of the clock that packets go by, when it was last looked at.
     ahead: Option<i64>,
+    /// That no other agent sees to the instance.
+    claim: Option<Claim>,
+    /// The number of the instance and the epoch whose run-time lists are in their file.
+    kept: Option<(u32, u32)>,
     /// What failed, not to be told again.
     faults: Faults,
+    /// What it waits for, not to be told again.
+    waits: Waits,
+    /// How things were at the last look, for a service manager.
+    status: String,
 }
 
 /// A policy of a document.
 #[derive(Debug)]
-struct Good {
-    policy: Policy,
-    origin: Origin,
+pub(super) struct Good {
+    pub(super) policy: Policy,
+    pub(super) origin: Origin,
 }
 
 /// When a policy is put in force.
@@ -68,13 +86,26 @@ impl Keeper {
             pins,
             interfaces,
             document: document.map(Document::new),
+            offer: None,
             good: None,
             due: None,
             instance: None,
             current: BTreeSet::new(),
             ahead: None,
+            claim: None,
+            kept: None,
             faults: Faults::default(),
+            waits: Waits::default(),
+            status: String::new(),
         }
+    }
+
+    /// What is to be told before anything that takes long, as it takes to verify programs: what is waited for.
+    pub(super) fn begin(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        // What fails is met again, and told, at the first look.
+        let _: Result<_> = self.see(&mut events);
+        events
     }
 
     /// Looks at everything, at a time of Unix in seconds, and does what is missing; a document is read
@@ -84,6 +115,7 @@ impl Keeper {
         // Before anything that takes time.
         let ahead = now.cast_signed() - (inquiry::now() / SECOND).cast_signed();
         self.read(now, reload, &mut events);
+        errors.extend(self.accept(now, &mut events).err());
         match self.running() {
             Ok(running) => {
                 let done = self.attach(&running, &mut events, &mut errors);
@@ -92,11 +124,40 @@ impl Keeper {
             }
             Err(error) => errors.push(error),
         }
-        errors.extend(self.fit().err());
+        let seen = self.see(&mut events);
+        errors.extend(self.fit(now).err());
         errors.extend(self.follow_clock(ahead, &mut events).err());
         errors.extend(self.put_in_force(&mut events).err());
+        errors.extend(self.keep_run_time().err());
+        errors.extend(self.claim().err());
+        let (wanted, attached) = seen.unwrap_or_else(|error| {
+            errors.push(error);
+            Default::default()
+        });
         events.extend(self.faults.news(errors, Instant::now()));
+        let status = status(&self.interfaces, &wanted, &attached, self.failing());
+        let parts: Vec<_> = self.refused().into_iter().chain([status]).collect();
+        self.status = parts.join("; ");
         events
+    }
+
+    /// How things were at the last look, in a line.
+    pub(super) fn status(&self) -> String {
+        self.status.clone()
+    }
+
+    /// Looks at what is attached by now and what is not there, and tells what is waited for.
+    fn see(&mut self, events: &mut Vec<Event>) -> Result<(Wanted, Vec<Attached>)> {
+        let (attached, here) = (self.running()?, interface::list()?);
+        let wanted = Wanted::of(&self.interfaces, &here, &attached);
+        let (words, is_attached) = (&self.interfaces, !attached.is_empty());
+        events.extend(self.waits.news(words, &wanted, &here, is_attached, Instant::now()));
+        Ok((wanted, attached))
+    }
+
+    /// What of the document is refused, in a line; nothing if it is accepted.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.offer.as_ref().and_then(Offer::refused)
     }
 
     /// How many things failed at the last look, and are tried again.
@@ -108,18 +169,73 @@ impl Keeper {
     fn read(&mut self, now: u64, reload: bool, events: &mut Vec<Event>) {
         let Some(document) = &mut self.document else { return };
         let Some(result) = document.look(now, reload) else { return };
-        let read =
-            result.and_then(|(policy, warnings)| Ok((Origin::of(&policy)?, policy, warnings)));
+        let read = result.and_then(|(policy, warnings, files)| {
+            Ok((Origin::of(&policy)?, policy, warnings, files))
+        });
         match read {
-            Ok((origin, policy, warnings)) => {
+            Ok((origin, policy, warnings, files)) => {
                 if !warnings.list().is_empty() {
                     events.push(Event::Warned(warnings));
                 }
-                self.good = Some(Good { policy, origin });
+                let told = self.offer.take().and_then(|offer| offer.told);
+                let good = Good { policy, origin };
+                self.offer = Some(Offer { good, files, reload, judged: None, told });
+            }
+            Err(error) => {
+                self.offer = None;
+                events.push(Event::Rejected(error));
+            }
+        }
+    }
+
+    /// Accepts the policy of the document, unless its set files change what would cut this host off or lift
+    /// most of a list. That is judged by the policy in force, so a command may have it accepted.
+    fn accept(&mut self, now: u64, events: &mut Vec<Event>) -> Result<()> {
+        let (Some(offer), Some(document)) = (&mut self.offer, &self.document) else {
+            return Ok(());
+        };
+        let running = match !offer.files.is_empty() && exists(&self.pins)? {
+            true => Some(Maps::open(&self.pins)?),
+            false => None,
+        };
+        let in_force = match &running {
+            Some(maps) => Some((maps.number()?, maps.epoch()?)),
+            None => None,
+        };
+        if offer.judged == Some(in_force) {
+            events.extend(offer.again(now));
+            return Ok(());
+        }
+        let refused = match offer.files.is_empty() {
+            true => Ok(()),
+            false => {
+                let running = running.map(|maps| maps.in_force()).transpose()?;
+                let before = running.as_ref().map(|it| &it.policy);
+                let before = before.or(self.good.as_ref().map(|good| &good.policy));
+                guard(before, &offer.good.policy, &offer.files, &host::read()?)
+            }
+        };
+        offer.judged = Some(in_force);
+        match refused {
+            Ok(()) => {
+                let Some(Offer { good, reload, .. }) = self.offer.take() else { return Ok(()) };
+                self.good = Some(good);
                 self.due = Some(if reload { Due::Anew } else { Due::Another });
             }
-            Err(error) => events.push(Event::Rejected(error)),
+            Err(refusal) => {
+                events.extend(offer.refuse(name(document.path()), refusal, now));
+            }
         }
+        Ok(())
+    }
+
+    /// Claims the instance that is there for this agent.
+    fn claim(&mut self) -> Result<()> {
+        if self.claim.as_ref().is_none_or(|claim| !claim.holds(&self.pins)) {
+            self.claim = None;
+            self.claim = Claim::take(&self.pins)?;
+        }
+        Ok(())
     }
 
     /// Attaches the interfaces that are there and are not attached.
@@ -132,8 +248,8 @@ impl Keeper {
         let is_running = |interface: &Interface| {
             running.iter().any(|it| it.present && it.index == interface.index)
         };
-        let mut missing = interface::list()?;
-        missing.retain(|it| self.interfaces.contains(&it.name) && !is_running(it));
+        let mut missing = Wanted::of(&self.interfaces, &interface::list()?, running).here;
+        missing.retain(|it| !is_running(it));
         // No instance is made, again and again, for one that does not take it.
         missing.retain(|interface| match fitness(interface) {
             Ok(()) => true,
@@ -152,7 +268,7 @@ impl Keeper {
             (None, None) => {
                 Instance::open_or_create(&self.pins, &Sizes::default(), &Policy::default(), None)
             }
-            (None, Some(document)) => Instance::open(&self.pins).and_then(|running| {
+            (None, Some(document)) => Instance::open_to_attach(&self.pins).and_then(|running| {
                 running.ok_or_else(|| Error::NoPolicy {
                     interface: first.name.clone(),
                     document: name(document.path()),
@@ -160,6 +276,9 @@ impl Keeper {
             }),
         };
         let mut instance = open?;
+        if let Some(error) = instance.take_unrestored() {
+            events.push(Event::Failed(error));
+        }
         self.meet(instance.maps().number()?, instance.is_fresh());
         // Somebody may have made it, or attached some, since it was looked at.
         let already = instance.attached()?;
@@ -200,7 +319,7 @@ impl Keeper {
         if running.is_empty() {
             return Ok(());
         }
-        let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
+        let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
         for attached in running {
             instance.replace(&attached)?;
             self.current.insert(attached.link);
@@ -209,12 +328,35 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has the policy in force compiled for the interfaces that are attached.
-    fn fit(&self) -> Result<()> {
-        if !exists(&self.pins)? || Maps::open(&self.pins)?.fits_interfaces()? {
+    /// Has the policy in force compiled for the interfaces that are attached, and for a time of Unix in seconds.
+    fn fit(&self, now: u64) -> Result<()> {
+        if !exists(&self.pins)? {
+            return Ok(());
+        }
+        let maps = Maps::open(&self.pins)?;
+        let is_stale = maps.in_force()?.held.stale().is_some_and(|stale| stale <= now);
+        if maps.fits_interfaces()? && !is_stale {
             return Ok(());
         }
         self.compile()
+    }
+
+    /// Keeps the run-time lists in their file, if something else is in force than at the last look. A command that
+    /// changed them does so too, but may have been ended before.
+    fn keep_run_time(&mut self) -> Result<()> {
+        if !exists(&self.pins)? {
+            return Ok(());
+        }
+        let maps = Maps::open(&self.pins)?;
+        let kept = (maps.number()?, maps.epoch()?);
+        if self.kept == Some(kept) {
+            return Ok(());
+        }
+        let Some(instance) = Instance::open(&self.pins)? else { return Ok(()) };
+        instance.keep_run_time()?;
+        // Somebody may have changed them again before the lock was taken; then they are kept once more.
+        self.kept = Some(kept);
+        Ok(())
     }
 
     /// Has the ends of what is listed for a time counted anew, if somebody set the clock: packets go by one
@@ -235,8 +377,8 @@ impl Keeper {
     /// Compiles the policy in force again.
     fn compile(&self) -> Result<()> {
         let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
-        let policy = instance.maps().settled()?;
-        instance.maps_mut().apply(&policy)
+        let layers = instance.maps().settled()?;
+        instance.maps_mut().put_in_force(layers, None, None)
     }
 
     /// Puts the policy of the document in force, if that is due.
@@ -248,12 +390,18 @@ impl Keeper {
         let in_force = instance.maps().in_force()?;
         let document = document.path().to_owned();
         if in_force.origin == Some(good.origin) && due == Due::Another {
+            if in_force.unsorted {
+                // This is the document that it was: what else is listed was set by commands.
+                let layers = instance.maps().settled()?.sorted_by(&good.policy);
+                instance.maps_mut().put_in_force(layers, None, None)?;
+            }
             self.due = None;
             events.push(Event::Unchanged { document });
             return Ok(());
         }
         let changes = diff(&in_force.policy, &good.policy).len();
-        match instance.maps_mut().follow(&good.policy, good.origin) {
+        let layers = in_force.layers().under(good.policy.clone());
+        match instance.maps_mut().put_in_force(layers, None, Some(good.origin)) {
             Ok(()) if changes == 0 => events.push(Event::Unchanged { document }),
             Ok(()) => events.push(Event::Applied { document, changes }),
             // It is right in itself, but there is no room for it here.
@@ -307,5 +455,6 @@ fn fitness(interface: &Interface) -> Result<()> {
 
 /// Whether an interface is still there, and so what was done about it really failed.
 fn is_there(interface: &Interface) -> bool {
-    interface::list().is_ok_and(|here| here.contains(interface))
+    let is_it = |it: &Interface| it.index == interface.index && it.name == interface.name;
+    interface::list().is_ok_and(|here| here.iter().any(is_it))
 }

@@ -7,10 +7,13 @@ mod counts;
 mod document;
 pub mod event;
 mod faults;
+pub mod journal;
 mod keeper;
+mod offer;
 pub mod scrape;
 mod sources;
 mod teller;
+mod wanted;
 
 use std::{collections::BTreeSet, io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -26,7 +29,7 @@ use tokio::{
 
 use self::{
     counts::Counts,
-    event::Event,
+    event::{Dated, Event},
     keeper::Keeper,
     scrape::{Address, Scrape, serve},
     sources::Sources,
@@ -40,10 +43,13 @@ use crate::{
 /// How often it looks, if nothing tells it to look at once.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long it waits for a lock: it tries again at its next look.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// What an agent is to see to.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Interfaces that are to be attached whenever they are there.
+    /// Words that mean the interfaces which are to be attached whenever they are there.
     pub interfaces: Vec<String>,
     /// A document whose policy is to be in force.
     pub policy: Option<PathBuf>,
@@ -62,26 +68,30 @@ pub fn run(
     options: Options,
     pins: Pins,
     unix: fn() -> u64,
-    tell: impl FnMut(&Event) -> bool + Send + 'static,
+    tell: impl FnMut(&Dated) -> bool + Send + 'static,
 ) -> Result<()> {
     let failed = |error| Error::system("start the agent", error);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let counts = Arc::new(Counts::default());
+    let pins = pins.with_patience(PATIENCE);
     let mut sources = Sources::new(pins.clone(), options.events);
     let scrape = Scrape {
         pins: pins.clone(),
         counts: Arc::clone(&counts),
         unix,
         interfaces: options.interfaces.as_slice().into(),
+        follows: options.policy.is_some(),
         last: Arc::default(),
     };
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
     let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
-    let teller = Teller::new(tell).map_err(failed)?;
+    let teller = Teller::new(unix, tell).map_err(failed)?;
+    let first = keeper.begin();
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;
         teller.tell(Event::Started);
+        first.into_iter().for_each(|event| teller.tell(event));
         let (mut unserved, mut reload) = (options.listen, false);
         let mut told = BTreeSet::new();
         loop {
@@ -93,8 +103,9 @@ pub fn run(
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
             let lost = teller.left_out();
+            let unserved_metrics = counts.unserved();
             let work = spawn_blocking(move || {
-                let mut errors = Vec::new();
+                let mut errors: Vec<Error> = unserved_metrics.into_iter().collect();
                 let (heard, result) = sources.look(lost);
                 errors.extend(result.err());
                 let mut events = keeper.tend(unix(), reload, errors);
@@ -108,20 +119,26 @@ pub fn run(
                 done = work => done.map_err(|error| failed(error.into()))?,
             };
             for address in mem::take(&mut unserved) {
-                if let Err(error) = serve(&address, scrape.clone()).await {
-                    // Whoever has it may go.
-                    let error = Error::system(format!("serve metrics on {address}"), error);
-                    events.extend(told.insert(error.to_string()).then_some(Event::Failed(error)));
-                    unserved.push(address);
+                match serve(&address, scrape.clone()).await {
+                    Ok(()) => events.push(Event::Listening { address }),
+                    Err(error) => {
+                        // Whoever has it may go.
+                        let error = Error::system(format!("serve metrics on {address}"), error);
+                        let is_news = told.insert(error.to_string());
+                        events.extend(is_news.then_some(Event::Failed(error)));
+                        unserved.push(address);
+                    }
                 }
             }
-            counts.failing(keeper.failing());
+            let refused = keeper.refused();
+            counts.looked(keeper.failing(), refused.is_some());
             for event in events {
                 counts.add(&event, unix());
                 teller.tell(event);
             }
             // It does, whatever there was to do: what failed is tried again.
-            manager(&[NotifyState::Ready, NotifyState::Watchdog]);
+            let status = keeper.status();
+            manager(&[NotifyState::Ready, NotifyState::Status(&status), NotifyState::Watchdog]);
             match waker.next().await {
                 Wake::Look => reload = false,
                 Wake::Reload => reload = true,

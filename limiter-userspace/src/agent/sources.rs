@@ -27,6 +27,7 @@ use crate::{
     datapath::{bpffs::Pins, instance::exists, maps::Maps, notices::Listener},
     error::Result,
     inquiry::{self, Inquiry},
+    policy::interfaces::Port,
 };
 
 /// Sources that are followed until they are within their limits again.
@@ -263,13 +264,13 @@ impl Sources {
 /// What it takes to tell of sources, read once a look.
 struct Telling<'a> {
     inquiry: Inquiry<'a>,
-    /// The interfaces by their slots.
-    interfaces: Vec<(u32, String)>,
+    /// The interfaces that are attached.
+    interfaces: Vec<Port>,
 }
 
 impl<'a> Telling<'a> {
     fn new(maps: &'a Maps, now: u64) -> Result<Self> {
-        Ok(Self { inquiry: Inquiry::new(maps, now)?, interfaces: maps.slots()? })
+        Ok(Self { inquiry: Inquiry::new(maps, now)?, interfaces: maps.ports()? })
     }
 
     /// What a notice tells; nothing if it is of no source under the policy in force.
@@ -277,12 +278,12 @@ impl<'a> Telling<'a> {
         let source = self.inquiry.name_of(&notice.source)?;
         // How it stands now is told beside that; what keeps it from being known keeps nothing else.
         let standing = self.inquiry.standing(notice.source, notice.tally, now);
-        let interface = self.interfaces.iter().find(|(slot, _)| *slot == notice.slot);
+        let interface = self.interfaces.iter().find(|port| port.slot == notice.slot);
         let limited = Limited {
             source,
             name: self.inquiry.limit_of_tally(notice.tally),
             limit: standing.ok().flatten(),
-            interface: interface.map(|(_, name)| name.clone()),
+            interface: interface.map(|port| port.name.clone()),
         };
         Some(match notice.kind {
             kind::BLOCKED => {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::event::Event;
+use super::event::{Dated, Event};
 
 /// Events that wait to be told.
 const WAITING: usize = 1024;
@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Tells events in a thread of its own, so that a reader who stopped reading stops nothing else.
 pub(super) struct Teller {
-    events: SyncSender<Event>,
+    events: SyncSender<Dated>,
+    /// Unix time, in seconds.
+    unix: fn() -> u64,
     left_out: Arc<AtomicU64>,
     ended: Receiver<()>,
 }
@@ -30,21 +32,24 @@ impl Teller {
     ///
     /// # Errors
     /// That there is no thread.
-    pub(super) fn new(mut tell: impl FnMut(&Event) -> bool + Send + 'static) -> io::Result<Self> {
-        let (events, waiting) = sync_channel::<Event>(WAITING);
+    pub(super) fn new(
+        unix: fn() -> u64,
+        mut tell: impl FnMut(&Dated) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let (events, waiting) = sync_channel::<Dated>(WAITING);
         let (end, ended) = channel();
         let left_out = Arc::<AtomicU64>::default();
         let missed = Arc::clone(&left_out);
         thread::Builder::new().name("events".to_owned()).spawn(move || {
             for event in waiting {
                 if !tell(&event) {
-                    missed.fetch_add(event.of_sources(), Ordering::Relaxed);
+                    missed.fetch_add(event.event.of_sources(), Ordering::Relaxed);
                 }
             }
             // Whoever waits for it may have gone.
             let _: Result<(), _> = end.send(());
         })?;
-        Ok(Self { events, left_out, ended })
+        Ok(Self { events, unix, left_out, ended })
     }
 
     /// How many events about sources could not be told, since that was asked last.
@@ -55,7 +60,8 @@ impl Teller {
     /// Tells an event, if there is room for one more that waits.
     pub(super) fn tell(&self, event: Event) {
         let of_sources = event.of_sources();
-        if self.events.try_send(event).is_err() {
+        let dated = Dated { unix: (self.unix)(), event };
+        if self.events.try_send(dated).is_err() {
             self.left_out.fetch_add(of_sources, Ordering::Relaxed);
         }
     }
@@ -77,10 +83,13 @@ mod tests {
     fn a_reader_who_stopped_stops_nothing_and_what_is_lost_is_counted() {
         let (go, wait) = channel::<()>();
         let (sender, told) = channel();
-        let teller = Teller::new(move |event| {
-            let _ = wait.recv();
-            sender.send(event.of_sources()).is_ok()
-        })
+        let teller = Teller::new(
+            || 7,
+            move |event| {
+                let _ = wait.recv();
+                sender.send(event.event.of_sources()).is_ok()
+            },
+        )
         .unwrap();
         let events = WAITING as u64 + 500;
         for _ in 0..events {
@@ -96,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_counted() {
-        let teller = Teller::new(|_| false).unwrap();
+        let teller = Teller::new(|| 7, |_| false).unwrap();
         let left_out = Arc::clone(&teller.left_out);
         teller.tell(Event::Started);
         teller.tell(Event::LeftOut { events: 7 });

@@ -7,33 +7,37 @@ use limiter_common::rate::Rate;
 
 use super::unix;
 use crate::{
-    agent::{self, Options, scrape::Address},
+    agent::{self, Options, journal::Journal, scrape::Address},
     datapath::{bpffs::Pins, privilege},
     error::{Error, Result},
     output::stream::Output,
-    policy::units::parse_rate,
+    policy::{interfaces::check, units::parse_rate},
 };
 
 const HELP: &str = "\
-It prints what it does, a line for each event. SIGHUP has it read and apply the document at once; SIGTERM \
+It prints what it does, a line for each event, with -j in JSON. Where its standard output is the journal of \
+systemd, an event is an entry with a priority and fields, such as LIMITER_EVENT and LIMITER_SOURCE. SIGHUP has it read and apply the document at once; SIGTERM \
 and SIGINT end it. What is attached stays attached, and limited, without it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Agent {
-    /// Interfaces to attach whenever they are there; in the variable, with spaces between them
+    /// Interfaces to attach whenever they are there, as `limiter attach` takes them; in the variable, with
+    /// spaces between them
     #[arg(
         short,
         long = "interface",
         value_name = "IFACE",
         env = "LIMITER_INTERFACES",
-        value_delimiter = ' '
+        value_delimiter = ' ',
+        value_parser = interface
     )]
     interfaces: Vec<String>,
     /// Policy document to follow: it is applied whenever it changes
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]
     policy: Option<PathBuf>,
-    /// Serve metrics for Prometheus: on a loopback address, as 127.0.0.1:9180, or on unix:PATH
+    /// Serve /metrics for Prometheus, /healthz and /readyz, in plain HTTP: on an address, as
+    /// 127.0.0.1:9180, or on unix:PATH
     #[arg(long, value_name = "ADDRESS", env = "LIMITER_LISTEN", value_delimiter = ' ',
           value_parser = address)]
     listen: Vec<Listen>,
@@ -41,6 +45,14 @@ pub(super) struct Agent {
     #[arg(long, value_name = "RATE", default_value = EVENTS, value_parser = events,
           env = "LIMITER_EVENTS")]
     events: Events,
+}
+
+/// A word for interfaces; an empty variable has an empty one.
+fn interface(word: &str) -> Result<String, String> {
+    if !word.is_empty() {
+        check(word)?;
+    }
+    Ok(word.to_owned())
 }
 
 /// How many events are told unless something else is said.
@@ -79,11 +91,16 @@ impl Agent {
         // Whoever waits for standard output to be read has its lock, which the end of the command takes.
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         let stdout = stdout.map_err(|error| Error::system("use standard output", error))?;
+        let journal = if output.is_json() { None } else { Journal::behind(&stdout) };
         let mut output = Output::new(File::from(stdout), output.is_json(), false);
-        agent::run(options, pins, unix, move |event| {
+        agent::run(options, pins, unix, move |dated| {
+            // What does not fit into one datagram is told without its fields.
+            if journal.as_ref().is_some_and(|journal| journal.tell(dated).is_ok()) {
+                return true;
+            }
             let told = match output.is_json() {
-                true => output.json(event),
-                false => writeln!(output, "{event}"),
+                true => output.json(dated),
+                false => writeln!(output, "{}", dated.event),
             };
             // A full disk is no reason to see to nothing any more.
             told.and_then(|()| output.flush()).is_ok() && !output.is_closed()

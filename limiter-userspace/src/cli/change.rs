@@ -1,24 +1,24 @@
-//! Changing the policy in force.
+//! Changing the policy and the run-time lists in force.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use super::{
     instance,
     keep_ssh::{Kept, keep},
-    stderr::{SWITCHED, warn_of_shadowed, warn_of_switch},
+    stderr::{SWITCHED, warn_of_error, warn_of_shadowed, warn_of_switch},
     unix,
 };
 use crate::{
-    datapath::bpffs::Pins,
-    error::Result,
+    datapath::{bpffs::Pins, instance::Instance},
+    error::{Error, Result},
     output::stream::Output,
-    policy::{Policy, Session, spec::check_length},
+    policy::{Layers, Session, spec::check_length},
 };
 
 /// What came of a change.
 pub(super) struct Changed<T> {
-    /// The policy as it is now.
-    pub(super) policy: Policy,
+    /// The policy and the run-time lists as they are now.
+    pub(super) layers: Layers,
     /// What the edit says.
     pub(super) said: T,
     kept: Option<Kept>,
@@ -26,27 +26,40 @@ pub(super) struct Changed<T> {
     shadowed: Vec<String>,
     /// Whether nothing is dropped all the same, by the switch.
     switched: bool,
+    /// Why the run-time lists are not in their file.
+    unkept: Option<Error>,
 }
 
-/// Changes the policy in force: every edit of it comes by here, so that none cuts off the session that
-/// it is given over.
+/// Changes what is in force: every edit of it comes by here, so that none cuts off the session that it is
+/// given over.
 pub(super) fn change<T>(
     pins: &Pins,
     session: Option<Session>,
-    edit: impl FnOnce(&mut Policy) -> Result<T>,
+    edit: impl FnOnce(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
     let mut instance = instance(pins)?;
     let before = instance.maps().settled()?;
-    let mut policy = before.clone();
-    let said = edit(&mut policy)?;
-    let kept = keep(session, &mut policy, &before, Some(instance.maps()), unix())?;
-    check_length(&policy)?;
-    instance.maps_mut().apply(&policy)?;
-    let known: HashSet<String> = before.shadowed().iter().map(ToString::to_string).collect();
-    let mut shadowed: Vec<_> = policy.shadowed().iter().map(ToString::to_string).collect();
+    let mut layers = before.clone();
+    let said = edit(&mut layers)?;
+    let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
+    check_length(&layers.policy)?;
+    let unkept = put_in_force(&mut instance, &layers, None)?;
+    let known: HashSet<String> = before.shadowed().into_iter().collect();
+    let mut shadowed = layers.shadowed();
     shadowed.retain(|shadowed| !known.contains(shadowed));
     let switched = instance.maps().monitoring()?.switch;
-    Ok(Changed { policy, said, kept, shadowed, switched })
+    Ok(Changed { layers, said, kept, shadowed, switched, unkept })
+}
+
+/// Puts a policy and run-time lists in force, keeps the lists in their file, and says why they could not be.
+pub(super) fn put_in_force(
+    instance: &mut Instance,
+    layers: &Layers,
+    time: Option<Duration>,
+) -> Result<Option<Error>> {
+    instance.maps_mut().put_in_force(layers.clone(), time, None)?;
+    // What was asked for is done; only a restart of the machine would lose it.
+    Ok(instance.keep_run_time().err())
 }
 
 impl<T> Changed<T> {
@@ -58,14 +71,19 @@ impl<T> Changed<T> {
     /// What else came of it than what was asked for, a part each.
     pub(super) fn besides(&self) -> Vec<String> {
         let kept = self.kept.map(|kept| kept.said("is"));
+        let unkept = self.unkept.as_ref().map(|error| format!("{error}: {UNKEPT}"));
         let switched = self.switched.then(|| SWITCHED.to_owned());
-        kept.into_iter().chain(self.shadowed.iter().cloned()).chain(switched).collect()
+        let parts = kept.into_iter().chain(unkept);
+        parts.chain(self.shadowed.iter().cloned()).chain(switched).collect()
     }
 
     /// Tells what else came of it than what was asked for, after that.
     pub(super) fn tell(&self, output: &mut Output) -> Result<()> {
         if let Some(kept) = self.kept {
             kept.tell(output)?;
+        }
+        if let Some(error) = &self.unkept {
+            warn_of_error(error, UNKEPT, output);
         }
         warn_of_shadowed(&self.shadowed, output);
         if self.switched {
@@ -74,3 +92,7 @@ impl<T> Changed<T> {
         Ok(())
     }
 }
+
+/// What is said of run-time lists that are in force and not in their file.
+pub(super) const UNKEPT: &str =
+    "the run-time lists are in force, and end with this run of the machine";

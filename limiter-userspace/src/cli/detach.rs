@@ -3,16 +3,15 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{instance, maps};
+use super::{maps, no_instance, test::not_attached};
 use crate::{
     datapath::{
         bpffs::Pins,
         instance::{Attached, Instance, attached},
-        interface::Interface,
     },
-    error::{Error, Result},
+    error::Result,
     output::stream::Output,
-    policy::units::printable,
+    policy::interfaces::select,
 };
 
 #[derive(Debug, Args)]
@@ -20,7 +19,7 @@ use crate::{
     override_usage = "limiter detach [OPTIONS] <IFACE>...\n       limiter detach [OPTIONS] --all"
 )]
 pub(super) struct Detach {
-    /// Interfaces to detach from
+    /// Interfaces to detach from, in any way that `limiter attach` takes
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "IFACE")]
     interfaces: Vec<String>,
     /// Detach from all interfaces, and remove whatever is pinned, also by another version
@@ -40,31 +39,31 @@ impl Detach {
         }
         if left == 0 {
             writeln!(output, "Nothing of this instance is left; its policy and state are gone.")?;
+            if pins.state().exists() {
+                let file = pins.state().display();
+                writeln!(output, "The next attach restores its run-time lists, from {file}.")?;
+            }
         }
         Ok(())
     }
 
     /// Detaches from the interfaces that were named, all of which must be attached.
     fn detach(&self, pins: &Pins) -> Result<(Vec<String>, usize)> {
-        let mut instance = instance(pins)?;
+        let mut instance = Instance::open_to_attach(pins)?.ok_or_else(|| no_instance(pins))?;
         let all = instance.attached()?;
+        let (here, gone): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|it| it.present);
         let mut found: Vec<&Attached> = Vec::new();
-        for name in &self.interfaces {
-            // One that is here, by whatever name, before one that is gone or elsewhere.
-            let here = Interface::find(name).ok();
-            let attached = all
-                .iter()
-                .find(|attached| {
-                    attached.present
-                        && here.as_ref().is_some_and(|here| here.index == attached.index)
-                })
-                .or_else(|| all.iter().find(|gone| !gone.present && gone.name == *name));
-            let attached = attached.ok_or_else(|| Error::NotAttached {
-                name: printable(name, 32),
-                attached: all.iter().map(|attached| attached.name.clone()).collect(),
-            })?;
-            if !found.contains(&attached) {
-                found.push(attached);
+        for word in &self.interfaces {
+            // One that is here before one that is gone or elsewhere.
+            let meant = Some(select(word, &here)).filter(|meant| !meant.is_empty());
+            let meant = meant.unwrap_or_else(|| select(word, &gone));
+            if meant.is_empty() {
+                return Err(not_attached(word, &all));
+            }
+            for attached in meant {
+                if !found.contains(&attached) {
+                    found.push(attached);
+                }
             }
         }
         for attached in &found {

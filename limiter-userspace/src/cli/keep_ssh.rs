@@ -8,17 +8,13 @@ use clap::Args;
 use ipnet::IpNet;
 
 use self::connection::Absent;
-use super::stderr::warn;
+use super::{list::user, stderr::warn};
 use crate::{
     datapath::maps::Maps,
     error::{Error, Result},
     inquiry,
     output::{stream::Output, top},
-    policy::{
-        Policy, Session,
-        model::{Listed, Whom},
-        spec::format_instant,
-    },
+    policy::{Layers, List, PolicyError, Session, run_time::Entry, spec::format_instant},
 };
 
 /// For how long a session is kept, in seconds: long enough to notice, and no hole for ever.
@@ -71,56 +67,49 @@ pub(super) struct Kept {
     pub(super) until: u64,
 }
 
-/// Allows the peer of a session, if there is one, for a while if the policy could drop it, which comes
-/// after `before`: by what it says, or by a block that a limit made in an instance that runs with
-/// these maps. Says what was allowed.
+/// Allows the peer of a session, if there is one, at run time for a while if these could drop it: by what they
+/// say, or by a block that a limit made in an instance that runs with these maps. Says what was allowed.
 pub(super) fn keep(
     session: Option<Session>,
-    policy: &mut Policy,
-    before: &Policy,
+    layers: &mut Layers,
     maps: Option<&Maps>,
     now: u64,
 ) -> Result<Option<Kept>> {
     let Some(session) = session else { return Ok(None) };
     let blocked = match maps {
-        Some(maps) if policy.could_block(&session, enough(now)) => {
-            maps.is_blocked(policy.source_of(session.peer), inquiry::now())?
+        Some(maps) if layers.view().could_block(&session, now, enough(now)) => {
+            maps.is_blocked(layers.policy.source_of(session.peer), inquiry::now())?
         }
         _ => false,
     };
-    Ok(allow(&session, policy, before, blocked, now))
+    Ok(allow(&session, layers, blocked, now))
 }
 
 /// Until when somebody has to be allowed, who is not renewed then: what has the half of its time left
-/// stays as it is, so that a policy that is applied again is the same.
+/// stays as it is.
 const fn enough(now: u64) -> u64 {
     now.saturating_add(KEPT / 2)
 }
 
 /// Allows the peer of a session if it could be dropped. `blocked` says whether some limit blocks it.
-fn allow(
-    session: &Session,
-    policy: &mut Policy,
-    before: &Policy,
-    blocked: bool,
-    now: u64,
-) -> Option<Kept> {
+fn allow(session: &Session, layers: &mut Layers, blocked: bool, now: u64) -> Option<Kept> {
     let enough = enough(now);
-    let could_block = blocked && policy.could_block(session, enough);
-    if !could_block && !policy.could_drop(session, now, enough) {
+    let could_block = blocked && layers.view().could_block(session, now, enough);
+    if !could_block && !layers.view().could_drop(session, now, enough) {
         return None;
     }
-    let source = policy.source_of(session.peer);
-    let whom = Whom::Prefix(source);
-    let until = before.allow.iter().find(|listed| listed.whom == whom);
-    let until = until.and_then(|listed| listed.until).filter(|until| *until >= enough);
-    let until = until.unwrap_or_else(|| now.saturating_add(KEPT));
-    // Not by the edit that would refuse it where the source itself is denied: whoever wrote that
-    // would like to take it back.
-    match policy.allow.iter_mut().find(|listed| listed.whom == whom) {
-        Some(listed) => listed.until = Some(until),
-        None => policy.allow.push(Listed { whom, until: Some(until) }),
-    }
+    let source = layers.policy.source_of(session.peer);
+    let until = now.saturating_add(KEPT);
+    // No entry is longer than a source, and of one as long, a run-time one that allows is asked first.
+    let entry = Entry {
+        until: Some(until),
+        reason: Some("SSH session".to_owned()),
+        by: user(),
+        since: Some(now),
+        ..Entry::new(List::Allow, source)
+    };
+    // It can only be less than a source, and is a source.
+    let _: Result<bool, PolicyError> = layers.run_time.put(&layers.policy, entry, now);
     Some(Kept { source, until })
 }
 
@@ -157,13 +146,11 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::policy::{
-        List,
-        model::GlobalMode,
-        spec::{parse, to_yaml},
+        Policy,
+        model::{GlobalMode, Listed, Whom},
+        spec::parse,
     };
 
     const NOW: u64 = 1_800_000_000;
@@ -172,32 +159,48 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn denying(prefix: &str) -> Policy {
-        let mut policy = Policy::default();
-        policy.add_listed(List::Deny, net(prefix), None, NOW).unwrap();
-        policy
+    /// A document that denies a prefix.
+    fn denying(prefix: &str) -> Layers {
+        let deny = vec![Listed { whom: Whom::Prefix(net(prefix)), until: None }];
+        Layers { policy: Policy { deny, ..Policy::default() }, ..Layers::default() }
     }
 
     #[test]
     fn only_a_peer_that_could_be_dropped_is_allowed() {
         let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
-        let mut policy = denying("203.0.113.0/24");
-        let before = policy.clone();
-        assert_eq!(keep(None, &mut policy, &before, None, NOW).unwrap(), None);
-        assert_eq!(policy, before);
-        let kept = Kept { source: net("203.0.113.9/32"), until: NOW + KEPT };
-        assert_eq!(allow(&session, &mut policy, &before, false, NOW), Some(kept));
-        assert_eq!(policy.allow.len(), 1);
-        assert_eq!(allow(&session, &mut policy, &before, false, NOW), None, "it is allowed now");
-        assert_eq!(policy.allow.len(), 1);
-        for mut policy in [
-            denying("198.51.100.0/24"),
-            Policy { mode: GlobalMode::Monitor, ..denying("203.0.113.0/24") },
-        ] {
-            let before = policy.clone();
-            assert_eq!(allow(&session, &mut policy, &before, false, NOW), None);
-            assert_eq!(policy.allow, []);
+        for prefix in ["203.0.113.0/24", "203.0.113.9/32"] {
+            let mut layers = denying(prefix);
+            let document = layers.policy.clone();
+            assert_eq!(keep(None, &mut layers, None, NOW).unwrap(), None);
+            assert_eq!(layers, denying(prefix));
+            let kept = Kept { source: net("203.0.113.9/32"), until: NOW + KEPT };
+            assert_eq!(allow(&session, &mut layers, false, NOW), Some(kept));
+            assert_eq!(allow(&session, &mut layers, false, NOW), None, "it is allowed now");
+            assert_eq!((layers.policy, layers.run_time.entries().len()), (document, 1));
         }
+        for mut layers in [denying("198.51.100.0/24"), {
+            let mut layers = denying("203.0.113.0/24");
+            layers.policy.mode = GlobalMode::Monitor;
+            layers
+        }] {
+            assert_eq!(allow(&session, &mut layers, false, NOW), None);
+            assert!(layers.run_time.is_empty());
+        }
+    }
+
+    /// A ban of the same source is set at run time too, and so is as long.
+    #[test]
+    fn a_session_outlives_a_ban_of_its_own_source_in_either_layer() {
+        let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
+        let mut layers = denying("203.0.113.9/32");
+        let ban = Entry::new(List::Deny, net("203.0.113.9/32"));
+        layers.run_time.put(&layers.policy, ban, NOW).unwrap();
+        assert!(allow(&session, &mut layers, false, NOW).is_some());
+        assert!(!layers.view().could_drop(&session, NOW, NOW + KEPT));
+        assert!(layers.view().could_drop(&session, NOW, NOW + KEPT + 1), "it is for a time");
+        // Another document changes nothing of it.
+        let layers = layers.under(denying("203.0.113.0/24").policy);
+        assert!(!layers.view().could_drop(&session, NOW, NOW + KEPT));
     }
 
     #[test]
@@ -215,66 +218,33 @@ mod tests {
             (", penalty: {after: 1s, block: 1h}", false, false),
             ("", true, false),
         ] {
-            let (before, mut policy) = (Policy::default(), other(rest));
-            let allowed = allow(&session, &mut policy, &before, blocked, NOW);
+            let mut layers = Layers { policy: other(rest), ..Layers::default() };
+            let allowed = allow(&session, &mut layers, blocked, NOW);
             assert_eq!(allowed.is_some(), kept, "{rest} {blocked}");
-            assert_eq!(policy.allow.len(), usize::from(kept));
-            assert_eq!(allow(&session, &mut policy, &before, blocked, NOW), None, "once");
+            assert_eq!(layers.run_time.entries().len(), usize::from(kept));
+            assert_eq!(allow(&session, &mut layers, blocked, NOW), None, "once");
         }
     }
 
     #[test]
     fn what_is_kept_ends_and_is_renewed_in_time() {
         let session = Session::parse("2001:db8::9 50000 2001:db8::1 22").unwrap();
-        let whom = Whom::Prefix(net("2001:db8::/64"));
-        let mut policy = denying("2001:db8::/32");
-        policy.add_listed(List::Allow, net("2001:db8::/64"), Some(NOW + 9), NOW).unwrap();
-        let document = denying("2001:db8::/32");
+        let mut layers = denying("2001:db8::/32");
+        let entry = |until| Entry { until, ..Entry::new(List::Allow, net("2001:db8::/64")) };
+        layers.run_time.put(&layers.policy, entry(Some(NOW + 9)), NOW).unwrap();
         let mut kept = |now| {
-            let before = policy.clone();
-            allow(&session, &mut policy, &before, false, now);
-            let [entry] = policy.allow.as_slice() else { panic!("{:?}", policy.allow) };
-            assert_eq!(entry.whom, whom);
-            // Applied again, the same document makes the same policy.
-            let mut again = document.clone();
-            allow(&session, &mut again, &policy, false, now);
-            assert_eq!(again.allow, policy.allow);
+            allow(&session, &mut layers, false, now);
+            let [entry] = layers.run_time.entries() else { panic!("{:?}", layers.run_time) };
             entry.until.unwrap() - NOW
         };
         assert_eq!(kept(NOW), KEPT);
         assert_eq!(kept(NOW + KEPT / 2), KEPT, "there is enough left");
         assert_eq!(kept(NOW + KEPT / 2 + 1), KEPT / 2 + 1 + KEPT);
         // For ever is more than that.
-        policy.add_listed(List::Allow, net("2001:db8::/64"), None, NOW).unwrap();
-        let before = policy.clone();
-        assert_eq!(allow(&session, &mut policy, &before, false, NOW), None);
-        assert_eq!(policy, before);
-    }
-
-    proptest! {
-        /// Whatever the lists have, with what is kept they can be written as a document and read back.
-        #[test]
-        fn what_is_kept_can_be_read_back(
-            edits in prop::collection::vec((0_usize..3, 28_u8..=32, 0_u8..16, 0_u64..60, 0_u8..4), 1..20),
-        ) {
-            let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
-            let mut policy = Policy::default();
-            for (list, length, last, hours, kind) in edits {
-                let before = policy.clone();
-                let prefix = IpNet::new([203, 0, 113, last].into(), length).unwrap().trunc();
-                let until = (hours < 40).then_some(NOW + 1 + 3600 * hours);
-                let list = [List::Allow, List::Deny, List::Penalty][list];
-                // What is refused changes nothing.
-                let _ = match kind {
-                    0 => policy.del_listed(list, prefix, NOW),
-                    _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
-                };
-                allow(&session, &mut policy, &before, false, NOW);
-                let text = to_yaml(&policy);
-                let read = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files"));
-                prop_assert_eq!(read.as_ref().map_err(ToString::to_string), Ok(&policy), "{}", text);
-            }
-        }
+        layers.run_time.put(&layers.policy, entry(None), NOW).unwrap();
+        let before = layers.clone();
+        assert_eq!(allow(&session, &mut layers, false, NOW), None);
+        assert_eq!(layers, before);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `limiter metrics`.
 
-use super::{maps, unix};
+use super::unix;
 use crate::{datapath::bpffs::Pins, error::Result, metrics::read, output::stream::Output};
 
-/// Prints what monitoring systems read of the instance.
+/// Prints the metrics of the instance, also where there is none.
 pub(super) fn metrics(pins: &Pins, output: &mut Output) -> Result<()> {
-    let metrics = read(pins, &maps(pins)?, unix())?;
+    let metrics = read(pins, unix())?;
     if output.is_json() {
         return Ok(output.json(&metrics)?);
     }

@@ -29,7 +29,7 @@ use std::{
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::stderr::complain;
+use self::stderr::{complain, teller_of_waiting};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
@@ -52,6 +52,10 @@ struct Cli {
     #[arg(long, global = true, value_name = "DIR", env = "LIMITER_BPFFS",
           default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
+    /// File that keeps the run-time lists (`allow`, `deny`, `penalty`) over a restart of the machine
+    /// [default: below /var/lib/limiter, one for each instance]
+    #[arg(long, global = true, value_name = "FILE", env = "LIMITER_STATE")]
+    state: Option<PathBuf>,
     /// Print JSON
     #[arg(short, long, global = true)]
     json: bool,
@@ -126,7 +130,13 @@ pub fn run() -> ExitCode {
             };
         }
     };
-    let pins = Pins::new(&cli.bpffs);
+    let pins = Pins::new(&cli.bpffs).telling_of(Some(teller_of_waiting(cli.json)));
+    let pins = match cli.state.filter(|file| !file.as_os_str().is_empty()) {
+        Some(file) => pins.with_state(file),
+        None => pins,
+    };
+    // The screen is not to be written over, and the agent tells in its own way.
+    let silent = pins.clone().telling_of(None);
     let amounts = if cli.raw { Amounts::Exact } else { Amounts::Rounded };
     let mut output = Output::stdout(cli.json).with_amounts(amounts);
     let result = match cli.command {
@@ -141,9 +151,9 @@ pub fn run() -> ExitCode {
         Command::Allow(list) => list.run(List::Allow, &pins, &mut output),
         Command::Deny(list) => list.run(List::Deny, &pins, &mut output),
         Command::Penalty(list) => list.run(&pins, &mut output),
-        Command::Watch(watch) => watch.run(&pins, &mut output),
+        Command::Watch(watch) => watch.run(&silent, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
-        Command::Agent(agent) => agent.run(pins.clone(), &mut output),
+        Command::Agent(agent) => agent.run(silent, &mut output),
         Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Completion(completion) => completion.run(&mut output),

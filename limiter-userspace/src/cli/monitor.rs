@@ -62,14 +62,12 @@ fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()>
     let maps = maps(pins)?;
     let policy = maps.monitoring()?.policy;
     // While the switch is on, a session may have got a policy that would drop it.
-    let endangered = session.is_some() && {
-        let running = maps.policy()?;
-        keep(session, &mut running.clone(), &running, Some(&maps), unix())?.is_some()
-    };
+    let endangered =
+        session.is_some() && { keep(session, &mut maps.layers()?, Some(&maps), unix())?.is_some() };
     let mut changed = None;
     if policy == GlobalMode::Monitor || endangered {
-        changed = Some(change(pins, session, |policy| {
-            policy.mode = GlobalMode::Enforce;
+        changed = Some(change(pins, session, |layers| {
+            layers.policy.mode = GlobalMode::Enforce;
             Ok(())
         })?);
     }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{limit::rows, maps, unix};
 use crate::{
-    datapath::{bpffs::Pins, instance::attached, maps::Maps},
+    datapath::{bpffs::Pins, instance::attached, maps::Maps, sources::SharedPackets},
     error::Result,
     output::{
         monitoring,
@@ -38,7 +38,7 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     let snapshot = maps.snapshot(&attached(pins, &maps)?)?;
     let (_, sources) = maps.talkers(0)?;
     let tables = tables(&maps, sources)?;
-    let limits = rows(&maps.in_force()?.policy, unix());
+    let limits = rows(maps.in_force()?.layered(), unix());
     Status::new(&snapshot, tables).print(output, &limits)?;
     monitoring::print(output, snapshot.monitoring)?;
     if let Some(left) = maps.unconfirmed()?
@@ -55,10 +55,12 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
 
 /// How full the state is, with so many sources.
 pub(super) fn tables(maps: &Maps, sources: Occupancy) -> Result<Tables> {
+    let SharedPackets { passed, dropped } = maps.shared_packets()?;
     Ok(Tables {
         sources,
         buckets: maps.buckets()?,
-        shared_packets: maps.shared_packets()?,
+        shared_packets: passed + dropped,
+        shared_dropped: dropped,
         memory_bytes: maps.memory()?,
     })
 }

@@ -9,6 +9,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
+    datapath::lock::Holder,
     error::Error,
     output::{
         faults::{described, entries},
@@ -94,6 +95,22 @@ pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
     if let Some(more) = more_than(TOLD, shadowed.len()) {
         warn(&format!("{more} more entries are shadowed"), output);
     }
+}
+
+/// What tells of a process that has a lock which a command waits for.
+pub(super) const fn teller_of_waiting(json: bool) -> fn(&Holder) {
+    if json {
+        |holder| {
+            let (message, process) = (waiting_for(holder), holder.process);
+            tell(json!({ "warning": { "message": message, "process": process } }));
+        }
+    } else {
+        |holder| tell(format_args!("warning: {}", waiting_for(holder)))
+    }
+}
+
+fn waiting_for(holder: &Holder) -> String {
+    format!("waiting for {holder}, which has the lock of this instance")
 }
 
 /// How many there are more than were told.

@@ -23,7 +23,7 @@ use crate::{
         stream::Output,
         verdict::{self, Summary},
     },
-    policy::units::printable,
+    policy::{interfaces::select, units::printable},
 };
 
 const HELP: &str = "\
@@ -70,7 +70,7 @@ pub(super) struct Test {
     /// A fragment, the first one, instead of a whole packet
     #[arg(long)]
     fragment: bool,
-    /// Interface that packets come in by [default: the first one that is attached]
+    /// Interface that packets come in by, as `limiter attach` takes it [default: the first one that is attached]
     #[arg(long = "in", value_name = "IFACE")]
     interface: Option<String>,
     /// Packets captured in a file, as `tcpdump -w` writes it
@@ -145,11 +145,20 @@ impl Test {
     }
 }
 
-/// The slot of an attached interface; without a name, of the first one.
-pub(super) fn slot(attached: &[Attached], name: Option<&str>) -> Result<u32> {
-    let found = attached.iter().find(|attached| name.is_none_or(|name| attached.name == name));
-    found.map(|attached| attached.slot).ok_or_else(|| Error::NotAttached {
-        name: printable(name.unwrap_or_default(), 32),
+/// The slot of an attached interface; without a word for it, of the first one.
+pub(super) fn slot(attached: &[Attached], word: Option<&str>) -> Result<u32> {
+    let found = match word {
+        Some(word) => select(word, attached).into_iter().next(),
+        None => attached.first(),
+    };
+    let found = found.map(|attached| attached.slot);
+    found.ok_or_else(|| not_attached(word.unwrap_or_default(), attached))
+}
+
+/// That a word means no attached interface.
+pub(super) fn not_attached(word: &str, attached: &[Attached]) -> Error {
+    Error::NotAttached {
+        name: printable(word, 128),
         attached: attached.iter().map(|attached| attached.name.clone()).collect(),
-    })
+    }
 }

@@ -15,25 +15,76 @@ use std::{
     time::Duration,
 };
 
-use super::sys;
+use super::{
+    kept,
+    lock::{Holder, Right},
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// The directory of the instance that commands are about unless told otherwise.
 pub const DEFAULT: &str = "/sys/fs/bpf/limiter";
 
 const MAGIC: u64 = 0xcafe_4a11;
+const MAPS: &str = "maps";
 
 /// The pins of an instance: maps by name, links and programs by the slot of their interface.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,
+    /// The file that keeps the run-time lists over a restart of the machine.
+    state: PathBuf,
+    /// How long a process waits for a lock.
+    patience: Duration,
+    /// Tells of a process that is waited for.
+    waiting: Option<fn(&Holder)>,
 }
+
+/// How long a command waits for others that get on: for many, as where each bans a source.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Pins {
     /// The pins below `directory`, which may be relative to the working directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
-        Self { directory: path::absolute(&directory).unwrap_or(directory) }
+        let directory = path::absolute(&directory).unwrap_or(directory);
+        Self { state: kept::file_of(&directory), directory, patience: PATIENCE, waiting: None }
+    }
+
+    /// The same with another file that keeps the run-time lists.
+    #[must_use]
+    pub fn with_state(self, state: impl Into<PathBuf>) -> Self {
+        let state = state.into();
+        Self { state: path::absolute(&state).unwrap_or(state), ..self }
+    }
+
+    /// The file that keeps the run-time lists over a restart of the machine.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The same, for a process that waits for a lock no longer than this.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The same, for a process that tells which other one it waits for, if that takes long; or that does not.
+    #[must_use]
+    pub fn telling_of(self, waiting: Option<fn(&Holder)>) -> Self {
+        Self { waiting, ..self }
+    }
+
+    /// How long a lock is waited for.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Tells of a process that is waited for.
+    pub(crate) fn tell_waiting(&self, holder: &Holder) {
+        if let Some(tell) = self.waiting {
+            tell(holder);
+        }
     }
 
     /// The directory of the instance.
@@ -43,23 +94,41 @@ impl Pins {
 
     /// The pin of a map.
     pub fn map(&self, name: &str) -> PathBuf {
-        self.directory.join("maps").join(name)
+        self.maps().join(name)
     }
 
     /// The pin of the link of a slot.
     pub fn link(&self, slot: u32) -> PathBuf {
-        self.directory.join("links").join(slot.to_string())
+        self.links().join(slot.to_string())
+    }
+
+    /// The directory of the links.
+    pub(crate) fn links(&self) -> PathBuf {
+        self.directory.join("links")
     }
 
     /// The pin of the program of a slot. A link holds its program too, but gives only its number, which takes
     /// more rights to look at than a pin.
     pub(crate) fn program(&self, slot: u32) -> PathBuf {
-        self.directory.join("programs").join(slot.to_string())
+        self.programs().join(slot.to_string())
     }
 
-    /// Where the lock is taken: a directory that nobody else can open.
-    pub(crate) fn lock(&self) -> PathBuf {
-        self.directory.join("maps")
+    /// Where the programs are pinned.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.directory.join("programs")
+    }
+
+    /// Where the lock for a right is taken: a directory that nobody else can open.
+    pub(crate) fn lock(&self, right: Right) -> PathBuf {
+        self.directory.join(match right {
+            Right::Attach => "links",
+            Right::Change => MAPS,
+        })
+    }
+
+    /// Where the maps are pinned.
+    pub(crate) fn maps(&self) -> PathBuf {
+        self.directory.join(MAPS)
     }
 
     /// Whether there is anything of an instance.
@@ -167,7 +236,7 @@ impl Pins {
 
     /// Links go before the maps that their programs use.
     fn directories(&self) -> [PathBuf; 3] {
-        ["links", "programs", "maps"].map(|name| self.directory.join(name))
+        ["links", "programs", MAPS].map(|name| self.directory.join(name))
     }
 
     /// Whether the directory is, or would be, on a BPF file system.

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_gone_is_an_error() {
-        let gone = Interface { name: "gone".to_owned(), index: 9_999 };
+        let gone = Interface { name: "gone".to_owned(), ..Interface::find("lo").unwrap() };
         let device = Device::of(&gone).unwrap();
         for error in [device.driver().unwrap_err(), device.features().unwrap_err()] {
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV));

@@ -1,31 +1,45 @@
 //! An instance: one policy, one set of buckets, and the interfaces that they are for.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use limiter_common::contract::{Counters, INTERFACES, Interface as Slot};
 
 use super::{
     bpffs::{Pins, unpin},
     interface::{self, Interface},
+    kept,
     link::{Link, Refusal},
-    lock::Lock,
+    lock::{Lock, Right},
     maps::{Maps, object},
     mode::Mode,
-    policy::Origin,
+    policy::{InForce, Origin},
     program::{Clock, Program, create_maps},
     sizes::Sizes,
 };
 use crate::{
     error::{Error, Result},
-    policy::Policy,
+    policy::{
+        Layered, Layers, RunTime,
+        interfaces::{Named, Port},
+    },
 };
 
-/// An instance that this process may change, because it has the lock.
+/// An instance that this process may change, because it has a [lock](super::lock) of it: that for changes of the
+/// policy, or that to attach and detach.
 pub struct Instance {
     pins: Pins,
     maps: Maps,
     /// Whether it was made just now, to be unmade when nothing gets attached.
     fresh: bool,
-    _lock: Lock,
+    /// Why its run-time lists were not restored, when it was made.
+    unrestored: Option<Error>,
+    lock: Lock,
 }
+
+/// The right to change the policy, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Changing(#[expect(dead_code, reason = "it is held")] Option<Lock>);
 
 /// An attached interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +48,8 @@ pub struct Attached {
     pub slot: u32,
     /// Its name; the one it had when it was attached, if it is gone or elsewhere.
     pub name: String,
+    /// Its alternative names, if it is here.
+    pub alternatives: Vec<String>,
     /// The number of its link: another one when it is detached and attached again.
     pub link: u32,
     /// Its index in its network namespace.
@@ -44,6 +60,28 @@ pub struct Attached {
     pub present: bool,
     /// Whether it exists, in any.
     pub exists: bool,
+}
+
+impl Attached {
+    /// The same as limits are about it.
+    pub(crate) fn port(&self) -> Port {
+        let index = if self.present { self.index } else { 0 };
+        Port { alternatives: self.alternatives.clone(), ..Port::new(self.slot, &self.name, index) }
+    }
+}
+
+impl Named for Attached {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn alternatives(&self) -> &[String] {
+        &self.alternatives
+    }
+
+    fn index(&self) -> u32 {
+        if self.present { self.index } else { 0 }
+    }
 }
 
 /// Which modes to try.
@@ -65,55 +103,62 @@ pub struct Outcome {
 }
 
 impl Instance {
-    /// The instance that exists; `None` when there is none.
+    /// The instance that exists, to change its policy; `None` when there is none.
     ///
     /// # Errors
     /// [`Error::Busy`], [`Error::Layout`], or what the system says.
     pub fn open(pins: &Pins) -> Result<Option<Self>> {
-        let Some(lock) = Lock::take(pins)? else { return Ok(None) };
+        Self::open_with(pins, Right::Change)
+    }
+
+    /// The instance that exists, to attach and detach; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_attach(pins: &Pins) -> Result<Option<Self>> {
+        Self::open_with(pins, Right::Attach)
+    }
+
+    fn open_with(pins: &Pins, right: Right) -> Result<Option<Self>> {
+        let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
             return Ok(None);
         }
         let maps = Maps::open(pins)?;
-        Ok(Some(Self { pins: pins.clone(), maps, fresh: false, _lock: lock }))
+        Ok(Some(Self::of(pins, maps, lock)))
     }
 
-    /// The instance that exists, or a new one with these sizes under `policy`, which comes from a document
-    /// that is followed if it has an origin. What an attach left
-    /// that did not come to its end is removed first.
+    /// The instance that exists, to attach and detach, or a new one with these sizes, this policy, and these
+    /// run-time lists beside those that were kept. The policy comes from a document that is followed if it has
+    /// an origin. What an attach left that did not come to its end is removed first.
     ///
     /// # Errors
     /// As [`open`](Self::open), or why no maps can be made.
-    pub fn open_or_create(
+    pub fn open_or_create<'a>(
         pins: &Pins,
         sizes: &Sizes,
-        policy: &Policy,
+        layered: impl Into<Layered<'a>>,
         origin: Option<Origin>,
     ) -> Result<Self> {
         sizes.check()?;
-        // A command that detaches the last interface takes the directory away, and its lock.
-        let lock = loop {
-            pins.make()?;
-            if let Some(lock) = Lock::take(pins)? {
-                break lock;
-            }
-        };
-        pins.make()?;
+        let lock = take_made(pins, Right::Attach)?;
         if exists(pins)? {
-            let maps = Maps::open(pins)?;
-            return Ok(Self { pins: pins.clone(), maps, fresh: false, _lock: lock });
+            return Ok(Self::of(pins, Maps::open(pins)?, lock));
         }
+        let _changing = take_made(pins, Right::Change)?;
         pins.clear()?;
+        // Who was banned before the machine started is, from the first packet on.
+        let (mut run_time, unrestored) = restored(pins);
+        let Layered { policy, run_time: more } = layered.into();
+        run_time.extend(more);
+        let layers = Layers { policy: policy.clone(), run_time, unsorted: false };
         let made = create_maps(pins, sizes).and_then(|()| pins.hand_over_maps());
         let made = made.and_then(|()| Maps::open(pins)).and_then(|mut maps| {
-            match origin {
-                Some(origin) => maps.follow(policy, origin)?,
-                None => maps.apply(policy)?,
-            }
+            maps.put_in_force(layers, None, origin)?;
             Ok(maps)
         });
         match made {
-            Ok(maps) => Ok(Self { pins: pins.clone(), maps, fresh: true, _lock: lock }),
+            Ok(maps) => Ok(Self { fresh: true, unrestored, ..Self::of(pins, maps, lock) }),
             Err(error) => {
                 pins.remove()?;
                 Err(error)
@@ -121,12 +166,48 @@ impl Instance {
         }
     }
 
+    fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {
+        Self { pins: pins.clone(), maps, fresh: false, unrestored: None, lock }
+    }
+
+    /// Takes the right to change the policy, which whoever attaches does not have.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], or what the system says.
+    pub fn lock_changes(&self) -> Result<Changing> {
+        match self.lock.right() {
+            Right::Change => Ok(Changing(None)),
+            Right::Attach => Ok(Changing(Some(take_made(&self.pins, Right::Change)?))),
+        }
+    }
+
+    /// Why the run-time lists of one that was made just now were not restored; told once.
+    pub fn take_unrestored(&mut self) -> Option<Error> {
+        self.unrestored.take()
+    }
+
+    /// Writes the run-time lists in force to their file, where that has others.
+    ///
+    /// # Errors
+    /// What the system says. A file that cannot be read for another reason than what is in it stays.
+    pub fn keep_run_time(&self) -> Result<()> {
+        let path = self.pins.state();
+        let lists = &self.maps.in_force()?.run_time;
+        match kept::read(path, 0) {
+            Ok(kept) if kept == *lists => return Ok(()),
+            Ok(_) => {}
+            Err(Error::State { .. }) => drop(kept::put_aside(path)?),
+            Err(error) => return Err(error),
+        }
+        kept::write(path, lists)
+    }
+
     /// Its maps.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
 
-    /// Its maps, to change them.
+    /// Its maps, to change them under [`open`](Self::open) or [`lock_changes`](Self::lock_changes).
     pub fn maps_mut(&mut self) -> &mut Maps {
         &mut self.maps
     }
@@ -268,13 +349,15 @@ impl Instance {
     /// exists is removed with all that it had.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`Error::Busy`], or what the system says.
     pub fn close_detached(self) -> Result<()> {
         for (_, link) in pinned_links(&self.pins)? {
             if link.interface()?.is_some() {
                 return Ok(());
             }
         }
+        let _changing = self.lock_changes()?;
+        keep_of_older(&self.pins);
         self.pins.remove()
     }
 
@@ -284,17 +367,17 @@ impl Instance {
     /// [`Error::NoInstance`], [`Error::Busy`], or what the system says.
     pub fn remove(pins: &Pins) -> Result<()> {
         let missing = || Error::NoInstance { directory: pins.directory().to_path_buf() };
-        let _lock = loop {
-            if !pins.exist()? {
-                return Err(missing());
-            }
-            if let Some(lock) = Lock::take(pins)? {
-                break lock;
-            }
-            // Links without the directory of the lock, which nobody could lock out.
-            pins.make()?;
-        };
+        if !pins.exist()? {
+            return Err(missing());
+        }
+        let _attaching = take_made(pins, Right::Attach)?;
+        let _changing = take_made(pins, Right::Change)?;
+        if !pins.exist()? {
+            pins.remove()?;
+            return Err(missing());
+        }
         pins.check_owners()?;
+        keep_of_older(pins);
         for (_, link) in pinned_links(pins)? {
             link.detach()?;
         }
@@ -353,12 +436,53 @@ impl Instance {
     }
 }
 
+/// Keeps what commands of an older version listed, which had no file for it, of an instance that is about to be
+/// removed. One whose policy cannot be read can be removed all the same.
+fn keep_of_older(pins: &Pins) {
+    let Ok(in_force) = InForce::of_any_layout(pins) else { return };
+    if in_force.unsorted {
+        let lists = in_force.layers().kept(unix());
+        let _: Result<()> = kept::write(pins.state(), &lists);
+    }
+}
+
+/// Seconds of Unix time.
+fn unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The run-time lists that were kept of an instance, or none with the reason. A file that is broken is put aside:
+/// it is no reason to attach nothing.
+fn restored(pins: &Pins) -> (RunTime, Option<Error>) {
+    match kept::read(pins.state(), unix()) {
+        Ok(lists) => (lists, None),
+        Err(error) => {
+            let aside = match error {
+                Error::State { .. } => kept::put_aside(pins.state()).err(),
+                _ => None,
+            };
+            (RunTime::default(), Some(aside.unwrap_or(error)))
+        }
+    }
+}
+
+/// Takes the lock for a right, on a directory that is made if it is not there.
+fn take_made(pins: &Pins, right: Right) -> Result<Lock> {
+    // A command that detaches the last interface takes the directories away, and their locks.
+    loop {
+        pins.make()?;
+        if let Some(lock) = Lock::take(pins, right)? {
+            pins.make()?;
+            return Ok(lock);
+        }
+    }
+}
+
 /// The interfaces that are attached; needs no lock.
 ///
 /// # Errors
 /// What the system says.
 pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
-    let namespace = interface::namespace()?;
     let here = interface::list()?;
     let mut attached = Vec::new();
     for (slot, link) in pinned_links(pins)? {
@@ -367,13 +491,17 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
             .get(&slot, 0)
             .map_err(|error| object("read the slot of an interface", &error))?;
         let index = link.interface()?;
-        let found = here
-            .iter()
-            .find(|interface| Some(interface.index) == index && record.namespace == namespace);
+        // Another namespace may have an interface with the same index.
+        let same = here.iter().find(|interface| Some(interface.index) == index);
+        let found = match same {
+            Some(interface) if runs_on(&link, interface)? => Some(interface),
+            _ => None,
+        };
         attached.push(Attached {
             slot,
             name: found
                 .map_or_else(|| interface::recorded(&record.name), |found| found.name.clone()),
+            alternatives: found.map_or_else(Vec::new, |found| found.alternatives.clone()),
             link: link.id()?,
             // It may have been elsewhere, and come back with another one.
             index: found.map_or(record.index, |found| found.index),
@@ -383,6 +511,13 @@ pub fn attached(pins: &Pins, maps: &Maps) -> Result<Vec<Attached>> {
         });
     }
     Ok(attached)
+}
+
+/// Whether the program of a link is on an interface that was looked at just before.
+fn runs_on(link: &Link, interface: &Interface) -> Result<bool> {
+    let is_on = |program: Option<u32>| Ok::<_, Error>(program == Some(link.program()?));
+    // It may have been replaced meanwhile, by a program of another number.
+    Ok(is_on(interface.seen)? || is_on(interface.program())?)
 }
 
 /// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps

@@ -1,54 +1,69 @@
 //! Network interfaces and what XDP programs are on them.
 
 use std::{
-    ffi::CString,
     fs, io,
     mem::{offset_of, size_of, zeroed},
-    os::unix::fs::MetadataExt as _,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
 };
 
-use super::{netdevice::NetDevice, sys};
 use crate::{
     error::{Error, Result},
-    policy::units::printable,
+    policy::{
+        interfaces::{Named, is_pattern, select},
+        units::printable,
+    },
 };
 
 /// An interface of this network namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name.
     pub name: String,
+    /// Its alternative names.
+    pub alternatives: Vec<String>,
     /// Its index.
     pub index: u32,
+    /// The type of its link layer, `ARPHRD_*`.
+    pub(crate) kind: u16,
+    /// The id of the XDP program on it, when it was looked at.
+    pub(crate) seen: Option<u32>,
+}
+
+impl Named for Interface {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn alternatives(&self) -> &[String] {
+        &self.alternatives
+    }
+
+    fn index(&self) -> u32 {
+        self.index
+    }
 }
 
 impl Interface {
-    /// The interface of this name.
+    /// The interface that a word means; the first one of several.
     ///
     /// # Errors
     /// [`Error::UnknownInterface`].
-    pub fn find(name: &str) -> Result<Self> {
+    pub fn find(word: &str) -> Result<Self> {
         let interfaces = list()?;
-        let index = CString::new(name).ok().and_then(|name| sys::interface_index(&name));
-        // By its index, because the name that was given may be an alternative one.
-        match interfaces.iter().find(|interface| Some(interface.index) == index) {
-            Some(interface) => Ok(interface.clone()),
-            None => Err(Error::UnknownInterface {
-                name: printable(name, 32),
-                existing: interfaces.into_iter().map(|interface| interface.name).collect(),
-            }),
-        }
+        let found = wanted(word, &interfaces).into_iter().next();
+        found.ok_or_else(|| unknown(word, &interfaces))
     }
 
     /// Whether frames of this interface begin with an Ethernet header, as those of the loopback
     /// interface do too.
     ///
     /// # Errors
-    /// [`Error::NotEthernet`], or what the system says.
+    /// [`Error::NotEthernet`].
     pub fn check_ethernet(&self) -> Result<()> {
-        let failed = |error| Error::system(format!("look at the interface {}", self.name), error);
-        let device = NetDevice::of(&self.name).map_err(failed)?;
-        match device.link_layer().map_err(failed)? {
+        match self.kind {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
             kind => Err(Error::NotEthernet { interface: self.name.clone(), kind }),
         }
@@ -60,23 +75,21 @@ impl Interface {
     /// What the system says.
     pub(crate) fn state(&self) -> io::Result<LinkState> {
         const IFLA_STATS64: u16 = 23;
-        const IFLA_XDP: u16 = 43;
-        const IFLA_XDP_PROG_ID: u16 = 4;
         /// Places in `struct rtnl_link_stats64`.
         const RX_PACKETS: usize = 0;
         const RX_MISSED: usize = 15;
-        let (flags, attributes) = link(self.index)?;
-        let program = attribute(&attributes, IFLA_XDP)
-            .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
-            .and_then(|id| id.first_chunk().copied());
-        let counters = attribute(&attributes, IFLA_STATS64).unwrap_or_default();
+        let messages = ask(Some(self.index))?;
+        let Some(Message { flags, attributes, .. }) = messages.first() else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let counters = attribute(attributes, IFLA_STATS64).unwrap_or_default();
         let counter = |place: usize| {
             let bytes = counters.get(place * 8..).and_then(|rest| rest.first_chunk().copied());
             bytes.map_or(0, u64::from_ne_bytes)
         };
         Ok(LinkState {
             is_up: flags & libc::IFF_UP as u32 != 0,
-            program: program.map(u32::from_ne_bytes),
+            program: program_of(attributes),
             received: counter(RX_PACKETS),
             missed: counter(RX_MISSED),
         })
@@ -85,6 +98,54 @@ impl Interface {
     /// The id of the XDP program on it, whoever put it there.
     pub fn program(&self) -> Option<u32> {
         self.state().ok()?.program
+    }
+
+    /// One of a message of rtnetlink.
+    fn of(message: &Message) -> Self {
+        const IFLA_IFNAME: u16 = 3;
+        const IFLA_PROP_LIST: u16 = 52;
+        const IFLA_ALT_IFNAME: u16 = 53;
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).into_owned()
+        };
+        let properties = attribute(&message.attributes, IFLA_PROP_LIST).unwrap_or_default();
+        let alternatives = attributes(properties).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
+        Self {
+            name: attribute(&message.attributes, IFLA_IFNAME).map(text).unwrap_or_default(),
+            alternatives: alternatives.map(|(_, name)| text(name)).collect(),
+            index: message.index,
+            kind: message.kind,
+            seen: program_of(&message.attributes),
+        }
+    }
+}
+
+/// The interfaces of this network namespace that a word means.
+///
+/// # Errors
+/// [`Error::UnknownInterface`], or what the system says.
+pub fn resolve(word: &str) -> Result<Vec<Interface>> {
+    let interfaces = list()?;
+    let found = wanted(word, &interfaces);
+    if found.is_empty() { Err(unknown(word, &interfaces)) } else { Ok(found) }
+}
+
+/// Those of these interfaces that a word means. A pattern is about what limiter can be attached to and whose
+/// packets come from elsewhere: it leaves out the loopback interface and tunnels.
+pub(crate) fn wanted(word: &str, interfaces: &[Interface]) -> Vec<Interface> {
+    let found = select(word, interfaces);
+    let is_name =
+        |it: &&Interface| it.name == word || it.alternatives.iter().any(|name| name == word);
+    let by_pattern = is_pattern(word) && !found.iter().any(is_name);
+    let fits = |it: &&Interface| !by_pattern || it.kind == libc::ARPHRD_ETHER;
+    found.into_iter().filter(fits).cloned().collect()
+}
+
+fn unknown(word: &str, interfaces: &[Interface]) -> Error {
+    Error::UnknownInterface {
+        name: printable(word, 128),
+        existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
     }
 }
 
@@ -106,9 +167,9 @@ pub(crate) struct LinkState {
 /// # Errors
 /// What the system says.
 pub fn list() -> Result<Vec<Interface>> {
-    let interfaces =
-        sys::interfaces().map_err(|error| Error::system("list the network interfaces", error))?;
-    Ok(interfaces.into_iter().map(|(index, name)| Interface { name, index }).collect())
+    let messages =
+        ask(None).map_err(|error| Error::system("list the network interfaces", error))?;
+    Ok(messages.iter().map(Interface::of).collect())
 }
 
 /// What tells this network namespace from others.
@@ -121,13 +182,15 @@ pub fn namespace() -> Result<u64> {
         .map_err(|error| Error::system("look at the network namespace", error))
 }
 
+/// `struct nlmsghdr` and `struct ifinfomsg` of rtnetlink(7), and an attribute.
 #[repr(C)]
 struct Request {
     header: libc::nlmsghdr,
     link: Link,
+    mask: Mask,
 }
 
-/// `struct ifinfomsg` of rtnetlink(7).
+/// `struct ifinfomsg`.
 #[repr(C)]
 struct Link {
     family: u8,
@@ -138,81 +201,158 @@ struct Link {
     change: u32,
 }
 
-/// Asks rtnetlink for all that it knows of an interface: its flags and attributes.
-fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
-    const FLAGS: usize = size_of::<libc::nlmsghdr>() + offset_of!(Link, flags);
-    // SAFETY: plain system calls on a socket of our own, with buffers that outlive them.
-    let reply = unsafe {
-        let socket = libc::socket(
-            libc::AF_NETLINK,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-            libc::NETLINK_ROUTE,
-        );
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut request: Request = zeroed();
-        request.header.nlmsg_len = size_of::<Request>() as u32;
-        request.header.nlmsg_type = libc::RTM_GETLINK;
-        request.header.nlmsg_flags = libc::NLM_F_REQUEST as u16;
-        request.link.index = index as i32;
-        let mut reply = vec![0_u8; 32 * 1024];
-        let sent = libc::send(socket, (&raw const request).cast(), size_of::<Request>(), 0);
-        let received = if sent < 0 {
-            -1
-        } else {
-            libc::recv(socket, reply.as_mut_ptr().cast(), reply.len(), 0)
-        };
-        let error = io::Error::last_os_error();
-        libc::close(socket);
-        if received < 0 {
-            return Err(error);
-        }
-        reply.truncate(received as usize);
-        reply
-    };
-    if let Some(error) = refusal(&reply) {
-        return Err(error);
-    }
-    let flags = reply.get(FLAGS..).and_then(|rest| rest.first_chunk().copied());
-    let attributes = reply.get(size_of::<Request>()..).unwrap_or_default();
-    Ok((flags.map_or(0, u32::from_ne_bytes), attributes.to_vec()))
+/// An attribute that says what is to be left out.
+#[repr(C)]
+struct Mask {
+    length: u16,
+    kind: u16,
+    left_out: u32,
 }
 
-/// Why there is no answer in a reply; `None` if there is one.
-fn refusal(reply: &[u8]) -> Option<io::Error> {
-    const KIND: usize = offset_of!(libc::nlmsghdr, nlmsg_type);
-    let kind = reply.get(KIND..).and_then(|rest| rest.first_chunk().copied());
-    if kind.map(u16::from_ne_bytes) == Some(libc::RTM_NEWLINK) {
-        return None;
+/// What rtnetlink tells of an interface.
+struct Message {
+    index: u32,
+    kind: u16,
+    flags: u32,
+    attributes: Vec<u8>,
+}
+
+/// Asks rtnetlink for all that it knows of an interface, or of each one all but its statistics.
+fn ask(index: Option<u32>) -> io::Result<Vec<Message>> {
+    // A list that changes while it is read is read again.
+    for _ in 0..16 {
+        if let Some(messages) = ask_once(index)? {
+            return Ok(messages);
+        }
     }
-    let code =
-        reply.get(size_of::<libc::nlmsghdr>()..).and_then(|rest| rest.first_chunk().copied());
-    let code = code.map_or(0, i32::from_ne_bytes);
-    Some(match code {
+    Err(io::ErrorKind::Interrupted.into())
+}
+
+/// The same; nothing if the list changed while it was read.
+fn ask_once(index: Option<u32>) -> io::Result<Option<Vec<Message>>> {
+    const NLM_F_DUMP_INTR: u16 = 0x10;
+    let socket = send(index)?;
+    let mut messages = Vec::new();
+    let mut buffer = vec![0_u8; 128 * 1024];
+    loop {
+        // SAFETY: a buffer as long as said, which outlives the call.
+        let received =
+            unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        if received < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut rest = buffer.get(..received as usize).unwrap_or_default();
+        if rest.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        while let Some((kind, flags, message, after)) = next_message(rest) {
+            if flags & NLM_F_DUMP_INTR != 0 {
+                return Ok(None);
+            }
+            match kind {
+                libc::RTM_NEWLINK => messages.extend(Message::read(message)),
+                _ if i32::from(kind) == libc::NLMSG_DONE => return Ok(Some(messages)),
+                _ => return Err(refusal(message)),
+            }
+            rest = after;
+        }
+        if index.is_some() {
+            return Ok(Some(messages));
+        }
+    }
+}
+
+/// A socket on which an answer is to come.
+fn send(index: Option<u32>) -> io::Result<OwnedFd> {
+    const IFLA_EXT_MASK: u16 = 29;
+    const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no precondition.
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just opened, and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut request: Request = unsafe { zeroed() };
+    let dump = if index.is_none() { libc::NLM_F_DUMP } else { 0 };
+    request.header.nlmsg_len = size_of::<Request>() as u32;
+    request.header.nlmsg_type = libc::RTM_GETLINK;
+    request.header.nlmsg_flags = (libc::NLM_F_REQUEST | dump) as u16;
+    request.link.index = index.unwrap_or(0) as i32;
+    request.mask.length = size_of::<Mask>() as u16;
+    request.mask.kind = IFLA_EXT_MASK;
+    request.mask.left_out = if index.is_none() { RTEXT_FILTER_SKIP_STATS } else { 0 };
+    // SAFETY: a request of that length, which outlives the call.
+    let sent = unsafe {
+        libc::send(socket.as_raw_fd(), (&raw const request).cast(), size_of::<Request>(), 0)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}
+
+/// The type, the flags and the payload of the first message, and what comes after it.
+fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
+    const HEADER: usize = size_of::<libc::nlmsghdr>();
+    let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+    let at = |place: usize| Some(u16::from_ne_bytes(*bytes.get(place..)?.first_chunk()?));
+    let kind = at(offset_of!(libc::nlmsghdr, nlmsg_type))?;
+    let flags = at(offset_of!(libc::nlmsghdr, nlmsg_flags))?;
+    let payload = bytes.get(HEADER..length)?;
+    let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, flags, payload, after))
+}
+
+/// Why there is no answer.
+fn refusal(payload: &[u8]) -> io::Error {
+    match payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code)) {
         0 => io::ErrorKind::InvalidData.into(),
         code => io::Error::from_raw_os_error(code.saturating_neg()),
-    })
+    }
+}
+
+impl Message {
+    fn read(payload: &[u8]) -> Option<Self> {
+        let at = |place: usize| payload.get(place..)?.first_chunk::<4>().copied();
+        let kind = payload.get(offset_of!(Link, kind)..)?.first_chunk()?;
+        Some(Self {
+            index: u32::from_ne_bytes(at(offset_of!(Link, index))?),
+            kind: u16::from_ne_bytes(*kind),
+            flags: u32::from_ne_bytes(at(offset_of!(Link, flags))?),
+            attributes: payload.get(size_of::<Link>()..)?.to_vec(),
+        })
+    }
+}
+
+/// The id of the XDP program that attributes of an interface tell of.
+fn program_of(attributes: &[u8]) -> Option<u32> {
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_PROG_ID: u16 = 4;
+    let id = attribute(attribute(attributes, IFLA_XDP)?, IFLA_XDP_PROG_ID)?;
+    Some(u32::from_ne_bytes(*id.first_chunk()?))
 }
 
 /// The payload of the first attribute of a type.
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, payload)| payload)
+}
+
+/// The types and payloads of attributes, up to one that is broken.
+fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     const HEADER: usize = 4;
     const NESTED: u16 = 1 << 15;
-    while let Some(&[a, b, c, d]) = attributes.first_chunk() {
+    std::iter::from_fn(move || {
+        let &[a, b, c, d] = rest.first_chunk()?;
         let length = usize::from(u16::from_ne_bytes([a, b]));
         let kind = u16::from_ne_bytes([c, d]) & !NESTED;
-        let payload = attributes.get(HEADER..length)?;
-        if kind == wanted {
-            return Some(payload);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
-    None
+        let payload = rest.get(HEADER..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, payload))
+    })
 }
 
 /// The name in a record, fit for a terminal.
-pub(super) fn recorded(name: &[u8; 16]) -> String {
+pub(in crate::datapath) fn recorded(name: &[u8; 16]) -> String {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     printable(&String::from_utf8_lossy(&name[..end]), name.len())
 }
@@ -235,18 +375,43 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_no_interface_without_a_program() {
-        let gone = Interface { name: "gone".to_owned(), index: 999_999 };
+        let gone = Interface { index: 999_999, ..Interface::find("lo").unwrap() };
         assert_eq!(gone.state().unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]
     fn the_loopback_interface_is_found() {
         let lo = Interface::find("lo").unwrap();
-        assert!(list().unwrap().contains(&lo));
-        assert_eq!(lo.program(), None);
+        let listed = list().unwrap();
+        assert!(listed.iter().any(|it| it.index == lo.index && it.name == "lo"));
+        assert_eq!((lo.program(), lo.seen), (None, None));
+        lo.check_ethernet().unwrap();
+        assert_eq!(resolve(&format!("if{}", lo.index)).unwrap()[0].name, "lo");
         assert!(matches!(
             Interface::find("no such\n"),
             Err(Error::UnknownInterface { existing, .. }) if existing.contains(&"lo".to_owned())
         ));
+        // A pattern is about what packets of others come in by.
+        assert!(matches!(resolve("l?"), Err(Error::UnknownInterface { .. })));
+    }
+
+    #[test]
+    fn messages_are_read_as_far_as_they_are_whole() {
+        let mut bytes = vec![0_u8; 40];
+        bytes[..4].copy_from_slice(&40_u32.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+        bytes[18..20].copy_from_slice(&1_u16.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&7_u32.to_ne_bytes());
+        bytes[32..34].copy_from_slice(&7_u16.to_ne_bytes());
+        bytes[34..36].copy_from_slice(&3_u16.to_ne_bytes());
+        bytes[36..40].copy_from_slice(b"up\0\0");
+        let (kind, flags, payload, after) = next_message(&bytes).unwrap();
+        assert_eq!((kind, flags, after.len()), (libc::RTM_NEWLINK, 0, 0));
+        let interface = Interface::of(&Message::read(payload).unwrap());
+        assert_eq!((interface.name.as_str(), interface.index, interface.kind), ("up", 7, 1));
+        for length in 0..bytes.len() {
+            assert!(next_message(&bytes[..length]).is_none(), "{length}");
+        }
+        assert!(Message::read(&payload[..15]).is_none());
     }
 }

@@ -15,7 +15,9 @@ use limiter_common::{
         NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, Ticked,
         Turnover, map, shared,
     },
+    control::{self, Budgets},
     credit::Credit,
+    ending::Ending,
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
     notice::Notices,
@@ -38,7 +40,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 27] = [
+pub(crate) const SHAPES: [Shape; 31] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -52,10 +54,14 @@ pub(crate) const SHAPES: [Shape; 27] = [
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
     shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
+    shape::<u32, Ending>(map::ENDINGS, MapType::LruHash, None),
     shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
     shape::<u64, Opening>(map::OPENINGS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
     shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
+    shape::<u32, Budgets>(map::CONTROL, MapType::Array, Some(2 * INTERFACES)),
+    shape::<u32, [u64; control::ROWS]>(map::CONTROL_LINKS, MapType::Array, Some(INTERFACES)),
+    shape::<u32, u64>(map::CONTROL_SOURCES, MapType::Array, Some(control::SOURCES + 1)),
     shape::<u32, Alarm>(map::ALARMS, MapType::Array, Some(Alarm::CPUS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),

@@ -1,53 +1,286 @@
-//! One command at a time changes an instance.
+//! Who may change an instance: two locks, so that no change of the policy or of a list waits for a program to
+//! be verified.
+//!
+//! Each is an flock(2) on a directory of pins, which ends with the process that has it.
+//!
+//! * `Right::Attach`, on `links`: to attach, replace and detach programs, and to make and remove the maps. It
+//!   is held while the kernel verifies programs, for seconds where there are many interfaces.
+//! * `Right::Change`, on `maps`: to change the policy and the lists. It is held for as long as it takes to
+//!   write the half of the tables that no packet reads, and to switch to it. Nothing is waited for meanwhile but
+//!   the kernel: no input, no output, no network. Signals that would stop the process come after it.
+//!
+//! The order: who needs both takes `Attach` first. That is so for
+//!
+//! * making an instance: `Attach`, and `Change` while the maps are made. Changes see no instance before its
+//!   first link is pinned; no other attach removes maps without links meanwhile, as that takes `Attach`.
+//! * attaching: a program is verified under `Attach` alone. It has nothing of a policy in it, but reads the epoch
+//!   for each packet, so any number of policies may come meanwhile. Its maps stay: removing them takes `Attach`.
+//!   Then the record and the link are pinned, and under `Change` the policy is compiled again if what is
+//!   attached is not what it was compiled for. A change that read the records before is seen by that comparison,
+//!   as it had `Change` before; one that reads them later sees the new record.
+//! * detaching: a change that still takes the interface for attached writes tables for a slot by which no packet
+//!   comes; the attach that takes the slot next compares.
+//! * removing an instance: both, so that no change writes to maps that are not pinned any more.
 
 use std::{
+    fmt,
     fs::{self, File},
     os::unix::fs::MetadataExt as _,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use super::{bpffs::Pins, sys};
-use crate::error::{Error, Result};
+use super::{
+    bpffs::Pins,
+    sys::{self, StopsDeferred},
+};
+use crate::{
+    error::{Error, Result},
+    policy::units::printable,
+};
 
-/// How long a command waits for another: for many, as at boot, each of which loads its programs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a lock that another process has is tried.
+const PERIOD: Duration = Duration::from_millis(5);
+/// How often it is looked at who has it.
+const LOOK: Duration = Duration::from_millis(250);
+/// After this time it is told who is waited for.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
+/// A process that has a lock and got no CPU for so long is not waited for any more: it was stopped, or hangs.
+const STUCK: Duration = Duration::from_secs(3);
 
-/// The right to change an instance, held until it is dropped or the process ends. It is a lock on a
-/// directory of the instance that is open to nobody else.
+/// What a lock gives the right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// To attach and to detach.
+    Attach,
+    /// To change the policy and the lists.
+    Change,
+}
+
+/// A right, held until it is dropped or the process ends. It is a lock on a directory of the instance that is
+/// open to nobody else.
 #[derive(Debug)]
 pub(crate) struct Lock {
+    right: Right,
+    // In this order: what would stop the process comes when it has no lock any more.
     _directory: File,
+    _deferred: Option<StopsDeferred>,
+}
+
+/// A process that has a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub process: u32,
+    /// Its command line, fit for a terminal.
+    pub command: String,
+    /// Whether it was stopped.
+    pub is_stopped: bool,
+    /// Ticks of CPU time that it had.
+    time: u64,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { process, command, is_stopped, .. } = self;
+        let stopped = if *is_stopped { ", stopped" } else { "" };
+        write!(f, "process {process} (`{command}`{stopped})")
+    }
 }
 
 impl Lock {
-    /// Takes the lock; `None` when there is no instance.
+    /// Takes the lock for a right; `None` when there is no instance.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another command has it for long, or what the system says.
-    pub(crate) fn take(pins: &Pins) -> Result<Option<Self>> {
-        let path = &pins.lock();
+    /// [`Error::Busy`] when another process has it and gets nowhere, or for longer than is waited; or what the
+    /// system says.
+    pub(crate) fn take(pins: &Pins, right: Right) -> Result<Option<Self>> {
+        let path = &pins.lock(right);
         let failed = |error| Error::system(format!("lock {}", path.display()), error);
-        let start = Instant::now();
+        let mut waiting = Waiting::new();
         loop {
             let directory = match File::open(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                 directory => directory.map_err(failed)?,
             };
+            let locked = directory.metadata().map_err(failed)?;
+            let mut deferred = (right == Right::Change).then(StopsDeferred::new);
             while !sys::try_lock(&directory).map_err(failed)? {
-                if start.elapsed() > PATIENCE {
-                    return Err(Error::Busy { directory: pins.directory().to_path_buf() });
-                }
-                thread::sleep(Duration::from_millis(5));
+                // Who only waits may be stopped.
+                drop(deferred.take());
+                waiting.go_on(pins, &locked)?;
+                deferred = (right == Right::Change).then(StopsDeferred::new);
             }
             // The command that had it may have removed the directory, and another may have made it
             // anew; the lock of the old one is worth nothing.
-            let locked = directory.metadata().map_err(failed)?;
             if fs::metadata(path)
                 .is_ok_and(|now| (now.dev(), now.ino()) == (locked.dev(), locked.ino()))
             {
-                return Ok(Some(Self { _directory: directory }));
+                return Ok(Some(Self { right, _directory: directory, _deferred: deferred }));
             }
         }
+    }
+
+    /// What it gives the right to.
+    pub(crate) const fn right(&self) -> Right {
+        self.right
+    }
+}
+
+/// Waiting for a lock.
+struct Waiting {
+    begun: Instant,
+    /// When it was looked at who has it.
+    looked: Option<Instant>,
+    /// Who had it then, and since when this process has seen it there without progress.
+    holder: Option<(Holder, Instant)>,
+    /// The process that was told of.
+    told: Option<u32>,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self { begun: Instant::now(), looked: None, holder: None, told: None }
+    }
+
+    /// Waits a moment.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], when that was long enough.
+    fn go_on(&mut self, pins: &Pins, locked: &fs::Metadata) -> Result<()> {
+        let now = Instant::now();
+        if self.looked.is_none_or(|last| now.duration_since(last) >= LOOK) {
+            self.looked = Some(now);
+            self.see(Holder::of(locked), now);
+            let news = self.holder.as_ref().filter(|(holder, _)| self.told != Some(holder.process));
+            if let Some((holder, _)) = news
+                && now.duration_since(self.begun) >= WORTH_TELLING
+            {
+                self.told = Some(holder.process);
+                pins.tell_waiting(holder);
+            }
+        }
+        let stuck =
+            self.holder.as_ref().is_some_and(|(_, since)| now.duration_since(*since) >= STUCK);
+        if stuck || now.duration_since(self.begun) > pins.patience() {
+            let holder = self.holder.take().map(|(holder, _)| holder);
+            return Err(Error::Busy { directory: pins.directory().to_path_buf(), holder });
+        }
+        thread::sleep(PERIOD);
+        Ok(())
+    }
+
+    /// Notes who has the lock now.
+    fn see(&mut self, holder: Option<Holder>, now: Instant) {
+        let since = match (&self.holder, &holder) {
+            (Some((before, since)), Some(it))
+                if (before.process, before.time) == (it.process, it.time) =>
+            {
+                *since
+            }
+            _ => now,
+        };
+        self.holder = holder.map(|holder| (holder, since));
+    }
+}
+
+impl Holder {
+    /// The process that has the lock of a file or directory; nothing where that cannot be seen.
+    fn of(locked: &fs::Metadata) -> Option<Self> {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        Self::read(Path::new("/proc"), holder_in(&locks, locked.dev(), locked.ino())?)
+    }
+
+    /// What `/proc` tells of a process.
+    fn read(processes: &Path, process: u32) -> Option<Self> {
+        const LONGEST: usize = 120;
+        let folder = processes.join(process.to_string());
+        let status = fs::read_to_string(folder.join("stat")).ok()?;
+        // The name before may have any characters in it.
+        let mut fields = status.get(status.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let state = fields.next()?;
+        // The fields 14 and 15, of which the state is the third.
+        let time = fields.skip(10).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let command = fs::read(folder.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
+        Some(Self {
+            process,
+            command: printable(&command, LONGEST),
+            is_stopped: matches!(state, "T" | "t"),
+            time,
+        })
+    }
+}
+
+/// The process that has the lock of a file, in the text of `/proc/locks` (proc_locks(5)).
+fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let has = fields.next() == Some("FLOCK");
+        let process = fields.nth(2)?;
+        let is_it = has && fields.next() == Some(file.as_str());
+        is_it.then(|| process.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_lock_is_found_by_device_and_inode() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 00:2a:99 0 EOF\n\
+                     2: FLOCK  ADVISORY  READ 8 00:2b:99 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 00:2a:99 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE -1 00:2a:98 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 10 00:2a:99 0 EOF\n5:";
+        let device = libc::makedev(0, 0x2a);
+        assert_eq!(holder_in(locks, device, 99), Some(10));
+        assert_eq!(holder_in(locks, device, 98), None, "it is in another namespace");
+        assert_eq!(holder_in(locks, device, 9), None);
+        assert_eq!(holder_in(locks, libc::makedev(0, 0x2b), 99), Some(8));
+    }
+
+    #[test]
+    fn a_process_is_told_by_its_command_line() {
+        let folder = std::env::temp_dir().join(format!("limiter-lock-{}", std::process::id()));
+        let process = folder.join("12");
+        fs::create_dir_all(&process).unwrap();
+        let write = |state: &str| {
+            let stat = format!("12 (a) b (c)) {state} 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20 0");
+            fs::write(process.join("stat"), stat).unwrap();
+        };
+        write("S");
+        fs::write(process.join("cmdline"), "limiter\0policy\0apply\0a\x1b[1m\0").unwrap();
+        let running = Holder::read(&folder, 12).unwrap();
+        assert_eq!((running.process, running.time, running.is_stopped), (12, 42, false));
+        assert!(running.command.starts_with("limiter policy apply a"), "{running}");
+        assert!(!running.command.contains('\x1b'), "{running}");
+        write("T");
+        let stopped = Holder::read(&folder, 12).unwrap();
+        assert!(stopped.to_string().ends_with("`, stopped)"), "{stopped}");
+        assert_eq!(Holder::read(&folder, 13), None);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn who_makes_progress_is_waited_for() {
+        let begun = Instant::now();
+        let holder = |process, time| {
+            Some(Holder { process, command: String::new(), is_stopped: false, time })
+        };
+        let mut waiting = Waiting::new();
+        let mut since = |seconds, holder| {
+            waiting.see(holder, begun + Duration::from_secs(seconds));
+            waiting.holder.as_ref().map(|(_, since)| since.duration_since(begun).as_secs())
+        };
+        assert_eq!(since(0, holder(1, 5)), Some(0));
+        assert_eq!(since(2, holder(1, 5)), Some(0));
+        assert_eq!(since(3, holder(1, 6)), Some(3), "it had CPU time");
+        assert_eq!(since(4, holder(2, 6)), Some(4), "another one has it");
+        assert_eq!(since(5, None), None);
+        assert_eq!(since(6, holder(2, 6)), Some(6));
     }
 }

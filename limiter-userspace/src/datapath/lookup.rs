@@ -1,38 +1,56 @@
 //! Looking at single entries of the maps, as packets do, without a trace of it.
 
-use std::os::fd::AsFd as _;
+use std::{os::fd::AsFd as _, sync::Arc};
 
-use aya::{
-    Pod,
-    maps::{MapData, MapError, lpm_trie::Key},
-};
-use limiter_common::{
-    address::Address,
-    contract::{Interface, map},
-    refused::Refused,
-};
+use aya::Pod;
+use limiter_common::{address::Address, contract::Profile, refused::Refused};
 
 use super::{
-    interface,
     maps::{Maps, object},
     sys,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    policy::{Layered, LongestPrefix, Tables, recompile},
+};
 
 /// Nanoseconds of the clock that packets go by.
 pub(crate) fn now() -> u64 {
     sys::monotonic()
 }
 
-/// A trie of prefixes; none when no prefix is in it.
-pub(crate) struct Trie(Option<MapData>);
+/// What the policy of an epoch says of prefixes. It is compiled again from the document that is stored
+/// with it: the kernel opens the tries of the datapath, which are maps in a map, only for
+/// `CAP_SYS_ADMIN`, and an agent has given that up.
+#[derive(Debug)]
+pub(crate) struct PrefixRules {
+    profiles: LongestPrefix<Profile>,
+    /// The profile of sources that no prefix has.
+    first: Profile,
+    destinations: LongestPrefix<u64>,
+}
 
-impl Trie {
-    /// What is said of the longest prefix that has an address.
-    pub(crate) fn find<V: Pod>(&self, address: &Address) -> Result<Option<V>> {
-        let Some(trie) = &self.0 else { return Ok(None) };
-        sys::lookup(trie.fd().as_fd(), &Key::new(Address::BITS, *address))
-            .map_err(|error| Error::system("read a table of prefixes", error))
+impl PrefixRules {
+    fn new(tables: Tables) -> Self {
+        let Tables { profiles, prefixes, destinations, .. } = tables;
+        let of = |number: u32| profiles.get(number as usize).copied().unwrap_or_default();
+        Self {
+            first: of(0),
+            profiles: LongestPrefix::new(
+                prefixes.into_iter().map(|(bits, address, number)| (bits, address, of(number))),
+            ),
+            destinations: LongestPrefix::new(destinations),
+        }
+    }
+
+    /// What holds for a source, by its key.
+    pub(crate) fn profile(&self, source: &Address) -> Profile {
+        self.profiles.find(source).unwrap_or(self.first)
+    }
+
+    /// The limits that accept a destination, as bits; `None` if no prefix has it.
+    pub(crate) fn accepting(&self, destination: &Address) -> Option<u64> {
+        self.destinations.find(destination)
     }
 }
 
@@ -53,14 +71,19 @@ impl Maps {
             .map_err(|error| Error::system(format!("read the map {name}"), error))
     }
 
-    /// The prefixes of sources under an epoch.
-    pub(crate) fn prefixes_of(&self, epoch: u32) -> Result<Trie> {
-        opened(map::PREFIXES, self.prefixes.get(&(epoch & 1), 0))
-    }
-
-    /// The prefixes of destinations under an epoch.
-    pub(crate) fn destinations_of(&self, epoch: u32) -> Result<Trie> {
-        opened(map::DESTINATIONS, self.destinations.get(&(epoch & 1), 0))
+    /// What the policy in force says of prefixes, with its epoch.
+    pub(crate) fn prefix_rules(&self) -> Result<(u32, Arc<PrefixRules>)> {
+        let (epoch, in_force) = self.in_force_with_epoch()?;
+        if let Some((read, rules)) = &*self.rules.borrow()
+            && *read == epoch
+        {
+            return Ok((epoch, Arc::clone(rules)));
+        }
+        let layered = Layered { policy: &in_force.policy, run_time: &in_force.run_time };
+        let tables = recompile(layered, &in_force.held, &self.context(epoch)?)?;
+        let rules = Arc::new(PrefixRules::new(tables));
+        *self.rules.borrow_mut() = Some((epoch, Arc::clone(&rules)));
+        Ok((epoch, rules))
     }
 
     /// What the CPUs remember in the place of a source that they refuse for a while.
@@ -70,30 +93,5 @@ impl Maps {
             .get(&Refused::slot(source), 0)
             .map_err(|error| object("read the refused sources", &error))?;
         Ok(per_cpu.iter().copied().collect())
-    }
-
-    /// The slots that interfaces are in, with the names that they had when they were attached.
-    pub(crate) fn slots(&self) -> Result<Vec<(u32, String)>> {
-        let mut slots = Vec::new();
-        for (slot, interface) in (0..).zip(self.interfaces.iter()) {
-            let interface: Interface =
-                interface.map_err(|error| object("read the interfaces", &error))?;
-            if interface.namespace != 0 {
-                slots.push((slot, interface::recorded(&interface.name)));
-            }
-        }
-        Ok(slots)
-    }
-}
-
-fn opened(name: &str, trie: Result<MapData, MapError>) -> Result<Trie> {
-    match trie {
-        Ok(trie) => Ok(Trie(Some(trie))),
-        Err(MapError::KeyNotFound) => Ok(Trie(None)),
-        // The kernel gives a map by its number only to the administrator.
-        Err(error) => {
-            let action = format!("open a table in the map {name}, which takes CAP_SYS_ADMIN");
-            Err(object(action, &error))
-        }
     }
 }

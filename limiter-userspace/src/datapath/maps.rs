@@ -22,6 +22,7 @@ use limiter_common::{
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
+    lookup::PrefixRules,
     policy::InForce,
 };
 use crate::error::{Error, Result};
@@ -42,6 +43,10 @@ pub struct Maps {
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
     /// The policy as it was read last, and its epoch.
     pub(super) read: RefCell<Option<(u32, Arc<InForce>)>>,
+    /// What that policy says of prefixes, and its epoch.
+    pub(super) rules: RefCell<Option<(u32, Arc<PrefixRules>)>>,
+    /// Where they are pinned, beside the links.
+    pub(super) pins: Pins,
     /// Every map again, by name, for what is done with any map.
     raw: BTreeMap<&'static str, MapData>,
 }
@@ -82,6 +87,8 @@ impl Maps {
             offences: typed(pins, map::OFFENCES)?,
             document: typed(pins, map::DOCUMENT)?,
             read: RefCell::default(),
+            rules: RefCell::default(),
+            pins: pins.clone(),
             raw,
         };
         let version = (maps.read_head()?.epoch >> 32) as u32;

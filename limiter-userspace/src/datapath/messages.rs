@@ -1,8 +1,11 @@
 //! Debug messages of the datapath, for whoever works on it: no release has them.
 //!
-//! They come out of one ring of the instance, whoever loaded its programs, and go to one reader.
+//! A build with the feature `datapath-log` has two objects: the one that ships, and one with messages. An instance
+//! that is made [with messages](wanted) has a ring for them, and all its programs come from the second object.
 
 use std::{
+    cell::Cell,
+    env,
     fmt::{self, Display},
     io::{self, Write as _},
     thread,
@@ -20,6 +23,29 @@ pub(super) const RING: &str = "AYA_LOGS";
 
 /// How often [`follow`] looks for them. What does not fit into the ring meanwhile is lost.
 const INTERVAL: Duration = Duration::from_millis(100);
+
+/// The environment variable that has new instances made with messages.
+const VARIABLE: &str = "LIMITER_DATAPATH_LOG";
+
+thread_local! {
+    /// Whether [`wanted`] runs on this thread.
+    static WANTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`; instances that it makes on this thread are made with messages.
+pub fn wanted<T>(work: impl FnOnce() -> T) -> T {
+    WANTED.set(true);
+    let made = work();
+    WANTED.set(false);
+    made
+}
+
+/// Whether the instance that is pinned there, or is about to be made there, has messages.
+pub(super) fn are_told(pins: &Pins) -> bool {
+    let ring = pins.map(RING).exists();
+    let new = !exists(pins).unwrap_or(true);
+    ring || new && (WANTED.get() || env::var_os(VARIABLE).is_some_and(|it| !it.is_empty()))
+}
 
 /// Tells one.
 type Tell = fn(&fmt::Arguments<'_>);
@@ -90,7 +116,7 @@ fn look(pins: &Pins, followed: &mut Option<(Maps, Messages<Tell>)>) -> Result<()
         return Ok(());
     }
     *followed = None;
-    if exists(pins)? {
+    if exists(pins)? && are_told(pins) {
         let tell: Tell = |message| write(message);
         *followed = Some((Maps::open(pins)?, Messages::open(pins, tell)?));
     }

@@ -1,16 +1,20 @@
 //! The kernel side of an instance: programs, links and maps.
 
 pub mod bpffs;
+pub(crate) mod claim;
 pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
+#[expect(unsafe_code, reason = "a socket that no library wraps")]
+pub(crate) mod host;
 pub mod instance;
 pub mod interface;
+pub mod kept;
 mod layout;
 mod link;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 pub mod linkwatch;
-mod lock;
+pub mod lock;
 pub(crate) mod lookup;
 pub mod maps;
 #[cfg(feature = "datapath-log")]

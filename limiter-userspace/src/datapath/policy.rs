@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    policy::{Context, Held, Policy, Tables, compile},
+    policy::{Context, Held, Layers, Policy, Tables, compile},
 };
 
 impl Maps {
@@ -43,19 +43,24 @@ impl Maps {
     /// # Errors
     /// As [`policy`](Self::policy).
     pub fn in_force(&self) -> Result<Arc<InForce>> {
+        self.in_force_with_epoch().map(|(_, in_force)| in_force)
+    }
+
+    /// The same, with its epoch.
+    pub(super) fn in_force_with_epoch(&self) -> Result<(u32, Arc<InForce>)> {
         loop {
             let epoch = self.epoch()?;
             if let Some((read, in_force)) = &*self.read.borrow()
                 && *read == epoch
             {
-                return Ok(Arc::clone(in_force));
+                return Ok((epoch, Arc::clone(in_force)));
             }
             let document = self.document(epoch & 1)?;
             // Two changes since would have overwritten what was read.
             if self.epoch()? == epoch {
                 let in_force = Arc::new(InForce::read(&document)?);
                 *self.read.borrow_mut() = Some((epoch, Arc::clone(&in_force)));
-                return Ok(in_force);
+                return Ok((epoch, in_force));
             }
         }
     }
@@ -81,17 +86,17 @@ impl Maps {
         Ok(left.filter(|left| *left > 0).map(Duration::from_nanos))
     }
 
-    /// Checks that `policy` could be made the one in force, and changes nothing.
+    /// Checks that `layers` could be put in force, and changes nothing.
     ///
     /// # Errors
     /// Why the policy is not possible, or what the system says.
-    pub fn check(&self, policy: &Policy) -> Result<()> {
+    pub fn check(&self, layers: &Layers) -> Result<()> {
         let next = self.epoch()?.wrapping_add(1);
-        let (tables, _) = compile(policy, &self.in_force()?.held, &self.context(next)?)?;
+        let (tables, _) = compile(layers.view(), &self.in_force()?.held, &self.context(next)?)?;
         self.check_capacity(&tables)
     }
 
-    /// Makes `policy` the one in force. The caller holds the lock.
+    /// Makes `policy` the one in force, beside the run-time lists that are. The caller holds the lock.
     ///
     /// # Errors
     /// Why the policy is not possible, or what the system says; the policy in force stays then.
@@ -99,28 +104,25 @@ impl Maps {
         self.apply_for(policy, None)
     }
 
-    /// Makes `policy` the one in force, and with a time only for so long, unless it is
-    /// [confirmed](Self::confirm). The caller holds the lock.
+    /// Makes `policy` the one in force, beside the run-time lists that are, and with a time only for so long,
+    /// unless it is [confirmed](Self::confirm). The caller holds the lock.
     ///
     /// # Errors
     /// As [`apply`](Self::apply), and [`Error::Unconfirmed`] while another one waits for that.
     pub fn apply_for(&mut self, policy: &Policy, time: Option<Duration>) -> Result<()> {
-        self.exchange_policy(policy, time, None)
+        let layers = self.layers()?.under(policy.clone());
+        self.put_in_force(layers, time, None)
     }
 
-    /// Makes `policy` the one in force, which is that of a document that is followed. The caller holds
-    /// the lock.
+    /// Puts a policy and run-time lists in force, and with a time only for so long, unless they are
+    /// [confirmed](Self::confirm). With an origin, the policy is that of a document that is followed;
+    /// without one, the origin stays what it was. The caller holds the lock.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
-    pub fn follow(&mut self, policy: &Policy, origin: Origin) -> Result<()> {
-        self.exchange_policy(policy, None, Some(origin))
-    }
-
-    /// Without an origin, it stays what it was.
-    fn exchange_policy(
+    /// As [`apply_for`](Self::apply_for).
+    pub fn put_in_force(
         &mut self,
-        policy: &Policy,
+        layers: Layers,
         time: Option<Duration>,
         origin: Option<Origin>,
     ) -> Result<()> {
@@ -148,9 +150,9 @@ impl Maps {
             before.set_seed(seed.map_err(|error| Error::system("get random numbers", error))?);
         }
         let next = epoch.wrapping_add(1);
-        let (tables, held) = compile(policy, &before, &self.context(next)?)?;
+        let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let document = InForce::new(policy.clone(), held, origin.or(origin_before)).write()?;
+        let document = InForce::new(layers, held, origin.or(origin_before)).write()?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;
@@ -171,21 +173,32 @@ impl Maps {
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)
     }
 
-    /// The policy in force, which is so for good: none waits to be confirmed. Whoever holds the lock
-    /// finds it there until the policy is changed by them.
+    /// The policy and the run-time lists in force; none of a new instance.
+    ///
+    /// # Errors
+    /// As [`policy`](Self::policy).
+    pub fn layers(&self) -> Result<Layers> {
+        match self.read_head()?.epoch {
+            0 => Ok(Layers::default()),
+            _ => Ok(self.in_force()?.layers()),
+        }
+    }
+
+    /// The policy and the run-time lists in force, which are so for good: none waits to be confirmed.
+    /// Whoever holds the lock finds them there until they are changed by them.
     ///
     /// # Errors
     /// [`Error::Unconfirmed`], or as [`policy`](Self::policy).
-    pub fn settled(&self) -> Result<Policy> {
+    pub fn settled(&self) -> Result<Layers> {
         loop {
             let head = self.read_head()?;
             if let Some(left) = self.unconfirmed()? {
                 return Err(Error::Unconfirmed { left });
             }
-            let policy = self.policy()?;
+            let layers = self.layers()?;
             let after = self.read_head()?;
             if (after.epoch, after.revert) == (head.epoch, head.revert) {
-                return Ok(policy);
+                return Ok(layers);
             }
         }
     }
@@ -239,10 +252,10 @@ impl Maps {
     }
 
     /// What a policy is compiled for now, to be in force under an epoch.
-    fn context(&self, epoch: u32) -> Result<Context> {
+    pub(super) fn context(&self, epoch: u32) -> Result<Context> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (monotonic, tick) = (sys::monotonic(), sys::tick());
-        Ok(Context { epoch, unix, monotonic, tick, interfaces: self.slots()? })
+        Ok(Context { epoch, unix, monotonic, tick, interfaces: self.ports()? })
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {
@@ -269,6 +282,8 @@ impl Maps {
         self.write(map::METERS, &meters, &tables.meters)?;
         let profiles: Vec<u32> = (0..).map(at).take(tables.profiles.len()).collect();
         self.write(map::PROFILES, &profiles, &tables.profiles)?;
+        let slots: Vec<u32> = (0..).map(at).take(tables.control.len()).collect();
+        self.write(map::CONTROL, &slots, &tables.control)?;
 
         let prefixes = trie::make("prefixes", &tables.prefixes, |number| *number)?;
         self.exchange(map::PREFIXES, epoch, prefixes)?;

@@ -6,13 +6,14 @@ use std::{
 };
 
 use aya::{
-    Ebpf, EbpfLoader,
+    Ebpf, EbpfLoader, VerifierLogLevel,
     maps::{Array, HashMap, MapData},
     programs::{ProgramError, Xdp},
     util::KernelVersion,
 };
 use limiter_common::{
     contract::{CHUNK, INTERFACES, Interface, Set, global, map, program},
+    ending::Ending,
     limit::LIMITS,
 };
 
@@ -24,7 +25,21 @@ use crate::error::{Error, Result};
 /// The object with the programs, compiled for this build.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/datapath"));
 
+/// The same with debug messages.
+#[cfg(feature = "datapath-log")]
+static OBJECT_WITH_MESSAGES: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/datapath-messages"));
+
 const BPF_F_NO_PREALLOC: u32 = 1;
+/// A retry with this level fails at once, without a verification: the kernel takes no buffer for a log of no level.
+const NO_LOG: VerifierLogLevel = VerifierLogLevel::DISABLE;
+/// The reason of a refusal and the totals, some hundred bytes. A log of each instruction takes up to 16 MiB, and aya
+/// has the program verified again for each size of the buffer that is too small.
+const SHORT_LOG: VerifierLogLevel = VerifierLogLevel::STATS;
+/// The lines of a log that an error quotes, from its end.
+const LOG_LINES: usize = 12;
+/// The bytes of such a line, at most.
+const LOG_LINE: usize = 200;
 /// 64 MiB of policy documents: the one in force and the next.
 const DOCUMENT_CHUNKS: u32 = 16_384;
 
@@ -76,22 +91,25 @@ impl Program {
         Self::load_with(None, 0, frags, Clock::Monotonic)
     }
 
-    /// Loads it with the maps that are pinned, or its own, and with alarms, or without where they do not go by its clock
-    /// or the kernel does not take it with them.
+    /// Loads the program with the maps that are pinned, or with its own. A program with alarms is tried first, unless
+    /// alarms do not go by its clock. A refusal of that one is not reported: the program without alarms is tried then,
+    /// and is verified a second time for the log if it is refused too.
     fn load_with(pins: Option<&Pins>, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        let load = |alarms| {
-            let mut ebpf = open(pins, slot, clock, alarms, |_| {})?;
+        let load = |alarms, log| {
+            let mut ebpf = open(pins, slot, clock, alarms, |loader| {
+                loader.verifier_log_level(log);
+            })?;
             let name = verify(&mut ebpf, frags)?;
             Ok(Self { ebpf, name, alarms })
         };
         if clock == Clock::Monotonic
             && clock.tick() != 0
             && timers::may_be_set()
-            && let Ok(program) = load(true)
+            && let Ok(program) = load(true, NO_LOG)
         {
             return Ok(program);
         }
-        load(false)
+        load(false, SHORT_LOG)
     }
 
     /// Whether it sets alarms.
@@ -153,6 +171,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, sizes.buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)
+            .map_max_entries(map::ENDINGS, sizes.ledgers.saturating_mul(Ending::PER_LEDGER))
             .map_max_entries(map::OPENINGS, sizes.buckets)
             .map_max_entries(map::OFFENCES, sizes.buckets)
             .map_max_entries(map::PROFILES, halves)
@@ -201,11 +220,17 @@ fn open(
         }
     }
     #[cfg(feature = "datapath-log")]
-    if let Some(pins) = pins {
-        loader.map_pin_path(messages::RING, pins.map(messages::RING));
-    }
+    let object_file = match pins {
+        Some(pins) if messages::are_told(pins) => {
+            loader.map_pin_path(messages::RING, pins.map(messages::RING));
+            OBJECT_WITH_MESSAGES
+        }
+        _ => OBJECT,
+    };
+    #[cfg(not(feature = "datapath-log"))]
+    let object_file = OBJECT;
     size(&mut loader);
-    loader.load(OBJECT).map_err(|error| object("make the maps", &error))
+    loader.load(object_file).map_err(|error| object("make the maps", &error))
 }
 
 fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
@@ -219,19 +244,26 @@ fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
 }
 
 /// Why the kernel does not take a program.
-fn refused(name: &str, frags: bool, error: std::io::Error, log: &str) -> Error {
+fn refused(name: &'static str, frags: bool, error: std::io::Error, log: &str) -> Error {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Error::system(format!("load the program {name}"), error);
     }
     if let Some(feature) = missing(KernelVersion::current().ok(), frags) {
         return lacking(feature);
     }
-    // The end of the log has the instruction and why it was refused; how long that took is another time with
-    // each try, which makes it no other error.
-    let lines: Vec<&str> =
-        log.lines().filter(|line| !line.starts_with("verification time ")).collect();
-    let tail = lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n");
-    Error::Object { action: format!("load the program {name}"), reason: format!("{error}\n{tail}") }
+    Error::Refused { program: name, kernel: release(), cause: error, log: tail(log) }
+}
+
+/// The end of a verifier's log, which has the reason. The time that it took differs from try to try, and is left out. So
+/// are the totals of each function, which Linux 7.3 has a line for between the reason and the totals of the program.
+fn tail(log: &str) -> String {
+    let is_told =
+        |line: &&str| !["verification time ", "subprog "].iter().any(|it| line.starts_with(it));
+    let lines: Vec<&str> = log.lines().filter(is_told).collect();
+    let last = lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default();
+    let cut =
+        |line: &&str| line.get(..line.floor_char_boundary(LOG_LINE)).unwrap_or(line).to_owned();
+    last.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 /// The oldest feature that a program needs and a kernel of this version lacks.
@@ -251,26 +283,77 @@ fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
 
 /// The error for a feature that the kernel does not have.
 pub(crate) fn lacking(feature: impl Into<String>) -> Error {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned());
-    Error::Kernel { kernel, feature: feature.into() }
+    Error::Kernel { kernel: release(), feature: feature.into() }
+}
+
+/// The release of the running kernel, as `uname -r` prints it.
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn refusal(errno: i32, log: &str) -> Error {
+        refused("limiter", false, std::io::Error::from_raw_os_error(errno), log)
+    }
+
     #[test]
     fn a_program_that_is_refused_twice_is_so_in_the_same_words() {
         let said = |time| {
             let log = format!(
-                "0: (95) exit\nR0 !read_ok\nverification time {time} usec\nprocessed 1 insns"
+                "0: (95) exit\nR0 !read_ok\nverification time {time} usec\n{}processed 1 insns",
+                "subprog 1 (charge) global insns_self 0 insns_total 0 stack 0\n".repeat(60)
             );
-            let error = std::io::Error::from_raw_os_error(libc::EACCES);
-            refused("limiter", false, error, &log).to_string()
+            refusal(libc::EACCES, &log).to_string()
         };
         assert!(said(12).ends_with("R0 !read_ok\nprocessed 1 insns"), "{}", said(12));
         assert_eq!(said(12), said(13));
+    }
+
+    #[test]
+    fn a_refusal_tells_the_kernel_the_cause_and_the_remedy() {
+        let kernel = release();
+        let large = "BPF program is too large. Processed 1000001 insn\n\
+                     verification time 2512345 usec\nstack depth 512\n\
+                     processed 1000001 insns (limit 1000000) max_states_per_insn 30 total_states 9\n";
+        let error = refusal(libc::E2BIG, large);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "this kernel ({kernel}) refuses the program limiter: its verifier gave up, as it takes too many \
+                 instructions to verify (E2BIG)\n\
+                 BPF program is too large. Processed 1000001 insn\nstack depth 512\n\
+                 processed 1000001 insns (limit 1000000) max_states_per_insn 30 total_states 9"
+            )
+        );
+        assert!(error.remedy().unwrap().contains("boot another kernel"), "{error:?}");
+        assert_eq!(error.exit_code(), 1);
+
+        let cases = [
+            (libc::EACCES, "its verifier does not accept it (EACCES)", "boot another kernel"),
+            (libc::EINVAL, "its verifier does not accept it (EINVAL)", "boot another kernel"),
+            (libc::ENOMEM, "it has no memory to verify it (ENOMEM)", "free some memory"),
+            (libc::EIO, "Input/output error", "boot another kernel"),
+        ];
+        for (errno, cause, remedy) in cases {
+            let error = refusal(errno, "");
+            let said = format!("this kernel ({kernel}) refuses the program limiter: ");
+            let said = error.to_string().strip_prefix(&said).unwrap().to_owned();
+            assert!(said.starts_with(cause) && !said.contains('\n'), "{said}");
+            assert!(error.remedy().unwrap().contains(remedy), "{error:?}");
+        }
+        assert!(matches!(refusal(libc::EPERM, ""), Error::Permission { .. }));
+    }
+
+    #[test]
+    fn the_log_of_a_refusal_is_bounded() {
+        let line = format!("{}\u{e4}\n", "x".repeat(LOG_LINE - 1));
+        let log = tail(&line.repeat(100_000));
+        assert_eq!(log.lines().count(), LOG_LINES);
+        assert!(log.lines().all(|line| line.len() == LOG_LINE - 1), "{log}");
     }
 
     #[test]

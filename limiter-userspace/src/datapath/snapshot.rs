@@ -35,6 +35,17 @@ pub struct LimitStatistics {
     pub tally: LimitTally,
 }
 
+impl InterfaceStatistics {
+    /// Where it is, if it is not here.
+    pub const fn absence(&self) -> Option<&'static str> {
+        match (self.present, self.exists) {
+            (true, _) => None,
+            (false, true) => Some("in another network namespace"),
+            (false, false) => Some("gone"),
+        }
+    }
+}
+
 impl Snapshot {
     /// What a limit did; nothing for one that is not there.
     pub fn tally(&self, name: impl AsRef<str>) -> LimitTally {
@@ -56,6 +67,8 @@ pub struct InterfaceStatistics {
     pub mode: Mode,
     /// Whether the interface is there, in this network namespace.
     pub present: bool,
+    /// Whether it is there, in any network namespace: packets that come in by it are decided about.
+    pub exists: bool,
     /// What passed.
     pub passed: Tally,
     /// What was dropped.

@@ -142,14 +142,14 @@ impl Maps {
         Ok(Seats { sets: sets.entries as u64, ..seats })
     }
 
-    /// Packets of sources that found no room and shared an entry.
+    /// Packets of sources that found no room and shared an entry, since the instance was made.
     ///
     /// # Errors
     /// What the system says.
-    pub fn shared_packets(&self) -> Result<u64> {
+    pub fn shared_packets(&self) -> Result<SharedPackets> {
         let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::OVERFLOW)?;
-        let packets = |Source { passed, dropped, .. }| passed.packets + dropped.packets;
-        Ok(entry.map(Source::settled).map_or(0, packets))
+        let Source { passed, dropped, .. } = entry.unwrap_or_default().settled();
+        Ok(SharedPackets { passed: passed.packets, dropped: dropped.packets })
     }
 
     /// How many sources have an entry.
@@ -161,6 +161,15 @@ impl Maps {
         let used = |number| sets.get(number).map_or(0, |Set { tags, .. }| used(&tags));
         Ok((0..sets.entries).map(used).sum())
     }
+}
+
+/// Packets of the sources that share the overflow entry, as the table has no room for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedPackets {
+    /// Packets that passed.
+    pub passed: u64,
+    /// Packets that were dropped: mostly of sources within their own limits.
+    pub dropped: u64,
 }
 
 /// What the table of sources has in it.

@@ -48,6 +48,7 @@ impl Maps {
                 name: interface.name.clone(),
                 mode: interface.mode,
                 present: interface.present,
+                exists: interface.exists,
                 passed,
                 dropped,
             });

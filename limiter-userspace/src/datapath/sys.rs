@@ -255,6 +255,39 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// While it is there, Ctrl-Z and what else a terminal stops a process with does not stop this thread: it comes
+/// after that. Nothing keeps SIGSTOP off.
+#[derive(Debug)]
+pub(crate) struct StopsDeferred {
+    before: libc::sigset_t,
+}
+
+impl StopsDeferred {
+    /// From now on.
+    pub(crate) fn new() -> Self {
+        // SAFETY: plain old data, for which zeros are valid.
+        let (mut stops, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
+        // SAFETY: sets that outlive the calls, of signals that there are.
+        unsafe {
+            libc::sigemptyset(&raw mut stops);
+            for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+                libc::sigaddset(&raw mut stops, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stops, &raw mut before);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for StopsDeferred {
+    fn drop(&mut self) {
+        // SAFETY: the set that the same call gave.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+}
+
 /// The magic number of the file system that holds `path`.
 pub(crate) fn file_system(path: &CStr) -> io::Result<u64> {
     // SAFETY: plain old data, for which zeros are valid.
@@ -426,32 +459,30 @@ impl Drop for Mapping {
     }
 }
 
-/// The index of an interface of this network namespace.
-pub(crate) fn interface_index(name: &CStr) -> Option<u32> {
-    // SAFETY: a C string.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => None,
-        index => Some(index),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The names and indices of the interfaces of this network namespace.
-pub(crate) fn interfaces() -> io::Result<Vec<(u32, String)>> {
-    // SAFETY: no precondition; the result is freed below.
-    let first = unsafe { libc::if_nameindex() };
-    if first.is_null() {
-        return Err(io::Error::last_os_error());
-    }
-    let mut interfaces = Vec::new();
-    let mut at = first;
-    // SAFETY: the array ends with an index of 0, and names are C strings until then.
-    unsafe {
-        while (*at).if_index != 0 {
-            let name = CStr::from_ptr((*at).if_name).to_string_lossy().into_owned();
-            interfaces.push(((*at).if_index, name));
-            at = at.add(1);
+    #[test]
+    fn what_a_terminal_stops_a_process_with_comes_later() {
+        let deferred = StopsDeferred::new();
+        // SAFETY: plain old data, for which zeros are valid.
+        let (mut stops, mut waiting): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
+        // SAFETY: the signal is for this thread, which defers it, and is taken before it no longer does.
+        unsafe {
+            libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP);
+            assert_eq!(libc::sigpending(&raw mut waiting), 0);
+            assert_eq!(libc::sigismember(&raw const waiting, libc::SIGTSTP), 1);
+            libc::sigemptyset(&raw mut stops);
+            libc::sigaddset(&raw mut stops, libc::SIGTSTP);
+            let mut signal = 0;
+            assert_eq!(libc::sigwait(&raw const stops, &raw mut signal), 0);
+            assert_eq!(signal, libc::SIGTSTP);
         }
-        libc::if_freenameindex(first);
+        drop(deferred);
+        // SAFETY: no set is given, and one is filled in.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut waiting) };
+        // SAFETY: a set that was filled in.
+        assert_eq!(unsafe { libc::sigismember(&raw const waiting, libc::SIGTSTP) }, 0);
     }
-    Ok(interfaces)
 }

@@ -11,7 +11,7 @@ use crate::{
     datapath::{
         bpffs::Pins,
         instance::{Attached, attached, exists},
-        interface::{Interface, list},
+        interface::{Interface, list, resolve},
         maps::Maps,
     },
     error::{Error, Result},
@@ -75,7 +75,10 @@ impl Finding {
 /// # Errors
 /// [`Error::UnknownInterface`], or what the system says where it cannot be checked at all.
 pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
-    let named = names.iter().map(|name| Interface::find(name)).collect::<Result<Vec<_>>>()?;
+    let mut named: Vec<Interface> = Vec::new();
+    for word in names {
+        named.extend(resolve(word)?);
+    }
     let ours = ours(pins);
     let mut findings = host::examine(pins, &ours);
     let is_ours = |interface: &Interface| match &ours {

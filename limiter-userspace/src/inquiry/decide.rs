@@ -7,7 +7,8 @@
 use limiter_common::{
     address::Address,
     class::classify,
-    contract::flag,
+    contract::{flag, map},
+    control::{self, Protocol, ROWS},
     gcra::Time,
     limit::{BucketKey, INLINE, KEYED, Sort},
     meter::Meter,
@@ -59,14 +60,45 @@ pub(super) fn decide(
         return Ok(Some(Ruling::of(Reason::NonIp)));
     };
     let bytes = frame.total as u64;
-    let Some(mut ruling) = Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
-    else {
-        return Ok(None);
+    let ruling = if conform == Reason::TooDeep {
+        Some(Ruling::of(conform))
+    } else if let Some(reason) = of_control(tables, &packet, slot, now)? {
+        Some(Ruling::of(reason))
+    } else {
+        Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
     };
+    let Some(mut ruling) = ruling else { return Ok(None) };
     if tables.monitoring.is_on() && ruling.reason.drops() {
         ruling.reason = Reason::Monitor;
     }
     Ok(Some(ruling))
+}
+
+/// The protocol of a packet that is control traffic and has a budget on the interface in a slot.
+pub(super) fn control_protocol(
+    tables: &Tables<'_>,
+    packet: &Packet,
+    slot: u32,
+) -> Result<Option<Protocol>> {
+    let Some(protocol) = Protocol::of(packet) else { return Ok(None) };
+    Ok(tables.budgets(slot)?.is_on(protocol).then_some(protocol))
+}
+
+/// The reason of a packet that is control traffic and has a budget.
+fn of_control(tables: &Tables<'_>, packet: &Packet, slot: u32, now: u64) -> Result<Option<Reason>> {
+    let Some(protocol) = control_protocol(tables, packet, slot)? else { return Ok(None) };
+    let budgets = tables.budgets(slot)?;
+    let links: Option<[u64; ROWS]> = tables.maps.entry(map::CONTROL_LINKS, &slot)?;
+    let link = links.unwrap_or_default()[protocol as usize];
+    let has_source = match control::place(packet, protocol, tables.settings.seed) {
+        Some(place) => {
+            let word: Option<u64> = tables.maps.entry(map::CONTROL_SOURCES, &place)?;
+            budgets.charge_source(protocol, word.unwrap_or_default(), now).is_some()
+        }
+        None => true,
+    };
+    let conforms = has_source && budgets.charge_link(link, now).is_some();
+    Ok(Some(if conforms { Reason::Control } else { Reason::ControlExceed }))
 }
 
 /// The limits that a packet is about, whatever its source; only some properties are looked at.

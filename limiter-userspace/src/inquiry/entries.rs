@@ -9,8 +9,8 @@ use crate::{
     datapath::{maps::Maps, policy::InForce},
     error::Result,
     policy::{
-        KeyPrefix, Policy,
-        model::{Allowance, Key, Limit, Listed, Mode, OverrideWhom, Whom},
+        KeyPrefix, Layered, Policy,
+        model::{Allowance, Key, Limit, Mode, OverrideWhom, Whom},
         tables::Tallied,
         tallies,
     },
@@ -72,18 +72,9 @@ impl Entries {
         self.in_force.held.tenant_of(number)
     }
 
-    /// The entry of a list that holds longest for a source, with the prefix of it that has the source.
-    pub(super) fn listed<'a>(
-        &self,
-        list: &'a [Listed],
-        source: IpAddr,
-    ) -> Option<(&'a Listed, IpNet)> {
-        let having = list.iter().filter_map(|entry| {
-            let whom = std::slice::from_ref(&entry.whom);
-            Some((entry, prefix_having(self.policy(), whom, source)?))
-        });
-        having
-            .max_by_key(|(entry, prefix)| (entry.until.is_none(), entry.until, prefix.prefix_len()))
+    /// The policy and the run-time lists.
+    pub(super) fn layered(&self) -> Layered<'_> {
+        self.in_force.layered()
     }
 }
 

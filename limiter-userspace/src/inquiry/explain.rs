@@ -1,11 +1,15 @@
 //! Which entries of the policy decide about packets of a kind, in order.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use ipnet::IpNet;
 use limiter_common::{
     address::Address,
     class::section,
+    control::Protocol,
     limit::Key,
     packet::{Packet, parse},
 };
@@ -13,7 +17,7 @@ use limiter_common::{
 use super::{
     Inquiry, Verdict,
     conditions::{self, Accepted},
-    decide::{decide, source_key},
+    decide::{control_protocol, decide, source_key},
     entries::{Entry, prefix_having, source_of},
     frame::{Sighting, Sketch},
     limit::{Kept, LimitReport, OF_SOURCE, kept},
@@ -25,7 +29,11 @@ use super::{
 use crate::{
     datapath::monitoring::Monitoring,
     error::Result,
-    policy::model::{KeyPart, Listed, Mode, Policy, Whom},
+    policy::{
+        List,
+        model::{KeyPart, Mode, Policy, Whom},
+        run_time::{Layer, Stated, phases},
+    },
 };
 
 /// A kind of packets: what is not given may be anything.
@@ -64,6 +72,8 @@ pub struct Explanation {
     pub tenant: Option<(String, Option<IpNet>)>,
     /// Every limit, narrow before wide, and those that are off.
     pub limits: Vec<(LimitReport, Standing)>,
+    /// The protocol of control traffic that such packets are of; no list and no limit is about those.
+    pub control: Option<&'static str>,
     /// What would become of such a packet now, if that is certain.
     pub verdict: Option<Verdict>,
 }
@@ -75,6 +85,10 @@ pub struct ListReport {
     pub list: &'static str,
     /// Its entry, or why it has none.
     pub entry: String,
+    /// Where the entry comes from, in a word: `document`, `set`, `run_time`, or `limit` for a block by one.
+    pub layer: &'static str,
+    /// Why it was set, if whoever set it said so.
+    pub reason: Option<String>,
     /// For how long it holds.
     pub until: Until,
 }
@@ -88,6 +102,17 @@ pub enum Standing {
     Depends(Vec<&'static str>),
     /// It is not, for this.
     Not(&'static str),
+}
+
+impl ListReport {
+    /// Where the entry comes from and why, in words; nothing for the document itself.
+    pub fn origin(&self) -> String {
+        match (self.layer, &self.reason) {
+            ("run_time", Some(reason)) => format!(" (run time, {reason})"),
+            ("run_time", None) => " (run time)".to_owned(),
+            _ => String::new(),
+        }
+    }
 }
 
 impl Inquiry<'_> {
@@ -115,11 +140,14 @@ impl Inquiry<'_> {
         let given = question.given();
         let accepted = Accepted::by(tables, (&packet, frame.total as u64, slot), given)?;
 
+        let control = control_protocol(tables, &packet, slot)?;
+
         let mut limits = Vec::new();
         for entry in entries.iter() {
             let applies = state.profile.limits & entry.bit != 0;
             let open = conditions::asked(entry.limit) & !given;
             let standing = match (applies, accepted.against(entry.bit)) {
+                _ if control.is_some() => Standing::Not("control"),
                 (false, _) => Standing::Not(why_not(policy, &entry, source.addr(), tenant)),
                 (true, Some(word)) => Standing::Not(word),
                 (true, None) if open != 0 => Standing::Depends(conditions::words(open)),
@@ -149,34 +177,73 @@ impl Inquiry<'_> {
         Ok(Some(Explanation {
             source,
             monitoring: tables.monitoring,
-            lists: self.lists(policy, &lists, source.addr()),
+            lists: match control {
+                Some(_) => Vec::new(),
+                None => self.lists(&lists, source),
+            },
+            control: control.map(Protocol::name),
             tenant: tenant.map(|name| (name.clone(), prefix_of(policy, name, source.addr()))),
             limits,
             verdict: ruling.map(|ruling| self.verdict_of(&ruling)),
         }))
     }
 
-    fn lists(&self, policy: &Policy, lists: &Lists, source: IpAddr) -> Vec<ListReport> {
-        let of = |list, entries: &[Listed], until: Option<Until>| {
-            let entry =
-                self.entries.listed(entries, source).map(|(entry, prefix)| match &entry.whom {
-                    Whom::Set(name) => format!("{prefix} in the set {name}"),
-                    Whom::Prefix(prefix) => prefix.to_string(),
-                });
-            Some(ListReport { list, entry: entry.unwrap_or_default(), until: until? })
+    /// What the lists say, as the datapath asks them: the entry of each is the one that decides where its list
+    /// does.
+    pub(super) fn lists(&self, lists: &Lists, source: IpNet) -> Vec<ListReport> {
+        let stated = self.entries.layered().around(source);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let phases = phases(&stated, now);
+        let of = |list: List, until: Option<Until>| {
+            let until = until?;
+            let decides = phases.iter().find(|phase| phase.by.list == list).map(|phase| phase.by);
+            // One that is asked after another list never decides.
+            let longest = || {
+                let same = stated.iter().filter(|it| it.list == list && it.until > now);
+                same.max_by_key(|it| (it.until, it.prefix.prefix_len()))
+            };
+            let (entry, layer, reason) = match decides.or_else(longest) {
+                Some(by) => (entry_text(by), layer_name(by), reason_of(by)),
+                None => Default::default(),
+            };
+            Some(ListReport { list: list.name(), entry, layer, reason, until })
         };
         let penalty = lists.penalty.as_ref().map(|block| ListReport {
             list: "penalty",
             entry: block.to_string(),
+            layer: "limit",
+            reason: None,
             until: block.until,
         });
-        let of_policy = [
-            of("allow", &policy.allow, lists.allowed),
-            of("deny", &policy.deny, lists.denied),
-            of("penalty", &policy.penalties, lists.blocked),
+        let of_lists = [
+            of(List::Allow, lists.allowed),
+            of(List::Deny, lists.denied),
+            of(List::Penalty, lists.blocked),
             penalty,
         ];
-        of_policy.into_iter().flatten().collect()
+        of_lists.into_iter().flatten().collect()
+    }
+}
+
+fn entry_text(by: &Stated<'_>) -> String {
+    match by.layer {
+        Layer::Document(Whom::Set(name)) => format!("{} in the set {name}", by.prefix),
+        _ => by.prefix.to_string(),
+    }
+}
+
+const fn layer_name(by: &Stated<'_>) -> &'static str {
+    match by.layer {
+        Layer::Document(Whom::Set(_)) => "set",
+        Layer::Document(Whom::Prefix(_)) => "document",
+        Layer::RunTime(_) => "run_time",
+    }
+}
+
+fn reason_of(by: &Stated<'_>) -> Option<String> {
+    match by.layer {
+        Layer::Document(_) => None,
+        Layer::RunTime(entry) => entry.reason.clone(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use limiter_common::control;
 pub use limiter_common::frame::Sighting;
 
 use super::{
@@ -76,7 +77,7 @@ impl Sketch {
                 let field = u16::from(self.fragment) << 13;
                 frame.extend([0x45, 0, 0, 0, 0, 1]);
                 frame.extend(field.to_be_bytes());
-                frame.extend([64, self.protocol, 0, 0]);
+                frame.extend([self.hops(), self.protocol, 0, 0]);
                 frame.extend(source.octets());
                 frame.extend(destination.octets());
                 20
@@ -85,7 +86,7 @@ impl Sketch {
                 const FRAGMENT: u8 = 44;
                 frame.extend(0x86dd_u16.to_be_bytes());
                 let next = if self.fragment { FRAGMENT } else { self.protocol };
-                frame.extend([0x60, 0, 0, 0, 0, 0, next, 64]);
+                frame.extend([0x60, 0, 0, 0, 0, 0, next, self.hops()]);
                 frame.extend(source.octets());
                 frame.extend(destination.octets());
                 if self.fragment {
@@ -120,6 +121,11 @@ impl Sketch {
             frame[transport + 4..transport + 6].copy_from_slice(&length.to_be_bytes());
         }
         Ok(frame)
+    }
+
+    /// The hop limit: that with which the link sends packets like this, if it is its control traffic.
+    fn hops(&self) -> u8 {
+        control::hops_of(self.protocol, self.ports[1], self.icmp).unwrap_or(64)
     }
 
     fn transport(&self) -> Vec<u8> {

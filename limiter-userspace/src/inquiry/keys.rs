@@ -18,7 +18,7 @@ use super::{
     tables::Tables,
     words::protocol_name,
 };
-use crate::error::Result;
+use crate::{error::Result, policy::interfaces::Port};
 
 /// State of a limit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +93,12 @@ pub(super) fn states(
         })?;
     }
     keep(&mut found, most);
-    let slots = tables.maps.slots()?;
+    let ports = tables.maps.ports()?;
     let told = found.into_iter().filter_map(|Ranked { key, fill, .. }| {
         let it = wanted.get(&key.stamp)?;
         Some(KeyedReport {
             limit: it.name.clone(),
-            key: name(&key, &it.limit, entries, &slots),
+            key: name(&key, &it.limit, entries, &ports),
             fill,
         })
     });
@@ -121,7 +121,7 @@ fn keep(found: &mut Vec<Ranked>, most: usize) {
 }
 
 /// A key in words.
-fn name(key: &BucketKey, limit: &Limit, entries: &Entries, slots: &[(u32, String)]) -> String {
+fn name(key: &BucketKey, limit: &Limit, entries: &Entries, ports: &[Port]) -> String {
     let parts = limit.key.0;
     let [source_port, port] = [key.ports >> 16, key.ports & 0xffff];
     let protocol = protocol_name(key.protocol as u8);
@@ -153,7 +153,7 @@ fn name(key: &BucketKey, limit: &Limit, entries: &Entries, slots: &[(u32, String
     }
     if parts & Key::INTERFACE != 0 {
         let slot = (key.whose >> 16).wrapping_sub(1);
-        let name = slots.iter().find(|(at, _)| *at == slot).map(|(_, name)| name.as_str());
+        let name = ports.iter().find(|port| port.slot == slot).map(|port| port.name.as_str());
         words.push(format!("by {}", name.unwrap_or("?")));
     }
     words.join(" ")

@@ -49,7 +49,13 @@ impl Copy {
             return Ok(());
         }
         let (tag, signal) = (Leases::tag(packet.hash(self.seed, 0)), Signal::of(packet));
-        meter.leases().look(self, tag, signal, now).map(drop)
+        let leases = meter.leases();
+        let looked = leases.look(self, tag, signal, now).map(drop);
+        // The program would look the sockets of those up that say that they are done.
+        let may_be_over = |slot: &u64| leases.is_due(*slot, now);
+        looked.or_else(|refusal| {
+            if self.ledger.slots.iter().any(may_be_over) { Ok(()) } else { Err(refusal) }
+        })
     }
 
     /// How full it is.

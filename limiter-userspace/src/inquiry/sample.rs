@@ -200,8 +200,8 @@ fn meter_of(
     match bound {
         Some(binding) if binding.is_under(tables.epoch) => Ok(Some(binding.profile())),
         _ if limit.key.0 & Key::SOURCE != 0 => {
-            let profile = tables.profile(tables.profile_of(&key.source)?)?;
-            Ok(Some(Tables::meter_of(limit, &profile)))
+            let profile = tables.profile_of(&key.source)?;
+            Ok(profile.map(|profile| Tables::meter_of(limit, &profile)))
         }
         _ => Ok(None),
     }

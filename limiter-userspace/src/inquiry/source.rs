@@ -10,6 +10,7 @@ use super::{
     Fill, Inquiry, InquiryError,
     decide::source_key,
     entries::source_of,
+    explain::ListReport,
     keys,
     limit::{Kept, LimitReport, OF_SOURCE, kept},
     lists::Lists,
@@ -39,6 +40,8 @@ pub struct SourceReport {
     pub counted: Instant,
     /// What the lists say of it.
     pub lists: Lists,
+    /// The entries that say so, in the order in which the lists are asked.
+    pub listed: Vec<ListReport>,
     /// The limits that apply to it, narrow before wide.
     pub limits: Vec<LimitReport>,
     /// State of those that are kept by more than the source, the fullest first; [`STATES`] at most.
@@ -127,6 +130,7 @@ impl Inquiry<'_> {
             let setting = entry.set_for(source.addr(), tenant);
             limits.push(LimitReport { kept, ..LimitReport::new(&entry, setting, prefix) });
         }
+        let lists = Lists::of(entries, &state, now);
         let (states, total) = keys::states(tables, entries, address, &state, (STATES, now))?;
         Ok(Some(SourceReport {
             source,
@@ -136,7 +140,8 @@ impl Inquiry<'_> {
             passed: entry.passed,
             dropped,
             counted,
-            lists: Lists::of(entries, &state, now),
+            listed: self.lists(&lists, source),
+            lists,
             limits,
             states,
             total,

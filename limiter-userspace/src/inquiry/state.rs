@@ -182,13 +182,17 @@ impl SourceState {
     ) -> Result<Found> {
         let entry = known.unwrap_or(contract::Source::NEW);
         let seen = Binding(entry.binding);
-        let (number, behind) = match seen.standing(tables.epoch) {
-            Standing::Current if seen.epoch() == tables.epoch => (seen.profile(), false),
+        let (profile, behind) = match seen.standing(tables.epoch) {
+            Standing::Current if seen.epoch() == tables.epoch => {
+                (tables.profile(seen.profile())?, false)
+            }
             Standing::Current => return Ok(Found::Newer),
-            Standing::Behind => (tables.profile_of(&key)?, true),
+            Standing::Behind => match tables.profile_of(&key)? {
+                Some(profile) => (profile, true),
+                None => return Ok(Found::Newer),
+            },
             Standing::Locked => return Ok(Found::Locked),
         };
-        let profile = tables.profile(number)?;
         let mut words = entry.words;
         if behind {
             for (place, word) in words.iter_mut().enumerate() {
@@ -223,7 +227,8 @@ impl SourceState {
             Some(entry) if !behind => Block(entry.blocked).until(seen),
             _ => {
                 let until = offences.iter().map(|(_, offence)| offence.blocked).max();
-                let bound = Binding::new(tables.epoch, number);
+                // A block is told apart by the epoch of its entry, whatever the profile.
+                let bound = Binding::new(tables.epoch, 0);
                 Block::new(until.unwrap_or(0), bound).until(bound)
             }
         };

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map::Entry},
+    sync::Arc,
 };
 
 use aya::Pod;
@@ -10,6 +11,7 @@ use limiter_common::{
     address::Address,
     class::Sets,
     contract::{self, Profile, Settings, flag, half, map},
+    control::Budgets,
     limit::Limit,
     meter::Meter,
     opening::{self, Opening},
@@ -17,7 +19,7 @@ use limiter_common::{
 };
 
 use crate::{
-    datapath::{lookup::Trie, maps::Maps, monitoring::Monitoring},
+    datapath::{lookup::PrefixRules, maps::Maps, monitoring::Monitoring},
     error::{Error, Result},
 };
 
@@ -35,8 +37,8 @@ pub(super) struct Tables<'a> {
     classes: Column<u64>,
     profiles: Column<Profile>,
     meters: Column<Meter>,
-    prefixes: RefCell<Option<Trie>>,
-    destinations: RefCell<Option<Trie>>,
+    control: Column<Budgets>,
+    rules: RefCell<Option<Arc<PrefixRules>>>,
 }
 
 impl<'a> Tables<'a> {
@@ -55,8 +57,8 @@ impl<'a> Tables<'a> {
             classes: Column::new(map::CLASSES),
             profiles: Column::new(map::PROFILES),
             meters: Column::new(map::METERS),
-            prefixes: RefCell::default(),
-            destinations: RefCell::default(),
+            control: Column::new(map::CONTROL),
+            rules: RefCell::default(),
         })
     }
 
@@ -75,28 +77,40 @@ impl<'a> Tables<'a> {
         self.meters.get(self, number)
     }
 
+    /// What control traffic may send by the interface in a slot.
+    pub(super) fn budgets(&self, slot: u32) -> Result<Budgets> {
+        self.control.get(self, slot)
+    }
+
     /// The number of the meter of a limit for the sources of a profile.
     pub(super) fn meter_of(limit: &Limit, profile: &Profile) -> u32 {
         profile.meters.get(limit.column as usize).copied().unwrap_or(limit.meter)
     }
 
-    /// The number of the profile of a source.
-    pub(super) fn profile_of(&self, source: &Address) -> Result<u32> {
+    /// What holds for a source under the policy, by its key; nothing if another policy came to be in
+    /// force meanwhile.
+    pub(super) fn profile_of(&self, source: &Address) -> Result<Option<Profile>> {
         if self.settings.flags & flag::PREFIXES == 0 {
-            return Ok(0);
+            return self.profile(0).map(Some);
         }
-        let mut trie = self.prefixes.borrow_mut();
-        let trie = opened(&mut trie, || self.maps.prefixes_of(self.epoch))?;
-        Ok(trie.find(source)?.unwrap_or(0))
+        Ok(self.rules()?.map(|rules| rules.profile(source)))
     }
 
     /// The limits that accept a destination.
     fn accepting(&self, destination: &Address) -> Result<u64> {
-        let mut trie = self.destinations.borrow_mut();
-        let trie = opened(&mut trie, || self.maps.destinations_of(self.epoch))?;
-        let found: Option<[u32; 2]> = trie.find(destination)?;
-        Ok(found
-            .map_or(self.settings.elsewhere, |[low, high]| u64::from(high) << 32 | u64::from(low)))
+        // Whoever asks asks anew when the policy changed meanwhile.
+        let found = self.rules()?.and_then(|rules| rules.accepting(destination));
+        Ok(found.unwrap_or(self.settings.elsewhere))
+    }
+
+    /// What the policy says of prefixes; nothing if it is not in force any more.
+    fn rules(&self) -> Result<Option<Arc<PrefixRules>>> {
+        let mut known = self.rules.borrow_mut();
+        if known.is_none() {
+            let (epoch, rules) = self.maps.prefix_rules()?;
+            *known = (epoch == self.epoch).then_some(rules);
+        }
+        Ok(known.clone())
     }
 
     /// The limits of new connections that a packet is charged to no more, as bits: it repeats a SYN that
@@ -149,14 +163,6 @@ impl Sets for Read<'_> {
     fn destination(&self, packet: &Packet) -> u64 {
         let address = Address { family: packet.source.family, words: packet.destination };
         self.found(self.tables.accepting(&address))
-    }
-}
-
-/// The trie that was opened before, or that is now.
-fn opened(place: &mut Option<Trie>, open: impl FnOnce() -> Result<Trie>) -> Result<&Trie> {
-    match place {
-        Some(trie) => Ok(trie),
-        None => Ok(place.insert(open()?)),
     }
 }
 

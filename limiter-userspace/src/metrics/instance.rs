@@ -9,7 +9,7 @@ use limiter_common::{
 };
 
 use super::{
-    Family, Kind, Metrics, SCHEMA,
+    Family, Kind,
     Value::{self, Whole},
     cost, sample,
 };
@@ -25,7 +25,7 @@ use crate::{
     inquiry::{self, Inquiry},
     output::status::verdict,
     policy::{
-        List, Policy,
+        Layered, List, Policy,
         model::{Allowance, GlobalMode},
         spec::key_name,
         tables::Tallied,
@@ -34,11 +34,11 @@ use crate::{
     },
 };
 
-/// Reads what there is to tell of the instance with these pins and maps; `unix` is the time in seconds.
+/// Reads the metrics of the instance with these pins and maps; `unix` is the time in seconds.
 ///
 /// # Errors
 /// What the system says, or why the policy cannot be read.
-pub fn read(pins: &Pins, maps: &Maps, unix: u64) -> Result<Metrics> {
+pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family>> {
     let attached = attached(pins, maps)?;
     let now = inquiry::now();
     let mut inquiry = Inquiry::new(maps, now)?;
@@ -56,19 +56,29 @@ pub fn read(pins: &Pins, maps: &Maps, unix: u64) -> Result<Metrics> {
     metrics.extend(sample::limits(&sample));
     metrics.extend(sample::tables(maps, &sample)?);
     metrics.extend(sample::turnover(maps.turnover()?));
-    metrics.push(lists(policy, unix));
+    metrics.push(lists(in_force.layered(), unix));
     metrics.extend(notices(maps)?);
     metrics.extend(state(maps, blocked)?);
-    Ok(Metrics { schema: SCHEMA, metrics })
+    Ok(metrics)
+}
+
+/// Where there is no instance: that nothing is attached.
+pub(super) fn nothing_attached() -> Family {
+    attached_family().with([], Whole(0))
+}
+
+const fn attached_family() -> Family {
+    Family::new(
+        "limiter_attached",
+        Kind::Gauge,
+        "1 where packets are decided about, 0 for an interface that is gone or elsewhere; 0 without an \
+         interface where nothing is attached.",
+    )
 }
 
 /// What came in by interfaces.
 fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
-    let mut here = Family::new(
-        "limiter_attached",
-        Kind::Gauge,
-        "1 where packets are decided about, 0 for an interface that is gone or elsewhere.",
-    );
+    let mut here = attached_family();
     // Of one that is gone and one that came in its place, the names are the same.
     let mut by_name: BTreeMap<&str, (&Attached, Counters)> = BTreeMap::new();
     for interface in attached {
@@ -199,11 +209,10 @@ pub(super) fn layer(number: usize, candidate: bool) -> String {
 }
 
 /// How long the lists are that are in force.
-fn lists(policy: &Policy, unix: u64) -> Family {
+fn lists(layered: Layered<'_>, unix: u64) -> Family {
     let mut listed = Family::new("limiter_listed", Kind::Gauge, "Entries of a list, in force now.");
     for (name, list) in [("allow", List::Allow), ("deny", List::Deny), ("penalty", List::Penalty)] {
-        let number = policy.list(list).iter().filter(|entry| !entry.is_over(unix)).count();
-        listed.push([("list", name)], Whole(number as u64));
+        listed.push([("list", name)], Whole(layered.listed(list, unix) as u64));
     }
     listed
 }
@@ -232,7 +241,7 @@ fn notices(maps: &Maps) -> Result<[Family; 2]> {
 }
 
 /// What else holds now.
-fn state(maps: &Maps, blocked: u64) -> Result<[Family; 5]> {
+fn state(maps: &Maps, blocked: u64) -> Result<[Family; 4]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let monitoring = maps.monitoring()?;
     let by_policy = monitoring.policy == GlobalMode::Monitor;
@@ -256,8 +265,6 @@ fn state(maps: &Maps, blocked: u64) -> Result<[Family; 5]> {
             "Until the policy is taken back unless it is confirmed; 0 when none waits for that.",
         )
         .with([], Value::Real(unconfirmed.as_secs_f64())),
-        gauge("limiter_build_info", "1, with the version of the command that tells this.")
-            .with([("version", env!("CARGO_PKG_VERSION"))], Whole(1)),
     ])
 }
 

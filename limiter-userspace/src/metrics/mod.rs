@@ -12,7 +12,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-pub use self::instance::read;
+use crate::{
+    datapath::{bpffs::Pins, instance::exists, maps::Maps},
+    error::Result,
+};
 
 /// The name of this shape.
 pub const SCHEMA: &str = "limiter.metrics/1";
@@ -24,6 +27,30 @@ pub struct Metrics {
     pub schema: &'static str,
     /// The metrics, in the order in which they are told.
     pub metrics: Vec<Family>,
+}
+
+/// Reads the metrics of the instance with these pins; `unix` is the time in seconds. Of an instance that
+/// does not exist, `limiter_attached` is 0, so that a monitoring system does not go on with what it read
+/// before.
+///
+/// # Errors
+/// What the system says, such as that the pins may not be read, or why the policy cannot be read.
+pub fn read(pins: &Pins, unix: u64) -> Result<Metrics> {
+    let mut metrics = match exists(pins)? {
+        true => instance::families(pins, &Maps::open(pins)?, unix)?,
+        false => vec![instance::nothing_attached()],
+    };
+    metrics.push(build_info());
+    Ok(Metrics { schema: SCHEMA, metrics })
+}
+
+fn build_info() -> Family {
+    Family::new(
+        "limiter_build_info",
+        Kind::Gauge,
+        "1, with the version of the command that tells this.",
+    )
+    .with([("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))
 }
 
 /// A metric with all of its series.

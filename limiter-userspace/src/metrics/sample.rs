@@ -5,7 +5,7 @@ use limiter_common::contract::{Turnover, map};
 
 use super::{Family, Kind, Value::Whole, instance::layer};
 use crate::{
-    datapath::maps::Maps,
+    datapath::{maps::Maps, sources::SharedPackets},
     error::Result,
     inquiry::sample::{Looked, SHARES, Sample, WAITS},
 };
@@ -84,6 +84,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         sampled.push([("table", table)], Whole(of_those));
         owing.push([("table", table)], Whole(of_these));
     }
+    let SharedPackets { passed, dropped } = maps.shared_packets()?;
     Ok([
         entries,
         capacity,
@@ -101,9 +102,10 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         Family::new(
             "limiter_shared_packets_total",
             Kind::Counter,
-            "Packets of sources that found no room in the table and shared an entry.",
+            "Packets of sources that found no room in the table, shared one entry, and passed or were dropped.",
         )
-        .with([], Whole(maps.shared_packets()?)),
+        .with([("verdict", "passed")], Whole(passed))
+        .with([("verdict", "dropped")], Whole(dropped)),
         gauge("limiter_memory_bytes", "Kernel memory of all maps.").with([], Whole(maps.memory()?)),
     ])
 }

@@ -52,21 +52,25 @@ pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), O
 
 /// What the lists say, and whose the source is, in lines.
 pub(crate) fn facts(it: &Explanation) -> Vec<String> {
-    let lists =
-        it.lists.iter().enumerate().map(|(place, ListReport { list, entry, until: time })| {
-            let effect = if *list == "allow" { "passes" } else { "is dropped" };
-            let asked = if place == 0 {
-                format!("{effect} here, and no limit is asked")
-            } else {
-                "is not asked".to_owned()
-            };
-            format!("{list} {entry}, {}: {asked}", until(*time))
-        });
+    let lists = it.lists.iter().enumerate().map(|(place, it)| {
+        let ListReport { list, entry, until: time, .. } = it;
+        let origin = it.origin();
+        let effect = if *list == "allow" { "passes" } else { "is dropped" };
+        let asked = if place == 0 {
+            format!("{effect} here, and no limit is asked")
+        } else {
+            "is not asked".to_owned()
+        };
+        format!("{list} {entry}{origin}, {}: {asked}", until(*time))
+    });
     let tenant = it.tenant.as_ref().map(|(name, prefix)| {
         let by = prefix.map_or_else(String::new, |prefix| format!(", by {prefix}"));
         format!("tenant {name}{by}")
     });
-    lists.chain(tenant).collect()
+    let control = it.control.map(|protocol| {
+        format!("control traffic of the link ({protocol}): it has a budget, and no list or limit is asked")
+    });
+    control.into_iter().chain(lists).chain(tenant).collect()
 }
 
 /// The limits, with what a narrow screen can do without ranked.
@@ -109,6 +113,21 @@ pub(crate) fn limits(it: &Explanation) -> Table {
     table
 }
 
+/// The entries of lists, in the order in which they are asked.
+pub(super) fn lists_json(lists: &[ListReport]) -> Vec<Value> {
+    let of = |list: &ListReport| {
+        let left = until_json(Some(list.until));
+        json!({
+            "list": list.list,
+            "entry": list.entry,
+            "layer": list.layer,
+            "reason": list.reason,
+            "seconds_left": left["seconds_left"],
+        })
+    };
+    lists.iter().map(of).collect()
+}
+
 fn json(it: &Explanation) -> Value {
     let limits: Vec<Value> = it
         .limits
@@ -125,19 +144,12 @@ fn json(it: &Explanation) -> Value {
             value
         })
         .collect();
-    let lists: Vec<Value> = it
-        .lists
-        .iter()
-        .map(|list| {
-            let left = until_json(Some(list.until));
-            json!({ "list": list.list, "entry": list.entry, "seconds_left": left["seconds_left"] })
-        })
-        .collect();
     json!({
         "schema": SCHEMA,
         "source": source_name(it.source),
         "mode": it.monitoring.mode(),
-        "lists": lists,
+        "lists": lists_json(&it.lists),
+        "control": it.control,
         "tenant": it.tenant.as_ref().map(|(name, _)| name),
         "limits": limits,
         "verdict": it.verdict.as_ref().map(verdict::json),

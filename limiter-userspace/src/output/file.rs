@@ -34,6 +34,41 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     }
     let path = target(path).map_err(failed)?;
     let before = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file);
+    replace_at(&path, content, |file| match &before {
+        Some(before) => {
+            // Who is not in the group cannot give the file to it, and then the group is not to read it.
+            let is_given = fchown(file, None, Some(before.gid())).is_ok();
+            let read = if is_given { 0o644 } else { 0o604 };
+            file.set_permissions(fs::Permissions::from_mode(before.mode() & read | 0o600))
+        }
+        None => Ok(()),
+    })
+}
+
+/// The same, but a link is replaced by the file, which is for the owner of its folder alone: where that is
+/// not this user, as of a service, they could lead to any file.
+///
+/// # Errors
+/// What the system says; what was there before is untouched then.
+pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
+    replace_at(path, content, |file| {
+        let folder = fs::metadata(path.parent().unwrap_or(Path::new(".")))?;
+        let own = file.metadata()?;
+        if (folder.uid(), folder.gid()) == (own.uid(), own.gid()) {
+            return Ok(());
+        }
+        // By the descriptor: by its name, it could be another file by now.
+        fchown(file, Some(folder.uid()), Some(folder.gid()))
+    })
+}
+
+/// Writes a new file beside a path, has its owner and rights set, and gives it the name.
+fn replace_at(
+    path: &Path,
+    content: &[u8],
+    set_rights: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<()> {
+    let failed = |error| Error::system(format!("write {}", path.display()), error);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -46,8 +81,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let mut new = name.to_owned();
     new.push(format!(".{}.new", process::id()));
     let new: PathBuf = folder.join(new);
-    let written = write(&new, content, before.as_ref())
-        .and_then(|()| fs::rename(&new, &path))
+    let written = write(&new, content, set_rights)
+        .and_then(|()| fs::rename(&new, path))
         .and_then(|()| File::open(folder)?.sync_all());
     written.map_err(|error| {
         let _: io::Result<()> = fs::remove_file(&new);
@@ -80,7 +115,11 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
-fn write(path: &Path, content: &[u8], before: Option<&fs::Metadata>) -> io::Result<()> {
+fn write(
+    path: &Path,
+    content: &[u8],
+    set_rights: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     // What a command of the same number left that was ended in the middle.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -88,12 +127,7 @@ fn write(path: &Path, content: &[u8], before: Option<&fs::Metadata>) -> io::Resu
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
-    if let Some(before) = before {
-        // Who is not in the group cannot give the file to it, and then the group is not to read it.
-        let is_given = fchown(&file, None, Some(before.gid())).is_ok();
-        let read = if is_given { 0o644 } else { 0o604 };
-        file.set_permissions(fs::Permissions::from_mode(before.mode() & read | 0o600))?;
-    }
+    set_rights(&file)?;
     file.sync_all()
 }
 

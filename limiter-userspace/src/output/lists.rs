@@ -13,7 +13,9 @@ use super::{
 use crate::{
     inquiry::{blocked::Blocked, source::source_name},
     policy::{
+        Layered,
         model::{Listed, Whom},
+        run_time::Entry,
         spec::format_instant,
     },
 };
@@ -35,9 +37,18 @@ pub struct ListEntry {
     pub seconds_left: Option<u64>,
     /// Whether it holds no more; the next edit drops it.
     pub gone: bool,
-    /// Whether it is a set.
-    #[serde(skip)]
-    pub set: bool,
+    /// Where it comes from: `document`, `set` for a set of it, or `run_time` for a command.
+    pub layer: &'static str,
+    /// Whether it takes the sources off this list of the document.
+    pub exception: bool,
+    /// Whether it is in force: at run time, it is not while it is narrower than a source.
+    pub in_force: bool,
+    /// Why it was set, in the words of whoever set it.
+    pub reason: Option<String>,
+    /// The user who set it.
+    pub set_by: Option<String>,
+    /// When it was set, in UTC.
+    pub since: Option<String>,
 }
 
 /// The entries of a list.
@@ -62,23 +73,61 @@ pub struct PenaltyEntry {
 }
 
 impl ListEntry {
-    /// An entry at a time of Unix, in seconds.
-    pub fn new(listed: &Listed, now: u64) -> Self {
-        let (src, set) = match &listed.whom {
-            Whom::Set(name) => (name.clone(), true),
-            Whom::Prefix(prefix) => (prefix.to_string(), false),
+    /// An entry of the document at a time of Unix, in seconds.
+    pub fn of_document(listed: &Listed, now: u64) -> Self {
+        let (src, layer) = match &listed.whom {
+            Whom::Set(name) => (name.clone(), "set"),
+            Whom::Prefix(prefix) => (prefix.to_string(), "document"),
         };
+        Self::new(src, layer, listed.until, now)
+    }
+
+    /// A run-time entry at a time of Unix, in seconds.
+    pub fn of_run_time(entry: &Entry, layered: Layered<'_>, now: u64) -> Self {
+        let Entry { prefix, until, exception, .. } = *entry;
         Self {
-            src,
-            until: listed.until.map(format_instant),
-            seconds_left: listed.until.map(|until| until.saturating_sub(now)),
-            gone: listed.is_over(now),
-            set,
+            exception,
+            in_force: layered.policy.key_prefix.check_source(prefix).is_ok(),
+            reason: entry.reason.clone(),
+            set_by: entry.by.clone(),
+            since: entry.since.map(format_instant),
+            ..Self::new(prefix.to_string(), "run_time", until, now)
         }
     }
 
+    fn new(src: String, layer: &'static str, until: Option<u64>, now: u64) -> Self {
+        Self {
+            src,
+            until: until.map(format_instant),
+            seconds_left: until.map(|until| until.saturating_sub(now)),
+            gone: until.is_some_and(|until| until <= now),
+            layer,
+            exception: false,
+            in_force: true,
+            reason: None,
+            set_by: None,
+            since: None,
+        }
+    }
+
+    /// Who set it, in words.
+    fn set_by(&self) -> String {
+        let mut said = match (self.layer, &self.set_by) {
+            ("run_time", Some(user)) => format!("run time, {user}"),
+            ("run_time", None) => "run time".to_owned(),
+            _ => "document".to_owned(),
+        };
+        if self.exception {
+            said = format!("{said}: takes it off the document's list");
+        }
+        if !self.in_force {
+            said = format!("{said}: not in force, less than a source");
+        }
+        said
+    }
+
     fn cells(&self) -> [Cell; 3] {
-        let src = if self.set { format!("set {}", self.src) } else { self.src.clone() };
+        let src = if self.layer == "set" { format!("set {}", self.src) } else { self.src.clone() };
         let tone = if self.gone { Tone::Faint } else { Tone::Strong };
         let left = match self.seconds_left {
             _ if self.gone => Cell::new("gone", Tone::Faint),
@@ -92,8 +141,8 @@ impl ListEntry {
 
 impl PenaltyEntry {
     /// A source that was blocked by hand.
-    pub fn by_hand(listed: &Listed, now: u64) -> Self {
-        Self { entry: ListEntry::new(listed, now), by: "hand", limit: None, blocks: None }
+    pub const fn by_hand(entry: ListEntry) -> Self {
+        Self { entry, by: "hand", limit: None, blocks: None }
     }
 
     /// A source that a limit blocks.
@@ -101,12 +150,11 @@ impl PenaltyEntry {
         let Blocked { source, limit, left, blocks } = blocked;
         // What is left of a second counts as one, so that nothing seems over that is not.
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let until = now.saturating_add(seconds);
         let entry = ListEntry {
-            src: source_name(*source),
-            until: Some(format_instant(now.saturating_add(seconds))),
-            seconds_left: Some(seconds),
+            // What is left of its last second counts.
             gone: false,
-            set: false,
+            ..ListEntry::new(source_name(*source), "limit", Some(until), now)
         };
         Self { entry, by: "limit", limit: limit.clone(), blocks: Some(*blocks) }
     }
@@ -127,10 +175,20 @@ pub fn print<W: Write>(
     if entries.is_empty() {
         return writeln!(output, "{name} is empty.");
     }
-    let mut table =
-        Table::new([Column::left("SOURCE"), Column::left("UNTIL"), Column::right("LEFT")]);
+    let reasons = entries.iter().any(|entry| entry.reason.is_some());
+    let mut columns = vec![
+        Column::left("SOURCE"),
+        Column::left("UNTIL"),
+        Column::right("LEFT"),
+        Column::left("SET BY"),
+    ];
+    columns.extend(reasons.then(|| Column::left("REASON")));
+    let mut table = Table::new(columns);
     for entry in entries {
-        table.row(entry.cells());
+        let mut cells = entry.cells().to_vec();
+        cells.push(entry.set_by().into());
+        cells.extend(reasons.then(|| Cell::from(entry.reason.clone().unwrap_or_default())));
+        table.row(cells);
     }
     output.table(&table)
 }
@@ -149,19 +207,25 @@ pub fn print_penalties<W: Write>(
     if entries.is_empty() {
         return writeln!(output, "No source is blocked.");
     }
-    let mut table = Table::new([
+    let reasons = entries.iter().any(|it| it.entry.reason.is_some());
+    let mut columns = vec![
         Column::left("SOURCE"),
         Column::left("UNTIL"),
         Column::right("LEFT"),
         Column::left("BY"),
         Column::right("BLOCKS"),
-    ]);
+    ];
+    columns.extend(reasons.then(|| Column::left("REASON")));
+    let mut table = Table::new(columns);
     for PenaltyEntry { entry, by, limit, blocks } in entries {
         let mut cells = entry.cells().to_vec();
-        cells.push(
-            limit.as_ref().map_or_else(|| (*by).into(), |name| format!("{by} {name}").into()),
-        );
+        cells.push(match (*by, limit) {
+            (by, Some(name)) => format!("{by} {name}").into(),
+            ("hand", None) => format!("hand: {}", entry.set_by()).into(),
+            (by, None) => by.into(),
+        });
         cells.push(blocks.map(grouped).unwrap_or_default().into());
+        cells.extend(reasons.then(|| Cell::from(entry.reason.clone().unwrap_or_default())));
         table.row(cells);
     }
     output.table(&table)
@@ -170,19 +234,26 @@ pub fn print_penalties<W: Write>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::stream::printed;
+    use crate::{output::stream::printed, policy::Policy};
 
     /// 2027-01-15T08:00:00Z.
     const NOW: u64 = 1_800_000_000;
 
-    fn listed(whom: &str, until: Option<u64>) -> Listed {
+    fn listed(whom: &str, until: Option<u64>) -> ListEntry {
         let whom = whom.parse().map_or_else(|_| Whom::Set(whom.into()), Whom::Prefix);
-        Listed { whom, until }
+        ListEntry::of_document(&Listed { whom, until }, NOW)
     }
 
-    fn text(json: bool, entries: &[Listed]) -> String {
-        let entries: Vec<_> = entries.iter().map(|listed| ListEntry::new(listed, NOW)).collect();
-        printed(json, false, |output| print(output, "deny", &entries))
+    fn set(entry: &Entry) -> ListEntry {
+        ListEntry::of_run_time(entry, (&Policy::default()).into(), NOW)
+    }
+
+    fn entry(prefix: &str) -> Entry {
+        Entry::new(crate::policy::List::Deny, prefix.parse().unwrap())
+    }
+
+    fn text(json: bool, entries: &[ListEntry]) -> String {
+        printed(json, false, |output| print(output, "deny", entries))
     }
 
     #[test]
@@ -195,19 +266,19 @@ mod tests {
         assert_eq!(
             text(false, &entries),
             "\
-SOURCE          UNTIL                   LEFT
-set cdn         for ever
-203.0.113.0/24  2027-01-15T09:01:40Z  1h 01m
-2001:db8::/48   2027-01-15T08:00:00Z    gone
+SOURCE          UNTIL                   LEFT  SET BY
+set cdn         for ever                      document
+203.0.113.0/24  2027-01-15T09:01:40Z  1h 01m  document
+2001:db8::/48   2027-01-15T08:00:00Z    gone  document
 "
         );
         assert_eq!(
-            text(true, &entries[1..]),
+            text(true, &entries[1..2]),
             concat!(
                 r#"{"schema":"limiter.list/1","list":"deny","entries":[{"src":"203.0.113.0/24","#,
                 r#""until":"2027-01-15T09:01:40Z","seconds_left":3700,"#,
-                r#""gone":false},{"src":"2001:db8::/48","until":"2027-01-15T08:00:00Z","#,
-                r#""seconds_left":0,"gone":true}]}"#,
+                r#""gone":false,"layer":"document","exception":false,"in_force":true,"#,
+                r#""reason":null,"set_by":null,"since":null}]}"#,
                 "\n"
             )
         );
@@ -217,27 +288,58 @@ set cdn         for ever
     }
 
     #[test]
+    fn entries_say_who_set_them_and_why() {
+        let by = |it: Entry| Entry { by: Some("alice".to_owned()), since: Some(NOW), ..it };
+        let entries = [
+            listed("192.0.2.0/24", None),
+            set(&by(Entry { reason: Some("sshd".to_owned()), ..entry("203.0.113.9/32") })),
+            set(&Entry { exception: true, ..entry("192.0.2.0/24") }),
+            set(&entry("2001:db8::1/128")),
+        ];
+        assert_eq!(
+            text(false, &entries),
+            "\
+SOURCE           UNTIL     LEFT  SET BY                                      REASON
+192.0.2.0/24     for ever        document
+203.0.113.9/32   for ever        run time, alice                             sshd
+192.0.2.0/24     for ever        run time: takes it off the document's list
+2001:db8::1/128  for ever        run time: not in force, less than a source
+"
+        );
+        let json: serde_json::Value = serde_json::from_str(&text(true, &entries)).unwrap();
+        let set = &json["entries"][1];
+        assert_eq!((&set["layer"], &set["set_by"]), (&"run_time".into(), &"alice".into()));
+        assert_eq!(
+            (&set["reason"], &set["since"]),
+            (&"sshd".into(), &"2027-01-15T08:00:00Z".into())
+        );
+        assert_eq!(json["entries"][2]["exception"], true);
+        assert_eq!(json["entries"][3]["in_force"], false);
+    }
+
+    #[test]
     fn blocks_say_whose_they_are() {
         let (source, limit) = ("198.51.100.7/24".parse().unwrap(), Some("web".into()));
         let left = Duration::from_millis(41_500);
         let entries = [
-            PenaltyEntry::by_hand(&listed("203.0.113.9/32", Some(NOW + 60)), NOW),
+            PenaltyEntry::by_hand(set(&Entry { until: Some(NOW + 60), ..entry("203.0.113.9/32") })),
             PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, NOW),
         ];
         let text = |json| printed(json, false, |output| print_penalties(output, &entries));
         assert_eq!(
             text(false),
             "\
-SOURCE           UNTIL                   LEFT  BY         BLOCKS
-203.0.113.9/32   2027-01-15T08:01:00Z  1m 00s  hand
-198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit web       3
+SOURCE           UNTIL                   LEFT  BY              BLOCKS
+203.0.113.9/32   2027-01-15T08:01:00Z  1m 00s  hand: run time
+198.51.100.7/24  2027-01-15T08:00:42Z     42s  limit web            3
 "
         );
         assert!(text(true).starts_with(r#"{"schema":"limiter.penalties/1","entries":[{"src":"#));
         assert!(
             text(true).ends_with(concat!(
                 r#"{"src":"198.51.100.7/24","until":"2027-01-15T08:00:42Z","seconds_left":42,"#,
-                r#""gone":false,"by":"limit","limit":"web","blocks":3}]}"#,
+                r#""gone":false,"layer":"limit","exception":false,"in_force":true,"reason":null,"#,
+                r#""set_by":null,"since":null,"by":"limit","limit":"web","blocks":3}]}"#,
                 "\n"
             )),
             "{}",

@@ -6,6 +6,7 @@ use limiter_common::contract::Tally;
 use serde_json::{Value, json};
 
 use super::{
+    explanation::lists_json,
     monitoring,
     number::{Amounts, grouped},
     setting::{
@@ -16,7 +17,10 @@ use super::{
     tone::Tone,
 };
 use crate::{
-    inquiry::source::{KeyedReport, SourceReport},
+    inquiry::{
+        explain::ListReport,
+        source::{KeyedReport, SourceReport},
+    },
     policy::model::{Allowance, Count},
 };
 
@@ -60,13 +64,19 @@ fn facts_of(report: &SourceReport, amounts: Amounts) -> Vec<(&'static str, Strin
         format!("{} packets, {}", grouped(tally.packets), amounts.traffic(tally.bytes))
     };
     let lists = &report.lists;
+    let origin = |list: &str| {
+        let listed = report.listed.iter().find(|it| it.list == list && it.layer != "limit");
+        listed.map_or_else(String::new, ListReport::origin)
+    };
     let facts = [
         report.tenant.as_ref().map(|tenant| ("tenant", tenant.clone(), Tone::Plain)),
         Some(("passed", packets(report.passed), Tone::Plain)),
         Some(("dropped", packets(report.dropped), Tone::of_drops(report.dropped.packets))),
-        lists.allowed.map(|it| ("allowed", until(it), Tone::Passed)),
-        lists.denied.map(|it| ("denied", until(it), Tone::Dropped)),
-        lists.blocked.map(|it| ("blocked", format!("by hand, {}", until(it)), Tone::Dropped)),
+        lists.allowed.map(|it| ("allowed", until(it) + &origin("allow"), Tone::Passed)),
+        lists.denied.map(|it| ("denied", until(it) + &origin("deny"), Tone::Dropped)),
+        lists.blocked.map(|it| {
+            ("blocked", format!("by hand, {}{}", until(it), origin("penalty")), Tone::Dropped)
+        }),
         lists
             .penalty
             .as_ref()
@@ -151,6 +161,7 @@ fn json(report: &SourceReport) -> Value {
         "allowed": until_json(report.lists.allowed),
         "denied": until_json(report.lists.denied),
         "blocked": until_json(report.lists.blocked),
+        "lists": lists_json(&report.listed),
         "penalty": until_json(penalty.map(|block| block.until)),
         "penalty_limit": penalty.and_then(|block| block.limit.as_ref()),
         "blocks": penalty.map_or(0, |block| block.blocks),

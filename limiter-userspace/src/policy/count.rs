@@ -49,10 +49,16 @@ impl Count {
     /// What is wrong with them; [`PolicyError::NoRoom`] when some packet would never pass.
     pub fn bucket(&self, rate: &str, burst: Option<&str>) -> Result<Bucket, PolicyError> {
         let rate = self.parse_rate(rate)?;
-        let burst = match burst {
-            Some(burst) => self.parse_burst(burst)?.packets(rate),
-            None => self.default_burst(rate),
-        };
+        let burst = burst.map(|burst| self.parse_burst(burst)).transpose()?;
+        self.bucket_of(rate, burst)
+    }
+
+    /// The same of what was read.
+    ///
+    /// # Errors
+    /// As [`bucket`](Self::bucket).
+    pub fn bucket_of(&self, rate: Rate, burst: Option<Burst>) -> Result<Bucket, PolicyError> {
+        let burst = burst.map_or_else(|| self.default_burst(rate), |burst| burst.packets(rate));
         let least = self.room();
         if burst < least {
             let [burst, least] = [burst, least].map(|amount| self.amount(amount));

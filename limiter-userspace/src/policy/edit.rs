@@ -1,5 +1,7 @@
 //! The edits of a policy that the command line makes.
 
+use std::borrow::Cow;
+
 use ipnet::IpNet;
 
 use super::{
@@ -10,7 +12,7 @@ use super::{
     nearest::nearest,
     scopes::Scopes,
     spec::do_the_same,
-    units::quoted,
+    units::{Burst, quoted},
 };
 
 impl Policy {
@@ -132,6 +134,53 @@ impl Policy {
         Ok(())
     }
 
+    /// Sets the rate of a limit, or its burst, or both, to keys without an override or to each source
+    /// within `prefix`, as they are written. What is not given stays as it is: a burst that was never
+    /// written is the usual one of the rate.
+    ///
+    /// # Errors
+    /// See [`set_override`](Self::set_override) and [`Count::bucket`](super::model::Count::bucket); or
+    /// [`PolicyError::NotSet`] for a burst without a rate.
+    pub fn set_bucket(
+        &mut self,
+        name: impl AsRef<str>,
+        prefix: Option<IpNet>,
+        rate: Option<&str>,
+        burst: Option<&str>,
+    ) -> Result<Bucket, PolicyError> {
+        let name = name.as_ref();
+        let limit = match self.limit(name) {
+            Some(limit) => Cow::Borrowed(limit),
+            None => Cow::Owned(self.limit_or_builtin(name)?),
+        };
+        let whom = prefix.map(OverrideWhom::Prefix);
+        let held = limit.held_by(whom.as_ref());
+        let not_set = || PolicyError::NotSet { limit: name.to_owned(), overrides: 0 };
+        let rate = match rate {
+            Some(rate) => limit.count.parse_rate(rate)?,
+            None => held.ok_or_else(not_set)?.bucket().rate,
+        };
+        let given = match (burst, held) {
+            (Some(burst), _) => Some(limit.count.parse_burst(burst)?),
+            // Of open connections, there is nothing else.
+            (None, Some(Allowance::Concurrent { limit, .. })) => Some(Burst::Packets(limit)),
+            (None, _) => limit.given.get(whom.as_ref()),
+        };
+        let bucket = limit.count.bucket_of(rate, given)?;
+        match prefix {
+            Some(prefix) => self.set_override(name, prefix, bucket)?,
+            None => self.set_default(name, bucket)?,
+        }
+        let limit = self.limit_mut(name)?;
+        limit.given.set(whom.as_ref(), given);
+        if let (Some(Burst::Time(time)), Some(Allowance::Gcra { tolerance, .. })) =
+            (given, limit.held_by_mut(whom.as_ref()))
+        {
+            *tolerance = time;
+        }
+        Ok(bucket)
+    }
+
     /// Has a limit drop what is over it, or only count that.
     ///
     /// # Errors
@@ -165,7 +214,9 @@ impl Policy {
         if limit.layers.len() > 1 && !limit.overrides.is_empty() {
             return Err(PolicyError::LayersOverridden { limit: name.to_owned() });
         }
-        self.limit_mut(name)?.layers.clear();
+        let limit = self.limit_mut(name)?;
+        limit.layers.clear();
+        limit.given.set(None, None);
         self.tidy(name);
         Ok(())
     }
@@ -196,8 +247,11 @@ impl Policy {
     ) -> Result<(), PolicyError> {
         let name = name.as_ref();
         let limit = self.limit_or_builtin(name)?;
-        if let Ok(place) = limit.place(&OverrideWhom::Prefix(prefix)) {
-            self.limit_mut(name)?.overrides.remove(place);
+        let whom = OverrideWhom::Prefix(prefix);
+        if let Ok(place) = limit.place(&whom) {
+            let limit = self.limit_mut(name)?;
+            limit.overrides.remove(place);
+            limit.given.set(Some(&whom), None);
             self.tidy(name);
             return Ok(());
         }
@@ -254,6 +308,31 @@ impl Limit {
     /// Where an override is, or should be: they are in the order of whom they are for.
     fn place(&self, whom: &OverrideWhom) -> Result<usize, usize> {
         self.overrides.binary_search_by(|entry| entry.whom.cmp(whom))
+    }
+
+    /// What it admits to those of an override, or to others, if that is one rate.
+    fn held_by(&self, whom: Option<&OverrideWhom>) -> Option<Allowance> {
+        let Some(whom) = whom else {
+            let [layer] = self.layers.as_slice() else { return None };
+            return Some(layer.allowance);
+        };
+        match self.overrides.get(self.place(whom).ok()?)?.layers.as_deref() {
+            Some([allowance]) => Some(*allowance),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    fn held_by_mut(&mut self, whom: Option<&OverrideWhom>) -> Option<&mut Allowance> {
+        let Some(whom) = whom else {
+            let [layer] = self.layers.as_mut_slice() else { return None };
+            return Some(&mut layer.allowance);
+        };
+        let place = self.place(whom).ok()?;
+        match self.overrides.get_mut(place)?.layers.as_deref_mut() {
+            Some([allowance]) => Some(allowance),
+            _ => None,
+        }
     }
 
     /// What the limit admits with another rate and burst.

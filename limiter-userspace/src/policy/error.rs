@@ -250,16 +250,6 @@ pub enum PolicyError {
         /// The entry of it that includes that.
         within: Option<String>,
     },
-    /// What is to be put on a list is on it already.
-    #[error("{list} has {by} already, which includes {prefix}")]
-    ListedAlready {
-        /// `allow`, `deny` or `penalty`.
-        list: &'static str,
-        /// Whom.
-        prefix: IpNet,
-        /// The entry that includes it, for ever.
-        by: String,
-    },
     /// What is to be put on a list for a time is on it for longer.
     #[error("{list} has {prefix} already, for longer than that")]
     ListedLonger {
@@ -319,7 +309,6 @@ impl PolicyError {
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. }
             | Self::NotAbout { .. }
-            | Self::ListedAlready { .. }
             | Self::ListedLonger { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
@@ -403,15 +392,11 @@ impl PolicyError {
                 format!("it has {within}, which can only be deleted as a whole")
             }
             Self::NotListed { list, .. } => format!("`limiter {list} list` shows what it has"),
-            Self::ListedAlready { list, by, .. } => {
-                format!("nothing has to be done; `limiter {list} list` shows {by}")
-            }
             Self::ListedLonger { list, prefix } => {
                 format!("`limiter {list} add {prefix} --for TIME` sets another end")
             }
             Self::Shadowed { .. } => {
-                "`allow` is asked first: remove one of the two from its list first, or allow for a \
-                 time, with `--for`"
+                "on the same prefix, `allow` is asked first: `limiter allow del` takes it off that list"
                     .to_owned()
             }
             Self::NoRoom { least, .. } => format!("give at least {least}"),

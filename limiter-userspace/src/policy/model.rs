@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use limiter_common::rate::Rate;
 use serde::{Deserialize, Serialize};
 
-use super::{error::PolicyError, units::prefix::check_prefix};
+use super::{control::Control, error::PolicyError, given::Given, units::prefix::check_prefix};
 
 /// A whole policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Policy {
     pub deny: Vec<Listed>,
     /// Sources that were blocked by hand until a time (`limiter penalty add`).
     pub penalties: Vec<Listed>,
+    /// What the link's own control traffic may send.
+    #[serde(default)]
+    pub control: Control,
     /// The limits, in the order in which they were written; at most 64.
     pub limits: Vec<Limit>,
 }
@@ -156,6 +159,9 @@ pub struct Limit {
     pub penalty: Option<Penalty>,
     /// What it admits to some instead.
     pub overrides: Vec<Override>,
+    /// How its bursts were written.
+    #[serde(default, skip_serializing_if = "Given::is_empty")]
+    pub given: Given,
 }
 
 /// Whether a limit drops.
@@ -422,6 +428,7 @@ impl Limit {
             candidate: None,
             penalty: None,
             overrides: Vec::new(),
+            given: Given::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{
     Context, Held, Policy, compile,
+    shadowed::FromFiles,
     spec::{self, Warnings},
     units::printable,
 };
@@ -16,13 +17,25 @@ use crate::error::{Error, Result};
 /// # Errors
 /// All that is wrong with it, or [`Error::Impossible`].
 pub fn read(path: &Path, now: u64, opened: &mut dyn FnMut(&Path)) -> Result<(Policy, Warnings)> {
-    let (policy, warnings) = spec::read_with_warnings(path, now, opened)?;
+    read_with_files(path, now, opened).map(|(policy, warnings, _)| (policy, warnings))
+}
+
+/// As [`read`], with the sets and tenants that have files.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_files(
+    path: &Path,
+    now: u64,
+    opened: &mut dyn FnMut(&Path),
+) -> Result<(Policy, Warnings, FromFiles)> {
+    let (policy, warnings, files) = spec::read_with_files(path, now, opened)?;
     // For no interface and on no state, all that is impossible shows as well.
     let context = Context { unix: now, ..Context::default() };
     compile(&policy, &Held::default(), &context)
         .and_then(|_| spec::check_length(&policy))
         .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
-    Ok((policy, warnings))
+    Ok((policy, warnings, files))
 }
 
 /// The name of a file, fit for a terminal.

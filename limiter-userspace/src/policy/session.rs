@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{
-    edit_lists::List,
+    lists::List,
     model::{GlobalMode, Limit, Match, Mode, OverrideWhom, Policy, Whom},
+    run_time::{Layered, Phase, decides, phases},
 };
 
 const TCP: u8 = 6;
@@ -43,6 +44,43 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
+impl Layered<'_> {
+    /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
+    /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
+    /// less than until `end` does not count.
+    pub fn could_drop(self, session: &Session, now: u64, end: u64) -> bool {
+        if self.spares(session.peer, now, end) {
+            return false;
+        }
+        let stated = self.around(self.policy.source_of(session.peer));
+        phases(&stated, now).iter().any(|phase| phase.by.list != List::Allow)
+            || self.policy.could_limit(session)
+    }
+
+    /// Whether a block that some limit made of the source of a connection could hold under this policy:
+    /// as long as there is any limit that blocks, whomever it is about. What allows it for less than
+    /// until `end` does not count.
+    pub fn could_block(self, session: &Session, now: u64, end: u64) -> bool {
+        let blocks = |limit: &Limit| limit.mode == Mode::Enforce && limit.penalty.is_some();
+        !self.spares(session.peer, now, end) && self.policy.limits.iter().any(blocks)
+    }
+
+    /// Whether nothing is dropped of an address from `now` until `end`, in seconds of Unix time.
+    fn spares(self, address: IpAddr, now: u64, end: u64) -> bool {
+        let stated = self.around(self.policy.source_of(address));
+        let first = phases(&stated, now).first().copied();
+        let is_lasting =
+            |it: Phase<'_, '_>| it.by.list == List::Allow && it.from <= now && it.until >= end;
+        self.policy.mode == GlobalMode::Monitor || first.is_some_and(is_lasting)
+    }
+
+    /// The entry of a list that decides about all sources of a prefix at `now`, in words.
+    pub fn covering(self, list: List, prefix: IpNet, now: u64) -> Option<String> {
+        let stated = self.around(prefix);
+        decides(&stated, now).filter(|by| by.list == list).map(ToString::to_string)
+    }
+}
+
 impl Policy {
     /// The source that an address is counted as.
     pub fn source_of(&self, address: IpAddr) -> IpNet {
@@ -56,38 +94,15 @@ impl Policy {
         if narrower { self.source_of(prefix.addr()) } else { prefix }
     }
 
-    /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
-    /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
-    /// less than until `end` does not count.
-    pub fn could_drop(&self, session: &Session, now: u64, end: u64) -> bool {
-        if self.spares(session.peer, end) {
-            return false;
-        }
-        let source = self.source_of(session.peer);
-        self.covering(List::Deny, source, now).is_some()
-            || self.covering(List::Penalty, source, now).is_some()
-            || self.limits.iter().any(|limit| {
-                limit.mode == Mode::Enforce
-                    // One with a penalty blocks its source for all that it sends.
-                    && (limit.penalty.is_some() || self.is_about(&limit.matching, session))
-                    && self.is_from(&limit.matching, session.peer)
-                    && self.admits_part(limit, session.peer)
-            })
-    }
-
-    /// Whether a block that some limit made of the source of a connection could hold under this policy:
-    /// as long as there is any limit that blocks, whomever it is about. What allows it for less than
-    /// until `end` does not count.
-    pub fn could_block(&self, session: &Session, end: u64) -> bool {
-        let blocks = |limit: &Limit| limit.mode == Mode::Enforce && limit.penalty.is_some();
-        !self.spares(session.peer, end) && self.limits.iter().any(blocks)
-    }
-
-    /// Whether nothing is dropped of an address until `end`, in seconds of Unix time.
-    fn spares(&self, address: IpAddr, end: u64) -> bool {
-        let mut lasting =
-            self.allow.iter().filter(|listed| listed.until.is_none_or(|until| until >= end));
-        self.mode == GlobalMode::Monitor || lasting.any(|listed| self.has(&listed.whom, address))
+    /// Whether a limit could drop packets of a connection, however much it admits.
+    fn could_limit(&self, session: &Session) -> bool {
+        self.limits.iter().any(|limit| {
+            limit.mode == Mode::Enforce
+                // One with a penalty blocks its source for all that it sends.
+                && (limit.penalty.is_some() || self.is_about(&limit.matching, session))
+                && self.is_from(&limit.matching, session.peer)
+                && self.admits_part(limit, session.peer)
+        })
     }
 
     fn has(&self, whom: &Whom, address: IpAddr) -> bool {

@@ -1,9 +1,8 @@
 //! Entries of a policy that decide nothing, since a list is asked before them.
 //!
 //! They come and go with the lists: a source that is denied during an attack keeps its override for
-//! the time after it. So no edit is refused for what it shadows, only one that adds to `deny` or the
-//! penalties what a single entry of `allow` has already. The document says `shadowed: true` of each,
-//! which is found anew whenever it is written and no part of the policy.
+//! the time after it. So no edit is refused for what it shadows. The document says `shadowed: true` of
+//! each, which is found anew whenever it is written and no part of the policy.
 
 mod search;
 
@@ -12,7 +11,7 @@ use std::{collections::HashMap, fmt};
 use ipnet::IpNet;
 
 use super::{
-    edit_lists::List,
+    lists::List,
     model::{OverrideWhom, Policy, Whom},
     units::printable,
 };
@@ -84,7 +83,7 @@ pub struct FromFiles {
 
 impl FromFiles {
     /// Whether no set and no tenant has a file.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.sets.is_empty() && self.tenants.is_empty()
     }
 

@@ -195,6 +195,7 @@ mod tests {
             name: name.into(),
             mode: Mode::Native,
             present: true,
+            exists: true,
             passed,
             dropped,
         }

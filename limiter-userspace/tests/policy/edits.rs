@@ -4,6 +4,7 @@ use ipnet::IpNet;
 use limiter_common::rate::Rate;
 use limiter_userspace::policy::{
     Bucket, Context, Held, List, Policy, compile,
+    model::{Listed, Whom},
     spec::{parse, to_yaml},
 };
 use proptest::prelude::*;
@@ -30,6 +31,27 @@ const SAME: &str = "version: 1
 limits: [{name: web, key: source, rate: 5/s}]
 ";
 
+fn entries(policy: &mut Policy, list: List) -> &mut Vec<Listed> {
+    match list {
+        List::Allow => &mut policy.allow,
+        List::Deny => &mut policy.deny,
+        List::Penalty => &mut policy.penalties,
+    }
+}
+
+fn meet(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+/// Adds an entry, where none is about a part of the same addresses.
+fn add(entries: &mut Vec<Listed>, prefix: IpNet, until: Option<u64>) {
+    let meets = |listed: &Listed| matches!(listed.whom, Whom::Prefix(other) if other.contains(&prefix) || prefix.contains(&other));
+    if !entries.iter().any(meets) {
+        entries.push(Listed { whom: Whom::Prefix(prefix), until });
+        entries.sort_by_key(|listed| format!("{:?}", listed.whom));
+    }
+}
+
 proptest! {
     #[test]
     fn what_edits_make_can_be_read_back(
@@ -53,8 +75,16 @@ proptest! {
                 2 => policy.del_default(name),
                 3 => policy.del_override(name, prefix),
                 4 if last < 20 => policy.del_limit(name),
-                5 => policy.del_listed(list, prefix, NOW),
-                _ => policy.add_listed(list, prefix, until, NOW).map(|_| ()),
+                5 => {
+                    entries(&mut policy, list).retain(|listed| listed.whom != Whom::Prefix(prefix));
+                    Ok(())
+                }
+                // A set of the document is listed, and nothing may be listed twice.
+                _ if policy.sets.values().flatten().any(|other| meet(other, &prefix)) => Ok(()),
+                _ => {
+                    add(entries(&mut policy, list), prefix, until);
+                    Ok(())
+                }
             };
             if result.is_err() || compile(&policy, &Held::default(), &Context::default()).is_err() {
                 policy = before;
@@ -95,7 +125,7 @@ fn an_override_outlives_a_deny() {
     let bucket = Bucket::new(Rate::per_second(5), 5).unwrap();
     policy.set_override("source", "203.0.113.9/32".parse().unwrap(), bucket).unwrap();
     let denied = "203.0.113.0/24".parse().unwrap();
-    policy.add_listed(List::Deny, denied, None, NOW).unwrap();
+    add(&mut policy.deny, denied, None);
     assert_eq!(policy.shadowed().len(), 1);
     let text = to_yaml(&policy);
     assert!(
@@ -103,7 +133,7 @@ fn an_override_outlives_a_deny() {
         "{text}"
     );
     assert_eq!(parse("policy", text.as_bytes(), &mut |_| unreachable!()).unwrap(), policy);
-    policy.del_listed(List::Deny, denied, NOW).unwrap();
+    policy.deny.clear();
     assert!(policy.shadowed().is_empty());
     assert!(!to_yaml(&policy).contains("shadowed"));
 }

@@ -74,6 +74,19 @@ fn invalid_documents_are_refused_with_a_message() {
     compare(messages);
 }
 
+/// The file of a set may be a link to one that whoever reads the messages may not read.
+#[test]
+fn lines_of_set_files_are_quoted_only_where_that_is_asked_for() {
+    let path = documents("invalid").into_iter().find(|path| path.ends_with("set-file-bad.yaml"));
+    let Err(faults) = parsed(&path.unwrap()) else { panic!("it is taken") };
+    let quotes = ["300.1.1.1", "192.0.2.1/24", "198.51.100.0/2", "0xff", "did you mean"];
+    let text = faults.to_string();
+    assert_eq!(quotes.map(|quote| text.contains(quote)), [false; 5], "{text}");
+    let shown = faults.quoting().to_string();
+    assert_eq!(quotes.map(|quote| shown.contains(quote)), [true; 5], "{shown}");
+    assert!(shown.contains("   3 |  300.1.1.1\n     |  ^^^^^^^^^\n"), "{shown}");
+}
+
 /// The writer marks what has no effect, and nothing else.
 #[test]
 fn what_is_shadowed_is_written_so() {

@@ -1,8 +1,10 @@
 //! Policies of all kinds, written and read back.
 
 use ipnet::IpNet;
-use limiter_common::{lease::Leases, rate::Rate};
+use limiter_common::{control::Protocol, lease::Leases, rate::Rate};
 use limiter_userspace::policy::{
+    Given,
+    control::{Control, ControlBudgets, ControlOverride},
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, KeyPrefix, Layer, Limit, Listed, Match,
         Mode, Override, OverrideWhom, PacketKind, Penalty, Policy, Service, TcpFlags, Whom,
@@ -264,7 +266,8 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
                 overrides.push(Override { whom, layers: Some(vec![first]) });
             }
             let name = format!("limit_{index}-");
-            Limit { name, matching, key, count, mode, layers, candidate, penalty, overrides }
+            let given = Given::default();
+            Limit { name, matching, key, count, mode, layers, candidate, penalty, overrides, given }
         })
     })
 }
@@ -296,13 +299,36 @@ fn around() -> impl Strategy<Value = [Vec<Listed>; 2]> {
     (entries(vec![2, 11, 22, 91]), entries(vec![12, 23, 91])).prop_map(Into::into)
 }
 
+fn budgets() -> impl Strategy<Value = ControlBudgets> {
+    let all = Protocol::ALL.into_iter().fold(0, |bits, protocol| bits | protocol.bit());
+    let ospf = Protocol::Ospf.bit() | Protocol::OspfFar.bit();
+    let ordinary = prop_oneof![Just(0), Just(all), Just(ospf), Just(Protocol::Ndp.bit() | ospf)];
+    let bucket = || checked(0);
+    (bucket(), bucket(), bucket(), ordinary).prop_map(|(budget, per_source, far, ordinary)| {
+        ControlBudgets { budget, per_source, far, ordinary }
+    })
+}
+
+fn control() -> impl Strategy<Value = Control> {
+    let base = prop_oneof![Just(ControlBudgets::default()), budgets()];
+    let names = subsequence(vec!["eth0", "eth0.100", "Wan", "true"], 0..4);
+    (base, names, vec(budgets(), 4)).prop_map(|(base, names, own)| {
+        let overrides = names
+            .into_iter()
+            .zip(own)
+            .map(|(name, budgets)| ControlOverride { interfaces: vec![name.to_owned()], budgets });
+        Control { budgets: base, overrides: overrides.collect() }
+    })
+}
+
 fn policy() -> impl Strategy<Value = Policy> {
     let sets = (prefixes(1), prefixes(2), prefixes(3), prefixes(4));
     let tenants = (prefixes(11), prefixes(12), prefixes(13));
     let head = (any::<bool>(), 24..=32_u8, 48..=128_u8);
     let lists = (listed(21), listed(22), listed(23), around());
     let limits = (0..4_u16).prop_flat_map(|number| (0..number).map(limit).collect::<Vec<_>>());
-    (head, sets, tenants, lists, limits).prop_map(|(head, sets, tenants, lists, limits)| {
+    let parts = (head, sets, tenants, lists, control(), limits);
+    parts.prop_map(|(head, sets, tenants, lists, control, limits)| {
         let (monitor, ipv4, ipv6) = head;
         let sets = SETS.map(str::to_owned).into_iter().zip([sets.0, sets.1, sets.2, sets.3]);
         let tenants = TENANTS.map(str::to_owned).into_iter().zip([tenants.0, tenants.1, tenants.2]);
@@ -321,6 +347,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             allow,
             deny,
             penalties,
+            control,
             limits,
         }
     })

@@ -1,5 +1,8 @@
 //! The agent: it attaches what comes, follows a document, and can be killed at any moment.
 
+mod guard;
+mod rights;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -20,7 +23,7 @@ use serde_json::Value;
 use super::{Bench, Document, SMALL, json::send};
 
 /// In which all that is waited for happens.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than it takes an agent to look twice.
 const QUIET: Duration = Duration::from_secs(4);
 
@@ -28,6 +31,8 @@ const QUIET: Duration = Duration::from_secs(4);
 pub(super) struct Agent {
     process: Child,
     events: Receiver<Value>,
+    /// Those that tell which interface it waits for: one that is gone for a while is told again or not.
+    waits: Receiver<Value>,
 }
 
 impl Agent {
@@ -37,20 +42,31 @@ impl Agent {
     }
 
     /// One that a command starts.
-    fn of(command: LimiterCommand) -> Self {
-        let mut process = command.to(Stdio::piped()).start().unwrap();
+    pub(super) fn of(command: LimiterCommand) -> Self {
+        Self::hear(command.to(Stdio::piped()).start().unwrap())
+    }
+
+    /// One that was started with its standard output in a pipe.
+    fn hear(mut process: Child) -> Self {
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (sender, events) = channel();
+        let (waiting, waits) = channel();
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let event: Value = serde_json::from_str(&line).unwrap();
                 assert_eq!(event["schema"], "limiter.agent/1");
-                if sender.send(event).is_err() {
+                let time = event["time"].as_str().unwrap();
+                assert!(
+                    time.len() == 20 && time.starts_with("20") && time.ends_with('Z'),
+                    "{time}"
+                );
+                let to = if event["event"] == "waiting" { &waiting } else { &sender };
+                if to.send(event).is_err() {
                     break;
                 }
             }
         });
-        let agent = Self { process, events };
+        let agent = Self { process, events, waits };
         agent.expect("started");
         agent
     }
@@ -63,6 +79,19 @@ impl Agent {
         event
     }
 
+    /// The same, but for warnings, and for sources that are within their limits again.
+    #[track_caller]
+    fn expect_past_others(&self, name: &str) -> Value {
+        loop {
+            let event = self.next();
+            if event["event"] == "warned" || event["event"] == "released" {
+                continue;
+            }
+            assert_eq!(event["event"], name, "{event}");
+            return event;
+        }
+    }
+
     /// The next thing that it tells.
     #[track_caller]
     fn next(&self) -> Value {
@@ -73,6 +102,11 @@ impl Agent {
     #[track_caller]
     pub(super) fn next_within(&self, time: Duration) -> Value {
         self.events.recv_timeout(time).unwrap()
+    }
+
+    /// The next interface that it waits for, told within a time.
+    pub(super) fn waits(&self, time: Duration) -> Option<Value> {
+        self.waits.recv_timeout(time).ok()
     }
 
     /// Bytes of memory that it has, as the kernel counts them.
@@ -442,7 +476,7 @@ fn one_interface_that_is_taken_is_one_less() {
 }
 
 #[test]
-fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it() {
+fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it_but_for_run_time_lists() {
     let bench = Bench::new();
     let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
     let start = || Agent::start(&bench, &document, "-i eth0 --policy FILE");
@@ -467,7 +501,21 @@ fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it() {
     agent.signal(libc::SIGHUP);
     agent.expect("applied");
     assert_eq!(rate(&bench), 10);
-    assert!(bench.json("penalty list -j")["entries"].as_array().unwrap().is_empty());
+    assert_eq!(bench.json("penalty list -j")["entries"].as_array().unwrap().len(), 1);
+    // A ban of what the document allows ends for the datapath only when it is compiled again.
+    document.write("allow: [192.0.2.0/24]\ndeny: [203.0.113.0/24]");
+    agent.expect("applied");
+    bench.done("deny add 192.0.2.7 --for 2s");
+    let counts = || {
+        let reasons = bench.json("status -j")["reasons"].take();
+        ["allow", "deny"].map(|reason| reasons[reason].as_u64().unwrap())
+    };
+    let before = counts();
+    send(&bench, [192, 0, 2, 7], 10);
+    assert_eq!(counts(), [before[0], before[1] + 10]);
+    thread::sleep(Duration::from_secs(5));
+    send(&bench, [192, 0, 2, 7], 10);
+    assert_eq!(counts(), [before[0] + 10, before[1] + 10]);
     agent.end();
 }
 
@@ -504,9 +552,13 @@ fn connect(bench: &Bench) -> TcpStream {
     bench.hosts.router.namespace.inside(connect).unwrap()
 }
 
+/// A request for metrics.
+pub(super) const REQUEST: &str =
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
 /// What it answers to a request.
 #[track_caller]
-fn ask(bench: &Bench, request: &str) -> String {
+pub(super) fn ask(bench: &Bench, request: &str) -> String {
     let mut stream = connect(bench);
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -516,7 +568,6 @@ fn ask(bench: &Bench, request: &str) -> String {
 
 #[test]
 fn metrics_are_served_to_this_host() {
-    const REQUEST: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let bench = Bench::new();
     bench.hosts.router.ip("link set lo up").unwrap();
     let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
@@ -524,6 +575,10 @@ fn metrics_are_served_to_this_host() {
     let arguments =
         format!("-i late --policy FILE --listen 127.0.0.1:9180 --listen unix:{folder}/m.sock");
     let agent = Agent::start(&bench, &document, &arguments);
+    for address in ["127.0.0.1:9180", &format!("unix:{folder}/m.sock")] {
+        let event = agent.expect("listening");
+        assert_eq!((&event["address"], &event["tls"]), (&address.into(), &false.into()));
+    }
     let before = ask(&bench, REQUEST);
     assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
     assert!(before.contains("content-type: text/plain; version=0.0.4"), "{before}");
@@ -536,8 +591,10 @@ fn metrics_are_served_to_this_host() {
     fs::write(document.path(), "nonsense").unwrap();
     agent.expect("rejected");
     thread::sleep(Duration::from_secs(1));
+    assert!(ask(&bench, &REQUEST.replace("metrics", "healthz")).ends_with("\r\n\r\nok\n"));
+    assert!(ask(&bench, &REQUEST.replace("metrics", "readyz")).ends_with("\r\n\r\nok\n"));
     // Who says nothing keeps nobody from being answered.
-    let silent: Vec<_> = (0..8).map(|_| connect(&bench)).collect();
+    let silent: Vec<_> = (0..32).map(|_| connect(&bench)).collect();
     let told = ask(&bench, REQUEST);
     drop(silent);
     for line in [
@@ -558,12 +615,13 @@ fn metrics_are_served_to_this_host() {
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("limiter_agent_attachments_total 1"), "{answer}");
     agent.end();
-    bench.refused("agent --listen 0.0.0.0:9180", 2, &["loopback"]);
+    bench.refused("agent --listen 9180", 2, &["ADDRESS:PORT"]);
     bench.hosts.router.ip("link del late").unwrap();
 }
 
 #[test]
 fn the_service_manager_is_told() {
+    const READY: &str = "READY=1\nSTATUS=attached to eth0\nWATCHDOG=1\n";
     let bench = Bench::new();
     let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
     let path = document.path().with_file_name("notify");
@@ -577,15 +635,15 @@ fn the_service_manager_is_told() {
     let command = bench.run(&document.in_place("agent -i eth0 --policy FILE"));
     let command = command.env("NOTIFY_SOCKET", path.to_str().unwrap()).to(Stdio::null());
     let mut process = command.start().unwrap();
-    assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
+    assert_eq!(hear(), READY);
     assert!(bench.programs()["eth0"].is_some(), "it is ready when packets are limited");
     process::signal(&process, libc::SIGHUP);
     let mut heard = hear();
-    while heard == "READY=1\nWATCHDOG=1\n" {
+    while heard == READY {
         heard = hear();
     }
     assert!(heard.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{heard}");
-    assert_eq!(hear(), "READY=1\nWATCHDOG=1\n");
+    assert_eq!(hear(), READY);
     process::signal(&process, libc::SIGTERM);
     while heard != "STOPPING=1\n" {
         heard = hear();

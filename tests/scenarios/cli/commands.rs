@@ -16,11 +16,16 @@ fn the_action_of_a_limit_is_set_beside_its_rate_or_alone() {
     assert_eq!(after, same, "its rate, burst and overrides stay");
     let outcome = bench.done("limit set source --rate 2kpps --burst 9 --action enforce");
     assert_eq!(outcome.stdout, "source limit: 2 kpps after a burst of 9 packets, enforce\n");
+    // A burst that was given stays with another rate, and can be set alone.
+    let outcome = bench.done("limit set source --rate 5/min");
+    assert_eq!(outcome.stdout, "source limit: 5/min after a burst of 9 packets\n");
+    let outcome = bench.done("limit set source --burst 7");
+    assert_eq!(outcome.stdout, "source limit: 5/min after a burst of 7 packets\n");
     let words = ["there is no limit", "sauce", "hint: "];
     bench.refused("limit set sauce --action monitor", 4, &words);
     bench.done("limit del syn");
     bench.refused("limit set syn --action monitor", 4, &["limit syn is not set", "hint: "]);
-    for usage in ["", "--burst 9", "--src 10.0.0.0/8 --action off", "--action maybe"] {
+    for usage in ["", "--src 10.0.0.0/8", "--src 10.0.0.0/8 --action off", "--action maybe"] {
         bench.refused(&format!("limit set source {usage}"), 2, &[]);
     }
 }

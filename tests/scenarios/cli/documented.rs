@@ -4,6 +4,7 @@ mod form;
 mod output;
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
     path::Path,
@@ -135,13 +136,27 @@ fn command(line: &str) -> Option<&str> {
     is_command.then(|| line.split('#').next().unwrap().trim())
 }
 
+/// What is to be done about alerts.
+fn runbooks() -> String {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/runbooks");
+    let pages = fs::read_dir(pages).unwrap();
+    pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap()).collect()
+}
+
 #[test]
-fn the_readme_shows_commands_that_work() {
+fn the_readme_and_the_runbooks_show_commands_that_work() {
     let shown = Shown::new();
     let readme = readme();
     let lines: Vec<&str> = readme.lines().filter_map(command).collect();
     assert!(lines.len() > 20, "{lines:?}");
-    for line in lines {
+    for line in &lines {
+        shown.run(line);
+    }
+    let runbooks = runbooks();
+    let others: BTreeSet<&str> =
+        runbooks.lines().filter_map(command).filter(|line| !lines.contains(line)).collect();
+    assert!(others.len() > 5, "{others:?}");
+    for line in others {
         shown.run(line);
     }
 }

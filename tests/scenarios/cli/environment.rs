@@ -13,7 +13,7 @@ use super::{Bench, SMALL};
 
 #[test]
 fn without_privilege_the_capabilities_are_named() {
-    let words = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_SYS_ADMIN", "hint: "];
+    let words = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON", "hint: "];
     let fresh = Bench::new();
     let attach = format!("attach eth0 {SMALL}");
     fresh.refused_as(fresh.run(&attach).as_nobody(), 5, &words);

@@ -59,32 +59,104 @@ fn an_entry_ends_with_its_time_and_goes_with_the_next_edit() {
 #[test]
 fn lists_are_shown_and_answer_in_json() {
     let bench = Bench::attached();
-    let added = bench.json("allow add 198.51.100.0/24 -j")["entries"].take();
-    let entry =
-        json!({ "src": "198.51.100.0/24", "until": null, "seconds_left": null, "gone": false });
-    assert_eq!(added, json!([entry]));
-    bench.done("allow add 2001:db8:7::/48 --for 1h");
+    let added = bench.json("allow add 198.51.100.0/24 --reason office -j")["entries"].take();
+    let entry = &added[0];
+    for (member, value) in [
+        ("src", json!("198.51.100.0/24")),
+        ("until", json!(null)),
+        ("seconds_left", json!(null)),
+        ("gone", json!(false)),
+        ("layer", json!("run_time")),
+        ("exception", json!(false)),
+        ("reason", json!("office")),
+        ("set_by", json!("root")),
+    ] {
+        assert_eq!(entry[member], value, "{member} in {entry}");
+    }
+    bench.done("allow add 2001:db8:7::/48 --until 2099-01-31T18:00:00Z");
     let text = bench.done("allow ls").stdout;
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3, "{text}");
-    assert!(lines[0].starts_with("SOURCE ") && lines[0].ends_with("LEFT"), "{text}");
+    assert!(lines[0].starts_with("SOURCE ") && lines[0].ends_with("REASON"), "{text}");
     assert!(lines[1].starts_with("198.51.100.0/24  for ever"), "{text}");
-    assert!(lines[2].starts_with("2001:db8:7::/48  20") && lines[2].contains("Z  "), "{text}");
-    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], json!([entry]));
+    assert!(lines[1].contains("run time, root") && lines[1].ends_with("office"), "{text}");
+    assert!(lines[2].starts_with("2001:db8:7::/48  2099-01-31T18:00:00Z  "), "{text}");
+    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], added);
     let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
     assert!(outcome.stdout.contains("instead of the entry that it had"), "{outcome}");
-    bench.done("allow add 198.51.100.9 --for 1h");
-    let outcome = bench.done("allow add 198.51.100.0/24");
-    assert!(outcome.stdout.contains("with 1 entry for less of it"), "{outcome}");
+    // A document has none of it.
     let shown = bench.done("policy show").stdout;
-    assert!(shown.contains("allow:\n  - 198.51.100.0/24\n"), "{shown}");
+    assert!(!shown.contains("allow:"), "{shown}");
+    let told = bench.done("policy explain 198.51.100.7").stdout;
+    assert!(told.contains("\nallow 198.51.100.0/24 (run time), for "), "{told}");
+    assert_eq!(bench.done("allow flush").stdout, "allow: removed 1 run-time entry\n");
+    assert_eq!(bench.json("allow list -j")["entries"], json!([]));
+}
+
+#[test]
+fn run_time_lists_outlive_documents_and_the_longest_prefix_of_both_decides() {
+    const LISTS: &str = "sets: {feed: {cidrs: [203.0.113.7]}}\nallow: [192.0.2.0/24]\n\
+                         deny: [198.51.100.0/24, feed]";
+    let bench = Bench::new();
+    let document = Document::new(LISTS);
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    bench.done("deny add 192.0.2.1 --reason scans");
+    bench.done("allow add 198.51.100.1 --for 1h");
+    let excepted = bench.done("deny del 203.0.113.7").stdout;
+    let said = "an entry of the document, which stays: a run-time exception takes it off the list";
+    assert!(excepted.contains(said), "{excepted}");
+    bench.done("penalty add 10.0.0.1 --for 1h");
+    let verdicts = || {
+        ["192.0.2.1", "192.0.2.2", "198.51.100.1", "198.51.100.2", "203.0.113.7", "10.0.0.1"].map(
+            |source| {
+                let test =
+                    format!("test --src {source} --dst 192.0.2.200 --proto udp --dport 9 -j");
+                bench.json(&test)["reason"].as_str().unwrap().to_owned()
+            },
+        )
+    };
+    let (with, without) = (
+        ["deny", "allow", "allow", "deny", "conform", "penalty"],
+        ["deny", "conform", "allow", "conform", "conform", "penalty"],
+    );
+    assert_eq!(verdicts(), with);
+    // Another document with the same lists, an edit of it, and a document without lists.
+    document.write(&format!("{LISTS}\nlimits: [{{name: a, key: source, rate: 1k pps}}]"));
+    bench.done(&document.in_place("policy apply FILE"));
+    bench.done("limit set a --rate 2kpps");
+    assert_eq!(verdicts(), with);
+    document.write("");
+    bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!(verdicts(), without);
+    // A start of the machine leaves nothing in the kernel, and the file has it all.
+    bench.done("detach --all");
+    bench.done(&format!("attach eth0 {SMALL}"));
+    assert_eq!(verdicts(), without);
+    let list = bench.done("deny list").stdout;
+    for words in ["192.0.2.1/32 ", "run time, root", "scans", "takes it off the document's list"] {
+        assert!(list.contains(words), "no {words} in {list}");
+    }
+    for list in ["allow", "deny", "penalty"] {
+        bench.done(&format!("{list} flush"));
+        assert_eq!(bench.json(&format!("{list} list -j"))["entries"], json!([]));
+    }
+    let shell = |line: &str| {
+        let output = bench.hosts.router.command("sh").args(["-c", line]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(shell("ls /var/lib/limiter"), "", "no list, no file");
+    // A file that was damaged is told, and keeps no interface from being attached.
+    shell("echo broken > /var/lib/limiter/run-time.json");
+    bench.done("detach --all");
+    let outcome = bench.done(&format!("attach eth0 {SMALL}"));
+    outcome.assert_says(&["run-time.json cannot be read", "the run-time lists begin empty"]);
+    assert_eq!(shell("ls /var/lib/limiter"), "run-time.json.unread\n");
 }
 
 #[test]
 fn what_a_list_leaves_without_effect_is_told_and_comes_back_with_it() {
     let bench = Bench::new();
     bench.done(&format!("attach eth0 {SMALL}"));
-    let document = Document::new("");
     bench.done("limit set source --src 203.0.113.9 --rate 5/s");
     let outcome = bench.done("deny add 203.0.113.0/24");
     let warning = "warning: limit `source`: the override for 203.0.113.9/32 is shadowed by `deny`, \
@@ -92,23 +164,16 @@ fn what_a_list_leaves_without_effect_is_told_and_comes_back_with_it() {
     assert_eq!(outcome.stderr, warning);
     // Once is enough.
     assert_eq!(bench.done("deny add 198.51.100.7").stderr, "");
-    let outcome = bench.done("allow add 198.51.100.0/24 -j");
-    assert!(outcome.stderr.starts_with("{\"warning\":{\"message\":\"`deny`: 198.51.100.7/32"));
     let outcome = bench.done("limit set syn --src 203.0.113.9 --rate 5/s");
     assert!(outcome.stderr.contains("limit `syn`: the override for 203.0.113.9/32 is shadowed"));
     bench.done("limit del syn --all");
-    bench.done(&document.in_place("policy save FILE"));
-    let outcome = bench.done(&document.in_place("policy check FILE"));
-    assert_eq!(outcome.stderr, "", "it says so itself");
-    let outcome = bench.done(&document.in_place("policy apply FILE"));
-    assert_eq!((&*outcome.stdout, &*outcome.stderr), ("no difference\n", ""));
     bench.done("deny del 203.0.113.0/24");
     send(&bench, [203, 0, 113, 9], 20);
     assert!(counted(&bench, "203.0.113.9").1 >= 10);
     bench.done("limit del source --all");
-    assert_eq!(bench.done(&document.in_place("policy save FILE")).code, 0);
 
     // A limit without a rate is one that a document can have.
+    let document = Document::new("");
     let limit =
         Document::new("limits: [{name: web, match: {protocol: udp}, key: source, rate: 5/s}]");
     bench.done(&limit.in_place("policy apply FILE"));
@@ -138,11 +203,23 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
         refused(&format!("{list} del 203.0.113.9"), 4, &[list, "203.0.113.9/32"]);
         refused(&format!("{list} add 203.0.113.9 --for soon"), 2, &["soon"]);
     }
+    for (option, word) in [
+        ("--until tomorrow", "2027-01-31T18:00:00Z"),
+        ("--until 2001-01-31T18:00:00Z", "it is over"),
+        ("--for 1h --until 2099-01-31T18:00:00Z", "cannot be used with"),
+        ("--reason \u{7}", "control characters"),
+    ] {
+        let words = ["deny", "add", "203.0.113.9"].into_iter().chain(option.split(' '));
+        let outcome = bench.limiter.with(words).outcome().unwrap();
+        outcome.assert_exit_code(2).assert_says(&[word]);
+    }
     bench.refused("penalty add 203.0.113.9", 2, &["--for"]);
-    refused("deny add 198.51.100.7", 3, &["deny has 198.51.100.0/24 already"]);
     refused("deny del 198.51.100.7", 4, &["it has 198.51.100.0/24", "as a whole"]);
-    refused("deny add 192.0.2.1", 3, &["shadowed by 192.0.2.0/24 in allow"]);
-    refused("penalty add 192.0.2.1 --for 1h", 3, &["shadowed by 192.0.2.0/24 in allow"]);
+    refused("deny add 192.0.2.0/24", 3, &["shadowed by 192.0.2.0/24 in allow"]);
+    refused("penalty add 192.0.2.0/24 --for 1h", 3, &["shadowed by 192.0.2.0/24 in allow"]);
+    // As the source that an address is of.
+    assert_eq!(bench.done("deny add 2001:db8::1 --source").stdout, "deny: 2001:db8::/64\n");
+    assert_eq!(bench.done("deny del 2001:db8::2 --source").stdout, "deny: deleted 2001:db8::/64\n");
     let lists: Value = ["allow", "deny"]
         .map(|list| bench.json(&format!("{list} list -j"))["entries"].take())
         .into_iter()

@@ -251,11 +251,34 @@ fn they_tell_that_the_table_is_full() {
     sender.send(Duration::from_millis(200), &Default::default()).unwrap();
     bench.hosts.router.ip("link set eth0 down").unwrap();
     let told = series(&bench);
+    for verdict in ["passed", "dropped"] {
+        let key = format!(r#"limiter_shared_packets_total{{verdict="{verdict}"}}"#);
+        assert_eq!(told[&key], 0.0, "{key}");
+    }
     assert_eq!(told[r#"limiter_table_entries{table="sources"}"#], 1024.0);
     assert_eq!(told[r#"limiter_table_sampled_entries{table="sources"}"#], 1024.0);
     assert_eq!(told["limiter_table_sets"], 64.0);
     assert_eq!(told["limiter_table_full_sets"], 64.0);
     assert_eq!(told["limiter_newcomers"], 128.0);
+
+    // Each of these sends two packets. Once every entry owes for two, all others share the burst of one.
+    bench.hosts.router.ip("link set eth0 up").unwrap();
+    let mut sender = sender.edited(|number, frame| {
+        frame[27] = 102;
+        frame[28..30].copy_from_slice(&((number / 2) as u16).to_be_bytes());
+    });
+    sender.send(Duration::from_millis(200), &Default::default()).unwrap();
+    bench.hosts.router.ip("link set eth0 down").unwrap();
+    let told = series(&bench);
+    let [passed, dropped] = ["passed", "dropped"]
+        .map(|verdict| told[&format!(r#"limiter_shared_packets_total{{verdict="{verdict}"}}"#)]);
+    assert!((9.0..=10.0).contains(&passed), "{passed}");
+    assert!(dropped > 100.0, "{dropped}");
+    let status = bench.json("status -j");
+    assert_eq!(status["shared_packets"].as_f64(), Some(passed + dropped));
+    assert_eq!(status["shared_dropped"].as_f64(), Some(dropped));
+    // No source with an entry sent more than the burst of 9, so that the shared entry refused every one.
+    assert_eq!(status["reasons"]["exceed"].as_f64(), Some(dropped));
 }
 
 #[test]
@@ -304,8 +327,28 @@ fn no_two_series_are_alike() {
     assert_eq!(told[r#"limiter_attached{interface="limited",mode="native"}"#], 1.0);
 }
 
+/// What the textfile collector goes on to read must not be what was so before.
 #[test]
-fn nothing_is_told_where_there_is_no_instance() {
+fn nothing_is_attached_where_there_is_no_instance() {
     let bench = Bench::new();
-    bench.refused("metrics", 4, &["limiter attach"]);
+    let nothing = |bench: &Bench| {
+        let told = series(bench);
+        assert_eq!(in_text(bench), told);
+        let attached: Vec<_> =
+            told.iter().filter(|(key, _)| key.starts_with("limiter_attached")).collect();
+        assert_eq!(attached, [(&"limiter_attached".to_owned(), &0.0)]);
+        assert!(told.keys().any(|key| key.starts_with("limiter_build_info")), "{told:?}");
+        assert_eq!(told.len(), 2, "{told:?}");
+    };
+    nothing(&bench);
+    bench.done(&format!("attach eth0 {SMALL} --pps 1kpps"));
+    let told = series(&bench);
+    assert_eq!(told[r#"limiter_attached{interface="eth0",mode="native"}"#], 1.0);
+    assert!(!told.contains_key("limiter_attached"), "{told:?}");
+    // It is wrong to say that nothing is attached where that cannot be seen.
+    let refused = bench.run("metrics").as_nobody().outcome().unwrap();
+    refused.assert_exit_code(5);
+    assert_eq!(refused.stdout, "", "{refused}");
+    bench.done("detach --all");
+    nothing(&bench);
 }

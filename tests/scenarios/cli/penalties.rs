@@ -64,8 +64,11 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     assert_eq!(bench.json("penalty list -j")["entries"].as_array().map(Vec::len), Some(1));
     send(&bench, [192, 0, 2, 1], 5_000);
     assert_eq!(bench.json("penalty list -j")["entries"][1]["limit"], "some");
-    // Without a penalty in the policy nobody is blocked by a limit.
+    // Without a penalty in the policy nobody is blocked by a limit; a block by hand is none of the policy.
     bench.done(&Document::new("").in_place("policy apply FILE"));
+    let list = bench.json("penalty list -j")["entries"].take();
+    assert_eq!((list.as_array().map(Vec::len), &list[0]["by"]), (Some(1), &"hand".into()));
+    bench.done("penalty flush");
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
     // What it did is known still, and can be forgotten.
     let forgotten =

@@ -113,7 +113,7 @@ fn keys_find_a_source_open_it_and_deny_it() {
         screen.press(&["d", "5m", ENTER]);
         screen.confirm("deny 192.0.2.7 for 5m 00s: drop all of it?");
         screen.wait_for("deny: 192.0.2.7/32 until 20");
-        screen.wait_for("is dropped here, and no limit is asked");
+        screen.wait_for("is dropped here, and no limit\n is asked");
         screen.wait_for("a packet now: drop (deny)");
         let list = bench.json("deny list -j");
         let entry = &list["entries"][0];

@@ -68,6 +68,8 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
 
     run("sed -i 's/^LIMITER_INTERFACES=.*/LIMITER_INTERFACES=eth0/' /etc/default/limiter");
     run("sed -i 's/^#LIMITER_LISTEN/LIMITER_LISTEN/' /etc/default/limiter");
+    // Nothing of this machine has started it yet.
+    run("systemctl start systemd-journald.service");
     run("systemctl enable --now limiter");
     assert_eq!(status("interfaces")[0]["name"], "eth0");
     all_pass(&net, 10);
@@ -79,6 +81,18 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     run("limiter attach lo");
     run("limiter limit set source --rate 1kpps --burst 200");
     run("limiter deny add 198.18.0.11");
+    // What root keeps, the agent can keep too.
+    run("test \"$(stat -c %U:%a /var/lib/limiter/run-time.json)\" = limiter:600");
+    // The sources that sent before are behind the policy now, which takes the agent no other rights.
+    run("sleep 1.1");
+    let answer = run(&format!("bash -c \"{ask}\""));
+    assert!(answer.contains(" 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\nlimiter_agent_failing 0\n"), "{answer}");
+    // An event is an entry of the journal with fields.
+    let entries = run("journalctl --output json LIMITER_EVENT=attached");
+    let entry: serde_json::Value = serde_json::from_str(entries.lines().next().unwrap()).unwrap();
+    assert_eq!((&entry["PRIORITY"], &entry["LIMITER_INTERFACE"]), (&"6".into(), &"eth0".into()));
+    assert_eq!(entry["SYSLOG_IDENTIFIER"], "limiter");
     run("limiter policy save");
     let limits = run("limiter limit list");
     run("limiter detach lo");
@@ -102,7 +116,7 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
         programs.push(program(&net));
         run("systemctl stop limiter");
         // Root by hand, on the instance of the service.
-        run("timeout --preserve-status 3 limiter agent -i eth0");
+        run("timeout --preserve-status 10 limiter agent -i eth0");
         programs.push(program(&net));
         stop.stop();
     });

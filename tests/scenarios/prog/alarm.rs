@@ -21,10 +21,10 @@ const A: [u8; 4] = [10, 0, 0, 1];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Packets of `A` come every 10 ms, one at a time.
-const APART: Duration = Duration::from_millis(10);
+pub(super) const APART: Duration = Duration::from_millis(10);
 
 /// More than a source may send while an alarm is believed.
-const BURST: u64 = 20;
+pub(super) const BURST: u64 = 20;
 
 /// Stays on one CPU, and gives its number.
 fn stay() -> usize {
@@ -60,7 +60,7 @@ fn set_by(program: &mut TestProgram, cpu: usize, mut offer: impl FnMut(&mut Test
 }
 
 /// The same by the program itself.
-fn set(program: &mut TestProgram, cpu: usize) -> Alarm {
+pub(super) fn set(program: &mut TestProgram, cpu: usize) -> Alarm {
     set_by(program, cpu, |program| {
         program.run_many(&udp(A), 4).unwrap();
     })

@@ -10,7 +10,7 @@ use limiter_common::{
 use limiter_tests::{
     model::LOST,
     packet::{kinds, set_source},
-    reference::reference,
+    reference::{control, reference},
 };
 use limiter_userspace::policy::{Bucket, Builtin, KeyPrefix, Policy};
 
@@ -91,10 +91,15 @@ fn any_samples(random: &mut Random, kinds: &[(&str, Vec<u8>)]) -> Vec<Sample> {
         let mut frame = kind.clone();
         // One of the other family stays as it is.
         let _: bool = set_source(&mut frame, *random.pick(&sources));
+        if random.below(16) == 0 {
+            // Of most frames, there is too little to read a source then.
+            frame.truncate(24);
+        }
         let what = reference(&frame);
         Sample { frame, what }
     });
-    samples.collect()
+    // What control traffic has left in its budgets is no matter of these limits, and time goes back here.
+    samples.filter(|sample| control(&sample.frame).is_none()).collect()
 }
 
 /// The time of the next packet: at once, about when the next token is there, after a rest, or by a
@@ -182,9 +187,7 @@ fn every_verdict_is_the_exact_one() {
     assert!(reasons.iter().sum::<u64>() >= part(1_000_000));
     for reason in Reason::ALL {
         let packets = reasons[reason.index()];
-        assert!(
-            if reason == Reason::Contended { packets == 0 } else { packets > part(1_000) },
-            "{reason:?}"
-        );
+        let none = [Reason::Contended, Reason::Control, Reason::ControlExceed].contains(&reason);
+        assert!(if none { packets == 0 } else { packets > part(400) }, "{reason:?}: {packets}");
     }
 }

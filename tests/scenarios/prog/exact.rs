@@ -10,7 +10,7 @@ use limiter_common::{
 use limiter_tests::{
     model::{self, Exact as _},
     program::{TestProgram, Verdict},
-    reference::Reference,
+    reference::{Reference, control},
 };
 use limiter_userspace::policy::{Bucket, Builtin};
 
@@ -109,12 +109,19 @@ impl Model {
         let bytes = sample.frame.len() as u64;
         let name = sample.what.reason();
         let conform = Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
+        if conform == Reason::TooDeep {
+            return self.settle(conform, bytes);
+        }
+        if control(&sample.frame).is_some() {
+            // Budgets are far wider than what a run has of it.
+            return self.settle(Reason::Control, bytes);
+        }
         let (source, connection, may_open) = match sample.what {
             Reference::NonIp => {
                 add(&mut self.counters.reasons[conform.index()], bytes);
                 return Verdict::Pass;
             }
-            Reference::Unreadable => (None, None, true),
+            Reference::Unreadable | Reference::TooDeep => (None, None, true),
             Reference::Ip { source, destination, ports, protocol, may_open, .. } => {
                 let connection = (source, destination, ports, protocol);
                 (Some(self.policy.key(source)), Some(connection), may_open)

@@ -24,9 +24,9 @@ use super::{
     ahead::TICK,
     bucket,
     define::{in_mode, limit},
-    destination, divisor,
+    destination, is_emulated, most,
     mutation::Random,
-    part, per_second, seed, set_override,
+    per_second, seed, set_override,
 };
 
 const RUNS: u64 = 160;
@@ -161,7 +161,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
         .map(|clock| [(); 2].map(|()| TestProgram::new(SMALL, &Policy::default(), clock).unwrap()));
     let mut decided = [[0; REASONS]; 2];
     let mut now = NOW;
-    for run in 0..part(RUNS) {
+    for run in 0..most(RUNS) {
         let mut random = Random::new(seed, run);
         let pair = run as usize / 2 % 2;
         let programs = &mut pairs[pair];
@@ -216,7 +216,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     }
     println!("{decided:?}");
     // If the runs stopped reaching a case, their number would prove nothing. A few do not reach all.
-    let least = if divisor() == 1 { 500 } else { 0 };
+    let least = if is_emulated() { 0 } else { 500 };
     for reason in [
         Reason::Conform,
         Reason::Exceed,

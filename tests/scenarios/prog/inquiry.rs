@@ -162,7 +162,9 @@ fn a_packet_is_decided_as_the_inquiry_says() {
         }
     }
     // If a case stopped being reached, its agreement would prove nothing.
-    for reason in Reason::ALL.into_iter().filter(|reason| *reason != Reason::Contended) {
+    // Budgets of control traffic are wider than what a run has of it; nobody else is there.
+    let never = [Reason::Contended, Reason::ControlExceed];
+    for reason in Reason::ALL.into_iter().filter(|reason| !never.contains(reason)) {
         assert!(reasons[reason.index()] >= part(20), "{reason:?} in {reasons:?}");
     }
     assert_eq!(reasons[Reason::Contended.index()], 0, "nobody else is there");

@@ -1,17 +1,36 @@
 //! The debug messages of a build that has them; see `datapath-log` in Cargo.toml.
 
-use std::thread;
+use std::{thread, time::Instant};
 
-use limiter_common::reason::Reason;
+use limiter_common::{contract::program as name, reason::Reason};
 use limiter_tests::{
     packet::Frame,
-    program::{TestProgram, Verdict, pin_to_cpu, two_cpus},
+    program::{Clock, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},
 };
 use limiter_userspace::policy::{Builtin, Policy};
 
-use super::{NOW, counted, policy, program, tokens, udp};
+use super::{NOW, counted, kernel::check_loaded, policy, tokens, udp};
 
 const TARGET: [u8; 4] = [198, 51, 100, 1];
+
+/// A small instance with messages, at [`NOW`].
+fn program(policy: &Policy) -> TestProgram {
+    let mut program = TestProgram::with_messages(SMALL, policy, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    program
+}
+
+#[test]
+fn both_programs_with_messages_load_within_the_budget() {
+    for clock in [Clock::Monotonic, Clock::Test] {
+        let (start, none) = (Instant::now(), Policy::default());
+        let loaded = TestProgram::with_messages(SMALL, &none, clock).unwrap();
+        check_loaded(name::LINEAR, clock, loaded, start).close().unwrap();
+        let start = Instant::now();
+        let loaded = TestProgram::with_frags_and_messages(SMALL, &none, clock).unwrap();
+        check_loaded(name::FRAGS, clock, loaded, start).close().unwrap();
+    }
+}
 
 /// What is told of a frame.
 fn told(program: &mut TestProgram, frame: &[u8]) -> Vec<String> {

@@ -110,22 +110,24 @@ fn windows_are_near_by_what_they_count() {
 fn a_connection_is_near_when_it_takes_its_place() {
     let allowance = Allowance::Concurrent { limit: 5, idle: 60 * SECOND };
     let mut program = program(&policy_of([limit("open", &[KeyPart::Source], allowance)]));
-    let mut send = |port, flags, expected| {
+    let send = |program: &mut TestProgram, port, flags, expected| {
         let frame = Frame::tcp(A, B, port, 443, flags).build();
         assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
-        assert_eq!(near(&program, "open"), expected, "{port}");
+        assert_eq!(near(program, "open"), expected, "{port}");
     };
     for port in 1..=3 {
-        send(port, SYN, (u64::from(port), 0));
+        send(&mut program, port, SYN, (u64::from(port), 0));
     }
-    send(4, SYN, (4, 1));
+    send(&mut program, 4, SYN, (4, 1));
     for packets in 5..9 {
-        send(packets as u16 % 4 + 1, ACK, (packets, 1));
+        send(&mut program, packets as u16 % 4 + 1, ACK, (packets, 1));
     }
-    send(5, SYN, (9, 2));
-    send(5, RST, (10, 2));
-    send(6, ACK, (11, 3));
-    send(6, ACK, (12, 3));
+    send(&mut program, 5, SYN, (9, 2));
+    send(&mut program, 5, RST, (10, 2));
+    // The connection has no socket here, so its place is free after some silence.
+    program.at(NOW + 30 * SECOND).unwrap();
+    send(&mut program, 6, ACK, (11, 3));
+    send(&mut program, 6, ACK, (12, 3));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(crate) fn measure(pins: &Pins) -> Result<Inquiry> {
             let (_, sources) = maps.talkers(0)?;
             Ok((snapshot, sources, maps.buckets()?, maps.memory()?, maps.unconfirmed()?))
         })?,
-        metrics: time(|| Ok(metrics::read(pins, &Maps::open(pins)?, 0)?.to_string()))?,
+        metrics: time(|| Ok(metrics::read(pins, 0)?.to_string()))?,
     })
 }
 

@@ -206,6 +206,7 @@ impl<'a> Subject<'a> {
         let slot = Attached {
             slot: self.slot,
             name: String::new(),
+            alternatives: Vec::new(),
             link: 0,
             index: 0,
             mode: Mode::Native,

@@ -43,21 +43,19 @@ impl Connections {
         Self { limit, idle, open: HashMap::new() }
     }
 
-    /// How many there are at `now`.
-    pub fn open(&mut self, now: u64) -> u64 {
-        self.expire(now);
-        self.open.len() as u64
-    }
-
     /// Decides about a packet of a connection at `now`; time does not go back.
     pub fn take(&mut self, now: u64, connection: u64, says: Says) -> bool {
-        self.expire(now);
-        if says == Says::Reset {
-            self.open.remove(&connection);
-            return true;
-        }
-        let (tick, room) = (now / Self::TICK, (self.open.len() as u64) < self.limit);
+        self.expire(now, [false, false]);
+        let tick = now / Self::TICK;
         let Some(open) = self.open.get(&connection).copied() else {
+            if says == Says::Reset {
+                return true;
+            }
+            if self.open.len() as u64 >= self.limit {
+                // Those that are closing are asked for their places.
+                self.expire(now, [false, true]);
+            }
+            let room = (self.open.len() as u64) < self.limit;
             if room {
                 let new = Open { kept: tick, closing: says == Says::Finish };
                 self.open.insert(connection, new);
@@ -66,7 +64,7 @@ impl Connections {
         };
         let closing = match says {
             Says::Open => false,
-            Says::Finish => true,
+            Says::Finish | Says::Reset => true,
             _ => open.closing,
         };
         // A time is moved only when it is an eighth of the silence old.
@@ -80,8 +78,9 @@ impl Connections {
         if closing { self.idle.min(Self::CLOSING) } else { self.idle }
     }
 
-    fn expire(&mut self, now: u64) {
-        let lives = [false, true].map(|closing| {
+    /// Forgets who was silent for too long, by these silences of open and of closing connections.
+    fn expire(&mut self, now: u64, closing: [bool; 2]) {
+        let lives = closing.map(|closing| {
             let silence = self.silence(closing);
             silence / Self::TICK + silence / 8 / Self::TICK + 2
         });

@@ -70,6 +70,16 @@ impl Extension {
         Self { number: 0, body }
     }
 
+    /// Hop-by-hop options with the router alert option of multicast listener discovery, `at` bytes behind the first
+    /// two: 0 or 2.
+    #[must_use]
+    pub fn router_alert(at: usize) -> Self {
+        // What is left is an option that only fills up.
+        let mut body = vec![0, 1, 0, 1, 0, 1, 0];
+        body[1 + at..5 + at].copy_from_slice(&[5, 2, 0, 0]);
+        Self { number: 0, body }
+    }
+
     /// The protocol number of this header.
     #[must_use]
     pub fn number(&self) -> u8 {

@@ -59,6 +59,14 @@ impl Connection {
         opened.with_context(|| format!("cannot open a connection from {from} to {to}"))
     }
 
+    /// The port that it comes from.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.stream.local_addr()?.port())
+    }
+
     /// The next line from the other side, without its end.
     ///
     /// # Errors

@@ -13,16 +13,18 @@ use super::files;
 use crate::{child, workspace};
 
 /// Files that go as they are: where they are in the workspace, and where they go.
-const PLAIN: [(&str, &str); 11] = [
+const PLAIN: [(&str, &str); 13] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
     ("packaging/limiter.default", "etc/default/limiter"),
     ("packaging/policy.yaml", "etc/limiter/policy.yaml"),
     ("packaging/examples", "usr/share/doc/limiter/examples"),
+    ("packaging/fail2ban.conf", "usr/share/doc/limiter/fail2ban.conf"),
     ("README.md", "usr/share/doc/limiter/README.md"),
     ("docs/policy.md", "usr/share/doc/limiter/policy.md"),
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
     ("docs/json.md", "usr/share/doc/limiter/json.md"),
+    ("docs/runbooks", "usr/share/doc/limiter/runbooks"),
     ("LICENSE-MIT", "usr/share/doc/limiter/LICENSE-MIT"),
     ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
 ];

@@ -4,7 +4,11 @@
 //! there may stand against them. apt finds, checks and fetches them with lists of its own, so that
 //! this takes no root's rights either.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -48,15 +52,17 @@ pub(super) fn emulator() -> Command {
 
 /// The image of a kernel that is unpacked.
 pub(super) fn image(kernel: Kernel) -> Result<PathBuf> {
-    let boot = unpacked(&kernel.prefix()).join("boot");
-    let files = fs::read_dir(&boot).with_context(|| format!("cannot list {}", boot.display()))?;
-    files
-        .filter_map(Result::ok)
-        .map(|file| file.path())
-        .find(|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-        })
-        .with_context(|| format!("{} has no kernel: remove {0}", boot.display()))
+    let root = unpacked(&kernel.prefix());
+    image_in(&root).with_context(|| format!("{} has no kernel: remove the folder", root.display()))
+}
+
+/// The image in an unpacked package: `boot/vmlinuz-V`, or `usr/lib/modules/V/vmlinuz` from 7.2 on.
+fn image_in(root: &Path) -> Option<PathBuf> {
+    let entries = |folder: &str| fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+    let in_boot =
+        entries("boot").filter(|file| file.file_name().to_string_lossy().starts_with("vmlinuz-"));
+    let beside_modules = entries("usr/lib/modules").map(|folder| folder.path().join("vmlinuz"));
+    in_boot.map(|file| file.path()).chain(beside_modules).find(|path| path.is_file())
 }
 
 /// Sees to the emulator and the kernels; gives the number of those still missing.
@@ -126,10 +132,35 @@ fn unpack_kernel(apt: &Apt, kernel: Kernel) -> Result<()> {
     let names = apt.names(&prefix)?;
     let newest = kernel.newest(names.lines()).with_context(|| {
         format!(
-            "apt's sources have no package {prefix}*-cloud-amd64: it is in {} and its security \
+            "apt's sources have no package {prefix}*-cloud-amd64: it is in {}, or its security \
              updates",
             kernel.release().unwrap_or("Debian 12")
         )
     })?;
     apt.unpack(&mut apt.get(&["download", newest]), &kernel.prefix(), kernel.why())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_found_where_each_release_has_it() {
+        let root = env::temp_dir().join(format!("limiter-image-{}", std::process::id()));
+        let places =
+            ["boot/vmlinuz-7.1.13-cloud-amd64", "usr/lib/modules/7.3.4-cloud-amd64/vmlinuz"];
+        for (place, other) in places.into_iter().zip([
+            "boot/config-7.1.13-cloud-amd64",
+            "usr/lib/modules/7.3.4-cloud-amd64/modules.order",
+        ]) {
+            for file in [other, place] {
+                assert_eq!(image_in(&root), None, "{file}");
+                let file = root.join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "").unwrap();
+            }
+            assert_eq!(image_in(&root), Some(root.join(place)));
+            fs::remove_dir_all(&root).unwrap();
+        }
+    }
 }

@@ -27,8 +27,8 @@ const MEMORY: &str = "2048";
 /// that finds its timer late, because much else runs on this machine, goes on.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
 
-/// How long a kernel may take until the first process runs: some seconds where much else is done.
-const BOOT: Duration = Duration::from_secs(180);
+/// How long a kernel may take until the first process runs: some seconds, and minutes where much else is done.
+const BOOT: Duration = Duration::from_secs(900);
 
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

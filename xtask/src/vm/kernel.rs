@@ -16,18 +16,22 @@ pub(crate) enum Kernel {
     /// Debian 13, and an option in Debian 12: the program-run tests
     #[value(name = "6.12")]
     V6_12,
+    /// The backports of Debian 13: the program-run tests
+    #[value(name = "7.3")]
+    V7_3,
 }
 
 impl Kernel {
-    /// What is booted when nothing else is asked for. The oldest is in no release of Debian that
-    /// apt's sources have, and may go from its archive any day.
-    pub(crate) const DEFAULT: [Self; 2] = [Self::V6_1, Self::V6_12];
+    /// The kernels that are booted unless others are named: the oldest that limiter supports, the one
+    /// that most users have, and the newest. Linux 5.10 may leave Debian's archive any day.
+    pub(crate) const DEFAULT: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_3];
 
     pub(crate) const fn version(self) -> &'static str {
         match self {
             Self::V5_10 => "5.10",
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::V7_3 => "7.3",
         }
     }
 
@@ -37,6 +41,7 @@ impl Kernel {
             Self::V5_10 => "vm 5.10",
             Self::V6_1 => "vm 6.1",
             Self::V6_12 => "vm 6.12",
+            Self::V7_3 => "vm 7.3",
         }
     }
 
@@ -45,14 +50,16 @@ impl Kernel {
             Self::V5_10 => "a kernel that is too old, to see that limiter says so",
             Self::V6_1 => "a kernel that the programs have to load and run on: Debian 12",
             Self::V6_12 => "a kernel that the programs have to load and run on: Debian 13",
+            Self::V7_3 => "the newest kernel that the programs have to load and run on",
         }
     }
 
-    /// The release of Debian whose archive has it, when that is older than this machine's.
+    /// The release of Debian whose archive has the package; `None` for the release of this machine.
     pub(super) const fn release(self) -> Option<&'static str> {
         match self {
             Self::V5_10 => Some("bullseye"),
             Self::V6_1 | Self::V6_12 => None,
+            Self::V7_3 => Some("trixie-backports"),
         }
     }
 
@@ -65,8 +72,14 @@ impl Kernel {
     }
 
     /// What the names of its packages begin with.
+    ///
+    /// From 7.0 on `linux-image-*` is empty, and depends on the package with the image.
     pub(super) fn prefix(self) -> String {
-        format!("linux-image-{}", self.version())
+        let package = match self {
+            Self::V5_10 | Self::V6_1 | Self::V6_12 => "linux-image",
+            Self::V7_3 => "linux-binary",
+        };
+        format!("{package}-{}", self.version())
     }
 }
 
@@ -96,10 +109,15 @@ mod tests {
             "linux-image-6.12.99+deb12-cloud-amd64",
             "linux-image-6.12.117+deb12-cloud-amd64",
             "linux-image-6.12-cloud-amd64",
+            "linux-image-7.3.6+deb13-cloud-amd64",
+            "linux-binary-7.3.4+deb13-cloud-amd64",
+            "linux-binary-7.3.4+deb13-rt-amd64",
+            "linux-binary-7.30.1+deb13-cloud-amd64",
         ];
         let newest = |kernel: Kernel| kernel.newest(names.into_iter());
         assert_eq!(newest(Kernel::V6_1), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(newest(Kernel::V6_12), Some("linux-image-6.12.117+deb12-cloud-amd64"));
+        assert_eq!(newest(Kernel::V7_3), Some("linux-binary-7.3.4+deb13-cloud-amd64"));
         assert_eq!(newest(Kernel::V5_10), None);
     }
 }

@@ -12,6 +12,7 @@ mod programs;
 
 use std::{
     panic::resume_unwind,
+    path::PathBuf,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
@@ -26,9 +27,10 @@ use crate::{
     step,
     suite::{self, Outcome},
     toolchain::Toolchain,
+    workspace,
 };
 
-/// How long a guest may take: twice what one does where two guests share two CPUs.
+/// How long a guest may take: some times what it does where three guests share two CPUs with other suites.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Sets up, boots these kernels, and says what came of each.
@@ -39,32 +41,49 @@ pub(crate) fn run(kernels: &[Kernel]) -> Result<ExitCode> {
     Ok(suite::report(&run_kernels(kernels, &toolchain)?))
 }
 
-/// Boots these kernels, all at once: most of the time each has one of its CPUs at work.
+/// Builds what the guests run, and boots these kernels.
 pub(crate) fn run_kernels(kernels: &[Kernel], toolchain: &Toolchain) -> Result<Vec<Outcome>> {
-    let limiter = suite::build_integration(toolchain)?;
-    let programs = Programs::find(toolchain)?;
-    step::heading("vm");
-    // In one order, and none twice.
-    let sharing: Vec<_> = Kernel::DEFAULT.into_iter().filter(|it| kernels.contains(it)).collect();
-    if !sharing.is_empty() {
-        programs.introduce(sharing.len());
+    suite::build_tests(toolchain)?;
+    Ok(Guests::prepare(kernels, toolchain)?.run())
+}
+
+/// Kernels that are to be booted, with what runs on them. All of it is built.
+pub(crate) struct Guests {
+    kernels: Vec<Kernel>,
+    limiter: PathBuf,
+    programs: Programs,
+}
+
+impl Guests {
+    /// Checks that what is to run is there, of what [`suite::build_tests`] builds.
+    pub(crate) fn prepare(kernels: &[Kernel], toolchain: &Toolchain) -> Result<Self> {
+        let limiter = workspace::binary("limiter", false)?;
+        let programs = Programs::of(programs::test_binary(toolchain)?)?;
+        Ok(Self { kernels: kernels.to_vec(), limiter, programs })
     }
-    let run = |kernel| {
-        let start = Instant::now();
-        let shown = match kernel {
-            Kernel::V5_10 => old::run(kernel, &limiter),
-            Kernel::V6_1 | Kernel::V6_12 => programs.run(kernel, &sharing),
+
+    /// Boots all kernels at once: most of the time each has one of its CPUs at work.
+    pub(crate) fn run(&self) -> Vec<Outcome> {
+        step::heading("vm");
+        self.programs.introduce();
+        let run = |kernel| {
+            let start = Instant::now();
+            let shown = match kernel {
+                Kernel::V5_10 => old::run(kernel, &self.limiter),
+                Kernel::V6_1 | Kernel::V6_12 | Kernel::V7_3 => self.programs.run(kernel),
+            };
+            outcome(kernel, shown, start)
         };
-        outcome(kernel, shown, start)
-    };
-    // An emulator ends with the thread that started it.
-    Ok(thread::scope(|scope| {
-        let threads: Vec<_> = kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    }))
+        // An emulator ends with the thread that started it.
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
+    }
 }
 
 fn outcome(kernel: Kernel, shown: Result<Shown>, start: Instant) -> Outcome {
@@ -72,7 +91,7 @@ fn outcome(kernel: Kernel, shown: Result<Shown>, start: Instant) -> Outcome {
         let counts = Counts { failed: 1, ..Counts::default() };
         (counts, vec![format!("Linux {kernel}: {error:#}")])
     });
-    Outcome { suite: kernel.suite(), counts, took: start.elapsed(), notes }
+    Outcome { notes, ..Outcome::new(kernel.suite(), counts, start) }
 }
 
 /// What a kernel showed: how many checks it passed, and what there is to say of it in the end.

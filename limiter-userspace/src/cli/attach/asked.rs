@@ -14,7 +14,9 @@ use crate::{
     datapath::maps::Maps,
     error::{Error, Result},
     output::stream::Output,
-    policy::{Builtin, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration},
+    policy::{
+        Builtin, Layers, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration,
+    },
 };
 
 /// The options about the policy.
@@ -68,9 +70,9 @@ pub(super) struct Asked<'o> {
     pub(super) new: Wanted,
 }
 
-/// The policy that is to be in force.
+/// What is to be in force.
 pub(super) struct Wanted {
-    pub(super) policy: Policy,
+    pub(super) layers: Layers,
     /// The source that is allowed in it for the session.
     pub(super) kept: Option<Kept>,
 }
@@ -94,19 +96,18 @@ impl PolicyOptions {
         }
         let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session(output)?);
         let policy = document.clone().unwrap_or_default();
-        let new = self.change(policy, &Policy::default(), None, session)?;
+        let new = self.change(Layers { policy, ..Layers::default() }, None, session)?;
         Ok(Asked { options: self, document, unread, session, time, new })
     }
 
-    /// Makes the other options part of a policy, which comes after the one that runs, if one does with
-    /// these maps.
+    /// Makes the other options part of what comes after what runs, if something does with these maps.
     fn change(
         &self,
-        mut policy: Policy,
-        running: &Policy,
+        mut layers: Layers,
         maps: Option<&Maps>,
         session: Option<Session>,
     ) -> Result<Wanted> {
+        let policy = &mut layers.policy;
         let mut prefix = policy.key_prefix;
         prefix.ipv4 = self.ipv4_prefix.unwrap_or(prefix.ipv4);
         prefix.ipv6 = self.ipv6_prefix.unwrap_or(prefix.ipv6);
@@ -114,15 +115,14 @@ impl PolicyOptions {
         let pps = (Builtin::Source, self.pps.as_deref(), self.burst.as_deref());
         for (limit, rate, burst) in [pps, (Builtin::Syn, self.syn.as_deref(), None)] {
             if let Some(rate) = rate {
-                let count = policy.limit_or_builtin(limit)?.count;
-                policy.set_default(limit, count.bucket(rate, burst)?)?;
+                policy.set_bucket(limit, None, Some(rate), burst)?;
             }
         }
         if self.monitor {
             policy.mode = GlobalMode::Monitor;
         }
-        let kept = keep(session, &mut policy, running, maps, unix())?;
-        Ok(Wanted { policy, kept })
+        let kept = keep(session, &mut layers, maps, unix())?;
+        Ok(Wanted { layers, kept })
     }
 
     /// Whether they ask for anything at all of an instance that runs.
@@ -149,21 +149,40 @@ impl PolicyOptions {
 
 impl Asked<'_> {
     /// What is to be in force in an instance that runs with this policy, and with these maps.
-    pub(super) fn over(&self, running: &Policy, maps: Option<&Maps>) -> Result<Wanted> {
+    pub(super) fn over(&self, running: &Layers, maps: Option<&Maps>) -> Result<Wanted> {
         // A document for a new instance is none for this one.
         let document = self.document.as_ref().filter(|_| self.options.policy_if_new.is_none());
-        let policy = document.unwrap_or(running).clone();
-        self.options.change(policy, running, maps, self.session)
+        let layers = match document {
+            Some(document) => running.under(document.clone()),
+            None => running.clone(),
+        };
+        self.options.change(layers, maps, self.session)
     }
 
-    /// The policy of a new instance that nothing is attached to yet. One that is to be for a time
-    /// only comes after one that limits nothing, so that there is something to go back to.
-    pub(super) fn first(&self) -> Policy {
-        let wanted = &self.new.policy;
+    /// What is to be in force in a new instance that nothing is attached to yet. What is to be for a time
+    /// only comes after a policy that limits nothing, so that there is something to go back to.
+    pub(super) fn first(&self) -> Layers {
+        let wanted = &self.new.layers;
         match self.time {
             None => wanted.clone(),
-            Some(_) => Policy { key_prefix: wanted.key_prefix, ..Policy::default() },
+            Some(_) => {
+                let key_prefix = wanted.policy.key_prefix;
+                let policy = Policy { key_prefix, ..Policy::default() };
+                Layers { policy, ..Layers::default() }
+            }
         }
+    }
+
+    /// What is to be in force in a new instance, of which these are the maps: its run-time lists were restored, and
+    /// commands may have changed it since.
+    pub(super) fn restored(&self, maps: &Maps) -> Result<Wanted> {
+        let running = maps.settled()?;
+        let mut layers = match self.time {
+            Some(_) => running.under(self.new.layers.policy.clone()),
+            None => running,
+        };
+        let kept = keep(self.session, &mut layers, Some(maps), unix())?;
+        Ok(Wanted { layers, kept: kept.or(self.new.kept) })
     }
 
     /// Whether it is about the policy of an instance that runs.
@@ -205,14 +224,16 @@ mod tests {
         running
             .set_default(Builtin::Syn, Builtin::Syn.limit().count.bucket("7/s", None).unwrap())
             .unwrap();
-        let Wanted { policy, kept } = asked.over(&running, None).unwrap();
+        let running = Layers { policy: running, ..Layers::default() };
+        let Wanted { layers, kept } = asked.over(&running, None).unwrap();
+        let policy = &layers.policy;
         assert_eq!(kept, None);
         assert_eq!((policy.mode, policy.key_prefix.ipv4), (GlobalMode::Monitor, 24));
         let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
         assert_eq!(names, ["syn", "source"]);
         let new = asked.first();
-        assert_eq!((&new, new.limits.len()), (&asked.new.policy, 1));
-        assert_eq!(asked.over(&policy, None).unwrap().policy, policy);
+        assert_eq!((&new, new.policy.limits.len()), (&asked.new.layers, 1));
+        assert_eq!(asked.over(&layers, None).unwrap().layers, layers);
         assert!(asked.check_time(["eth0".to_owned()].into_iter()).is_ok());
     }
 
@@ -220,9 +241,9 @@ mod tests {
     fn a_policy_for_a_time_comes_after_an_empty_one_and_only_in_a_new_instance() {
         let options = options("--pps 1kpps --for 5m --ipv4-prefix 24").unwrap();
         let asked = options.read(&Output::stdout(false)).unwrap();
-        let first = asked.first();
+        let first = asked.first().policy;
         assert_eq!((first.key_prefix.ipv4, first.limits.len()), (24, 0));
-        assert_eq!(asked.new.policy.limits.len(), 1);
+        assert_eq!(asked.new.layers.policy.limits.len(), 1);
         let error = asked.check_time(["eth0".to_owned()].into_iter()).unwrap_err().to_string();
         assert!(error.contains("attached to eth0 already"), "{error}");
     }
@@ -234,15 +255,16 @@ mod tests {
         let options = options(&format!("--policy-if-new {FILE}")).unwrap();
         let mut asked = options.read(&Output::stdout(false)).unwrap();
         assert!(asked.unread.is_none() && !asked.is_for_running());
-        assert_ne!(asked.new.policy, Policy::default());
+        assert_ne!(asked.new.layers.policy, Policy::default());
         let mut running = Policy::default();
         let limit = Builtin::Source.limit().count.bucket("7/s", None).unwrap();
         running.set_default(Builtin::Source, limit).unwrap();
-        assert_eq!(asked.over(&running, None).unwrap().policy, running);
+        let running = Layers { policy: running, ..Layers::default() };
+        assert_eq!(asked.over(&running, None).unwrap().layers, running);
         asked.session = Session::parse("203.0.113.9 50000 192.0.2.1 22");
         assert!(asked.is_for_running());
-        let Wanted { policy, kept } = asked.over(&running, None).unwrap();
-        assert_eq!((&policy.limits, policy.allow.len()), (&running.limits, 1));
+        let Wanted { layers, kept } = asked.over(&running, None).unwrap();
+        assert_eq!((&layers.policy, layers.run_time.entries().len()), (&running.policy, 1));
         assert!(kept.is_some());
     }
 

@@ -11,12 +11,12 @@ use self::{
     done::Done,
     report::{All, Applied},
 };
-use super::stderr::warn_of_error;
+use super::{change::put_in_force, stderr::warn_of_error};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
         instance::{Attached, Choice, Instance},
-        interface::Interface,
+        interface::{Interface, resolve},
         mode::Mode,
         privilege,
         sizes::Sizes,
@@ -28,7 +28,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Attach {
-    /// Interfaces; all of an instance share one policy and one set of buckets
+    /// Interfaces: names, alternative names, patterns such as 'veth*', or indices such as if7; all of an
+    /// instance share one policy and one set of buckets
     #[arg(required = true, value_name = "IFACE")]
     interfaces: Vec<String>,
     /// Where to run: auto takes native, and generic where the driver has no XDP
@@ -67,11 +68,12 @@ impl Attach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let mut asked = self.policy.read(output)?;
         let mut interfaces: Vec<Interface> = Vec::new();
-        for name in &self.interfaces {
-            let interface = Interface::find(name)?;
-            interface.check_ethernet()?;
-            if !interfaces.contains(&interface) {
-                interfaces.push(interface);
+        for word in &self.interfaces {
+            for interface in resolve(word)? {
+                interface.check_ethernet()?;
+                if interfaces.iter().all(|it| it.index != interface.index) {
+                    interfaces.push(interface);
+                }
             }
         }
         self.sizes().check()?;
@@ -102,24 +104,26 @@ impl Attach {
         interfaces: &[Interface],
         output: &Output,
     ) -> Result<All> {
-        let mut instance = match asked.unread.take() {
-            None => Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?,
+        let (mut instance, unread) = match asked.unread.take() {
+            None => (Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?, None),
             // One that runs does not need it.
-            Some(error) => match Instance::open(pins)? {
-                Some(instance) => {
-                    let why = "it is not needed: what runs keeps its policy";
-                    warn_of_error(&error, why, output);
-                    instance
-                }
+            Some(error) => match Instance::open_to_attach(pins)? {
+                Some(instance) => (instance, Some(error)),
                 None => return Err(error),
             },
         };
+        if let Some(error) = instance.take_unrestored() {
+            warn_of_error(&error, "the run-time lists begin empty", output);
+        }
         let result = self.attach_all(&mut instance, asked, interfaces);
-        let policy = instance.maps().policy();
+        let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
         instance.close()?;
+        if let Some(error) = unread {
+            warn_of_error(&error, "it is not needed: what runs keeps its policy", output);
+        }
         let (done, applied) = result?;
-        Ok(All { done, applied, policy: policy?, switched: monitoring?.switch })
+        Ok(All { done, applied, layers: layers?, switched: monitoring?.switch })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.
@@ -205,24 +209,28 @@ impl Attach {
 
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
+    let _changing = instance.lock_changes()?;
     if instance.is_fresh() {
-        let Wanted { policy, kept } = &asked.new;
-        // It has it already, unless it is to be for a time or about what was attached since.
-        if asked.time.is_some() || !instance.maps().fits_interfaces()? {
-            instance.maps_mut().apply_for(policy, asked.time)?;
-        }
-        let absent = instance.maps().absent_interfaces(policy)?;
-        return Ok(Applied { changes: Vec::new(), kept: *kept, absent });
+        // It has it already, unless it is to be for a time or about what was attached since. Bans may have come
+        // meanwhile, and stay.
+        let Wanted { layers, kept } = asked.restored(instance.maps())?;
+        let has_it = layers == instance.maps().layers()? && instance.maps().fits_interfaces()?;
+        let unkept = match asked.time.is_some() || !has_it {
+            true => put_in_force(instance, &layers, asked.time)?,
+            false => instance.keep_run_time().err(),
+        };
+        let absent = instance.maps().absent_interfaces(&layers.policy)?;
+        return Ok(Applied { changes: Vec::new(), kept, absent, unkept });
     }
     instance.maps().check_interfaces()?;
     if !asked.is_for_running() && instance.maps().fits_interfaces()? {
         return Ok(Applied::default());
     }
     let running = instance.maps().settled()?;
-    let Wanted { policy, kept } = asked.over(&running, Some(instance.maps()))?;
-    instance.maps_mut().apply_for(&policy, asked.time)?;
-    let absent = instance.maps().absent_interfaces(&policy)?;
-    Ok(Applied { changes: diff(&running, &policy), kept, absent })
+    let Wanted { layers, kept } = asked.over(&running, Some(instance.maps()))?;
+    let unkept = put_in_force(instance, &layers, asked.time)?;
+    let absent = instance.maps().absent_interfaces(&layers.policy)?;
+    Ok(Applied { changes: diff(&running.policy, &layers.policy), kept, absent, unkept })
 }
 
 impl ModeName {

@@ -5,16 +5,18 @@ use serde_json::json;
 use super::{asked::Asked, done::Done};
 use crate::{
     cli::{
+        change::UNKEPT,
         end_of,
         keep_ssh::Kept,
         policy::taken_back,
-        stderr::{warn_of_absent, warn_of_switch},
+        stderr::{warn_of_absent, warn_of_error, warn_of_switch},
+        unix,
     },
     datapath::interface::Interface,
-    error::Result,
+    error::{Error, Result},
     output::{changes, stream::Output},
     policy::{
-        Policy,
+        Layers, List,
         model::{GlobalMode, Limit},
         spec::Change,
     },
@@ -25,8 +27,8 @@ pub(super) struct All {
     /// With each interface.
     pub(super) done: Vec<Done>,
     pub(super) applied: Applied,
-    /// The policy in force now.
-    pub(super) policy: Policy,
+    /// The policy and the run-time lists in force now.
+    pub(super) layers: Layers,
     /// Whether nothing is dropped, by the switch.
     pub(super) switched: bool,
 }
@@ -39,6 +41,8 @@ pub(super) struct Applied {
     pub(super) kept: Option<Kept>,
     /// The interfaces that it asks for and that are not attached.
     pub(super) absent: Vec<String>,
+    /// Why the run-time lists are not in their file.
+    pub(super) unkept: Option<Error>,
 }
 
 impl All {
@@ -49,7 +53,12 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, applied: Applied { changes, kept, absent }, policy, switched } = self;
+        let Self { done, applied, layers, switched } = self;
+        let Applied { changes, kept, absent, unkept } = applied;
+        let policy = &layers.policy;
+        if let Some(error) = unkept {
+            warn_of_error(error, UNKEPT, output);
+        }
         if *switched {
             warn_of_switch(output);
         }
@@ -82,7 +91,8 @@ impl All {
         if let Some(kept) = kept {
             kept.tell(output)?;
         }
-        let lists = policy.deny.len() + policy.penalties.len();
+        let listed = |list| layers.view().listed(list, unix());
+        let lists = listed(List::Deny) + listed(List::Penalty);
         if policy.limits.iter().all(Limit::is_off) && lists == 0 {
             writeln!(
                 output,

@@ -48,15 +48,15 @@ pub(super) struct Set {
         long,
         value_name = "RATE",
         allow_hyphen_values = true,
-        required_unless_present = "action"
+        required_unless_present_any = ["action", "burst"]
     )]
     rate: Option<String>,
-    /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: 100 ms of the rate, or up to 64
-    /// packets of one second, whichever is more]
-    #[arg(long, value_name = "N", allow_hyphen_values = true, requires = "rate")]
+    /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: as it was given before, or else 100
+    /// ms of the rate, or up to 64 packets of one second, whichever is more]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     burst: Option<String>,
     /// Only for sources in this prefix; the longest prefix that has a source wins
-    #[arg(long, value_name = "PREFIX", requires = "rate", conflicts_with = "action")]
+    #[arg(long, value_name = "PREFIX", conflicts_with = "action")]
     src: Option<String>,
     /// Drop what is over it, or only count that, or neither [default: as it is]
     #[arg(long, value_enum)]
@@ -130,12 +130,9 @@ impl Set {
         edit(pins, &self.name, &self.keep, output, |policy| {
             let limit = policy.limit_or_builtin(&self.name)?;
             let mut said = Vec::new();
-            if let Some(rate) = &self.rate {
-                let bucket = limit.count.bucket(rate, self.burst.as_deref())?;
-                match src {
-                    Some(src) => policy.set_override(&self.name, src, bucket)?,
-                    None => policy.set_default(&self.name, bucket)?,
-                }
+            let [rate, burst] = [self.rate.as_deref(), self.burst.as_deref()];
+            if rate.is_some() || burst.is_some() {
+                let bucket = policy.set_bucket(&self.name, src, rate, burst)?;
                 said.push(describe(&limit, &bucket));
             }
             if let Some(mode) = self.action.map(Mode::from) {
@@ -181,9 +178,9 @@ fn edit(
     output: &mut Output,
     edit: impl FnOnce(&mut Policy) -> Result<String>,
 ) -> Result<()> {
-    let changed = change(pins, keep.session(output)?, edit)?;
+    let changed = change(pins, keep.session(output)?, |layers| edit(&mut layers.policy))?;
     if output.is_json() {
-        let policy = &changed.policy;
+        let policy = &changed.layers.policy;
         match policy.limit_or_builtin(name) {
             Ok(limit) => output.shape(limits::OF_ONE, &entry(policy, &limit))?,
             // It is gone with its name.

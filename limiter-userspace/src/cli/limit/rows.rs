@@ -3,7 +3,7 @@
 use crate::{
     output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
     policy::{
-        Policy,
+        Layered, List, Policy,
         model::{Allowance, Limit, Override},
         spec::key_name,
     },
@@ -36,11 +36,10 @@ fn layers(
 
 /// The limits as they stand beside statistics at a time of Unix, in seconds: each layer, and the
 /// candidate.
-pub(in crate::cli) fn rows(policy: &Policy, now: u64) -> LimitRows {
-    let mut dropped = policy.deny.iter().chain(&policy.penalties);
+pub(in crate::cli) fn rows(layered: Layered<'_>, now: u64) -> LimitRows {
     LimitRows {
-        rows: policy.listed_limits().iter().flat_map(rows_of).collect(),
-        lists: dropped.any(|listed| !listed.is_over(now)),
+        rows: layered.policy.listed_limits().iter().flat_map(rows_of).collect(),
+        lists: [List::Deny, List::Penalty].iter().any(|list| layered.listed(*list, now) > 0),
     }
 }
 
@@ -80,7 +79,7 @@ mod tests {
     fn shown(text: &str) -> Vec<String> {
         let policy = policy(text);
         let built_in = policy.listed_limits().len() - policy.limits.len();
-        let rows = rows(&policy, 0).rows.into_iter().skip(built_in);
+        let rows = rows((&policy).into(), 0).rows.into_iter().skip(built_in);
         rows.map(|LimitRow { name, rate, burst, mode, .. }| {
             let [rate, burst] = [rate, burst].map(|text| text.unwrap_or_else(|| "none".into()));
             format!("{name}: {rate}, {burst}, {}", mode.name())
@@ -133,7 +132,7 @@ mod tests {
             ("deny: [{src: 203.0.113.9, until: 2027-01-15T08:00:01Z}]", true),
             ("penalties: [{src: 203.0.113.9, until: 2027-01-15T08:00:01Z}]", true),
         ] {
-            assert_eq!(rows(&policy(text), 1_800_000_000).lists, lists, "{text}");
+            assert_eq!(rows((&policy(text)).into(), 1_800_000_000).lists, lists, "{text}");
         }
     }
 

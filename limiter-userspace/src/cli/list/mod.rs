@@ -1,8 +1,8 @@
-//! `limiter allow`, `limiter deny` and `limiter penalty`.
+//! `limiter allow`, `limiter deny` and `limiter penalty`: the run-time lists.
 
 mod penalty;
 
-use std::time::Duration;
+use std::{env, time::Duration};
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
@@ -19,27 +19,29 @@ use crate::{
     error::{Error, Result},
     output::{
         lists::{self, ListEntry},
-        number::duration,
+        number::{duration, grouped},
         stream::Output,
     },
     policy::{
-        List, Policy, PolicyError, Session,
-        edit_lists::Displaced,
-        spec::format_instant,
-        units::{parse_duration, parse_prefix},
+        Layered, Layers, List, PolicyError, Session,
+        run_time::{Entry, REASON, Removed, decides},
+        spec::{format_instant, parse_instant},
+        units::{parse_duration, parse_prefix, printable},
     },
 };
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ListCommand {
-    /// Put the sources in a prefix on the list
+    /// Put the sources in a prefix on the list, at run time: no edit of the document takes them off
     Add(Add),
-    /// Take a prefix off the list
+    /// Take a prefix off the list; one that the document has is taken off by a run-time exception
     #[command(visible_alias = "delete")]
     Del(Del),
-    /// Show the list
+    /// Show the list: what the document has, what its sets have, and what was set at run time
     #[command(visible_alias = "ls")]
     List,
+    /// Remove all that was set at run time from the list; what the document has stays
+    Flush(Flush),
 }
 
 #[derive(Debug, Args)]
@@ -51,7 +53,23 @@ pub(super) struct Add {
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
     #[command(flatten)]
+    more: More,
+    #[command(flatten)]
     keep: KeepSsh,
+}
+
+/// What can be said of an entry beside how long it holds.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct More {
+    /// Only until then, in UTC, e.g. 2027-01-31T18:00:00Z
+    #[arg(long, value_name = "INSTANT", conflicts_with = "time", value_parser = instant)]
+    until: Option<u64>,
+    /// Why, to be shown with the entry: up to 200 characters
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    reason: Option<String>,
+    /// Take an address for the source that it is of, as of IPv6 its /64
+    #[arg(long)]
+    source: bool,
 }
 
 #[derive(Debug, Args)]
@@ -59,68 +77,165 @@ pub(super) struct Del {
     /// The prefix as it was added
     #[arg(value_name = "PREFIX")]
     prefix: String,
+    /// Take an address for the source that it is of, as of IPv6 its /64
+    #[arg(long)]
+    source: bool,
     #[command(flatten)]
     keep: KeepSsh,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Flush {
+    #[command(flatten)]
+    keep: KeepSsh,
+}
+
+fn instant(text: &str) -> Result<u64, String> {
+    let end = parse_instant(text).ok_or("give it in UTC, such as 2027-01-31T18:00:00Z")?;
+    if end <= unix() { Err("it is over".to_owned()) } else { Ok(end) }
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    if text.chars().count() > REASON {
+        return Err(format!("it has more than {REASON} characters"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("it has control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The user who gives the command, as far as that is known: by `sudo`, the one who called it.
+pub(super) fn user() -> Option<String> {
+    // SAFETY: it has no precondition.
+    let user = unsafe { libc::getuid() };
+    let by_sudo = env::var("SUDO_USER").ok().filter(|name| user == 0 && !name.is_empty());
+    Some(match (by_sudo, user) {
+        (Some(name), _) => printable(&name, 32),
+        (None, 0) => "root".to_owned(),
+        (None, user) => format!("user {user}"),
+    })
 }
 
 impl ListCommand {
     pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
-            Self::Add(Add { prefix, time, keep }) => {
+            Self::Add(Add { prefix, time, more, keep }) => {
                 let asked = Asked {
-                    list,
-                    prefix: parse_prefix(prefix).map_err(PolicyError::from)?,
                     time: time
                         .as_deref()
                         .map(parse_duration)
                         .transpose()
                         .map_err(PolicyError::from)?,
+                    until: more.until,
+                    reason: more.reason.clone(),
+                    widened: more.source,
                     session: keep.session(output)?,
-                    never_shorter: false,
+                    ..Asked::new(list, parse_prefix(prefix).map_err(PolicyError::from)?)
                 };
                 asked.run(pins, output)
             }
             Self::Del(del) => del.run(list, pins, output),
             Self::List => {
-                let (policy, now) = (maps(pins)?.policy()?, unix());
-                Ok(lists::print(output, list.name(), &of(&policy, list, now))?)
+                let (in_force, now) = (maps(pins)?.in_force()?, unix());
+                Ok(lists::print(output, list.name(), &of(in_force.layered(), list, now))?)
+            }
+            Self::Flush(flush) => {
+                let (changed, said) = flush.put(list, pins, output)?;
+                if output.is_json() {
+                    lists::print(output, list.name(), &of(changed.layers.view(), list, unix()))?;
+                } else {
+                    writeln!(output, "{said}")?;
+                }
+                changed.tell(output)
             }
         }
     }
 }
 
+impl Flush {
+    /// Removes the run-time entries of a list, and says what came of it, in a line.
+    fn put(&self, list: List, pins: &Pins, output: &Output) -> Result<(Changed<usize>, String)> {
+        let session = self.keep.session(output)?;
+        let changed = change(pins, session, |layers| Ok(layers.run_time.flush(list)))?;
+        let removed = match changed.said {
+            1 => "1 run-time entry".to_owned(),
+            more => format!("{} run-time entries", grouped(more as u64)),
+        };
+        let left = changed.layers.policy.list(list).len();
+        let stay = if left == 0 { "" } else { "; what the document has stays" };
+        Ok((changed, format!("{}: removed {removed}{stay}", list.name())))
+    }
+}
+
 impl Del {
     fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
-        let prefix = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
+        let asked = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
         let (session, now) = (self.keep.session(output)?, unix());
-        let changed = change(pins, session, |policy| {
-            policy.del_listed(list, prefix, now)?;
-            if list == List::Allow { check_own(session, prefix, policy, now) } else { Ok(()) }
+        let changed = change(pins, session, |layers| {
+            let prefix = if self.source { layers.policy.widened(asked) } else { asked };
+            let removed = layers.take_off(by_user(list, prefix, now), now)?;
+            if list == List::Allow {
+                check_own(session, prefix, layers.view(), now)?;
+            }
+            Ok((removed, prefix))
         })?;
-        let policy = &changed.policy;
+        let (taken_off, prefix) = changed.said;
+        let layered = changed.layers.view();
         if output.is_json() {
-            lists::print(output, list.name(), &of(policy, list, now))?;
+            lists::print(output, list.name(), &of(layered, list, now))?;
             return changed.tell(output);
         }
-        let still = policy.covering(list, prefix, now);
-        let still = still.map_or_else(String::new, |by| format!("; {by} still includes it"));
-        writeln!(output, "{}: deleted {prefix}{still}", list.name())?;
+        let said = removed(list, prefix, taken_off, layered, now);
+        writeln!(output, "{said}")?;
         changed.tell(output)
     }
+}
+
+/// What is said of a prefix that was taken off a list.
+fn removed(list: List, prefix: IpNet, removed: Removed, layered: Layered<'_>, now: u64) -> String {
+    let name = list.name();
+    let still = layered.covering(list, prefix, now);
+    let still = still.map_or_else(String::new, |by| format!("; {by} still includes it"));
+    match removed {
+        Removed::Entry => format!("{name}: deleted {prefix}{still}"),
+        Removed::Excepted => format!(
+            "{name}: {prefix} is an entry of the document, which stays: a run-time exception takes it off \
+             the list{still}"
+        ),
+    }
+}
+
+/// An entry that this user sets now.
+fn by_user(list: List, prefix: IpNet, now: u64) -> Entry {
+    Entry { by: user(), since: Some(now), ..Entry::new(list, prefix) }
 }
 
 /// What is to be put on a list.
 pub(in crate::cli) struct Asked {
     pub(super) list: List,
     pub(super) prefix: IpNet,
-    /// For how long; for ever without one.
+    /// For how long; for ever without this and `until`.
     pub(super) time: Option<Duration>,
+    /// Until when, in seconds of Unix time.
+    pub(in crate::cli) until: Option<u64>,
+    /// Whether the prefix stands for the source that it is of, where that is wider.
+    pub(in crate::cli) widened: bool,
+    /// Why.
+    pub(in crate::cli) reason: Option<String>,
     pub(super) session: Option<Session>,
     /// Whether an entry that holds longer stays as it is.
     pub(in crate::cli) never_shorter: bool,
 }
 
 impl Asked {
+    /// A prefix for ever.
+    pub(in crate::cli) const fn new(list: List, prefix: IpNet) -> Self {
+        let (time, until, reason, session) = (None, None, None, None);
+        let (widened, never_shorter) = (false, false);
+        Self { list, prefix, time, until, widened, reason, session, never_shorter }
+    }
+
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let (changed, said) = self.put(pins)?;
         if !output.is_json() {
@@ -128,47 +243,58 @@ impl Asked {
         } else if self.list == List::Penalty {
             lists::print_penalties(output, &penalty::entries(&maps(pins)?)?)?;
         } else {
-            lists::print(output, self.list.name(), &of(&changed.policy, self.list, unix()))?;
+            let entries = of(changed.layers.view(), self.list, unix());
+            lists::print(output, self.list.name(), &entries)?;
         }
         changed.tell(output)
     }
 
     /// Puts it on the list, and says what came of it, in a line.
-    pub(super) fn put(&self, pins: &Pins) -> Result<(Changed<()>, String)> {
-        let Self { list, prefix, time, session, .. } = *self;
-        let (now, until) = (unix(), time.map(end_of));
-        let mut displaced = Displaced::default();
-        let changed = change(pins, session, |policy| {
+    pub(super) fn put(&self, pins: &Pins) -> Result<(Changed<(bool, IpNet)>, String)> {
+        let Self { list, time, session, .. } = *self;
+        let (now, until) = (unix(), time.map(end_of).or(self.until));
+        let changed = change(pins, session, |layers| {
+            let Layers { policy, run_time, .. } = layers;
+            let prefix = if self.widened { policy.widened(self.prefix) } else { self.prefix };
             if self.never_shorter {
-                policy.check_longer(list, prefix, until)?;
+                run_time.check_longer(list, prefix, until)?;
             }
-            displaced = policy.add_listed(list, prefix, until, now)?;
+            let entry = Entry { until, reason: self.reason.clone(), ..by_user(list, prefix, now) };
+            let same = run_time.put(policy, entry, now)?;
             if list != List::Allow {
-                check_own(session, prefix, policy, now)?;
+                check_own(session, prefix, layers.view(), now)?;
             }
-            Ok(())
+            Ok((same, prefix))
         })?;
+        let (same, prefix) = changed.said;
         let until = until.map_or_else(String::new, |until| {
-            let time = duration(time.unwrap_or_default());
-            format!(" until {} ({time})", format_instant(until))
+            let time = time.unwrap_or_else(|| Duration::from_secs(until.saturating_sub(now)));
+            format!(" until {} ({})", format_instant(until), duration(time))
         });
-        let same = if displaced.same { ", instead of the entry that it had" } else { "" };
-        let narrower = match displaced.narrower {
-            0 => String::new(),
-            1 => ", with 1 entry for less of it".to_owned(),
-            more => format!(", with {more} entries for less of it"),
-        };
-        Ok((changed, format!("{}: {prefix}{until}{same}{narrower}", list.name())))
+        let same = if same { ", instead of the entry that it had" } else { "" };
+        // Another list may be asked first, or a longer prefix.
+        let stated = changed.layers.view().around(prefix);
+        let other = decides(&stated, now).filter(|by| by.list != list);
+        let other = other.map_or_else(String::new, |by| {
+            format!("; {} in {} comes first as long as it is there", by, by.list.name())
+        });
+        let name = list.name();
+        Ok((changed, format!("{name}: {prefix}{until}{same}{other}")))
     }
 }
 
 /// Refuses an edit that is about nobody but a session that could be cut off by it, now or when what
 /// allows it ends: kept, there would be nobody left for it to be about.
-fn check_own(session: Option<Session>, prefix: IpNet, policy: &Policy, now: u64) -> Result<()> {
+fn check_own(
+    session: Option<Session>,
+    prefix: IpNet,
+    layered: Layered<'_>,
+    now: u64,
+) -> Result<()> {
     match session {
         Some(session)
-            if policy.source_of(session.peer) == prefix
-                && policy.could_drop(&session, now, u64::MAX) =>
+            if layered.policy.source_of(session.peer) == prefix
+                && layered.could_drop(&session, now, u64::MAX) =>
         {
             Err(Error::OwnSession { prefix })
         }
@@ -176,7 +302,11 @@ fn check_own(session: Option<Session>, prefix: IpNet, policy: &Policy, now: u64)
     }
 }
 
-/// The entries of a list.
-fn of(policy: &Policy, list: List, now: u64) -> Vec<ListEntry> {
-    policy.list(list).iter().map(|listed| ListEntry::new(listed, now)).collect()
+/// The entries of a list, those of the document first.
+fn of(layered: Layered<'_>, list: List, now: u64) -> Vec<ListEntry> {
+    let document =
+        layered.policy.list(list).iter().map(|listed| ListEntry::of_document(listed, now));
+    let run_time =
+        layered.run_time.list(list).map(|entry| ListEntry::of_run_time(entry, layered, now));
+    document.chain(run_time).collect()
 }

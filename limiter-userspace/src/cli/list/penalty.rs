@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Asked;
+use super::{Asked, Flush, More, by_user, of, removed};
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix},
     datapath::{bpffs::Pins, maps::Maps},
@@ -29,6 +29,8 @@ pub(in crate::cli) enum PenaltyCommand {
     /// Show who is blocked, by hand and by limits
     #[command(visible_alias = "ls")]
     List,
+    /// Remove all blocks that were made by hand at run time; those that limits made stay
+    Flush(Flush),
 }
 
 #[derive(Debug, Args)]
@@ -37,8 +39,10 @@ pub(in crate::cli) struct Add {
     #[arg(value_name = "ADDRESS")]
     prefix: String,
     /// For how long, e.g. 10m
-    #[arg(long = "for", value_name = "TIME")]
-    time: String,
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "until")]
+    time: Option<String>,
+    #[command(flatten)]
+    more: More,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -56,26 +60,37 @@ impl PenaltyCommand {
     pub(in crate::cli) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
             Self::Add(add) => {
+                let prefix = parse_prefix(&add.prefix).map_err(PolicyError::from)?;
+                let time = add.time.as_deref().map(parse_duration).transpose();
                 let asked = Asked {
-                    list: List::Penalty,
-                    prefix: parse_prefix(&add.prefix).map_err(PolicyError::from)?,
-                    time: Some(parse_duration(&add.time).map_err(PolicyError::from)?),
+                    time: time.map_err(PolicyError::from)?,
+                    until: add.more.until,
+                    reason: add.more.reason.clone(),
+                    widened: add.more.source,
                     session: add.keep.session(output)?,
-                    never_shorter: false,
+                    ..Asked::new(List::Penalty, prefix)
                 };
                 asked.run(pins, output)
             }
             Self::Del(lift) => lift.run(pins, output),
             Self::List => Ok(lists::print_penalties(output, &entries(&maps(pins)?)?)?),
+            Self::Flush(flush) => {
+                let (changed, said) = flush.put(List::Penalty, pins, output)?;
+                if output.is_json() {
+                    lists::print_penalties(output, &entries(&maps(pins)?)?)?;
+                } else {
+                    writeln!(output, "{said}")?;
+                }
+                changed.tell(output)
+            }
         }
     }
 }
 
 /// Who is blocked, by hand and by limits.
 pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
-    let (policy, now, at) = (maps.policy()?, unix(), inquiry::now());
-    let by_hand =
-        policy.list(List::Penalty).iter().map(|listed| PenaltyEntry::by_hand(listed, now));
+    let (in_force, now, at) = (maps.in_force()?, unix(), inquiry::now());
+    let by_hand = of(in_force.layered(), List::Penalty, now).into_iter().map(PenaltyEntry::by_hand);
     let blocked = Inquiry::new(maps, at)?.blocked(at)?;
     let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
     Ok(by_hand.chain(by_limit).collect())
@@ -87,16 +102,16 @@ impl Lift {
         let asked = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
         let (session, now) = (self.keep.session(output)?, unix());
         let mut maps = maps(pins)?;
-        let changed = change(pins, session, |policy| {
-            let prefix = policy.widened(asked);
+        let changed = change(pins, session, |layers| {
+            let prefix = layers.policy.widened(asked);
             let at = inquiry::now();
             let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
             let by_limits = blocked.iter().filter(|it| prefix.contains(&it.source)).count();
             // What another policy would bring back goes too.
             let known = maps.forgive(prefix)?;
-            match policy.del_listed(List::Penalty, prefix, now) {
-                Ok(()) => Ok((prefix, true, by_limits)),
-                Err(_) if known || by_limits > 0 => Ok((prefix, false, by_limits)),
+            match layers.take_off(by_user(List::Penalty, prefix, now), now) {
+                Ok(removed) => Ok((prefix, Some(removed), by_limits)),
+                Err(_) if known || by_limits > 0 => Ok((prefix, None, by_limits)),
                 Err(error) => Err(error.into()),
             }
         })?;
@@ -108,23 +123,25 @@ impl Lift {
             1 => "1 source that a limit blocked is".to_owned(),
             more => format!("{} sources that limits blocked are", grouped(more as u64)),
         };
-        let (prefix, ..) = changed.said;
-        match changed.said {
-            (_, true, 0) => writeln!(output, "penalty: deleted {prefix}")?,
-            (_, true, more) => {
-                writeln!(output, "penalty: deleted {prefix}; {} free again", sources(more))?;
+        let (prefix, taken_off, by_limits) = changed.said;
+        let layered = changed.layers.view();
+        let said = match taken_off {
+            Some(taken_off) => removed(List::Penalty, prefix, taken_off, layered, now),
+            None => {
+                let still = layered.covering(List::Penalty, prefix, now);
+                let still =
+                    still.map_or_else(String::new, |by| format!("; {by} still includes it"));
+                let said = match by_limits {
+                    0 => "forgotten how it was over limits; none blocked it now".to_owned(),
+                    more => format!("{} free again", sources(more)),
+                };
+                writeln!(output, "penalty: {prefix}: {said}{still}")?;
+                return changed.tell(output);
             }
-            (_, false, 0) => writeln!(
-                output,
-                "penalty: {prefix}: forgotten how it was over limits; none blocked it now"
-            )?,
-            (_, false, more) => {
-                writeln!(output, "penalty: {prefix}: {} free again", sources(more))?;
-            }
-        }
-        let still = changed.policy.covering(List::Penalty, prefix, now);
-        if let Some(by) = still {
-            writeln!(output, "{by} still includes it")?;
+        };
+        match by_limits {
+            0 => writeln!(output, "{said}")?,
+            more => writeln!(output, "{said}; {} free again", sources(more))?,
         }
         changed.tell(output)
     }

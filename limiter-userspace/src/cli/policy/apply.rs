@@ -7,22 +7,24 @@ use serde_json::json;
 
 use super::{
     progress::{Progress, took},
-    read::{read, summary},
+    read::summary,
 };
 use crate::{
     cli::{
+        change::{UNKEPT, put_in_force},
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
-        stderr::{warn_of_absent, warn_of_document, warn_of_switch},
+        stderr::{warn_of_absent, warn_of_document, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, host},
     error::{Error, Result},
     output::{changes, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
-        reading::name,
+        guard::guard,
+        reading::{self, name},
         spec::{Change, diff, format_instant},
         units::parse_duration,
     },
@@ -39,6 +41,9 @@ pub(in crate::cli) struct Apply {
     /// Take it back after this time, e.g. 60s, unless `limiter policy confirm` keeps it
     #[arg(long, value_name = "TIME")]
     confirm: Option<String>,
+    /// Take a change of set files that would cut this host off, or lift most of a list
+    #[arg(long)]
+    accept_change: bool,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -51,7 +56,11 @@ struct Applied {
     anew: bool,
     /// The interfaces that it asks for and that are not attached.
     absent: Vec<String>,
+    /// Entries of an older version's lists that stay at run time.
+    sorted: usize,
     kept: Option<Kept>,
+    /// Why the run-time lists are not in their file.
+    unkept: Option<Error>,
     /// Whether nothing is dropped all the same, by the switch.
     switched: bool,
     time: Duration,
@@ -64,13 +73,24 @@ impl Apply {
         let session = self.keep.session(output)?;
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
-        let (mut policy, warnings) = read(&self.file)?;
-        let applied = if self.dry_run {
-            dry_run(pins, &mut policy, session, progress)?
-        } else {
-            apply(pins, &mut policy, session, confirm, progress)?
+        let (policy, warnings, files) = reading::read_with_files(&self.file, unix(), &mut |_| {})?;
+        let guard = |running: &Policy, policy: &Policy| {
+            if self.accept_change || files.is_empty() {
+                return Ok(());
+            }
+            guard(Some(running), policy, &files, &host::read()?)
+                .map_err(|refusal| Error::ChangeRefused { document: name(&self.file), refusal })
         };
-        let Applied { changes, changed, anew, absent, kept, switched, time } = applied;
+        let applied = if self.dry_run {
+            dry_run(pins, &policy, session, &guard, progress)?
+        } else {
+            apply(pins, &policy, session, &guard, confirm, progress)?
+        };
+        let Applied { changes, changed, anew, absent, sorted, kept, unkept, switched, time } =
+            applied;
+        if let Some(error) = &unkept {
+            warn_of_error(error, UNKEPT, output);
+        }
         if switched {
             warn_of_switch(output);
         }
@@ -81,6 +101,7 @@ impl Apply {
                 &json!({
                     "changes": changes::entries(&changes),
                     "applied": changed || anew,
+                    "sorted": sorted,
                     "kept": kept.map(Kept::name),
                     "kept_until": kept.map(|kept| format_instant(kept.until)),
                     "confirm_until": until.map(format_instant),
@@ -94,6 +115,11 @@ impl Apply {
         warn_of_document(&warnings, output);
         warn_of_absent(&absent, output);
         changes::print(output, &changes)?;
+        if sorted > 0 {
+            let stay =
+                "entries that an older version listed, and the document has not, stay at run time";
+            writeln!(output, "{sorted} {stay}: `limiter deny list`, `allow list`, `penalty list`")?;
+        }
         match kept {
             Some(kept) if self.dry_run => kept.would_tell(output)?,
             Some(kept) => kept.tell(output)?,
@@ -122,25 +148,34 @@ pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
     format!("It is taken back at {until} (in {time}) unless you keep it: limiter policy confirm")
 }
 
+/// Judges what set files change from the policy in force.
+type Guard<'a> = dyn Fn(&Policy, &Policy) -> Result<()> + 'a;
+
 fn dry_run(
     pins: &Pins,
-    policy: &mut Policy,
+    policy: &Policy,
     session: Option<Session>,
+    guard: &Guard<'_>,
     progress: Progress,
 ) -> Result<Applied> {
     progress.step("comparing");
     let maps = maps(pins)?;
-    let running = maps.policy()?;
-    let kept = keep(session, policy, &running, Some(&maps), unix())?;
-    let changes = diff(&running, policy);
-    maps.check(policy)?;
+    let running = maps.layers()?;
+    guard(&running.policy, policy)?;
+    let mut layers = running.under(policy.clone());
+    let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
+    let kept = keep(session, &mut layers, Some(&maps), unix())?;
+    let changes = diff(&running.policy, policy);
+    maps.check(&layers)?;
     let absent = maps.absent_interfaces(policy)?;
     Ok(Applied {
         changes,
         changed: false,
         anew: false,
         absent,
+        sorted,
         kept,
+        unkept: None,
         switched: false,
         time: progress.end(),
     })
@@ -148,32 +183,51 @@ fn dry_run(
 
 fn apply(
     pins: &Pins,
-    policy: &mut Policy,
+    policy: &Policy,
     session: Option<Session>,
+    guard: &Guard<'_>,
     confirm: Option<Duration>,
     progress: Progress,
 ) -> Result<Applied> {
+    // Before there is a lock: a terminal may be stopped, and keep whoever writes to it.
+    progress.step(&format!("applying {}", summary(policy)));
     let mut instance = instance(pins)?;
     // Also one that would change nothing: whoever applies it means that it stays.
     if let Some(left) = instance.maps().unconfirmed()? {
         return Err(Error::Unconfirmed { left });
     }
     progress.step("comparing");
-    let running = instance.maps().policy()?;
-    let kept = keep(session, policy, &running, Some(instance.maps()), unix())?;
-    let changes = diff(&running, policy);
+    let running = instance.maps().layers()?;
+    guard(&running.policy, policy)?;
+    let mut layers = running.under(policy.clone());
+    let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
+    let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
+    let changes = diff(&running.policy, policy);
     // In another order, lists are the same.
     let changed = !changes.is_empty();
     let anew = !changed && !instance.maps().fits_interfaces()?;
+    let has_ends = policy.has_ends() || layers.run_time.has_ends();
+    let mut unkept = None;
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
-        instance.maps_mut().apply_for(policy, confirm)?;
-    } else if anew || policy.has_ends() || instance.maps().is_taken_back()? {
+        unkept = put_in_force(&mut instance, &layers, confirm)?;
+    } else if anew || has_ends || running.unsorted || instance.maps().is_taken_back()? {
         // Ends are times of the wall clock, which may have been set since they were compiled. And
         // after a policy that was taken back, whoever confirms this one is not too late.
-        instance.maps_mut().apply(policy)?;
+        unkept = put_in_force(&mut instance, &layers, None)?;
     }
     let absent = instance.maps().absent_interfaces(policy)?;
     let switched = instance.maps().monitoring()?.switch;
-    Ok(Applied { changes, changed, anew, absent, kept, switched, time: progress.end() })
+    drop(instance);
+    Ok(Applied {
+        changes,
+        changed,
+        anew,
+        absent,
+        sorted,
+        kept,
+        unkept,
+        switched,
+        time: progress.end(),
+    })
 }

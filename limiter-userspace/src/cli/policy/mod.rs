@@ -20,7 +20,10 @@ use crate::{
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
     output::{changes, number::duration, stream::Output},
-    policy::spec::{diff, schema, to_yaml},
+    policy::{
+        Given,
+        spec::{diff, schema, to_yaml},
+    },
 };
 
 #[derive(Debug, Subcommand)]
@@ -81,6 +84,8 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
+    // Nobody waits for what reads the output.
+    drop(instance);
     if output.is_json() {
         let changes = changes::entries(&changes);
         return Ok(
@@ -93,9 +98,11 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
 
 fn show(maps: &Maps, output: &mut Output) -> Result<()> {
     // In this order: a policy that is taken back in between is not called unconfirmed.
-    let policy = maps.policy()?;
+    let mut policy = maps.policy()?;
     let unconfirmed = maps.unconfirmed()?;
     if output.is_json() {
+        // How bursts were written is for commands that change rates, and no part of the policy.
+        policy.limits.iter_mut().for_each(|limit| limit.given = Given::default());
         return Ok(output.shape("limiter.policy/1", &policy)?);
     }
     if let Some(left) = unconfirmed {

@@ -6,12 +6,17 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
-    cli::{maps, stderr::warn_of_document, unix},
+    cli::{
+        maps,
+        stderr::{warn, warn_of_document},
+        unix,
+    },
     datapath::bpffs::Pins,
-    error::Result,
+    error::{Error, Result},
     output::{changes, faults, number::grouped, stream::Output},
     policy::{
         Policy,
+        caveats::{Caveat, caveats},
         reading::{self, name},
         spec::{Warnings, diff},
     },
@@ -22,6 +27,9 @@ pub(in crate::cli) struct Check {
     /// The document, in YAML
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Quote the lines of files of sets that are wrong
+    #[arg(long)]
+    show: bool,
 }
 
 #[derive(Debug, Args)]
@@ -33,11 +41,21 @@ pub(in crate::cli) struct Diff {
 
 impl Check {
     pub(super) fn run(&self, output: &mut Output) -> Result<()> {
-        let (policy, warnings) = read(&self.file)?;
+        let (policy, warnings) = read(&self.file).map_err(|error| match error {
+            // With the rights of the caller, who could read them anyway.
+            Error::Faults(faults) if self.show => Error::Faults(faults.quoting()),
+            error => error,
+        })?;
         let file = name(&self.file);
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
             let warnings = faults::entries(warnings.list());
+            let caveats: Vec<_> = caveats(&policy)
+                .iter()
+                .map(|Caveat { limits, message, remedy }| {
+                    json!({ "limits": limits, "message": message, "hint": remedy })
+                })
+                .collect();
             return Ok(output.shape(
                 "limiter.check/1",
                 &json!({
@@ -45,10 +63,14 @@ impl Check {
                     "limits": limits,
                     "prefixes": prefixes,
                     "warnings": warnings,
+                    "caveats": caveats,
                 }),
             )?);
         }
         warn_of_document(&warnings, output);
+        for caveat in caveats(&policy) {
+            warn(&line(&caveat), output);
+        }
         Ok(writeln!(output, "{file}: ok: {}", summary(&policy))?)
     }
 }
@@ -69,6 +91,18 @@ pub(in crate::cli) fn read(path: &Path) -> Result<(Policy, Warnings)> {
     reading::read(path, unix(), &mut |_| {})
 }
 
+/// A caveat in a line. Of many limits the first are named.
+fn line(Caveat { limits, message, remedy }: &Caveat) -> String {
+    const NAMED: usize = 5;
+    let named = limits.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match limits.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {} more", grouped(more as u64)),
+    };
+    let limits = if limits.len() == 1 { "limit" } else { "limits" };
+    format!("{limits} {named}{more}: {message}; {remedy}")
+}
+
 /// How much is in a policy.
 pub(super) fn summary(policy: &Policy) -> String {
     let counted = |count: usize, one: &str, more: &str| {
@@ -82,6 +116,18 @@ pub(super) fn summary(policy: &Policy) -> String {
 mod tests {
     use super::*;
     use crate::policy::spec;
+
+    #[test]
+    fn a_caveat_is_one_line() {
+        let of = |limits: &[&str]| Caveat {
+            limits: limits.iter().map(|&name| name.to_owned()).collect(),
+            message: "it leaks".to_owned(),
+            remedy: "mend it".to_owned(),
+        };
+        assert_eq!(line(&of(&["a"])), "limit a: it leaks; mend it");
+        let many = line(&of(&["a", "b", "c", "d", "e", "f", "g"]));
+        assert_eq!(many, "limits a, b, c, d, e and 2 more: it leaks; mend it");
+    }
 
     #[test]
     fn a_policy_is_summed_up_in_limits_and_prefixes() {

@@ -53,7 +53,7 @@ impl Save {
             }
             return Ok(write!(output, "{unit}")?);
         }
-        let mut policy = maps(pins)?.settled()?;
+        let mut policy = maps(pins)?.settled()?.policy;
         policy.drop_over(unix());
         let text = to_yaml(&policy);
         // What could not be read at the next start would leave everything open then.

@@ -4,13 +4,8 @@ use ipnet::IpNet;
 
 use crate::{
     cli::{
-        change::{Changed, change},
-        keep_ssh::KeepSsh,
-        limit::rows,
-        list::Asked,
-        maps as open, no_instance,
-        statistics::tables,
-        unix,
+        change::change, keep_ssh::KeepSsh, limit::rows, list::Asked, maps as open, no_instance,
+        statistics::tables, unix,
     },
     datapath::{
         bpffs::Pins,
@@ -47,24 +42,25 @@ impl<'a> Watched<'a> {
     /// Changes the policy as the command would, and says what that would.
     fn change(&self, action: &Action, keep: &KeepSsh) -> Result<String> {
         let (session, warning) = keep.found()?;
-        let (changed, said): (Changed<()>, String) = match action {
+        let (said, besides) = match action {
             Action::Put { list, source, time } => {
                 let asked = Asked {
-                    list: *list,
-                    prefix: *source,
                     time: Some(*time),
                     session,
                     never_shorter: true,
+                    ..Asked::new(*list, *source)
                 };
-                asked.put(self.pins)?
+                let (changed, said) = asked.put(self.pins)?;
+                (said, changed.besides())
             }
             Action::Switch { limit, mode } => {
-                let changed =
-                    change(self.pins, session, |policy| Ok(policy.set_mode(limit, *mode)?))?;
-                (changed, format!("{limit} limit: {}", mode.name()))
+                let changed = change(self.pins, session, |layers| {
+                    Ok(layers.policy.set_mode(limit, *mode)?)
+                })?;
+                (format!("{limit} limit: {}", mode.name()), changed.besides())
             }
         };
-        let parts = [said].into_iter().chain(warning).chain(changed.besides());
+        let parts = [said].into_iter().chain(warning).chain(besides);
         Ok(parts.collect::<Vec<_>>().join("; "))
     }
 }
@@ -93,7 +89,7 @@ impl Subject for Watched<'_> {
         };
         let now = now();
         let shared = Inquiry::new(maps, now)?.shared(now)?;
-        let mut limits = rows(&maps.in_force()?.policy, unix());
+        let mut limits = rows(maps.in_force()?.layered(), unix());
         for row in &mut limits.rows {
             let fill = shared.iter().find(|(name, _)| *name == row.name);
             row.used = fill.map(|(_, fill)| fill.percent());

@@ -26,7 +26,7 @@ impl Pins {
         if sys::user() != ROOT {
             return Ok(None);
         }
-        let Some(pins) = look_at(&self.lock())? else { return Ok(None) };
+        let Some(pins) = look_at(&self.maps())? else { return Ok(None) };
         if pins.uid() == ROOT || !is_dir_of(&pins, pins.uid()) {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Pins {
     /// # Errors
     /// What the system says.
     pub(crate) fn hand_over_maps(&self) -> Result<()> {
-        let maps = self.lock();
+        let maps = self.maps();
         let failed = |error| Error::system(format!("read {}", maps.display()), error);
         for entry in fs::read_dir(&maps).map_err(failed)? {
             self.hand_over(&entry.map_err(failed)?.path())?;
@@ -90,7 +90,9 @@ impl Pins {
 
     /// Whether this process can do without the rights of root over files of other users.
     pub(crate) fn are_own(&self) -> Result<bool> {
-        Ok(self.given_to()?.is_none())
+        let folder = self.state().parent().and_then(|folder| fs::metadata(folder).ok());
+        let is_others = folder.is_some_and(|folder| folder.uid() != sys::user());
+        Ok(self.given_to()?.is_none() && !is_others)
     }
 }
 

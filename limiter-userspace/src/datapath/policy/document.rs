@@ -1,16 +1,26 @@
 //! The policy as it is stored in the kernel, beside what it holds of the datapath.
 
-use limiter_common::{contract::CHUNK, siphash::SipHash};
+use aya::maps::{Array, HashMap, MapData};
+use limiter_common::{
+    contract::{CHUNK, Head, map},
+    siphash::SipHash,
+};
 use serde::{Deserialize, Serialize};
 
-use super::super::maps::{Maps, object};
+use super::super::{
+    bpffs::Pins,
+    maps::{Maps, object, typed},
+    sys,
+};
 use crate::{
     error::Result,
-    policy::{Held, Policy, PolicyError, units::printable},
+    policy::{Held, Layered, Layers, Policy, PolicyError, RunTime, units::printable},
 };
 
 /// The version of what is stored.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
+/// The first with run-time lists; before, what commands listed was stored in the lists of the policy.
+const RUN_TIME: u32 = 8;
 /// The oldest that is read: it has no origin.
 const OLDEST: u32 = 6;
 
@@ -21,6 +31,12 @@ pub struct InForce {
     version: u32,
     /// The policy.
     pub policy: Policy,
+    /// The run-time lists beside it.
+    #[serde(default)]
+    pub run_time: RunTime,
+    /// See [`Layers::unsorted`].
+    #[serde(default)]
+    pub unsorted: bool,
     /// Where the state of its limits is.
     pub held: Held,
     /// The document that it came from, if one is followed; what commands changed since is not in that.
@@ -49,21 +65,26 @@ impl Origin {
     }
 }
 
+/// The document of a half; empty if there is none.
+fn document_of(map: &HashMap<MapData, [u32; 2], [u8; CHUNK]>, half: u32) -> Result<Vec<u8>> {
+    let mut document = Vec::new();
+    for number in 0.. {
+        match map.get(&[half, number], 0) {
+            Ok(chunk) => document.extend_from_slice(&chunk),
+            Err(aya::maps::MapError::KeyNotFound) => break,
+            Err(error) => return Err(object("read the policy document", &error)),
+        }
+    }
+    // The last chunk is filled up with zeros, which a document does not have.
+    let end = document.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    document.truncate(end);
+    Ok(document)
+}
+
 impl Maps {
     /// The document of a half; empty if there is none.
     pub(super) fn document(&self, half: u32) -> Result<Vec<u8>> {
-        let mut document = Vec::new();
-        for number in 0.. {
-            match self.document.get(&[half, number], 0) {
-                Ok(chunk) => document.extend_from_slice(&chunk),
-                Err(aya::maps::MapError::KeyNotFound) => break,
-                Err(error) => return Err(object("read the policy document", &error)),
-            }
-        }
-        // The last chunk is filled up with zeros, which a document does not have.
-        let end = document.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        document.truncate(end);
-        Ok(document)
+        document_of(&self.document, half)
     }
 
     /// Stores a document for a half.
@@ -90,9 +111,32 @@ pub(super) struct Written {
 }
 
 impl InForce {
-    /// The document of a policy and what it holds.
-    pub(super) fn new(policy: Policy, held: Held, origin: Option<Origin>) -> Self {
-        Self { version: VERSION, policy, held, origin }
+    /// The document of a policy with the run-time lists, and what it holds.
+    pub(super) fn new(layers: Layers, held: Held, origin: Option<Origin>) -> Self {
+        let Layers { policy, run_time, unsorted } = layers;
+        Self { version: VERSION, policy, run_time, unsorted, held, origin }
+    }
+
+    /// The policy and the run-time lists, to be read.
+    pub const fn layered(&self) -> Layered<'_> {
+        Layered { policy: &self.policy, run_time: &self.run_time }
+    }
+
+    /// The policy and the run-time lists, to be changed.
+    pub fn layers(&self) -> Layers {
+        let Self { policy, run_time, unsorted, .. } = self;
+        Layers { policy: policy.clone(), run_time: run_time.clone(), unsorted: *unsorted }
+    }
+
+    /// What is in force in an instance whose other maps may have the layout of an older version.
+    ///
+    /// # Errors
+    /// That these maps are none of an instance, what the system says, or why the document cannot be read.
+    pub(crate) fn of_any_layout(pins: &Pins) -> Result<Self> {
+        let head: Array<MapData, Head> = typed(pins, map::HEAD)?;
+        let head = head.get(&0, 0).map_err(|error| object("read the epoch", &error))?;
+        let epoch = super::in_force(&head, sys::monotonic());
+        Self::read(&document_of(&typed(pins, map::DOCUMENT)?, epoch & 1)?)
     }
 
     pub(super) fn write(self) -> Result<Written> {
@@ -114,7 +158,10 @@ impl InForce {
                 format!("it is of version {version}, and this limiter reads version {VERSION}");
             return Err(PolicyError::Document { cause }.into());
         }
-        serde_json::from_slice(document).map_err(|error| unreadable(&error).into())
+        let mut read: Self =
+            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
+        read.unsorted |= version < RUN_TIME;
+        Ok(read)
     }
 }
 

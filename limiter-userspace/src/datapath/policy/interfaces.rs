@@ -1,20 +1,42 @@
 //! Whether what was compiled is for the interfaces that are attached.
 
-use super::{super::maps::Maps, InForce};
+use limiter_common::contract::Interface as Record;
+
+use super::{
+    super::{
+        instance::{Attached, attached},
+        interface::recorded,
+        maps::{Maps, object},
+    },
+    InForce,
+};
 use crate::{
     error::{Error, Result},
-    policy::Policy,
+    policy::{Policy, interfaces::Port},
 };
 
 impl Maps {
-    /// The interfaces that limits of a policy ask for and that are not attached.
+    /// The words of limits of a policy that mean no interface which is attached.
     ///
     /// # Errors
-    /// What the system says.
+    /// As [`policy`](Self::policy).
     pub fn absent_interfaces(&self, policy: &Policy) -> Result<Vec<String>> {
-        let slots = self.slots()?;
-        let absent = |name: &&str| slots.iter().all(|(_, attached)| attached != name);
-        Ok(policy.interfaces().into_iter().filter(absent).map(str::to_owned).collect())
+        Ok(self.in_force()?.held.absent(policy, &self.ports()?))
+    }
+
+    /// The interfaces that are in slots, with all names that can be seen.
+    pub(crate) fn ports(&self) -> Result<Vec<Port>> {
+        let attached = attached(&self.pins, self)?;
+        let mut ports = Vec::new();
+        for (slot, record) in (0..).zip(self.interfaces.iter()) {
+            let record: Record = record.map_err(|error| object("read the interfaces", &error))?;
+            if record.namespace == 0 {
+                continue;
+            }
+            let seen = attached.iter().find(|attached| attached.slot == slot).map(Attached::port);
+            ports.push(seen.unwrap_or_else(|| Port::new(slot, &recorded(&record.name), 0)));
+        }
+        Ok(ports)
     }
 
     /// Whether the policy in force was compiled for the interfaces that are attached, as far as its
@@ -24,7 +46,7 @@ impl Maps {
     /// As [`policy`](Self::policy).
     pub fn fits_interfaces(&self) -> Result<bool> {
         let in_force = self.in_force()?;
-        Ok(in_force.held.fits(&in_force.policy, &self.slots()?))
+        Ok(in_force.held.fits(&in_force.policy, &self.ports()?))
     }
 
     /// Checks that, while a policy waits to be confirmed, both it and the one that would be back were
@@ -35,10 +57,10 @@ impl Maps {
     /// [`Error::Unconfirmed`], or as [`policy`](Self::policy).
     pub fn check_interfaces(&self) -> Result<()> {
         let Some(left) = self.unconfirmed()? else { return Ok(()) };
-        let slots = self.slots()?;
+        let ports = self.ports()?;
         for half in [0, 1] {
             let InForce { policy, held, .. } = InForce::read(&self.document(half)?)?;
-            if !held.fits(&policy, &slots) {
+            if !held.fits(&policy, &ports) {
                 return Err(Error::Unconfirmed { left });
             }
         }

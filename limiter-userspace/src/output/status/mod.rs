@@ -43,6 +43,11 @@ pub struct InterfaceStatus {
     pub mode: &'static str,
     /// Whether the interface is there, in this network namespace.
     pub present: bool,
+    /// Whether it is there, in any network namespace: packets that come in by it are decided about.
+    pub exists: bool,
+    /// Where it is, if it is not here.
+    #[serde(skip)]
+    pub absence: Option<&'static str>,
     /// Packets by verdict.
     pub packets: Verdicts,
     /// Bytes by verdict.
@@ -94,6 +99,8 @@ pub struct Tables {
     pub buckets: Occupancy,
     /// Packets of sources that found no room and shared an entry, since the instance was made.
     pub shared_packets: u64,
+    /// Packets of these that were dropped.
+    pub shared_dropped: u64,
     /// Kernel memory of all maps, in bytes.
     pub memory_bytes: u64,
 }
@@ -128,6 +135,8 @@ impl InterfaceStatus {
             name: interface.name.clone(),
             mode: interface.mode.name(),
             present: interface.present,
+            exists: interface.exists,
+            absence: interface.absence(),
             packets: Verdicts { passed: passed.packets, dropped: dropped.packets },
             bytes: Verdicts { passed: passed.bytes, dropped: dropped.bytes },
         }

@@ -62,7 +62,7 @@ impl Status {
                 amounts.traffic(bytes.passed).into(),
                 Cell::new(grouped(packets.dropped), tone),
                 Cell::new(amounts.traffic(bytes.dropped), tone),
-                if interface.present { "" } else { "not here" }.into(),
+                interface.absence.unwrap_or_default().into(),
             ]);
         }
         output.table(&table)
@@ -150,9 +150,13 @@ impl Tables {
             table.row([Cell::new(name, Tone::Strong), tracked, capacity]);
         }
         if self.shared_packets != 0 {
-            let packets =
-                Cell::new(format!("{} packets", grouped(self.shared_packets)), Tone::Dropped);
-            table.row([Cell::new("no room", Tone::Strong), packets, "shared one".into()]);
+            let packets = format!("{} packets", grouped(self.shared_packets));
+            let dropped = format!("{} dropped", grouped(self.shared_dropped));
+            table.row([
+                Cell::new("no room", Tone::Strong),
+                packets.into(),
+                Cell::new(dropped, Tone::Dropped),
+            ]);
         }
         let memory = amounts.memory(self.memory_bytes);
         table.row([Cell::new("all", Tone::Strong), "".into(), "".into(), memory.into()]);
@@ -188,6 +192,7 @@ mod tests {
                     name: "eth0".into(),
                     mode: Mode::Native,
                     present: true,
+                    exists: true,
                     passed: tally(12_345_678, 987_654_321),
                     dropped: tally(1_000, 60_000),
                 },
@@ -196,6 +201,7 @@ mod tests {
                     name: "eth1".into(),
                     mode: Mode::Generic,
                     present: false,
+                    exists: true,
                     passed: tally(0, 0),
                     dropped: tally(0, 0),
                 },
@@ -222,6 +228,7 @@ mod tests {
                 sources: Occupancy { tracked: 42, capacity: 1_048_576 },
                 buckets: Occupancy { tracked: 7, capacity: 262_144 },
                 shared_packets: 0,
+                shared_dropped: 0,
                 memory_bytes: 171_966_464,
             },
         )
@@ -230,17 +237,17 @@ mod tests {
     #[test]
     fn packets_that_shared_an_entry_are_told_of() {
         let Status { tables, .. } = status();
-        let tables = Tables { shared_packets: 1_234, ..tables };
+        let tables = Tables { shared_packets: 1_234, shared_dropped: 567, ..tables };
         let text = printed(false, false, |output| output.table(&tables.table(Amounts::Rounded)));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
             [
-                "TABLE          TRACKED    CAPACITY  MEMORY",
-                "sources             42   1,048,576",
-                "buckets              7     262,144",
-                "no room  1,234 packets  shared one",
-                "all                                 164MiB",
+                "TABLE          TRACKED     CAPACITY  MEMORY",
+                "sources             42    1,048,576",
+                "buckets              7      262,144",
+                "no room  1,234 packets  567 dropped",
+                "all                                  164MiB",
             ]
         );
     }
@@ -259,14 +266,14 @@ mod tests {
             text(true, &[]),
             concat!(
                 r#"{"schema":"limiter.status/1","mode":"enforce","interfaces":["#,
-                r#"{"name":"eth0","mode":"native","present":true,"#,
+                r#"{"name":"eth0","mode":"native","present":true,"exists":true,"#,
                 r#""packets":{"passed":12345678,"dropped":1000},"#,
                 r#""bytes":{"passed":987654321,"dropped":60000}},"#,
-                r#"{"name":"eth1","mode":"generic","present":false,"#,
+                r#"{"name":"eth1","mode":"generic","present":false,"exists":true,"#,
                 r#""packets":{"passed":0,"dropped":0},"bytes":{"passed":0,"dropped":0}}],"#,
-                r#""reasons":{"conform":12345678,"fragment":0,"extension_bound":0,"malformed":0,"#,
-                r#""unreadable":0,"non_ip":0,"allow":0,"monitor":0,"#,
-                r#""exceed":1000,"deny":0,"penalty":0,"contended":0},"limits":["#,
+                r#""reasons":{"conform":12345678,"fragment":0,"malformed":0,"unreadable":0,"#,
+                r#""non_ip":0,"control":0,"allow":0,"monitor":0,"#,
+                r#""exceed":1000,"deny":0,"penalty":0,"too_deep":0,"control_exceed":0,"contended":0},"limits":["#,
                 r#"{"name":"connection","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,
                 r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0,"near_bytes":0},"#,
                 r#"{"name":"syn","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,
@@ -274,7 +281,7 @@ mod tests {
                 r#"{"name":"source","conform":12345678,"exceed":1000,"exceed_monitor":0,"near":12,"#,
                 r#""conform_bytes":987654321,"exceed_bytes":60000,"exceed_monitor_bytes":0,"near_bytes":720}],"#,
                 r#""sources":{"tracked":42,"capacity":1048576},"#,
-                r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"#,
+                r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"shared_dropped":0,"#,
                 r#""memory_bytes":171966464}"#,
                 "\n"
             )
@@ -291,7 +298,7 @@ mod tests {
             "\
 INTERFACE  MODE         PASSED  BYTES  DROPPED   BYTES
 eth0       native   12,345,678  988MB    1,000  60.0kB
-eth1       generic           0     0B        0      0B  not here
+eth1       generic           0     0B        0      0B  in another network namespace
 
 LIMIT        RATE  BURST  OVERRIDES     CONFORM  EXCEED
 connection    off                             0       0

@@ -318,3 +318,92 @@ fn a_prefix_with_host_bits_is_refused() {
     assert_eq!(error.to_string(), "prefix \"203.0.113.7/24\" has host bits set");
     assert_eq!(policy, Policy::default());
 }
+
+fn parsed(text: &str) -> Policy {
+    parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
+}
+
+/// What a limit admits, or its override for a prefix, after these edits of a document that has one:
+/// a prefix or none, a rate or none, a burst or none.
+#[track_caller]
+fn edited(
+    limit: &str,
+    edits: &[(Option<&str>, Option<&str>, Option<&str>)],
+    of: Option<&str>,
+) -> Allowance {
+    let mut policy = parsed(&format!("version: 1\nlimits: [{{name: web, key: source, {limit}}}]"));
+    for (src, rate, burst) in edits {
+        policy.set_bucket("web", src.map(prefix), *rate, *burst).unwrap();
+        // As it is kept.
+        let kept = serde_json::to_vec(&policy).unwrap();
+        policy = serde_json::from_slice(&kept).unwrap();
+    }
+    let whom = of.map(|of| OverrideWhom::Prefix(prefix(of)));
+    policy.limit("web").unwrap().held_by(whom.as_ref()).unwrap()
+}
+
+#[test]
+fn a_burst_that_was_given_stays_in_its_form_when_the_rate_changes() {
+    let rate = |rate| [(None, Some(rate), None)];
+    for (limit, new, burst) in [
+        ("rate: 5/min, burst: 5", "10/min", 5),
+        ("rate: 5/min, burst: 5", "100/s", 5),
+        // As large as the usual one, but given.
+        ("rate: 5/min, burst: 1", "100/s", 1),
+        ("rate: 100/s, burst: 64", "5/min", 64),
+        ("rate: 100/s, burst: 2s", "1kpps", 2_000),
+        ("layers: [{rate: 5/min, burst: 5}]", "10/min", 5),
+        ("algorithm: leaky_bucket, rate: 5/min, depth: 5", "10/min", 5),
+        ("algorithm: leaky_bucket, rate: 10/s, depth: 1s", "20/s", 20),
+        ("algorithm: gcra, rate: 5/min, tolerance: 5", "10/min", 5),
+        ("count: bytes, rate: 2Mbit/s, burst: 64kB", "4Mbit/s", 64_000),
+        ("count: bytes, rate: 2Mbit/s, burst: 1s", "4Mbit/s", 500_000),
+        ("algorithm: concurrent, limit: 10", "10/min", 10),
+        // Nobody gave one.
+        ("rate: 100/s", "1kpps", 100),
+        ("rate: 1kpps", "5/min", 1),
+        ("unlimited: true", "100/s", 64),
+    ] {
+        assert_eq!(edited(limit, &rate(new), None).bucket().burst, burst, "{limit}: {new}");
+    }
+    let gcra = "algorithm: gcra, rate: 10/s, tolerance: 250ms";
+    let Allowance::Gcra { tolerance, .. } = edited(gcra, &rate("7/s"), None) else {
+        unreachable!()
+    };
+    assert_eq!(tolerance, 250_000_000);
+}
+
+#[test]
+fn a_burst_is_set_alone_and_stays_by_whom_it_is_for() {
+    let limit = "rate: 5/min, burst: 5, overrides: [{src: 192.0.2.0/24, rate: 1/s, burst: 3s}]";
+    let net = Some("192.0.2.0/24");
+    let got = |edits: &[_], of| {
+        let Bucket { rate, burst } = edited(limit, edits, of).bucket();
+        (rate, burst)
+    };
+    let per = |text| parse_rate(text).unwrap();
+    assert_eq!(got(&[(None, None, Some("9"))], None), (per("5/min"), 9));
+    let alone = [(None, None, Some("9")), (None, Some("1/min"), None)];
+    assert_eq!(got(&alone, None), (per("1/min"), 9));
+    assert_eq!(got(&alone, net), (per("1/s"), 3));
+    assert_eq!(got(&[(net, Some("10/s"), None)], net), (per("10/s"), 30));
+    assert_eq!(got(&[(net, None, Some("7"))], net), (per("1/s"), 7));
+    assert_eq!(got(&[(net, None, Some("7")), (net, Some("9/s"), None)], net), (per("9/s"), 7));
+    assert_eq!(got(&[(net, Some("10/s"), None)], None), (per("5/min"), 5));
+    // One that is new has the usual burst.
+    let other = Some("198.51.100.0/24");
+    assert_eq!(got(&[(other, Some("10/s"), None)], other), (per("10/s"), 10));
+
+    let mut policy = parsed(&format!("version: 1\nlimits: [{{name: web, key: source, {limit}}}]"));
+    let result = policy.set_bucket("web", other.map(prefix), None, Some("7"));
+    assert_eq!(result.unwrap_err().kind(), PolicyErrorKind::NotFound);
+    // What is deleted leaves nothing.
+    policy.del_override("web", prefix("192.0.2.0/24")).unwrap();
+    policy.set_bucket("web", net.map(prefix), Some("2/s"), None).unwrap();
+    policy.del_default("web").unwrap();
+    policy.set_bucket("web", None, Some("3/s"), None).unwrap();
+    let limit = policy.limit("web").unwrap();
+    let bursts = [None, Some(&OverrideWhom::Prefix(prefix("192.0.2.0/24")))]
+        .map(|whom| limit.held_by(whom).unwrap().bucket().burst);
+    assert_eq!(bursts, [3, 2]);
+}

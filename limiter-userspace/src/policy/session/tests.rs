@@ -67,7 +67,7 @@ fn lists_drop_and_allow() {
         ("allow: [{src: 203.0.113.9, until: 1999999999}]\ndeny: [203.0.113.0/24]", true),
         ("allow: [{src: 203.0.113.9, until: 2000000000}]\ndeny: [203.0.113.0/24]", false),
     ] {
-        assert_eq!(policy(text).could_drop(&ssh(), NOW, END), drops, "{text}");
+        assert_eq!(Layered::from(&policy(text)).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
 }
 
@@ -92,7 +92,7 @@ fn limits_drop_what_they_are_about() {
         ("key: source, rate: 1/s, match: {destination: 192.0.2.2}", false),
         ("key: source, rate: 1/s, match: {except_destination: 192.0.2.0/24}", false),
     ] {
-        assert_eq!(limit(text).could_drop(&ssh(), NOW, END), drops, "{text}");
+        assert_eq!(Layered::from(&limit(text)).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_penalty_drops_what_its_limit_is_not_about() {
         (", overrides: [{src: 203.0.113.9, unlimited: true}]", false),
     ] {
         let text = format!("key: source, rate: 1/s, penalty: {{after: 1s, block: 1h}}{text}");
-        assert_eq!(limit(&text).could_drop(&ssh(), NOW, END), drops, "{text}");
+        assert_eq!(Layered::from(&limit(&text)).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
 }
 
@@ -124,15 +124,19 @@ fn a_block_may_hold_as_long_as_any_limit_blocks() {
         ("key: source, rate: 1/s, PENALTY, match: {except: [office]}", true),
     ] {
         let mut policy = limit(&text.replace("PENALTY", PENALTY));
-        assert_eq!(policy.could_block(&ssh(), END), holds, "{text}");
+        assert_eq!(Layered::from(&policy).could_block(&ssh(), NOW, END), holds, "{text}");
         let whom = Whom::Prefix(policy.source_of(ssh().peer));
         policy.allow.push(Listed { whom, until: Some(END - 1) });
-        assert_eq!(policy.could_block(&ssh(), END), holds, "{text}: it ends before");
+        assert_eq!(
+            Layered::from(&policy).could_block(&ssh(), NOW, END),
+            holds,
+            "{text}: it ends before"
+        );
         policy.mode = GlobalMode::Monitor;
-        assert!(!policy.could_block(&ssh(), END));
+        assert!(!Layered::from(&policy).could_block(&ssh(), NOW, END));
         policy.mode = GlobalMode::Enforce;
         policy.allow[0].until = Some(END);
-        assert!(!policy.could_block(&ssh(), END), "{text}: it is allowed");
+        assert!(!Layered::from(&policy).could_block(&ssh(), NOW, END), "{text}: it is allowed");
     }
 }
 
@@ -150,12 +154,18 @@ fn overrides_and_tenants_decide_for_whom_a_limit_is() {
         ("key: source, rate: 1/s, overrides: [{tenant: acme, unlimited: true}]", false),
         ("key: tenant, rate: 1/s", true),
     ] {
-        assert_eq!(limit(text).could_drop(&ssh(), NOW, END), drops, "{text}");
+        assert_eq!(Layered::from(&limit(text)).could_drop(&ssh(), NOW, END), drops, "{text}");
     }
     let stranger = Session::parse("203.0.113.77 50000 192.0.2.1 22").unwrap();
-    assert!(!limit("key: tenant, rate: 1/s").could_drop(&stranger, NOW, END), "of no tenant");
+    assert!(
+        !Layered::from(&limit("key: tenant, rate: 1/s")).could_drop(&stranger, NOW, END),
+        "of no tenant"
+    );
     let ladder = "key: source, layers: [{rate: 1/s, key: tenant}, {rate: 9/s, burst: 9}]";
-    assert!(limit(ladder).could_drop(&stranger, NOW, END), "the second layer is about everybody");
+    assert!(
+        Layered::from(&limit(ladder)).could_drop(&stranger, NOW, END),
+        "the second layer is about everybody"
+    );
 }
 
 #[test]
@@ -165,7 +175,7 @@ fn what_is_not_known_of_the_connection_may_match() {
         "key: source, rate: 1/s, match: {protocol: tcp, ports: [80]}",
         "key: source, rate: 1/s, match: {destination: 198.51.100.2}",
     ] {
-        assert!(limit(text).could_drop(&unknown, NOW, END), "{text}");
+        assert!(Layered::from(&limit(text)).could_drop(&unknown, NOW, END), "{text}");
     }
 }
 
@@ -175,10 +185,10 @@ fn an_allowed_peer_is_kept_whatever_is_added() {
     policy
         .set_default(Builtin::Source, Builtin::Source.limit().count.bucket("1/s", None).unwrap())
         .unwrap();
-    assert!(policy.could_drop(&ssh(), NOW, END));
+    assert!(Layered::from(&policy).could_drop(&ssh(), NOW, END));
     let whom = Whom::Prefix(policy.source_of(ssh().peer));
     policy.allow.push(Listed { whom, until: None });
-    assert!(!policy.could_drop(&ssh(), NOW, END));
+    assert!(!Layered::from(&policy).could_drop(&ssh(), NOW, END));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     scalar::{self, duration},
     source::Place,
     terms::{KEYS, Terms, at_once, idle_time, keys_of},
-    tree::Node,
+    tree::{Node, Value},
 };
 use crate::policy::{
     model::{Allowance, Count},
@@ -26,6 +26,23 @@ const IDLE: u64 = 300 * SECOND;
 /// Whether a mapping says how much.
 pub(super) fn is_given(fields: &Fields<'_, '_>) -> bool {
     KEYS.iter().any(|key| fields.get(key).is_some())
+}
+
+/// The burst of a mapping that says how much, or of the only one of its layers, as it was written.
+pub(super) fn written_burst(fields: &Fields<'_, '_>, count: &Count) -> Option<Burst> {
+    const BURSTS: [&str; 3] = ["burst", "depth", "tolerance"];
+    let text = |node: &Node<'_>| match &node.value {
+        Value::Text(text) => count.parse_burst(text).ok(),
+        _ => None,
+    };
+    let own = BURSTS.iter().find_map(|key| fields.get(key));
+    let of_layer = || {
+        let Value::List(layers) = &fields.get("layers")?.value else { return None };
+        let [Node { value: Value::Map(pairs), .. }] = layers.as_slice() else { return None };
+        let (_, node) = pairs.iter().find(|(word, _)| BURSTS.contains(&&*word.text))?;
+        text(node)
+    };
+    own.map_or_else(of_layer, text)
 }
 
 impl Terms<'_> {

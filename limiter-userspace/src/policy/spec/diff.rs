@@ -8,6 +8,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
+    control::control_entries,
     limit::written_algorithm,
     names::{GLOBAL_MODES, word_for},
     terms::Terms,
@@ -65,6 +66,11 @@ pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
     ] {
         changes.list(name, old, new);
     }
+    let control = |policy: &Policy| {
+        let entries = control_entries(&policy.control).into_iter();
+        entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect::<Vec<_>>()
+    };
+    changes.pairs("control", &control(old), &control(new));
     changes.limits(old, new);
     changes.0
 }

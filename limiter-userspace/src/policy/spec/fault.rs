@@ -22,10 +22,48 @@ pub struct Fault {
     /// What to do about it.
     pub remedy: Option<String>,
     excerpt: Option<Excerpt>,
+    /// What is told instead to who may read the file.
+    quoted: Option<Box<Quoted>>,
     /// Whether the document is used all the same.
     warning: bool,
     /// The document first, then files in the order in which they were read.
     rank: usize,
+}
+
+/// What quotes the file of a set. It may be a link to what the reader of a log may not read, so it is only
+/// told where that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Quoted {
+    message: String,
+    remedy: String,
+    excerpt: Excerpt,
+}
+
+/// What is wrong with a line of a file: by its kind alone, and with what it has.
+pub(super) struct InLine {
+    pub(super) message: String,
+    pub(super) remedy: String,
+    pub(super) quoted_message: String,
+    pub(super) quoted_remedy: String,
+}
+
+impl InLine {
+    /// What says nothing of the line.
+    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (message, remedy) = (message.into(), remedy.into());
+        Self { quoted_message: message.clone(), quoted_remedy: remedy.clone(), message, remedy }
+    }
+}
+
+impl From<&ValueError> for InLine {
+    fn from(error: &ValueError) -> Self {
+        Self {
+            message: error.unquoted(),
+            remedy: error.examples().to_owned(),
+            quoted_message: error.to_string(),
+            quoted_remedy: error.remedy(),
+        }
+    }
 }
 
 /// All that is wrong with a document; at least one thing.
@@ -65,6 +103,20 @@ impl Faults {
         self.total
     }
 
+    /// The same with lines of files of sets, for who may read these.
+    #[must_use]
+    pub fn quoting(mut self) -> Self {
+        for fault in &mut self.list {
+            if let Some(quoted) = fault.quoted.take() {
+                let Quoted { message, remedy, excerpt } = *quoted;
+                fault.message = message;
+                fault.remedy = some(remedy);
+                fault.excerpt = Some(excerpt);
+            }
+        }
+        self
+    }
+
     /// A fault of a whole file.
     pub(super) fn of_file(file: &str, message: String, remedy: Option<String>) -> Self {
         let (file, line, column) = (crate::policy::units::printable(file, 256), None, 0);
@@ -76,6 +128,7 @@ impl Faults {
                 message,
                 remedy,
                 excerpt: None,
+                quoted: None,
                 warning: false,
                 rank: 0,
             }],
@@ -161,9 +214,18 @@ impl<'t> Findings<'t> {
             return;
         }
         let (line, column) = self.source.position(at);
-        let excerpt = Some(self.source.excerpt(at));
-        let file = crate::policy::units::printable(self.source.name, 256);
-        self.push(file, line, column, message.into(), remedy.into(), excerpt, 0);
+        let fault = Fault {
+            file: crate::policy::units::printable(self.source.name, 256),
+            line: Some(line),
+            column,
+            message: self.told(message.into()),
+            remedy: some(remedy.into()),
+            excerpt: Some(self.source.excerpt(at)),
+            quoted: None,
+            warning: false,
+            rank: 0,
+        };
+        self.list.push(fault);
     }
 
     /// Something at a place of the document is hardly meant so.
@@ -185,6 +247,7 @@ impl<'t> Findings<'t> {
             message: self.told(message.into()),
             remedy: Some(remedy.into()),
             excerpt: Some(self.source.excerpt(at)),
+            quoted: None,
             warning: true,
             rank: 0,
         });
@@ -205,37 +268,32 @@ impl<'t> Findings<'t> {
     pub(super) fn add_in_file(
         &mut self,
         (file, rank): (&str, usize),
-        line: (usize, &str),
+        (line, text): (usize, &str),
         at: Place,
-        message: impl Into<String>,
-        remedy: impl Into<String>,
+        wrong: InLine,
     ) {
         self.total += 1;
         if self.is_full() {
             return;
         }
-        let (number, text) = line;
+        let InLine { message, remedy, quoted_message, quoted_remedy } = wrong;
         let before = text.get(..at.start).unwrap_or_default();
-        let file = crate::policy::units::printable(file, 256);
-        let excerpt = Some(excerpt(text, at.start, at.end));
-        let column = before.chars().count() + 1;
-        self.push(file, number, column, message.into(), remedy.into(), excerpt, rank);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of a fault, from two callers")]
-    fn push(
-        &mut self,
-        file: String,
-        line: usize,
-        column: usize,
-        message: String,
-        remedy: String,
-        excerpt: Option<Excerpt>,
-        rank: usize,
-    ) {
-        let (message, line, warning) = (self.told(message), Some(line), false);
-        let remedy = (!remedy.is_empty()).then_some(remedy);
-        self.list.push(Fault { file, line, column, message, remedy, excerpt, warning, rank });
+        let fault = Fault {
+            file: crate::policy::units::printable(file, 256),
+            line: Some(line),
+            column: before.chars().count() + 1,
+            message: self.told(message),
+            remedy: some(remedy),
+            excerpt: None,
+            quoted: Some(Box::new(Quoted {
+                message: self.told(quoted_message),
+                remedy: quoted_remedy,
+                excerpt: excerpt(text, at.start, at.end),
+            })),
+            warning: false,
+            rank,
+        };
+        self.list.push(fault);
     }
 
     /// A message with the object that it is about.
@@ -274,4 +332,9 @@ impl<'t> Findings<'t> {
         list.sort_by_key(|fault| (fault.rank, fault.line, fault.column));
         (total > 0).then_some(Faults { list, total })
     }
+}
+
+/// A text, if there is any.
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }

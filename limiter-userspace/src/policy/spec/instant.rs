@@ -4,8 +4,8 @@ const DAY: u64 = 24 * 3600;
 /// 9999-12-31T23:59:59Z, the last that has four digits of a year.
 const LAST: u64 = 253_402_300_799;
 
-/// Reads a time; `None` when it is none.
-pub(super) fn parse_instant(text: &str) -> Option<u64> {
+/// Reads a time, in seconds of Unix time; `None` when it is none.
+pub fn parse_instant(text: &str) -> Option<u64> {
     if !text.is_empty() && text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok();
     }

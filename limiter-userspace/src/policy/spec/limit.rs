@@ -2,7 +2,7 @@
 
 use super::{
     about::{self, Passes},
-    allowance::is_given,
+    allowance::{is_given, written_burst},
     fault::Findings,
     fields::Fields,
     key::{key, source_lengths},
@@ -17,7 +17,10 @@ use super::{
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags};
+use crate::policy::{
+    given::Given,
+    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags},
+};
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::rate::SECOND;
@@ -104,11 +107,16 @@ fn read(
         candidate,
         penalty,
         overrides: Vec::new(),
+        given: Given::default(),
     };
+    limit.given.set(None, written_burst(&fields, &count));
     let mut places = Vec::new();
     if let Some(node) = fields.get("overrides") {
         let read = overrides::overrides(node, &limit, key.is_some(), terms, known, findings);
-        (limit.overrides, places) = read.into_iter().unzip();
+        for (one, _, burst) in &read {
+            limit.given.set(Some(&one.whom), *burst);
+        }
+        (limit.overrides, places) = read.into_iter().map(|(one, spot, _)| (one, spot)).unzip();
     }
     let unlimited = fields.get("unlimited").and_then(|node| flag(node, findings)) == Some(true);
     let says = is_given(&fields) || fields.get("layers").is_some();

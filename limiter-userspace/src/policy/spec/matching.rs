@@ -14,6 +14,7 @@ use super::{
     tree::Node,
 };
 use crate::policy::{
+    interfaces::check,
     model::{Match, Policy, TcpFlags, Whom},
     shadowed::FromFiles,
 };
@@ -23,8 +24,6 @@ type WhomsReader = fn(&Node<'_>, (&Policy, &FromFiles), &mut Findings<'_>) -> Ve
 
 pub(super) const TCP: u8 = 6;
 const ICMP: [u8; 2] = [1, 58];
-/// The longest name of an interface of Linux.
-const INTERFACE: usize = 15;
 /// The header of Ethernet.
 const SHORTEST_FRAME: u16 = 14;
 
@@ -119,18 +118,13 @@ fn length(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<RangeInclusive
     found
 }
 
-fn interfaces(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<String> {
+pub(super) fn interfaces(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<String> {
     several(node, findings, |node, findings| {
         let name = scalar::text(node, findings)?;
-        let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
-        if (1..=INTERFACE).contains(&name.len())
-            && name.bytes().all(fits)
-            && !matches!(name, "." | "..")
-        {
-            return Some(name.to_owned());
-        }
-        let message = format!("{} is no name of an interface", ticked(name));
-        findings.add(node.at, message, "give a name such as eth0, of at most 15 characters");
+        let Err(why) = check(name) else { return Some(name.to_owned()) };
+        let message = format!("{} is no interface: {why}", ticked(name));
+        let remedy = "give a name such as eth0, an alternative name, a pattern such as `veth*`, or an index as if7";
+        findings.add(node.at, message, remedy);
         None
     })
 }

@@ -7,6 +7,7 @@
 
 mod about;
 mod allowance;
+mod control;
 mod cover;
 mod diff;
 mod fault;
@@ -51,7 +52,7 @@ pub use self::{
     diff::{Change, diff},
     fault::{Fault, Faults, Warnings},
     file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
-    instant::format_instant,
+    instant::{format_instant, parse_instant},
     key::key_name,
     schema::schema,
     write::{check_length, to_yaml},
@@ -90,6 +91,18 @@ pub fn read_with_warnings(
     now: u64,
     opened: &mut dyn FnMut(&Path),
 ) -> Result<(Policy, Warnings), Faults> {
+    read_with_files(path, now, opened).map(|(policy, warnings, _)| (policy, warnings))
+}
+
+/// As [`read_with_warnings`], with the sets and tenants that have files.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_files(
+    path: &Path,
+    now: u64,
+    opened: &mut dyn FnMut(&Path),
+) -> Result<(Policy, Warnings, FromFiles), Faults> {
     let name = path.display().to_string();
     opened(path);
     let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
@@ -97,7 +110,7 @@ pub fn read_with_warnings(
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse_with_warnings(&name, &text, now, &mut |file| {
+    parse_with_files(&name, &text, now, &mut |file| {
         let file = folder.join(file);
         opened(&file);
         read_file(&file, SET_BYTES)
@@ -124,6 +137,19 @@ pub fn parse_with_warnings(
     now: u64,
     files: &mut SetFiles<'_>,
 ) -> Result<(Policy, Warnings), Faults> {
+    parse_with_files(name, text, now, files).map(|(policy, warnings, _)| (policy, warnings))
+}
+
+/// As [`parse_with_warnings`], with the sets and tenants that have files.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_files(
+    name: &str,
+    text: &[u8],
+    now: u64,
+    files: &mut SetFiles<'_>,
+) -> Result<(Policy, Warnings, FromFiles), Faults> {
     if text.len() as u64 > DOCUMENT_BYTES {
         let error = FileError::TooLarge { most: DOCUMENT_BYTES };
         let remedy = "move long lists of prefixes to files of sets".to_owned();
@@ -143,7 +169,7 @@ pub fn parse_with_warnings(
     let warnings = findings.take_warnings();
     match (findings.into_faults(), policy) {
         (Some(faults), _) => Err(faults),
-        (None, Some(policy)) => Ok((policy, warnings)),
+        (None, Some((policy, files))) => Ok((policy, warnings, files)),
         (None, None) => Err(Faults::of_file(name, "it cannot be read".to_owned(), None)),
     }
 }
@@ -160,16 +186,22 @@ fn not_text(name: &str, text: &[u8], at: usize) -> Faults {
     findings.into_faults().unwrap_or_else(nothing)
 }
 
-fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>) -> Policy {
+fn policy(
+    root: &Node<'_>,
+    files: &mut SetFiles<'_>,
+    findings: &mut Findings<'_>,
+) -> (Policy, FromFiles) {
     let mut policy = Policy::default();
     if matches!(root.value, Value::Empty) {
         findings.add(root.at, "the document is empty", "begin with `version: 1`");
-        return policy;
+        return (policy, FromFiles::default());
     }
     if !is_of_version(root, findings) {
-        return policy;
+        return (policy, FromFiles::default());
     }
-    let Some(fields) = Fields::read(root, &shape::DOCUMENT, findings) else { return policy };
+    let Some(fields) = Fields::read(root, &shape::DOCUMENT, findings) else {
+        return (policy, FromFiles::default());
+    };
     let mode = fields.get("mode");
     let mode = mode.and_then(|node| scalar::word(node, "mode", &names::GLOBAL_MODES, findings));
     policy.mode = mode.unwrap_or_default();
@@ -195,6 +227,11 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
     (policy.allow, allowed) = allow.into_iter().unzip();
     (policy.deny, denied) = deny.into_iter().unzip();
     (policy.penalties, blocked) = penalties.into_iter().unzip();
+    if let Some(node) = fields.get("control") {
+        findings.object = Some("`control`".to_owned());
+        policy.control = control::control(node, findings);
+        findings.object = None;
+    }
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, &files, findings));
     let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);
@@ -204,7 +241,7 @@ fn policy(root: &Node<'_>, files: &mut SetFiles<'_>, findings: &mut Findings<'_>
         policy.list_mut(list).retain(|_| spots.next().is_none_or(|spot| !spot.left_out));
     }
     reach::number_of_prefixes(&policy, fields.at, findings);
-    policy
+    (policy, files)
 }
 
 /// Whether the document is of the version that is read. Of another, nothing else would be

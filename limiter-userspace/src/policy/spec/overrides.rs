@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ipnet::IpNet;
 
 use super::{
-    allowance::is_given,
+    allowance::{is_given, written_burst},
     fault::Findings,
     fields::{Fields, list},
     key::{source_lengths, whole},
@@ -21,10 +21,11 @@ use super::{
 use crate::policy::{
     model::{Allowance, Key, KeyPart, Limit, Override, OverrideWhom, Policy},
     shadowed::FromFiles,
-    units::parse_prefix,
+    units::{Burst, parse_prefix},
 };
 
-/// The overrides of a limit that has all but them; and where each says for whom it is.
+/// The overrides of a limit that has all but them; where each says for whom it is; and its burst, as
+/// it was written.
 pub(super) fn overrides(
     node: &Node<'_>,
     limit: &Limit,
@@ -32,7 +33,7 @@ pub(super) fn overrides(
     terms: Terms<'_>,
     known: (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
-) -> Vec<(Override, Spot)> {
+) -> Vec<(Override, Spot, Option<Burst>)> {
     let mut found = Vec::new();
     let mut seen: HashMap<OverrideWhom, Place> = HashMap::new();
     let nodes = list(node, findings);
@@ -54,7 +55,8 @@ pub(super) fn overrides(
             check_key(&whom, at, limit, known, findings);
         }
         let Some(layers) = layers else { continue };
-        found.push((Override { whom, layers }, Spot::new(at, Some(&fields), findings)));
+        let spot = Spot::new(at, Some(&fields), findings);
+        found.push((Override { whom, layers }, spot, written_burst(&fields, terms.count)));
     }
     found
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     FileError, PREFIXES, SET_BYTES, SetFiles,
-    fault::Findings,
+    fault::{Findings, InLine},
     fields::{Fields, list, named},
     narrow,
     overlaps::{Group, Resolved, resolve},
@@ -195,19 +195,20 @@ impl<'f> Sets<'f> {
 }
 
 /// The prefix of a line; `None` for a line with nothing but a comment.
-fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, String, String)> {
+fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, InLine)> {
     if line.len() > LINE_BYTES {
         let message = format!("the line is longer than {LINE_BYTES} bytes");
-        let remedy = "write one prefix on each line".to_owned();
-        return Err((Place::default(), message, remedy));
+        return Err((Place::default(), InLine::new(message, "write one prefix on each line")));
     }
     let text = match std::str::from_utf8(line) {
         Ok(text) => text,
         Err(error) => {
             let start = error.valid_up_to();
-            let message = format!("byte {:#04x} is not UTF-8", line.get(start).unwrap_or(&0));
-            let remedy = "store the file as UTF-8 text with a prefix on each line".to_owned();
-            return Err((Place { start, end: start + 1 }, message, remedy));
+            let remedy = "store the file as UTF-8 text with a prefix on each line";
+            let quoted = format!("byte {:#04x} is not UTF-8", line.get(start).unwrap_or(&0));
+            let wrong =
+                InLine { quoted_message: quoted, ..InLine::new("a byte is not UTF-8", remedy) };
+            return Err((Place { start, end: start + 1 }, wrong));
         }
     };
     let entry = text.split('#').next().unwrap_or_default();
@@ -219,7 +220,7 @@ fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, String, String)> {
     let at = Place { start, end: start + trimmed.len() };
     match parse_prefix(trimmed) {
         Ok(prefix) => Ok(Some(prefix)),
-        Err(error) => Err((at, error.to_string(), error.remedy())),
+        Err(error) => Err((at, InLine::from(&error))),
     }
 }
 
@@ -247,20 +248,22 @@ impl SetFile {
                 // It would be another prefix if the rest was missing.
                 let message = "the last line has no end: is the file half-written?";
                 let at = Place { start: start + text.len(), end: start + text.len() };
-                self.fault(line, at, message, "end it with a line break", findings);
+                let wrong = InLine::new(message, "end it with a line break");
+                self.fault(line, at, wrong, findings);
                 break;
             };
             match entry(whole) {
                 Ok(None) => {}
                 Ok(Some(prefix)) => prefixes.push((prefix, line)),
-                Err((at, message, remedy)) => {
-                    self.fault(line, shifted(at, start), &message, &remedy, findings);
+                Err((at, wrong)) => {
+                    self.fault(line, shifted(at, start), wrong, findings);
                     bad += 1;
                 }
             }
             if bad == BAD_LINES {
                 let message = "the rest of the file was not read, for all that is wrong before it";
-                self.fault(line, shifted(Place::default(), start), message, "", findings);
+                let at = shifted(Place::default(), start);
+                self.fault(line, at, InLine::new(message, ""), findings);
                 break;
             }
             if prefixes.len() > PREFIXES {
@@ -271,14 +274,7 @@ impl SetFile {
         prefixes
     }
 
-    fn fault(
-        &self,
-        number: usize,
-        at: Place,
-        message: &str,
-        remedy: &str,
-        findings: &mut Findings<'_>,
-    ) {
+    fn fault(&self, number: usize, at: Place, wrong: InLine, findings: &mut Findings<'_>) {
         let begin = self.text.get(..at.start).unwrap_or_default();
         let begin = begin.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let line = self.text.get(begin..).unwrap_or_default();
@@ -288,6 +284,6 @@ impl SetFile {
         let at = Place { start: at.start - begin, end: at.end - begin };
         let text = String::from_utf8_lossy(line);
         let file = (self.name.as_str(), self.rank);
-        findings.add_in_file(file, (number, &text), at, message, remedy);
+        findings.add_in_file(file, (number, &text), at, wrong);
     }
 }

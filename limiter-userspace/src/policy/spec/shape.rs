@@ -1,6 +1,6 @@
 //! The keys of the document: what the reader accepts and the schema tells, from the same tables.
 
-use super::names;
+use super::{control, names};
 
 /// The keys of a mapping.
 #[derive(Debug)]
@@ -94,7 +94,41 @@ pub(super) static DOCUMENT: Shape = Shape {
         key("allow", List(&TextOrMap(&["office"], &LISTED)), "Never limited, never penalised."),
         key("deny", List(&TextOrMap(&["192.0.2.0/24"], &LISTED)), "Dropped."),
         key("penalties", List(&TextOrMap(&["192.0.2.9"], &LISTED)), "Blocked by hand."),
+        key("control", TextOrMap(&["off"], &CONTROL), "Budgets of the link's own control traffic."),
         key("limits", List(&Map(&LIMIT)), "Evaluated from the top; all that match must admit."),
+    ],
+};
+
+/// `control`.
+pub(super) static CONTROL: Shape = Shape {
+    what: "`control`",
+    keys: &[
+        key("budget", Map(&BUDGET), "Of each protocol on each interface; 1000/s, burst 2000."),
+        key("per_source", Map(&BUDGET), "Of each source of a protocol; 500/s, burst 1000."),
+        key("far", Map(&BUDGET), "Of each source that may be forged; 10/s, burst 20."),
+        key("ordinary", OneOrMore(&Word(control::words)), "Protocols that have none."),
+        key("overrides", List(&Map(&CONTROL_OVERRIDE)), "Budgets of some interfaces."),
+    ],
+};
+
+/// An override of `control`.
+pub(super) static CONTROL_OVERRIDE: Shape = Shape {
+    what: "an override of `control`",
+    keys: &[
+        needed("interface", OneOrMore(&Text(&["eth0"])), "The interfaces."),
+        key("budget", Map(&BUDGET), "See that of `control`."),
+        key("per_source", Map(&BUDGET), "See that of `control`."),
+        key("far", Map(&BUDGET), "See that of `control`."),
+        key("ordinary", OneOrMore(&Word(control::words)), "See that of `control`."),
+    ],
+};
+
+/// A budget of control traffic.
+pub(super) static BUDGET: Shape = Shape {
+    what: "a budget",
+    keys: &[
+        needed("rate", RATE, "Packets that are admitted in the long run."),
+        key("burst", AMOUNT, "Packets that are admitted at once after a rest."),
     ],
 };
 

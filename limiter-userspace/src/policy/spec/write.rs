@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     DOCUMENT_BYTES, VERSION,
+    control::control_entries,
     instant::format_instant,
     names::{GLOBAL_MODES, word_for},
     ports::{protocol_name, range_name},
@@ -65,6 +66,11 @@ pub fn to_yaml(policy: &Policy) -> String {
             text.push('\n');
             entry(&mut text, 0, 2, list.key(), &Written::Many(entries));
         }
+    }
+    let control = control_entries(&policy.control);
+    heading(&mut text, "control", control.is_empty());
+    for (key, value) in &control {
+        entry(&mut text, 1, 4, key, value);
     }
     heading(&mut text, "limits", policy.limits.is_empty());
     for (at, limit) in policy.limits.iter().enumerate() {

@@ -16,7 +16,6 @@ use super::{
         error::PolicyError,
         model::{Count, Match, Policy, TcpFlags, Whom},
     },
-    Context,
     held::Held,
     rows::{Row, Rows},
 };
@@ -33,12 +32,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    pub(super) fn new(
-        policy: &Policy,
-        rows: &Rows<'_>,
-        held: &Held,
-        context: &Context,
-    ) -> Result<Self, PolicyError> {
+    pub(super) fn new(policy: &Policy, rows: &Rows<'_>, held: &Held) -> Result<Self, PolicyError> {
         let mut classes =
             Self { sections: 0, sets: Vec::new(), elsewhere: 0, destinations: Vec::new() };
         let flags: Vec<Option<TcpFlags>> = rows.iter().map(flags).collect();
@@ -67,10 +61,8 @@ impl Classes {
         classes.section(rows, section::FRAGMENT, place::FRAGMENT, 2, |_, it, value| {
             it.fragments.map(|wanted| wanted == (value == 1))
         });
-        let name =
-            |slot: u32| context.interfaces.iter().find(|(at, _)| *at == slot).map(|(_, name)| name);
         classes.section(rows, section::INTERFACE, place::INTERFACE, INTERFACES, |_, it, value| {
-            let named = || name(value).is_some_and(|name| it.interfaces.contains(name));
+            let named = || it.interfaces.iter().any(|word| held.means(word, value));
             accept(it.interfaces.is_empty(), named)
         });
         let end = place::PORT_UNKNOWN + 1 - place::PORT;

@@ -25,8 +25,16 @@ pub struct Held {
     tenants: BTreeMap<String, u32>,
     /// The number that was given to a tenant last.
     last_tenant: u32,
-    /// The slots of the interfaces that limits ask for, as they were when it was compiled.
+    /// The slots of the interfaces that limits ask for, as they were when it was compiled; each with the words
+    /// of limits that mean the interface, with spaces between them.
     pub(super) slots: BTreeMap<u32, String>,
+    /// See [`stale`](Self::stale).
+    #[serde(default)]
+    pub(super) stale: Option<u64>,
+    /// When it was compiled, in seconds of Unix time and in nanoseconds of the monotonic clock. Ends of entries are
+    /// times of the second one in the tables.
+    #[serde(default)]
+    pub(super) compiled: Option<(u64, u64)>,
 }
 
 /// What belongs to a layer of a limit.
@@ -148,6 +156,12 @@ impl Held {
     /// Gives no tenant a number that a policy gave out which came after this one and was taken back.
     pub fn skip(&mut self, taken_back: &Self) {
         self.last_tenant = self.last_tenant.max(taken_back.last_tenant);
+    }
+
+    /// When what was compiled says too little of some source, and has to be compiled anew, in seconds of Unix
+    /// time: see [`Listing::stale`](super::super::run_time::Listing::stale).
+    pub const fn stale(&self) -> Option<u64> {
+        self.stale
     }
 
     /// By what sources and connections are hashed.

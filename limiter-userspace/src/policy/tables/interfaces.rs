@@ -1,38 +1,78 @@
-//! The interfaces that limits ask for, by the slots that they have in the datapath.
+//! The interfaces that limits and budgets of control traffic ask for, by the slots that they have in the datapath.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    super::model::{Mode, Policy},
+    super::{
+        interfaces::{Port, select},
+        model::{Mode, Policy},
+    },
     held::Held,
 };
 
 impl Policy {
-    /// The names of the interfaces that its limits ask for.
+    /// The words of its limits, and of its budgets of control traffic, that mean interfaces.
     pub fn interfaces(&self) -> BTreeSet<&str> {
         let counted = self.limits.iter().filter(|limit| limit.mode != Mode::Off);
-        counted.flat_map(|limit| &limit.matching.interfaces).map(String::as_str).collect()
+        let limited = counted.flat_map(|limit| &limit.matching.interfaces);
+        let budgeted = self.control.overrides.iter().flat_map(|one| &one.interfaces);
+        limited.chain(budgeted).map(String::as_str).collect()
     }
 
-    /// Those of them that are attached, with their slots.
-    pub(super) fn slots(&self, attached: &[(u32, String)]) -> BTreeMap<u32, String> {
-        let asked = self.interfaces();
-        attached.iter().filter(|(_, name)| asked.contains(name.as_str())).cloned().collect()
+    /// Those words that mean an attached interface, by its slot. Of an interface that is not in this network
+    /// namespace only the recorded name is known: the words that meant it `before` still do.
+    pub(super) fn slots(
+        &self,
+        attached: &[Port],
+        before: &BTreeMap<u32, String>,
+    ) -> BTreeMap<u32, String> {
+        let mut slots: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+        for word in self.interfaces() {
+            let was = |port: &&Port| {
+                let words = before.get(&port.slot).filter(|_| !port.is_here());
+                words.is_some_and(|words| has(words, word))
+            };
+            let still = attached.iter().filter(was);
+            for port in select(word, attached).into_iter().chain(still) {
+                slots.entry(port.slot).or_default().insert(word);
+            }
+        }
+        let join = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(" ");
+        slots.into_iter().map(|(slot, words)| (slot, join(words))).collect()
     }
 }
 
+/// Whether a word is among these.
+fn has(words: &str, word: &str) -> bool {
+    words.split(' ').any(|it| it == word)
+}
+
 impl Held {
+    /// Whether a word of a limit means the interface in a slot.
+    pub(in crate::policy) fn means(&self, word: &str, slot: u32) -> bool {
+        self.slots.get(&slot).is_some_and(|words| has(words, word))
+    }
+
     /// Whether the tables of a policy, which this was compiled with, mean what the policy says when
     /// these interfaces are attached. No packet comes in by a slot that is free, so whatever it had
     /// in the meantime does no harm.
-    pub fn fits(&self, policy: &Policy, attached: &[(u32, String)]) -> bool {
-        let slots = policy.slots(attached);
-        attached.iter().all(|(slot, _)| slots.get(slot) == self.slots.get(slot))
+    pub fn fits(&self, policy: &Policy, attached: &[Port]) -> bool {
+        let slots = policy.slots(attached, &self.slots);
+        attached.iter().all(|port| slots.get(&port.slot) == self.slots.get(&port.slot))
+    }
+
+    /// The words of a policy that mean none of these interfaces.
+    pub fn absent(&self, policy: &Policy, attached: &[Port]) -> Vec<String> {
+        let slots = policy.slots(attached, &self.slots);
+        let is_absent = |word: &&str| slots.values().all(|words| !has(words, word));
+        policy.interfaces().into_iter().filter(is_absent).map(str::to_owned).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use limiter_common::class::place;
+
     use super::*;
     use crate::policy::{Context, compile, spec::parse};
 
@@ -41,8 +81,8 @@ mod tests {
         parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
     }
 
-    fn attached(names: &[(u32, &str)]) -> Vec<(u32, String)> {
-        names.iter().map(|(slot, name)| (*slot, (*name).to_owned())).collect()
+    fn attached(names: &[(u32, &str)]) -> Vec<Port> {
+        names.iter().map(|(slot, name)| Port::new(*slot, name, slot + 10)).collect()
     }
 
     fn held(policy: &Policy, interfaces: &[(u32, &str)]) -> Held {
@@ -74,6 +114,42 @@ mod tests {
         assert!(
             after.fits(&wan, &context.interfaces) && !after.fits(&wan, &attached(&[(0, "wan")]))
         );
+    }
+
+    #[test]
+    fn a_limit_is_about_an_interface_by_whatever_means_it() {
+        let called = |index, alternatives: &[&str]| Port {
+            alternatives: alternatives.iter().map(|name| (*name).to_owned()).collect(),
+            ..Port::new(0, "eth0", index)
+        };
+        let port = called(3, &["enp175s0f1np1-uplink-a"]);
+        for (word, means) in [
+            ("eth0", true),
+            ("enp175s0f1np1-uplink-a", true),
+            ("'enp175*'", true),
+            ("if3", true),
+            ("if4", false),
+            ("'veth*'", false),
+        ] {
+            let limit =
+                format!("{{name: some, match: {{interface: {word}}}, key: source, rate: 1/s}}");
+            let policy = policy(&limit);
+            let context = Context { interfaces: vec![port.clone()], ..Context::default() };
+            let (tables, held) = compile(&policy, &Held::default(), &context).unwrap();
+            assert_eq!(held.means(word.trim_matches('\''), 0), means, "{word}");
+            assert_eq!(held.absent(&policy, &context.interfaces).is_empty(), means, "{word}");
+            let (first, sets) = &tables.classes[0];
+            assert_eq!((*first, sets[0] != sets[1]), (place::INTERFACE, means), "{word}");
+            // The kernel goes on with what was compiled, until a name changes.
+            assert!(held.fits(&policy, &context.interfaces));
+            let other = vec![called(5, &["wan"])];
+            assert_eq!(held.fits(&policy, &other), !means || word == "eth0", "{word}");
+            // Elsewhere, nobody can see its other names: it is limited on, by whoever compiles.
+            let away = Context { interfaces: vec![Port::new(0, "eth0", 0)], ..Context::default() };
+            assert!(held.fits(&policy, &away.interfaces), "{word}");
+            let (_, after) = compile(&policy, &held, &away).unwrap();
+            assert_eq!(after.means(word.trim_matches('\''), 0), means, "{word}");
+        }
     }
 
     #[test]

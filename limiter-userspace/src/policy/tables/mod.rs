@@ -6,6 +6,7 @@
 mod classes;
 mod held;
 mod interfaces;
+mod longest;
 mod profiles;
 mod rows;
 
@@ -16,16 +17,19 @@ use limiter_common::{
     binding::Binding,
     class::section,
     contract::{Profile, Settings, flag},
+    control::Budgets,
     gcra::Gcra,
     limit::{INLINE, Limit as Row},
     meter::Meter,
 };
 
-pub use self::held::Held;
 use self::{classes::Classes, held::Keeping, profiles::Profiles, rows::Rows};
+pub use self::{held::Held, longest::LongestPrefix};
 use super::{
     error::PolicyError,
+    interfaces::Port,
     model::{Allowance, GlobalMode, Policy},
+    run_time::Layered,
 };
 
 /// What a policy is compiled for.
@@ -40,8 +44,8 @@ pub struct Context {
     /// Nanoseconds from one tick of the kernel to the next; 0 if there are none. It is for nothing but when the clock is
     /// read.
     pub tick: u64,
-    /// The interfaces that are attached, with their slots.
-    pub interfaces: Vec<(u32, String)>,
+    /// The interfaces that are attached.
+    pub interfaces: Vec<Port>,
 }
 
 /// A policy as the datapath is given it.
@@ -62,34 +66,37 @@ pub struct Tables {
     pub prefixes: Vec<(u32, Address, u32)>,
     /// The same for destinations, with the limits that accept them.
     pub destinations: Vec<(u32, Address, u64)>,
+    /// What the control traffic of each slot may send.
+    pub control: Vec<Budgets>,
 }
 
-/// Compiles a policy, for an instance that holds state of the one before.
+/// Compiles a policy and the run-time lists beside it, for an instance that holds state of the one before.
 ///
 /// # Errors
 /// What makes the policy impossible.
-pub fn compile(
-    policy: &Policy,
+pub fn compile<'a>(
+    layered: impl Into<Layered<'a>>,
     held: &Held,
     context: &Context,
 ) -> Result<(Tables, Held), PolicyError> {
-    match compile_held(policy, held, Keeping::All, context) {
+    let layered = layered.into();
+    match compile_held(layered, held, Keeping::All, context) {
         // Where limits are was good for the policy before: perhaps it is only that.
         Err(PolicyError::TooManyAtOnce { .. } | PolicyError::TooManyColumns { .. }) => {
-            compile_held(policy, held, Keeping::ButKeyed, context)
+            compile_held(layered, held, Keeping::ButKeyed, context)
         }
         compiled => compiled,
     }
 }
 
 fn compile_held(
-    policy: &Policy,
+    layered: Layered<'_>,
     held: &Held,
     keeping: Keeping,
     context: &Context,
 ) -> Result<(Tables, Held), PolicyError> {
+    let policy = layered.policy;
     policy.key_prefix.check()?;
-    let mut meters = Meters::default();
     let rows = Rows::new(policy)?;
     let limits = || rows.iter().map(rows::Row::identity);
     let mut numbered = held.clone();
@@ -97,10 +104,41 @@ fn compile_held(
     let mut held = numbered.next(limits(), keeping, context.epoch);
     let stamps = rows.stamps(&held);
     held.know_penalties(&numbered, stamps.into_iter());
-    held.slots = policy.slots(&context.interfaces);
-    let compiled = rows.compile(policy, &held, &mut meters)?;
-    let classes = Classes::new(policy, &rows, &held, context)?;
-    let mut profiles = Profiles::new(policy, &rows, &compiled, &held, context, &mut meters)?;
+    held.slots = policy.slots(&context.interfaces, &numbered.slots);
+    let (tables, stale) = compile_rows(layered, &rows, &held, context)?;
+    held.stale = stale;
+    held.compiled = Some((context.unix, context.monotonic));
+    Ok((tables, held))
+}
+
+/// The tables that a policy in force was compiled to, found again from what is stored with it. Where an older version
+/// stored it, without the time, what is listed for a time ends up to a second earlier or later.
+///
+/// # Errors
+/// As [`compile`].
+pub fn recompile(
+    layered: Layered<'_>,
+    held: &Held,
+    context: &Context,
+) -> Result<Tables, PolicyError> {
+    let (unix, monotonic) = held.compiled.unwrap_or((context.unix, context.monotonic));
+    let context = &Context { unix, monotonic, ..context.clone() };
+    let (tables, _) = compile_rows(layered, &Rows::new(layered.policy)?, held, context)?;
+    Ok(tables)
+}
+
+/// The tables, and when they are stale: see [`Profiles::stale`].
+fn compile_rows(
+    layered: Layered<'_>,
+    rows: &Rows<'_>,
+    held: &Held,
+    context: &Context,
+) -> Result<(Tables, Option<u64>), PolicyError> {
+    let policy = layered.policy;
+    let mut meters = Meters::default();
+    let compiled = rows.compile(policy, held, &mut meters)?;
+    let classes = Classes::new(policy, rows, held)?;
+    let mut profiles = Profiles::new(layered, rows, &compiled, held, context, &mut meters)?;
 
     let set = |wanted: &dyn Fn(usize) -> bool| {
         (0..compiled.len()).filter(|at| wanted(*at)).fold(0, |set, at| set | 1_u64 << at)
@@ -164,8 +202,9 @@ fn compile_held(
         profiles: profiles.profiles,
         prefixes: profiles.prefixes,
         destinations: classes.destinations,
+        control: policy.control_budgets(|word, slot| held.means(word, slot))?,
     };
-    Ok((tables, held))
+    Ok((tables, profiles.stale))
 }
 
 /// What of a policy has a tally of its own: each limit, its further layers, and its candidate.

@@ -13,7 +13,9 @@ use limiter_common::{
 use super::{
     super::{
         error::PolicyError,
-        model::{KeyPart, Listed, OverrideWhom, Policy, Whom},
+        lists::List,
+        model::{KeyPart, OverrideWhom, Policy, Whom},
+        run_time::{Layered, Listing, Stated, listing},
         units::quoted,
     },
     Context, Held, Meters,
@@ -26,32 +28,31 @@ use super::{
 pub(super) struct Profiles {
     pub(super) profiles: Vec<Profile>,
     pub(super) prefixes: Vec<(u32, Address, u32)>,
+    /// See [`Listing::stale`]: the first one of them.
+    pub(super) stale: Option<u64>,
 }
 
 /// What is said of a prefix, or holds for it with what is said of those around it.
 #[derive(Clone, Default)]
-struct Said {
+struct Said<'a> {
     /// The rows that name it as a source, and that except it, as bits.
     named: u64,
     excepted: u64,
     /// The tenant that it is of, from 1 on.
     tenant: u32,
-    allowed: u64,
-    denied: u64,
-    blocked: u64,
+    /// The entries of the lists.
+    stated: Vec<Stated<'a>>,
     /// The rows with an override for it: the number of the meter, 0 for everything.
     overrides: Vec<(usize, u32)>,
 }
 
-impl Said {
+impl Said<'_> {
     /// What holds for a prefix: what is said of it, within what holds around it.
     fn within(mut self, outer: &Self) -> Self {
         self.named |= outer.named;
         self.excepted |= outer.excepted;
         self.tenant = if self.tenant == 0 { outer.tenant } else { self.tenant };
-        self.allowed = self.allowed.max(outer.allowed);
-        self.denied = self.denied.max(outer.denied);
-        self.blocked = self.blocked.max(outer.blocked);
+        self.stated.extend_from_slice(&outer.stated);
         for inherited in &outer.overrides {
             if self.overrides.iter().all(|(row, _)| *row != inherited.0) {
                 self.overrides.push(*inherited);
@@ -63,7 +64,7 @@ impl Said {
 
 impl Profiles {
     pub(super) fn new(
-        policy: &Policy,
+        layered: Layered<'_>,
         rows: &Rows<'_>,
         compiled: &[Compiled],
         held: &Held,
@@ -71,23 +72,30 @@ impl Profiles {
         meters: &mut Meters,
     ) -> Result<Self, PolicyError> {
         let of_tenants = of_tenants(rows, held, meters)?;
-        let mut interner =
-            Interner { rows, compiled, of_tenants, profiles: Vec::new(), numbers: HashMap::new() };
+        let mut interner = Interner {
+            rows,
+            compiled,
+            of_tenants,
+            context,
+            profiles: Vec::new(),
+            numbers: HashMap::new(),
+            stale: None,
+        };
         let nothing = Said::default();
         interner.number(&nothing)?;
         let mut prefixes = Vec::new();
         // In their order, a prefix comes right after those that contain it and their other parts: the
         // ones around the prefix at hand are a stack.
-        let mut around: Vec<(IpNet, Said)> = Vec::new();
-        for (prefix, said) in said(policy, rows, held, context, meters)? {
-            policy.key_prefix.check_source(prefix)?;
+        let mut around: Vec<(IpNet, Said<'_>)> = Vec::new();
+        for (prefix, said) in said(layered, rows, held, meters)? {
+            layered.policy.key_prefix.check_source(prefix)?;
             while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
             let holds = said.within(around.last().map_or(&nothing, |(_, holds)| holds));
             let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
             prefixes.push((bits, prefix.addr().into(), interner.number(&holds)?));
             around.push((prefix, holds));
         }
-        Ok(Self { profiles: interner.profiles, prefixes })
+        Ok(Self { profiles: interner.profiles, prefixes, stale: interner.stale })
     }
 
     /// Finds out how many packets of each have [credit](limiter_common::credit): what all of its limits have.
@@ -164,32 +172,30 @@ fn least(
 }
 
 /// What a policy says of each prefix of sources.
-fn said(
-    policy: &Policy,
+fn said<'a>(
+    layered: Layered<'a>,
     rows: &Rows<'_>,
     held: &Held,
-    context: &Context,
     meters: &mut Meters,
-) -> Result<BTreeMap<IpNet, Said>, PolicyError> {
-    let mut said: BTreeMap<IpNet, Said> = BTreeMap::new();
+) -> Result<BTreeMap<IpNet, Said<'a>>, PolicyError> {
+    let policy = layered.policy;
+    let mut said: BTreeMap<IpNet, Said<'a>> = BTreeMap::new();
     for (name, prefixes) in &policy.tenants {
         for prefix in prefixes {
             said.entry(*prefix).or_default().tenant = held.tenant(name);
         }
     }
-    let mut list = |entries: &[Listed], field: fn(&mut Said) -> &mut u64| {
-        for entry in entries {
-            let until = until(entry.until, context);
+    for list in List::ALL {
+        for entry in policy.list(list) {
             for prefix in policy.prefixes_of(std::slice::from_ref(&entry.whom))? {
-                let field = field(said.entry(prefix).or_default());
-                *field = until.max(*field);
+                let stated = Stated::of_document(list, entry, prefix);
+                said.entry(prefix).or_default().stated.push(stated);
             }
         }
-        Ok::<_, PolicyError>(())
-    };
-    list(&policy.allow, |said| &mut said.allowed)?;
-    list(&policy.deny, |said| &mut said.denied)?;
-    list(&policy.penalties, |said| &mut said.blocked)?;
+    }
+    for stated in layered.run_time() {
+        said.entry(stated.prefix).or_default().stated.push(stated);
+    }
     // Many limits may name the same large set, which is gone through once.
     let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
@@ -272,15 +278,13 @@ fn of_tenants(
     Ok(found)
 }
 
-/// A time of the document as one of the datapath; 0 if it has passed.
-fn until(unix: Option<u64>, context: &Context) -> u64 {
+/// A time of Unix as one of the datapath; 0 if it has passed, [`u64::MAX`] for ever.
+fn until(unix: u64, context: &Context) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     match unix {
-        None => u64::MAX,
-        Some(unix) if unix <= context.unix => 0,
-        Some(unix) => {
-            context.monotonic.saturating_add((unix - context.unix).saturating_mul(SECOND))
-        }
+        u64::MAX => u64::MAX,
+        unix if unix <= context.unix => 0,
+        unix => context.monotonic.saturating_add((unix - context.unix).saturating_mul(SECOND)),
     }
 }
 
@@ -289,13 +293,18 @@ struct Interner<'a> {
     rows: &'a Rows<'a>,
     compiled: &'a [Compiled],
     of_tenants: HashMap<(usize, u32), u32>,
+    context: &'a Context,
     profiles: Vec<Profile>,
     numbers: HashMap<Profile, u32>,
+    /// See [`Profiles::stale`].
+    stale: Option<u64>,
 }
 
 impl Interner<'_> {
-    fn number(&mut self, holds: &Said) -> Result<u32, PolicyError> {
-        let profile = self.profile(holds);
+    fn number(&mut self, holds: &Said<'_>) -> Result<u32, PolicyError> {
+        let listing = listing(&holds.stated, self.context.unix);
+        self.stale = self.stale.into_iter().chain(listing.stale).min();
+        let profile = self.profile(holds, &listing);
         if let Some(&number) = self.numbers.get(&profile) {
             return Ok(number);
         }
@@ -305,8 +314,10 @@ impl Interner<'_> {
         Ok(number)
     }
 
-    fn profile(&self, holds: &Said) -> Profile {
-        let Said { allowed, denied, blocked, tenant, .. } = *holds;
+    fn profile(&self, holds: &Said<'_>, listing: &Listing) -> Profile {
+        let tenant = holds.tenant;
+        let [allowed, denied, blocked] = [listing.allowed, listing.denied, listing.blocked]
+            .map(|unix| until(unix, self.context));
         let listed = u32::from(allowed | denied | blocked != 0);
         let mut profile =
             Profile { allowed, denied, blocked, tenant, listed, ..Profile::default() };

@@ -1,6 +1,7 @@
 //! Bursts.
 
 use limiter_common::rate::{Rate, SECOND};
+use serde::{Deserialize, Serialize};
 
 use super::{
     data::DataUnit,
@@ -11,7 +12,8 @@ use super::{
 };
 
 /// How much may come at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Burst {
     /// So many packets, or bytes where those are counted; at least 1.
     Packets(u64),

@@ -183,6 +183,20 @@ pub enum Fault {
 }
 
 impl ValueError {
+    /// What is wrong, without the value: for one that not everybody may read.
+    pub fn unquoted(&self) -> String {
+        match &self.fault {
+            Fault::UnknownUnit { .. } => format!("a {} has an unknown unit", self.quantity),
+            Fault::Ambiguous { .. } => format!("a {} is ambiguous", self.quantity),
+            fault => format!("a {} {fault}", self.quantity),
+        }
+    }
+
+    /// What to give instead, whatever the value is.
+    pub const fn examples(&self) -> &'static str {
+        self.quantity.examples()
+    }
+
     /// What to give instead.
     pub fn remedy(&self) -> String {
         let examples = self.quantity.examples();

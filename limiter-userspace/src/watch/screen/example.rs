@@ -117,6 +117,7 @@ pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Detail
         dropped: tally(grown(seconds, 20_000.0), 60),
         counted,
         lists: Lists::default(),
+        listed: Vec::new(),
         limits: limits.clone(),
         states: vec![state],
         total: 3,
@@ -140,7 +141,8 @@ pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Detail
         explanation: Explanation {
             source,
             monitoring: Monitoring::default(),
-            lists: vec![ListReport { list: "deny", entry, until }],
+            lists: vec![ListReport { list: "deny", entry, layer: "document", reason: None, until }],
+            control: None,
             tenant: Some(("gold".into(), None)),
             limits,
             verdict: Some(verdict),
@@ -177,6 +179,7 @@ fn scanned(seconds: f64, flood: Tally, ordinary: Tally) -> Scan {
             sources: Occupancy { tracked: 12_345, capacity: 1_048_576 },
             buckets: Occupancy { tracked: 9_876, capacity: 262_144 },
             shared_packets: 0,
+            shared_dropped: 0,
             memory_bytes: 171_966_464,
         },
     }
@@ -211,7 +214,15 @@ fn interface(
     mode: Mode,
     [passed, dropped]: [Tally; 2],
 ) -> InterfaceStatistics {
-    InterfaceStatistics { link, name: name.into(), mode, present: true, passed, dropped }
+    InterfaceStatistics {
+        link,
+        name: name.into(),
+        mode,
+        present: true,
+        exists: true,
+        passed,
+        dropped,
+    }
 }
 
 fn statistics(limit: Builtin, conform: Tally, exceed: Tally) -> LimitStatistics {

@@ -58,7 +58,11 @@ pub(super) fn interfaces(view: &View) -> Table {
 
 /// How an interface is attached, or that it is gone or elsewhere.
 pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
-    if interface.present { interface.mode.name() } else { "not here" }
+    match (interface.present, interface.exists) {
+        (true, _) => interface.mode.name(),
+        (false, true) => "not here",
+        (false, false) => "gone",
+    }
 }
 
 /// Limits, with the share of what each refuses: as many as there is room for, and those in a row.

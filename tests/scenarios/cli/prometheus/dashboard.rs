@@ -20,6 +20,13 @@ impl Dashboard {
         Self(serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap())
     }
 
+    /// What all variables, panels and annotations ask for.
+    pub(super) fn asked(&self) -> Vec<&str> {
+        let variables = self.0["templating"]["list"].as_array().unwrap().iter();
+        let variables = variables.map(|variable| &variable["query"]["query"]);
+        variables.chain(self.expressions()).map(|query| query.as_str().unwrap()).collect()
+    }
+
     /// The queries of all panels and annotations, with the variables replaced by what the server knows
     /// for them, or why that cannot be done yet.
     pub(super) fn queries(&self, server: &Prometheus) -> Result<Vec<String>, String> {
@@ -40,12 +47,16 @@ impl Dashboard {
             let values = values.into_iter().collect::<Vec<_>>().join("|");
             variables.push((format!("${}", variable["name"].as_str().unwrap()), values));
         }
+        let queries = self.expressions();
+        Ok(queries.map(|query| replaced(query.as_str().unwrap(), &variables)).collect())
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = &Value> {
         let expressions = self.panels().flat_map(|panel| panel["targets"].as_array());
         let expressions = expressions.flatten().map(|target| &target["expr"]);
         let annotations = self.0["annotations"]["list"].as_array().unwrap().iter();
         let annotations = annotations.filter(|it| it["builtIn"] != 1).map(|it| &it["expr"]);
-        let queries = expressions.chain(annotations);
-        Ok(queries.map(|query| replaced(query.as_str().unwrap(), &variables)).collect())
+        expressions.chain(annotations)
     }
 
     fn panels(&self) -> impl Iterator<Item = &Value> {
@@ -60,10 +71,16 @@ fn replaced(text: &str, variables: &[(String, String)]) -> String {
     text
 }
 
-/// It can be imported into any Grafana, and is laid out without gaps or overlaps.
+/// They can be imported into any Grafana, and are laid out without gaps or overlaps.
 #[test]
-fn it_is_whole() {
-    let dashboard = Dashboard::read(&super::shipped().join("limiter-dashboard.json"));
+fn they_are_whole() {
+    for name in [super::DASHBOARD, super::AGENT_DASHBOARD] {
+        is_whole(&Dashboard::read(&super::shipped().join(name)));
+    }
+}
+
+#[track_caller]
+fn is_whole(dashboard: &Dashboard) {
     assert_eq!(dashboard.0["__inputs"][0]["name"], "DS_PROMETHEUS");
     assert_eq!(dashboard.0["id"], Value::Null);
     let (mut numbers, mut cells) = (HashSet::new(), HashSet::new());

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use limiter_common::rate::{Rate, SECOND};
 use limiter_tests::packet::{ACK, Frame, SYN, set_source};
 use limiter_userspace::policy::{
-    Context, Held, KeyPrefix, Policy, compile,
+    Context, Given, Held, KeyPrefix, Policy, compile,
+    control::Control,
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
         Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Whom,
@@ -176,6 +177,7 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         candidate: maybe(random, 4, |random| any_allowance(random, bytes)),
         penalty: maybe(random, 3, penalty),
         overrides,
+        given: Given::default(),
     }
 }
 
@@ -191,6 +193,7 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
         let (ipv4, ipv6) = *random.pick(&[(32, 64), (32, 128), (24, 48), (0, 0)]);
         let limits = 1 + random.below(7);
         let policy = Policy {
+            control: Control::default(),
             mode: if random.below(6) == 0 { GlobalMode::Monitor } else { GlobalMode::Enforce },
             key_prefix: KeyPrefix { ipv4, ipv6 },
             sets: BTreeMap::from([("some".into(), prefixes(random))]),

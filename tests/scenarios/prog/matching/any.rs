@@ -12,7 +12,7 @@ use limiter_common::limit::KEYED;
 use limiter_tests::{
     packet::{ACK, SYN, kinds},
     program::{LONGEST, SHORTEST, TestProgram, Verdict},
-    reference::{Reference, reference},
+    reference::{Reference, control, reference},
 };
 use limiter_userspace::policy::{
     Policy,
@@ -68,18 +68,19 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
             }
             let here = random.below(2) == 0;
             let verdict = if here { program.run(&frame) } else { neighbour.run(&frame) };
-            assert_eq!(verdict.unwrap(), Verdict::Pass);
+            let frame_of = reference(&frame);
+            let deep = frame_of.reason() == "too_deep";
+            assert_eq!(verdict.unwrap(), if deep { Verdict::Drop } else { Verdict::Pass });
             let after = charged(&program);
             let more = after.iter().zip(&before).filter(|(after, before)| after.1 > before.1);
             let counted: BTreeSet<_> = more.map(|(after, _)| after.0.clone()).collect();
             before = after;
 
-            let frame_of = reference(&frame);
             let interface = if here { "eth0" } else { "veth" };
             let facts = Facts { frame: &frame_of, bytes: frame.len() as u64, interface };
-            // No limit is about what is not IP.
-            let is_ip = frame_of != Reference::NonIp;
-            let fits = policy.limits.iter().filter(|limit| is_ip && facts.fits(limit, &policy));
+            // No limit is about what is not IP, too deep, or control traffic that no limit names.
+            let is_asked = frame_of != Reference::NonIp && !deep && control(&frame).is_none();
+            let fits = policy.limits.iter().filter(|limit| is_asked && facts.fits(limit, &policy));
             let expected: BTreeSet<_> = fits.map(|limit| limit.name.clone()).collect();
             assert_eq!(counted, expected, "packet {number}, made of {name}: {frame_of:?}");
             about += expected.len() as u64;

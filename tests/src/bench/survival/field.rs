@@ -107,6 +107,7 @@ impl Flooded<'_> {
         let slot = Attached {
             slot: FLOOD_SLOT,
             name: String::new(),
+            alternatives: Vec::new(),
             link: 0,
             index: 0,
             mode: Mode::Native,

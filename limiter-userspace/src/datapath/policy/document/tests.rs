@@ -4,14 +4,17 @@ use super::*;
 use crate::{
     error::Error,
     policy::{
-        Bucket, Builtin, Context, KeyPrefix, PolicyErrorKind, compile, tables::tests::policy,
+        Bucket, Builtin, Context, KeyPrefix, List, PolicyErrorKind, compile,
+        model::{Listed, Whom},
+        run_time::Entry,
+        tables::tests::policy,
         units::parse_rate,
     },
 };
 
 fn stored(policy: Policy) -> InForce {
     let (_, held) = compile(&policy, &Held::default(), &Context::default()).unwrap();
-    InForce::new(policy, held, None)
+    InForce::new(Layers { policy, ..Layers::default() }, held, None)
 }
 
 fn document(in_force: &InForce) -> String {
@@ -37,7 +40,27 @@ fn example() -> InForce {
         let bucket = Bucket { rate: parse_rate("50").unwrap(), burst: 50 };
         policy.set_override(Builtin::Syn, src.parse().unwrap(), bucket).unwrap();
     }
-    stored(policy)
+    let mut in_force = stored(policy);
+    let ban = Entry {
+        until: Some(1_800_000_000),
+        reason: Some("why".to_owned()),
+        by: Some("root".to_owned()),
+        since: Some(1_790_000_000),
+        ..Entry::new(List::Deny, "198.51.100.4/30".parse().unwrap())
+    };
+    in_force.run_time.put(&in_force.policy, ban, 0).unwrap();
+    in_force
+}
+
+/// The same as version 7 stored it, which had no run-time lists.
+fn of_version_7(in_force: &InForce) -> String {
+    let mut value: serde_json::Value = serde_json::from_str(&document(in_force)).unwrap();
+    value["version"] = 7.into();
+    for (of, field) in [("", "run_time"), ("", "unsorted"), ("/held", "stale")] {
+        let object = value.pointer_mut(of).unwrap().as_object_mut().unwrap();
+        assert!(object.remove(field).is_some());
+    }
+    value.to_string()
 }
 
 #[test]
@@ -64,8 +87,12 @@ fn the_form_is_fixed() {
     assert_eq!(
         document(&example()),
         [
-            r#"{"version":7,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
+            r#"{"version":8,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
             r#""sets":{},"tenants":{},"services":{},"allow":[],"deny":[],"penalties":[],"#,
+            r#""control":{"budgets":{"budget":{"token_bucket":{"rate":{"packets":1000,"#,
+            r#""period":1000000000},"burst":2000}},"per_source":{"token_bucket":{"rate":"#,
+            r#"{"packets":500,"period":1000000000},"burst":1000}},"far":{"token_bucket":{"rate":"#,
+            r#"{"packets":10,"period":1000000000},"burst":20}},"ordinary":0},"overrides":[]},"#,
             r#""limits":[{"name":"source","#,
             any,
             r#""count":"packets","mode":"enforce","layers":[{"allowance":{"token_bucket":"#,
@@ -75,40 +102,54 @@ fn the_form_is_fixed() {
             r#""count":"syns","mode":"enforce","layers":[],"candidate":null,"penalty":null,"#,
             r#""overrides":["#,
             &overrides,
-            r#"]}]},"held":{"seed":[0,0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
+            r#"]}]},"run_time":[{"list":"deny","prefix":"198.51.100.4/30","until":1800000000,"#,
+            r#""reason":"why","by":"root","since":1790000000}],"unsorted":false,"held":{"seed":[0,0,0,0],"places":{"source/Source/bucket/packets":{"0":"#,
             r#"{"stamp":2,"tally":1,"word":0,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
             r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":1,"allowance":null}}},"#,
-            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{}},"origin":null}"#,
+            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{},"stale":null,"compiled":[0,0]},"origin":null}"#,
         ]
         .concat()
     );
 }
 
 #[test]
-fn one_of_the_version_before_has_no_origin() {
-    let new = document(&example());
-    let old = new.replace(r#""version":7"#, r#""version":6"#).replace(r#","origin":null"#, "");
+fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() {
+    let mut in_force = example();
+    let whom = Whom::Prefix("198.51.100.8/30".parse().unwrap());
+    in_force.policy.deny.push(Listed { whom, until: Some(1_800_000_000) });
+    let new = of_version_7(&in_force);
+    let old = new.replace(r#""version":7"#, r#""version":6"#).replace(r#""origin":null,"#, "");
     assert_ne!(old, new);
-    let read = InForce::read(old.as_bytes()).unwrap();
-    assert_eq!((read.policy, read.origin), (example().policy, None));
+    for document in [new, old] {
+        let read = InForce::read(document.as_bytes()).unwrap();
+        assert_eq!((&read.policy, read.origin), (&in_force.policy, None));
+        assert!(read.run_time.is_empty() && read.unsorted);
+        // The next document leaves the ban in force.
+        let next = read.layers().under(Policy::default());
+        assert_eq!(next.run_time.entries().len(), 1);
+        assert_eq!(next.view().listed(List::Deny, 0), 1);
+        // Until there is one, it is stored as it was read.
+        let written = InForce::new(read.layers(), read.held.clone(), None).write().unwrap();
+        assert!(InForce::read(&written.bytes).unwrap().unsorted);
+    }
 }
 
 #[test]
 fn another_document_is_refused() {
     let example = document(&example());
-    let version = r#""version":7"#;
+    let version = r#""version":8"#;
     let table = [
         (String::new(), "EOF while parsing a value at line 1 column 0"),
         ("[]".to_owned(), "invalid length 0, expected struct Header with 1 element"),
         ("{}".to_owned(), "missing field `version` at line 1 column 2"),
         (
-            r#"{"version":8,"new":1}"#.to_owned(),
-            "it is of version 8, and this limiter reads version 7",
+            r#"{"version":9,"new":1}"#.to_owned(),
+            "it is of version 9, and this limiter reads version 8",
         ),
         (
             r#"{"version":1,"key_prefix":{"ipv4":32,"ipv6":64},"limits":[]}"#.to_owned(),
-            "it is of version 1, and this limiter reads version 7",
+            "it is of version 1, and this limiter reads version 8",
         ),
         (example.clone() + "x", "trailing characters at line 1 column"),
         (
@@ -162,10 +203,11 @@ proptest! {
         let mut document = document(&example()).into_bytes();
         let at = at % document.len();
         document[at] = byte;
-        if let Ok(InForce { policy, held, .. }) = InForce::read(&document) {
+        if let Ok(read) = InForce::read(&document) {
+            let InForce { policy, held, .. } = &read;
             // What is read is not checked, so all that is done with it has to bear it.
-            let _ = crate::policy::tallies(&policy, &held);
-            if let Ok((tables, _)) = compile(&policy, &held, &Context::default()) {
+            let _ = crate::policy::tallies(policy, held);
+            if let Ok((tables, _)) = compile(read.layered(), held, &Context::default()) {
                 prop_assert!(policy.key_prefix.check().is_ok());
                 prop_assert_eq!(tables.rows.len(), policy.limits.len());
             }

@@ -4,7 +4,7 @@ use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{Costs, Count, KeyPart, Layer, Limit, Match, Penalty, Whom},
+            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Match, Penalty, Whom},
         },
         Held, compile,
         tests::{bucket, compiled, looked_up, prefix},

@@ -1,0 +1,32 @@
+//! The policy document: any bytes are a policy or are told what is wrong with them, and a policy that is written is
+//! read back as the same one.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use limiter_userspace::policy::spec::{FileError, parse_with_warnings, to_yaml};
+
+/// What the file of each set has.
+const SET: &[u8] = b"192.0.2.0/24 # documentation\n2001:db8::/32\n";
+/// Seconds of Unix time.
+const NOW: u64 = 1_800_000_000;
+
+fuzz_target!(|document: &[u8]| {
+    let mut file = |path: &str| match path {
+        "missing.txt" => Err(FileError::NotAFile { what: "a directory" }),
+        _ => Ok(SET.to_vec()),
+    };
+    match parse_with_warnings("policy.yaml", document, NOW, &mut file) {
+        Ok((policy, warnings)) => {
+            let _ = warnings.list().len();
+            let written = to_yaml(&policy);
+            let mut none = |path: &str| unreachable!("{path} is asked for by what was written");
+            let again = parse_with_warnings("written.yaml", written.as_bytes(), NOW, &mut none);
+            match again {
+                Ok((again, _)) => assert_eq!(again, policy, "{written}"),
+                Err(faults) => panic!("{faults}\n{written}"),
+            }
+        }
+        Err(faults) => assert!(!faults.to_string().is_empty()),
+    }
+});

@@ -1,0 +1,85 @@
+//! Packets that are decided about before their source is looked up: what is nested too deep, and the link's own control
+//! traffic, which budgets of its own are about and nothing else.
+
+use limiter_common::{
+    contract::half,
+    control::{self, Protocol, ROWS},
+    policer::{Look, TRIES},
+    reason::Reason,
+    word::Word as _,
+};
+
+use crate::{
+    cell::Plain,
+    clock,
+    datapath::InForce,
+    maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, SLOT},
+    subject::Subject,
+    verdict::Verdict,
+};
+
+/// Decides about the packet of the subject if it is too deep, or control traffic that has a budget, and gives the place
+/// of the reason; that of [`Verdict::OPEN`] for an ordinary packet.
+///
+/// The kernel verifies it by itself: few packets come here.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn decide_early() -> u32 {
+    let verdict = match decide() {
+        Some(verdict) => verdict,
+        None => Verdict::OPEN,
+    };
+    verdict.0 as u32
+}
+
+#[inline(always)]
+fn decide() -> Option<Verdict> {
+    let (subject, policy) = (Subject::get()?, InForce::get()?);
+    if subject.conform == Reason::TooDeep.index() as u64 {
+        return Some(refuse(Reason::TooDeep, &policy));
+    }
+    let protocol = Protocol::of(&subject.packet)?;
+    let slot = SLOT.load();
+    let budgets = CONTROL.get(half(policy.epoch, slot))?;
+    if !budgets.is_on(protocol) {
+        return None;
+    }
+    let links = CONTROL_LINKS.get_ptr_mut(slot)?;
+    // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
+    let link = unsafe { Plain::new((&raw mut (*links)[protocol as usize & (ROWS - 1)]).cast()) };
+    // Without a source, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
+    // not see that a pointer which may not be there is not used then.
+    let place = control::place(&subject.packet, protocol, policy.settings.seed);
+    let at = place.unwrap_or(control::SOURCES);
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let source = unsafe { Plain::new(CONTROL_SOURCES.get_ptr_mut(at)?) };
+    let now = clock::now();
+    for _ in 0..TRIES {
+        let of_link = Look { seen: link.load(), next: 0 };
+        let seen = source.load();
+        // A packet that one budget refuses is charged to neither.
+        let next = budgets.charge_link(of_link.seen, now);
+        let source_next = match place {
+            Some(_) => budgets.charge_source(protocol, seen, now),
+            None => Some(seen),
+        };
+        let (Some(next), Some(source_next)) = (next, source_next) else {
+            return Some(refuse(Reason::ControlExceed, &policy));
+        };
+        if (Look { next, ..of_link }).commit(link).is_err() {
+            continue;
+        }
+        if (Look { seen, next: source_next }).commit(source).is_ok() {
+            return Some(Verdict::new(Reason::Control));
+        }
+        // Another CPU was first. If one moved the word of the link too, a packet of its budget is lost.
+        let _: Result<(), u64> = Look { seen: next, next: of_link.seen }.commit(link);
+    }
+    Some(refuse(Reason::Contended, &policy))
+}
+
+/// The verdict on a packet that is dropped for this reason, unless nothing is.
+#[inline(always)]
+fn refuse(reason: Reason, policy: &InForce) -> Verdict {
+    Verdict::new(if policy.monitors() != 0 { Reason::Monitor } else { reason })
+}

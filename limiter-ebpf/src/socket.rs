@@ -1,0 +1,64 @@
+//! The sockets of connections that say that they are done.
+//!
+//! When a FIN or a reset comes, nobody knows yet whether the host takes it for true. So the connection
+//! is written down by its addresses and ports. Its socket is looked up later, when its place is needed.
+
+use aya_ebpf::{
+    bindings::{BPF_F_CURRENT_NETNS, BPF_NOEXIST, bpf_sock_tuple, xdp_md},
+    helpers::{bpf_sk_release, bpf_skc_lookup_tcp},
+};
+use limiter_common::{address::Address, ending::Ending, lease::Socket};
+
+use crate::{maps::ENDINGS, subject::Subject};
+
+/// States of a socket, of `include/net/tcp_states.h`.
+const TIME_WAIT: u32 = 6;
+const CLOSE_WAIT: u32 = 8;
+const LAST_ACK: u32 = 9;
+const LISTEN: u32 = 10;
+const CLOSING: u32 = 11;
+
+/// Writes down the connection of the subject, whose tag it has, and looks its socket up.
+#[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) fn write_down(ctx: *mut xdp_md, subject: &mut Subject) -> Socket {
+    subject.ending.note(&subject.packet);
+    // What is there already is the same connection.
+    let flags = u64::from(BPF_NOEXIST);
+    let _: Result<(), i32> = ENDINGS.insert(&subject.tag, &subject.ending, flags);
+    look_up(ctx, &raw mut subject.ending)
+}
+
+/// Looks the socket of a connection up that was written down, if it is still.
+#[inline(always)]
+pub(crate) fn recall(ctx: *mut xdp_md, tag: u32) -> Socket {
+    ENDINGS.get_ptr_mut(tag).map_or(Socket::None, |ending| look_up(ctx, ending))
+}
+
+#[inline(always)]
+fn look_up(ctx: *mut xdp_md, ending: *mut Ending) -> Socket {
+    // SAFETY: a value of a map, which was looked up in this run of the program.
+    let (family, tuple) = unsafe { ((*ending).family, (&raw mut (*ending).tuple)) };
+    let bytes = if family == Address::IPV4 { Ending::IPV4 } else { Ending::IPV6 };
+    let (tuple, netns) = (tuple.cast::<bpf_sock_tuple>(), BPF_F_CURRENT_NETNS as i64 as u64);
+    // SAFETY: the context is the one that the program was called with; the tuple has so many bytes.
+    let socket = unsafe { bpf_skc_lookup_tcp(ctx.cast(), tuple, bytes, netns, 0) };
+    if socket.is_null() {
+        return Socket::None;
+    }
+    // SAFETY: the socket was just found, and is given back once.
+    let state = unsafe {
+        let state = (&raw const (*socket).state).read_volatile();
+        bpf_sk_release(socket.cast());
+        state
+    };
+    match state {
+        LISTEN => Socket::None,
+        TIME_WAIT | LAST_ACK | CLOSING => Socket::Left,
+        CLOSE_WAIT => Socket::Half,
+        _ => Socket::Held,
+    }
+}

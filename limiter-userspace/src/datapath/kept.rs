@@ -1,0 +1,140 @@
+//! The file that keeps the run-time lists of an instance over a restart of the machine.
+//!
+//! The kernel has the lists that hold; the file is a copy of them. A command that changes the lists writes it,
+//! and the agent does where the two differ. Whoever writes holds the lock of the instance. The lists are read
+//! back when an instance is made.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use limiter_common::siphash::SipHash;
+use serde::{Deserialize, Serialize};
+
+use super::bpffs::DEFAULT;
+use crate::{
+    error::{Error, Result},
+    output::file,
+    policy::RunTime,
+};
+
+/// The folder of the files; that of the service, by `StateDirectory=`.
+const FOLDER: &str = "/var/lib/limiter";
+
+/// The version of the file.
+const VERSION: u32 = 1;
+
+/// Bytes of a file that is read, at most.
+const LONGEST: u64 = 256 << 20;
+
+/// What is in the file. Times are of the wall clock.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept<E> {
+    version: u32,
+    entries: E,
+}
+
+/// The file of the instance in a directory: one for each directory.
+pub(super) fn file_of(directory: &Path) -> PathBuf {
+    if directory == Path::new(DEFAULT) {
+        return Path::new(FOLDER).join("run-time.json");
+    }
+    let text = directory.as_os_str().as_encoded_bytes();
+    let mut name = String::from("run-time");
+    for byte in text {
+        match byte {
+            b'/' => name.push('-'),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => name.push(char::from(*byte)),
+            byte => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if name.len() > 200 {
+        let words =
+            text.iter().fold(SipHash::new([0, 0]), |hash, byte| hash.word(u64::from(*byte)));
+        name.truncate(150);
+        name.push_str(&format!("-{:016x}", words.finish()));
+    }
+    Path::new(FOLDER).join(name + ".json")
+}
+
+/// The lists in a file without the entries that are over at `now`, in seconds of Unix time; none if there is no
+/// file.
+///
+/// # Errors
+/// [`Error::State`], or what the system says.
+pub fn read(path: &Path, now: u64) -> Result<RunTime> {
+    let failed = |error| Error::system(format!("read {}", path.display()), error);
+    // Who may write to the folder is not to have another file read, or wait for a pipe.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(RunTime::default()),
+        file => file.map_err(failed)?,
+    };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Error::NoFile { path: path.to_path_buf() });
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text).map_err(failed)?;
+    // Its text may repeat any part of the file.
+    let broken = |cause: String| Error::State { path: path.to_path_buf(), cause };
+    let at = |error: serde_json::Error| {
+        broken(format!("line {} is not as it was written", error.line()))
+    };
+    #[derive(Deserialize)]
+    struct Header {
+        version: u32,
+    }
+    let Header { version } = serde_json::from_slice(&text).map_err(at)?;
+    if version != VERSION {
+        return Err(broken(format!(
+            "it is of version {version}, and this limiter reads {VERSION}"
+        )));
+    }
+    let Kept { entries, .. } = serde_json::from_slice::<Kept<RunTime>>(&text).map_err(at)?;
+    let mut lists = entries;
+    lists.drop_over(now);
+    Ok(lists)
+}
+
+/// Writes lists to a file, so that at any time, also after a crash, it has those before or these. The file
+/// belongs to the owner of its folder. Without entries, there is no file.
+///
+/// # Errors
+/// What the system says.
+pub fn write(path: &Path, lists: &RunTime) -> Result<()> {
+    if lists.is_empty() {
+        return match fs::remove_file(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed
+                .and_then(|()| File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all())
+                .map_err(|error| Error::system(format!("remove {}", path.display()), error)),
+        };
+    }
+    let mut text = Vec::new();
+    serde_json::to_writer(&mut text, &Kept { version: VERSION, entries: lists }).map_err(
+        |error| Error::system(format!("write {}", path.display()), io::Error::other(error)),
+    )?;
+    text.push(b'\n');
+    file::replace_in_place(path, &text)
+}
+
+/// Puts a file aside that cannot be read, so that the next one does not take its place.
+///
+/// # Errors
+/// What the system says.
+pub fn put_aside(path: &Path) -> Result<PathBuf> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".unread");
+    let aside = PathBuf::from(aside);
+    fs::rename(path, &aside)
+        .map_err(|error| Error::system(format!("rename {}", path.display()), error))?;
+    Ok(aside)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! What a policy that is as it may be does not keep out, and what would.
+//!
+//! It is told by `limiter policy check` alone: it is of the policy's making, and no fault of it.
+
+use limiter_common::{
+    lease::Leases,
+    rate::{Rate, SECOND},
+};
+
+use super::model::{Allowance, Count, GlobalMode, Key, KeyPart, Limit, Mode, Policy};
+
+/// Something that gets past limits of a policy, or is done to others by them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caveat {
+    /// The limits that it is about, in the order of the policy.
+    pub limits: Vec<String>,
+    /// What it is.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// The caveats of a policy, each once for all limits that it is about.
+pub fn caveats(policy: &Policy) -> Vec<Caveat> {
+    let all = [fragments, washing, sockets, spoofing, single];
+    all.iter().filter_map(|caveat| caveat(policy)).collect()
+}
+
+/// That of the limits for which there is something to tell.
+fn about(
+    policy: &Policy,
+    is_about: impl Fn(&Limit) -> bool,
+    message: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Option<Caveat> {
+    let limits: Vec<String> =
+        policy.limits.iter().filter(|it| is_about(it)).map(|it| it.name.clone()).collect();
+    let told = !limits.is_empty();
+    told.then(|| Caveat { limits, message: message.into(), remedy: remedy.into() })
+}
+
+/// Whether a limit drops anything.
+fn enforces(policy: &Policy, limit: &Limit) -> bool {
+    policy.mode != GlobalMode::Monitor && limit.mode == Mode::Enforce && !limit.is_off()
+}
+
+/// Later fragments pass limits that ask for ports.
+fn fragments(policy: &Policy) -> Option<Caveat> {
+    let asks = |limit: &Limit| {
+        let of = &limit.matching;
+        !of.ports.is_empty() || !of.icmp_types.is_empty()
+    };
+    let counts = |limit: &Limit| !matches!(limit.count, Count::Connections | Count::Syns);
+    let passed = |limit: &Limit| {
+        asks(limit)
+            && counts(limit)
+            && limit.mode != Mode::Off
+            && limit.matching.fragments.is_none()
+    };
+    let covers = |limit: &Limit, other: &Limit| {
+        let of = &other.matching;
+        let protocols = &limit.matching.protocols;
+        other.mode != Mode::Off
+            && counts(other)
+            && !asks(other)
+            && of.tcp_flags.is_none()
+            && of.fragments != Some(false)
+            && of.length.is_none()
+            && (of.protocols.is_empty()
+                || !protocols.is_empty() && protocols.iter().all(|it| of.protocols.contains(it)))
+            && is_within(limit, other)
+    };
+    let is_about =
+        |limit: &Limit| passed(limit) && !policy.limits.iter().any(|other| covers(limit, other));
+    about(
+        policy,
+        is_about,
+        "later fragments have no ports and pass it",
+        "add a limit with `match: { fragments: true }`",
+    )
+}
+
+/// Whether all packets that one limit is about from somewhere to somewhere, another is too.
+fn is_within(limit: &Limit, other: &Limit) -> bool {
+    let (of, wide) = (&limit.matching, &other.matching);
+    let holds = |wide: &[_], of: &[_]| wide.is_empty() || !of.is_empty() && wide == of;
+    let interfaces =
+        wide.interfaces.is_empty() || !of.interfaces.is_empty() && wide.interfaces == of.interfaces;
+    holds(&wide.sources, &of.sources)
+        && holds(&wide.destinations, &of.destinations)
+        && wide.except_sources.iter().all(|it| of.except_sources.contains(it))
+        && wide.except_destinations.iter().all(|it| of.except_destinations.contains(it))
+        && interfaces
+}
+
+/// State by other keys than the source makes room for that of newer ones.
+fn washing(policy: &Policy) -> Option<Caveat> {
+    let parts = |key: &Key| key.parts.clone();
+    let is_kept = |allowance: &Allowance, key: &Key| {
+        let parts = parts(key);
+        let is_small = parts.is_empty() || parts == [KeyPart::Source] && allowance.is_bucket();
+        let few = |part: &KeyPart| matches!(part, KeyPart::Tenant | KeyPart::Interface);
+        is_small || parts.iter().all(few)
+    };
+    let is_forgotten = |limit: &Limit| {
+        let layers = limit.layers.iter();
+        layers.enumerate().any(|(place, it)| !is_kept(&it.allowance, limit.key_of_layer(place)))
+    };
+    let holds = |limit: &Limit, other: &Limit| {
+        enforces(policy, other)
+            && !is_forgotten(other)
+            && !other.layers.is_empty()
+            && other.count == limit.count
+            && (other.matching == limit.matching || other.conditions() == 0)
+    };
+    let is_about = |limit: &Limit| {
+        enforces(policy, limit)
+            && is_forgotten(limit)
+            && !policy.limits.iter().any(|other| holds(limit, other))
+    };
+    about(
+        policy,
+        is_about,
+        "who sends from very many made-up addresses has it forget what others have used",
+        "beside it, a token_bucket with `key: source` or `key: all` holds",
+    )
+}
+
+/// Open connections are those of sockets on this host.
+fn sockets(policy: &Policy) -> Option<Caveat> {
+    let is_concurrent = |limit: &Limit| {
+        let of = |it: &Allowance| matches!(it, Allowance::Concurrent { .. });
+        enforces(policy, limit) && limit.layers.iter().any(|layer| of(&layer.allowance))
+    };
+    let seconds = Leases::CLOSING / SECOND;
+    about(
+        policy,
+        is_concurrent,
+        format!(
+            "of connections that end on another host or in another network namespace, a FIN or a \
+             reset, also a forged one, gives the place away after {seconds} s of silence"
+        ),
+        "attach where the sockets are, or count new connections beside it",
+    )
+}
+
+/// Blocks are earned in the name of others.
+fn spoofing(policy: &Policy) -> Option<Caveat> {
+    about(
+        policy,
+        |limit| enforces(policy, limit) && limit.penalty.is_some(),
+        "packets with a forged source can have that source blocked, with its open connections",
+        "put who must not be cut off on the `allow` list, or take the penalty out",
+    )
+}
+
+/// A bucket of one packet admits two in a moment.
+fn single(policy: &Policy) -> Option<Caveat> {
+    let is_single = |allowance: &Allowance| {
+        // Those that come more often are no two in any length of time that matters.
+        let is_slow = |rate: Rate| rate.packets.saturating_mul(SECOND) <= rate.period;
+        matches!(allowance, Allowance::TokenBucket { rate, burst: 1 } if is_slow(*rate))
+    };
+    about(
+        policy,
+        |limit| {
+            let mut layers = limit.layers.iter();
+            enforces(policy, limit) && layers.any(|layer| is_single(&layer.allowance))
+        },
+        "a burst of 1 admits 2 at once as soon as a part of the next is there",
+        "`algorithm: leaky_bucket` with `depth: 1` admits 1, and half the rate of a source just above it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::parse;
+
+    /// The limits of each caveat of a document, with a word of what it says.
+    fn told(limits: &str) -> Vec<String> {
+        let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
+        let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+        let words = ["fragments", "made-up", "reset", "forged source", "burst of 1"];
+        let word = |caveat: &Caveat| {
+            let is_said = |word: &&str| caveat.message.contains(*word);
+            words.into_iter().find(is_said).unwrap().to_owned()
+        };
+        let all = caveats(&policy);
+        assert!(all.iter().all(|caveat| !caveat.remedy.is_empty()));
+        all.iter().map(|caveat| format!("{}: {}", word(caveat), caveat.limits.join(" "))).collect()
+    }
+
+    #[test]
+    fn ports_without_a_limit_of_fragments_are_told() {
+        let dns = "{name: dns, match: {protocol: udp, ports: 53}, key: source, rate: 500/s}";
+        let web =
+            "{name: web, match: {protocol: [tcp, udp], ports: 443}, key: source, rate: 5kpps}";
+        let of = |others: &str| told(&format!("limits: [{dns}, {web}{others}]"));
+        assert_eq!(of(""), ["fragments: dns web"]);
+        let other = |what: &str| of(&format!(", {{name: o, key: source, rate: 2kpps, {what}}}"));
+        let none: [&str; 0] = [];
+        for (what, expected) in [
+            ("match: {fragments: true}", &none[..]),
+            ("match: {protocol: [tcp, udp, icmp]}", &none),
+            ("match: {protocol: udp}", &["fragments: web"]),
+            ("action: monitor", &none),
+            ("action: off", &["fragments: dns web"]),
+            ("match: {source: 192.0.2.0/24}", &["fragments: dns web"]),
+            ("match: {fragments: false}", &["fragments: dns web"]),
+            ("count: syns", &["fragments: dns web"]),
+        ] {
+            assert_eq!(other(what), expected, "{what}");
+        }
+        let syns = "limits: [{name: a, match: {protocol: tcp, ports: 22}, key: source, rate: 5/s, \
+                    count: connections}]";
+        assert_eq!(told(syns), none, "later fragments open no connections");
+    }
+
+    #[test]
+    fn keys_that_can_be_washed_out_are_told() {
+        let limit = |what: &str| told(&format!("limits: [{{name: a, rate: 5/s, {what}}}]"));
+        let none: [&str; 0] = [];
+        for kept in ["key: source", "key: all", "key: tenant", "key: all, algorithm: fixed_window"]
+        {
+            assert_eq!(limit(kept), none, "{kept}");
+        }
+        let forgotten = ["made-up: a"];
+        for key in ["key: source/24", "key: source, algorithm: sliding_window", "key: connection"] {
+            assert_eq!(limit(key), forgotten, "{key}");
+            assert_eq!(limit(&format!("{key}, action: monitor")), none, "{key}");
+            let beside = format!("{key}}}, {{name: b, key: all, rate: 1kpps");
+            assert_eq!(limit(&beside), none, "{key}");
+            let beside =
+                format!("{key}}}, {{name: b, key: all, match: {{protocol: tcp}}, rate: 9/s");
+            assert_eq!(limit(&beside), forgotten, "{key}");
+        }
+        let ladder =
+            "limits: [{name: a, key: source, layers: [{rate: 5/s}, {rate: 9/s, key: source/24}]}]";
+        assert_eq!(told(ladder), forgotten);
+    }
+
+    #[test]
+    fn what_others_can_do_is_told_where_it_is_enforced() {
+        let limit = |what: &str| told(&format!("limits: [{{name: a, key: source, {what}}}]"));
+        let none: [&str; 0] = [];
+        let open = "algorithm: concurrent, limit: 10";
+        assert_eq!(limit(open), ["made-up: a", "reset: a"]);
+        let penalty = "rate: 5/s, penalty: {after: 10s, block: 1m}";
+        assert_eq!(limit(penalty), ["forged source: a"]);
+        for single in ["rate: 1/h, burst: 1", "rate: 5/min"] {
+            assert_eq!(limit(single), ["burst of 1: a"], "{single}");
+        }
+        for fine in [
+            "rate: 5/min, burst: 5",
+            "rate: 5/min, burst: 1, algorithm: leaky_bucket, depth: 1",
+            "rate: 10/s, burst: 1",
+        ] {
+            let fine = fine.replace(", burst: 1, algorithm", ", algorithm");
+            assert_eq!(limit(&fine), none, "{fine}");
+        }
+        for what in [open, penalty, "rate: 1/h, burst: 1"] {
+            assert_eq!(limit(&format!("{what}, action: monitor")), none, "{what}");
+            let monitored = format!("mode: monitor\nlimits: [{{name: a, key: source, {what}}}]");
+            assert_eq!(told(&monitored), none, "{what}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Changes of set files that are refused: they would cut this host off, or lift most of a list.
+//!
+//! Files of sets come from feeds, which break: one gains `0.0.0.0/0`, or is empty after a failed
+//! download. What the document itself says is the operator's word and is never refused.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{
+    List,
+    model::{Policy, Whom},
+    shadowed::FromFiles,
+    spec::Cover,
+    units::printable,
+};
+
+/// A list of at least so many entries may not lose over half of them.
+const LONG: usize = 20;
+/// Of the unicast addresses of a family, a change may newly cover one in so many.
+const SHARE: u128 = 8;
+
+/// The addresses by which this host is reached. Loopback and link-local ones are not among them:
+/// ordinary lists of bogons have those.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its own addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The gateways of its routes.
+    pub gateways: BTreeSet<IpAddr>,
+    /// The networks that it reaches without a gateway.
+    pub networks: BTreeSet<IpNet>,
+}
+
+/// Why a change of set files is refused: at least one reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Refusal(Vec<Reason>);
+
+impl Refusal {
+    /// The reasons, one for each set or tenant and each list that it is in.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.0
+    }
+}
+
+/// Why the file of a set or a tenant is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The set or the tenant, such as "set `bad`, in `deny`".
+    group: String,
+    /// What its file does.
+    pub harm: Harm,
+}
+
+/// What a change of a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// It newly covers every address of a family, by a prefix of length 0.
+    Everything(IpNet),
+    /// It newly covers an address of this host.
+    Address(IpAddr),
+    /// It newly covers a gateway of this host.
+    Gateway(IpAddr),
+    /// It newly covers a network that this host is on.
+    Network(IpNet),
+    /// It newly covers more than an eighth of the unicast addresses of IPv4, or of IPv6.
+    Share(&'static str),
+    /// A long list loses more than half of its entries.
+    Loss {
+        /// Entries before.
+        before: usize,
+        /// Entries after.
+        after: usize,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the file of {} ", self.group)?;
+        match self.harm {
+            Harm::Everything(prefix) => write!(f, "newly has {prefix}, every address"),
+            Harm::Address(address) => write!(f, "newly covers {address}, an address of this host"),
+            Harm::Gateway(address) => write!(f, "newly covers {address}, a gateway of this host"),
+            Harm::Network(network) => {
+                write!(f, "newly covers {network}, a network that this host is on")
+            }
+            Harm::Share(family) => {
+                write!(f, "newly covers more than an eighth of the unicast addresses of {family}")
+            }
+            Harm::Loss { before, after } => {
+                write!(f, "loses more than half of its entries: {before} before, {after} now")
+            }
+        }
+    }
+}
+
+/// Judges what set files change from `old`, the policy in force, to `new`, whose sets and tenants with
+/// files are in `files`. Sets count where `allow`, `deny` or the penalties name them. Without `old`,
+/// which is before the first policy, a large share is no reason.
+///
+/// # Errors
+/// Why the change is refused.
+pub fn guard(
+    old: Option<&Policy>,
+    new: &Policy,
+    files: &FromFiles,
+    host: &Host,
+) -> Result<(), Refusal> {
+    let mut reasons = Vec::new();
+    for list in [List::Allow, List::Deny, List::Penalty] {
+        let names: BTreeSet<&String> = new
+            .list(list)
+            .iter()
+            .filter_map(|entry| match &entry.whom {
+                Whom::Set(name) if files.sets.contains_key(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        if names.is_empty() {
+            continue;
+        }
+        let before = old.into_iter().flat_map(|old| {
+            old.list(list).iter().flat_map(|entry| old.prefixes(&entry.whom).iter().copied())
+        });
+        let written =
+            new.list(list).iter().flat_map(|entry| files.certain(&entry.whom, new).iter().copied());
+        let known = Known::new(before.chain(written), old.is_some());
+        for name in names {
+            let group = format!("set `{}`, in `{}`,", printable(name, 64), list.key());
+            let sets = (old.and_then(|old| old.sets.get(name)), new.sets.get(name));
+            reasons.extend(known.judge(sets, host).map(|harm| Reason { group, harm }));
+        }
+    }
+    if !files.tenants.is_empty() {
+        let before = old.into_iter().flat_map(|old| old.tenants.values().flatten().copied());
+        let written =
+            new.tenants.keys().flat_map(|name| files.certain_of_tenant(name, new).iter().copied());
+        let known = Known::new(before.chain(written), old.is_some());
+        let names: BTreeSet<&String> = files.tenants.keys().collect();
+        for name in names {
+            let group = format!("tenant `{}`", printable(name, 64));
+            let both = (old.and_then(|old| old.tenants.get(name)), new.tenants.get(name));
+            reasons.extend(known.judge(both, host).map(|harm| Reason { group, harm }));
+        }
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(Refusal(reasons)) }
+}
+
+/// What a list covers without the change.
+struct Known {
+    prefixes: Vec<IpNet>,
+    cover: Cover<()>,
+    /// Whether a policy was in force before.
+    is_change: bool,
+}
+
+impl Known {
+    fn new(prefixes: impl Iterator<Item = IpNet>, is_change: bool) -> Self {
+        let prefixes: Vec<IpNet> = prefixes.collect();
+        Self { cover: Cover::of(prefixes.clone()), prefixes, is_change }
+    }
+
+    /// What the entries of a set do that were others before; nothing if it is harmless.
+    fn judge(
+        &self,
+        (before, after): (Option<&Vec<IpNet>>, Option<&Vec<IpNet>>),
+        host: &Host,
+    ) -> Option<Harm> {
+        let after = after.map_or(&[][..], Vec::as_slice);
+        let added: Vec<IpNet> =
+            after.iter().copied().filter(|prefix| self.cover.around(*prefix).is_none()).collect();
+        if let Some(all) = added.iter().find(|prefix| prefix.prefix_len() == 0) {
+            return Some(Harm::Everything(*all));
+        }
+        let gained = Cover::of(added.clone());
+        let is_gained =
+            |prefix: IpNet| gained.around(prefix).is_some() && self.cover.around(prefix).is_none();
+        let address = |address: &&IpAddr| is_gained(IpNet::from(**address));
+        if let Some(address) = host.addresses.iter().find(address) {
+            return Some(Harm::Address(*address));
+        }
+        if let Some(gateway) = host.gateways.iter().find(address) {
+            return Some(Harm::Gateway(*gateway));
+        }
+        if let Some(network) = host.networks.iter().find(|network| is_gained(**network)) {
+            return Some(Harm::Network(*network));
+        }
+        if self.is_change && !added.is_empty() {
+            let all = Cover::of(added.iter().chain(&self.prefixes).copied().collect());
+            for family in [Family::V4, Family::V6] {
+                let gained = family.unicast(&all).saturating_sub(family.unicast(&self.cover));
+                if gained > family.size() / SHARE {
+                    return Some(Harm::Share(family.name()));
+                }
+            }
+        }
+        let before = before?;
+        if before.len() >= LONG && after.len() * 2 < before.len() {
+            // Fewer entries that cover the same are the same list, written in short.
+            let left = Cover::of(after.to_vec());
+            let lost = before.iter().filter(|prefix| left.around(**prefix).is_none()).count();
+            if lost * 2 > before.len() {
+                return Some(Harm::Loss { before: before.len(), after: after.len() });
+            }
+        }
+        None
+    }
+}
+
+/// An address family, and what of it is unicast: 0.0.0.0 to 223.255.255.255, and 2000::/3.
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    /// The blocks that make up its unicast addresses.
+    fn blocks(self) -> Vec<IpNet> {
+        let v4 = |first: u8, length: u8| {
+            let address = Ipv4Addr::new(first, 0, 0, 0);
+            Ipv4Net::new(address, length).map(IpNet::V4).ok()
+        };
+        let v6 = || {
+            let address = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
+            Ipv6Net::new(address, 3).map(IpNet::V6).ok()
+        };
+        match self {
+            Self::V4 => [v4(0, 1), v4(128, 2), v4(192, 3)].into_iter().flatten().collect(),
+            Self::V6 => v6().into_iter().collect(),
+        }
+    }
+
+    /// How many addresses those are.
+    fn size(self) -> u128 {
+        self.blocks().iter().map(size).sum()
+    }
+
+    /// How many of them a cover has.
+    fn unicast(self, cover: &Cover<()>) -> u128 {
+        let blocks = self.blocks();
+        let within = |prefix: IpNet| -> u128 {
+            blocks
+                .iter()
+                .map(|block| match () {
+                    () if block.contains(&prefix) => size(&prefix),
+                    () if prefix.contains(block) => size(block),
+                    () => 0,
+                })
+                .sum()
+        };
+        cover.widest().map(within).sum()
+    }
+}
+
+/// How many addresses a prefix has; of `::/0`, which has one more than can be counted, one less.
+fn size(prefix: &IpNet) -> u128 {
+    let bits = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
+    1_u128.checked_shl(bits).unwrap_or(u128::MAX)
+}
+
+#[cfg(test)]
+mod tests;

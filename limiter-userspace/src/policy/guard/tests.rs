@@ -1,0 +1,135 @@
+use super::*;
+use crate::policy::spec::parse_with_files;
+
+const DENY: &str = "version: 1\nsets: {bad: {file: f}}\ndeny: [bad]";
+
+fn read(document: &str, file: &str) -> (Policy, FromFiles) {
+    let (policy, _, files) =
+        parse_with_files("policy", document.as_bytes(), 0, &mut |_| Ok(file.into())).unwrap();
+    (policy, files)
+}
+
+fn host() -> Host {
+    Host {
+        addresses: ["198.51.100.7".parse().unwrap(), "2001:db8:1::7".parse().unwrap()].into(),
+        gateways: ["198.51.100.1".parse().unwrap()].into(),
+        networks: ["198.51.100.0/24".parse().unwrap(), "10.9.0.0/16".parse().unwrap()].into(),
+    }
+}
+
+/// Entries of a file, a line each.
+fn lines(entries: &[&str]) -> String {
+    entries.iter().map(|entry| format!("{entry}\n")).collect()
+}
+
+/// A list of so many addresses, none of which are neighbours.
+fn long(count: usize) -> String {
+    (0..count).map(|at| format!("203.0.{}.{}\n", at / 100, at % 100 * 2)).collect()
+}
+
+fn judged(document: &str, before: &str, after: &str) -> Option<Harm> {
+    let (old, _) = read(document, before);
+    let (new, files) = read(document, after);
+    let refusal = guard(Some(&old), &new, &files, &host()).err()?;
+    Some(refusal.reasons()[0].harm)
+}
+
+#[test]
+fn what_a_file_gains_is_judged_by_what_it_newly_covers() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let net = |text: &str| text.parse::<IpNet>().unwrap();
+    let old = "203.0.113.0/24\n";
+    for (entries, expected) in [
+        (&["0.0.0.0/0"][..], Some(Harm::Everything(net("0.0.0.0/0")))),
+        (&["::/0"], Some(Harm::Everything(net("::/0")))),
+        (&["198.51.100.7"], Some(Harm::Address(ip("198.51.100.7")))),
+        (&["2001:db8::/32"], Some(Harm::Address(ip("2001:db8:1::7")))),
+        (&["198.51.100.0/30"], Some(Harm::Gateway(ip("198.51.100.1")))),
+        (&["10.0.0.0/8"], Some(Harm::Network(net("10.9.0.0/16")))),
+        // Halves of a network are the network.
+        (&["10.9.0.0/17", "10.9.128.0/17"], Some(Harm::Network(net("10.9.0.0/16")))),
+        // A neighbour on the same network is not the network.
+        (&["198.51.100.77", "10.9.1.0/24"], None),
+        (&["16.0.0.0/4", "32.0.0.0/4"], Some(Harm::Share("IPv4"))),
+        (&["16.0.0.0/4", "32.0.0.0/5", "40.0.0.0/6"], None),
+        (&["16.0.0.0/4", "32.0.0.0/5", "40.0.0.0/6", "44.0.0.0/24"], Some(Harm::Share("IPv4"))),
+        (&["2800::/6"], None),
+        (&["2800::/5"], Some(Harm::Share("IPv6"))),
+        // Lists of bogons are ordinary.
+        (&["224.0.0.0/3", "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"], None),
+        (&["fc00::/7", "fe80::/10", "ff00::/8", "4000::/2", "8000::/1"], None),
+        (&["203.0.113.9"], None),
+    ] {
+        let after = format!("{old}{}", lines(entries));
+        assert_eq!(judged(DENY, old, &after), expected, "{entries:?}");
+        // What was covered before is not new.
+        assert_eq!(judged(DENY, &after, &after), None, "{entries:?}");
+    }
+}
+
+#[test]
+fn a_long_list_keeps_half_of_its_entries() {
+    for (before, after, refused) in [
+        (long(19), String::new(), false),
+        (long(20), String::new(), true),
+        (long(20), "# nothing today\n".to_owned(), true),
+        (long(20), long(10), false),
+        (long(20), long(9), true),
+        (long(1_000), long(499), true),
+        // As many other entries are a list that turned over.
+        (long(100), long(300).lines().skip(200).map(|it| format!("{it}\n")).collect(), false),
+        // The same in short.
+        (long(40), "203.0.0.0/24\n".to_owned(), false),
+    ] {
+        let harm = judged(DENY, &before, &after);
+        let lost = matches!(harm, Some(Harm::Loss { .. }));
+        assert_eq!(lost, refused, "{} -> {}: {harm:?}", before.len(), after.len());
+    }
+}
+
+#[test]
+fn every_list_is_guarded_and_only_files_are() {
+    let everything = "203.0.113.0/24\n0.0.0.0/0\n";
+    for (document, refused) in [
+        ("version: 1\nsets: {a: {file: f}}\nallow: [a]", true),
+        (DENY, true),
+        ("version: 1\nsets: {a: {file: f}}\npenalties: [{src: a, until: 4000000000}]", true),
+        ("version: 1\ntenants: {a: {file: f}}", true),
+        // The document says so itself.
+        ("version: 1\nsets: {a: {file: f, cidrs: [0.0.0.0/0]}}\ndeny: [a]", false),
+        ("version: 1\nsets: {a: {cidrs: [0.0.0.0/0]}}\ndeny: [a]", false),
+        ("version: 1\ndeny: [0.0.0.0/0]", false),
+        // In no list.
+        ("version: 1\nsets: {a: {file: f}}", false),
+    ] {
+        assert_eq!(
+            judged(document, "203.0.113.0/24\n", everything).is_some(),
+            refused,
+            "{document}"
+        );
+    }
+    let refusal = {
+        let (new, files) = read(DENY, everything);
+        guard(Some(&read(DENY, "").0), &new, &files, &host()).unwrap_err().to_string()
+    };
+    assert_eq!(refusal, "the file of set `bad`, in `deny`, newly has 0.0.0.0/0, every address");
+}
+
+#[test]
+fn before_the_first_policy_only_what_cuts_off_is_refused() {
+    for (file, refused) in [
+        ("0.0.0.0/0\n", true),
+        ("198.51.100.0/24\n", true),
+        ("10.0.0.0/8\n", true),
+        ("16.0.0.0/4\n32.0.0.0/4\n", false),
+        ("", false),
+    ] {
+        let (new, files) = read(DENY, file);
+        assert_eq!(guard(None, &new, &files, &host()).is_err(), refused, "{file}");
+        assert_eq!(
+            guard(None, &new, &files, &Host::default()).is_err(),
+            file.contains("/0\n") && file.starts_with("0."),
+            "{file}"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{KeyPrefix, PolicyErrorKind};
+
+const NOW: u64 = 1_800_000_000;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn entry(list: List, prefix: &str, time: Option<u64>) -> Entry {
+    Entry { until: time.map(|time| NOW + time), ..Entry::new(list, net(prefix)) }
+}
+
+fn listed(prefix: &str, time: Option<u64>) -> Listed {
+    Listed { whom: Whom::Prefix(net(prefix)), until: time.map(|time| NOW + time) }
+}
+
+/// A document with these lists, and no run-time entry.
+fn document(allow: &[&str], deny: &[&str]) -> Layers {
+    let of = |prefixes: &[&str]| prefixes.iter().map(|prefix| listed(prefix, None)).collect();
+    let policy = Policy { allow: of(allow), deny: of(deny), ..Policy::default() };
+    Layers { policy, ..Layers::default() }
+}
+
+fn put(layers: &mut Layers, list: List, prefix: &str, time: Option<u64>) -> bool {
+    layers.run_time.put(&layers.policy, entry(list, prefix, time), NOW).unwrap()
+}
+
+fn take_off(layers: &mut Layers, list: List, prefix: &str) -> Result<Removed, PolicyError> {
+    layers.take_off(entry(list, prefix, None), NOW)
+}
+
+/// The list that decides about a source.
+fn decision(layers: &Layers, source: &str, later: u64) -> Option<List> {
+    decides(&layers.view().around(net(source)), NOW + later).map(|by| by.list)
+}
+
+#[test]
+fn the_longest_prefix_of_both_layers_decides_and_run_time_first() {
+    let mut layers = document(&["198.51.100.0/24"], &["203.0.113.0/24", "192.0.2.7/32"]);
+    put(&mut layers, List::Deny, "198.51.100.7/32", None);
+    put(&mut layers, List::Allow, "203.0.113.9/32", None);
+    put(&mut layers, List::Allow, "192.0.2.0/24", None);
+    for (source, list) in [
+        ("198.51.100.7/32", Some(List::Deny)),
+        ("198.51.100.8/32", Some(List::Allow)),
+        ("203.0.113.9/32", Some(List::Allow)),
+        ("203.0.113.8/32", Some(List::Deny)),
+        ("192.0.2.7/32", Some(List::Deny)),
+        ("192.0.2.8/32", Some(List::Allow)),
+        ("10.0.0.1/32", None),
+    ] {
+        assert_eq!(decision(&layers, source, 0), list, "{source}");
+    }
+    // As long as the one of the document, in both directions.
+    put(&mut layers, List::Deny, "198.51.100.0/24", None);
+    put(&mut layers, List::Allow, "203.0.113.0/24", None);
+    assert_eq!(decision(&layers, "198.51.100.8/32", 0), Some(List::Deny));
+    assert_eq!(decision(&layers, "203.0.113.8/32", 0), Some(List::Allow));
+}
+
+#[test]
+fn what_a_run_time_entry_hid_decides_again_when_it_ends() {
+    let mut layers = document(&["198.51.100.0/24"], &["203.0.113.0/24"]);
+    put(&mut layers, List::Deny, "198.51.100.7/32", Some(60));
+    put(&mut layers, List::Allow, "203.0.113.9/32", Some(60));
+    let stated = |source| layers.view().around(net(source));
+    // The datapath asks `allow` first, so that this takes another compilation.
+    let banned = listing(&stated("198.51.100.7/32"), NOW);
+    assert_eq!(banned, Listing { denied: NOW + 60, stale: Some(NOW + 60), ..Listing::default() });
+    let after = listing(&stated("198.51.100.7/32"), NOW + 60);
+    assert_eq!(after, Listing { allowed: NEVER, ..Listing::default() });
+    let allowed = listing(&stated("203.0.113.9/32"), NOW);
+    assert_eq!(allowed, Listing { allowed: NOW + 60, denied: NEVER, ..Listing::default() });
+}
+
+#[test]
+fn another_document_changes_nothing_of_what_was_set_at_run_time() {
+    let mut layers = document(&[], &["203.0.113.0/24"]);
+    for list in List::ALL {
+        put(&mut layers, list, &format!("198.51.100.{}/32", list as u8), Some(60));
+    }
+    take_off(&mut layers, List::Deny, "203.0.113.0/24").unwrap();
+    let other = layers.under(document(&["192.0.2.0/24"], &["203.0.113.0/24"]).policy);
+    assert_eq!(other.run_time, layers.run_time);
+    assert_eq!(decision(&other, "203.0.113.9/32", 0), None, "it was taken off");
+    assert_eq!(decision(&other, "198.51.100.1/32", 59), Some(List::Deny));
+    assert_eq!(decision(&other, "198.51.100.1/32", 60), None);
+}
+
+#[test]
+fn an_entry_of_the_document_is_taken_off_by_an_exception_and_put_back_by_an_entry() {
+    let mut layers = document(&[], &["203.0.113.9/32", "203.0.112.0/23"]);
+    layers.policy.sets.insert("feed".into(), vec![net("192.0.2.0/25"), net("198.51.100.7/32")]);
+    layers.policy.deny.push(Listed { whom: Whom::Set("feed".into()), until: None });
+    let before = layers.policy.clone();
+    assert_eq!(take_off(&mut layers, List::Deny, "203.0.113.9/32").unwrap(), Removed::Excepted);
+    assert_eq!(take_off(&mut layers, List::Deny, "198.51.100.7/32").unwrap(), Removed::Excepted);
+    assert_eq!(layers.policy, before, "the document is the operator's");
+    assert_eq!(decision(&layers, "203.0.113.9/32", 0), None);
+    assert_eq!(decision(&layers, "203.0.113.8/32", 0), Some(List::Deny));
+    assert_eq!(decision(&layers, "198.51.100.7/32", 0), None);
+    // A run-time entry around it is none of the document.
+    put(&mut layers, List::Deny, "203.0.113.0/24", Some(9));
+    assert_eq!(decision(&layers, "203.0.113.9/32", 0), Some(List::Deny));
+    assert_eq!(decision(&layers, "203.0.113.9/32", 9), None);
+    let error = take_off(&mut layers, List::Deny, "198.51.100.7/32").unwrap_err();
+    assert_eq!(error.kind(), PolicyErrorKind::NotFound);
+    let error = take_off(&mut layers, List::Deny, "192.0.2.1/32").unwrap_err();
+    let hint = "it has 192.0.2.0/25 of set feed, which can only be deleted as a whole";
+    assert_eq!(error.remedy().unwrap(), hint);
+    assert!(!put(&mut layers, List::Deny, "203.0.113.9/32", None), "there was an exception");
+    assert_eq!(take_off(&mut layers, List::Deny, "203.0.113.9/32").unwrap(), Removed::Entry);
+    assert_eq!(decision(&layers, "203.0.113.9/32", 9), Some(List::Deny), "as in the document");
+    assert_eq!(layers.run_time.flush(List::Deny), 2);
+    assert!(layers.run_time.is_empty());
+}
+
+#[test]
+fn a_ban_stands_on_its_own_beside_wider_ones() {
+    let mut layers = document(&[], &["203.0.113.0/24"]);
+    assert!(!put(&mut layers, List::Deny, "203.0.113.9/32", Some(60)));
+    assert!(put(&mut layers, List::Deny, "203.0.113.9/32", Some(90)), "the same, longer");
+    assert!(!put(&mut layers, List::Deny, "203.0.0.0/16", None));
+    // Neither the other document nor the end of the wider ban takes it away.
+    let mut layers = layers.under(Policy::default());
+    take_off(&mut layers, List::Deny, "203.0.0.0/16").unwrap();
+    assert_eq!(decision(&layers, "203.0.113.9/32", 89), Some(List::Deny));
+    assert_eq!(layers.run_time.entries().len(), 1);
+    assert_eq!(layers.run_time.drop_over(NOW + 90), 1);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_changes_nothing() {
+    let mut layers = document(&[], &[]);
+    put(&mut layers, List::Allow, "203.0.113.9/32", None);
+    let before = layers.clone();
+    for (list, prefix, message) in [
+        (
+            List::Deny,
+            "2001:db8::1/128",
+            "sources are counted per /64, and 2001:db8::1/128 is narrower",
+        ),
+        (
+            List::Deny,
+            "203.0.113.9/32",
+            "203.0.113.9/32 in deny would be shadowed by 203.0.113.9/32 in allow",
+        ),
+    ] {
+        let error =
+            layers.run_time.put(&layers.policy, entry(list, prefix, None), NOW).unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert!(error.remedy().is_some());
+    }
+    assert_eq!(layers, before);
+    let run_time = &mut layers.run_time;
+    run_time.put(&layers.policy, entry(List::Deny, "192.0.2.1/32", Some(90)), NOW).unwrap();
+    let longer = |time| run_time.check_longer(List::Deny, net("192.0.2.1/32"), time).is_err();
+    assert!(longer(Some(NOW + 89)) && !longer(Some(NOW + 90)) && !longer(None));
+}
+
+/// A document with wider sources can be applied whatever was banned.
+#[test]
+fn what_is_narrower_than_a_source_waits() {
+    let mut layers = document(&[], &[]);
+    put(&mut layers, List::Deny, "203.0.113.9/32", None);
+    let wide = Policy { key_prefix: KeyPrefix { ipv4: 24, ipv6: 64 }, ..Policy::default() };
+    let wide = layers.under(wide);
+    assert_eq!(wide.view().run_time().count(), 0);
+    assert_eq!(wide.under(Policy::default()).view().run_time().count(), 1);
+}
+
+/// Up to version 0.1, one list had both.
+#[test]
+fn what_an_older_version_banned_is_told_by_the_document_and_never_lost() {
+    let mut old = document(&["10.0.0.0/8"], &["203.0.113.0/24", "192.0.2.7/32"]);
+    old.policy.deny.push(listed("198.51.100.7/32", Some(60)));
+    old.policy.penalties.push(listed("198.51.100.8/32", Some(90)));
+    old.unsorted = true;
+    // Until it is told, all is as it was: also that a deny within an allow of its list is not asked.
+    assert_eq!(decision(&old, "198.51.100.7/32", 59), Some(List::Deny));
+    // By another document: what it has is its own, and nothing of the rest is lost.
+    let document_now = document(&["10.0.0.0/8"], &["203.0.113.0/24"]).policy;
+    let new = old.under(document_now.clone());
+    let banned: Vec<_> = new
+        .run_time
+        .entries()
+        .iter()
+        .map(|it| (it.list, it.prefix.to_string(), it.until))
+        .collect();
+    assert_eq!(
+        banned,
+        [
+            (List::Deny, "192.0.2.7/32".to_owned(), None),
+            (List::Deny, "198.51.100.7/32".to_owned(), Some(NOW + 60)),
+            (List::Penalty, "198.51.100.8/32".to_owned(), Some(NOW + 90)),
+        ]
+    );
+    assert_eq!((&new.policy, new.unsorted), (&document_now, false));
+    // By the document that it came from, also what commands took off it.
+    let mut of_document = document_now.clone();
+    of_document.deny.push(listed("203.0.113.200/32", None));
+    let sorted = old.sorted_by(&of_document);
+    assert_eq!(sorted.policy.deny, of_document.deny);
+    assert_eq!(sorted.run_time.entries().len(), 4);
+    assert!(sorted.run_time.get(List::Deny, net("203.0.113.200/32")).unwrap().exception);
+    // A ban of the older version can be ended as it could be by that.
+    assert_eq!(take_off(&mut old, List::Deny, "198.51.100.7/32").unwrap(), Removed::Entry);
+    assert_eq!(decision(&old, "198.51.100.7/32", 0), None);
+}
+
+#[test]
+fn what_decided_under_an_older_version_is_kept_when_its_instance_is_removed() {
+    let mut old = document(&["10.0.0.0/8"], &["203.0.113.0/24", "10.1.2.3/32"]);
+    old.policy.deny.push(listed("198.51.100.7/32", Some(60)));
+    old.policy.deny.push(listed("198.51.100.8/32", Some(0)));
+    old.unsorted = true;
+    let kept = old.kept(NOW);
+    let kept: Vec<_> = kept.entries().iter().map(|it| (it.list, it.prefix.to_string())).collect();
+    assert_eq!(
+        kept,
+        [
+            (List::Allow, "10.0.0.0/8".to_owned()),
+            (List::Deny, "203.0.113.0/24".to_owned()),
+            (List::Deny, "198.51.100.7/32".to_owned()),
+        ],
+        "what was allowed all the same, or is over, is not banned now"
+    );
+}
+
+/// What the rules say, by asking them one by one.
+fn expected(stated: &[Stated<'_>], now: u64) -> Option<List> {
+    let holds: Vec<_> = stated.iter().filter(|it| it.until > now).collect();
+    let is_hidden = |it: &Stated<'_>| {
+        holds.iter().any(|by| {
+            by.is_exception()
+                && by.list == it.list
+                && by.prefix.prefix_len() >= it.prefix.prefix_len()
+        })
+    };
+    for length in (0..=32).rev() {
+        let at = |run_time| {
+            holds
+                .iter()
+                .filter(move |it| it.prefix.prefix_len() == length && it.is_run_time() == run_time)
+        };
+        if let Some(list) = at(true).filter(|it| !it.is_exception()).map(|it| it.list).min() {
+            return Some(list);
+        }
+        if at(false).any(|it| !is_hidden(it)) {
+            let document = holds.iter().filter(|it| !it.is_run_time() && !is_hidden(it));
+            return document.map(|it| it.list).min();
+        }
+    }
+    None
+}
+
+proptest! {
+    /// For any two layers: the rules hold at any time, and what the datapath asks for says the same until it has
+    /// to be found anew.
+    #[test]
+    fn the_merge_of_two_layers_follows_the_rules(
+        document in prop::collection::vec((0_usize..3, 24_u8..=32, 0_u8..8, 0_u64..6), 0..8),
+        run_time in prop::collection::vec((0_usize..3, 24_u8..=32, 0_u8..8, 0_u64..6, any::<bool>()), 0..8),
+        last in 0_u8..8,
+    ) {
+        let prefix = |length, last| IpNet::new([192, 0, 2, last].into(), length).unwrap().trunc();
+        let until = |time| (time < 5).then_some(NOW + time);
+        let mut layers = Layers::default();
+        for (list, length, last, time) in document {
+            let whom = Whom::Prefix(prefix(length, last));
+            let entries = layers.policy.list_mut(List::ALL[list]);
+            entries.push(Listed { whom, until: until(time) });
+        }
+        for (list, length, last, time, exception) in run_time {
+            let entry = Entry { exception, until: until(time), ..Entry::new(List::ALL[list], prefix(length, last)) };
+            layers.run_time.entries.push(entry);
+        }
+        let stated = layers.view().around(prefix(32, last));
+        for from in NOW..NOW + 7 {
+            prop_assert_eq!(decides(&stated, from).map(|by| by.list), expected(&stated, from));
+            let listing = listing(&stated, from);
+            let end = listing.stale.unwrap_or(NOW + 9);
+            prop_assert!(end > from);
+            for now in from..end {
+                let says = if now < listing.allowed {
+                    Some(List::Allow)
+                } else if now < listing.denied {
+                    Some(List::Deny)
+                } else if now < listing.blocked {
+                    Some(List::Penalty)
+                } else {
+                    None
+                };
+                let expected = expected(&stated, now);
+                // Both drop.
+                let same = says == expected
+                    || (says, expected) == (Some(List::Deny), Some(List::Penalty));
+                prop_assert!(same, "{:?} at {}: {:?}, not {:?}", listing, now - NOW, says, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! All that an agent does, with the rights that it runs with and no others.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use limiter_tests::{command, sandbox::BPFFS};
+use serde_json::Value;
+
+use super::{
+    super::{Bench, Document, SMALL, json::send, package::unit_lines},
+    Agent, ask,
+};
+
+/// `nobody` and `nogroup`.
+const USER: &str = "65534";
+
+const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A policy whose limits keep state in every kind of table, with all that is said of prefixes.
+fn document(deny: &str, rate: u32, ports: &str) -> String {
+    format!(
+        "sets: {{bad: {{file: bad.txt}}, own: {{cidrs: [198.18.0.0/15]}}}}\n\
+         tenants: {{acme: {{cidrs: [203.0.113.0/24]}}, other: {{file: tenant.txt}}}}\n\
+         allow: [203.0.113.200]\n\
+         deny: [bad, {deny}]\n\
+         limits:\n\
+         - {{name: source, key: source, rate: {rate}/h, burst: 5, penalty: {{after: 1s, block: 1m}}, \
+         overrides: [{{src: 192.0.2.64/26, rate: 2/h, burst: 5}}, {{tenant: acme, rate: 3/h, burst: 5}}]}}\n\
+         - {{name: nets, key: source/24, rate: 900/s, burst: 200}}\n\
+         - {{name: there, key: source, match: {{destination: own, except_destination: 198.19.0.0/16, \
+         protocol: udp, ports: {ports}}}, rate: 800/s, burst: 200}}\n\
+         - {{name: slid, key: source, match: {{protocol: udp}}, algorithm: sliding_window, rate: 90/s}}\n\
+         - {{name: shared, key: tenant, rate: 700/s, burst: 200}}\n"
+    )
+}
+
+/// The line that starts an agent as the unit of the package does: as its own user, with these capabilities
+/// and no way to others.
+fn as_service(bench: &Bench, binary: &str, arguments: &str) -> Command {
+    let capabilities = unit_lines("AmbientCapabilities").join(" ").to_lowercase();
+    let plus = capabilities.replace("cap_", "+").replace(' ', ",");
+    let mut setpriv = bench.hosts.router.command("setpriv");
+    setpriv
+        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"])
+        .args(["--inh-caps", &format!("-all,{plus}"), "--ambient-caps", &format!("-all,{plus}")])
+        .args(["--bounding-set", &format!("-all,{plus}"), binary])
+        .args(arguments.split_whitespace())
+        .env_remove("LIMITER_BPFFS")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    setpriv
+}
+
+/// What is served has the instance, and nothing failed for it.
+#[track_caller]
+fn scraped(bench: &Bench, what: &str) -> String {
+    // Longer than an answer is kept.
+    thread::sleep(Duration::from_millis(1_100));
+    let answer = ask(bench, METRICS);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{what}: {answer}");
+    for line in ["limiter_attached{interface=\"eth0\"", "limiter_agent_failures_total 0"] {
+        assert!(answer.contains(&format!("\n{line}")), "{what}: no {line} in {answer}");
+    }
+    answer
+}
+
+#[test]
+fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    router.ip("link set lo up").unwrap();
+    let shell = |line: &str| {
+        let mut shell = router.command("sh");
+        assert!(shell.args(["-ec", line]).status().unwrap().success(), "{line}");
+    };
+    shell(&format!("chmod 711 {BPFFS} && mkdir -m 750 {BPFFS}/limiter"));
+    shell(&format!("cd {BPFFS}/limiter && chown 0:{USER} . && mkdir -m 700 links programs maps"));
+    shell(&format!("cd {BPFFS}/limiter && chown {USER}:{USER} links programs maps"));
+    // What `StateDirectory=` of the unit does.
+    shell(&format!("mkdir -m 755 /var/lib/limiter && chown {USER}:{USER} /var/lib/limiter"));
+    let policy = Document::new(&document("192.0.2.200", 10, "9"));
+    let folder = policy.path().parent().unwrap().to_owned();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    write("bad.txt", "192.0.2.128/26\n");
+    write("tenant.txt", "198.51.100.0/25\n");
+    // Where it was built may be closed to others.
+    let binary: PathBuf = folder.join("limiter");
+    fs::copy(command::binary().unwrap(), &binary).unwrap();
+    let arguments = policy
+        .in_place("-j agent -i eth0 -i late --policy FILE --events 100/s --listen 127.0.0.1:9180");
+    let start = || {
+        let mut command = as_service(&bench, binary.to_str().unwrap(), &arguments);
+        Agent::hear(command.spawn().unwrap())
+    };
+    let agent = start();
+    assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
+    agent.expect_past_others("unchanged");
+    agent.expect_past_others("listening");
+    let limited = |agent: &Agent, source: [u8; 4]| -> Value {
+        send(&bench, source, 20);
+        let event = agent.expect_past_others("limited");
+        assert_eq!(event["limit"]["name"], "source", "{event}");
+        // How it stands is known, and not left out for want of a right.
+        assert!(event["limit"]["burst"].is_u64(), "{event}");
+        event
+    };
+    // Sources of everybody, of an override, and of a tenant, which send no more from here on.
+    for source in [[192, 0, 2, 1], [192, 0, 2, 70], [203, 0, 113, 1]] {
+        limited(&agent, source);
+    }
+    scraped(&bench, "before any change");
+
+    // Each change leaves the entries of these sources behind the policy in force.
+    for change in [
+        "deny add 198.51.100.7",
+        "allow add 198.51.100.8 --for 1h",
+        "penalty add 198.51.100.9 --for 1h",
+        "limit set source --rate 11/h",
+        "limit set source --src 192.0.2.64/26 --rate 4/h",
+        "monitor on",
+        "monitor off",
+    ] {
+        bench.done(change);
+        scraped(&bench, change);
+    }
+    for (what, deny, rate, ports) in [
+        ("prefixes", "192.0.2.201", 10, "9"),
+        ("limits", "192.0.2.201", 12, "9"),
+        ("destinations and ports", "192.0.2.201", 12, "9-10"),
+    ] {
+        policy.write(&document(deny, rate, ports));
+        agent.expect_past_others("applied");
+        scraped(&bench, what);
+    }
+    for (file, text) in [("bad.txt", "203.0.114.0/24\n"), ("tenant.txt", "198.51.100.128/25\n")] {
+        write(file, text);
+        agent.expect_past_others("applied");
+        scraped(&bench, file);
+    }
+    // A source that is new under the newest policy, and one whose entry is behind it.
+    limited(&agent, [192, 0, 2, 2]);
+    scraped(&bench, "who came last");
+    // Questions take no more rights than these, either: asked as the service is.
+    for question in [
+        "get 192.0.2.70",
+        "policy explain 203.0.113.1",
+        "test --src 192.0.2.1 --dst 198.18.1.2 --proto udp --dport 9",
+        "deny list",
+        "limit list",
+        "status",
+    ] {
+        let mut command = as_service(&bench, binary.to_str().unwrap(), question);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{question}: {text}");
+    }
+
+    router.ip("link add late type veth peer name other").unwrap();
+    assert_eq!(agent.expect_past_others("attached")["interface"], "late");
+    for line in ["link set late up", "link set late down", "link del late"] {
+        router.ip(line).unwrap();
+        scraped(&bench, line);
+    }
+    bench.done("detach eth0");
+    assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
+    scraped(&bench, "attached again");
+    bench.done("limit set source --rate 13/h");
+    agent.signal(libc::SIGHUP);
+    agent.expect_past_others("applied");
+    scraped(&bench, "a reload");
+
+    agent.signal(libc::SIGKILL);
+    drop(agent);
+    let agent = start();
+    assert_eq!(agent.expect_past_others("replaced")["interface"], "eth0");
+    agent.expect_past_others("unchanged");
+    agent.expect_past_others("listening");
+    scraped(&bench, "a restart");
+    bench.done("deny del 192.0.2.201");
+    scraped(&bench, "a change after that");
+    agent.end();
+}
+
+/// What cannot be served is told by the agent too, once, and counted until it can be.
+#[test]
+fn a_scrape_that_fails_is_told() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    router.ip("link set lo up").unwrap();
+    bench.done(&format!("attach eth0 {SMALL} --pps 1kpps"));
+    let policy = Document::new("limits: [{name: source, key: source, rate: 10/s}]");
+    let agent = Agent::start(&bench, &policy, "--listen 127.0.0.1:9180");
+    agent.expect("replaced");
+    agent.expect("listening");
+    scraped(&bench, "before");
+    let rename = |from: &str, to: &str| {
+        let mut mv = router.command("mv");
+        let maps = format!("{BPFFS}/limiter/maps");
+        assert!(
+            mv.args([format!("{maps}/{from}"), format!("{maps}/{to}")]).status().unwrap().success()
+        );
+    };
+    rename("TALLIES", "AWAY");
+    // The agent itself opens the maps as well, so it has that to tell of in any case.
+    let event = agent.expect("failed");
+    assert!(event["message"].as_str().unwrap().contains("TALLIES"), "{event}");
+    thread::sleep(Duration::from_millis(1_100));
+    assert!(ask(&bench, METRICS).starts_with("HTTP/1.1 500"));
+    let event = agent.expect("failed");
+    assert!(
+        event["message"].as_str().unwrap().starts_with("cannot serve the metrics: "),
+        "{event}"
+    );
+    rename("AWAY", "TALLIES");
+    thread::sleep(Duration::from_millis(1_100));
+    assert!(ask(&bench, METRICS).starts_with("HTTP/1.1 200"));
+    let is_over = || ask(&bench, METRICS).contains("\nlimiter_agent_failing 0\n");
+    let begin = std::time::Instant::now();
+    while !is_over() {
+        assert!(begin.elapsed() < super::PATIENCE);
+        thread::sleep(Duration::from_millis(200));
+    }
+    agent.end();
+}

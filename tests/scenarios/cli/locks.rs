@@ -1,0 +1,115 @@
+//! Who waits for whom: a ban for no attach, and nobody for a process that was stopped.
+
+use std::{
+    fs,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::{process, sandbox::BPFFS};
+
+use super::{Bench, Document, SMALL};
+
+/// In which all that is waited for happens.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nobody waits for a process that was stopped; a loaded machine takes its time.
+const SOON: Duration = Duration::from_secs(20);
+
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Stops a process.
+#[track_caller]
+fn stop(child: &Child) {
+    process::signal(child, libc::SIGSTOP);
+    let stat = format!("/proc/{}/stat", child.id());
+    until("it stops", || fs::read_to_string(&stat).unwrap().contains(") T "));
+}
+
+/// Whether a process has a lock on any file.
+fn has_lock(child: &Child) -> bool {
+    let process = child.id().to_string();
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        fields.get(1) == Some(&"FLOCK") && fields.get(4) == Some(&process.as_str())
+    })
+}
+
+#[test]
+fn bans_wait_for_no_attach_and_are_kept_by_it() {
+    let bench = Bench::new();
+    let router = &bench.hosts.router;
+    router.ip("link add one type veth peer name two").unwrap();
+    let document = Document::new(
+        "limits: [{name: some, match: {interface: two}, key: source, rate: 10/s, burst: 10}]",
+    );
+    let attach = document.in_place(&format!("attach one two {SMALL} --policy FILE"));
+    let mut attach = bench.run(&attach).to(Stdio::null()).start().unwrap();
+    // The first interface is limited, and the program for the second one is verified.
+    until("one is attached", || bench.run("status").outcome().unwrap().code == 0);
+    stop(&attach);
+    assert!(has_lock(&attach), "it was over already");
+    let begin = Instant::now();
+    let banned = bench.done("deny add 203.0.113.9");
+    assert!(banned.stderr.is_empty() && begin.elapsed() < SOON, "{banned}");
+    bench.done("limit set syn --rate 9/s");
+    // What attaches or detaches says at once whom it waits for, and does not wait for long.
+    let number = attach.id().to_string();
+    let words = [
+        number.as_str(),
+        "limiter attach one two",
+        "`, stopped) has the lock",
+        "kill -CONT",
+        "waiting for",
+    ];
+    bench.refused("attach eth0", 6, &words);
+    bench.refused("detach one", 6, &words[..4]);
+    assert!(begin.elapsed() < 3 * SOON);
+    process::signal(&attach, libc::SIGCONT);
+    assert!(attach.wait().unwrap().success());
+    let denied = bench.json("deny list -j").to_string();
+    assert!(denied.contains("203.0.113.9"), "{denied}");
+    let limits = bench.json("limit list -j").to_string();
+    assert!(limits.contains("\"some\"") && limits.contains("\"syn\""), "{limits}");
+    // It was compiled for the second one, which came after the policy.
+    let shown = bench.done("policy show").stdout.replace("version: 1\n", "");
+    let again = bench.done(&Document::new(&shown).in_place("policy apply FILE"));
+    assert_eq!(again.stdout, "no difference\n", "{shown}");
+    assert_eq!(bench.done("deny add 203.0.113.10").stderr, "");
+    bench.done("detach --all");
+}
+
+#[test]
+fn nobody_waits_long_for_a_process_that_hangs_with_the_lock() {
+    let bench = Bench::attached();
+    let mut flock = bench.hosts.router.command("flock");
+    let flock = flock.args(["-F", &format!("{BPFFS}/limiter/maps"), "sleep", "60"]);
+    let mut flock = flock.spawn().unwrap();
+    until("it has the lock", || has_lock(&flock));
+    let number = flock.id().to_string();
+    let begin = Instant::now();
+    let kill = format!("kill -KILL {number}");
+    let holder = format!("process {number} (`sleep 60`)");
+    let words = [&holder, &kill, "waiting for process", "limiter monitor on"];
+    bench.refused("deny add 203.0.113.9", 6, &words);
+    stop(&flock);
+    let told = bench.run("deny add 203.0.113.9 -j").outcome().unwrap();
+    told.assert_exit_code(6).assert_says(&[&number, "`, stopped) has the lock"]);
+    for line in told.stderr.lines() {
+        let _: serde_json::Value = serde_json::from_str(line).unwrap();
+    }
+    assert!(begin.elapsed() < 2 * SOON, "it took {:?}", begin.elapsed());
+    // This is for when too much is dropped, and reading is for whoever wants to know why.
+    bench.done("monitor on");
+    bench.done("status");
+    process::kill(&mut flock);
+    bench.done("deny add 203.0.113.9");
+}

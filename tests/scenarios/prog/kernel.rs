@@ -1,0 +1,281 @@
+//! What kernels differ in: the verifier, clocks and ticks, timers, map types, CPUs that run at the same time, packets in
+//! several pieces, and when programs are freed. Each variant of the program is loaded once.
+//!
+//! `cargo xtask vm` runs this module on other kernels. All other tests of the program are of arithmetic, which is the same
+//! on every kernel that loads it.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use caps::{CapSet, Capability};
+use limiter_common::{contract::program as name, rate::SECOND, reason::Reason};
+use limiter_tests::{
+    packet::{Frame, SYN},
+    program::{Clock, LONGEST, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},
+    sandbox::{BPFFS, Namespace, Sandbox},
+};
+use limiter_userspace::{
+    datapath::{bpffs::Pins, instance::Instance, program::Program},
+    error::Error,
+    policy::{
+        Builtin, Policy,
+        model::{Allowance, Count, KeyPart, Limit},
+    },
+};
+
+use super::{
+    NOW, alarm, counted,
+    cpus::meet,
+    define::{limit, policy_of},
+    lists::entry,
+    part, per_second, policy,
+    swap::swap_under_load,
+    tokens, udp,
+};
+
+/// Instructions that a kernel may verify until it accepts a program. Kernels give up after 1,000,000. The number differs
+/// from release to release: Linux 6.1 verifies about a third more than 6.12.
+const BUDGET: u32 = 700_000;
+
+/// Seconds that two refusals may take, whatever else the machine does. A verification takes about a second; one with a log
+/// of each instruction, repeated for each size of a buffer, takes minutes.
+const LONGEST_REFUSAL: u64 = 120;
+
+/// How long something may take that happens at once, but for what else the machine does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [198, 51, 100, 1];
+
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned()
+}
+
+/// Loads a variant of the program, and checks what the kernel says of it.
+fn load(frags: bool, clock: Clock) -> TestProgram {
+    let start = Instant::now();
+    let (name, loaded) = if frags {
+        (name::FRAGS, TestProgram::with_frags(SMALL, &Policy::default(), clock))
+    } else {
+        (name::LINEAR, TestProgram::new(SMALL, &Policy::default(), clock))
+    };
+    check_loaded(name, clock, loaded.unwrap(), start)
+}
+
+/// Checks what the kernel says of a program that began to be loaded at `start`.
+pub(super) fn check_loaded(
+    name: &str,
+    clock: Clock,
+    mut program: TestProgram,
+    start: Instant,
+) -> TestProgram {
+    let took = start.elapsed();
+    let info = program.info().unwrap();
+    let (verified, release) = (info.verified_instruction_count().unwrap(), release());
+    println!(
+        "Linux {release}, {name}, {clock:?}: {verified} instructions verified, {} bytes of code, loaded in {} ms",
+        info.size_jitted(),
+        took.as_millis()
+    );
+    // The kernel keeps 15 letters of a name.
+    assert!(name.starts_with(info.name_as_str().unwrap()), "{info:?}");
+    assert_eq!(info.gpl_compatible(), Some(true));
+    assert!(
+        verified <= BUDGET,
+        "Linux {release}: {name} takes {verified} instructions of {BUDGET}"
+    );
+    program
+}
+
+/// Ticks, timers and maps that change under load, in real time.
+#[test]
+fn the_program_that_goes_by_the_clock() {
+    let mut program = load(false, Clock::Monotonic);
+    let cpu = two_cpus().unwrap()[0];
+    change_under_load(&mut program);
+
+    pin_to_cpu(cpu).unwrap();
+    // By the tick, as so many tokens are left.
+    program.apply(&policy(&[(Builtin::Source, per_second(1_000_000, 1_000_000))])).unwrap();
+    assert_eq!(program.run_many(&udp(A), 10_000).unwrap(), 10_000);
+
+    program.forget().unwrap();
+    program.apply(&policy(&[(Builtin::Source, per_second(100, alarm::BURST))])).unwrap();
+    for _ in 0..3 {
+        alarm::set(&mut program, cpu);
+        let start = Instant::now();
+        while program.alarm(cpu).unwrap().before != 0 {
+            assert!(start.elapsed() < PATIENCE, "{:?}", program.alarm(cpu).unwrap());
+            thread::yield_now();
+        }
+        assert_ne!(program.alarm(cpu).unwrap().late, 0, "nobody knows how late it was");
+        thread::sleep(alarm::APART);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
+    }
+    program.check_accounts().unwrap();
+    // A timer that is set is freed with the rest.
+    alarm::set(&mut program, cpu);
+    program.close().unwrap();
+}
+
+/// Each of two sources is denied by one of two policies that are exchanged while two CPUs send their packets.
+fn change_under_load(program: &mut TestProgram) {
+    let sources = [[10, 0, 0, 2], [10, 0, 0, 3]];
+    let policies = sources.map(|[a, b, c, d]| {
+        let mut policy = policy(&[]);
+        policy.deny.push(entry(&format!("{a}.{b}.{c}.{d}/32"), None));
+        policy
+    });
+    program.apply(&policies[0]).unwrap();
+    let before = program.counters().unwrap();
+    let frames = sources.map(udp);
+    swap_under_load(program, &frames, 20, &policies, part(1_000) as usize);
+    let after = program.counters().unwrap();
+    let packets = |reason: Reason| {
+        after.reasons[reason.index()].packets - before.reasons[reason.index()].packets
+    };
+    let all: u64 = Reason::ALL.iter().map(|reason| packets(*reason)).sum();
+    let [denied, passed, undecided] =
+        [Reason::Deny, Reason::Conform, Reason::Contended].map(packets);
+    println!("of {all} packets, {denied} denied, {passed} passed, {undecided} undecided");
+    assert_eq!(denied + passed + undecided, all);
+    assert!(denied > 0 && passed > 0);
+}
+
+/// Map types, the ring buffer, and two CPUs that exchange words and make entries at the same moment.
+#[test]
+fn the_program_in_virtual_time() {
+    let mut program = load(false, Clock::Test);
+    program.at(NOW).unwrap();
+    longest_prefixes(&mut program);
+    two_cpus_meet(&mut program);
+    keys(&mut program);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+fn longest_prefixes(program: &mut TestProgram) {
+    let mut policy = policy(&[]);
+    policy.deny.push(entry("10.1.0.0/16", None));
+    policy.deny.push(entry("2001:db8:1::/48", None));
+    policy.allow.push(entry("10.1.2.0/24", None));
+    program.apply(&policy).unwrap();
+    for (source, reason) in
+        [([10, 1, 9, 9], Reason::Deny), ([10, 1, 2, 3], Reason::Allow), (A, Reason::Conform)]
+    {
+        let before = counted(program, reason);
+        let verdict = if reason == Reason::Deny { Verdict::Drop } else { Verdict::Pass };
+        assert_eq!(program.run(&udp(source)).unwrap(), verdict, "{source:?}");
+        assert_eq!(counted(program, reason), before + 1, "{source:?}");
+    }
+    let source = [0x2001, 0xdb8, 1, 0, 0, 0, 0, 1];
+    assert_eq!(program.run(&udp(source)).unwrap(), Verdict::Drop);
+}
+
+/// There is a token for one of the packets of each source, and each begins to be over its limit once.
+fn two_cpus_meet(program: &mut TestProgram) {
+    let sources = part(3_000) as u32;
+    let source = |number: u32| (0x0a40_0000 + number).to_be_bytes();
+    program.forget().unwrap();
+    program.apply(&policy(&[(Builtin::Source, tokens(1))])).unwrap();
+    let before = program.passed().unwrap();
+    meet(program, sources, |number| udp(source(number)));
+    // The token is still there where both packets were dropped undecided. The second packet is refused in any case.
+    for number in 0..sources {
+        program.run_many(&udp(source(number)), 2).unwrap();
+    }
+    assert_eq!(program.passed().unwrap() - before, u64::from(sources));
+    let noticed = program.maps().noticed().unwrap();
+    assert_eq!(noticed.happened, [u64::from(sources), 0, 0]);
+    let told = program.notices().unwrap().len() as u64;
+    assert!(told > 0);
+    assert_eq!(told + noticed.left_out[0], u64::from(sources));
+}
+
+/// State that is not in the entry of the source: by the 5-tuple, and lists of open connections.
+fn keys(program: &mut TestProgram) {
+    let syn = |port: u16| Frame::tcp(A, B, port, 443, SYN).build();
+    program.forget().unwrap();
+    program.apply(&policy_of([limit("each", &[KeyPart::Connection], tokens(2))])).unwrap();
+    for port in 0..50 {
+        let frame = Frame::udp(A, B, port, 53).build();
+        assert_eq!(program.run_many(&frame, 5).unwrap(), 2, "port {port}");
+    }
+    assert_eq!(program.buckets().unwrap().len(), 50);
+
+    for most in [1, 3, 128] {
+        let allowance = Allowance::Concurrent { limit: most, idle: 60 * SECOND };
+        let name = format!("open-{most}");
+        let open = limit(&name, &[KeyPart::Source], allowance);
+        program.apply(&policy_of([Limit { count: Count::Connections, ..open }])).unwrap();
+        program.forget().unwrap();
+        let passed = (0..200).filter(|port| program.run(&syn(*port)).unwrap() == Verdict::Pass);
+        assert_eq!(passed.count() as u64, most);
+        assert_eq!(program.run(&syn(0)).unwrap(), Verdict::Pass, "the first one has its place");
+    }
+}
+
+#[test]
+fn the_program_for_packets_in_several_pieces_that_goes_by_the_clock() {
+    let mut program = load(true, Clock::Monotonic);
+    pieces(&mut program);
+    program.close().unwrap();
+}
+
+#[test]
+fn the_program_for_packets_in_several_pieces_in_virtual_time() {
+    let mut program = load(true, Clock::Test);
+    program.at(NOW).unwrap();
+    pieces(&mut program);
+    program.close().unwrap();
+}
+
+/// What is beyond the first piece is payload, and its bytes are counted.
+fn pieces(program: &mut TestProgram) {
+    for payload in [18, LONGEST - 41, 8_958, 60_000] {
+        let frame = Frame::udp(A, B, 5_000, 53).payload(payload).build();
+        let before = program.counters().unwrap().reasons[Reason::Conform.index()];
+        assert_eq!(program.run(&frame).unwrap(), Verdict::Pass, "{payload} bytes");
+        let after = program.counters().unwrap().reasons[Reason::Conform.index()];
+        let more = (after.packets - before.packets, after.bytes - before.bytes);
+        assert_eq!(more, (1, frame.len() as u64), "{payload} bytes");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// The verifier refuses both programs to a thread without CAP_PERFMON, as they subtract pointers.
+#[test]
+fn a_refusal_is_told_soon_with_the_kernel_and_the_cause() {
+    let (sandbox, namespace) = (Sandbox::new().unwrap(), Namespace::new().unwrap());
+    let pins = Pins::new(format!("{BPFFS}/limiter"));
+    let capabilities = [Capability::CAP_PERFMON, Capability::CAP_SYS_ADMIN];
+    let load = || {
+        let instance = Instance::open_or_create(&pins, &SMALL, &Policy::default(), None).unwrap();
+        for capability in capabilities {
+            caps::drop(None, CapSet::Effective, capability).unwrap();
+        }
+        let start = Instant::now();
+        let errors = [false, true]
+            .map(|frags| Program::load(&pins, 0, frags, Clock::Monotonic).map(drop).unwrap_err());
+        let took = start.elapsed();
+        for capability in capabilities {
+            caps::raise(None, CapSet::Effective, capability).unwrap();
+        }
+        instance.close().unwrap();
+        (errors, took)
+    };
+    let (errors, took) = sandbox.inside(&namespace, load).unwrap();
+    for error in errors {
+        let said = error.to_string();
+        println!("{said}");
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let start = format!("this kernel ({}) refuses the program limiter", release());
+        assert!(said.starts_with(&start), "{said}");
+        // How far the verifier came, without a line for each instruction.
+        assert!(said.contains("processed ") && said.lines().count() <= 8, "{said}");
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("boot another kernel")));
+    }
+    assert!(took.as_secs() < LONGEST_REFUSAL, "{took:?}");
+}

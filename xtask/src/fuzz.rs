@@ -1,0 +1,275 @@
+//! `cargo xtask fuzz`: parsers on inputs that libFuzzer makes, by cargo-fuzz.
+//!
+//! The targets are in `fuzz`, a workspace of its own. Without a sanitizer they build on stable.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    child,
+    libtest::Counts,
+    setup::{self, Extent, Use},
+    step::{self, Step},
+    suite::{self, Outcome},
+    workspace,
+};
+
+const VERSION: &str = "0.13.2";
+
+/// Seconds of each target in `cargo xtask test`.
+pub(crate) const SECONDS: u32 = 30;
+
+/// The seed of `cargo xtask test`, where an input that passes once is to pass again.
+pub(crate) const SEED: u32 = 1;
+
+/// Inputs that a target is to read at least. Fewer prove nothing.
+const FEWEST: u64 = 100;
+
+/// How many lines of what a target printed are shown when it fails.
+const TAIL: usize = 40;
+
+/// A target, and the folder of the inputs that it begins with.
+struct Target {
+    name: &'static str,
+    seeds: &'static str,
+}
+
+const TARGETS: [Target; 4] = [
+    Target { name: "policy", seeds: "limiter-userspace/tests/fixtures/policy" },
+    Target { name: "lists", seeds: "fuzz/seeds/lists" },
+    Target { name: "captures", seeds: "fuzz/seeds/captures" },
+    Target { name: "parse", seeds: "fuzz/seeds/parse" },
+];
+
+/// The names of the targets.
+pub(crate) const NAMES: [&str; TARGETS.len()] = {
+    let [a, b, c, d] = &TARGETS;
+    [a.name, b.name, c.name, d.name]
+};
+
+/// Sees to cargo-fuzz; gives the number of things still missing.
+pub(crate) fn provide(extent: Extent) -> Result<usize> {
+    let step = Step::new(format!("cargo-fuzz {VERSION}"), "builds the fuzz targets");
+    let program = workspace::tools().join("bin/cargo-fuzz");
+    if child::query(Command::new(program).args(["fuzz", "--version"]))
+        .is_some_and(|version| version == format!("cargo-fuzz {VERSION}"))
+    {
+        step.there();
+        return Ok(0);
+    }
+    if extent == Extent::Report {
+        step.missing();
+        return Ok(1);
+    }
+    let mut install = child::cargo();
+    // Unoptimised, it takes half as long to build, and has next to nothing to do.
+    install.args(["install", "cargo-fuzz", "--locked", "--version", VERSION, "--force", "--debug"]);
+    step.run(install.arg("--root").arg(workspace::tools()), "check the network")?;
+    Ok(0)
+}
+
+/// Sets up, runs one target or all, and says what came of it.
+pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<ExitCode> {
+    setup::setup(&[Use::Fuzz], Extent::Install)?;
+    // Each time with other inputs: libFuzzer takes a seed of the clock.
+    let outcome = Fuzzers::build()?.run(target, seconds, 0)?;
+    Ok(suite::report(&[outcome]))
+}
+
+/// The targets, built.
+pub(crate) struct Fuzzers {
+    binaries: PathBuf,
+}
+
+impl Fuzzers {
+    /// Builds all targets.
+    pub(crate) fn build() -> Result<Self> {
+        step::heading("build the fuzz targets");
+        let target = folder();
+        let mut cargo = child::cargo();
+        let tools = workspace::tools().join("bin");
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths(std::iter::once(tools).chain(env::split_paths(&path)))
+            .context("the folder of the workspace cannot be put on the PATH")?;
+        cargo.env("PATH", path).args(["fuzz", "build", "--sanitizer", "none"]);
+        let host = child::query(Command::new("rustc").args(["--print", "host-tuple"]))
+            .context("`rustc --print host-tuple` does not tell what this machine is")?;
+        cargo.args(["--target", &host, "--target-dir"]).arg(&target);
+        child::run(&mut cargo)?;
+        Ok(Self { binaries: target.join(host).join("release") })
+    }
+
+    /// Runs one target or all, all at once, for so many seconds.
+    ///
+    /// # Errors
+    /// That there is no such target, or what the system says; not that an input made one fail.
+    pub(crate) fn run(&self, target: Option<&str>, seconds: u32, seed: u32) -> Result<Outcome> {
+        step::heading("fuzz");
+        let start = Instant::now();
+        let chosen = TARGETS.iter().filter(|it| target.is_none_or(|target| it.name == target));
+        let started: Result<Vec<_>> =
+            chosen.map(|target| self.start(target, seconds, seed)).collect();
+        let mut counts = Counts::default();
+        let mut notes = Vec::new();
+        for running in started? {
+            match running.end() {
+                Ok(note) => {
+                    println!("{note}");
+                    counts.passed += 1;
+                    notes.push(note);
+                }
+                Err(error) => {
+                    println!("error: {error:#}");
+                    counts.failed += 1;
+                }
+            }
+        }
+        Ok(Outcome { notes, ..Outcome::new("fuzz", counts, start) })
+    }
+
+    fn start(&self, target: &Target, seconds: u32, seed: u32) -> Result<Running> {
+        let Target { name, seeds } = target;
+        // New inputs go to the first folder.
+        let [corpus, artifacts] =
+            ["corpus", "artifacts"].map(|folder_of| folder().join(folder_of).join(name));
+        for folder in [&corpus, &artifacts] {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        let seeds = workspace::root().join(seeds);
+        if !seeds.is_dir() {
+            bail!("there are no inputs for {name} to begin with: {} is gone", seeds.display());
+        }
+        let log = folder().join(format!("{name}.log"));
+        let output =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let binary = self.binaries.join(name);
+        let mut command = Command::new(&binary);
+        command.arg(&corpus).arg(&seeds);
+        command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+        command.args([format!("-max_total_time={seconds}"), format!("-seed={seed}")]);
+        command.args(["-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+        let shown = child::show(&command);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot run `{shown}`"))?;
+        Ok(Running { name, binary, log, child })
+    }
+}
+
+/// Where the targets are built, and what comes of them is kept.
+fn folder() -> PathBuf {
+    workspace::root().join("target/fuzz")
+}
+
+/// A target that runs.
+struct Running {
+    name: &'static str,
+    binary: PathBuf,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Running {
+    /// Waits for its end, and says what it did.
+    fn end(mut self) -> Result<String> {
+        let name = self.name;
+        let status = self.child.wait().with_context(|| format!("cannot wait for {name}"))?;
+        let log =
+            fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let log = String::from_utf8_lossy(&log);
+        if !status.success() {
+            print_tail(&log);
+            let input = artifact(&log).unwrap_or("FILE");
+            bail!(
+                "the fuzz target {name} failed ({status}); run `{} {input}` for its input alone",
+                self.binary.display()
+            );
+        }
+        let inputs = stat(&log, "number_of_executed_units").unwrap_or_default();
+        if inputs < FEWEST {
+            print_tail(&log);
+            bail!("the fuzz target {name} read {inputs} inputs, fewer than {FEWEST}");
+        }
+        let covered = covered(&log).unwrap_or_default();
+        Ok(format!("fuzz {name}: {inputs} inputs, {covered} edges of the program covered"))
+    }
+}
+
+fn print_tail(log: &str) {
+    let lines: Vec<&str> = log.lines().collect();
+    for line in lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default() {
+        println!("    {line}");
+    }
+}
+
+/// A figure of the statistics that libFuzzer ends with.
+fn stat(log: &str, name: &str) -> Option<u64> {
+    let figure = |line: &str| {
+        let figure = line.strip_prefix("stat::")?.strip_prefix(name)?.strip_prefix(':')?;
+        figure.trim().parse().ok()
+    };
+    log.lines().rev().find_map(figure)
+}
+
+/// The edges that were covered, as the last line of progress says.
+fn covered(log: &str) -> Option<u64> {
+    let figure = |line: &str| line.split_once(" cov: ")?.1.split_whitespace().next()?.parse().ok();
+    log.lines().rev().find_map(figure)
+}
+
+/// The file of the input that made a target fail.
+fn artifact(log: &str) -> Option<&str> {
+    let line = log.lines().rev().find(|line| line.contains("Test unit written to "))?;
+    line.rsplit_once(' ').map(|(_, path)| path).filter(|path| Path::new(path).is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "#2\tINITED cov: 31 ft: 32 corp: 1/1b exec/s: 0 rss: 40Mb\n\
+                       #4096\tDONE   cov: 1201 ft: 3000 corp: 90/4Kb lim: 4096 exec/s: 200 rss: 60Mb\n\
+                       Done 4096 runs in 31 second(s)\n\
+                       stat::number_of_executed_units: 4096\n\
+                       stat::average_exec_per_sec:     132\n";
+
+    #[test]
+    fn what_a_target_did_is_read_from_its_log() {
+        assert_eq!(stat(LOG, "number_of_executed_units"), Some(4_096));
+        assert_eq!(stat(LOG, "number_of"), None);
+        assert_eq!(covered(LOG), Some(1_201));
+        assert_eq!((stat("", "x"), covered(""), artifact(LOG)), (None, None, None));
+    }
+
+    #[test]
+    fn the_input_that_fails_is_named() {
+        let log = "artifact_prefix='/x/'; Test unit written to /x/crash-da39\nBase64: \n";
+        assert_eq!(artifact(log), Some("/x/crash-da39"));
+    }
+
+    #[test]
+    fn each_target_is_one_of_the_workspace_of_targets_and_has_inputs() {
+        let manifest = fs::read_to_string(workspace::root().join("fuzz/Cargo.toml")).unwrap();
+        let names: Vec<&str> = manifest
+            .split("[[bin]]\nname = \"")
+            .skip(1)
+            .filter_map(|part| part.split_once('"').map(|(name, _)| name))
+            .collect();
+        assert_eq!(names, NAMES);
+        for Target { name, seeds } in TARGETS {
+            let seeds = fs::read_dir(workspace::root().join(seeds)).unwrap();
+            assert!(seeds.count() > 0, "{name}");
+        }
+    }
+}
