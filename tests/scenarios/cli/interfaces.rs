@@ -11,7 +11,7 @@ const ETH0: &str =
     "limits: [{name: some, match: {interface: eth0}, key: source, rate: 10/s, burst: 10}]";
 
 /// How many packets of 300 by `eth0` are dropped.
-fn dropped(bench: &Bench, last: u8) -> u64 {
+pub(super) fn dropped(bench: &Bench, last: u8) -> u64 {
     let exceed = || bench.json("status -j")["reasons"]["exceed"].as_u64().unwrap();
     let before = exceed();
     send(bench, [192, 0, 2, last], 300);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{
     Bench, Document, SMALL,
     agent::{Agent, PATIENCE, REQUEST, ask},
-    json::send,
+    interfaces::dropped,
 };
 
 /// Longer than the name of an interface can be, but for an alternative one.
@@ -23,14 +23,6 @@ const ALTNAME: &str = "enp175s0f1np1-uplink-a";
 fn index(bench: &Bench, name: &str) -> u64 {
     let link = bench.hosts.router.ip_json(&["link", "show", "dev", name]).unwrap();
     link[0]["ifindex"].as_u64().unwrap()
-}
-
-/// Packets of 300 by `eth0` that are dropped.
-fn dropped(bench: &Bench, last: u8) -> u64 {
-    let exceed = || bench.json("status -j")["reasons"]["exceed"].as_u64().unwrap();
-    let before = exceed();
-    send(bench, [192, 0, 2, last], 300);
-    exceed() - before
 }
 
 #[test]
