@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{self, Command},
 };
@@ -74,21 +74,54 @@ fn build() -> Result<()> {
         .to_str()
         .with_context(|| format!("the path {} is not UTF-8", root_dir.display()))?;
     let objects = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
+    let shared = Shared::lock(workspace.join("target/bpf"))?;
     let build = |features| {
         let package = Package { name: "limiter-ebpf", root_dir, features, ..Package::default() };
         aya_build::build_ebpf([package], Toolchain::Custom(&toolchain))
     };
     if messages {
         build(&["messages"])?;
-        // The object that ships has this name, too, and is built next.
-        let (from, to) = (objects.join("datapath"), objects.join("datapath-messages"));
-        fs::rename(&from, &to).with_context(|| format!("cannot move {}", from.display()))?;
+        // The object that ships has this name, too.
+        shared.copy("datapath", &objects.join("datapath-messages"))?;
     }
     build(&[])?;
+    for object in ["datapath", "load"] {
+        shared.copy(object, &objects.join(object))?;
+    }
     // Through `links` in Cargo.toml the crates that depend on this one find the objects as
     // `DEP_LIMITER_BPF_OBJECTS`.
     println!("cargo::metadata=OBJECTS={}", objects.display());
     Ok(())
+}
+
+/// Where the BPF target is built, for every profile and every set of features of the host: cargo runs this script for
+/// each of them, and to build the programs takes longest.
+struct Shared {
+    folder: PathBuf,
+    /// Locked until it is closed. Another script would put its objects in the place of these.
+    _lock: File,
+}
+
+impl Shared {
+    /// Waits for the folder, and has aya-build build in it.
+    fn lock(folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let path = folder.join("lock");
+        let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        let lock = lock.with_context(|| format!("cannot lock {}", path.display()))?;
+        // SAFETY: this program has a single thread.
+        unsafe { env::set_var("OUT_DIR", &folder) };
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// Copies an object that is built.
+    fn copy(&self, object: &str, to: &Path) -> Result<()> {
+        let from = self.folder.join(object);
+        fs::copy(&from, to).map(drop).with_context(|| {
+            format!("cannot copy {} to {}", from.display(), to.display())
+        })
+    }
 }
 
 /// What is fuzzed loads no program, and the flags of a fuzzer are not for the BPF target: an empty object stands for it.

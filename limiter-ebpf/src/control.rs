@@ -10,6 +10,7 @@ use limiter_common::{
 };
 
 use crate::{
+    barrier::opaque,
     cell::Plain,
     clock,
     datapath::InForce,
@@ -32,21 +33,34 @@ pub(crate) extern "C" fn decide_early() -> u32 {
     verdict.0 as u32
 }
 
+/// The place of the packet's protocol in [`Protocol::ALL`]; one that is not there, for an ordinary packet.
+///
+/// The kernel verifies it by itself, and so knows nothing of the protocol where the budgets are charged: it would follow
+/// each protocol through that.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn control_protocol() -> u32 {
+    let protocol = Subject::get().and_then(|subject| Protocol::of(&subject.packet));
+    protocol.map_or(ROWS as u32, |protocol| protocol as u32)
+}
+
 #[inline(always)]
 fn decide() -> Option<Verdict> {
     let (subject, policy) = (Subject::get()?, InForce::get()?);
     if subject.conform == Reason::TooDeep.index() as u64 {
         return Some(refuse(Reason::TooDeep, &policy));
     }
-    let protocol = Protocol::of(&subject.packet)?;
+    let protocol = *Protocol::ALL.get(control_protocol() as usize)?;
     let slot = SLOT.load();
     let budgets = CONTROL.get(half(policy.epoch, slot))?;
     if !budgets.is_on(protocol) {
         return None;
     }
     let links = CONTROL_LINKS.get_ptr_mut(slot)?;
+    // The compiler knows that it is one of them, and the verifier does not.
+    let row = opaque(protocol as usize) & (ROWS - 1);
     // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
-    let link = unsafe { Plain::new((&raw mut (*links)[protocol as usize & (ROWS - 1)]).cast()) };
+    let link = unsafe { Plain::new((&raw mut (*links)[row]).cast()) };
     // Without a source, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
     // not see that a pointer which may not be there is not used then.
     let place = control::place(&subject.packet, protocol, policy.settings.seed);

@@ -52,7 +52,8 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
             let came = newcomers.find(&subject.source);
             let has_come = came < NEWCOMERS;
             subject.newcomer = if has_come { newcomers.at(came) } else { Newcomer::NONE };
-            refresh(source, number, false, subject, epoch);
+            publish(subject);
+            refresh(source, epoch, number, 0);
             if has_come {
                 seats.forget(came);
             }
@@ -67,19 +68,25 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         subject.time = Time::exact(clock::now());
         subject.was_full = 0;
         subject.newcomer = Newcomer::NONE;
-        refresh(source, 0, true, subject, epoch);
+        publish(subject);
+        refresh(source, epoch, 0, 1);
     }
     seat
 }
 
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
-/// its source was admitted with before it had one, at the time of the subject.
+/// its source was admitted with before it had one, at the time of the subject. It is verified by itself: it is called
+/// where a seat was found in any of many ways.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject, epoch: u32) {
-    let (Some(settings), Some(profile)) =
-        (datapath::settings(epoch), PROFILES.get(half(epoch, number)))
-    else {
-        return;
+extern "C" fn refresh(source: *mut Source, epoch: u32, number: u32, is_shared: u32) -> u32 {
+    let (false, Some(subject), Some(settings), Some(profile)) = (
+        source.is_null(),
+        Subject::get(),
+        datapath::settings(epoch),
+        PROFILES.get(half(epoch, number)),
+    ) else {
+        return 0;
     };
     // SAFETY: the caller looked the entry up in this run; an aligned word. It changes no more, but for
     // that of a shared entry, which has one generation.
@@ -93,7 +100,7 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
     let _: Option<Binding> = bind(&entry, target, || {
         let epoch = target.epoch();
         // A block is of a limit: it goes, and comes back, with that being about the source.
-        let penalties = if shared { 0 } else { settings.penalties & profile.limits };
+        let penalties = if is_shared != 0 { 0 } else { settings.penalties & profile.limits };
         let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
@@ -144,4 +151,5 @@ fn refresh(source: *mut Source, number: u32, shared: bool, subject: &mut Subject
             unsafe { add(source, false, 1, subject.newcomer.facts.bytes()) };
         }
     });
+    0
 }

@@ -48,8 +48,9 @@ pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
         );
     }
     let mut install = child::cargo();
+    // Its own code does little, and takes half as long to build unoptimised: LLVM, which works, is built.
     install
-        .args(["install", "bpf-linker", "--locked", "--version", VERSION, "--force"])
+        .args(["install", "bpf-linker", "--locked", "--version", VERSION, "--force", "--debug"])
         .args(["--no-default-features", "--features", "llvm-22", "--root"])
         .arg(workspace::tools())
         .env("LLVM_PREFIX", LLVM_PREFIX);

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: runs the suites and says what ran.
 //!
-//! Everything is built first, once. Then the guests and the fuzzers run beside the other suites, with less of the CPUs
-//! than those, as they time nothing.
+//! The tests are built first, once. Then the guests run beside the other suites, and the fuzz targets are built and
+//! run, with less of the CPUs than those, as they time nothing.
 
 use std::{
     collections::BTreeSet,
@@ -217,7 +217,8 @@ fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)]) {
 /// What is built before any suite runs.
 struct Built<'a> {
     integration: Option<Integration<'a>>,
-    fuzzers: Option<Fuzzers>,
+    /// Whether there are fuzz targets to build.
+    fuzzers: bool,
     guests: Option<Guests>,
 }
 
@@ -236,7 +237,7 @@ impl<'a> Built<'a> {
             Some(privilege) => Some(Integration::new(privilege, toolchain, depth)?),
             None => None,
         };
-        let fuzzers = selected(Selection::Fuzz).then(Fuzzers::build).transpose()?;
+        let fuzzers = selected(Selection::Fuzz);
         let guests = selected(Selection::Vm)
             .then(|| Guests::prepare(&Kernel::DEFAULT, toolchain))
             .transpose()?;
@@ -250,9 +251,10 @@ impl<'a> Built<'a> {
             println!("guests and fuzzers are not nice: {}", io::Error::last_os_error());
         }
         let mut outcomes = Vec::new();
-        if let Some(fuzzers) = &self.fuzzers {
+        if self.fuzzers {
             let start = Instant::now();
-            let outcome = fuzzers.run(None, fuzz::SECONDS, fuzz::SEED);
+            let outcome = Fuzzers::build()
+                .and_then(|fuzzers| fuzzers.run(None, fuzz::SECONDS, fuzz::SEED));
             outcomes.push(outcome.unwrap_or_else(|error| Outcome::failure("fuzz", start, &error)));
         }
         if let Some(guests) = &self.guests {

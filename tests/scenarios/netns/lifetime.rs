@@ -112,9 +112,10 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         }
         stop.stop();
     });
-    // Where agents load programs all the time, frames are not sent as evenly as elsewhere.
+    // Agents that load programs hold the sender up. In the time that they do not, the limit gives nine tenths of its rate.
     let (passed, most) = (arrivals.from(v4(10)).packets, sent[0].admitted(1e3, 200));
-    assert!((most * 9 / 10..=most + 2).contains(&passed), "{passed} passed of {most}; {sent:?}");
+    let least = (900.0 * sent[0].busy().as_secs_f64()) as u64;
+    assert!((least..=most + 2).contains(&passed), "{passed} passed of {least} to {most}; {sent:?}");
     assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
     // Some came so far as to take over, and some as to apply.
     programs.dedup();
