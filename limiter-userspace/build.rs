@@ -105,8 +105,7 @@ struct Shared {
 impl Shared {
     /// Waits for the folder, and has aya-build build in it.
     fn lock(folder: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join("lock");
         let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
         let lock = lock.with_context(|| format!("cannot lock {}", path.display()))?;
@@ -118,9 +117,9 @@ impl Shared {
     /// Copies an object that is built.
     fn copy(&self, object: &str, to: &Path) -> Result<()> {
         let from = self.folder.join(object);
-        fs::copy(&from, to).map(drop).with_context(|| {
-            format!("cannot copy {} to {}", from.display(), to.display())
-        })
+        fs::copy(&from, to)
+            .map(drop)
+            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
     }
 }
 

@@ -434,7 +434,8 @@ impl Error {
             }
             Self::ChangeRefused { document, .. } => format!(
                 "mend the file; if the change is meant, take it with `limiter policy apply \
-                 --accept-change {document}`, or write the prefixes into the document"
+                 --accept-change {document}`, or write the prefixes into the document; where nothing is \
+                 attached, `limiter attach IFACE --policy {document}` takes it"
             ),
             Self::Busy { holder: None, .. } => {
                 "try again in a moment; `lslocks` tells which process has it".to_owned()

@@ -15,7 +15,10 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     let checks = [
         ("format", format()),
         ("format, fuzz targets", format_fuzz()),
-        ("clippy, host, with debug messages", clippy_host(toolchain, &MESSAGES, &["--all-targets"])),
+        (
+            "clippy, host, with debug messages",
+            clippy_host(toolchain, &MESSAGES, &["--all-targets"]),
+        ),
         // As it ships: what the documentation is made of, so that the crates that it needs are checked once.
         ("clippy, host", clippy_host(toolchain, &[], &[])),
         ("documentation", documentation(toolchain)),

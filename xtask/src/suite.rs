@@ -89,10 +89,11 @@ struct Suite {
     threads: usize,
 }
 
-/// Tests of `floods` count packets and take minutes. The other ones of `netns` time real traffic.
+/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Tests of `floods` count packets
+/// and take minutes. The other ones of `netns` time real traffic.
 static PRIVILEGED: [Suite; 4] = [
-    Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 2 },
-    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 2 },
+    Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 3 },
+    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3 },
     Suite {
         selection: Selection::Netns,
         name: "floods",
@@ -194,15 +195,21 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     outcomes.extend(beside);
     phases.push(("all of it", begin.elapsed()));
     let code = report(&outcomes);
-    report_times(&outcomes, &phases);
+    report_times(&outcomes, &phases, depth);
     Ok(code)
 }
 
 /// Prints how long the parts that are no suites took, and which tests took longest.
-fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)]) {
+fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)], depth: Depth) {
     let phases: Vec<_> =
         phases.iter().map(|(phase, took)| format!("{phase} {}", step::seconds(*took))).collect();
     println!("time: {}; fuzzers and guests run beside the other suites", phases.join(", "));
+    if depth.divisor() > 1 {
+        println!(
+            "of the random runs of prog one in {} was made; --full makes all",
+            depth.divisor()
+        );
+    }
     let mut times: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.times).collect();
     times.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
     times.truncate(SLOWEST);
@@ -253,8 +260,8 @@ impl<'a> Built<'a> {
         let mut outcomes = Vec::new();
         if self.fuzzers {
             let start = Instant::now();
-            let outcome = Fuzzers::build()
-                .and_then(|fuzzers| fuzzers.run(None, fuzz::SECONDS, fuzz::SEED));
+            let outcome =
+                Fuzzers::build().and_then(|fuzzers| fuzzers.run(None, fuzz::SECONDS, fuzz::SEED));
             outcomes.push(outcome.unwrap_or_else(|error| Outcome::failure("fuzz", start, &error)));
         }
         if let Some(guests) = &self.guests {
@@ -382,7 +389,9 @@ impl<'a> Integration<'a> {
             };
             let chosen: Vec<&String> = tests.iter().filter(runs).collect();
             // Of a change that touches nothing of a suite, that suite has nothing to say.
-            if !chosen.is_empty() || self.depth != Depth::Quick {
+            if chosen.is_empty() && self.depth == Depth::Quick {
+                println!("suite {} is left out: nothing in the change asks for it", suite.name);
+            } else {
                 outcomes.push(self.run(suite.name, &chosen, suite.threads)?);
             }
         }
@@ -487,7 +496,10 @@ pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
     for suite in &empty {
         println!("suite {suite} has no tests, which counts as a failure");
     }
-    let failed = total.failed + empty.len();
+    if outcomes.is_empty() {
+        println!("no suite ran, which counts as a failure");
+    }
+    let failed = total.failed + empty.len() + usize::from(outcomes.is_empty());
     println!("{} passed, {failed} failed", total.passed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -7,18 +7,35 @@ use anyhow::{Context as _, Result};
 use crate::{child, workspace};
 
 /// Where tests are that a folder or file asks for: the beginning of its path, and a module of the target `integration`.
-const ASKED_FOR: [(&str, &str); 11] = [
+const ASKED_FOR: [(&str, &str); 28] = [
+    ("docs/", "cli::documented"),
+    ("README.md", "cli::documented"),
+    ("limiter-ebpf/", "netns::limits"),
     ("limiter-userspace/src/agent/", "cli::agent"),
+    ("limiter-userspace/src/cli/", "cli::commands"),
+    ("limiter-userspace/src/cli/", "cli::mistakes"),
     ("limiter-userspace/src/cli/attach/", "cli::attach"),
+    ("limiter-userspace/src/cli/keep_ssh", "cli::ssh"),
     ("limiter-userspace/src/cli/list/", "cli::lists"),
+    ("limiter-userspace/src/cli/monitor", "cli::monitor"),
     ("limiter-userspace/src/cli/policy/", "cli::policy"),
-    ("limiter-userspace/src/datapath/interface.rs", "cli::interfaces"),
+    ("limiter-userspace/src/datapath/", "cli::attach"),
+    ("limiter-userspace/src/datapath/", "cli::locks"),
+    ("limiter-userspace/src/datapath/", "cli::names"),
+    ("limiter-userspace/src/datapath/kept", "cli::lists"),
     ("limiter-userspace/src/doctor/", "cli::doctor"),
+    ("limiter-userspace/src/error.rs", "cli::mistakes"),
     ("limiter-userspace/src/inquiry/", "cli::inquiry"),
     ("limiter-userspace/src/metrics/", "cli::metrics"),
+    ("limiter-userspace/src/output/", "cli::json"),
+    ("limiter-userspace/src/policy/", "cli::policy"),
+    ("limiter-userspace/src/policy/guard", "cli::agent::guard"),
+    ("limiter-userspace/src/policy/run_time", "cli::lists"),
+    ("limiter-userspace/src/policy/session", "cli::ssh"),
     ("limiter-userspace/src/watch/", "cli::watch"),
     ("monitoring/", "cli::prometheus"),
     ("packaging/", "cli::package"),
+    ("packaging/fail2ban.conf", "cli::fail2ban"),
 ];
 
 /// The modules of `tests` that what differs from the last commit asks for; where nothing does, what the last commit
@@ -66,7 +83,20 @@ mod tests {
         assert_eq!(modules_of("tests/scenarios/cli/watch/terminal.rs"), ["cli::watch::terminal"]);
         assert_eq!(modules_of("tests/scenarios/netns/wire.rs"), ["netns::wire"]);
         assert_eq!(modules_of("limiter-userspace/src/agent/keeper.rs"), ["cli::agent"]);
+        assert_eq!(modules_of("packaging/fail2ban.conf"), ["cli::package", "cli::fail2ban"]);
         assert!(modules_of("tests/scenarios/prog/swap.rs").is_empty());
-        assert!(modules_of("docs/policy.md").is_empty());
+        assert!(modules_of("limiter-common/src/gcra.rs").is_empty(), "unit and prog always run");
+    }
+
+    #[test]
+    fn all_of_the_controller_asks_for_something() {
+        let folder = "limiter-userspace/src";
+        for entry in std::fs::read_dir(workspace::root().join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let end = if entry.path().is_dir() { "/some.rs" } else { "" };
+            let is_root = ["lib.rs", "main.rs"].contains(&name.as_str());
+            assert!(is_root || !modules_of(&format!("{folder}/{name}{end}")).is_empty(), "{name}");
+        }
     }
 }

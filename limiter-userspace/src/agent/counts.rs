@@ -17,6 +17,9 @@ use crate::{
 /// An agent that looked at nothing for so long hangs. It may wait a minute for a lock, some times over.
 const LOST: Duration = Duration::from_secs(300);
 
+/// Metrics that could not be served are told so long, unless they can be meanwhile.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
 /// How often things happened. It is shared by the agent and what serves its metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counts(Mutex<Numbers>);
@@ -29,10 +32,11 @@ struct Numbers {
     failed: u64,
     failing: u64,
     refused: bool,
+    waits: bool,
     /// When the last look ended.
     looked: Option<Instant>,
-    /// Why metrics could not be served last.
-    unserved: Option<String>,
+    /// Why metrics could not be served last, and when that was.
+    unserved: Option<(String, Instant)>,
     attached: u64,
     /// Whether the document that was read last is used.
     successful: bool,
@@ -58,31 +62,32 @@ impl Counts {
                 numbers.rejected += 1;
                 numbers.successful = false;
             }
-            Event::Failed(error) => {
-                numbers.failed += 1;
-                // The document waits for the trial of another policy to end.
-                numbers.successful &= !matches!(error, Error::Unconfirmed { .. });
-            }
+            Event::Failed(_) => numbers.failed += 1,
             Event::Attached { .. } => numbers.attached += 1,
             _ => {}
         }
     }
 
-    /// Notes that a look ended: how many things fail now, and whether a change of set files is refused.
-    pub(super) fn looked(&self, failing: u64, refused: bool) {
+    /// Notes that a look ended: how many things fail now, whether a change of set files is refused, and whether the
+    /// document waits for the trial of another policy to end.
+    pub(super) fn looked(&self, failing: u64, refused: bool, waits: bool) {
         let mut numbers = self.lock();
-        (numbers.failing, numbers.refused) = (failing, refused);
+        (numbers.failing, numbers.refused, numbers.waits) = (failing, refused, waits);
         numbers.looked = Some(Instant::now());
     }
 
     /// Notes why the metrics cannot be served, or that they can.
     pub(super) fn served(&self, result: Result<(), String>) {
-        self.lock().unserved = result.err();
+        self.lock().unserved = result.err().map(|reason| (reason, Instant::now()));
     }
 
-    /// Why the metrics could not be served when they were asked for last.
+    /// Why the metrics could not be served when they were asked for last. It is forgotten after a while: they may not
+    /// be asked for again.
     pub(super) fn unserved(&self) -> Option<Error> {
-        let reason = self.lock().unserved.clone()?;
+        let (reason, when) = self.lock().unserved.clone()?;
+        if when.elapsed() >= FORGOTTEN {
+            return None;
+        }
         Some(Error::Object { action: "serve the metrics".to_owned(), reason })
     }
 
@@ -133,7 +138,7 @@ impl Counts {
                 "limiter_policy_last_reload_successful",
                 "1 where the document that was read last is used: it was applied then, or was in force already.",
             )
-            .with([], Whole(numbers.successful.into())),
+            .with([], Whole((numbers.successful && !numbers.waits).into())),
             gauge(
                 "limiter_policy_last_reload_success_timestamp_seconds",
                 "When a document was put in force last, in Unix time; 0 if none was.",
@@ -162,5 +167,41 @@ impl Counts {
     fn lock(&self) -> MutexGuard<'_, Numbers> {
         // Numbers are whole, whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the document that was read last is told to be used.
+    fn is_used(counts: &Counts) -> bool {
+        let families = counts.families();
+        let name = "limiter_policy_last_reload_successful";
+        families.iter().find(|family| family.name == name).unwrap().series[0].value == Whole(1)
+    }
+
+    #[test]
+    fn a_document_is_not_used_only_while_it_waits() {
+        let counts = Counts::default();
+        counts.add(&Event::Applied { document: "a".into(), changes: 1 }, 7);
+        assert!(is_used(&counts));
+        counts.looked(1, false, true);
+        assert!(!is_used(&counts));
+        // Another change had to wait for the trial, and the document had not.
+        counts.add(&Event::Failed(Error::Unconfirmed { left: Duration::ZERO }), 8);
+        counts.looked(1, false, false);
+        assert!(is_used(&counts));
+    }
+
+    #[test]
+    fn metrics_that_nobody_asks_for_again_do_not_fail_for_ever() {
+        let counts = Counts::default();
+        counts.looked(0, false, false);
+        counts.served(Err("it was detached".to_owned()));
+        assert!(counts.unserved().is_some());
+        counts.lock().unserved =
+            Instant::now().checked_sub(FORGOTTEN).map(|it| (String::new(), it));
+        assert!(counts.unserved().is_none());
     }
 }

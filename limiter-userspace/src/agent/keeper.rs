@@ -46,6 +46,7 @@ pub(super) struct Keeper {
     good: Option<Good>,
     /// Whether it is to be compared with the one in force, and what for.
     due: Option<Due>,
+    waits_for_trial: bool,
     /// The instance that was there at the last look, by its number.
     instance: Option<u32>,
     /// The links whose programs are of this version, by their numbers.
@@ -89,6 +90,7 @@ impl Keeper {
             offer: None,
             good: None,
             due: None,
+            waits_for_trial: false,
             instance: None,
             current: BTreeSet::new(),
             ahead: None,
@@ -127,7 +129,9 @@ impl Keeper {
         let seen = self.see(&mut events);
         errors.extend(self.fit(now).err());
         errors.extend(self.follow_clock(ahead, &mut events).err());
-        errors.extend(self.put_in_force(&mut events).err());
+        let put = self.put_in_force(&mut events);
+        self.waits_for_trial = matches!(put, Err(Error::Unconfirmed { .. }));
+        errors.extend(put.err());
         errors.extend(self.keep_run_time().err());
         errors.extend(self.claim().err());
         let (wanted, attached) = seen.unwrap_or_else(|error| {
@@ -139,6 +143,11 @@ impl Keeper {
         let parts: Vec<_> = self.refused().into_iter().chain([status]).collect();
         self.status = parts.join("; ");
         events
+    }
+
+    /// Whether the document waits for the trial of another policy to end.
+    pub(super) const fn waits(&self) -> bool {
+        self.waits_for_trial
     }
 
     /// How things were at the last look, in a line.

@@ -15,7 +15,7 @@ mod sources;
 mod teller;
 mod wanted;
 
-use std::{collections::BTreeSet, io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use limiter_common::rate::Rate;
 use sd_notify::{NotifyState, notify};
@@ -93,7 +93,7 @@ pub fn run(
         teller.tell(Event::Started);
         first.into_iter().for_each(|event| teller.tell(event));
         let (mut unserved, mut reload) = (options.listen, false);
-        let mut told = BTreeSet::new();
+        let mut unbound = Vec::new();
         loop {
             if reload {
                 // In one message, or the manager takes it for a reload that failed.
@@ -103,9 +103,9 @@ pub fn run(
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
             let lost = teller.left_out();
-            let unserved_metrics = counts.unserved();
+            let mut errors: Vec<Error> = mem::take(&mut unbound);
+            errors.extend(counts.unserved());
             let work = spawn_blocking(move || {
-                let mut errors: Vec<Error> = unserved_metrics.into_iter().collect();
                 let (heard, result) = sources.look(lost);
                 errors.extend(result.err());
                 let mut events = keeper.tend(unix(), reload, errors);
@@ -122,16 +122,15 @@ pub fn run(
                 match serve(&address, scrape.clone()).await {
                     Ok(()) => events.push(Event::Listening { address }),
                     Err(error) => {
-                        // Whoever has it may go.
-                        let error = Error::system(format!("serve metrics on {address}"), error);
-                        let is_news = told.insert(error.to_string());
-                        events.extend(is_news.then_some(Event::Failed(error)));
+                        // Whoever has it may go. It is among what fails at the next look.
+                        let action = format!("serve metrics on {address}");
+                        unbound.push(Error::system(action, error));
                         unserved.push(address);
                     }
                 }
             }
             let refused = keeper.refused();
-            counts.looked(keeper.failing(), refused.is_some());
+            counts.looked(keeper.failing(), refused.is_some(), keeper.waits());
             for event in events {
                 counts.add(&event, unix());
                 teller.tell(event);

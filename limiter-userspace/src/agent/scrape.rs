@@ -489,12 +489,12 @@ mod tests {
         let [unavailable, fine] = ["503", "200"].map(str::to_owned);
         assert_eq!(of("/healthz"), (fine.clone(), "ok".to_owned()));
         assert_eq!(of("/readyz"), (unavailable.clone(), "the first look has not ended".to_owned()));
-        counts.looked(0, false);
+        counts.looked(0, false, false);
         let why = "no policy of the document is used";
         assert_eq!(of("/readyz"), (unavailable.clone(), why.to_owned()));
         counts.add(&Event::Unchanged { document: "p".into() }, 7);
         assert_eq!(of("/readyz"), (fine.clone(), "ok".to_owned()));
-        counts.looked(2, false);
+        counts.looked(2, false, false);
         assert_eq!(of("/readyz"), (unavailable, "what fails, and is tried again: 2".to_owned()));
         assert_eq!(of("/healthz").0, fine);
         for (request, status) in

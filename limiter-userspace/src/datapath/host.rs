@@ -1,14 +1,10 @@
 //! The addresses, gateways and networks of this host, as rtnetlink(7) tells them.
 
-use std::{
-    io,
-    mem::{size_of, zeroed},
-    net::IpAddr,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::netlink::{Extent, ask, attribute};
 use crate::{
     error::{Error, Result},
     policy::guard::Host,
@@ -32,10 +28,13 @@ pub(crate) fn read() -> Result<Host> {
         let action = format!("list the {what} of this host");
         move |error| Error::system(action, error)
     };
+    // `struct rtgenmsg`, of all families; the bodies that kernels ask for are zeros too.
+    let all = |kind| ask(kind, [0_u8; 12], Extent::All);
     let mut host = Host::default();
-    dump(libc::RTM_GETADDR, |message| add_address(&mut host, message))
-        .map_err(failed("addresses"))?;
-    dump(libc::RTM_GETROUTE, |message| add_route(&mut host, message)).map_err(failed("routes"))?;
+    let addresses = all(libc::RTM_GETADDR).map_err(failed("addresses"))?;
+    addresses.iter().for_each(|message| add_address(&mut host, message));
+    let routes = all(libc::RTM_GETROUTE).map_err(failed("routes"))?;
+    routes.iter().for_each(|message| add_route(&mut host, message));
     Ok(host)
 }
 
@@ -46,7 +45,7 @@ fn add_address(host: &mut Host, message: &[u8]) {
     else {
         return;
     };
-    let [peer, local] = IFA.map(|kind| find(attributes, kind).and_then(|it| ip(family, it)));
+    let [peer, local] = IFA.map(|kind| attribute(attributes, kind).and_then(|it| ip(family, it)));
     let Some(address) = local.or(peer).filter(counts) else { return };
     host.addresses.insert(address);
     add_network(host, peer.unwrap_or(address), length);
@@ -66,7 +65,7 @@ fn add_route(host: &mut Host, message: &[u8]) {
     let mut gateways = Vec::new();
     add_gateways(family, attributes, &mut gateways);
     // `struct rtnexthop`: its length, two bytes, and the index; then attributes.
-    let mut hops = find(attributes, RTA_MULTIPATH).unwrap_or_default();
+    let mut hops = attribute(attributes, RTA_MULTIPATH).unwrap_or_default();
     let is_multipath = !hops.is_empty();
     while let Some(&[low, high, ..]) = hops.first_chunk::<8>() {
         let size = usize::from(u16::from_ne_bytes([low, high]));
@@ -75,7 +74,7 @@ fn add_route(host: &mut Host, message: &[u8]) {
         hops = hops.get(size.next_multiple_of(4)..).unwrap_or_default();
     }
     if gateways.is_empty() && !is_multipath {
-        let destination = find(attributes, RTA_DST).and_then(|it| ip(family, it));
+        let destination = attribute(attributes, RTA_DST).and_then(|it| ip(family, it));
         if let Some(destination) = destination {
             add_network(host, destination, length);
         }
@@ -84,9 +83,11 @@ fn add_route(host: &mut Host, message: &[u8]) {
 }
 
 fn add_gateways(family: u8, attributes: &[u8], gateways: &mut Vec<IpAddr>) {
-    gateways.extend(find(attributes, RTA_GATEWAY).and_then(|it| ip(family, it)));
+    gateways.extend(attribute(attributes, RTA_GATEWAY).and_then(|it| ip(family, it)));
     // Of another family, which comes first.
-    if let Some((family, address)) = find(attributes, RTA_VIA).and_then(<[u8]>::split_first_chunk) {
+    if let Some((family, address)) =
+        attribute(attributes, RTA_VIA).and_then(<[u8]>::split_first_chunk)
+    {
         let family = u16::from_ne_bytes(*family);
         gateways.extend(u8::try_from(family).ok().and_then(|family| ip(family, address)));
     }
@@ -117,88 +118,12 @@ fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The payload of the first attribute of a type.
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    const HEADER: usize = 4;
-    /// Flags in the upper bits of the type.
-    const TYPE: u16 = 0x3fff;
-    while let Some(&[a, b, c, d]) = attributes.first_chunk() {
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        let payload = attributes.get(HEADER..length)?;
-        if u16::from_ne_bytes([c, d]) & TYPE == wanted {
-            return Some(payload);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
-    None
-}
-
-/// Asks for all objects of a kind, and calls `visit` with the body of each answer.
-fn dump(kind: u16, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
-    const HEADER: usize = size_of::<libc::nlmsghdr>();
-    #[repr(C)]
-    struct Request {
-        header: libc::nlmsghdr,
-        /// `struct rtgenmsg`, of all families; the bodies that kernels ask for are zeros too.
-        body: [u8; 12],
-    }
-    let socket_kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no precondition.
-    let socket = unsafe { libc::socket(libc::AF_NETLINK, socket_kind, libc::NETLINK_ROUTE) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was just opened, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: plain old data, for which zeros are valid.
-    let mut request: Request = unsafe { zeroed() };
-    request.header.nlmsg_len = size_of::<Request>() as u32;
-    request.header.nlmsg_type = kind;
-    request.header.nlmsg_flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    // SAFETY: the request is as long as said, and outlives the call.
-    let sent = unsafe {
-        libc::send(socket.as_raw_fd(), (&raw const request).cast(), size_of::<Request>(), 0)
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut buffer = vec![0_u8; 64 * 1024];
-    loop {
-        // SAFETY: the buffer is as long as said.
-        let received =
-            unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        let Ok(received) = usize::try_from(received) else {
-            match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => continue,
-                error => return Err(error),
-            }
-        };
-        if received == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut rest = buffer.get(..received).unwrap_or_default();
-        while let Some(&[a, b, c, d, e, f]) = rest.first_chunk() {
-            let length = u32::from_ne_bytes([a, b, c, d]) as usize;
-            let Some(body) = rest.get(HEADER..length) else { break };
-            match i32::from(u16::from_ne_bytes([e, f])) {
-                libc::NLMSG_DONE => return Ok(()),
-                libc::NLMSG_ERROR => {
-                    let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                    return Err(io::Error::from_raw_os_error(code.saturating_neg()));
-                }
-                _ => visit(body),
-            }
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// An attribute, padded.
-    fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
+    fn encoded(kind: u16, payload: &[u8]) -> Vec<u8> {
         let length = 4 + payload.len();
         let mut bytes = [(length as u16).to_ne_bytes(), kind.to_ne_bytes()].concat();
         bytes.extend(payload);
@@ -213,23 +138,23 @@ mod tests {
     #[test]
     fn routes_give_gateways_and_networks() {
         let mut host = Host::default();
-        let gateway = |last| attribute(RTA_GATEWAY, &[192, 0, 2, last]);
+        let gateway = |last| encoded(RTA_GATEWAY, &[192, 0, 2, last]);
         add_route(&mut host, &route(0, &gateway(1)));
-        add_route(&mut host, &route(16, &attribute(RTA_DST, &[10, 9, 0, 0])));
+        add_route(&mut host, &route(16, &encoded(RTA_DST, &[10, 9, 0, 0])));
         let via =
             [&(libc::AF_INET6 as u16).to_ne_bytes()[..], &[0x20, 1, 0xd, 0xb8], &[0; 11], &[9]];
-        add_route(&mut host, &route(8, &attribute(RTA_VIA, &via.concat())));
+        add_route(&mut host, &route(8, &encoded(RTA_VIA, &via.concat())));
         let hop = |last| {
             let inner = gateway(last);
             let size = (8 + inner.len()) as u16;
             [&size.to_ne_bytes()[..], &[0, 0, 2, 0, 0, 0], &inner].concat()
         };
-        let hops = attribute(RTA_MULTIPATH, &[hop(2), hop(3)].concat());
+        let hops = encoded(RTA_MULTIPATH, &[hop(2), hop(3)].concat());
         add_route(&mut host, &route(0, &hops));
         // The whole of a link without a gateway, a link-local one, and a single address.
         add_route(&mut host, &route(0, &[]));
-        add_route(&mut host, &route(16, &attribute(RTA_DST, &[169, 254, 0, 0])));
-        add_route(&mut host, &route(32, &attribute(RTA_DST, &[10, 8, 0, 1])));
+        add_route(&mut host, &route(16, &encoded(RTA_DST, &[169, 254, 0, 0])));
+        add_route(&mut host, &route(32, &encoded(RTA_DST, &[10, 8, 0, 1])));
         let gateways: Vec<String> = host.gateways.iter().map(ToString::to_string).collect();
         assert_eq!(gateways, ["192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::9"]);
         let networks: Vec<String> = host.networks.iter().map(ToString::to_string).collect();
@@ -241,7 +166,7 @@ mod tests {
         let mut host = Host::default();
         let address = |length: u8, own: [u8; 4], peer: [u8; 4]| {
             let header = [libc::AF_INET as u8, length, 0, 0, 2, 0, 0, 0];
-            [&header[..], &attribute(IFA[0], &peer), &attribute(IFA[1], &own)].concat()
+            [&header[..], &encoded(IFA[0], &peer), &encoded(IFA[1], &own)].concat()
         };
         add_address(&mut host, &address(24, [192, 0, 2, 7], [192, 0, 2, 7]));
         add_address(&mut host, &address(32, [10, 0, 0, 1], [10, 0, 0, 2]));
@@ -254,12 +179,12 @@ mod tests {
 
     #[test]
     fn broken_answers_are_not_followed() {
-        let whole = route(0, &attribute(RTA_MULTIPATH, &[20, 0, 0, 0, 2, 0, 0, 0, 8, 0, 5, 0]));
+        let whole = route(0, &encoded(RTA_MULTIPATH, &[20, 0, 0, 0, 2, 0, 0, 0, 8, 0, 5, 0]));
         for length in 0..whole.len() {
             add_route(&mut Host::default(), &whole[..length]);
             add_address(&mut Host::default(), &whole[..length]);
         }
-        let endless = route(0, &attribute(RTA_MULTIPATH, &[0; 16]));
+        let endless = route(0, &encoded(RTA_MULTIPATH, &[0; 16]));
         add_route(&mut Host::default(), &endless);
     }
 

@@ -2,13 +2,11 @@
 
 use std::{
     fs, io,
-    mem::{offset_of, size_of, zeroed},
-    os::{
-        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-        unix::fs::MetadataExt as _,
-    },
+    mem::{offset_of, size_of},
+    os::unix::fs::MetadataExt as _,
 };
 
+use super::netlink::{self, Extent, attribute, attributes};
 use crate::{
     error::{Error, Result},
     policy::{
@@ -182,15 +180,16 @@ pub fn namespace() -> Result<u64> {
         .map_err(|error| Error::system("look at the network namespace", error))
 }
 
-/// `struct nlmsghdr` and `struct ifinfomsg` of rtnetlink(7), and an attribute.
+/// `struct ifinfomsg` of rtnetlink(7), and an attribute.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Request {
-    header: libc::nlmsghdr,
     link: Link,
     mask: Mask,
 }
 
 /// `struct ifinfomsg`.
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Link {
     family: u8,
@@ -202,6 +201,7 @@ struct Link {
 }
 
 /// An attribute that says what is to be left out.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Mask {
     length: u16,
@@ -219,96 +219,18 @@ struct Message {
 
 /// Asks rtnetlink for all that it knows of an interface, or of each one all but its statistics.
 fn ask(index: Option<u32>) -> io::Result<Vec<Message>> {
-    // A list that changes while it is read is read again.
-    for _ in 0..16 {
-        if let Some(messages) = ask_once(index)? {
-            return Ok(messages);
-        }
-    }
-    Err(io::ErrorKind::Interrupted.into())
-}
-
-/// The same; nothing if the list changed while it was read.
-fn ask_once(index: Option<u32>) -> io::Result<Option<Vec<Message>>> {
-    const NLM_F_DUMP_INTR: u16 = 0x10;
-    let socket = send(index)?;
-    let mut messages = Vec::new();
-    let mut buffer = vec![0_u8; 128 * 1024];
-    loop {
-        // SAFETY: a buffer as long as said, which outlives the call.
-        let received =
-            unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        if received < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut rest = buffer.get(..received as usize).unwrap_or_default();
-        if rest.is_empty() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        while let Some((kind, flags, message, after)) = next_message(rest) {
-            if flags & NLM_F_DUMP_INTR != 0 {
-                return Ok(None);
-            }
-            match kind {
-                libc::RTM_NEWLINK => messages.extend(Message::read(message)),
-                _ if i32::from(kind) == libc::NLMSG_DONE => return Ok(Some(messages)),
-                _ => return Err(refusal(message)),
-            }
-            rest = after;
-        }
-        if index.is_some() {
-            return Ok(Some(messages));
-        }
-    }
-}
-
-/// A socket on which an answer is to come.
-fn send(index: Option<u32>) -> io::Result<OwnedFd> {
     const IFLA_EXT_MASK: u16 = 29;
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no precondition.
-    let socket = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was just opened, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: plain old data, for which zeros are valid.
-    let mut request: Request = unsafe { zeroed() };
-    let dump = if index.is_none() { libc::NLM_F_DUMP } else { 0 };
-    request.header.nlmsg_len = size_of::<Request>() as u32;
-    request.header.nlmsg_type = libc::RTM_GETLINK;
-    request.header.nlmsg_flags = (libc::NLM_F_REQUEST | dump) as u16;
-    request.link.index = index.unwrap_or(0) as i32;
-    request.mask.length = size_of::<Mask>() as u16;
-    request.mask.kind = IFLA_EXT_MASK;
-    request.mask.left_out = if index.is_none() { RTEXT_FILTER_SKIP_STATS } else { 0 };
-    // SAFETY: a request of that length, which outlives the call.
-    let sent = unsafe {
-        libc::send(socket.as_raw_fd(), (&raw const request).cast(), size_of::<Request>(), 0)
+    let (extent, left_out) = match index {
+        Some(_) => (Extent::One, 0),
+        None => (Extent::All, RTEXT_FILTER_SKIP_STATS),
     };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
-}
-
-/// The type, the flags and the payload of the first message, and what comes after it.
-fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
-    const HEADER: usize = size_of::<libc::nlmsghdr>();
-    let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-    let at = |place: usize| Some(u16::from_ne_bytes(*bytes.get(place..)?.first_chunk()?));
-    let kind = at(offset_of!(libc::nlmsghdr, nlmsg_type))?;
-    let flags = at(offset_of!(libc::nlmsghdr, nlmsg_flags))?;
-    let payload = bytes.get(HEADER..length)?;
-    let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((kind, flags, payload, after))
-}
-
-/// Why there is no answer.
-fn refusal(payload: &[u8]) -> io::Error {
-    match payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code)) {
-        0 => io::ErrorKind::InvalidData.into(),
-        code => io::Error::from_raw_os_error(code.saturating_neg()),
-    }
+    let request = Request {
+        link: Link { index: index.unwrap_or(0) as i32, ..Link::default() },
+        mask: Mask { length: size_of::<Mask>() as u16, kind: IFLA_EXT_MASK, left_out },
+    };
+    let answers = netlink::ask(libc::RTM_GETLINK, request, extent)?;
+    Ok(answers.iter().filter_map(|payload| Message::read(payload)).collect())
 }
 
 impl Message {
@@ -332,25 +254,6 @@ fn program_of(attributes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*id.first_chunk()?))
 }
 
-/// The payload of the first attribute of a type.
-fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, payload)| payload)
-}
-
-/// The types and payloads of attributes, up to one that is broken.
-fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    const HEADER: usize = 4;
-    const NESTED: u16 = 1 << 15;
-    std::iter::from_fn(move || {
-        let &[a, b, c, d] = rest.first_chunk()?;
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        let kind = u16::from_ne_bytes([c, d]) & !NESTED;
-        let payload = rest.get(HEADER..length)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, payload))
-    })
-}
-
 /// The name in a record, fit for a terminal.
 pub(in crate::datapath) fn recorded(name: &[u8; 16]) -> String {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
@@ -360,18 +263,6 @@ pub(in crate::datapath) fn recorded(name: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attributes_are_found_and_broken_ones_are_not_followed() {
-        let attributes = [5, 0, 1, 0, 7, 0, 0, 0, 8, 0, 43, 128, 1, 2, 3, 4];
-        assert_eq!(attribute(&attributes, 1), Some(&[7][..]));
-        assert_eq!(attribute(&attributes, 43), Some(&[1, 2, 3, 4][..]));
-        assert_eq!(attribute(&attributes, 2), None);
-        for length in 0..attributes.len() {
-            assert_eq!(attribute(&attributes[..length], 43), None, "{length}");
-        }
-        assert_eq!(attribute(&[0; 64], 9), None);
-    }
 
     #[test]
     fn what_is_gone_is_no_interface_without_a_program() {
@@ -396,22 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_as_far_as_they_are_whole() {
-        let mut bytes = vec![0_u8; 40];
-        bytes[..4].copy_from_slice(&40_u32.to_ne_bytes());
-        bytes[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
-        bytes[18..20].copy_from_slice(&1_u16.to_ne_bytes());
-        bytes[20..24].copy_from_slice(&7_u32.to_ne_bytes());
-        bytes[32..34].copy_from_slice(&7_u16.to_ne_bytes());
-        bytes[34..36].copy_from_slice(&3_u16.to_ne_bytes());
-        bytes[36..40].copy_from_slice(b"up\0\0");
-        let (kind, flags, payload, after) = next_message(&bytes).unwrap();
-        assert_eq!((kind, flags, after.len()), (libc::RTM_NEWLINK, 0, 0));
-        let interface = Interface::of(&Message::read(payload).unwrap());
+    fn an_interface_is_read_as_far_as_its_message_is_whole() {
+        let mut payload = vec![0_u8; 24];
+        payload[2..4].copy_from_slice(&1_u16.to_ne_bytes());
+        payload[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+        payload[16..18].copy_from_slice(&7_u16.to_ne_bytes());
+        payload[18..20].copy_from_slice(&3_u16.to_ne_bytes());
+        payload[20..24].copy_from_slice(b"up\0\0");
+        let interface = Interface::of(&Message::read(&payload).unwrap());
         assert_eq!((interface.name.as_str(), interface.index, interface.kind), ("up", 7, 1));
-        for length in 0..bytes.len() {
-            assert!(next_message(&bytes[..length]).is_none(), "{length}");
-        }
         assert!(Message::read(&payload[..15]).is_none());
     }
 }

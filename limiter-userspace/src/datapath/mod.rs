@@ -5,7 +5,6 @@ pub(crate) mod claim;
 pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
-#[expect(unsafe_code, reason = "a socket that no library wraps")]
 pub(crate) mod host;
 pub mod instance;
 pub mod interface;
@@ -23,6 +22,8 @@ pub mod mode;
 pub mod monitoring;
 #[expect(unsafe_code, reason = "ioctls that no library wraps")]
 mod netdevice;
+#[expect(unsafe_code, reason = "a socket that no library wraps")]
+mod netlink;
 #[expect(unsafe_code, reason = "values by their bytes")]
 pub mod notices;
 mod offences;

@@ -620,6 +620,32 @@ fn metrics_are_served_to_this_host() {
 }
 
 #[test]
+fn an_address_that_cannot_be_had_fails_and_is_tried_again() {
+    let bench = Bench::new();
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let document = Document::new("limits: []");
+    let folder = document.path().with_file_name("later");
+    let listen = format!("--listen 127.0.0.1:9180 --listen unix:{}/socket", folder.display());
+    let agent = Agent::start(&bench, &document, &format!("-i late --policy FILE {listen}"));
+    agent.expect_past_others("listening");
+    let event = agent.expect_past_others("failed");
+    assert!(event["message"].as_str().unwrap().contains("serve metrics on unix:"), "{event}");
+    let wait_for = |line: &str| {
+        let begin = Instant::now();
+        while !ask(&bench, REQUEST).contains(&format!("\n{line}\n")) {
+            assert!(begin.elapsed() < PATIENCE, "{line} in {}", ask(&bench, REQUEST));
+            thread::sleep(Duration::from_millis(200));
+        }
+    };
+    wait_for("limiter_agent_failing 1");
+    assert!(ask(&bench, &REQUEST.replace("metrics", "readyz")).starts_with("HTTP/1.1 503"));
+    fs::create_dir(&folder).unwrap();
+    agent.expect_past_others("listening");
+    wait_for("limiter_agent_failing 0");
+    agent.end();
+}
+
+#[test]
 fn the_service_manager_is_told() {
     const READY: &str = "READY=1\nSTATUS=attached to eth0\nWATCHDOG=1\n";
     let bench = Bench::new();

@@ -86,10 +86,14 @@ fn keys_find_a_source_open_it_and_deny_it() {
         assert!(text.contains("2 SOURCES by") && !text.contains("198.51.100.9"), "{text}");
 
         screen.press(&["p"]);
-        let frozen = screen.wait_for("frozen, 1s old");
-        let text = screen.wait_for("frozen, 2s old");
-        let rest = |text: &str| text.split_once('\n').unwrap().1.to_owned();
-        assert_eq!(rest(&frozen), rest(&text), "it moves");
+        let halves = |text: &str| {
+            let (line, rest) = text.split_once('\n').unwrap();
+            (line.to_owned(), rest.to_owned())
+        };
+        let is_frozen = |text: &str| halves(text).0.contains("frozen, ");
+        let (age, frozen) = halves(&screen.wait("its age", is_frozen));
+        let text = screen.wait("its age, later", |it| is_frozen(it) && halves(it).0 != age);
+        assert_eq!(halves(&text).1, frozen, "it moves");
         screen.press(&["p"]);
         screen.wait("what moves", |text| !text.contains("frozen"));
 

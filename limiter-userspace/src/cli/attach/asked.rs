@@ -7,15 +7,19 @@ use clap::{ArgGroup, Args};
 use crate::{
     cli::{
         keep_ssh::{KeepSsh, Kept, keep},
-        policy,
         stderr::warn_of_document,
         unix,
     },
-    datapath::maps::Maps,
+    datapath::{host, maps::Maps},
     error::{Error, Result},
     output::stream::Output,
     policy::{
-        Builtin, Layers, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration,
+        Builtin, Layers, Policy, PolicyError, Session,
+        guard::guard,
+        model::GlobalMode,
+        reading::{name, read_with_files},
+        shadowed::FromFiles,
+        units::parse_duration,
     },
 };
 
@@ -60,7 +64,7 @@ pub(super) struct PolicyOptions {
 /// What they ask for, read.
 pub(super) struct Asked<'o> {
     pub(super) options: &'o PolicyOptions,
-    document: Option<Policy>,
+    document: Option<Document>,
     /// Why the document for a new instance could not be read.
     pub(super) unread: Option<Error>,
     session: Option<Session>,
@@ -68,6 +72,25 @@ pub(super) struct Asked<'o> {
     pub(super) time: Option<Duration>,
     /// In an instance that is new.
     pub(super) new: Wanted,
+}
+
+/// The document that they name.
+struct Document {
+    file: String,
+    policy: Policy,
+    /// What of it is in files of sets and tenants.
+    files: FromFiles,
+}
+
+impl Document {
+    /// Refuses what its files would do to an instance that runs with another policy, as `limiter policy apply` does.
+    fn guard(&self, running: &Policy) -> Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        guard(Some(running), &self.policy, &self.files, &host::read()?)
+            .map_err(|refusal| Error::ChangeRefused { document: self.file.clone(), refusal })
+    }
 }
 
 /// What is to be in force.
@@ -84,10 +107,10 @@ impl PolicyOptions {
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
-            match policy::read(path) {
-                Ok((policy, warnings)) => {
+            match read_with_files(path, unix(), &mut |_| {}) {
+                Ok((policy, warnings, files)) => {
                     warn_of_document(&warnings, output);
-                    document = Some(policy);
+                    document = Some(Document { file: name(path), policy, files });
                 }
                 // It may not be needed.
                 Err(error) if self.policy_if_new.is_some() => unread = Some(error),
@@ -95,7 +118,7 @@ impl PolicyOptions {
             }
         }
         let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session(output)?);
-        let policy = document.clone().unwrap_or_default();
+        let policy = document.as_ref().map(|document| document.policy.clone()).unwrap_or_default();
         let new = self.change(Layers { policy, ..Layers::default() }, None, session)?;
         Ok(Asked { options: self, document, unread, session, time, new })
     }
@@ -153,7 +176,10 @@ impl Asked<'_> {
         // A document for a new instance is none for this one.
         let document = self.document.as_ref().filter(|_| self.options.policy_if_new.is_none());
         let layers = match document {
-            Some(document) => running.under(document.clone()),
+            Some(document) => {
+                document.guard(&running.policy)?;
+                running.under(document.policy.clone())
+            }
             None => running.clone(),
         };
         self.options.change(layers, maps, self.session)

@@ -9,13 +9,13 @@ mod unit;
 use clap::Subcommand;
 use serde_json::json;
 
+pub(super) use self::apply::taken_back;
 use self::{
     apply::Apply,
     read::{Check, Diff},
     save::Save,
 };
-pub(super) use self::{apply::taken_back, read::read};
-use super::{explain::Explain, instance, maps};
+use super::{change::UNKEPT, explain::Explain, instance, maps, stderr::warn_of_error};
 use crate::{
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
@@ -84,8 +84,13 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
+    // What is back may be without a run-time entry of the trial.
+    let unkept = instance.keep_run_time().err();
     // Nobody waits for what reads the output.
     drop(instance);
+    if let Some(error) = &unkept {
+        warn_of_error(error, UNKEPT, output);
+    }
     if output.is_json() {
         let changes = changes::entries(&changes);
         return Ok(

@@ -87,7 +87,7 @@ impl Diff {
 }
 
 /// Reads the policy in a document, see [`reading::read`].
-pub(in crate::cli) fn read(path: &Path) -> Result<(Policy, Warnings)> {
+fn read(path: &Path) -> Result<(Policy, Warnings)> {
     reading::read(path, unix(), &mut |_| {})
 }
 

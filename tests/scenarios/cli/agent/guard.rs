@@ -67,6 +67,8 @@ fn a_set_file_that_would_cut_the_host_off_is_refused_until_it_is_accepted() {
     // A command is as careful, unless it is told.
     bench.refused(&document.in_place("policy apply FILE"), 3, &["half", "--accept-change"]);
     bench.refused(&document.in_place("policy apply FILE --dry-run"), 3, &["half"]);
+    bench.refused(&document.in_place("attach lo --policy FILE"), 3, &["half", "--accept-change"]);
+    assert_eq!(denied(), 30);
     bench.done(&document.in_place("policy apply FILE --accept-change"));
     assert_eq!(denied(), 9);
     agent.expect("unchanged");
