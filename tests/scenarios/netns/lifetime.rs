@@ -92,8 +92,21 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         thread::sleep(SECOND / 50);
     }
     // As long as it takes here, and no longer than the test may take.
-    let moments = (begin.elapsed() * 3 / 2).clamp(SECOND * 9 / 10, 2 * SECOND);
+    let moments = begin.elapsed().clamp(SECOND / 2, SECOND * 3 / 2);
     kill(&mut first);
+    let rate = || {
+        let limits = net.json("limit list -j")["limits"].take();
+        let other = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "other");
+        other.unwrap()["rate_per_second"].as_u64().unwrap()
+    };
+    // How far some come does not depend on how fast they are.
+    let wait_for = |what: &str, has_come: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !has_come() {
+            assert!(begin.elapsed() < 20 * SECOND, "{what}");
+            thread::sleep(SECOND / 100);
+        }
+    };
     let mut senders = [net.sender(20_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
     let (mut programs, mut rates) = (Vec::new(), Vec::new());
     let (sent, arrivals) = net.flood(&mut senders, 600 * SECOND, |stop| {
@@ -101,14 +114,17 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
             if number % 10 == 0 {
                 document.write(&policy(number));
             }
+            let before = program(&net);
             let mut child = start();
-            // Whatever it does in its first second or so; no two are killed at the same moment of it.
-            thread::sleep(moments * (number * 7_919 % 10_000) as u32 / 10_000);
+            match number % 20 {
+                0 => wait_for("it takes over", &|| program(&net) != before),
+                10 => wait_for("it applies the document", &|| rate() == number),
+                // Whatever it does until then; no two are killed at the same moment of it.
+                _ => thread::sleep(moments * (number * 7_919 % 10_000) as u32 / 10_000),
+            }
             kill(&mut child);
             programs.push(program(&net));
-            let limits = net.json("limit list -j")["limits"].take();
-            let other = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "other");
-            rates.push(other.unwrap()["rate_per_second"].as_u64().unwrap());
+            rates.push(rate());
         }
         stop.stop();
     });
@@ -117,10 +133,9 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
     let least = (900.0 * sent[0].busy().as_secs_f64()) as u64;
     assert!((least..=most + 2).contains(&passed), "{passed} passed of {least} to {most}; {sent:?}");
     assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
-    // Some came so far as to take over, and some as to apply.
     programs.dedup();
     rates.dedup();
-    assert!(programs.len() > 20 && rates.len() > 5, "{} programs, {rates:?}", programs.len());
+    assert!(programs.len() >= 10 && rates.len() >= 10, "{} programs, {rates:?}", programs.len());
     // What they left half done is in nobody's way, and goes with the rest.
     let left = net.footprint();
     net.run("limit set source --rate 2kpps --burst 100");
