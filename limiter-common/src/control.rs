@@ -245,11 +245,13 @@ pub const ROWS: usize = 16;
 /// nobody.
 pub const SOURCES: u32 = 1 << 12;
 
-/// The word of a source for a protocol; `None` for a packet without a source, as hosts send that have no address yet.
+/// The word of a source for a protocol; `None` for a DHCP request of a host that has no address yet, of which there may
+/// be many at once. All other packets without an address have one word for each protocol: who sends many of them must
+/// not use up what the link may send, nor pass for nobody from afar.
 #[inline(always)]
 pub const fn place(packet: &Packet, protocol: Protocol, seed: Seed) -> Option<u32> {
     let [a, b, c, d] = packet.source.words;
-    if is_unspecified([a, b, c, d]) {
+    if matches!(protocol, Protocol::Dhcp) && is_unspecified([a, b, c, d]) {
         return None;
     }
     let hash = SipHash::new(seed.key())

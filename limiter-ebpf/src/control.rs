@@ -61,7 +61,7 @@ fn decide() -> Option<Verdict> {
     let row = opaque(protocol as usize) & (ROWS - 1);
     // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
     let link = unsafe { Plain::new((&raw mut (*links)[row]).cast()) };
-    // Without a source, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
+    // For a host that asks for its address, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
     // not see that a pointer which may not be there is not used then.
     let place = control::place(&subject.packet, protocol, policy.settings.seed);
     let at = place.unwrap_or(control::SOURCES);

@@ -82,10 +82,17 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
         [Reason::Control, Reason::ControlExceed, Reason::Deny].map(|it| counted(&program, it)),
         [passed, 72 - passed, 3]
     );
-    // Another source has a budget of its own, and all of them together that of the link. Those that have no address yet
-    // have nothing but that.
-    assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 8, NOW), 5);
-    assert_eq!(run(&mut program, &solicitation(NOBODY), 8, NOW), 2);
+    // Another source has a budget of its own, as those together have that have no address yet, and all of them together
+    // that of the link.
+    assert_eq!(run(&mut program, &solicitation(NOBODY), 8, NOW), 5);
+    assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 8, NOW), 2);
+    // No address is one that anybody may forge.
+    let relayed = Frame::udp([0; 4], [192, 0, 2, 1], 68, 67).payload(240);
+    let ospf = Frame::ip([0; 4], [192, 0, 2, 1], 89).payload(36).ttl(1);
+    assert_eq!([relayed, ospf].map(|frame| run(&mut program, &frame, 8, NOW)), [2, 2]);
+    // Those that ask for an address have nothing but what is left of the budget of the link.
+    let asks = Frame::udp([0; 4], [255; 4], 68, 67).payload(240);
+    assert_eq!(run(&mut program, &asks, 12, NOW), 7);
     program.at(NOW + 2 * SECOND).unwrap();
     assert_eq!(run(&mut program, &solicitation(NOBODY), 8, NOW + 2 * SECOND), 2);
     // What is refused by the one is not charged to the other: those of the link are used up, the source's are not.
