@@ -331,12 +331,16 @@ impl Leases {
     /// Takes back what a packet did that is refused by another limit after all, given what
     /// [`charge`](Self::charge) returned.
     ///
-    /// A slot that another packet of the connection has moved since stays.
+    /// A slot that another packet of the connection has moved since stays. That its socket was
+    /// [noted](Self::keep_socket) is taken back too.
     #[inline(always)]
     pub fn refund(slots: &impl Slots, charged: Look) {
         if charged.next != charged.seen {
             let before = if charged.claims { 0 } else { charged.seen };
-            let _: u64 = slots.compare_exchange(charged.place, charged.next, before);
+            if slots.compare_exchange(charged.place, charged.next, before) != charged.next {
+                let with = charged.next | Self::HERE;
+                let _: u64 = slots.compare_exchange(charged.place, with, before);
+            }
         }
     }
 

@@ -322,6 +322,26 @@ fn half_a_connection_has_its_place_for_a_while() {
     assert!(sends(2, Signal::Open, 23) && !sends(1, Signal::Data, 23));
 }
 
+/// A limit that is asked later may refuse what says that it is done, and whose socket was found by then.
+#[test]
+fn an_end_that_is_refused_after_all_is_none() {
+    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    for (number, opens) in [(1, true), (2, false)] {
+        if opens {
+            assert!(packet(leases, &row, number, Signal::Open, SECOND));
+        }
+        let before = row.values();
+        let look = leases.look(&row, tag(number), Signal::Finish, SECOND).unwrap();
+        let charged = leases.charge(&row, look, tag(number), Signal::Finish, SECOND).unwrap();
+        Leases::keep_socket(&row, charged);
+        assert_ne!(row.values(), before);
+        Leases::refund(&row, charged);
+        assert_eq!(row.values(), before, "{number}");
+        // The next one does not find it there.
+        row.store(0, 0);
+    }
+}
+
 /// What says that it is done before it has a socket may have one later.
 #[test]
 fn a_reset_ahead_of_its_connection_frees_no_place() {
