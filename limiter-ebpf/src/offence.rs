@@ -4,6 +4,7 @@ use aya_ebpf::bindings::BPF_NOEXIST;
 use limiter_common::{
     contract::{Offence as Known, half},
     limit::{LIMITS as LIMIT_COUNT, Limit},
+    packet::Anomaly,
     penalty::Offence,
 };
 
@@ -16,7 +17,8 @@ use crate::{
 static NEW: Known = Known::NEW;
 
 /// Notes that the source of the subject was over the limit in a row, and gives until when it is
-/// blocked for that, in nanoseconds, or was. Where the table has no room, it is not.
+/// blocked for that, in nanoseconds, or was. Where the table has no room, it is not; nor for a packet that declares no
+/// length, which the kernel drops when it comes off a wire.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(
@@ -25,6 +27,9 @@ static NEW: Known = Known::NEW;
 )]
 pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
     let (Some(subject), Some(limit)) = (Subject::get(), LIMITS.get(row)) else { return 0 };
+    if let Anomaly::Unsized = subject.packet.anomaly {
+        return 0;
+    }
     subject.offence.source = subject.source;
     subject.offence.limit = limit.penalty.limit as u32;
     let found = OFFENCES.get_ptr_mut(&subject.offence).or_else(|| {

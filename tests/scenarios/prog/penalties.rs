@@ -162,6 +162,29 @@ fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
 }
 
 /// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
+/// The kernel drops what comes off a wire with no length. So it is over the limit, and no offence.
+#[test]
+fn what_declares_no_length_blocks_nobody() {
+    let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
+    let unsized_one = Frame::udp(A, B, 1_024, 5_000).payload(18).declared_length(0).build();
+    assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
+    let mut now = NOW;
+    for _ in 0..20 {
+        now += SECOND;
+        assert_eq!(reason_at(&mut program, now, &unsized_one), Reason::Exceed);
+    }
+    // It does not further what others began, and those are offences as ever.
+    let blocked = stay_over(&mut program, now + SECOND);
+    now = is_blocked_for(&mut program, blocked, 60);
+    for _ in 0..20 {
+        now += SECOND;
+        assert_eq!(reason_at(&mut program, now, &unsized_one), Reason::Exceed);
+    }
+    assert_eq!(reason_at(&mut program, now, &udp(A)), Reason::Exceed);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
 #[test]
 fn who_rests_is_not_blocked() {
     let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
