@@ -131,7 +131,7 @@ impl Chain {
     /// Writes what the chain tells of its packet.
     #[inline(always)]
     pub(crate) const fn conclude(&self, packet: &mut Packet) {
-        // What the chain says is graver than what the length says: nothing that is too deep may pass.
+        // What the chain says is graver than what the length says: what is too deep is dropped.
         if !matches!(self.anomaly, Anomaly::None) {
             packet.anomaly = self.anomaly;
         }

@@ -202,7 +202,7 @@ pub enum Anomaly {
     /// A header is cut short, or a length contradicts the frame.
     Malformed,
     /// More than [`TAG_BOUND`] tags, or more than [`EXTENSION_BOUND`](extension::EXTENSION_BOUND) extension
-    /// headers. The kernel strips any number of them, so such a packet is never passed.
+    /// headers. The kernel strips any number of them, so such a packet is dropped, unless nothing is.
     TooDeep,
     /// The IP header declares a length of 0: a packet that the kernel merged beyond 64 kB (BIG TCP), or one that was
     /// captured before the network card cut it (TSO). Its headers are read by the length of the frame. On the wire

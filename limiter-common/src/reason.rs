@@ -28,7 +28,8 @@ pub enum Reason {
     Deny = 9,
     /// Dropped: the source is blocked for a time.
     Penalty = 10,
-    /// Dropped: more tags or extension headers than are walked, whoever sent it and whatever the policy says.
+    /// Dropped: more tags or extension headers than are walked, whoever sent it and whatever limits and lists say; but
+    /// where nothing is dropped it passes as [`Monitor`](Self::Monitor).
     TooDeep = 11,
     /// Dropped: control traffic of the link, over one of its budgets.
     ControlExceed = 12,
@@ -71,7 +72,8 @@ impl Reason {
         self as usize >= Self::Exceed as usize
     }
 
-    /// The reason to pass a packet that is within its limits; [`TooDeep`](Self::TooDeep) for one that is never passed.
+    /// The reason to pass a packet that is within its limits; [`TooDeep`](Self::TooDeep) for one that no limit is
+    /// asked about.
     #[inline(always)]
     pub const fn conform(packet: &Packet) -> Self {
         match (packet.anomaly, packet.fragment.get()) {

@@ -294,7 +294,7 @@ fn eight_extension_headers_are_walked() {
             expect(&format!("first fragment, {count} headers"), &first.build(), expected(FIRST));
         }
     }
-    // Whatever the length is said to be: nothing that is too deep is passed.
+    // Whatever the length is said to be: what is too deep is dropped.
     let nine = (0..9).fold(tcp6(SYN), |f, _| f.extension(Extension::destination_options(0)));
     for declared in [0, 1_000] {
         let frame = nine.clone().declared_length(declared).build();

@@ -1,5 +1,5 @@
 //! The link's own control traffic has budgets, and nothing else is about it; what is nested too deep is dropped
-//! whatever the policy says; and a packet that declares no length is charged by the headers that are there.
+//! whatever limits and lists say; and a packet that declares no length is charged by the headers that are there.
 
 use limiter_common::{rate::SECOND, reason::Reason};
 use limiter_tests::{
@@ -151,7 +151,7 @@ fn control_traffic_is_charged_to_no_limit() {
 }
 
 #[test]
-fn what_is_nested_too_deep_is_dropped_whatever_the_policy_says() {
+fn what_is_nested_too_deep_is_dropped_whatever_limits_and_lists_say() {
     let tags = |frame: Frame, count| (0..count).fold(frame, |frame, _| frame.tag(0x8100, 0));
     let udp = Frame::udp(NEIGHBOUR, [192, 0, 2, 1], 1_024, 5_000).payload(18);
     let udp6 = Frame::udp(GLOBAL, LOCAL, 1_024, 5_000).payload(18);
