@@ -51,7 +51,7 @@ pub struct Entry {
     pub since: Option<u64>,
 }
 
-/// The run-time layer. Of a list, each prefix has one entry at most.
+/// The run-time layer. Of a list, each prefix has one entry at most, and beside it one exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunTime {
@@ -139,6 +139,11 @@ impl Entry {
     pub fn is_over(&self, now: u64) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
+
+    /// What only one entry of a layer has.
+    const fn place(&self) -> (List, IpNet, bool) {
+        (self.list, self.prefix, self.exception)
+    }
 }
 
 impl<'a> Stated<'a> {
@@ -170,9 +175,11 @@ impl<'a> Stated<'a> {
 /// The entry that decides about a source at `now`, in seconds of Unix time, of those whose prefixes have it:
 ///
 /// 1. An exception hides the entries of its list in the document that are as long as it or shorter.
-/// 2. Of what is left, the longest prefix says which layer decides: the run-time one if both are as long.
-/// 3. Run-time, the longest prefix decides; the document asks all of `allow`, then all of `deny`, then the
-///    penalties. On one prefix, both do.
+/// 2. Each layer has an answer of what is left. The document asks all of `allow`, then all of `deny`, then the
+///    penalties; its answer is as long as the longest entry of the list that has one. Run-time, the longest
+///    prefix answers, and the lists are asked so on one prefix.
+/// 3. The longer answer decides: the run-time one if both are as long. What the document's answer is asked before
+///    does not count, however long.
 pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<'a>> {
     let live = || stated.iter().filter(|it| it.until > now);
     let is_hidden = |it: &Stated<'_>| {
@@ -180,11 +187,15 @@ pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<
     };
     let document = || live().filter(|it| !it.is_run_time() && !is_hidden(it));
     let run_time = || live().filter(|it| it.is_run_time() && !it.is_exception());
+    let answer = document().min_by_key(|it| (it.list, Reverse(it.until), Reverse(it.length())));
+    // The entry that holds longest need not have the longest prefix of its list.
+    let of_document =
+        answer.and_then(|by| document().filter(|it| it.list == by.list).map(Stated::length).max());
     let longest = run_time().map(Stated::length).max();
-    if longest.is_some() && longest >= document().map(Stated::length).max() {
+    if longest.is_some() && longest >= of_document {
         return run_time().filter(|it| Some(it.length()) == longest).min_by_key(|it| it.list);
     }
-    document().min_by_key(|it| (it.list, Reverse(it.until), Reverse(it.length())))
+    answer
 }
 
 /// A time in which one list decides about a source.
@@ -268,13 +279,19 @@ impl RunTime {
         self.entries.iter().filter(move |entry| entry.list == list)
     }
 
-    /// The entry of a list for a prefix.
+    /// The entry of a list that puts a prefix on it.
     pub fn get(&self, list: List, prefix: IpNet) -> Option<&Entry> {
-        self.list(list).find(|entry| entry.prefix == prefix)
+        self.list(list).find(|entry| entry.prefix == prefix && !entry.exception)
     }
 
-    /// Puts an entry in the place of the one that its list has for the prefix, and says whether that put
-    /// sources on the list too. Entries that are over at `now` are dropped.
+    /// The exception of a list for a prefix.
+    pub fn exception(&self, list: List, prefix: IpNet) -> Option<&Entry> {
+        self.list(list).find(|entry| entry.prefix == prefix && entry.exception)
+    }
+
+    /// Puts an entry in the place of the one that its list has for the prefix, and says whether there was one.
+    /// An exception stays beside an entry: a ban that ends leaves what was before it. Entries that are over at
+    /// `now` are dropped.
     ///
     /// # Errors
     /// [`PolicyError::OverrideTooNarrow`] for less than a source, or [`PolicyError::Shadowed`] when the layer
@@ -282,21 +299,19 @@ impl RunTime {
     pub fn put(&mut self, policy: &Policy, entry: Entry, now: u64) -> Result<bool, PolicyError> {
         let Entry { list, prefix, .. } = entry;
         policy.key_prefix.check_source(prefix)?;
-        let allowed =
-            self.get(List::Allow, prefix).filter(|it| !it.exception && it.until.is_none());
+        let allowed = self.get(List::Allow, prefix).filter(|it| it.until.is_none());
         if list != List::Allow && !entry.exception && allowed.is_some() {
             let (list, entry, by) = (list.name(), prefix.to_string(), prefix.to_string());
             return Err(PolicyError::Shadowed { list, entry, by });
         }
         self.drop_over(now);
-        let is_same = |it: &&mut Entry| it.list == list && it.prefix == prefix;
-        match self.entries.iter_mut().find(is_same) {
-            Some(before) => Ok(!std::mem::replace(before, entry).exception),
-            None => {
-                self.entries.push(entry);
-                Ok(false)
-            }
+        let same = self.entries.iter_mut().find(|it| it.place() == entry.place());
+        let is_there = same.is_some();
+        match same {
+            Some(before) => *before = entry,
+            None => self.entries.push(entry),
         }
+        Ok(is_there)
     }
 
     /// Checks that an entry of a list for a prefix does not hold longer already, in seconds of Unix time.
@@ -309,8 +324,7 @@ impl RunTime {
         prefix: IpNet,
         until: Option<u64>,
     ) -> Result<(), PolicyError> {
-        let same = self.get(list, prefix).filter(|entry| !entry.exception);
-        match same.map(|entry| entry.until.unwrap_or(NEVER)) {
+        match self.get(list, prefix).map(|entry| entry.until.unwrap_or(NEVER)) {
             Some(before) if before > until.unwrap_or(NEVER) => {
                 Err(PolicyError::ListedLonger { list: list.name(), prefix })
             }
@@ -320,8 +334,8 @@ impl RunTime {
 
     /// Takes in the entries of another layer, in the place of its own for the same prefixes.
     pub fn extend(&mut self, other: &Self) {
-        let is_new = |it: &Entry| other.get(it.list, it.prefix).is_none();
-        self.entries.retain(is_new);
+        let taken: HashSet<_> = other.entries.iter().map(Entry::place).collect();
+        self.entries.retain(|it| !taken.contains(&it.place()));
         self.entries.extend_from_slice(&other.entries);
     }
 
@@ -344,11 +358,11 @@ impl RunTime {
         self.entries.iter().any(|entry| entry.until.is_some())
     }
 
-    fn remove(&mut self, list: List, prefix: IpNet) -> Option<Entry> {
-        let is_it =
-            |entry: &Entry| entry.list == list && entry.prefix == prefix && !entry.exception;
-        let place = self.entries.iter().position(is_it)?;
-        Some(self.entries.remove(place))
+    /// Removes the entry of a list that puts a prefix on it at `now`, and says whether there was one.
+    fn remove(&mut self, list: List, prefix: IpNet, now: u64) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|entry| entry.place() != (list, prefix, false) || entry.is_over(now));
+        self.entries.len() < before
     }
 }
 
@@ -414,7 +428,7 @@ impl Layers {
             for Listed { whom, .. } in document.list(list) {
                 if let Whom::Prefix(prefix) = *whom
                     && !in_force.contains(whom)
-                    && sorted.run_time.get(list, prefix).is_none()
+                    && sorted.run_time.exception(list, prefix).is_none()
                 {
                     let reason = Some(UPGRADED.to_owned());
                     let exception = Entry { exception: true, reason, ..Entry::new(list, prefix) };
@@ -426,39 +440,43 @@ impl Layers {
     }
 
     /// What is to be kept of an instance that is about to be removed: the run-time lists, and of an older
-    /// version's policy all prefixes whose entries decide, as its document is gone with it.
+    /// version's policy all prefixes whose entries decide now or later, as its document is gone with it. One that
+    /// another list is asked before until then is in force at once, by its longer prefix: a ban too many is seen.
     pub fn kept(&self, now: u64) -> RunTime {
         let key_prefix = self.policy.key_prefix;
         let mut kept = self.under(Policy { key_prefix, ..Policy::default() }).run_time;
         kept.entries.retain(|entry| {
             let stated = self.view().around(entry.prefix);
-            entry.exception || decides(&stated, now).is_some_and(|by| by.list == entry.list)
+            let ends = entry.until.unwrap_or(NEVER);
+            let decides = |it: &Phase<'_, '_>| it.by.list == entry.list && it.from < ends;
+            entry.exception || phases(&stated, now).iter().any(decides)
         });
         kept
     }
 
-    /// Takes a prefix off a list: its run-time entry, or else with an `exception` the entry of the document.
-    /// Run-time entries that are over at `now` are dropped.
+    /// Takes a prefix off a list: its run-time entry that holds at `now`, or else with an `exception` the entry of
+    /// the document. Run-time entries that are over then are dropped.
     ///
     /// # Errors
     /// [`PolicyError::NotListed`]; nothing was changed then.
     pub fn take_off(&mut self, exception: Entry, now: u64) -> Result<Removed, PolicyError> {
         let Entry { list, prefix, .. } = exception;
-        if self.run_time.remove(list, prefix).is_some() {
+        if self.run_time.remove(list, prefix, now) {
             self.run_time.drop_over(now);
             return Ok(Removed::Entry);
         }
         if self.unsorted {
             let entries = self.policy.list_mut(list);
             let before = entries.len();
-            entries.retain(|listed| listed.whom != Whom::Prefix(prefix));
+            entries.retain(|it| it.whom != Whom::Prefix(prefix) || it.is_over(now));
             if entries.len() < before {
                 return Ok(Removed::Entry);
             }
         }
         let stated = self.view().around(prefix);
         let is_its = |it: &Stated<'_>| !it.is_run_time() && it.list == list && it.prefix == prefix;
-        let is_excepted = self.run_time.get(list, prefix).is_some_and(|entry| entry.exception);
+        let exception_before = self.run_time.exception(list, prefix);
+        let is_excepted = exception_before.is_some_and(|entry| !entry.is_over(now));
         if stated.iter().any(|it| is_its(it) && it.until > now) && !is_excepted {
             let exception = Entry { exception: true, ..exception };
             self.run_time.put(&self.policy, exception, now)?;

@@ -112,10 +112,73 @@ fn an_entry_of_the_document_is_taken_off_by_an_exception_and_put_back_by_an_entr
     let hint = "it has 192.0.2.0/25 of set feed, which can only be deleted as a whole";
     assert_eq!(error.remedy().unwrap(), hint);
     assert!(!put(&mut layers, List::Deny, "203.0.113.9/32", None), "there was an exception");
-    assert_eq!(take_off(&mut layers, List::Deny, "203.0.113.9/32").unwrap(), Removed::Entry);
-    assert_eq!(decision(&layers, "203.0.113.9/32", 9), Some(List::Deny), "as in the document");
-    assert_eq!(layers.run_time.flush(List::Deny), 2);
+    assert_eq!(decision(&layers, "203.0.113.9/32", 9), Some(List::Deny));
+    assert_eq!(layers.run_time.flush(List::Deny), 4);
     assert!(layers.run_time.is_empty());
+    assert_eq!(decision(&layers, "203.0.113.9/32", 9), Some(List::Deny), "as in the document");
+}
+
+/// A jail bans for a while whom the operator took off the document's list.
+#[test]
+fn an_exception_outlives_bans_of_the_same_prefix() {
+    const SOURCE: &str = "203.0.113.9/32";
+    let mut layers = document(&[], &[SOURCE]);
+    take_off(&mut layers, List::Deny, SOURCE).unwrap();
+    put(&mut layers, List::Deny, SOURCE, None);
+    assert_eq!(decision(&layers, SOURCE, 0), Some(List::Deny));
+    assert_eq!(take_off(&mut layers, List::Deny, SOURCE).unwrap(), Removed::Entry);
+    assert_eq!(decision(&layers, SOURCE, 0), None, "the exception is there");
+    put(&mut layers, List::Deny, SOURCE, Some(60));
+    assert_eq!(decision(&layers, SOURCE, 59), Some(List::Deny));
+    assert_eq!(decision(&layers, SOURCE, 60), None, "a ban that ended by itself");
+    assert_eq!(layers.run_time.drop_over(NOW + 60), 1);
+    // Both come back from their file, beside each other.
+    put(&mut layers, List::Deny, SOURCE, Some(60));
+    let mut restored = RunTime::default();
+    restored.extend(&layers.run_time);
+    restored.extend(&layers.run_time);
+    assert_eq!(restored, layers.run_time);
+    assert!(restored.get(List::Deny, net(SOURCE)).is_some());
+    assert!(restored.exception(List::Deny, net(SOURCE)).is_some());
+}
+
+#[test]
+fn what_is_over_is_not_there_to_be_taken_off() {
+    let later =
+        |layers: &mut Layers, prefix| layers.take_off(entry(List::Deny, prefix, None), NOW + 60);
+    let mut layers = document(&[], &["203.0.113.9/32"]);
+    for prefix in ["203.0.113.9/32", "198.51.100.7/32"] {
+        put(&mut layers, List::Deny, prefix, Some(60));
+    }
+    let mut before = layers.clone();
+    let error = later(&mut layers, "198.51.100.7/32").unwrap_err();
+    assert_eq!(error.kind(), PolicyErrorKind::NotFound);
+    assert_eq!(layers, before, "nothing was changed");
+    assert_eq!(later(&mut layers, "203.0.113.9/32").unwrap(), Removed::Excepted);
+    assert_eq!(decision(&layers, "203.0.113.9/32", 60), None);
+    // As stored by the first version.
+    before.policy.deny.push(listed("192.0.2.7/32", Some(60)));
+    before.unsorted = true;
+    let error = later(&mut before, "192.0.2.7/32").unwrap_err();
+    assert_eq!(error.kind(), PolicyErrorKind::NotFound);
+    assert_eq!(later(&mut before, "203.0.113.9/32").unwrap(), Removed::Entry);
+}
+
+/// What the document would deny without its `allow` makes a ban no shorter.
+#[test]
+fn what_the_document_asks_later_does_not_count() {
+    let mut layers = document(&["10.0.0.0/8"], &["10.1.2.3/32", "10.2.0.0/16"]);
+    put(&mut layers, List::Deny, "10.1.0.0/16", None);
+    assert_eq!(decision(&layers, "10.1.2.3/32", 0), Some(List::Deny), "both layers deny it");
+    assert_eq!(decision(&layers, "10.1.2.4/32", 0), Some(List::Deny));
+    assert_eq!(decision(&layers, "10.2.0.1/32", 0), Some(List::Allow));
+    // A longer prefix of the list that answers does, whatever holds for longer.
+    layers.policy.allow.push(listed("10.1.2.0/24", Some(60)));
+    assert_eq!(decision(&layers, "10.1.2.3/32", 59), Some(List::Allow));
+    assert_eq!(decision(&layers, "10.1.2.3/32", 60), Some(List::Deny));
+    // One that is hidden does not answer.
+    take_off(&mut layers, List::Allow, "10.0.0.0/8").unwrap();
+    assert_eq!(decision(&layers, "10.2.0.1/32", 60), Some(List::Deny));
 }
 
 #[test]
@@ -205,7 +268,7 @@ fn what_an_older_version_banned_is_told_by_the_document_and_never_lost() {
     let sorted = old.sorted_by(&of_document);
     assert_eq!(sorted.policy.deny, of_document.deny);
     assert_eq!(sorted.run_time.entries().len(), 4);
-    assert!(sorted.run_time.get(List::Deny, net("203.0.113.200/32")).unwrap().exception);
+    assert!(sorted.run_time.exception(List::Deny, net("203.0.113.200/32")).is_some());
     // A ban of the older version can be ended as it could be by that.
     assert_eq!(take_off(&mut old, List::Deny, "198.51.100.7/32").unwrap(), Removed::Entry);
     assert_eq!(decision(&old, "198.51.100.7/32", 0), None);
@@ -216,6 +279,10 @@ fn what_decided_under_an_older_version_is_kept_when_its_instance_is_removed() {
     let mut old = document(&["10.0.0.0/8"], &["203.0.113.0/24", "10.1.2.3/32"]);
     old.policy.deny.push(listed("198.51.100.7/32", Some(60)));
     old.policy.deny.push(listed("198.51.100.8/32", Some(0)));
+    // Allowed for a while only, which the ban outlasts, or does not.
+    old.policy.allow.push(listed("192.0.2.0/24", Some(60)));
+    old.policy.deny.push(listed("192.0.2.7/32", Some(61)));
+    old.policy.deny.push(listed("192.0.2.8/32", Some(60)));
     old.unsorted = true;
     let kept = old.kept(NOW);
     let kept: Vec<_> = kept.entries().iter().map(|it| (it.list, it.prefix.to_string())).collect();
@@ -223,8 +290,10 @@ fn what_decided_under_an_older_version_is_kept_when_its_instance_is_removed() {
         kept,
         [
             (List::Allow, "10.0.0.0/8".to_owned()),
+            (List::Allow, "192.0.2.0/24".to_owned()),
             (List::Deny, "203.0.113.0/24".to_owned()),
             (List::Deny, "198.51.100.7/32".to_owned()),
+            (List::Deny, "192.0.2.7/32".to_owned()),
         ],
         "what was allowed all the same, or is over, is not banned now"
     );
@@ -240,21 +309,22 @@ fn expected(stated: &[Stated<'_>], now: u64) -> Option<List> {
                 && by.prefix.prefix_len() >= it.prefix.prefix_len()
         })
     };
-    for length in (0..=32).rev() {
-        let at = |run_time| {
-            holds
-                .iter()
-                .filter(move |it| it.prefix.prefix_len() == length && it.is_run_time() == run_time)
-        };
-        if let Some(list) = at(true).filter(|it| !it.is_exception()).map(|it| it.list).min() {
-            return Some(list);
-        }
-        if at(false).any(|it| !is_hidden(it)) {
-            let document = holds.iter().filter(|it| !it.is_run_time() && !is_hidden(it));
-            return document.map(|it| it.list).min();
-        }
+    let is_left = |it: &Stated<'_>| !it.is_exception() && !is_hidden(it);
+    // The list of a layer that has its answer, and the longest prefix of that.
+    let document = List::ALL.into_iter().find_map(|list| {
+        let of = holds.iter().filter(|it| !it.is_run_time() && it.list == list && is_left(it));
+        of.map(|it| it.prefix.prefix_len()).max().map(|length| (length, list))
+    });
+    let run_time = (0..=32).rev().find_map(|length| {
+        let of = holds.iter().filter(|it| it.is_run_time() && !it.is_exception());
+        let of = of.filter(|it| it.prefix.prefix_len() == length);
+        of.map(|it| it.list).min().map(|list| (length, list))
+    });
+    match (document, run_time) {
+        (Some((longer, list)), Some((length, _))) if longer > length => Some(list),
+        (_, Some((_, list))) | (Some((_, list)), None) => Some(list),
+        (None, None) => None,
     }
-    None
 }
 
 proptest! {
