@@ -60,7 +60,9 @@ fn fragments(policy: &Policy) -> Option<Caveat> {
     let covers = |limit: &Limit, other: &Limit| {
         let of = &other.matching;
         let protocols = &limit.matching.protocols;
-        other.mode != Mode::Off
+        // One that only counts is beside another that only counts.
+        let holds = enforces(policy, other) && !other.layers.is_empty();
+        (if enforces(policy, limit) { holds } else { other.mode != Mode::Off })
             && counts(other)
             && !asks(other)
             && of.tcp_flags.is_none()
@@ -204,7 +206,7 @@ mod tests {
             ("match: {fragments: true}", &none[..]),
             ("match: {protocol: [tcp, udp, icmp]}", &none),
             ("match: {protocol: udp}", &["fragments: web"]),
-            ("action: monitor", &none),
+            ("action: monitor", &["fragments: dns web"]),
             ("action: off", &["fragments: dns web"]),
             ("match: {source: 192.0.2.0/24}", &["fragments: dns web"]),
             ("match: {fragments: false}", &["fragments: dns web"]),
@@ -212,6 +214,15 @@ mod tests {
         ] {
             assert_eq!(other(what), expected, "{what}");
         }
+        let unlimited = format!(
+            "limits: [{dns}, {{name: o, key: source, overrides: [{{src: 192.0.2.7, rate: 5/s}}]}}]"
+        );
+        assert_eq!(told(&unlimited), ["fragments: dns"], "nearly nobody is limited");
+        let monitored = format!(
+            "limits: [{{action: monitor, {}, {{name: o, key: source, rate: 2kpps, action: monitor}}]",
+            &dns[1..]
+        );
+        assert_eq!(told(&monitored), none, "it is seen by what is tried with it");
         let syns = "limits: [{name: a, match: {protocol: tcp, ports: 22}, key: source, rate: 5/s, \
                     count: connections}]";
         assert_eq!(told(syns), none, "later fragments open no connections");
