@@ -133,7 +133,8 @@ pub fn guard(
         for name in names {
             let group = format!("set `{}`, in `{}`,", printable(name, 64), list.key());
             let sets = (old.and_then(|old| old.sets.get(name)), new.sets.get(name));
-            reasons.extend(known.judge(sets, host).map(|harm| Reason { group, harm }));
+            let certain = files.sets.get(name).map_or(&[][..], Vec::as_slice);
+            reasons.extend(known.judge(sets, certain, host).map(|harm| Reason { group, harm }));
         }
     }
     if !files.tenants.is_empty() {
@@ -145,7 +146,8 @@ pub fn guard(
         for name in names {
             let group = format!("tenant `{}`", printable(name, 64));
             let both = (old.and_then(|old| old.tenants.get(name)), new.tenants.get(name));
-            reasons.extend(known.judge(both, host).map(|harm| Reason { group, harm }));
+            let certain = files.certain_of_tenant(name, new);
+            reasons.extend(known.judge(both, certain, host).map(|harm| Reason { group, harm }));
         }
     }
     if reasons.is_empty() { Ok(()) } else { Err(Refusal(reasons)) }
@@ -165,10 +167,12 @@ impl Known {
         Self { cover: Cover::of(prefixes.clone()), prefixes, is_change }
     }
 
-    /// What the entries of a set do that were others before; nothing if it is harmless.
+    /// What the entries of a set do that were others before; nothing if it is harmless. Those that are `certain`
+    /// are there whatever its file has.
     fn judge(
         &self,
         (before, after): (Option<&Vec<IpNet>>, Option<&Vec<IpNet>>),
+        certain: &[IpNet],
         host: &Host,
     ) -> Option<Harm> {
         let after = after.map_or(&[][..], Vec::as_slice);
@@ -199,13 +203,18 @@ impl Known {
                 }
             }
         }
-        let before = before?;
-        if before.len() >= LONG && after.len() * 2 < before.len() {
+        // What the document itself has would make up for a file that lost everything.
+        let certain = Cover::of(certain.to_vec());
+        let of_file = |set: &[IpNet]| -> Vec<IpNet> {
+            set.iter().copied().filter(|it| certain.around(*it).is_none()).collect()
+        };
+        let (before, of_after) = (of_file(before?), of_file(after));
+        if before.len() >= LONG && of_after.len() * 2 < before.len() {
             // Fewer entries that cover the same are the same list, written in short.
             let left = Cover::of(after.to_vec());
             let lost = before.iter().filter(|prefix| left.around(**prefix).is_none()).count();
             if lost * 2 > before.len() {
-                return Some(Harm::Loss { before: before.len(), after: after.len() });
+                return Some(Harm::Loss { before: before.len(), after: of_after.len() });
             }
         }
         None

@@ -87,6 +87,22 @@ fn a_long_list_keeps_half_of_its_entries() {
     }
 }
 
+/// Prefixes of the document beside a file are not of it.
+#[test]
+fn a_file_beside_prefixes_of_the_document_is_judged_alone() {
+    let cidrs = (0..30).map(|at| format!("192.0.2.{}", at * 2)).collect::<Vec<_>>().join(", ");
+    for document in [
+        format!("version: 1\nsets: {{bad: {{cidrs: [{cidrs}], file: f}}}}\ndeny: [bad]"),
+        format!("version: 1\ntenants: {{acme: {{cidrs: [{cidrs}], file: f}}}}"),
+    ] {
+        let loss = |before, after| Some(Harm::Loss { before, after });
+        assert_eq!(judged(&document, &long(25), ""), loss(25, 0), "{document}");
+        assert_eq!(judged(&document, &long(25), &long(12)), loss(25, 12), "{document}");
+        assert_eq!(judged(&document, &long(25), &long(13)), None, "{document}");
+        assert_eq!(judged(&document, &long(19), ""), None, "it is short");
+    }
+}
+
 #[test]
 fn every_list_is_guarded_and_only_files_are() {
     let everything = "203.0.113.0/24\n0.0.0.0/0\n";
