@@ -162,6 +162,12 @@ pub enum Error {
         /// Those of the instance.
         capacity: u32,
     },
+    /// What commands of an older version listed would be lost.
+    #[error("the lists of an older version end with its instance, and cannot be kept: {source}")]
+    Unkept {
+        /// Why.
+        source: Box<Error>,
+    },
     /// Another policy waits to be confirmed.
     #[error("a policy waits for `limiter policy confirm`, for {} s more", .left.as_secs().saturating_add(1))]
     Unconfirmed {
@@ -421,6 +427,10 @@ impl Error {
                 "`limiter detach --all`, then attach with `--overrides {}` or more",
                 needed.next_power_of_two()
             ),
+            Self::Unkept { .. } => {
+                "keep them elsewhere with `--state FILE`, which the next `limiter attach` takes too"
+                    .to_owned()
+            }
             Self::Unconfirmed { .. } => {
                 "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`"
                     .to_owned()

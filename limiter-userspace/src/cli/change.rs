@@ -1,6 +1,6 @@
 //! Changing the policy and the run-time lists in force.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use super::{
     instance,
@@ -9,7 +9,7 @@ use super::{
     unix,
 };
 use crate::{
-    datapath::{bpffs::Pins, instance::Instance},
+    datapath::bpffs::Pins,
     error::{Error, Result},
     output::stream::Output,
     policy::{Layers, Session, spec::check_length},
@@ -43,23 +43,15 @@ pub(super) fn change<T>(
     let said = edit(&mut layers)?;
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
     check_length(&layers.policy)?;
-    let unkept = put_in_force(&mut instance, &layers, None)?;
+    instance.maps_mut().put_in_force(layers.clone(), None, None)?;
+    let switched = instance.maps().monitoring();
+    // What was asked for is done; only a restart of the machine would lose it.
+    let unkept = instance.keep_run_time().err();
+    let switched = switched?.switch;
     let known: HashSet<String> = before.shadowed().into_iter().collect();
     let mut shadowed = layers.shadowed();
     shadowed.retain(|shadowed| !known.contains(shadowed));
-    let switched = instance.maps().monitoring()?.switch;
     Ok(Changed { layers, said, kept, shadowed, switched, unkept })
-}
-
-/// Puts a policy and run-time lists in force, keeps the lists in their file, and says why they could not be.
-pub(super) fn put_in_force(
-    instance: &mut Instance,
-    layers: &Layers,
-    time: Option<Duration>,
-) -> Result<Option<Error>> {
-    instance.maps_mut().put_in_force(layers.clone(), time, None)?;
-    // What was asked for is done; only a restart of the machine would lose it.
-    Ok(instance.keep_run_time().err())
 }
 
 impl<T> Changed<T> {

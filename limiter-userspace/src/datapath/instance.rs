@@ -7,7 +7,7 @@ use limiter_common::contract::{Counters, INTERFACES, Interface as Slot};
 use super::{
     bpffs::{Pins, unpin},
     interface::{self, Interface},
-    kept,
+    kept::{self, Writing},
     link::{Link, Refusal},
     lock::{Lock, Right},
     maps::{Maps, object},
@@ -146,6 +146,8 @@ impl Instance {
             return Ok(Self::of(pins, Maps::open(pins)?, lock));
         }
         let _changing = take_made(pins, Right::Change)?;
+        // It may be one whose lists could not be kept when its last interface was detached.
+        keep_of_older(pins)?;
         pins.clear()?;
         // Who was banned before the machine started is, from the first packet on.
         let (mut run_time, unrestored) = restored(pins);
@@ -186,20 +188,24 @@ impl Instance {
         self.unrestored.take()
     }
 
-    /// Writes the run-time lists in force to their file, where that has others.
+    /// Gives the lock back, and then has the run-time lists in force in their file: nobody else's change waits for a
+    /// disk.
     ///
     /// # Errors
     /// What the system says. A file that cannot be read for another reason than what is in it stays.
-    pub fn keep_run_time(&self) -> Result<()> {
-        let path = self.pins.state();
-        let lists = &self.maps.in_force()?.run_time;
-        match kept::read(path, 0) {
-            Ok(kept) if kept == *lists => return Ok(()),
-            Ok(_) => {}
-            Err(Error::State { .. }) => drop(kept::put_aside(path)?),
-            Err(error) => return Err(error),
-        }
-        kept::write(path, lists)
+    pub fn keep_run_time(self) -> Result<()> {
+        let Self { pins, maps, lock, .. } = self;
+        drop(lock);
+        keep(&pins, &maps)
+    }
+
+    /// The same for whoever attaches, who keeps that lock and has given back the one of
+    /// [`lock_changes`](Self::lock_changes).
+    ///
+    /// # Errors
+    /// As [`keep_run_time`](Self::keep_run_time).
+    pub fn keep_run_time_attaching(&self) -> Result<()> {
+        keep(&self.pins, &self.maps)
     }
 
     /// Its maps.
@@ -357,7 +363,7 @@ impl Instance {
             }
         }
         let _changing = self.lock_changes()?;
-        keep_of_older(&self.pins);
+        keep_of_older(&self.pins)?;
         self.pins.remove()
     }
 
@@ -377,7 +383,7 @@ impl Instance {
             return Err(missing());
         }
         pins.check_owners()?;
-        keep_of_older(pins);
+        keep_of_older(pins)?;
         for (_, link) in pinned_links(pins)? {
             link.detach()?;
         }
@@ -438,12 +444,39 @@ impl Instance {
 
 /// Keeps what commands of an older version listed, which had no file for it, of an instance that is about to be
 /// removed. One whose policy cannot be read can be removed all the same.
-fn keep_of_older(pins: &Pins) {
-    let Ok(in_force) = InForce::of_any_layout(pins) else { return };
-    if in_force.unsorted {
-        let lists = in_force.layers().kept(unix());
-        let _: Result<()> = kept::write(pins.state(), &lists);
+///
+/// # Errors
+/// [`Error::Unkept`]: nothing else has what is lost then.
+fn keep_of_older(pins: &Pins) -> Result<()> {
+    let Ok(in_force) = InForce::of_any_layout(pins) else { return Ok(()) };
+    let (now, path) = (unix(), pins.state());
+    let lists = match in_force.unsorted {
+        true => in_force.layers().kept(now),
+        false => return Ok(()),
+    };
+    if lists.is_empty() {
+        return Ok(());
     }
+    Writing::take(path, pins.patience())
+        .and_then(|writing| writing.add(&lists, now))
+        .map_err(|error| Error::Unkept { source: Box::new(error) })
+}
+
+/// Has the run-time lists that are in force by now in their file.
+fn keep(pins: &Pins, maps: &Maps) -> Result<()> {
+    let path = pins.state();
+    if maps.in_force()?.run_time.is_empty() && path.parent().is_some_and(|it| !it.exists()) {
+        return Ok(());
+    }
+    let writing = Writing::take(path, pins.patience())?;
+    // One that was made in the place of this one meanwhile keeps its own.
+    if let Ok(others) = Maps::open(pins)
+        && others.number()? != maps.number()?
+    {
+        return Ok(());
+    }
+    // Only now: others may have changed them while this waited, and have written already.
+    writing.put(&maps.in_force()?.run_time)
 }
 
 /// Seconds of Unix time.

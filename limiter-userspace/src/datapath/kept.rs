@@ -1,20 +1,28 @@
 //! The file that keeps the run-time lists of an instance over a restart of the machine.
 //!
 //! The kernel has the lists that hold; the file is a copy of them. A command that changes the lists writes it,
-//! and the agent does where the two differ. Whoever writes holds the lock of the instance. The lists are read
-//! back when an instance is made.
+//! and the agent does where the two differ. The lists are read back when an instance is made.
+//!
+//! Whoever writes holds [`Writing`], an flock(2) on the folder of the file, and reads what is in force after it has
+//! that: so the file never goes back to older lists. No right to change the instance is held meanwhile, as a disk may
+//! take any time.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use limiter_common::siphash::SipHash;
 use serde::{Deserialize, Serialize};
 
-use super::bpffs::DEFAULT;
+use super::{
+    bpffs::DEFAULT,
+    sys::{self, StopsDeferred},
+};
 use crate::{
     error::{Error, Result},
     output::file,
@@ -26,6 +34,9 @@ const FOLDER: &str = "/var/lib/limiter";
 
 /// The version of the file.
 const VERSION: u32 = 1;
+
+/// How often a lock that another process has is tried.
+const PERIOD: Duration = Duration::from_millis(5);
 
 /// Bytes of a file that is read, at most.
 const LONGEST: u64 = 256 << 20;
@@ -99,6 +110,79 @@ pub fn read(path: &Path, now: u64) -> Result<RunTime> {
     let mut lists = entries;
     lists.drop_over(now);
     Ok(lists)
+}
+
+/// The right to write a file, until it is dropped.
+#[must_use]
+pub(super) struct Writing<'a> {
+    path: &'a Path,
+    // In this order: what would stop the process comes when it has no lock any more.
+    _folder: File,
+    _deferred: StopsDeferred,
+}
+
+impl<'a> Writing<'a> {
+    /// Waits for the right to write lists to a file. The folder of the file is made if it is not there.
+    ///
+    /// # Errors
+    /// That others have it for longer than is waited, or what the system says.
+    pub(super) fn take(path: &'a Path, patience: Duration) -> Result<Self> {
+        let failed = |error| Error::system(format!("write {}", path.display()), error);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY);
+        let opened = match options.open(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(folder).and_then(|()| options.open(folder))
+            }
+            opened => opened,
+        };
+        let (file, begun) = (opened.map_err(failed)?, Instant::now());
+        loop {
+            // Who only waits may be stopped.
+            let deferred = StopsDeferred::new();
+            if sys::try_lock(&file).map_err(failed)? {
+                return Ok(Self { path, _folder: file, _deferred: deferred });
+            }
+            drop(deferred);
+            if begun.elapsed() > patience {
+                let cause = "another process has been writing there for too long";
+                return Err(failed(io::Error::new(ErrorKind::TimedOut, cause)));
+            }
+            thread::sleep(PERIOD);
+        }
+    }
+
+    /// Has these lists in the file, where it has others. One that is broken is put aside.
+    ///
+    /// # Errors
+    /// What the system says. A file that cannot be read for another reason than what is in it stays.
+    pub(super) fn put(&self, lists: &RunTime) -> Result<()> {
+        match self.read(0)? {
+            Some(kept) if kept == *lists => Ok(()),
+            _ => write(self.path, lists),
+        }
+    }
+
+    /// Adds lists to those in the file that are not over at `now`, in the place of what it has of the same
+    /// prefixes.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(super) fn add(&self, lists: &RunTime, now: u64) -> Result<()> {
+        let mut all = self.read(now)?.unwrap_or_default();
+        all.extend(lists);
+        write(self.path, &all)
+    }
+
+    /// What is in the file; nothing if it was broken, and is put aside.
+    fn read(&self, now: u64) -> Result<Option<RunTime>> {
+        match read(self.path, now) {
+            Ok(kept) => Ok(Some(kept)),
+            Err(Error::State { .. }) => put_aside(self.path).map(|_aside| None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Writes lists to a file, so that at any time, also after a crash, it has those before or these. The file

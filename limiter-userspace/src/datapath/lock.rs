@@ -7,7 +7,9 @@
 //!   is held while the kernel verifies programs, for seconds where there are many interfaces.
 //! * `Right::Change`, on `maps`: to change the policy and the lists. It is held for as long as it takes to
 //!   write the half of the tables that no packet reads, and to switch to it. Nothing is waited for meanwhile but
-//!   the kernel: no input, no output, no network. Signals that would stop the process come after it.
+//!   the kernel: no input, no output, no network. The [file of the lists](super::kept) is written afterwards, under a
+//!   lock of its own; only the lists of an older version are written before an instance of it is removed. Signals
+//!   that would stop the process come after it.
 //!
 //! The order: who needs both takes `Attach` first. That is so for
 //!

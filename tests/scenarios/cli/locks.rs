@@ -87,6 +87,36 @@ fn bans_wait_for_no_attach_and_are_kept_by_it() {
     bench.done("detach --all");
 }
 
+/// A disk may take any time to write the file of the lists.
+#[test]
+fn no_ban_waits_for_the_file_of_another() {
+    let bench = Bench::attached();
+    bench.done("deny add 203.0.113.1");
+    let mut flock = bench.hosts.router.command("flock");
+    let mut flock = flock.args(["-F", "/var/lib/limiter", "sleep", "600"]).spawn().unwrap();
+    until("it has the lock", || has_lock(&flock));
+    let add = |source: &str| {
+        let command = bench.run(&format!("deny add {source}"));
+        let command = command.to(Stdio::null()).start().unwrap();
+        until("it is banned", || bench.done("deny list").stdout.contains(source));
+        command
+    };
+    let mut commands = ["203.0.113.2", "203.0.113.3", "203.0.113.4"].map(add);
+    // Longer than a process that hangs with the lock of the instance is waited for.
+    thread::sleep(Duration::from_secs(4));
+    for command in &mut commands {
+        assert!(command.try_wait().unwrap().is_none(), "it writes, so that it can say it did");
+    }
+    process::kill(&mut flock);
+    for command in &mut commands {
+        assert!(command.wait().unwrap().success());
+    }
+    let mut cat = bench.hosts.router.command("cat");
+    let kept = cat.arg("/var/lib/limiter/run-time.json").output().unwrap().stdout;
+    let kept = String::from_utf8(kept).unwrap();
+    assert_eq!(kept.matches("203.0.113.").count(), 4, "{kept}");
+}
+
 #[test]
 fn nobody_waits_long_for_a_process_that_hangs_with_the_lock() {
     let bench = Bench::attached();

@@ -11,7 +11,7 @@ use self::{
     done::Done,
     report::{All, Applied},
 };
-use super::{change::put_in_force, stderr::warn_of_error};
+use super::stderr::warn_of_error;
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -209,16 +209,17 @@ impl Attach {
 
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
-    let _changing = instance.lock_changes()?;
+    let changing = instance.lock_changes()?;
     if instance.is_fresh() {
         // It has it already, unless it is to be for a time or about what was attached since. Bans may have come
         // meanwhile, and stay.
         let Wanted { layers, kept } = asked.restored(instance.maps())?;
         let has_it = layers == instance.maps().layers()? && instance.maps().fits_interfaces()?;
-        let unkept = match asked.time.is_some() || !has_it {
-            true => put_in_force(instance, &layers, asked.time)?,
-            false => instance.keep_run_time().err(),
-        };
+        if asked.time.is_some() || !has_it {
+            instance.maps_mut().put_in_force(layers.clone(), asked.time, None)?;
+        }
+        drop(changing);
+        let unkept = instance.keep_run_time_attaching().err();
         let absent = instance.maps().absent_interfaces(&layers.policy)?;
         return Ok(Applied { changes: Vec::new(), kept, absent, unkept });
     }
@@ -228,7 +229,9 @@ fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
     }
     let running = instance.maps().settled()?;
     let Wanted { layers, kept } = asked.over(&running, Some(instance.maps()))?;
-    let unkept = put_in_force(instance, &layers, asked.time)?;
+    instance.maps_mut().put_in_force(layers.clone(), asked.time, None)?;
+    drop(changing);
+    let unkept = instance.keep_run_time_attaching().err();
     let absent = instance.maps().absent_interfaces(&layers.policy)?;
     Ok(Applied { changes: diff(&running.policy, &layers.policy), kept, absent, unkept })
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cli::{
-        change::{UNKEPT, put_in_force},
+        change::UNKEPT,
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
@@ -207,18 +207,19 @@ fn apply(
     let changed = !changes.is_empty();
     let anew = !changed && !instance.maps().fits_interfaces()?;
     let has_ends = policy.has_ends() || layers.run_time.has_ends();
-    let mut unkept = None;
+    let is_put =
+        changed || anew || has_ends || running.unsorted || instance.maps().is_taken_back()?;
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
-        unkept = put_in_force(&mut instance, &layers, confirm)?;
-    } else if anew || has_ends || running.unsorted || instance.maps().is_taken_back()? {
+        instance.maps_mut().put_in_force(layers, confirm, None)?;
+    } else if is_put {
         // Ends are times of the wall clock, which may have been set since they were compiled. And
         // after a policy that was taken back, whoever confirms this one is not too late.
-        unkept = put_in_force(&mut instance, &layers, None)?;
+        instance.maps_mut().put_in_force(layers, None, None)?;
     }
     let absent = instance.maps().absent_interfaces(policy)?;
     let switched = instance.maps().monitoring()?.switch;
-    drop(instance);
+    let unkept = is_put.then(|| instance.keep_run_time().err()).flatten();
     Ok(Applied {
         changes,
         changed,

@@ -134,3 +134,51 @@ fn a_link_in_the_place_of_the_file_leads_nowhere() {
     assert_eq!(fs::metadata(&path).unwrap().uid(), fs::metadata(&folder.0).unwrap().uid());
     assert_eq!(read(&path, NOW).unwrap(), lists());
 }
+
+/// Those of an older version's instance are added to what was kept before.
+#[test]
+fn lists_are_added_to_those_in_the_file() {
+    let folder = Folder::new("add");
+    let path = folder.file();
+    write(&path, &lists()).unwrap();
+    let mut more = RunTime::default();
+    let entry = |prefix: &str| Entry::new(List::Deny, prefix.parse().unwrap());
+    for entry in [entry("192.0.2.7/32"), entry("198.51.100.0/24")] {
+        more.put(&Policy::default(), entry, NOW).unwrap();
+    }
+    Writing::take(&path, Duration::ZERO).unwrap().add(&more, NOW + 60).unwrap();
+    let all = read(&path, NOW).unwrap();
+    let left = lists().entries()[1..].to_vec();
+    assert_eq!(all.entries(), [&left, more.entries()].concat(), "but for what is over");
+    // What cannot be read is still there for somebody to look at.
+    fs::write(&path, "broken").unwrap();
+    Writing::take(&path, Duration::ZERO).unwrap().add(&more, NOW).unwrap();
+    assert_eq!(read(&path, NOW).unwrap(), more);
+    assert_eq!(fs::read_to_string(folder.0.join("run-time.json.unread")).unwrap(), "broken");
+    // What cannot be written is told.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(Writing::take(&path, Duration::ZERO).unwrap().add(&more, NOW).is_err());
+}
+
+#[test]
+fn only_one_process_writes_at_a_time() {
+    let folder = Folder::new("lock");
+    let path = folder.0.join("new/run-time.json");
+    let take = |time| Writing::take(&path, time);
+    let writing = take(Duration::ZERO).unwrap();
+    let error = take(Duration::from_millis(20)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    thread::scope(|scope| {
+        let other = scope.spawn(|| take(Duration::from_secs(60)).unwrap().put(&lists()));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!path.exists());
+        drop(writing);
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(read(&path, NOW).unwrap(), lists());
+    // The same again is not written again.
+    let before = fs::metadata(&path).unwrap().ino();
+    take(Duration::ZERO).unwrap().put(&lists()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+}
