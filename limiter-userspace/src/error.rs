@@ -432,7 +432,8 @@ impl Error {
                     .to_owned()
             }
             Self::Unconfirmed { .. } => {
-                "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`"
+                "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`, then \
+                 give the command again"
                     .to_owned()
             }
             Self::NothingToConfirm => "without `limiter policy confirm` in time, the policy before is \

@@ -84,9 +84,13 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     let before = bench.done("policy show").stdout;
     let (document, saved) = (Document::new(OTHER), Document::new(""));
     bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    for command in
+        ["deny add 203.0.113.9", "deny del 203.0.113.9", "penalty add 203.0.113.9 --for 1h"]
+    {
+        bench.refused(command, 6, &["limiter policy revert", "then give the command again"]);
+    }
     for command in [
         "limit set source --rate 1kpps",
-        "deny add 203.0.113.9",
         &document.in_place("policy apply FILE"),
         &saved.in_place("policy apply FILE"),
         &saved.in_place("policy save FILE"),
