@@ -84,10 +84,8 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
-    // What is back may be without a run-time entry of the trial.
+    // What is back may be without a run-time entry of the trial. Nobody waits for what reads the output.
     let unkept = instance.keep_run_time().err();
-    // Nobody waits for what reads the output.
-    drop(instance);
     if let Some(error) = &unkept {
         warn_of_error(error, UNKEPT, output);
     }
