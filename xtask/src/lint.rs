@@ -1,8 +1,8 @@
 //! Formatting, clippy and documentation, with warnings denied.
 
-use std::{env, process::Command};
+use std::{env, panic::resume_unwind, process::Command, thread};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{
     child, step,
@@ -12,7 +12,7 @@ use crate::{
 
 /// Runs every check; gives how many there are and how many failed.
 pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
-    let checks = [
+    let host = [
         ("format", format()),
         ("format, fuzz targets", format_fuzz()),
         (
@@ -22,22 +22,48 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
         // As it ships: what the documentation is made of, so that the crates that it needs are checked once.
         ("clippy, host", clippy_host(toolchain, &[], &[])),
         ("documentation", documentation(toolchain)),
+    ];
+    let bpf = [
         ("clippy, BPF target", clippy_bpf(toolchain, &[])),
         (
             "clippy, BPF target, with debug messages",
             clippy_bpf(toolchain, &["--features=messages"]),
         ),
     ];
-    let count = checks.len();
-    let mut failed = 0;
-    for (name, mut command) in checks {
-        step::heading(name);
-        if let Err(error) = child::run(&mut command) {
-            println!("{error:#}");
-            failed += 1;
+    let count = host.len() + bpf.len();
+    // The host waits for BPF objects that one CPU links. They are checked beside it, and shown after it.
+    let failed = thread::scope(|scope| {
+        let bpf = scope.spawn(|| bpf.map(|(name, command)| (name, captured(command))));
+        let mut failed = 0;
+        let mut fail = |result: Result<()>| {
+            if let Err(error) = result {
+                println!("{error:#}");
+                failed += 1;
+            }
+        };
+        for (name, mut command) in host {
+            step::heading(name);
+            fail(child::run(&mut command));
         }
-    }
+        for (name, (lines, result)) in bpf.join().unwrap_or_else(|panic| resume_unwind(panic)) {
+            step::heading(name);
+            lines.iter().for_each(|line| println!("{line}"));
+            fail(result);
+        }
+        failed
+    });
     Ok((count, failed))
+}
+
+/// What a command prints, and whether it succeeds.
+fn captured(mut command: Command) -> (Vec<String>, Result<()>) {
+    let mut lines = Vec::new();
+    let status = child::watch(&mut command, |line| lines.extend(line));
+    let result = status.and_then(|status| match status.success() {
+        true => Ok(()),
+        false => bail!("`{}` failed ({status})", child::show(&command)),
+    });
+    (lines, result)
 }
 
 fn format() -> Command {

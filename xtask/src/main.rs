@@ -68,7 +68,7 @@ enum Task {
         /// command line and real traffic the tests that the change touches
         #[arg(long, conflicts_with = "full")]
         quick: bool,
-        /// All random runs of `prog`, for a quarter otherwise
+        /// All random runs of `prog`, for an eighth otherwise
         #[arg(long)]
         full: bool,
     },

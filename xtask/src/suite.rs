@@ -73,7 +73,7 @@ impl Depth {
     const fn divisor(self) -> u32 {
         match self {
             Self::Quick => 20,
-            Self::Usual => 4,
+            Self::Usual => 8,
             Self::Full => 1,
         }
     }

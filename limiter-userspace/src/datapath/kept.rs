@@ -3,7 +3,7 @@
 //! The kernel has the lists that hold; the file is a copy of them. A command that changes the lists writes it,
 //! and the agent does where the two differ. The lists are read back when an instance is made.
 //!
-//! Whoever writes holds [`Writing`], an flock(2) on the folder of the file, and reads what is in force after it has
+//! Whoever writes holds `Writing`, an flock(2) on the folder of the file, and reads what is in force after it has
 //! that: so the file never goes back to older lists. No right to change the instance is held meanwhile, as a disk may
 //! take any time.
 

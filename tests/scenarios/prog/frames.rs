@@ -18,6 +18,7 @@ use limiter_userspace::policy::{Builtin, Policy};
 
 use super::{
     Case, NOW, Run,
+    kernel::{load, pieces},
     mutation::{Random, mutate},
     part, policy, seed, tokens,
 };
@@ -182,4 +183,12 @@ fn no_frame_gets_past_the_limit_of_its_connection() {
             Some(Some((source, destination, ports, protocol)))
         }
     });
+}
+
+#[test]
+fn packets_in_several_pieces_are_counted_whole() {
+    let mut program = load(true, Clock::Test);
+    program.at(NOW).unwrap();
+    pieces(&mut program);
+    program.close().unwrap();
 }

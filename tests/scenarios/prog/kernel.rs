@@ -1,5 +1,6 @@
 //! What kernels differ in: the verifier, clocks and ticks, timers, map types, CPUs that run at the same time, packets in
-//! several pieces, and when programs are freed. Each variant of the program is loaded once.
+//! several pieces, and when programs are freed. Each program is loaded once, and
+//! the one for plain packets in virtual time too.
 //!
 //! `cargo xtask vm` runs this module on other kernels. All other tests of the program are of arithmetic, which is the same
 //! on every kernel that loads it.
@@ -54,7 +55,7 @@ fn release() -> String {
 }
 
 /// Loads a variant of the program, and checks what the kernel says of it.
-fn load(frags: bool, clock: Clock) -> TestProgram {
+pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     let start = Instant::now();
     let (name, loaded) = if frags {
         (name::FRAGS, TestProgram::with_frags(SMALL, &Policy::default(), clock))
@@ -224,16 +225,8 @@ fn the_program_for_packets_in_several_pieces_that_goes_by_the_clock() {
     program.close().unwrap();
 }
 
-#[test]
-fn the_program_for_packets_in_several_pieces_in_virtual_time() {
-    let mut program = load(true, Clock::Test);
-    program.at(NOW).unwrap();
-    pieces(&mut program);
-    program.close().unwrap();
-}
-
 /// What is beyond the first piece is payload, and its bytes are counted.
-fn pieces(program: &mut TestProgram) {
+pub(super) fn pieces(program: &mut TestProgram) {
     for payload in [18, LONGEST - 41, 8_958, 60_000] {
         let frame = Frame::udp(A, B, 5_000, 53).payload(payload).build();
         let before = program.counters().unwrap().reasons[Reason::Conform.index()];
