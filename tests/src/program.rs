@@ -24,7 +24,6 @@ use limiter_common::{
         Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
         Source, Tally, Ticked, map, shared,
     },
-    ending::Ending,
     limit::BucketKey,
     notice::Notice,
     reason::Reason,
@@ -90,7 +89,6 @@ pub struct TestProgram {
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
-    endings: HashMap<MapData, u32, Ending>,
     offences: HashMap<MapData, OffenceKey, Offence>,
     openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
@@ -201,7 +199,6 @@ impl TestProgram {
                 sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
-                endings: typed(&pins, map::ENDINGS)?,
                 offences: typed(&pins, map::OFFENCES)?,
                 openings: typed(&pins, map::OPENINGS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
@@ -566,15 +563,6 @@ impl TestProgram {
         Ok(self.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
     }
 
-    /// Forgets the addresses and ports of connections that said that they are done, as when others needed the room, and
-    /// nothing else.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn forget_endings(&mut self) -> Result<()> {
-        clear(&mut self.endings)
-    }
-
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
     ///
     /// # Errors
@@ -601,7 +589,6 @@ impl TestProgram {
             sources,
             buckets,
             ledgers,
-            endings,
             offences,
             openings,
             shared,
@@ -612,7 +599,7 @@ impl TestProgram {
             ..
         } = self;
         drop((program, clock, ticked, sets, ages, credits, sources, buckets, ledgers));
-        drop((endings, offences, openings, shared, refused, alarms, counters));
+        drop((offences, openings, shared, refused, alarms, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {
