@@ -8,7 +8,9 @@
 //! A FIN or a reset frees no slot, because nobody knows whether the host takes it for true: it only
 //! marks the slot as [closing](Leases::is_due). Who finds the table full has the sockets of closing
 //! connections looked up. A slot is free when there is no socket. A connection whose socket is not on
-//! this host loses its slot then, but only after a shorter silence.
+//! this host loses its slot then, but only after a shorter silence; so does one of which nobody knows any
+//! more by what to look its socket up. One that its owner has not closed has its slot, whatever the other
+//! side says.
 //!
 //! A packet of a connection without a slot takes one, unless it resets. Connections are told apart by
 //! 30 bits of a hash; two that share them share a slot, so one more may get in for each 2^30 / limit
@@ -39,10 +41,10 @@ pub enum Socket {
     None,
     /// What is left of one that its owner has closed (LAST_ACK, CLOSING, TIME_WAIT).
     Left,
-    /// One that the other side is done with, and its owner is not (CLOSE_WAIT).
-    Half,
-    /// The connection's own, or its request for one.
+    /// The connection's own, or its request for one, though the other side may be done with it (CLOSE_WAIT).
     Held,
+    /// Nobody can tell: by what to look it up was forgotten.
+    Unknown,
 }
 
 /// A limit of open connections; made by [`Leases::new`]. Its state is [`Leases::MOST`] slots, all
@@ -267,8 +269,9 @@ impl Leases {
 
     /// Answers for a place that was [due](Self::is_due) with this slot what the look-up found: the
     /// slot is free unless the connection holds its socket, which is given back. That counts as if a
-    /// packet had come, and the socket is not looked up again before the next tick. Half a connection
-    /// has to be silent for [`CLOSING`](Self::CLOSING).
+    /// packet had come, and the socket is not looked up again before the next tick. Where nobody
+    /// can tell, a connection is as good as one whose socket is elsewhere: it has to be silent for
+    /// [`CLOSING`](Self::CLOSING).
     #[inline(always)]
     pub fn answer(
         &self,
@@ -279,12 +282,14 @@ impl Leases {
         now: u64,
     ) -> bool {
         let next = match socket {
-            Socket::Half if self.due(slot & !Self::HERE, Self::tick(now)) == 0 => return true,
+            Socket::Unknown if self.due(slot & !Self::HERE, Self::tick(now)) == 0 => {
+                slot & !Self::HERE
+            }
             Socket::Held => {
                 let flags = Self::CLOSES | Self::HERE;
                 Self::slot(Self::tag_of(slot), flags, Self::tick(now).wrapping_add(1))
             }
-            Socket::None | Socket::Left | Socket::Half => 0,
+            Socket::None | Socket::Left | Socket::Unknown => 0,
         };
         let _: u64 = slots.compare_exchange(place, slot, next);
         next != 0

@@ -8,6 +8,7 @@ use crate::{
         Profile, Set, Settings, Source, Tally, Turnover,
     },
     control::Budgets,
+    ending::Ending,
     limit::{BucketKey, Limit},
     meter::Meter,
     notice::{Notice, Notices},
@@ -23,7 +24,7 @@ macro_rules! pod {
 }
 
 pod!(
-    Address, Alarm, Bucket, BucketKey, Budgets, Counters, Head, Interface, Ledger, Limit,
+    Address, Alarm, Bucket, BucketKey, Budgets, Counters, Ending, Head, Interface, Ledger, Limit,
     LimitTally, Mask, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set,
     Settings, Source, Tally, Turnover,
 );

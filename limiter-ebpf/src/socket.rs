@@ -13,7 +13,6 @@ use crate::{maps::ENDINGS, subject::Subject};
 
 /// States of a socket, of `include/net/tcp_states.h`.
 const TIME_WAIT: u32 = 6;
-const CLOSE_WAIT: u32 = 8;
 const LAST_ACK: u32 = 9;
 const LISTEN: u32 = 10;
 const CLOSING: u32 = 11;
@@ -32,10 +31,11 @@ pub(crate) fn write_down(ctx: *mut xdp_md, subject: &mut Subject) -> Socket {
     look_up(ctx, &raw mut subject.ending)
 }
 
-/// Looks the socket of a connection up that was written down, if it is still.
+/// Looks the socket of a connection up that was written down. Others may have needed the room since, and whoever sends
+/// many ends can see to that; so what is not there any more says nothing of the socket.
 #[inline(always)]
 pub(crate) fn recall(ctx: *mut xdp_md, tag: u32) -> Socket {
-    ENDINGS.get_ptr_mut(tag).map_or(Socket::None, |ending| look_up(ctx, ending))
+    ENDINGS.get_ptr_mut(tag).map_or(Socket::Unknown, |ending| look_up(ctx, ending))
 }
 
 #[inline(always)]
@@ -58,7 +58,7 @@ fn look_up(ctx: *mut xdp_md, ending: *mut Ending) -> Socket {
     match state {
         LISTEN => Socket::None,
         TIME_WAIT | LAST_ACK | CLOSING => Socket::Left,
-        CLOSE_WAIT => Socket::Half,
+        // CLOSE_WAIT too: its owner has not closed it.
         _ => Socket::Held,
     }
 }

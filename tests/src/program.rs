@@ -24,6 +24,7 @@ use limiter_common::{
         Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
         Source, Tally, Ticked, map, shared,
     },
+    ending::Ending,
     limit::BucketKey,
     notice::Notice,
     reason::Reason,
@@ -89,6 +90,7 @@ pub struct TestProgram {
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
+    endings: HashMap<MapData, u32, Ending>,
     offences: HashMap<MapData, OffenceKey, Offence>,
     openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
@@ -199,6 +201,7 @@ impl TestProgram {
                 sources: typed(&pins, map::SOURCES)?,
                 buckets: typed(&pins, map::BUCKETS)?,
                 ledgers: typed(&pins, map::LEDGERS)?,
+                endings: typed(&pins, map::ENDINGS)?,
                 offences: typed(&pins, map::OFFENCES)?,
                 openings: typed(&pins, map::OPENINGS)?,
                 shared: typed(&pins, map::SHARED_SOURCES)?,
@@ -563,6 +566,15 @@ impl TestProgram {
         Ok(self.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
     }
 
+    /// Forgets the addresses and ports of connections that said that they are done, as when others needed the room, and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget_endings(&mut self) -> Result<()> {
+        clear(&mut self.endings)
+    }
+
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
     ///
     /// # Errors
@@ -589,6 +601,7 @@ impl TestProgram {
             sources,
             buckets,
             ledgers,
+            endings,
             offences,
             openings,
             shared,
@@ -599,7 +612,7 @@ impl TestProgram {
             ..
         } = self;
         drop((program, clock, ticked, sets, ages, credits, sources, buckets, ledgers));
-        drop((offences, openings, shared, refused, alarms, counters));
+        drop((endings, offences, openings, shared, refused, alarms, counters));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -306,18 +306,18 @@ fn a_closing_connection_keeps_its_place_as_long_as_its_socket_is_there() {
     }
 }
 
-/// A server that is not done with a connection whose client is keeps its place no longer than one that
-/// is elsewhere.
+/// Where nobody can tell any more by what to look its socket up, a connection has its place as long as one whose socket
+/// is elsewhere: it may be there still.
 #[test]
-fn half_a_connection_has_its_place_for_a_while() {
+fn a_connection_whose_socket_cannot_be_looked_up_has_its_place_for_a_while() {
     let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
-    let half = HashMap::from([(1, Socket::Half)]);
+    let unknown = HashMap::from([(1, Socket::Unknown)]);
     let sends = |number, signal, second: u64| {
-        host_packet(leases, &row, number, signal, second * SECOND, &half)
+        host_packet(leases, &row, number, signal, second * SECOND, &unknown)
     };
     assert!(sends(1, Signal::Open, 1) && sends(1, Signal::Finish, 1));
     assert!(!sends(2, Signal::Open, 2) && !sends(2, Signal::Open, 10));
-    // It hears on.
+    // It goes on.
     assert!(sends(1, Signal::Data, 10) && !sends(2, Signal::Open, 19));
     assert!(sends(2, Signal::Open, 23) && !sends(1, Signal::Data, 23));
 }

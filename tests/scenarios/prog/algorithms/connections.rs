@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream},
+    io::Read as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
@@ -11,7 +12,7 @@ use limiter_common::rate::SECOND;
 use limiter_tests::{
     model::{Connections, Says},
     packet::{ACK, FIN, Frame, RST, SYN},
-    program::Verdict,
+    program::{TestProgram, Verdict},
 };
 use limiter_userspace::policy::{
     Policy,
@@ -199,6 +200,61 @@ fn a_closing_connection_has_its_place_as_long_as_its_socket_is_there() {
         assert!(sends(now, 1, ACK) && !sends(now, 4, SYN), "1 has its place");
     }
     program.check_accounts().unwrap();
+}
+
+/// A client that ends its connections while the server still has them has as many as before.
+#[test]
+fn a_connection_that_only_the_client_has_closed_has_its_place() {
+    let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
+    let mut program = program(&policy_of([limit]));
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    let service = listener.local_addr().unwrap();
+    let client = TcpStream::connect(service).unwrap();
+    let (port, mut server) = (client.local_addr().unwrap().port(), listener.accept().unwrap().0);
+    let mut sends = |second: u64, port, flags| {
+        program.at(NOW + second * SECOND).unwrap();
+        let frame = Frame::tcp(address, address, port, service.port(), flags).build();
+        program.run(&frame).unwrap() == Verdict::Pass
+    };
+    assert!(sends(0, port, SYN));
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0, "it has heard of the end");
+    assert!(sends(0, port, FIN | ACK));
+    for second in (1..200).step_by(12) {
+        assert!(!sends(second, 1, SYN), "after {second} s");
+    }
+    drop(server);
+    let mut now = 200;
+    assert!(passes_soon(|| sends(next(&mut now), 1, SYN)));
+    // Nothing is heard of that one, and nobody has a socket of it.
+    assert!(!sends(now + 60, 2, SYN) && sends(now + 68, 2, SYN));
+}
+
+/// Whoever sends an end for each of many connections has those of others forgotten.
+#[test]
+fn a_connection_whose_end_was_forgotten_has_its_place_for_a_while() {
+    let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
+    let mut program = program(&policy_of([limit]));
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    let service = listener.local_addr().unwrap();
+    let client = TcpStream::connect(service).unwrap();
+    let (port, _server) = (client.local_addr().unwrap().port(), listener.accept().unwrap().0);
+    let sends = |program: &mut TestProgram, second: u64, port, flags| {
+        program.at(NOW + second * SECOND).unwrap();
+        let frame = Frame::tcp(address, address, port, service.port(), flags).build();
+        program.run(&frame).unwrap() == Verdict::Pass
+    };
+    assert!(sends(&mut program, 0, port, SYN) && sends(&mut program, 0, port, RST));
+    assert!(!sends(&mut program, 1, 1, SYN), "its socket is there");
+    program.forget_endings().unwrap();
+    for second in [2, 9] {
+        assert!(!sends(&mut program, second, 1, SYN), "after {second} s");
+    }
+    // It goes on.
+    assert!(sends(&mut program, 9, port, ACK) && !sends(&mut program, 18, 1, SYN));
+    assert!(sends(&mut program, 22, 1, SYN) && !sends(&mut program, 22, port, ACK));
 }
 
 /// The second after this one, which has come then.
