@@ -20,10 +20,6 @@ const PORT: u16 = 5_432;
 /// How long an answer from limiter may be waited for; far longer than it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// After which the host has handled a reset. Where a SYN comes in the same batch as the reset before it, the program sees
-/// both before the host sees either, and the socket is there still.
-const HANDLED: Duration = Duration::from_millis(50);
-
 fn policy(key: &str, limit: u32, idle: &str) -> String {
     format!(
         "
@@ -54,6 +50,24 @@ fn admitted(net: &Net, from: IpAddr) -> Connection {
     connection
 }
 
+/// Resets a connection, and waits until the host has no socket of it. A SYN that comes in the same batch as the reset is
+/// decided about before the host has seen either.
+#[track_caller]
+fn reset(net: &Net, connection: Connection) {
+    let peer = format!(":{} ", connection.port().unwrap());
+    connection.reset().unwrap();
+    let start = Instant::now();
+    loop {
+        let sockets = net.hosts.router.command("ss").arg("-Htan").output();
+        let sockets = String::from_utf8(sockets.unwrap().stdout).unwrap();
+        if !sockets.lines().any(|socket| format!("{socket} ").contains(&peer)) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{sockets}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Waits until so many places of a source are used.
 #[track_caller]
 fn wait_for(net: &Net, source: &str, places: u64) -> Instant {
@@ -81,8 +95,7 @@ fn a_connection_that_ends_gives_its_place_to_another() {
     drop(admitted(&net, net.hosts.client_port.v6.into()));
 
     // Whichever way one ends, the next one gets its place, as the host has no socket of it any more.
-    connections.remove(0).reset().unwrap();
-    thread::sleep(HANDLED);
+    reset(&net, connections.remove(0));
     connections.push(admitted(&net, from));
     assert!(open(&net, from, PORT).is_none());
     connections.remove(0).close().unwrap();
@@ -99,8 +112,7 @@ fn a_connection_that_ends_gives_its_place_to_another() {
     for number in 0..200 {
         let connection = admitted(&net, from);
         if number % 4 == 0 {
-            connection.reset().unwrap();
-            thread::sleep(HANDLED);
+            reset(&net, connection);
         } else {
             connection.close().unwrap();
         }
