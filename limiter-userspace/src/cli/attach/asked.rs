@@ -7,19 +7,15 @@ use clap::{ArgGroup, Args};
 use crate::{
     cli::{
         keep_ssh::{KeepSsh, Kept, keep},
+        policy::Document,
         stderr::warn_of_document,
         unix,
     },
-    datapath::{host, maps::Maps},
+    datapath::maps::Maps,
     error::{Error, Result},
     output::stream::Output,
     policy::{
-        Builtin, Layers, Policy, PolicyError, Session,
-        guard::guard,
-        model::GlobalMode,
-        reading::{name, read_with_files},
-        shadowed::FromFiles,
-        units::parse_duration,
+        Builtin, Layers, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration,
     },
 };
 
@@ -74,25 +70,6 @@ pub(super) struct Asked<'o> {
     pub(super) new: Wanted,
 }
 
-/// The document that they name.
-struct Document {
-    file: String,
-    policy: Policy,
-    /// What of it is in files of sets and tenants.
-    files: FromFiles,
-}
-
-impl Document {
-    /// Refuses what its files would do to an instance that runs with another policy, as `limiter policy apply` does.
-    fn guard(&self, running: &Policy) -> Result<()> {
-        if self.files.is_empty() {
-            return Ok(());
-        }
-        guard(Some(running), &self.policy, &self.files, &host::read()?)
-            .map_err(|refusal| Error::ChangeRefused { document: self.file.clone(), refusal })
-    }
-}
-
 /// What is to be in force.
 pub(super) struct Wanted {
     pub(super) layers: Layers,
@@ -107,10 +84,10 @@ impl PolicyOptions {
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
-            match read_with_files(path, unix(), &mut |_| {}) {
-                Ok((policy, warnings, files)) => {
-                    warn_of_document(&warnings, output);
-                    document = Some(Document { file: name(path), policy, files });
+            match Document::read(path) {
+                Ok(read) => {
+                    warn_of_document(&read.warnings, output);
+                    document = Some(read);
                 }
                 // It may not be needed.
                 Err(error) if self.policy_if_new.is_some() => unread = Some(error),

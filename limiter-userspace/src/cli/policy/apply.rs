@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     progress::{Progress, took},
-    read::summary,
+    read::{Document, summary},
 };
 use crate::{
     cli::{
@@ -18,13 +18,12 @@ use crate::{
         stderr::{warn_of_absent, warn_of_document, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::{bpffs::Pins, host},
+    datapath::bpffs::Pins,
     error::{Error, Result},
     output::{changes, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
-        guard::guard,
-        reading::{self, name},
+        reading::name,
         spec::{Change, diff, format_instant},
         units::parse_duration,
     },
@@ -73,18 +72,16 @@ impl Apply {
         let session = self.keep.session(output)?;
         let progress = Progress::new();
         progress.step(&format!("reading {}", name(&self.file)));
-        let (policy, warnings, files) = reading::read_with_files(&self.file, unix(), &mut |_| {})?;
-        let guard = |running: &Policy, policy: &Policy| {
-            if self.accept_change || files.is_empty() {
-                return Ok(());
-            }
-            guard(Some(running), policy, &files, &host::read()?)
-                .map_err(|refusal| Error::ChangeRefused { document: name(&self.file), refusal })
+        let document = Document::read(&self.file)?;
+        let guard = |running: &Policy| match self.accept_change {
+            true => Ok(()),
+            false => document.guard(running),
         };
+        let Document { policy, warnings, .. } = &document;
         let applied = if self.dry_run {
-            dry_run(pins, &policy, session, &guard, progress)?
+            dry_run(pins, policy, session, &guard, progress)?
         } else {
-            apply(pins, &policy, session, &guard, confirm, progress)?
+            apply(pins, policy, session, &guard, confirm, progress)?
         };
         let Applied { changes, changed, anew, absent, sorted, kept, unkept, switched, time } =
             applied;
@@ -112,7 +109,7 @@ impl Apply {
             warn_of_absent(&absent, output);
             return Ok(());
         }
-        warn_of_document(&warnings, output);
+        warn_of_document(warnings, output);
         warn_of_absent(&absent, output);
         changes::print(output, &changes)?;
         if sorted > 0 {
@@ -127,7 +124,7 @@ impl Apply {
         }
         if changed {
             let (file, took) = (name(&self.file), took(time));
-            writeln!(output, "{file}: applied{took}: {}", summary(&policy))?;
+            writeln!(output, "{file}: applied{took}: {}", summary(policy))?;
         } else if anew {
             writeln!(output, "It was applied again, for the interfaces that are attached now.")?;
         } else if self.dry_run && !changes.is_empty() {
@@ -149,7 +146,7 @@ pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
 }
 
 /// Judges what set files change from the policy in force.
-type Guard<'a> = dyn Fn(&Policy, &Policy) -> Result<()> + 'a;
+type Guard<'a> = dyn Fn(&Policy) -> Result<()> + 'a;
 
 fn dry_run(
     pins: &Pins,
@@ -161,7 +158,7 @@ fn dry_run(
     progress.step("comparing");
     let maps = maps(pins)?;
     let running = maps.layers()?;
-    guard(&running.policy, policy)?;
+    guard(&running.policy)?;
     let mut layers = running.under(policy.clone());
     let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
     let kept = keep(session, &mut layers, Some(&maps), unix())?;
@@ -198,7 +195,7 @@ fn apply(
     }
     progress.step("comparing");
     let running = instance.maps().layers()?;
-    guard(&running.policy, policy)?;
+    guard(&running.policy)?;
     let mut layers = running.under(policy.clone());
     let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;

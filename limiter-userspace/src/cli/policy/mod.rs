@@ -9,12 +9,12 @@ mod unit;
 use clap::Subcommand;
 use serde_json::json;
 
-pub(super) use self::apply::taken_back;
 use self::{
     apply::Apply,
     read::{Check, Diff},
     save::Save,
 };
+pub(super) use self::{apply::taken_back, read::Document};
 use super::{change::UNKEPT, explain::Explain, instance, maps, stderr::warn_of_error};
 use crate::{
     datapath::{bpffs::Pins, maps::Maps},

@@ -11,13 +11,15 @@ use crate::{
         stderr::{warn, warn_of_document},
         unix,
     },
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, host},
     error::{Error, Result},
     output::{changes, faults, number::grouped, stream::Output},
     policy::{
         Policy,
         caveats::{Caveat, caveats},
+        guard::guard,
         reading::{self, name},
+        shadowed::FromFiles,
         spec::{Warnings, diff},
     },
 };
@@ -83,6 +85,32 @@ impl Diff {
             return Ok(output.entries("limiter.diff/1", "changes", &changes::entries(&changes))?);
         }
         Ok(changes::print(output, &changes)?)
+    }
+}
+
+/// A document that is to come after the policy in force.
+pub(in crate::cli) struct Document {
+    file: String,
+    pub(in crate::cli) policy: Policy,
+    pub(in crate::cli) warnings: Warnings,
+    /// What of it is in files of sets and tenants.
+    files: FromFiles,
+}
+
+impl Document {
+    /// Reads one, see [`reading::read_with_files`].
+    pub(in crate::cli) fn read(path: &Path) -> Result<Self> {
+        let (policy, warnings, files) = reading::read_with_files(path, unix(), &mut |_| {})?;
+        Ok(Self { file: name(path), policy, warnings, files })
+    }
+
+    /// Refuses it if its files would cut this host off, or lift most of a list of the policy in force.
+    pub(in crate::cli) fn guard(&self, running: &Policy) -> Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        guard(Some(running), &self.policy, &self.files, &host::read()?)
+            .map_err(|refusal| Error::ChangeRefused { document: self.file.clone(), refusal })
     }
 }
 
