@@ -12,7 +12,7 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
-    program::{Clock, SMALL, Sizes, TestProgram, pin_to_cpu, two_cpus},
+    program::{Clock, SMALL, TestProgram, pin_to_cpu, two_cpus},
 };
 use limiter_userspace::policy::{
     Bucket, Builtin, KeyPrefix, Policy,
@@ -29,8 +29,6 @@ use super::{
     per_second, seed, set_override,
 };
 
-/// So many that no source makes room for another. All of it is emptied or filled for each run.
-const ROOM: Sizes = Sizes { sources: 1 << 10, ..SMALL };
 const RUNS: u64 = 160;
 const STEPS: usize = 120;
 /// Of IPv6, two are one source by keys of 64 bits, and so are three by those of 56.
@@ -160,7 +158,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     // By ticks, with no limit for which most packets take the clock: the time of a tick is when it was first asked for.
     // And without ticks.
     let mut pairs = [Clock::Ticking(TICK), Clock::Test]
-        .map(|clock| [(); 2].map(|()| TestProgram::new(ROOM, &Policy::default(), clock).unwrap()));
+        .map(|clock| [(); 2].map(|()| TestProgram::new(SMALL, &Policy::default(), clock).unwrap()));
     let mut decided = [[0; REASONS]; 2];
     let mut now = NOW;
     for run in 0..most(RUNS) {
