@@ -12,6 +12,7 @@ mod wire;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    panic::{self, AssertUnwindSafe},
     thread,
     time::Duration,
 };
@@ -102,12 +103,16 @@ impl Net {
     }
 }
 
-/// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them.
+/// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them or fails.
 fn send(senders: &mut [Sender], length: Duration, meanwhile: impl FnOnce(&Stop)) -> Vec<Sent> {
     let stop = Stop::default();
     thread::scope(|scope| {
         let sending = scope.spawn(|| send_together(senders, length, &stop).unwrap());
-        meanwhile(&stop);
+        let failure = panic::catch_unwind(AssertUnwindSafe(|| meanwhile(&stop))).err();
+        if let Some(failure) = failure {
+            stop.stop();
+            panic::resume_unwind(failure);
+        }
         sending.join().unwrap()
     })
 }

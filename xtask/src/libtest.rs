@@ -18,7 +18,7 @@ pub(crate) struct Counts {
 impl Counts {
     /// Reads a line like `test result: ok. 5 passed; 1 failed; 0 ignored; 0 measured; 2 filtered out`;
     /// `None` for any other line.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
+    fn parse(line: &str) -> Option<Self> {
         let (_, figures) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let mut counts = Self::default();
         for figure in figures.split(';') {
@@ -40,17 +40,52 @@ impl Counts {
     }
 }
 
-/// Whether a line that a test printed is to be said again in the end: what the kernel makes of the
-/// programs.
-pub(crate) fn is_note(line: &str) -> bool {
+/// Whether a line that a test printed tells what the kernel makes of the programs.
+fn is_note(line: &str) -> bool {
     [" instructions verified, ", " bytes of stack: "].iter().any(|words| line.contains(words))
 }
 
 /// Reads a line like `test a::b ... ok <1.250s>`: the name of the test, and how long it took.
-pub(crate) fn time(line: &str) -> Option<(&str, Duration)> {
+fn time(line: &str) -> Option<(&str, Duration)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let seconds = rest.split_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
     Some((name, Duration::try_from_secs_f64(seconds).ok()?))
+}
+
+/// What is read of the output of a run, line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) counts: Counts,
+    /// What is to be said again in the end: what the kernel makes of the programs, and what tests printed that failed.
+    pub(crate) notes: Vec<String>,
+    /// How long each test took, where the harness told.
+    pub(crate) times: Vec<(String, Duration)>,
+    /// How many lines of tests that failed are among the notes.
+    failures: usize,
+    /// Whether such lines are being read.
+    is_failure: bool,
+}
+
+impl Run {
+    /// How many lines of tests that failed are noted.
+    const FAILURES: usize = 200;
+
+    /// Reads the next line of the output.
+    pub(crate) fn read(&mut self, line: &str) {
+        if let Some(more) = Counts::parse(line) {
+            self.counts += more;
+        } else if let Some((test, took)) = time(line) {
+            self.times.push((test.to_owned(), took));
+        } else if line == "failures:" {
+            // What they printed follows the first such line, and their names the second one.
+            self.is_failure = !self.is_failure;
+        } else if self.is_failure && self.failures < Self::FAILURES {
+            self.failures += 1;
+            self.notes.push(line.to_owned());
+        } else if is_note(line) {
+            self.notes.push(line.to_owned());
+        }
+    }
 }
 
 impl AddAssign for Counts {
@@ -89,6 +124,19 @@ mod tests {
         for line in ["test a::b ... ok", "test a ... ok <fast>", "test a ... ok <-1s>", "<1s>"] {
             assert_eq!(took(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn what_failed_is_read_from_between_what_passed_and_the_names() {
+        let output = "successes:\n\n---- a stdout ----\nfine\n\nsuccesses:\n    a\n\nfailures:\n\n\
+                      ---- b stdout ----\nbroken\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed";
+        let mut run = Run::default();
+        output.lines().for_each(|line| run.read(line));
+        assert_eq!(run.notes, ["", "---- b stdout ----", "broken", ""]);
+        assert_eq!(run.counts, Counts { passed: 1, failed: 1, ignored: 0 });
+        run.read("failures:");
+        (0..1_000).for_each(|_| run.read("broken"));
+        assert_eq!(run.notes.len(), Run::FAILURES);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
     capability, child,
     fuzz::{self, Fuzzers},
     launch,
-    libtest::{self, Counts},
+    libtest::{self, Counts, Run},
     lint,
     privilege::Privilege,
     prometheus,
@@ -446,27 +446,24 @@ fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run `{shown}`"))?;
-    let before = outcome.counts.failed;
+    let mut run = Run::default();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n') {
             let line = line.with_context(|| format!("cannot read what `{shown}` prints"))?;
             let line = String::from_utf8_lossy(&line);
             println!("{line}");
-            if let Some(more) = Counts::parse(&line) {
-                outcome.counts += more;
-            } else if let Some((test, took)) = libtest::time(&line) {
-                outcome.times.push((test.to_owned(), took));
-            } else if libtest::is_note(&line) {
-                outcome.notes.push(line.into_owned());
-            }
+            run.read(&line);
         }
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    if !status.success() && outcome.counts.failed == before {
+    if !status.success() && run.counts.failed == 0 {
         println!("`{shown}` failed ({status})");
         // It did not build, or a test took the whole process down before the summary.
-        outcome.counts.failed += 1;
+        run.counts.failed += 1;
     }
+    outcome.counts += run.counts;
+    outcome.notes.extend(run.notes);
+    outcome.times.extend(run.times);
     Ok(())
 }
 

@@ -5,12 +5,7 @@ use std::{path::PathBuf, process::Command};
 use anyhow::{Context as _, Result, bail};
 
 use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
-use crate::{
-    child,
-    libtest::{self, Counts},
-    suite,
-    toolchain::Toolchain,
-};
+use crate::{child, libtest::Run, suite, toolchain::Toolchain};
 
 /// The variable by which the tests do a part of their work, and how small a part: what takes a
 /// minute elsewhere takes half an hour in an emulator.
@@ -57,15 +52,9 @@ impl Programs {
         );
         let initramfs = initramfs(kernel, &commands)?;
         initramfs.add_program(&self.binary, "integration")?;
-        let mut counts = Counts::default();
-        let mut notes = Vec::new();
-        let end = boot(kernel, initramfs, |line| {
-            if let Some(more) = Counts::parse(line) {
-                counts += more;
-            } else if libtest::is_note(line) {
-                notes.push(line.to_owned());
-            }
-        })?;
+        let mut ran = Run::default();
+        let end = boot(kernel, initramfs, |line| ran.read(line))?;
+        let Run { counts, notes, .. } = ran;
         let (release, status) = match end {
             End::Ran { kernel, status } => (kernel, status),
             End::Broke(how) => bail!("the guest {how}"),
