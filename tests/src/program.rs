@@ -1,11 +1,14 @@
 //! The BPF program, run on frames by the kernel: without an interface, and in virtual time if asked.
 
 mod cpu;
+mod memory;
+mod pool;
 mod runner;
 
 #[cfg(feature = "datapath-log")]
 use std::sync::mpsc;
 use std::{
+    ops::{Deref, DerefMut},
     thread,
     time::{Duration, Instant},
 };
@@ -28,7 +31,6 @@ use limiter_common::{
     limit::BucketKey,
     notice::Notice,
     reason::Reason,
-    refused::Refused,
     table::{Age, WAYS},
 };
 #[cfg(feature = "datapath-log")]
@@ -46,11 +48,11 @@ use limiter_userspace::{
     policy::Policy,
 };
 
-use self::runner::Offered;
 pub use self::{
     cpu::{monotonic, pin_to_cpu, two_cpus},
     runner::{LONGEST, Runner, SHORTEST, Verdict},
 };
+use self::{memory::Memory, pool::Kind, runner::Offered};
 use crate::{
     leak::Footprint,
     sandbox::{BPFFS, Namespace, Sandbox},
@@ -76,17 +78,33 @@ const SLOT: Attached = Attached {
     exists: true,
 };
 
-/// An instance without an interface, with a program loaded for its first slot.
+/// An instance without an interface, with a program loaded for its first slot. When it is dropped, another test may get
+/// it, as it was made.
 pub struct TestProgram {
+    loaded: Option<Loaded>,
+    /// Which others it may do for; none if it is kept for nobody.
+    kind: Option<Kind>,
+}
+
+/// What a [`TestProgram`] has.
+pub struct Loaded {
     // In this order: what is open, before the place that it is pinned in.
     program: Program,
     longest: usize,
     instance: Instance,
+    tables: Tables,
+    memory: Memory,
+    offered: Offered,
+    goes_by: Clock,
+    pins: Pins,
+    host: Host,
+}
+
+/// Maps of an instance.
+struct Tables {
     clock: Array<MapData, u64>,
     ticked: Array<MapData, Ticked>,
-    sets: Array<MapData, Set>,
     ages: Array<MapData, Ages>,
-    credits: Array<MapData, u64>,
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
@@ -94,13 +112,27 @@ pub struct TestProgram {
     offences: HashMap<MapData, OffenceKey, Offence>,
     openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
-    refused: PerCpuArray<MapData, Refused>,
     alarms: Array<MapData, Alarm>,
     counters: PerCpuArray<MapData, Counters>,
-    offered: Offered,
-    goes_by: Clock,
-    pins: Pins,
-    host: Host,
+}
+
+impl Tables {
+    fn open(pins: &Pins) -> Result<Self> {
+        Ok(Self {
+            clock: typed(pins, map::TEST_CLOCK)?,
+            ticked: typed(pins, map::TICKED)?,
+            ages: typed(pins, map::AGES)?,
+            sources: typed(pins, map::SOURCES)?,
+            buckets: typed(pins, map::BUCKETS)?,
+            ledgers: typed(pins, map::LEDGERS)?,
+            endings: typed(pins, map::ENDINGS)?,
+            offences: typed(pins, map::OFFENCES)?,
+            openings: typed(pins, map::OPENINGS)?,
+            shared: typed(pins, map::SHARED_SOURCES)?,
+            alarms: typed(pins, map::ALARMS)?,
+            counters: typed(pins, map::COUNTERS)?,
+        })
+    }
 }
 
 /// The program of another slot of a [`TestProgram`], which goes by the same clock.
@@ -136,51 +168,109 @@ impl Neighbour {
 }
 
 impl TestProgram {
-    /// Makes an instance in a BPF file system of its own and loads the program for packets in one
-    /// piece.
+    /// An instance in a BPF file system of its own, with the program for packets in one piece.
     ///
     /// # Errors
     /// What the system says; it takes root.
     pub fn new(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
-        Self::load(sizes, policy, clock, false)
+        let kind = Kind { sizes, clock, frags: false };
+        let loaded = match pool::take(kind) {
+            Some(mut loaded) => {
+                loaded.apply(policy)?;
+                loaded
+            }
+            None => Loaded::load(kind, policy)?,
+        };
+        Ok(Self { loaded: Some(loaded), kind: Some(kind) })
     }
 
     /// Does the same with the program for packets that may lie in several pieces.
     ///
     /// # Errors
-    /// What the system says; it takes root.
+    /// As [`new`](Self::new).
     pub fn with_frags(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
-        Self::load(sizes, policy, clock, true)
+        Ok(Self::kept(Loaded::load(Kind { sizes, clock, frags: true }, policy)?))
     }
 
-    /// Does the same as [`new`](Self::new) with the object that has debug messages.
+    /// Does the same as [`new`](Self::new) with a program that is loaded for it, and given to nobody else.
     ///
     /// # Errors
-    /// What the system says; it takes root.
+    /// As [`new`](Self::new).
+    pub fn fresh(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
+        Ok(Self::kept(Loaded::load(Kind { sizes, clock, frags: false }, policy)?))
+    }
+
+    /// Does the same as [`fresh`](Self::fresh) with the object that has debug messages.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
     #[cfg(feature = "datapath-log")]
     pub fn with_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
-        Self::make(sizes, policy, clock, false, |open| messages::wanted(open))
+        let kind = Kind { sizes, clock, frags: false };
+        Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
     }
 
     /// Does the same as [`with_frags`](Self::with_frags) with the object that has debug messages.
     ///
     /// # Errors
-    /// What the system says; it takes root.
+    /// As [`new`](Self::new).
     #[cfg(feature = "datapath-log")]
     pub fn with_frags_and_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
-        Self::make(sizes, policy, clock, true, |open| messages::wanted(open))
+        let kind = Kind { sizes, clock, frags: true };
+        Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
     }
 
-    fn load(sizes: Sizes, policy: &Policy, clock: Clock, frags: bool) -> Result<Self> {
-        Self::make(sizes, policy, clock, frags, |open| open())
+    /// One that nobody else gets.
+    const fn kept(loaded: Loaded) -> Self {
+        Self { loaded: Some(loaded), kind: None }
+    }
+
+    /// Unmakes it all, and waits until the kernel has nothing of it any more.
+    ///
+    /// # Errors
+    /// What is left, or what the system says.
+    pub fn close(mut self) -> Result<()> {
+        self.loaded.take().map_or(Ok(()), Loaded::close)
+    }
+}
+
+#[expect(clippy::expect_used, reason = "it is there until it is closed or dropped")]
+impl Deref for TestProgram {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        self.loaded.as_ref().expect("a loaded program")
+    }
+}
+
+#[expect(clippy::expect_used, reason = "it is there until it is closed or dropped")]
+impl DerefMut for TestProgram {
+    fn deref_mut(&mut self) -> &mut Loaded {
+        self.loaded.as_mut().expect("a loaded program")
+    }
+}
+
+#[expect(clippy::expect_used, reason = "what is wrong with it fails the test")]
+impl Drop for TestProgram {
+    fn drop(&mut self) {
+        // What a test that failed has done to it, nobody knows.
+        if let (Some(kind), Some(loaded), false) =
+            (self.kind, self.loaded.take(), thread::panicking())
+        {
+            pool::give(kind, loaded).expect("its maps can be made as they were");
+        }
+    }
+}
+
+impl Loaded {
+    fn load(kind: Kind, policy: &Policy) -> Result<Self> {
+        Self::make(kind, policy, |open| open())
     }
 
     /// Makes an instance by `run`, which gets what makes and opens it.
     fn make(
-        sizes: Sizes,
+        Kind { sizes, clock, frags }: Kind,
         policy: &Policy,
-        clock: Clock,
-        frags: bool,
         run: impl FnOnce(&dyn Fn() -> Result<Self>) -> Result<Self> + Send,
     ) -> Result<Self> {
         let (sandbox, namespace) = (Sandbox::new()?, Namespace::new()?);
@@ -193,21 +283,8 @@ impl TestProgram {
                 program,
                 longest: if frags { usize::MAX } else { LONGEST },
                 instance,
-                clock: typed(&pins, map::TEST_CLOCK)?,
-                ticked: typed(&pins, map::TICKED)?,
-                sets: typed(&pins, map::SETS)?,
-                ages: typed(&pins, map::AGES)?,
-                credits: typed(&pins, map::CREDITS)?,
-                sources: typed(&pins, map::SOURCES)?,
-                buckets: typed(&pins, map::BUCKETS)?,
-                ledgers: typed(&pins, map::LEDGERS)?,
-                endings: typed(&pins, map::ENDINGS)?,
-                offences: typed(&pins, map::OFFENCES)?,
-                openings: typed(&pins, map::OPENINGS)?,
-                shared: typed(&pins, map::SHARED_SOURCES)?,
-                refused: typed(&pins, map::REFUSED)?,
-                alarms: typed(&pins, map::ALARMS)?,
-                counters: typed(&pins, map::COUNTERS)?,
+                tables: Tables::open(&pins)?,
+                memory: Memory::open(&pins.maps())?,
                 offered: Offered::default(),
                 goes_by: clock,
                 pins: pins.clone(),
@@ -217,16 +294,27 @@ impl TestProgram {
         host.sandbox.inside(&host.namespace, || run(&open))?
     }
 
+    /// Has everything be as it was made, but for a policy.
+    fn blank(&mut self) -> Result<()> {
+        self.memory.blank()?;
+        self.notices()?;
+        let Self { pins, host, offered, instance, .. } = self;
+        // What was read of a policy is of one that is not there any more.
+        *instance.maps_mut() = host.sandbox.inside(&host.namespace, || Maps::open(pins))??;
+        *offered = Offered::default();
+        Ok(())
+    }
+
     /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].
     ///
     /// # Errors
     /// What the system says.
     pub fn at(&mut self, now: u64) -> Result<()> {
         // Ticks are counted by the clock here, but do not go back with it elsewhere.
-        if now < self.clock.get(&0, 0)? {
-            self.ticked.set(0, Ticked::default(), 0)?;
+        if now < self.tables.clock.get(&0, 0)? {
+            self.tables.ticked.set(0, Ticked::default(), 0)?;
         }
-        self.clock.set(0, now, 0).context("cannot set the clock")
+        self.tables.clock.set(0, now, 0).context("cannot set the clock")
     }
 
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
@@ -338,7 +426,7 @@ impl TestProgram {
             let reasons = Reason::ALL.into_iter().filter(|reason| !reason.drops());
             reasons.map(|reason| counters.reasons[reason.index()].packets).sum()
         };
-        Ok(self.counters.get(&SLOT.slot, 0)?.iter().map(passed).collect())
+        Ok(self.tables.counters.get(&SLOT.slot, 0)?.iter().map(passed).collect())
     }
 
     /// Frames that passed, by the counters.
@@ -386,11 +474,12 @@ impl TestProgram {
     /// What the system says, or that there is none.
     pub fn change_source(&mut self, key: &Address, change: impl FnOnce(&mut Source)) -> Result<()> {
         let set = self.maps().place(key)?.set * WAYS as u32;
-        let find = |number: &u32| self.sources.get(number, 0).is_ok_and(|it| it.address == *key);
+        let find =
+            |number: &u32| self.tables.sources.get(number, 0).is_ok_and(|it| it.address == *key);
         let number = (set..set + WAYS as u32).find(find).context("the source has no entry")?;
-        let mut source = self.sources.get(&number, 0)?;
+        let mut source = self.tables.sources.get(&number, 0)?;
         change(&mut source);
-        Ok(self.sources.set(number, source, 0)?)
+        Ok(self.tables.sources.set(number, source, 0)?)
     }
 
     /// The state that is kept by other keys than the source, with the keys.
@@ -398,7 +487,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn buckets(&self) -> Result<Vec<(BucketKey, Bucket)>> {
-        self.buckets.iter().collect::<Result<_, _>>().context("cannot read the buckets")
+        self.tables.buckets.iter().collect::<Result<_, _>>().context("cannot read the buckets")
     }
 
     /// The logs and the lists of connections that are kept, with their keys.
@@ -406,7 +495,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn ledgers(&self) -> Result<Vec<(BucketKey, Ledger)>> {
-        self.ledgers.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
+        self.tables.ledgers.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
     }
 
     /// The program for another slot of the same instance, as if a second interface were in it.
@@ -468,7 +557,7 @@ impl TestProgram {
     }
 
     fn shared_entry(&self, number: u32) -> Result<Source> {
-        let entry = self.shared.get(&number, 0).context("cannot read a shared entry")?;
+        let entry = self.tables.shared.get(&number, 0).context("cannot read a shared entry")?;
         Ok(entry.settled())
     }
 
@@ -487,10 +576,7 @@ impl TestProgram {
     /// What the system says.
     pub fn crowd(&mut self) -> Result<()> {
         self.forget_sources()?;
-        for set in 0..self.sets.len() {
-            self.sets.set(set, Set { tags: [1; WAYS], ..Set::default() }, 0)?;
-        }
-        Ok(())
+        self.memory.fill(map::SETS, Set { tags: [1; WAYS], ..Set::default() })
     }
 
     /// How many entries of the table are noted to owe at `now`, in nanoseconds, so that nobody has to look.
@@ -499,25 +585,18 @@ impl TestProgram {
     /// What the system says.
     pub fn noted(&self, now: u64) -> Result<usize> {
         let mut noted = 0;
-        for set in 0..self.ages.len() {
-            noted += self.ages.get(&set, 0)?.iter().filter(|age| Age(**age).owes(now)).count();
+        for set in 0..self.tables.ages.len() {
+            noted +=
+                self.tables.ages.get(&set, 0)?.iter().filter(|age| Age(**age).owes(now)).count();
         }
         Ok(noted)
     }
 
-    fn forget_sources(&mut self) -> Result<()> {
-        for set in 0..self.sets.len() {
-            let Set { tags, .. } = self.sets.get(&set, 0)?;
-            if tags != [0; WAYS] {
-                for (entry, _) in (set * WAYS as u32..).zip(tags).filter(|(_, tag)| *tag != 0) {
-                    self.sources.set(entry, Source::NEW, 0)?;
-                }
-                self.sets.set(set, Set::default(), 0)?;
-                self.ages.set(set, Ages::default(), 0)?;
-                self.credits.set(set, 0, 0)?;
-            }
-        }
-        Ok(())
+    fn forget_sources(&self) -> Result<()> {
+        self.memory.fill(map::SOURCES, Source::NEW)?;
+        self.memory.fill(map::SETS, Set::default())?;
+        self.memory.fill(map::AGES, Ages::default())?;
+        self.memory.fill(map::CREDITS, 0_u64)
     }
 
     /// Forgets every source and all state by other keys, as if none had ever sent anything.
@@ -526,16 +605,12 @@ impl TestProgram {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
-        clear(&mut self.buckets)?;
-        clear(&mut self.ledgers)?;
-        clear(&mut self.offences)?;
-        clear(&mut self.openings)?;
-        (0..shared::LEN).try_for_each(|entry| self.shared.set(entry, Source::NEW, 0))?;
-        let nobody = vec![Refused::default(); nr_cpus().map_err(|(_, error)| error)?];
-        for slot in 0..Refused::SLOTS {
-            self.refused.set(slot, nobody.clone().try_into()?, 0)?;
-        }
-        Ok(())
+        clear(&mut self.tables.buckets)?;
+        clear(&mut self.tables.ledgers)?;
+        clear(&mut self.tables.offences)?;
+        clear(&mut self.tables.openings)?;
+        (0..shared::LEN).try_for_each(|entry| self.tables.shared.set(entry, Source::NEW, 0))?;
+        self.memory.blank_map(map::REFUSED)
     }
 
     /// The alarm of a CPU, without its timer.
@@ -543,7 +618,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn alarm(&self, cpu: usize) -> Result<Alarm> {
-        Ok(self.alarms.get(&u32::try_from(cpu)?, 0)?)
+        Ok(self.tables.alarms.get(&u32::try_from(cpu)?, 0)?)
     }
 
     /// Has no alarm tell anything, so that what is refused next is refused by the clock.
@@ -563,7 +638,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn stop_alarm(&mut self, cpu: usize, alarm: Alarm) -> Result<()> {
-        Ok(self.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
+        Ok(self.tables.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
     }
 
     /// Forgets the addresses and ports of connections that said that they are done, as when others needed the room, and
@@ -572,7 +647,7 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn forget_endings(&mut self) -> Result<()> {
-        clear(&mut self.endings)
+        clear(&mut self.tables.endings)
     }
 
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
@@ -580,39 +655,14 @@ impl TestProgram {
     /// # Errors
     /// What the system says.
     pub fn forget_offences(&mut self) -> Result<()> {
-        clear(&mut self.offences)
+        clear(&mut self.tables.offences)
     }
 
-    /// Unmakes it all, and waits until the kernel has nothing of it any more.
-    ///
-    /// # Errors
-    /// What is left, or what the system says.
-    pub fn close(mut self) -> Result<()> {
+    fn close(mut self) -> Result<()> {
         let id = self.info()?.id();
         let footprint = Footprint::of(&self.host, self.pins.directory())?;
-        let Self {
-            program,
-            instance,
-            clock,
-            ticked,
-            sets,
-            ages,
-            credits,
-            sources,
-            buckets,
-            ledgers,
-            endings,
-            offences,
-            openings,
-            shared,
-            refused,
-            alarms,
-            counters,
-            host,
-            ..
-        } = self;
-        drop((program, clock, ticked, sets, ages, credits, sources, buckets, ledgers));
-        drop((endings, offences, openings, shared, refused, alarms, counters));
+        let Self { program, instance, tables, memory, host, .. } = self;
+        drop((program, tables, memory));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -127,7 +127,7 @@ impl Pins {
     }
 
     /// Where the maps are pinned.
-    pub(crate) fn maps(&self) -> PathBuf {
+    pub fn maps(&self) -> PathBuf {
         self.directory.join(MAPS)
     }
 

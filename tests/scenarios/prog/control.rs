@@ -122,7 +122,6 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
         assert_eq!(run(&mut program, frame, 1, now), 0, "{frame:?}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -147,7 +146,6 @@ fn control_traffic_is_charged_to_no_limit() {
     }
     assert_eq!(counted(&program, Reason::Control), 300);
     assert!(counted(&program, Reason::Conform) <= 6, "no more was charged");
-    program.close().unwrap();
 }
 
 #[test]
@@ -182,7 +180,6 @@ fn what_is_nested_too_deep_is_dropped_whatever_limits_and_lists_say() {
     assert_eq!(run(&mut program, &tags(udp, 5), 5, NOW), 5);
     assert_eq!(counted(&program, Reason::Monitor), 5);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -204,5 +201,4 @@ fn a_segment_that_declares_no_length_is_no_syn_and_for_one_port() {
     let bytes = program.tally("bytes").unwrap().conform.bytes;
     assert!(bytes > 100 * 1_400, "charged with the length of the frame, {bytes}");
     assert_eq!(counted(&program, Reason::Conform), 102);
-    program.close().unwrap();
 }

@@ -217,7 +217,6 @@ fn a_low_rate_is_kept_on_two_cpus_in_real_time() {
         println!("CPU {cpu}: {alarm:?}");
         assert_ne!(alarm.times, 0, "CPU {cpu} set no alarm");
     }
-    program.close().unwrap();
 }
 
 /// Has two CPUs offer what they can, and compares what is admitted with limits of so many packets in a second.

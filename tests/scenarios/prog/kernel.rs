@@ -60,7 +60,7 @@ pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     let (name, loaded) = if frags {
         (name::FRAGS, TestProgram::with_frags(SMALL, &Policy::default(), clock))
     } else {
-        (name::LINEAR, TestProgram::new(SMALL, &Policy::default(), clock))
+        (name::LINEAR, TestProgram::fresh(SMALL, &Policy::default(), clock))
     };
     check_loaded(name, clock, loaded.unwrap(), start)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use aya::{maps::loaded_maps, programs::loaded_programs};
 
-use limiter_tests::program::Verdict;
+use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict};
 use limiter_userspace::policy::Builtin;
 
 use super::{per_second, policy, program, set_override, udp};
@@ -25,7 +25,8 @@ fn closing_leaves_nothing() {
 /// As when the process dies.
 #[test]
 fn dropping_leaves_nothing() {
-    let mut program = program(&policy(&[(Builtin::Source, per_second(10, 1))]));
+    let policy = policy(&[(Builtin::Source, per_second(10, 1))]);
+    let mut program = TestProgram::fresh(SMALL, &policy, Clock::Test).unwrap();
     let info = program.info().unwrap();
     let maps: BTreeSet<u32> = info.map_ids().unwrap().unwrap().into_iter().collect();
     assert!(maps.len() >= 14, "{maps:?}");

@@ -88,7 +88,6 @@ fn allow_comes_before_deny_before_penalties_before_limits() {
         // Who is listed is nothing to any limit.
         assert_eq!(["source", "all"].map(|name| tally(&program, name)), [(2, 3), (2, 0)]);
         program.check_accounts().unwrap();
-        program.close().unwrap();
     }
 }
 
@@ -134,5 +133,4 @@ fn what_holds_for_a_prefix_holds_for_all_in_it() {
         assert_eq!(counted(&program, reason) - before, 1, "{address} {reason:?}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }

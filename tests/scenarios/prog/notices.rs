@@ -94,7 +94,6 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
     assert_eq!(told(&program), [(Address::v4(A), place, kind::LIMITED, 0)]);
     let noticed = program.maps().noticed().unwrap();
     assert_eq!((noticed.happened, noticed.left_out), ([3, 0, 0], [0; 3]));
-    program.close().unwrap();
 }
 
 #[test]
@@ -121,7 +120,6 @@ fn what_is_only_monitored_is_told_as_such_whatever_the_limit_is_kept_by() {
             let dropped = counted(&program, Reason::Exceed);
             assert_eq!((exceed, exceed + monitored), (dropped, 4), "{parts:?} {mode:?}");
             assert_eq!(dropped == 0, expected == kind::MONITORED);
-            program.close().unwrap();
         }
     }
     // That packets are dropped is told, also where a limit that is only monitored came first.
@@ -134,7 +132,6 @@ fn what_is_only_monitored_is_told_as_such_whatever_the_limit_is_kept_by() {
     let [watched, live] = ["watched", "live"].map(|name| tally(&program, name));
     let both = [(watched, kind::MONITORED), (live, kind::LIMITED)];
     assert_eq!(told(&program), both.map(|(place, kind)| (Address::v4(A), place, kind, 0)));
-    program.close().unwrap();
 }
 
 #[test]
@@ -154,7 +151,6 @@ fn a_block_is_told_once_with_its_end() {
     let length = blocked.until - blocked.time;
     assert!((60 * SECOND - 256..=60 * SECOND).contains(&length), "{length}");
     assert_eq!(program.maps().noticed().unwrap().happened, [1, 0, 1]);
-    program.close().unwrap();
 }
 
 /// What is told is bounded, and what is not is counted, one by one, whether the budget or the room was used.
@@ -199,7 +195,6 @@ fn what_is_left_out_is_counted_exactly() {
             program.at(NOW + 100 * SECOND).unwrap();
             program.run_many(&udp(source(50_000)), 4).unwrap();
             assert_eq!(program.notices().unwrap().len(), 1);
-            program.close().unwrap();
         };
         scope.spawn(work).join().unwrap();
     });
@@ -219,7 +214,6 @@ fn two_cpus_that_meet_at_an_edge_tell_it_once() {
     assert_eq!(noticed.happened, [u64::from(sources), 0, 0]);
     let told = program.notices().unwrap().len() as u64;
     assert_eq!(told + noticed.left_out[0], u64::from(sources));
-    program.close().unwrap();
 }
 
 #[test]
@@ -233,5 +227,4 @@ fn of_sources_that_share_an_entry_nothing_is_told() {
     assert!(counted(&program, Reason::Exceed) > 0);
     assert_eq!(told(&program), []);
     assert_eq!(program.maps().noticed().unwrap().happened, [0; 3]);
-    program.close().unwrap();
 }

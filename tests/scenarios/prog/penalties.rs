@@ -101,7 +101,6 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
         assert_eq!((counted_before, tally(&program, "it")), ((1, 7), (1, 8)), "{parts:?}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// What a CPU remembers of a refusal keeps none from being counted as an offence.
@@ -135,7 +134,6 @@ fn a_flood_is_blocked_as_soon_as_it_has_stayed_over_the_limit() {
         assert!((after..=after + 2 * step).contains(&blocked), "after {blocked} ns, not {after}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -158,7 +156,6 @@ fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
     let blocked = stay_over(&mut program, now);
     is_blocked_for(&mut program, blocked, 120);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
@@ -182,7 +179,6 @@ fn what_declares_no_length_blocks_nobody() {
     }
     assert_eq!(reason_at(&mut program, now, &udp(A)), Reason::Exceed);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -206,7 +202,6 @@ fn who_rests_is_not_blocked() {
     assert_eq!(reason_at(&mut program, now + PENALTY.after, &syn(A)), Reason::Penalty);
     assert_eq!(counted(&program, Reason::Penalty), 1);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Over as it may be, what is only counted blocks nobody, and nobody later.
@@ -237,7 +232,6 @@ fn what_is_only_monitored_blocks_nobody() {
         program.apply(&policy_of([strict()])).unwrap();
         assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Penalty);
         program.check_accounts().unwrap();
-        program.close().unwrap();
     }
 }
 
@@ -259,7 +253,6 @@ fn who_is_allowed_is_never_blocked() {
     program.apply(&limited).unwrap();
     is_blocked_for(&mut program, blocked, 60);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Is over a limit of UDP and over one of SYNs in some seconds, and tells when what is blocked.
@@ -315,7 +308,6 @@ fn what_is_done_to_one_limit_is_nothing_to_another() {
     let apart = |second| [second % 6 == 0, second % 6 == 5];
     assert_eq!(in_turn(&mut program, [5, 20], apart, 30), [30]);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Blocks of one limit grow by what is done to that one.
@@ -339,7 +331,6 @@ fn blocks_of_another_limit_make_none_longer() {
         let blocked = stay_over(&mut program, now);
         now = is_blocked_for(&mut program, blocked, seconds);
     }
-    program.close().unwrap();
 }
 
 /// A block is there as long as its limit is about the source, and as the limit is.
@@ -387,7 +378,6 @@ fn a_block_goes_and_comes_with_its_limit() {
     program.apply(&policy_of([other(), it()])).unwrap();
     assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Under a shorter penalty a block is no longer than the longest of that, from when it was made on:
@@ -418,7 +408,6 @@ fn a_block_is_cut_to_the_penalty_in_force() {
     program.apply(&policy_of([with(Some(PENALTY))])).unwrap();
     assert_eq!(reason_at(&mut program, end, &syn(A)), Reason::Penalty, "back with its penalty");
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// A block is said to be of the limit that made it, and not of one whose own is over.
@@ -450,7 +439,6 @@ fn a_block_is_told_by_its_limit() {
     }
     assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Penalty);
     assert_eq!(name(&program, now), [("tcp".to_owned(), 59)]);
-    program.close().unwrap();
 }
 
 fn listed(program: &TestProgram, now: u64) -> Vec<Blocked> {
@@ -479,7 +467,6 @@ fn who_is_forgiven_begins_anew() {
         forgive(&mut program, net, now);
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Gives how many sources it is about.
@@ -514,5 +501,4 @@ fn a_block_outlives_what_is_known_of_the_offence() {
     assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Conform);
     assert_eq!(listed(&program, now), []);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }

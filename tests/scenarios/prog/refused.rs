@@ -64,7 +64,6 @@ fn a_refusal_is_remembered_for_a_moment_and_every_drop_is_counted() {
     assert_eq!(dropped(&program, A), (103, 1));
     assert_eq!(program.maps().talkers(1).unwrap().0[0].dropped.packets, 103);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -77,7 +76,6 @@ fn it_ends_when_the_bucket_admits() {
         program.at(NOW + after).unwrap();
         assert_eq!(program.run_many(&udp(A), 10).unwrap(), passed, "{after} ns");
     }
-    program.close().unwrap();
 }
 
 #[test]
@@ -100,7 +98,6 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
     assert_eq!(counted(&program, Reason::Exceed), 200);
     assert_eq!(tallies(&program), [(0, 0), (0, 0), (12, 200)]);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -124,7 +121,6 @@ fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
     assert_eq!(tallies(&program), [(0, 0), (3, 9), (6, 17)]);
     assert_eq!(counted(&program, Reason::Exceed), 9 + 17);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -135,7 +131,6 @@ fn a_change_of_policy_ends_it() {
     program.apply(&policy(&[])).unwrap();
     assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
     assert_eq!(dropped(&program, A).0, 16);
-    program.close().unwrap();
 }
 
 #[test]
@@ -151,7 +146,6 @@ fn frames_without_a_source_are_counted_in_the_end_too() {
     program.run(&frame).unwrap();
     assert_eq!(program.unreadable().unwrap().dropped.packets, 26);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// What was given back would have admitted it, where another limit is charged after the one that refuses.
@@ -171,7 +165,6 @@ fn it_is_only_for_a_moment_where_something_may_be_given_back() {
         program.run(&udp(A)).unwrap();
         assert_eq!(dropped(&program, A), (12, 0), "{longest} ns");
     }
-    program.close().unwrap();
 }
 
 /// A packet that comes when the clock went far back renews the bucket, also one that a narrower limit is
@@ -196,5 +189,4 @@ fn it_ends_when_the_clock_goes_back() {
     program.at(back + 1).unwrap();
     assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }

@@ -91,7 +91,6 @@ fn compare(
         assert!((least..7 * least).contains(&about), "limit-{port}: {about} of {}", probes.len());
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 fn whoms(names: &[&str]) -> Vec<Whom> {
@@ -165,7 +164,6 @@ fn large_numbers_of_overrides_are_those_of_a_naive_matcher() {
     let most = probes.len() as u64;
     assert!((most / 3..most * 7 / 8).contains(&overridden), "{overridden} of {most}");
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 #[test]
@@ -195,7 +193,6 @@ fn large_lists_are_those_of_a_naive_matcher() {
         assert!(reasons[reason.index()] > probes.len() as u64 / 8, "{reasons:?}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// A file may have nothing for a set just now: a limit that names it is about nobody then, and not about
@@ -225,6 +222,5 @@ fn a_set_without_prefixes_is_nobody() {
             assert_eq!(tally(&program, name), (0, 0), "{name}");
         }
         program.check_accounts().unwrap();
-        program.close().unwrap();
     }
 }

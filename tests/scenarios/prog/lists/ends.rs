@@ -81,7 +81,6 @@ fn an_entry_ends_by_the_clock_alone() {
         program.at(before).unwrap();
         assert_eq!(program.run_many(&udp([10, 0, 1, 1]), 3).unwrap(), 1);
         program.check_accounts().unwrap();
-        program.close().unwrap();
     }
 }
 
@@ -116,7 +115,6 @@ fn what_an_entry_hid_is_there_when_it_ends() {
         assert_eq!(counted, before.map(|before| before + 1), "{after}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// Random lists, of prefixes within each other, that end at random times, against a look through all
@@ -184,5 +182,4 @@ fn lists_are_those_of_a_naive_matcher() {
         assert!(reasons[reason.index()] > 10, "{reasons:?}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }

@@ -85,7 +85,6 @@ fn prefixes_and_exceptions_end_where_they_say() {
             check(&mut program, &said.join(", "), &frames(within), &frames(beyond));
         }
     }
-    program.close().unwrap();
 }
 
 #[test]
@@ -111,7 +110,6 @@ fn an_interface_is_the_one_that_a_packet_came_in_by() {
         assert_eq!(run(), expected, "{interfaces}");
     }
     drop(neighbour);
-    program.close().unwrap();
 }
 
 /// All that is asked for must hold.
@@ -137,5 +135,4 @@ fn a_packet_that_differs_in_one_thing_is_another() {
         "destination: 198.51.100.0/24, except_destination: 198.51.100.2",
     ];
     check(&mut program, &said.join(", "), &[it(), it().options(&[]).ttl(1)], &beside);
-    program.close().unwrap();
 }

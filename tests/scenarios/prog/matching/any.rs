@@ -91,5 +91,4 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
     assert!(about > part(1_500) && not > part(1_500), "{about} {not}");
     drop(neighbour);
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }

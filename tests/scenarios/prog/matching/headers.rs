@@ -36,7 +36,6 @@ fn a_protocol_is_the_number_in_the_header() {
             [about, not].map(|of| of.into_iter().flat_map(frames).collect());
         check(&mut program, &format!("protocol: {protocols}"), &about, &not);
     }
-    program.close().unwrap();
 }
 
 #[test]
@@ -75,7 +74,6 @@ fn flags_are_set_and_not_set() {
         not.extend_from_slice(&none);
         check(&mut program, &format!("tcp_flags: {flags}"), &about, &not);
     }
-    program.close().unwrap();
 }
 
 #[test]
@@ -112,7 +110,6 @@ fn a_type_of_icmp_is_that_of_its_family() {
     let both = "protocol: [icmp, icmpv6], icmp_type: [echo-request, 17]";
     let about = [icmp(8), icmp(17), icmpv6(128), icmpv6(17)];
     check(&mut program, both, &about, &[icmp(0), icmp(18), icmpv6(127), icmpv6(129)]);
-    program.close().unwrap();
 }
 
 /// A length is that of the frame, tags and padding included.
@@ -141,7 +138,6 @@ fn lengths_end_where_they_say() {
     // Shorter than any header of IP: all such are of one source.
     let [ends, longer] = [&[][..], &[0x45][..]].map(|bytes| Frame::other(0x0800, bytes));
     check(&mut program, "length: 14", &[ends], &[longer]);
-    program.close().unwrap();
 
     let mut program = TestProgram::with_frags(SMALL, &Policy::default(), Clock::Test).unwrap();
     program.at(NOW).unwrap();
@@ -154,5 +150,4 @@ fn lengths_end_where_they_say() {
             [within, beyond].map(|of| of.iter().map(|length| udp(*length)).collect::<Vec<_>>());
         check(&mut program, &format!("length: {length}"), &within, &beyond);
     }
-    program.close().unwrap();
 }

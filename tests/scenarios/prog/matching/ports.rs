@@ -52,7 +52,6 @@ fn a_range_of_ports_ends_where_it_says() {
     let about = with_ports(&[SCTP], [5_000, 80]);
     let not = [with_ports(&[SCTP], [80, 81]), with_ports(&TCP_AND_UDP, [80, 80])].concat();
     check(&mut program, "protocol: sctp, ports: 80", &about, &not);
-    program.close().unwrap();
 }
 
 #[test]
@@ -63,7 +62,6 @@ fn a_service_is_its_protocols_and_its_ports() {
     not.extend(with_ports(&[SCTP], [80, 80]));
     let mut program = program(&Policy::default());
     check(&mut program, "service: web", &about, &not);
-    program.close().unwrap();
 }
 
 /// Against ranges that are looked through from end to end.
@@ -85,7 +83,6 @@ fn every_port_is_within_the_ranges_or_not() {
     assert_eq!(tally(&program, "it"), (1, dropped));
     assert!(dropped > of / 4 && dropped < of / 2, "{dropped} of {of}");
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// As many limits as a policy can have share all ports among them: each packet is about one.
@@ -111,7 +108,6 @@ fn ranges_that_meet_leave_no_port_out_and_have_none_twice() {
         assert_eq!(tally(&program, &format!("limit-{number}")), (3, 5), "limit {number}");
     }
     program.check_accounts().unwrap();
-    program.close().unwrap();
 }
 
 /// A first fragment has ports. A later one has none, whatever it begins with; what was cut off before
@@ -160,5 +156,4 @@ fn a_limit_of_ports_is_about_what_has_them() {
     let fragments = all(&[&first, &later, &elsewhere]);
     check(&mut program, "fragments: true", &fragments, &all(&[&whole, &cut]));
     check(&mut program, "fragments: false", &all(&[&whole, &cut]), &fragments);
-    program.close().unwrap();
 }
