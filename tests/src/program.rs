@@ -434,8 +434,7 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn passed(&self) -> Result<u64> {
-        let snapshot = self.maps().snapshot(&[SLOT])?;
-        Ok(snapshot.interfaces.iter().map(|interface| interface.passed.packets).sum())
+        Ok(self.passed_by_cpu()?.into_iter().sum())
     }
 
     /// Checks that every frame the program was run on is counted under exactly one reason, with all

@@ -59,8 +59,8 @@ pub(crate) enum Selection {
 /// How much of the suites runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What a change needs: of the command line and real traffic the tests that it touches, no guests, no fuzzers,
-    /// and few of the random runs.
+    /// What a change needs: of the tests that take long those that it touches, no floods, no guests, no fuzzers, and few
+    /// of the random runs.
     Quick,
     /// Every test; a part of the random runs of `prog`.
     Usual,
@@ -72,8 +72,8 @@ impl Depth {
     /// By what the number of random runs of `prog` is divided.
     const fn divisor(self) -> u32 {
         match self {
-            Self::Quick => 20,
-            Self::Usual => 8,
+            Self::Quick => 8,
+            Self::Usual => 4,
             Self::Full => 1,
         }
     }
@@ -87,20 +87,35 @@ struct Suite {
     modules: &'static [&'static str],
     /// How many run at once.
     threads: usize,
+    /// Whether it takes minutes, whatever the change.
+    is_long: bool,
 }
 
 /// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Tests of `floods` count packets
 /// and take minutes. The other ones of `netns` time real traffic.
 static PRIVILEGED: [Suite; 4] = [
-    Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 3 },
-    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3 },
+    Suite {
+        selection: Selection::Prog,
+        name: "prog",
+        modules: &["prog"],
+        threads: 3,
+        is_long: false,
+    },
+    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3, is_long: false },
     Suite {
         selection: Selection::Netns,
         name: "floods",
         modules: &["netns::lifetime", "netns::swap"],
         threads: 2,
+        is_long: true,
     },
-    Suite { selection: Selection::Netns, name: "netns", modules: &["netns"], threads: 1 },
+    Suite {
+        selection: Selection::Netns,
+        name: "netns",
+        modules: &["netns"],
+        threads: 1,
+        is_long: false,
+    },
 ];
 
 impl Suite {
@@ -185,7 +200,7 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     let beside = thread::scope(|scope| -> Result<Vec<Outcome>> {
         let beside = scope.spawn(|| built.run_beside());
         if selected(Selection::Unit) {
-            outcomes.push(run_unit(&toolchain)?);
+            outcomes.push(run_unit(&toolchain, depth)?);
         }
         if let Some(integration) = &built.integration {
             outcomes.extend(integration.run_all(&privileged)?);
@@ -291,14 +306,22 @@ fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
     Ok(Outcome::new("lint", counts, start))
 }
 
-fn run_unit(toolchain: &Toolchain) -> Result<Outcome> {
+fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     step::heading("unit");
     let mut outcome = Outcome::new("unit", Counts::default(), Instant::now());
     let start = Instant::now();
+    let mut names = unprivileged_targets()?;
+    if depth == Depth::Quick {
+        let others = touched::other_targets()?;
+        names.retain(|name| !others.iter().any(|other| name == other));
+        if !others.is_empty() {
+            println!("left out, as nothing in the change asks for them: {}", others.join(", "));
+        }
+    }
     let targets: Vec<OsString> = ["--lib", "--bins"]
         .into_iter()
         .map(OsString::from)
-        .chain(unprivileged_targets()?.into_iter().flat_map(|name| ["--test".into(), name]))
+        .chain(names.into_iter().flat_map(|name| ["--test".into(), name]))
         .collect();
     for selection in [targets, vec![OsString::from("--doc")]] {
         let mut cargo = test(toolchain);
@@ -381,6 +404,10 @@ impl<'a> Integration<'a> {
         };
         let mut outcomes = Vec::new();
         for suite in suites {
+            if suite.is_long && self.depth == Depth::Quick {
+                println!("suite {} is left out: it takes minutes", suite.name);
+                continue;
+            }
             let runs = |test: &&String| {
                 Suite::of(test).is_some_and(|of| of.name == suite.name)
                     && (self.depth != Depth::Quick

@@ -1,4 +1,4 @@
-//! Which tests of the command line and of real traffic a change asks for.
+//! Which of the tests that take long a change asks for.
 
 use std::collections::BTreeSet;
 
@@ -38,15 +38,34 @@ const ASKED_FOR: [(&str, &str); 28] = [
     ("packaging/fail2ban.conf", "cli::fail2ban"),
 ];
 
-/// The modules of `tests` that what differs from the last commit asks for; where nothing does, what the last commit
-/// changed.
+/// The targets without privilege that take long, and the folder that each of them is about.
+const TARGETS: [(&str, &str); 3] = [
+    ("lease_races", "limiter-common/"),
+    ("loom", "limiter-common/"),
+    ("policy", "limiter-userspace/"),
+];
+
+/// The modules of `tests` that a change asks for.
 pub(crate) fn modules(tests: &[String]) -> Result<BTreeSet<String>> {
+    let paths = paths()?;
+    Ok(paths.iter().flat_map(|path| modules_of(path)).filter(|it| are_in(tests, it)).collect())
+}
+
+/// The targets without privilege that a change does not ask for.
+pub(crate) fn other_targets() -> Result<Vec<&'static str>> {
+    let paths = paths()?;
+    let is_other = |folder| !paths.iter().any(|path| path.starts_with(folder));
+    Ok(TARGETS.iter().filter(|(_, folder)| is_other(folder)).map(|(target, _)| *target).collect())
+}
+
+/// What differs from the last commit; where nothing does, what the last commit changed.
+fn paths() -> Result<Vec<String>> {
     let mut paths = changed(&["diff", "--name-only", "HEAD"])?;
     paths.extend(changed(&["ls-files", "--others", "--exclude-standard"])?);
     if paths.is_empty() {
         paths = changed(&["diff", "--name-only", "HEAD~1", "HEAD"])?;
     }
-    Ok(paths.iter().flat_map(|path| modules_of(path)).filter(|it| are_in(tests, it)).collect())
+    Ok(paths)
 }
 
 fn changed(arguments: &[&str]) -> Result<Vec<String>> {
