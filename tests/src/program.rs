@@ -153,7 +153,7 @@ impl Neighbour {
     /// Runs the program on the same frame many times in a row.
     ///
     /// # Errors
-    /// As [`TestProgram::run`].
+    /// As [`Loaded::run`].
     pub fn run_many(&mut self, frame: &[u8], times: u32) -> Result<()> {
         Runner::new(self.program.xdp()?, LONGEST, &self.offered).run_many(frame, times)
     }
@@ -161,7 +161,7 @@ impl Neighbour {
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
     ///
     /// # Errors
-    /// As [`TestProgram::run`].
+    /// As [`Loaded::run`].
     pub fn run(&mut self, frame: &[u8]) -> Result<Verdict> {
         Runner::new(self.program.xdp()?, LONGEST, &self.offered).run(frame)
     }
@@ -278,13 +278,14 @@ impl Loaded {
         let pins = Pins::new(format!("{BPFFS}/limiter"));
         let open = || {
             let instance = Instance::open_or_create(&pins, &sizes, policy, None)?;
-            let program = Program::load(&pins, SLOT.slot, frags, clock)?;
+            let mut program = Program::load(&pins, SLOT.slot, frags, clock)?;
+            let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;
             Ok(Self {
                 program,
                 longest: if frags { usize::MAX } else { LONGEST },
                 instance,
                 tables: Tables::open(&pins)?,
-                memory: Memory::open(&pins.maps())?,
+                memory,
                 offered: Offered::default(),
                 goes_by: clock,
                 pins: pins.clone(),

@@ -8,10 +8,11 @@ use std::{
 
 use aya::{maps::loaded_maps, programs::loaded_programs};
 
+use limiter_common::address::Address;
 use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict};
 use limiter_userspace::policy::Builtin;
 
-use super::{per_second, policy, program, set_override, udp};
+use super::{NOW, ahead::TICK, per_second, policy, program, set_override, udp};
 
 #[test]
 fn closing_leaves_nothing() {
@@ -40,5 +41,28 @@ fn dropping_leaves_nothing() {
         }
         assert!(start.elapsed() < Duration::from_secs(3), "left over: {programs} {left:?}");
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a CPU remembers, such as when a tick began, is of the test before it otherwise.
+#[test]
+fn a_program_that_is_used_again_remembers_nothing() {
+    let policy = policy(&[(Builtin::Source, per_second(10_000, 20_000))]);
+    let said = |mut program: TestProgram, now| {
+        let (source, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let last = NOW + 10 * TICK + TICK / 2;
+        for (now, source) in [(NOW, source), (NOW, other), (now, other), (last, source)] {
+            program.at(now).unwrap();
+            program.run(&udp(source)).unwrap();
+        }
+        program.source(&Address::v4(source)).unwrap().unwrap().words
+    };
+    let fresh = || TestProgram::fresh(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
+    let used = || TestProgram::new(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
+    let begin = NOW + 10 * TICK;
+    let [early, late] = [begin, begin + TICK / 4].map(|now| said(fresh(), now));
+    assert_ne!(early, late, "packets go by when the tick began");
+    for (now, words) in [(begin, early), (begin + TICK / 4, late)].repeat(3) {
+        assert_eq!(said(used(), now), words);
     }
 }

@@ -11,11 +11,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use aya::{
     Pod,
     maps::{MapData, MapType},
+    programs::ProgramInfo,
     util::nr_cpus,
 };
 
-/// Every map of an instance.
+/// Every map of an instance, and those that its program alone has.
 pub(super) struct Memory(BTreeMap<String, MapData>);
+
+/// The flag of maps that programs cannot write (`BPF_F_RDONLY_PROG`): what a program was loaded with.
+const CONSTANT: u32 = 1 << 7;
 
 /// The parts of `union bpf_attr` (bpf(2)) for one element, and for many.
 #[repr(C)]
@@ -46,9 +50,16 @@ const NEXT_KEY: libc::c_int = 4;
 const UPDATE_BATCH: libc::c_int = 26;
 
 impl Memory {
-    /// The maps that are pinned in a folder.
-    pub(super) fn open(folder: &Path) -> Result<Self> {
+    /// The maps that are pinned in a folder, and those that a program has beside them.
+    pub(super) fn open(folder: &Path, program: &ProgramInfo) -> Result<Self> {
         let mut maps = BTreeMap::new();
+        for id in program.map_ids()?.context("the kernel does not tell the maps of a program")? {
+            let map = MapData::from_id(id)?;
+            let info = map.info()?;
+            if info.map_flags() & CONSTANT == 0 {
+                maps.insert(info.name_as_str().context("a map's name")?.to_owned(), map);
+            }
+        }
         for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).context("a map's name")?;
