@@ -91,8 +91,8 @@ struct Suite {
     is_long: bool,
 }
 
-/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Tests of `floods` count packets
-/// and take minutes. The other ones of `netns` time real traffic.
+/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Those of `floods` and `netns` count
+/// and time real traffic, one at a time; those of `floods` take minutes.
 static PRIVILEGED: [Suite; 4] = [
     Suite {
         selection: Selection::Prog,
@@ -106,7 +106,7 @@ static PRIVILEGED: [Suite; 4] = [
         selection: Selection::Netns,
         name: "floods",
         modules: &["netns::lifetime", "netns::swap"],
-        threads: 2,
+        threads: 1,
         is_long: true,
     },
     Suite {
