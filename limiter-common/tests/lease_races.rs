@@ -2,19 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod model;
+
 use limiter_common::{
     lease::{Leases, Look, Signal, Socket},
     policer::Refusal,
     slots::Slots,
 };
 use loom::{
-    model::Builder,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst, fence},
     },
     thread,
 };
+
+use self::model::check;
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 77 * SECOND;
@@ -24,13 +27,6 @@ const LATER: u64 = NOW + 70 * SECOND;
 
 /// The places that the model follows; those beyond are never taken here.
 const SHARED: usize = 3;
-
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// The table of a key.
 struct Table([AtomicU64; SHARED]);

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod model;
+
 use limiter_common::{
     log::{Event, Log},
     policer::Refusal,
@@ -9,7 +11,6 @@ use limiter_common::{
     word::Word,
 };
 use loom::{
-    model::Builder,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -17,19 +18,14 @@ use loom::{
     thread,
 };
 
+use self::model::check;
+
 /// The length of the window and the time of the first event.
 const WINDOW: u64 = 1_000;
 const NOW: u64 = 77_000_000_000;
 
 /// The slots that the model follows; those beyond are never written here.
 const SHARED: usize = 5;
-
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// The state of a log.
 struct State {

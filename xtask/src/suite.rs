@@ -9,6 +9,7 @@ use std::{
     ffi::OsString,
     fs, io,
     io::{BufRead as _, BufReader},
+    iter,
     panic::resume_unwind,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
@@ -128,6 +129,10 @@ impl Suite {
 /// The variable by which property tests choose their inputs, and what it is if it is not set: what
 /// passes once passes again. `cargo test` has other inputs each time.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
+/// The variable by which the model checker takes the processor from a thread less often than its tests say, and how often
+/// it does in a quick run.
+const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "2");
 
 /// The variable by which `prog` does a part of its random runs.
 const DIVISOR: &str = "LIMITER_TEST_DIVISOR";
@@ -326,9 +331,11 @@ fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     for selection in [targets, vec![OsString::from("--doc")]] {
         let mut cargo = test(toolchain);
         cargo.arg("--no-fail-fast").args(selection).arg("--").args(libtest::REPORT_TIME);
-        let (variable, seed) = SEED;
-        if env::var_os(variable).is_none() {
-            cargo.env(variable, seed);
+        let fewer = (depth == Depth::Quick).then_some(PREEMPTIONS);
+        for (variable, value) in iter::once(SEED).chain(fewer) {
+            if env::var_os(variable).is_none() {
+                cargo.env(variable, value);
+            }
         }
         run_tests(&mut cargo, &mut outcome)?;
     }

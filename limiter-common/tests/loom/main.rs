@@ -6,6 +6,8 @@
 mod change;
 mod entry;
 mod limits;
+#[path = "../model/mod.rs"]
+mod model;
 mod notice;
 mod penalty;
 mod recent;
@@ -13,22 +15,12 @@ mod table;
 mod tick;
 
 use limiter_common::word::Word;
-use loom::{
-    model::Builder,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-};
+use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use self::model::check;
 
 /// The time of every packet: what races then is the same for all.
 const NOW: u64 = 77_000_000_000;
-
-/// Runs `model` in every order of its steps that takes the processor from a thread `preemptions`
-/// times at most.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// A word that no binding is asked for.
 struct Plain(AtomicU64);
