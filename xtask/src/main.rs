@@ -64,11 +64,11 @@ enum Task {
         /// Only this part
         #[arg(value_enum, default_value_t = Selection::All)]
         suite: Selection,
-        /// What a change needs, in five minutes: no guests, no fuzzers and no floods, an eighth of the random runs, and
-        /// of the tests that take long those that the change touches
+        /// What a change needs, in five minutes: of the tests that take long those that the change touches, no floods,
+        /// no guests and no fuzzers
         #[arg(long, conflicts_with = "full")]
         quick: bool,
-        /// All random runs of `prog`, for a quarter otherwise
+        /// All random runs of `prog`, for an eighth otherwise
         #[arg(long)]
         full: bool,
     },

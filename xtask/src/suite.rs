@@ -60,8 +60,7 @@ pub(crate) enum Selection {
 /// How much of the suites runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What a change needs: of the tests that take long those that it touches, no floods, no guests, no fuzzers, and few
-    /// of the random runs.
+    /// What a change needs: of the tests that take long those that it touches; no floods, no guests and no fuzzers.
     Quick,
     /// Every test; a part of the random runs of `prog`.
     Usual,
@@ -73,8 +72,7 @@ impl Depth {
     /// By what the number of random runs of `prog` is divided.
     const fn divisor(self) -> u32 {
         match self {
-            Self::Quick => 8,
-            Self::Usual => 4,
+            Self::Quick | Self::Usual => 8,
             Self::Full => 1,
         }
     }
@@ -92,8 +90,8 @@ struct Suite {
     is_long: bool,
 }
 
-/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Those of `floods` and `netns` count
-/// and time real traffic, one at a time; those of `floods` take minutes.
+/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Those of `floods` leave most of a
+/// CPU to others, and take minutes. The other ones of `netns` time real traffic, or need all CPUs.
 static PRIVILEGED: [Suite; 4] = [
     Suite {
         selection: Selection::Prog,
@@ -106,8 +104,8 @@ static PRIVILEGED: [Suite; 4] = [
     Suite {
         selection: Selection::Netns,
         name: "floods",
-        modules: &["netns::lifetime", "netns::swap"],
-        threads: 1,
+        modules: &["netns::lifetime", "netns::package"],
+        threads: 2,
         is_long: true,
     },
     Suite {
