@@ -130,7 +130,7 @@ const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// The variable by which the model checker takes the processor from a thread less often than its tests say, and how often
 /// it does in a quick run.
-const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "2");
+const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "1");
 
 /// The variable by which `prog` does a part of its random runs.
 const DIVISOR: &str = "LIMITER_TEST_DIVISOR";
