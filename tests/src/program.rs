@@ -15,7 +15,6 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::{
-    Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
     programs::{ProgramInfo, loaded_programs},
     util::nr_cpus,
@@ -24,10 +23,9 @@ use limiter_common::{
     address::Address,
     alarm::Alarm,
     contract::{
-        Ages, Bucket, Counters, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening, Set,
-        Source, Tally, Ticked, map, shared,
+        Ages, Bucket, Counters, Interface, Ledger, LimitTally, Set, Source, Tally, Ticked, map,
+        shared,
     },
-    ending::Ending,
     limit::BucketKey,
     notice::Notice,
     reason::Reason,
@@ -108,9 +106,6 @@ struct Tables {
     sources: Array<MapData, Source>,
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
-    endings: HashMap<MapData, u32, Ending>,
-    offences: HashMap<MapData, OffenceKey, Offence>,
-    openings: HashMap<MapData, u64, Opening>,
     shared: Array<MapData, Source>,
     alarms: Array<MapData, Alarm>,
     counters: PerCpuArray<MapData, Counters>,
@@ -125,9 +120,6 @@ impl Tables {
             sources: typed(pins, map::SOURCES)?,
             buckets: typed(pins, map::BUCKETS)?,
             ledgers: typed(pins, map::LEDGERS)?,
-            endings: typed(pins, map::ENDINGS)?,
-            offences: typed(pins, map::OFFENCES)?,
-            openings: typed(pins, map::OPENINGS)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
             alarms: typed(pins, map::ALARMS)?,
             counters: typed(pins, map::COUNTERS)?,
@@ -605,12 +597,10 @@ impl Loaded {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
-        clear(&mut self.tables.buckets)?;
-        clear(&mut self.tables.ledgers)?;
-        clear(&mut self.tables.offences)?;
-        clear(&mut self.tables.openings)?;
-        (0..shared::LEN).try_for_each(|entry| self.tables.shared.set(entry, Source::NEW, 0))?;
-        self.memory.blank_map(map::REFUSED)
+        for name in [map::BUCKETS, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::REFUSED] {
+            self.memory.blank_map(name)?;
+        }
+        self.memory.fill(map::SHARED_SOURCES, Source::NEW)
     }
 
     /// The alarm of a CPU, without its timer.
@@ -647,7 +637,7 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn forget_endings(&mut self) -> Result<()> {
-        clear(&mut self.tables.endings)
+        self.memory.blank_map(map::ENDINGS)
     }
 
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
@@ -655,7 +645,7 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn forget_offences(&mut self) -> Result<()> {
-        clear(&mut self.tables.offences)
+        self.memory.blank_map(map::OFFENCES)
     }
 
     fn close(mut self) -> Result<()> {
@@ -680,10 +670,4 @@ impl Loaded {
 pub fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
     let open = || T::try_from(Map::from_map_data(MapData::from_pin(pins.map(name))?)?);
     open().with_context(|| format!("cannot open the map {name}"))
-}
-
-/// Removes what is in a map.
-fn clear<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>) -> Result<()> {
-    let keys: Vec<K> = map.keys().collect::<Result<_, _>>()?;
-    Ok(keys.iter().try_for_each(|key| map.remove(key))?)
 }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::{
     Pod,
-    maps::{MapData, MapType},
+    maps::{MapData, MapInfo, MapType},
     programs::ProgramInfo,
     util::nr_cpus,
 };
@@ -85,13 +85,8 @@ impl Memory {
     pub(super) fn blank_map(&self, name: &str) -> Result<()> {
         let map = self.map(name)?;
         let info = map.info()?;
-        let value = info.value_size() as usize;
         let blanked = match info.map_type()? {
-            MapType::Array => fill(map, &vec![0; value]),
-            MapType::PerCpuArray => {
-                let cpus = nr_cpus().map_err(|(_, error)| error)?;
-                fill(map, &vec![0; value.next_multiple_of(8) * cpus])
-            }
+            MapType::Array | MapType::PerCpuArray => fill(map, &vec![0; element_size(&info)?]),
             MapType::ArrayOfMaps => (0..info.max_entries()).try_for_each(|slot| {
                 match delete(map, &slot.to_ne_bytes()) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -111,9 +106,21 @@ impl Memory {
     }
 }
 
-/// Has an array have these bytes in every element: of an array for each CPU, those of all CPUs.
+/// Bytes of an element of an array: of one for each CPU, those of all CPUs.
+fn element_size(info: &MapInfo) -> Result<usize> {
+    let size = info.value_size() as usize;
+    Ok(match info.map_type()? {
+        MapType::PerCpuArray => size.next_multiple_of(8) * nr_cpus().map_err(|(_, error)| error)?,
+        _ => size,
+    })
+}
+
+/// Has an array have these bytes in every element.
 fn fill(map: &MapData, value: &[u8]) -> Result<()> {
-    let count = map.info()?.max_entries();
+    let info = map.info()?;
+    let size = element_size(&info)?;
+    ensure!(value.len() == size, "an element has {size} bytes, not {}", value.len());
+    let count = info.max_entries();
     let keys: Vec<u32> = (0..count).collect();
     let values = value.repeat(count as usize);
     let batch = Batch {
@@ -123,7 +130,7 @@ fn fill(map: &MapData, value: &[u8]) -> Result<()> {
         map: number(map),
         ..Batch::default()
     };
-    // SAFETY: the keys and values are as many as are said, of the sizes that the map has, and live as long.
+    // SAFETY: the keys and values are as many as are said, of the sizes that an array has, and live as long.
     let filled = unsafe { bpf(UPDATE_BATCH, &batch) };
     Ok(filled?)
 }
