@@ -74,8 +74,12 @@ impl Run {
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(more) = Counts::parse(line) {
             self.counts += more;
+            self.is_failure = false;
         } else if let Some((test, took)) = time(line) {
             self.times.push((test.to_owned(), took));
+            if line.contains(" ... FAILED") {
+                self.notes.push(line.to_owned());
+            }
         } else if line == "failures:" {
             // What they printed follows the first such line, and their names the second one.
             self.is_failure = !self.is_failure;
@@ -128,15 +132,18 @@ mod tests {
 
     #[test]
     fn what_failed_is_read_from_between_what_passed_and_the_names() {
-        let output = "successes:\n\n---- a stdout ----\nfine\n\nsuccesses:\n    a\n\nfailures:\n\n\
+        let output = "test b ... FAILED <0.100s>\nsuccesses:\n\n---- a stdout ----\nfine\n\nsuccesses:\n    a\n\nfailures:\n\n\
                       ---- b stdout ----\nbroken\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed";
         let mut run = Run::default();
         output.lines().for_each(|line| run.read(line));
-        assert_eq!(run.notes, ["", "---- b stdout ----", "broken", ""]);
+        assert_eq!(
+            run.notes,
+            ["test b ... FAILED <0.100s>", "", "---- b stdout ----", "broken", ""]
+        );
         assert_eq!(run.counts, Counts { passed: 1, failed: 1, ignored: 0 });
         run.read("failures:");
         (0..1_000).for_each(|_| run.read("broken"));
-        assert_eq!(run.notes.len(), Run::FAILURES);
+        assert_eq!(run.notes.len(), 1 + Run::FAILURES);
     }
 
     #[test]

@@ -64,8 +64,8 @@ enum Task {
         /// Only this part
         #[arg(value_enum, default_value_t = Selection::All)]
         suite: Selection,
-        /// What a change needs, in five minutes: of the tests that take long those that the change touches, no floods,
-        /// no guests and no fuzzers
+        /// What a change needs, in some minutes: of the tests that take long those that the change touches, of the model
+        /// checker's orders those with one preemption, no guests and no fuzzers
         #[arg(long, conflicts_with = "full")]
         quick: bool,
         /// All random runs of `prog`, for an eighth otherwise

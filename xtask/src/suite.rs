@@ -60,7 +60,8 @@ pub(crate) enum Selection {
 /// How much of the suites runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What a change needs: of the tests that take long those that it touches; no floods, no guests and no fuzzers.
+    /// What a change needs: of the tests that take long those that it touches, of the model checker's orders those with
+    /// one preemption, no guests and no fuzzers.
     Quick,
     /// Every test; a part of the random runs of `prog`.
     Usual,
@@ -86,35 +87,20 @@ struct Suite {
     modules: &'static [&'static str],
     /// How many run at once.
     threads: usize,
-    /// Whether it takes minutes, whatever the change.
-    is_long: bool,
 }
 
 /// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Those of `floods` leave most of a
 /// CPU to others, and take minutes. The other ones of `netns` time real traffic, or need all CPUs.
 static PRIVILEGED: [Suite; 4] = [
-    Suite {
-        selection: Selection::Prog,
-        name: "prog",
-        modules: &["prog"],
-        threads: 3,
-        is_long: false,
-    },
-    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3, is_long: false },
+    Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 3 },
+    Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3 },
     Suite {
         selection: Selection::Netns,
         name: "floods",
         modules: &["netns::lifetime", "netns::package"],
         threads: 2,
-        is_long: true,
     },
-    Suite {
-        selection: Selection::Netns,
-        name: "netns",
-        modules: &["netns"],
-        threads: 1,
-        is_long: false,
-    },
+    Suite { selection: Selection::Netns, name: "netns", modules: &["netns"], threads: 1 },
 ];
 
 impl Suite {
@@ -317,6 +303,7 @@ fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     if depth == Depth::Quick {
         let others = touched::other_targets()?;
         names.retain(|name| !others.iter().any(|other| name == other));
+        println!("the model checker takes the processor from a thread once at most");
         if !others.is_empty() {
             println!("left out, as nothing in the change asks for them: {}", others.join(", "));
         }
@@ -409,10 +396,6 @@ impl<'a> Integration<'a> {
         };
         let mut outcomes = Vec::new();
         for suite in suites {
-            if suite.is_long && self.depth == Depth::Quick {
-                println!("suite {} is left out: it takes minutes", suite.name);
-                continue;
-            }
             let runs = |test: &&String| {
                 Suite::of(test).is_some_and(|of| of.name == suite.name)
                     && (self.depth != Depth::Quick

@@ -38,11 +38,11 @@ const ASKED_FOR: [(&str, &str); 28] = [
     ("packaging/fail2ban.conf", "cli::fail2ban"),
 ];
 
-/// The targets without privilege that take long, and the folder that each of them is about.
-const TARGETS: [(&str, &str); 3] = [
-    ("lease_races", "limiter-common/"),
-    ("loom", "limiter-common/"),
-    ("policy", "limiter-userspace/"),
+/// The targets without privilege that take long, and how the paths begin that ask for each of them.
+const TARGETS: [(&str, &[&str]); 3] = [
+    ("lease_races", &["limiter-common/", "Cargo."]),
+    ("loom", &["limiter-common/", "Cargo."]),
+    ("policy", &["limiter-userspace/", "limiter-common/", "Cargo."]),
 ];
 
 /// The modules of `tests` that a change asks for.
@@ -54,8 +54,9 @@ pub(crate) fn modules(tests: &[String]) -> Result<BTreeSet<String>> {
 /// The targets without privilege that a change does not ask for.
 pub(crate) fn other_targets() -> Result<Vec<&'static str>> {
     let paths = paths()?;
-    let is_other = |folder| !paths.iter().any(|path| path.starts_with(folder));
-    Ok(TARGETS.iter().filter(|(_, folder)| is_other(folder)).map(|(target, _)| *target).collect())
+    let asks = |path: &String, begins: &[&str]| begins.iter().any(|begin| path.starts_with(begin));
+    let others = TARGETS.iter().filter(|(_, begins)| !paths.iter().any(|path| asks(path, begins)));
+    Ok(others.map(|(target, _)| *target).collect())
 }
 
 /// What differs from the last commit; where nothing does, what the last commit changed.

@@ -190,4 +190,5 @@ fn packets_in_several_pieces_are_counted_whole() {
     let mut program = load(true, Clock::Test);
     program.at(NOW).unwrap();
     pieces(&mut program);
+    program.close().unwrap();
 }

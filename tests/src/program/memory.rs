@@ -123,7 +123,7 @@ fn fill(map: &MapData, value: &[u8]) -> Result<()> {
     let count = info.max_entries();
     let keys: Vec<u32> = (0..count).collect();
     let values = value.repeat(count as usize);
-    let batch = Batch {
+    let mut batch = Batch {
         keys: keys.as_ptr() as u64,
         values: values.as_ptr() as u64,
         count,
@@ -131,44 +131,48 @@ fn fill(map: &MapData, value: &[u8]) -> Result<()> {
         ..Batch::default()
     };
     // SAFETY: the keys and values are as many as are said, of the sizes that an array has, and live as long.
-    let filled = unsafe { bpf(UPDATE_BATCH, &batch) };
+    let filled = unsafe { bpf(UPDATE_BATCH, &mut batch) };
     Ok(filled?)
 }
 
-/// Removes what is in a hash map.
+/// Removes what is in a hash map that nobody changes meanwhile.
 fn empty(map: &MapData, key_size: usize) -> Result<()> {
-    let mut key = vec![0_u8; key_size];
-    for _ in 0..=map.info()?.max_entries() {
-        let element =
-            Element { map: number(map), value: key.as_mut_ptr() as u64, ..Element::default() };
-        // SAFETY: without a key, the first one is written to `key`, which has room for it.
-        match unsafe { bpf(NEXT_KEY, &element) } {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let mut key = vec![0_u8; key_size];
+        let mut element = Element {
+            map: number(map),
+            key: keys.last().map_or(0, |last| last.as_ptr() as u64),
+            value: key.as_mut_ptr() as u64,
+            ..Element::default()
+        };
+        // SAFETY: the key before, if there is one, and that which is written are of the size that the map has.
+        match unsafe { bpf(NEXT_KEY, &mut element) } {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             found => found?,
         }
-        delete(map, &key)?;
+        keys.push(key);
     }
-    ensure!(false, "it fills as fast as it is emptied");
-    Ok(())
+    Ok(keys.iter().try_for_each(|key| delete(map, key))?)
 }
 
 fn delete(map: &MapData, key: &[u8]) -> io::Result<()> {
-    let element = Element { map: number(map), key: key.as_ptr() as u64, ..Element::default() };
+    let mut element = Element { map: number(map), key: key.as_ptr() as u64, ..Element::default() };
     // SAFETY: the key is of the size that the map has, and lives as long.
-    unsafe { bpf(DELETE, &element) }
+    unsafe { bpf(DELETE, &mut element) }
 }
 
 fn number(map: &MapData) -> u32 {
     map.fd().as_fd().as_raw_fd().cast_unsigned()
 }
 
-/// bpf(2) with the part of its union that a command reads.
+/// bpf(2) with the part of its union that a command reads, and may write to.
 ///
 /// # Safety
 /// What it points to has to be as the command says.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<()> {
+unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<()> {
     // SAFETY: the attributes are as large as is said; the rest is the caller's promise.
     let done =
-        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

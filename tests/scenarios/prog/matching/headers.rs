@@ -150,4 +150,5 @@ fn lengths_end_where_they_say() {
             [within, beyond].map(|of| of.iter().map(|length| udp(*length)).collect::<Vec<_>>());
         check(&mut program, &format!("length: {length}"), &within, &beyond);
     }
+    program.close().unwrap();
 }
