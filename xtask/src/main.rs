@@ -64,7 +64,8 @@ enum Task {
         /// Only this part
         #[arg(value_enum, default_value_t = Selection::All)]
         suite: Selection,
-        /// What a change needs, in some minutes: of the tests that take long those that the change touches, of the model
+        /// What a change needs, in some minutes: of the tests that take long those that the change touches, a quarter of the
+        /// property tests' cases, of the model
         /// checker's orders those with one preemption, no guests and no fuzzers
         #[arg(long, conflicts_with = "full")]
         quick: bool,

@@ -60,8 +60,8 @@ pub(crate) enum Selection {
 /// How much of the suites runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What a change needs: of the tests that take long those that it touches, of the model checker's orders those with
-    /// one preemption, no guests and no fuzzers.
+    /// What a change needs: of the tests that take long those that it touches, a quarter of the property tests' cases, of
+    /// the model checker's orders those with one preemption, no guests and no fuzzers.
     Quick,
     /// Every test; a part of the random runs of `prog`.
     Usual,
@@ -113,6 +113,9 @@ impl Suite {
 /// The variable by which property tests choose their inputs, and what it is if it is not set: what
 /// passes once passes again. `cargo test` has other inputs each time.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
+/// The variable by which property tests have less than 256 cases each, and how many they have in a quick run.
+const CASES: (&str, &str) = ("PROPTEST_CASES", "64");
 
 /// The variable by which the model checker takes the processor from a thread less often than its tests say, and how often
 /// it does in a quick run.
@@ -303,6 +306,7 @@ fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     if depth == Depth::Quick {
         let others = touched::other_targets()?;
         names.retain(|name| !others.iter().any(|other| name == other));
+        println!("property tests have a quarter of their cases");
         println!("the model checker takes the processor from a thread once at most");
         if !others.is_empty() {
             println!("left out, as nothing in the change asks for them: {}", others.join(", "));
@@ -316,8 +320,8 @@ fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     for selection in [targets, vec![OsString::from("--doc")]] {
         let mut cargo = test(toolchain);
         cargo.arg("--no-fail-fast").args(selection).arg("--").args(libtest::REPORT_TIME);
-        let fewer = (depth == Depth::Quick).then_some(PREEMPTIONS);
-        for (variable, value) in iter::once(SEED).chain(fewer) {
+        let fewer = if depth == Depth::Quick { &[CASES, PREEMPTIONS][..] } else { &[] };
+        for &(variable, value) in iter::once(&SEED).chain(fewer) {
             if env::var_os(variable).is_none() {
                 cargo.env(variable, value);
             }

@@ -117,7 +117,7 @@ fn document() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::sixteenths(128))]
 
     #[test]
     fn what_is_wrong_does_not_depend_on_files(

@@ -354,7 +354,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(crate::sixteenths(8))]
 
     #[test]
     fn policies_are_written_and_read_back(policy in policy(), other in policy()) {
