@@ -45,6 +45,9 @@ const TARGETS: [(&str, &[&str]); 3] = [
     ("policy", &["limiter-userspace/", "limiter-common/", "Cargo."]),
 ];
 
+/// A module of the target `policy` that takes most of its time, and how the paths begin that ask for it.
+const HOSTILE: (&str, &[&str]) = ("hostile::", &["limiter-userspace/", "Cargo."]);
+
 /// The modules of `tests` that a change asks for.
 pub(crate) fn modules(tests: &[String]) -> Result<BTreeSet<String>> {
     let paths = paths()?;
@@ -54,9 +57,19 @@ pub(crate) fn modules(tests: &[String]) -> Result<BTreeSet<String>> {
 /// The targets without privilege that a change does not ask for.
 pub(crate) fn other_targets() -> Result<Vec<&'static str>> {
     let paths = paths()?;
-    let asks = |path: &String, begins: &[&str]| begins.iter().any(|begin| path.starts_with(begin));
-    let others = TARGETS.iter().filter(|(_, begins)| !paths.iter().any(|path| asks(path, begins)));
+    let others = TARGETS.iter().filter(|(_, begins)| !asked_for(&paths, begins));
     Ok(others.map(|(target, _)| *target).collect())
+}
+
+/// The module of a target without privilege that a change does not ask for.
+pub(crate) fn other_module() -> Result<Option<&'static str>> {
+    let (module, begins) = HOSTILE;
+    Ok((!asked_for(&paths()?, begins)).then_some(module))
+}
+
+/// Whether one of the paths begins in one of these ways.
+fn asked_for(paths: &[String], begins: &[&str]) -> bool {
+    paths.iter().any(|path| begins.iter().any(|begin| path.starts_with(begin)))
 }
 
 /// What differs from the last commit; where nothing does, what the last commit changed.
