@@ -195,6 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_looks_at_nothing_any_more_is_not_alive() {
+        let counts = Counts::default();
+        counts.looked(0, false, false);
+        assert_eq!((counts.alive(), counts.ready(false)), (Ok(()), Ok(())));
+        let ago = |time: Duration| Some(Instant::now().checked_sub(time).unwrap());
+        counts.lock().looked = ago(LOST - Duration::from_secs(60));
+        assert_eq!(counts.alive(), Ok(()), "it may wait for a lock");
+        counts.lock().looked = ago(LOST);
+        for said in [counts.alive(), counts.ready(false)] {
+            assert!(said.unwrap_err().starts_with("the last look ended 3"));
+        }
+    }
+
+    #[test]
     fn metrics_that_nobody_asks_for_again_do_not_fail_for_ever() {
         let counts = Counts::default();
         counts.looked(0, false, false);

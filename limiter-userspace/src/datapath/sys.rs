@@ -468,6 +468,15 @@ mod tests {
         let deferred = StopsDeferred::new();
         // SAFETY: plain old data, for which zeros are valid.
         let (mut stops, mut waiting): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
+        // A signal that is not deferred would stop this process, and so the run of tests.
+        for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+            // SAFETY: no set is given, and one is filled in.
+            let is_deferred = unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut waiting);
+                libc::sigismember(&raw const waiting, signal)
+            };
+            assert_eq!(is_deferred, 1, "signal {signal}");
+        }
         // SAFETY: the signal is for this thread, which defers it, and is taken before it no longer does.
         unsafe {
             libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP);

@@ -158,7 +158,6 @@ fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
     program.check_accounts().unwrap();
 }
 
-/// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
 /// The kernel drops what comes off a wire with no length. So it is over the limit, and no offence.
 #[test]
 fn what_declares_no_length_blocks_nobody() {
@@ -181,6 +180,7 @@ fn what_declares_no_length_blocks_nobody() {
     program.check_accounts().unwrap();
 }
 
+/// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
 #[test]
 fn who_rests_is_not_blocked() {
     let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));

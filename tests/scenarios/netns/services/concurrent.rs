@@ -137,7 +137,8 @@ fn a_forged_end_frees_no_place() {
         let opened = Connection::open_within(client, from, to, patience).unwrap();
         let Some(connection) = opened else { continue };
         let port = connection.port().unwrap();
-        for flags in [RST, RST | ACK, FIN | ACK] {
+        // A FIN takes a place for a connection that has none, so resets come last: what they free stays free.
+        for flags in [FIN | ACK, RST, RST | ACK] {
             let frame = Frame::tcp(from, to.ip(), port, PORT, flags).sequence(12_345);
             let mut sender = net.sender(1_000, frame);
             let sent = sender.send(Duration::from_millis(2), &Stop::default()).unwrap();
