@@ -14,7 +14,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 19;
+pub const LAYOUT_VERSION: u32 = 20;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -57,9 +57,8 @@ pub mod map {
     pub const OPENINGS: &str = "OPENINGS";
     /// Array of [`Source`](super::Source), at the constants of [`shared`](super::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
-    /// Per-CPU array of [`Refused`](crate::refused::Refused), at its
-    /// [`slot`](crate::refused::Refused::slot).
-    pub const REFUSED: &str = "REFUSED";
+    /// Per-CPU array of [`Cached`](crate::cache::Cached), at its [`slot`](crate::cache::Cached::slot).
+    pub const CACHE: &str = "CACHE";
     /// Array of [`Budgets`](crate::control::Budgets), at [`half`](super::half) of the slot of the interface.
     pub const CONTROL: &str = "CONTROL";
     /// Array of the words of what control traffic may send: at the slot of the interface, one for each
@@ -68,8 +67,6 @@ pub mod map {
     /// Array of the words of what sources of control traffic may send, at their
     /// [`place`](crate::control::place).
     pub const CONTROL_SOURCES: &str = "CONTROL_SOURCES";
-    /// Array of [`Alarm`](crate::alarm::Alarm), at the number of the CPU: timers cannot be in one of each CPU.
-    pub const ALARMS: &str = "ALARMS";
     /// Per-CPU array of [`Counters`](super::Counters), at the slot of the interface.
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
@@ -99,8 +96,6 @@ pub mod global {
     /// `u64`: nanoseconds from one tick of the kernel to the next; 0 to read the clock for every packet
     /// that has limits.
     pub const TICK: &str = "TICK";
-    /// `u32`: 1 to set [alarms](crate::alarm), which takes a kernel that has timers, and the kernel's clock.
-    pub const ALARMS_ENABLED: &str = "ALARMS_ENABLED";
 }
 
 /// Programs in the object file.
@@ -243,7 +238,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [u64; 32],
+    pub reserved: [[u64; 20]; 2],
 }
 
 impl Settings {
@@ -299,11 +294,10 @@ pub mod flag {
 pub struct Profile {
     /// The limits that are about them, as bits.
     pub limits: u64,
-    /// The limits, as bits, that such sources [pay ahead](crate::recent): those that are about all of their
-    /// packets, which cost 1; 0 where it is not to be done.
-    pub ahead_of: u64,
-    /// For how many packets they do.
-    pub ahead: u64,
+    /// The limits, as bits, that packets are [leased](crate::cache) from; 0 where none are.
+    pub leased_of: u64,
+    /// How many are leased at once, at most.
+    pub lease: u64,
     /// The tenant that they are of, from 1 on; 0 for none.
     pub tenant: u32,
     /// 1 when `allowed`, `denied` or `blocked` is not 0.
@@ -399,7 +393,8 @@ pub struct Newcomers {
     pub facts: [u32; NEWCOMERS],
 }
 
-/// The state of a source. What every packet needs is in the first two of four cache lines.
+/// The state of a source. What every packet needs is in the first two of four cache lines, with what a refused one
+/// needs beside that at the beginning of the third.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -411,34 +406,34 @@ pub struct Source {
     pub known: u32,
     /// The words of the inline limits.
     pub words: [u64; INLINE],
-    /// What passed and is not in the totals yet, and what is paid for, a [`Recent`].
+    /// What passed and is not in the totals yet, a [`Recent`].
     pub recent: u64,
     /// A [`Block`](crate::penalty::Block) because it stayed over a limit: the longest that its
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
     /// to.
     pub blocked: u64,
-    /// What passed.
-    pub passed: Tally,
     /// What was dropped.
     pub dropped: Tally,
-    /// The scales of the words.
-    pub scales: [u64; INLINE],
-    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of.
-    pub stamps: [u32; INLINE],
+    /// What passed.
+    pub passed: Tally,
     /// When it was refused last, see [`Episode::last`](crate::notice::Episode::last).
     pub refused: u64,
     /// When that was told last, see [`Episode::told`](crate::notice::Episode::told).
     pub told: u64,
+    /// The scales of the words.
+    pub scales: [u64; INLINE],
+    /// The [`stamps`](crate::limit::Limit::stamp) of the limits that they are of.
+    pub stamps: [u32; INLINE],
 }
 
 impl Source {
-    /// The same with all that passed in one place; what is paid for stays where it is.
+    /// The same with all that passed in one place.
     pub const fn settled(mut self) -> Self {
         let recent = Recent(self.recent);
         let Tally { packets, bytes } = recent.tally();
         self.passed.packets = self.passed.packets.wrapping_add(packets);
         self.passed.bytes = self.passed.bytes.wrapping_add(bytes);
-        self.recent = recent.untallied().0;
+        self.recent = 0;
         self
     }
 
@@ -612,19 +607,18 @@ const _: () = {
     assert!(size_of::<Address>() == 20);
     assert!(size_of::<Settings>() == 1024);
     assert!(size_of::<Head>() == 2072);
-    assert!(size_of::<Gcra>() == 48);
+    assert!(size_of::<Gcra>() == 40);
     assert!(size_of::<crate::meter::Meter>() == 64);
     assert!(size_of::<crate::limit::Limit>() == 160);
     assert!(size_of::<crate::limit::BucketKey>() == 52);
-    assert!(size_of::<crate::refused::Refused>() == 80);
-    assert!(size_of::<crate::control::Budgets>() == 152);
-    assert!(size_of::<crate::alarm::Alarm>() == 128);
+    assert!(size_of::<crate::cache::Cached>() == 128);
+    assert!(size_of::<crate::control::Budgets>() == 128);
     assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Ages>() == 64);
     assert!(size_of::<Source>() == 256);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
     assert!(offset_of!(Source, recent) == 96);
-    assert!(offset_of!(Source, scales) == 144);
+    assert!(offset_of!(Source, dropped) == 112 && offset_of!(Source, refused) == 144);
     assert!(size_of::<Opening>() == 24);
     assert!(size_of::<crate::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);

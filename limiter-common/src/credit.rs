@@ -7,8 +7,8 @@
 //!
 //! * One that sends nothing else is within its limit: what there is credit for is refilled in a third of a tick.
 //! * One that sends more comes to a place beside the entries, and to an entry. What it may have had on credit
-//!   and not paid yet, in [`TICKS`] of them, is charged there first, whoever it is: that is a two-thousandth of the
-//!   burst at most, and what can be gained by credit at all.
+//!   and not paid yet, in [`TICKS`] of them, is charged there first, whoever it is: that is what the shortest tick brings
+//!   in at most, and what can be gained by credit at all.
 //! * Where no entry is to be had, there is no credit until one was: beside a bucket that many share, it would be
 //!   had in each tick.
 //!

@@ -14,9 +14,9 @@
 //! as signed, and every legitimate difference is far below 2^63.
 
 use crate::{
+    cache::Cached,
     credit::{Credit, TICKS},
     policer::{Decision, Policer},
-    recent::Recent,
 };
 
 /// The parameters of a bucket; made by [`Rate::bucket`](crate::rate::Rate::bucket).
@@ -37,10 +37,6 @@ pub struct Gcra {
     pub dearest: u64,
     /// Units that are spent where the bucket begins to be [near](crate::near), at most `depth`.
     pub near: u64,
-    /// Units that a word may be ahead of the time of a tick and be charged by that time, see
-    /// [`conform`](Gcra::conform): a thousandth of `depth`, but for what may pass on [credit](Gcra::credit) and what
-    /// is paid [ahead](Gcra::ahead).
-    pub leeway: u64,
     /// A unit is 2^-shift nanoseconds; at most [`Gcra::MAX_SHIFT`].
     pub shift: u16,
     /// Binary digits of `interval` after the point; at most [`Gcra::MAX_FRACTION`].
@@ -51,16 +47,8 @@ pub struct Gcra {
 
 impl Gcra {
     /// No bucket.
-    pub const NONE: Self = Self {
-        interval: 0,
-        depth: 0,
-        dearest: 0,
-        near: 0,
-        leeway: 0,
-        shift: 0,
-        fraction: 0,
-        strict: 0,
-    };
+    pub const NONE: Self =
+        Self { interval: 0, depth: 0, dearest: 0, near: 0, shift: 0, fraction: 0, strict: 0 };
     /// The largest shift.
     pub const MAX_SHIFT: u16 = 10;
     /// The most binary digits of an interval after the point.
@@ -85,30 +73,15 @@ impl Gcra {
         self.depth + debt + (Self::TOLERANCE << self.shift)
     }
 
-    /// A clock that is behind by a tick or two is exact to 0.1 % for buckets that take so many to fill.
-    pub const COARSE: u64 = 2_000;
-    /// Ticks that a time may be old: the kernel counts them itself on another CPU once that one is late
-    /// by five.
-    pub const SLACK: u64 = 6;
-
-    /// The part of a burst that is admitted too much at most, for what is charged by the time of a tick, what
-    /// passes on credit and what is paid ahead, all together.
-    pub const EXACT: u64 = 1_000;
+    /// A bucket that holds less than its rate brings in so many ticks goes by the clock.
+    pub const FEWEST_TICKS: u64 = 8;
 
     /// The word that a packet of this cost, which conforms, leaves behind; `None` if it does not, or
     /// if that takes a better clock to tell.
     ///
-    /// The time may be one that the clock had up to [`SLACK`](Self::SLACK) ticks ago; with a tick of
-    /// 0 it is now. What conforms then does so now. Where the bucket cannot have become full since,
-    /// the word is no matter of the time, and exact. Else a bucket is charged that is so deep that a tick
-    /// makes no difference, or as long as no more than its [leeway](Self::leeway) is spent since the tick.
-    ///
-    /// That admits too much by no more than the leeway, however often it is done. Let it be true that by exact
-    /// times, at most so much more would be spent. What is charged while something is spent, changes both
-    /// alike. What is charged while nothing is spent by exact times begins a new debt there, which is what was
-    /// charged since; in one tick, that is the leeway at most, and by the next tick both have drained alike.
-    /// It takes that the time of a tick is one, on all CPUs, and that nobody is forgotten by it who was charged in
-    /// it: what is paid, the clock tells, when an entry or the place of a newcomer is given away.
+    /// By the time of a tick, which is the same on all CPUs, a packet is charged up to a tick before it comes. So in any
+    /// time t what is charged is `burst + rate * (t + 1 tick)` at most, and what is refused would have conformed a tick
+    /// later at the latest.
     #[inline(always)]
     pub const fn conform(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
         match self.admit(self.spent(word, time.now), time, cost) {
@@ -117,16 +90,18 @@ impl Gcra {
         }
     }
 
-    /// What is spent after a packet of this cost, in units, where so much was before, which may be by the time of a
-    /// tick; `None` as for [`conform`](Self::conform).
+    /// What is spent after a packet of this cost, in units, where so much was before; `None` as for
+    /// [`conform`](Self::conform).
     #[inline(always)]
     pub const fn admit(&self, spent: u64, time: Time, cost: u64) -> Option<u64> {
         let units = self.units(cost);
-        if self.is_sure(spent, units, time) && spent + (units & self.strictness()) < self.depth {
-            Some(spent + units)
-        } else {
-            None
-        }
+        if self.will_do(time) && self.has_room(spent, units) { Some(spent + units) } else { None }
+    }
+
+    /// Whether there is room for a packet that takes so many units, where so many are spent.
+    #[inline(always)]
+    const fn has_room(&self, spent: u64, units: u64) -> bool {
+        spent + (units & self.strictness()) < self.depth
     }
 
     /// How long it takes, in nanoseconds, until nothing is spent any more of so many units.
@@ -135,62 +110,45 @@ impl Gcra {
         if spent == 0 { 0 } else { (spent >> self.shift) + 1 }
     }
 
-    /// The word that a packet of this cost leaves behind, if it conforms and leaves the bucket far from being
-    /// used up; `None` if it does not. `exact` reads the clock, if it takes that to tell. By a time that is behind,
-    /// no less is spent than by one that is right.
+    /// What so many packets of cost 1, charged at once, make of a word, if all conform and leave the bucket far from being
+    /// used up; `None` if they do not. The time is one that [will do](Self::will_do).
     #[inline(always)]
-    pub fn pass_far(
-        &self,
-        word: u64,
-        time: Time,
-        cost: u64,
-        exact: impl FnOnce() -> u64,
-    ) -> Option<u64> {
-        let units = self.units(cost);
-        let (mut now, mut spent) = (time.now, self.spent(word, time.now));
-        if !self.is_sure(spent, units, time) {
-            now = exact();
-            spent = self.spent(word, now);
+    pub const fn pass_far(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
+        let spent = self.spent(word, time.now) + self.units(cost);
+        if spent < self.near { Some((time.now << self.shift).wrapping_add(spent)) } else { None }
+    }
+
+    /// What so many packets of cost 1 that are [leased](crate::cache) make of a word, if that leaves three quarters of the
+    /// bucket; `None` if it does not. So what is leased and lost is a quarter of the burst at most, however often. The time
+    /// is one that [will do](Self::will_do).
+    #[inline(always)]
+    pub const fn leased(&self, word: u64, time: Time, packets: u64) -> Option<u64> {
+        let spent = self.spent(word, time.now) + self.units(packets);
+        if spent < self.depth / 4 {
+            Some((time.now << self.shift).wrapping_add(spent))
+        } else {
+            None
         }
-        let spent = spent + units;
-        if spent < self.near { Some((now << self.shift).wrapping_add(spent)) } else { None }
     }
 
-    /// Whether a packet of this cost leaves the bucket far from being used up at `now`, in nanoseconds.
+    /// Whether a packet of cost 1 exceeds, by a word that a charge can have made. The time is one that
+    /// [will do](Self::will_do).
     #[inline(always)]
-    pub const fn is_far(&self, word: u64, now: u64, cost: u64) -> bool {
-        self.spent(word, now) + self.units(cost) < self.near
+    pub const fn exceeds(&self, word: u64, time: Time) -> bool {
+        let spent = self.spent(word, time.now);
+        !self.has_room(spent, self.units(1)) && spent <= self.lost()
     }
 
-    /// Units that are given back for so many packets that were paid [ahead](Self::ahead): a two-thousandth of the
-    /// burst at most, as no more ever is.
-    #[inline(always)]
-    pub const fn repaid(&self, packets: u64) -> u64 {
-        let (units, most) = (self.units(packets), self.depth / Self::COARSE);
-        if units < most { units } else { most }
-    }
-
-    /// Whether a bucket that has just got room for a packet takes longer than this to become full, in nanoseconds: who
-    /// comes so much later has lost no token.
-    #[inline(always)]
-    pub const fn fills_after(&self, time: u64) -> bool {
-        self.depth >> self.shift > time
-    }
-
-    /// Whether a packet takes the clock while nothing is spent, where ticks are so long, in nanoseconds; 0 if there are
-    /// none.
+    /// Whether packets are to be charged by the clock where ticks are so long, in nanoseconds; 0 if there are none.
     #[inline(always)]
     pub const fn takes_clock(&self, tick: u64) -> bool {
-        tick == 0 || !self.is_sure(0, self.units(1), Time { now: 0, tick })
+        tick == 0 || !self.will_do(Time { now: 0, tick })
     }
 
-    /// Whether the time is good enough for a packet that takes so many units, and a word that is so far ahead.
+    /// Whether the time is good enough.
     #[inline(always)]
-    const fn is_sure(&self, ahead: u64, units: u64, time: Time) -> bool {
-        time.tick == 0
-            || ahead + units <= self.leeway
-            || self.depth >= (time.tick * Self::COARSE) << self.shift
-            || ahead >= (time.tick * Self::SLACK) << self.shift
+    pub const fn will_do(&self, time: Time) -> bool {
+        self.depth >= (time.tick * Self::FEWEST_TICKS) << self.shift
     }
 
     /// Nanoseconds from `now` until a packet of this cost conforms, unless others are charged
@@ -229,51 +187,38 @@ impl Gcra {
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
 
-    /// The same bucket, which knows where it begins to be [near](Self::near), and its
-    /// [leeway](Self::leeway). Not for the packet path.
+    /// The same bucket, which knows where it begins to be [near](Self::near). Not for the packet path.
     #[must_use]
     pub(crate) fn with_marks(self) -> Self {
         // A queue has to have room for one more, so that it has less than the next one needs.
         let left = u128::from(self.left(0) / 5) + u128::from(self.strict);
         let room = (left * u128::from(self.interval)) >> self.fraction;
         let near = u64::try_from(room).map_or(0, |room| self.depth.saturating_sub(room));
-        let spare = self.depth / Self::EXACT - self.credited(self.credit());
-        let leeway = spare - self.ahead() * self.units(1);
-        Self { near, leeway, ..self }
-    }
-
-    /// What of a thousandth of the burst is for credit and what is paid ahead, in units: half of it where a tick of
-    /// some kernel, the shortest of which is a millisecond, may be as good as the clock.
-    const fn spare(&self) -> u64 {
-        let is_short = self.depth < (Self::SHORTEST_TICK * Self::COARSE) << self.shift;
-        self.depth / if is_short { Self::EXACT } else { Self::COARSE }
+        Self { near, ..self }
     }
 
     const SHORTEST_TICK: u64 = 1_000_000;
 
     /// How many packets of sources that nobody remembers may pass in a tick, see [`credit`](crate::credit): so
-    /// many that those of [`TICKS`] are half of what may be spared of the burst at most, a two-thousandth of it or
-    /// less, and take the shortest tick to refill at most. Not for the packet path.
+    /// many that those of [`TICKS`] take the shortest tick to refill at most, and are a thousandth of the burst or less. Not
+    /// for the packet path.
     pub fn credit(&self) -> u64 {
-        let units = (self.spare() / 2).min(Self::SHORTEST_TICK << self.shift) / TICKS;
+        let units = (self.depth / 1_000).min(Self::SHORTEST_TICK << self.shift) / TICKS;
         units.checked_div(self.dearest).map_or(0, |packets| packets.min(Credit::MOST))
     }
 
-    /// For how many more packets than the one at hand a source may [pay](crate::recent), where each costs 1; 0 where
-    /// that is too few to be worth it. Not for the packet path.
-    ///
-    /// With the one at hand, they are half of what is spared and not for credit: as much is left of the
-    /// [leeway](Self::leeway), by which a source that spends little pays by the time of a tick.
-    pub fn ahead(&self) -> u64 {
-        const FEWEST: u64 = 8;
+    /// For how many packets one of them is charged at once at most, where there are so many CPUs and each packet costs 1;
+    /// 0 where packets are not to be [leased](crate::cache). A CPU leases a 64th of the burst at most of each kind of packets,
+    /// and all of them together a quarter of one kind. Not for the packet path.
+    pub fn lease(&self, cpus: u64) -> u64 {
         let units = self.units(1);
         if units != self.dearest {
             return 0;
         }
-        let spare = self.spare() - self.credited(self.credit());
-        match (spare / 2).checked_div(units) {
-            Some(packets) if packets > FEWEST => (packets - 1).min(Recent::MOST_PAID),
-            _ => 0,
+        let burst = self.left(0);
+        match (burst / 64).min(burst / (4 * cpus.max(1))).min(Cached::MOST_LEASED) {
+            0 | 1 => 0,
+            packets => packets,
         }
     }
 
@@ -352,7 +297,7 @@ impl Policer for Gcra {
         self.spent(word, now) >= self.near
     }
 
-    /// Should the bucket have become full since the charge, one packet too many is given back.
+    /// Should the bucket have become full since the charge, what was charged is given back all the same.
     #[inline(always)]
     fn undo(&self, word: u64, _now: u64, cost: u64) -> u64 {
         word.wrapping_sub(self.units(cost))
@@ -363,7 +308,7 @@ impl Policer for Gcra {
 /// one that is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
-    /// When, or up to [`Gcra::SLACK`] ticks earlier.
+    /// When, or a time in the same tick.
     pub now: u64,
     /// Nanoseconds from tick to tick.
     pub tick: u64,

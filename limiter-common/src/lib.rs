@@ -13,8 +13,8 @@
 #![deny(unsafe_code)]
 
 pub mod address;
-pub mod alarm;
 pub mod binding;
+pub mod cache;
 pub mod class;
 pub mod contract;
 pub mod control;
@@ -42,7 +42,6 @@ pub mod policer;
 pub mod rate;
 pub mod reason;
 pub mod recent;
-pub mod refused;
 pub mod siphash;
 pub mod slots;
 pub mod table;

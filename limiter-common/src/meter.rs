@@ -19,7 +19,7 @@ pub struct Meter {
     /// The bucket, or the numbers of another algorithm.
     pub gcra: Gcra,
     /// 0, so that the size is a power of two.
-    pub reserved: u64,
+    pub reserved: [u64; 2],
 }
 
 impl Meter {
@@ -37,7 +37,7 @@ impl Meter {
 
     /// The meter of a bucket.
     pub const fn bucket(gcra: Gcra) -> Self {
-        Self { kind: Self::BUCKET, gcra, reserved: 0 }
+        Self { kind: Self::BUCKET, gcra, reserved: [0; 2] }
     }
 
     /// The meter of a fixed window.
@@ -65,7 +65,11 @@ impl Meter {
     }
 
     const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
-        Self { kind, gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE }, reserved: 0 }
+        Self {
+            kind,
+            gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE },
+            reserved: [0; 2],
+        }
     }
 
     /// The window, of a meter of that kind.

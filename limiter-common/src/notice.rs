@@ -80,7 +80,7 @@ pub const QUIET: u64 = 10_000_000_000;
 /// meanwhile.
 pub const AGAIN: u64 = 60_000_000_000;
 /// Nanoseconds for which refusals leave no trace, so that a flood hardly writes. It is as long as a
-/// CPU [refuses](crate::refused::Refused::LONGEST) by what it remembers.
+/// CPU [refuses](crate::cache::Cached::LONGEST) by what it remembers.
 pub const STEP: u64 = 1_000_000_000;
 
 /// The time in which a source is over its limits, as its entry has it: from a first refusal on, until
@@ -132,6 +132,13 @@ impl<W: Word> Episode<W> {
         }
         if begins { Telling::Begins } else { Telling::GoesOn }
     }
+}
+
+/// Whether there is nothing to be told, or noted, of a packet that is dropped at `now` (nanoseconds), by the word
+/// [`last`](Episode::last).
+#[inline(always)]
+pub const fn is_noted(last: u64, now: u64) -> bool {
+    last & 1 != 0 && !is_over(last, now & !1, STEP)
 }
 
 /// Whether so much time, in nanoseconds, went by since the time of a word, which may have none. The clocks

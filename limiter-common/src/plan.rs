@@ -87,6 +87,12 @@ pub trait Group {
     /// packet, only if the tables are not as they should be.
     fn policer(&self, place: usize) -> Option<(&Self::Policer, u64)>;
 
+    /// The time that the limit at a place goes by, in nanoseconds, where it is `now`.
+    #[inline(always)]
+    fn time(&self, _place: usize, now: u64) -> u64 {
+        now
+    }
+
     /// The state of the limit at a place; `None` when a packet that conforms is to create it.
     fn find(&mut self, place: usize) -> Option<Self::Word>;
 
@@ -105,6 +111,7 @@ pub trait Group {
         found: u64,
         now: u64,
     ) -> Result<Charge, Refusal> {
+        let now = self.time(place, now);
         let look = match self.policer(place) {
             Some((policer, cost)) => policer.judge(&word, found, now, cost)?,
             None => return Err(Refusal::Contended),
@@ -138,7 +145,7 @@ pub fn look_at<G: Group>(group: &mut G, place: usize, now: u64) {
     if bit == 0 {
         return;
     }
-    let word = group.find(place);
+    let (word, now) = (group.find(place), group.time(place, now));
     let looked = match (group.policer(place), word) {
         (Some((policer, cost)), Some(word)) => policer.look(&word, now, cost),
         (Some((policer, cost)), None) => policer.look_fresh(now, cost),

@@ -2,7 +2,7 @@
 
 use crate::{
     address::{Address, Mask},
-    alarm::Alarm,
+    cache::Cached,
     contract::{
         Bucket, Counters, Head, Interface, Ledger, LimitTally, Offence, OffenceKey, Opening,
         Profile, Set, Settings, Source, Tally, Turnover,
@@ -12,7 +12,6 @@ use crate::{
     limit::{BucketKey, Limit},
     meter::Meter,
     notice::{Notice, Notices},
-    refused::Refused,
 };
 
 macro_rules! pod {
@@ -24,7 +23,7 @@ macro_rules! pod {
 }
 
 pod!(
-    Address, Alarm, Bucket, BucketKey, Budgets, Counters, Ending, Head, Interface, Ledger, Limit,
-    LimitTally, Mask, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Refused, Set,
-    Settings, Source, Tally, Turnover,
+    Address, Bucket, BucketKey, Budgets, Cached, Counters, Ending, Head, Interface, Ledger, Limit,
+    LimitTally, Mask, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Set, Settings,
+    Source, Tally, Turnover,
 );

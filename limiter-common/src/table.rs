@@ -20,6 +20,7 @@
 
 use crate::{
     address::Address,
+    cache::Cached,
     contract::{Seed, Set},
     gcra::{Gcra, Scale},
     policer::TRIES,
@@ -41,6 +42,8 @@ pub struct Place {
     /// What tells it from most others with the same tag; below 16. It is looked at where the source has not the
     /// way of its choice.
     pub mark: u8,
+    /// The slot of the source in the [cache](crate::cache) of a CPU.
+    pub slot: u16,
 }
 
 impl Place {
@@ -66,7 +69,8 @@ impl Place {
         hash ^= hash >> 32;
         let (tag, home) = (hash as u8, (hash >> 8) as u8 & (WAYS as u8 - 1));
         let mark = (hash >> 12) as u8 & 0xf;
-        Self { set: set as u32, tag: if tag == 0 { 1 } else { tag }, home, mark }
+        let slot = (hash >> 16) as u16 & (Cached::SLOTS as u16 - 1);
+        Self { set: set as u32, tag: if tag == 0 { 1 } else { tag }, home, mark, slot }
     }
 }
 

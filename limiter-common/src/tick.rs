@@ -1,8 +1,7 @@
 //! The time of a tick of the kernel, which all CPUs agree on.
 //!
 //! The kernel counts ticks for all CPUs. The first packet in a tick reads the clock, and that time is the time
-//! of the tick for all that come in it, whichever CPU they come to: what a bucket is charged by the time of a
-//! tick is exact to its [leeway](crate::gcra::Gcra::leeway) only if that is one time.
+//! of the tick for all that come in it, whichever CPU they come to.
 
 use crate::word::Word;
 

@@ -4,6 +4,7 @@
 use limiter_common::{
     address::Address,
     contract::{Settings, flag, half},
+    gcra::Time,
     limit::Limit,
     policer::Look,
     reason::Reason,
@@ -12,8 +13,8 @@ use limiter_common::{
 };
 
 use crate::{
-    ahead,
     barrier::publish,
+    cache,
     classes::classify_subject,
     clock,
     datapath::InForce,
@@ -22,7 +23,6 @@ use crate::{
     maps::METERS,
     newcomers::{admit_newcomer, pass_on_credit},
     opening::remember_opening,
-    refused::{drop_refused, may_refuse},
     seat::Seat,
     seats::{Likely, Seats},
     subject::Subject,
@@ -40,18 +40,24 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
     // Other parts of the program wrote to it.
     let subject = subject.reread();
     subject.find_source(&settings.mask);
-    if policy.monitors() == 0 && may_refuse(subject) {
-        let refused = drop_refused(subject, |subject| subject.source, policy.epoch);
-        if let Some(verdict) = refused {
-            return verdict;
-        }
-    }
+    let place = Place::of(&subject.source, settings.seed, settings.sets);
+    subject.place = place;
     // The fast path has asked already, and whoever is asked twice comes to an entry more seldom.
     if subject.seat == Seat::TO_BE_MADE.0 {
         return Verdict::new(Reason::Contended);
     }
-    let place = Place::of(&subject.source, settings.seed, settings.sets);
-    subject.place = place;
+    if policy.monitors() == 0 && subject.is_asked == 0 {
+        let conform = #[inline(always)]
+        |subject: &Subject| Verdict(subject.conform);
+        let source = #[inline(always)]
+        |subject: &Subject| subject.source;
+        let cached = cache::decide(subject, source, policy.epoch, settings, conform);
+        if let Some(verdict) = cached {
+            return verdict;
+        }
+    }
+    let subject = subject.reread();
+    let place = subject.place;
     let Some(seats) = Seats::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
     let likely = seats.likely(place, subject);
     let found = match likely {
@@ -91,10 +97,22 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
             _ => Verdict::OPEN,
         };
     }
-    if applies != 0 && ahead::pass(subject, &entry, applies) {
-        let subject = subject.reread();
-        tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
-        return Verdict(subject.conform);
+    if applies != 0 && applies & !entry.profile.leased_of == 0 && policy.monitors() == 0 {
+        publish(subject);
+        let key = subject.key();
+        match cache::of(subject.reread(), key, policy.epoch) {
+            cache::Slot::Own if cache::demand(subject.reread(), entry.profile.lease) > 1 => {
+                if cache::lease(policy.epoch) != 0 {
+                    let subject = subject.reread();
+                    tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
+                    return Verdict(subject.conform);
+                }
+            }
+            cache::Slot::Free if comes_often(subject.reread(), &entry, settings, applies) => {
+                cache::take_slot(policy.epoch, applies);
+            }
+            cache::Slot::Own | cache::Slot::Free | cache::Slot::Taken => {}
+        }
     }
     let subject = subject.reread();
     if applies != 0 {
@@ -123,6 +141,23 @@ pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
     let verdict = Verdict::new(entry.lists.listing_for_ever()?);
     entry.account(verdict.drops(), bytes);
     Some(verdict)
+}
+
+/// Whether the subject is charged to one of these limits once more before that is full.
+#[inline(always)]
+fn comes_often(
+    subject: &mut Subject,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+) -> bool {
+    let (epoch, now) = (entry.binding.epoch(), clock::ticked(subject).now);
+    let is_full = #[inline(always)]
+    |place: usize, _| {
+        let meter = METERS.get(half(epoch, entry.profile.meters[place]));
+        meter.is_none_or(|meter| meter.gcra.spent(entry.cell(place).load(), now) == 0)
+    };
+    inline::all(settings, limits, is_full) != 0
 }
 
 /// Charges the subject to limits, all of them inline ones of its source, if it conforms to all and leaves
@@ -158,10 +193,11 @@ fn look(subject: &mut Subject, entry: &SourceEntry, settings: &Settings, limits:
         let by = |limit: &Limit| limit.cost(subject.sort(), subject.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let seen = entry.cell(place).load();
-        let time = subject.time();
-        let exact = #[inline(always)]
-        || subject.read_clock();
-        let Some(next) = meter.gcra.pass_far(seen, time, cost, exact) else { return false };
+        let mut time = subject.time();
+        if !meter.gcra.will_do(time) {
+            time = Time::exact(subject.read_clock());
+        }
+        let Some(next) = meter.gcra.pass_far(seen, time, cost) else { return false };
         *Subject::anew(&mut subject.looks[place]) = Look { seen, next };
         true
     };

@@ -45,10 +45,13 @@ pub(crate) fn tick_length() -> u64 {
     TICK.load()
 }
 
-/// Whether packets go by ticks where these tell enough, and need not be charged one by one.
+/// The number of the tick, or of some interval of time where packets do not go by ticks: the low bits.
 #[inline(always)]
-pub(crate) fn is_ticking() -> bool {
-    tick_length() != 0
+pub(crate) fn number() -> u32 {
+    match tick() {
+        Some(tick) => tick as u32,
+        None => (now() >> 20) as u32,
+    }
 }
 
 /// The time of the tick of the kernel.

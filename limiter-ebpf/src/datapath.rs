@@ -12,8 +12,8 @@ use limiter_common::{
 #[cfg(feature = "messages")]
 use crate::messages::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
-    admit::admit, clock, control::decide_early, decide::decide_subject, entry, fast_path,
-    frame::XdpFrame, maps::HEAD, notices::note_refusal, refused::remember_refusal, renewal::renew,
+    admit::admit, cache::remember_refusal, clock, control::decide_early, decide::decide_subject,
+    entry, fast_path, frame::XdpFrame, maps::HEAD, notices::note_refusal, renewal::renew,
     seat::Seat, subject::Subject, verdict::Verdict,
 };
 
@@ -33,6 +33,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
     (subject.bytes, subject.now, subject.seat) = (bytes, 0, Seat::UNKNOWN.0);
+    subject.is_asked = 0;
     if let Some(verdict) = fast_path::decide(&frame, subject) {
         return verdict.settle(subject.reread().bytes);
     }
@@ -136,7 +137,9 @@ extern "C" fn give_up_subject() -> u32 {
         undecided
     };
     let (source, packet) = (subject.source, Tally { packets: 1, bytes: subject.bytes });
-    entry::account(subject, &source, policy.settings, verdict.drops(), &packet);
+    let none = Tally::default();
+    let (passed, dropped) = if verdict.drops() { (&none, &packet) } else { (&packet, &none) };
+    entry::account(subject, &source, policy.settings, passed, dropped);
     verdict.0 as u32
 }
 

@@ -2,13 +2,11 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    alarm::Alarm,
+    cache::Cached,
     contract::{Settings, half},
-    gcra::Time,
-    limit::{INLINE, Limit},
+    limit::Limit,
     plan::{self, Bill, Group as _},
     reason::Reason,
-    refused::Refused,
     word::Word as _,
 };
 
@@ -17,7 +15,7 @@ use crate::{
     clock,
     datapath::InForce,
     entry::SourceEntry,
-    inline::{Inline, refund_inline},
+    inline::{self, Inline, refund_inline},
     keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
     near::{count_near, find_near_inline},
@@ -99,7 +97,8 @@ fn decide(
     if applies & !settings.unit != 0 {
         subject.find_sort();
     }
-    subject.time = Time::exact(now);
+    subject.set_time(now);
+    let subject = subject.reread();
     subject.binding = entry.binding;
     subject.tenant = profile.tenant;
     let mut group = Inline { entry, settings, subject: subject.reread() };
@@ -164,34 +163,29 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
             subject.refusing.until = until;
         }
     }
-    // Of packets that a narrower limit is about too, nothing is remembered.
-    if seat == Seat::OVERFLOW || subject.monitors() || bill.applies & (bill.refused - 1) != 0 {
+    if seat == Seat::OVERFLOW || subject.monitors() || entry.blocked() > subject.time.now {
         return;
     }
-    // What is charged after it may refuse a packet that was charged to it, which is given back then.
-    let mut later = 0;
-    for index in (0..INLINE).rev() {
-        if settings.inline[index] != bill.refused {
-            later |= settings.inline[index];
-            continue;
-        }
-        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else {
-            return;
-        };
-        let wait = meter.gcra.wait(entry.cell(index).load(), subject.time.now, 0);
-        // A queue may have room for a smaller packet; and the word has to be that of the source still.
-        if meter.gcra.strict == 0 && entry.bound() == entry.binding {
-            // A penalty takes refusals one after the other.
-            let brief = entry.profile.limits & later | settings.penalties & bill.refused != 0;
-            subject.refusing.wait = if brief { wait.min(Refused::MOMENT) } else { wait };
-            // A bucket that is full meanwhile loses a token: this one, or that of a wider limit.
-            let is_widest = entry.profile.limits & bill.refused.wrapping_neg() == bill.refused;
-            let latest = clock::tick_length() * Alarm::LATEST;
-            let keeps = is_widest && meter.gcra.fills_after(latest);
-            subject.refusing.in_time = u32::from(!keeps);
-            subject.refusing.tally = settings.tallies[index];
-            subject.refusing.limits = entry.profile.limits;
-        }
+    // A drop is counted under the limit that is asked first, which may be a narrower one next time.
+    if bill.applies & (bill.refused - 1) != 0 {
         return;
     }
+    let Some(index) = inline::place(settings, bill.refused) else { return };
+    let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else { return };
+    // Of packets that do not cost the same, one that costs less may conform.
+    let cost = u64::from(settings.unit & bill.refused != 0);
+    let now = subject.time_of(&meter.gcra);
+    let wait = meter.gcra.wait(entry.cell(index).load(), now, cost);
+    // The word has to be that of the source still.
+    if cost == 0 && meter.gcra.strict != 0 || entry.bound() != entry.binding {
+        return;
+    }
+    // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
+    let wider = bill.applies & !(bill.refused | (bill.refused - 1));
+    let is_brief = settings.penalties & bill.refused | wider != 0;
+    subject.refusing.since = now;
+    subject.refusing.wait = if is_brief { wait.min(Cached::MOMENT) } else { wait };
+    subject.refusing.precise = u32::from(meter.gcra.takes_clock(clock::tick_length()));
+    subject.refusing.tally = settings.tallies[index];
+    subject.refusing.limits = entry.profile.limits & subject.applicable;
 }

@@ -97,27 +97,34 @@ impl SourceEntry {
         }
     }
 
-    /// What passed lately, and what is paid for: the word of a [`Recent`].
+    /// When the source was refused last, see [`Episode::last`](limiter_common::notice::Episode::last).
     #[inline(always)]
-    pub(crate) fn recent(&self) -> Plain {
+    pub(crate) fn refused(&self) -> u64 {
         // SAFETY: as in `cell`; an aligned word.
-        unsafe { Plain::new(&raw mut (*self.source).recent) }
+        unsafe { (&raw const (*self.source).refused).read_volatile() }
     }
 
     /// Adds a packet to the totals of the source.
     #[inline(always)]
     pub(crate) fn account(&self, dropped: bool, bytes: u64) {
+        if dropped {
+            // SAFETY: as in `cell`; an aligned word.
+            unsafe { add(self.source, true, 1, bytes) };
+        } else {
+            self.account_passed(&Tally { packets: 1, bytes });
+        }
+    }
+
+    /// Adds packets that passed, at most [`u16::MAX`], to the totals of the source.
+    #[inline(always)]
+    pub(crate) fn account_passed(&self, passed: &Tally) {
         // SAFETY: as in `cell`; an aligned word.
         unsafe {
-            if dropped {
-                add(self.source, true, 1, bytes);
-                return;
-            }
             let recent = &raw mut (*self.source).recent;
-            if Recent(recent.read_volatile()).is_half_full() {
+            if Recent(recent.read_volatile()).is_due() {
                 settle_recent();
             }
-            cell::add(recent, Recent::packet(bytes).0);
+            cell::add(recent, Recent::of(passed).0);
         }
     }
 
@@ -185,21 +192,29 @@ pub(crate) fn account(
     subject: &mut Subject,
     address: &Address,
     settings: &Settings,
-    dropped: bool,
-    total: &Tally,
+    passed: &Tally,
+    dropped: &Tally,
 ) {
     // Looked for is the entry of the subject's source.
-    let source = subject.source;
+    let (source, place) = (subject.source, subject.place);
     subject.source = *address;
     subject.place = Place::of(address, settings.seed, settings.sets);
     publish(subject);
     let own = Seat::of(subject).entry();
     // SAFETY: it was just looked up.
     let own = own.filter(|own| unsafe { is_of(*own, subject.key()) });
-    subject.reread().source = source;
+    let subject = subject.reread();
+    (subject.source, subject.place) = (source, place);
     if let Some(source) = own.or_else(|| Seat::NOBODY.entry()) {
         // SAFETY: a map value that was just looked up.
-        unsafe { add(source, dropped, total.packets, total.bytes) };
+        unsafe {
+            if passed.packets != 0 {
+                add(source, false, passed.packets, passed.bytes);
+            }
+            if dropped.packets != 0 {
+                add(source, true, dropped.packets, dropped.bytes);
+            }
+        }
     }
 }
 

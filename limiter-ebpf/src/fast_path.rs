@@ -9,12 +9,12 @@
 use limiter_common::{
     address::Address,
     class::section,
-    contract::{Profile, Settings, flag, half},
+    contract::{Settings, flag, half},
     gcra::Time,
+    notice::is_noted,
     plain::{self, V4, V6, Version},
     policer::Look,
     reason::Reason,
-    recent::Recent,
     table::Place,
     word::Word as _,
 };
@@ -22,6 +22,7 @@ use limiter_common::{
 use crate::{
     admit::by_lists,
     barrier::{opaque, publish},
+    cache,
     classes::{applicable, by_port},
     clock,
     datapath::InForce,
@@ -30,12 +31,11 @@ use crate::{
     inline,
     maps::METERS,
     newcomers::{admit_newcomer, pass_on_credit},
-    refused::{drop_refused, may_refuse},
     seat::Seat,
     seats::{Likely, Seats},
     source_key::SourceKey,
     subject::Subject,
-    tally::{self, Outcomes},
+    tally,
     verdict::Verdict,
 };
 
@@ -58,10 +58,7 @@ pub(crate) fn decide(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict>
 fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<Verdict> {
     let policy = InForce::get()?;
     let settings = policy.settings;
-    if policy.monitors_or(flag::DESTINATIONS) != 0
-        || settings.flags & flag::FAST == 0 && !may_refuse(subject)
-        || !V::has_short_keys(&settings.mask)
-    {
+    if policy.monitors_or(flag::DESTINATIONS) != 0 || !V::has_short_keys(&settings.mask) {
         return None;
     }
     let (source, protocol) = plain::source::<V, _>(frame, &settings.mask)?;
@@ -82,28 +79,33 @@ fn decide_plain<V: Version>(frame: &XdpFrame, subject: &mut Subject) -> Option<V
     };
     // There is no room on the stack for what was found out of these.
     let (subject, settings) = (subject.reread(), again(settings));
-    if may_refuse(subject) {
-        let refused = drop_refused(subject, source, policy.epoch);
-        if refused.is_some() {
-            return refused;
-        }
+    subject.place = Place::of(&source(subject), settings.seed, settings.sets);
+    let cached = cache::decide(
+        subject,
+        source,
+        policy.epoch,
+        settings,
+        #[inline(always)]
+        |_| CONFORM,
+    );
+    subject.reread().is_asked = 1;
+    if cached.is_some() || settings.flags & flag::FAST == 0 {
+        return cached;
     }
-    if settings.flags & flag::FAST == 0 {
-        return None;
-    }
-    let place = Place::of(&source(subject), settings.seed, settings.sets);
+    let subject = subject.reread();
+    let place = subject.place;
     let seats = Seats::of(place.set, 0)?;
     if settings.flags & flag::CLOCK != 0 {
         // Most packets take it; who is refused has done without by now.
         subject.now = clock::now();
     }
     match seats.likely(place, subject) {
-        // What several limits are about, that are not paid ahead, is left alone.
+        // What several limits are about is left alone.
         Likely::Entry(_) if subject.applicable & settings.beside != 0 => None,
         Likely::Entry(number) => {
             let key = SourceKey::of(&source(subject));
             let entry = SourceEntry::at(number, key, subject, policy.epoch, settings)?;
-            pass_known(&entry, subject, policy.epoch, settings)
+            decide_known(&entry, key, subject, policy.epoch, settings)
         }
         Likely::Nowhere => pass_new(&source(subject), &seats, subject, policy.epoch, settings),
         Likely::Elsewhere => None,
@@ -131,10 +133,11 @@ fn classify_plain<V: Version>(
     (limits & settings.connections == 0).then_some(limits)
 }
 
-/// Decides about a packet of a source by its entry.
+/// Decides about a packet of a source, whose key this is, by its entry.
 #[inline(always)]
-fn pass_known(
+fn decide_known(
     entry: &SourceEntry,
+    key: SourceKey,
     subject: &mut Subject,
     epoch: u32,
     settings: &Settings,
@@ -145,67 +148,81 @@ fn pass_known(
     if entry.lists.listed != 0 {
         return by_lists(entry, subject.bytes);
     }
-    let Profile { limits, ahead_of, .. } = *entry.profile;
-    let applies = limits & subject.applicable;
+    let applies = entry.profile.limits & subject.applicable;
     if applies == 0 {
         entry.account(false, subject.bytes);
         return Some(CONFORM);
-    }
-    if applies == ahead_of && clock::is_ticking() {
-        let word = entry.recent();
-        let recent = Recent(word.load());
-        if recent.pass(&word, subject.bytes) {
-            tally::count_inline(settings, &Outcomes::conform(applies), subject.reread().bytes);
-            return Some(CONFORM);
-        }
-        if recent.is_to_pay() {
-            return None;
-        }
     }
     if settings.unit & applies == 0 {
         return None;
     }
     let place = inline::place(settings, applies)?;
-    charge(entry, place, subject, epoch, settings)?;
-    let subject = subject.reread();
-    tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
-    entry.account(false, subject.reread().bytes);
-    Some(CONFORM)
-}
-
-/// Charges a packet to the inline limit at a place, by which it costs 1, if it leaves that far from being used up, and
-/// no other CPU is first.
-#[inline(always)]
-fn charge(
-    entry: &SourceEntry,
-    place: usize,
-    subject: &mut Subject,
-    epoch: u32,
-    settings: &Settings,
-) -> Option<()> {
-    let is_first = entry.binding.profile() == 0;
-    let bucket = if is_first {
+    let bucket = if entry.binding.profile() == 0 {
         &settings.buckets[place]
     } else {
         &METERS.get(half(epoch, entry.profile.meters[place]))?.gcra
     };
     let cell = entry.cell(place);
     let seen = cell.load();
-    // By the time of a tick where that is what is charged by: it is not for the first profile if the clock was read.
-    let time = if subject.now != 0 && is_first {
-        Time::exact(subject.now)
-    } else {
-        clock::ticked(subject)
+    let mut time = if subject.now == 0 { clock::ticked(subject) } else { Time::exact(subject.now) };
+    if !bucket.will_do(time) {
+        time = Time::exact(subject.now());
+    }
+    let Some(next) = bucket.pass_far(seen, time, 1) else {
+        // The word is of this binding if it still is.
+        let refuses = bucket.exceeds(seen, time) && entry.bound() == entry.binding;
+        return if refuses { refuse(entry, key, place, time, subject, settings) } else { None };
     };
-    let next = bucket.pass_far(
-        seen,
-        time,
-        1,
-        #[inline(always)]
-        || subject.now(),
-    )?;
-    // The word is of this binding if it still is.
-    (entry.bound() == entry.binding && Look { seen, next }.commit(cell).is_ok()).then_some(())
+    // Who is charged once more before the bucket is full comes often.
+    let comes_often = bucket.spent(seen, time.now) != 0;
+    if comes_often && entry.profile.leased_of & applies != 0 {
+        subject.write_key(key);
+        publish(subject);
+        match cache::of(subject.reread(), key, epoch) {
+            cache::Slot::Own if cache::demand(subject.reread(), entry.profile.lease) > 1 => {
+                if cache::lease(epoch) != 0 {
+                    let subject = subject.reread();
+                    tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
+                    return Some(CONFORM);
+                }
+            }
+            cache::Slot::Free => {
+                cache::take_slot(epoch, applies);
+            }
+            cache::Slot::Own | cache::Slot::Taken => {}
+        }
+    }
+    if entry.bound() != entry.binding || (Look { seen, next }).commit(cell).is_err() {
+        return None;
+    }
+    let subject = subject.reread();
+    tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
+    entry.account(false, subject.reread().bytes);
+    Some(CONFORM)
+}
+
+/// Drops a packet that exceeds the inline limit at a place, which alone is about it, if there is nothing to be said of
+/// that: the source is over the limit for a while, and nothing comes of it but that the packet is dropped.
+#[inline(always)]
+fn refuse(
+    entry: &SourceEntry,
+    key: SourceKey,
+    place: usize,
+    time: Time,
+    subject: &mut Subject,
+    settings: &Settings,
+) -> Option<Verdict> {
+    let bit = settings.inline[place];
+    if bit & settings.enforced & !settings.penalties == 0 || !is_noted(entry.refused(), time.now) {
+        return None;
+    }
+    // A slot of the cache is taken by who finds it free: to refuse by the entry takes little more.
+    if cache::of(subject, key, entry.binding.epoch()) != cache::Slot::Taken {
+        return None;
+    }
+    tally::count(settings.tallies[place], tally::Outcome::Exceed, subject.bytes);
+    entry.account(true, subject.reread().bytes);
+    Some(Verdict::new(Reason::Exceed))
 }
 
 /// Decides about a packet of a source without an entry, if its set has no free way.
@@ -230,7 +247,6 @@ fn pass_new(
     subject.write_key(SourceKey::of(source));
     let subject = subject.reread();
     (subject.classified, subject.conform) = (epoch.into(), CONFORM.0);
-    subject.place = Place::of(&subject.source, settings.seed, settings.sets);
     publish(subject);
     let verdict = Verdict(admit_newcomer().into());
     if verdict.is_decided() {

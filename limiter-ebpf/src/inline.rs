@@ -114,8 +114,13 @@ impl Group for Inline<'_> {
         let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
         let bit = self.settings.inline[place];
         let by = |limit: &Limit| limit.cost(self.subject.sort(), self.subject.bytes);
-        let packets = 1 + self.subject.ahead();
+        let packets = 1 + self.subject.leased();
         Some((&meter.gcra, cost(self.settings, epoch, bit, by) * packets))
+    }
+
+    #[inline(always)]
+    fn time(&self, place: usize, now: u64) -> u64 {
+        self.policer(place).map_or(now, |(bucket, _)| self.subject.time_of(bucket))
     }
 
     #[inline(always)]
@@ -166,7 +171,7 @@ pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
     let now = subject.time.now;
     let place = place as usize & (INLINE - 1);
     let charged = with_inline(subject, |mut inline| {
-        let word = inline.find(place)?;
+        let (word, now) = (inline.find(place)?, inline.time(place, now));
         let (policer, cost) = inline.policer(place)?;
         let mut look = Look { seen: found, next: found };
         let charged = policer.charge_again(word, &mut look, now, cost);

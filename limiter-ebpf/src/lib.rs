@@ -20,11 +20,9 @@
 #[cfg(target_arch = "bpf")]
 mod admit;
 #[cfg(target_arch = "bpf")]
-mod ahead;
-#[cfg(target_arch = "bpf")]
-mod alarm;
-#[cfg(target_arch = "bpf")]
 mod barrier;
+#[cfg(target_arch = "bpf")]
+mod cache;
 #[cfg(target_arch = "bpf")]
 mod carry;
 #[cfg(target_arch = "bpf")]
@@ -69,8 +67,6 @@ mod opening;
 pub mod parts;
 #[cfg(target_arch = "bpf")]
 mod profile;
-#[cfg(target_arch = "bpf")]
-mod refused;
 #[cfg(target_arch = "bpf")]
 mod renewal;
 #[cfg(target_arch = "bpf")]

@@ -5,13 +5,13 @@
 use aya_ebpf::{
     Global,
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{Array as BtfArray, ArrayOfMaps, LpmTrie},
+    btf_maps::{ArrayOfMaps, LpmTrie},
     macros::{btf_map, map},
     maps::{Array, LruHashMap, PerCpuArray, RingBuf},
 };
 use limiter_common::{
     address::Address,
-    alarm::Alarm,
+    cache::Cached,
     class::place,
     contract::{
         Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
@@ -23,7 +23,6 @@ use limiter_common::{
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
     meter::Meter,
     notice::Notices,
-    refused::Refused,
 };
 
 use crate::subject::Subject;
@@ -84,9 +83,9 @@ pub(crate) static OPENINGS: LruHashMap<u64, Opening> = LruHashMap::with_max_entr
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
 
-/// Of each CPU its own, so that an over-limit source is refused without a word that CPUs share.
+/// Of each CPU its own, so that most packets are decided without a word that CPUs share.
 #[map]
-pub(crate) static REFUSED: PerCpuArray<Refused> = PerCpuArray::with_max_entries(Refused::SLOTS, 0);
+pub(crate) static CACHE: PerCpuArray<Cached> = PerCpuArray::with_max_entries(Cached::SLOTS, 0);
 
 /// Nobody is about to write the half of the policy in force.
 #[map]
@@ -98,10 +97,6 @@ pub(crate) static CONTROL_LINKS: Array<[u64; control::ROWS]> =
 
 #[map]
 pub(crate) static CONTROL_SOURCES: Array<u64> = Array::with_max_entries(control::SOURCES + 1, 0);
-
-/// Described by its types, by which the kernel finds the timers.
-#[btf_map]
-pub(crate) static ALARMS: BtfArray<Alarm, { Alarm::CPUS as usize }> = BtfArray::new();
 
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
@@ -138,7 +133,3 @@ pub(crate) static TICK: Global<u64> = Global::new(0);
 /// See `limiter_common::contract::global::TEST_CLOCK_ENABLED`.
 #[unsafe(no_mangle)]
 pub(crate) static TEST_CLOCK_ENABLED: Global<u32> = Global::new(0);
-
-/// See `limiter_common::contract::global::ALARMS_ENABLED`.
-#[unsafe(no_mangle)]
-pub(crate) static ALARMS_ENABLED: Global<u32> = Global::new(0);

@@ -49,7 +49,7 @@ pub(crate) fn find_near_inline(subject: &mut Subject, settings: &Settings, entry
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
         if let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place]))
-            && meter.gcra.is_near(subject.looks[place].next, subject.time().now)
+            && meter.gcra.is_near(subject.looks[place].next, subject.time_of(&meter.gcra))
         {
             *Subject::anew(&mut subject.near) |= bit;
         }

@@ -4,7 +4,6 @@ use limiter_common::{
     address::Address,
     binding::{Binding, Bucket, bind},
     contract::{NEWCOMERS, Settings, Source, half},
-    gcra::Time,
     limit::{INLINE, Limit},
     newcomer::Newcomer,
     penalty::Block,
@@ -13,7 +12,6 @@ use limiter_common::{
 };
 
 use crate::{
-    ahead::repay,
     barrier::publish,
     carry::carry_word,
     cell::Plain,
@@ -39,7 +37,7 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
         subject.place = Place::of(&subject.source, settings.seed, settings.sets);
         touch(subject.place);
         let Some(seats) = Seats::lock(subject.place.set, epoch) else { return Seat::UNKNOWN };
-        subject.time = Time::exact(clock::now());
+        find_time();
         subject.was_full = 0;
         publish(subject);
         seat = Seat(take_seat(epoch));
@@ -65,13 +63,23 @@ pub(crate) fn renew(subject: &mut Subject, epoch: u32, settings: &Settings) -> S
     }
     if let Some(source) = seat.entry() {
         subject.seat = seat.0;
-        subject.time = Time::exact(clock::now());
+        find_time();
         subject.was_full = 0;
         subject.newcomer = Newcomer::NONE;
         publish(subject);
         refresh(source, epoch, 0, 1);
     }
     seat
+}
+
+/// Finds out when the subject's entry is bound. It is verified by itself, as there is little room on the stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_time() -> u32 {
+    if let Some(subject) = Subject::get() {
+        subject.set_time(clock::now());
+    }
+    0
 }
 
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
@@ -109,7 +117,6 @@ extern "C" fn refresh(source: *mut Source, epoch: u32, number: u32, is_shared: u
         let before = datapath::settings(epoch.wrapping_sub(1));
         let charged =
             before.map_or(0, |before| subject.newcomer.facts.charged(epoch, settings, before));
-        repay(epoch, seen.0);
         for place in 0..INLINE {
             let number = half(epoch, profile.meters[place]);
             let Some(meter) = METERS.get(number) else { continue };
@@ -126,11 +133,11 @@ extern "C" fn refresh(source: *mut Source, epoch: u32, number: u32, is_shared: u
             // SAFETY: as above.
             if unsafe { stamp.read_volatile() } == after {
                 bucket.rescale(meter.gcra.scale(), |word, from| {
-                    carry_word(word, from.0, 0, number, subject.time().now)
+                    carry_word(word, from.0, 0, number, subject.time_of(&meter.gcra))
                 });
             } else {
                 let credited = meter.gcra.credited(subject.credit(profile));
-                bucket.renew(&meter.gcra, subject.time().now, credited);
+                bucket.renew(&meter.gcra, subject.time_of(&meter.gcra), credited);
                 // SAFETY: as above.
                 unsafe { stamp.write_volatile(after) };
                 // One that owes nothing any more is charged to nothing; its time may be long ago.
@@ -138,7 +145,7 @@ extern "C" fn refresh(source: *mut Source, epoch: u32, number: u32, is_shared: u
                     && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
                 {
                     let word = subject.newcomer.word(limit, &meter.gcra);
-                    if table::owes(word, meter.gcra.scale().0, subject.time().now) != 0 {
+                    if table::owes(word, meter.gcra.scale().0, subject.time_of(&meter.gcra)) != 0 {
                         let credited = meter.gcra.credited(subject.credit(profile));
                         let word = word.wrapping_add(credited);
                         let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);

@@ -7,7 +7,7 @@ use limiter_common::{
     binding::Binding,
     contract::{OffenceKey, Opening, Profile},
     ending::Ending,
-    gcra::Time,
+    gcra::{Gcra, Time},
     lease,
     limit::{BucketKey, INLINE, KEYED, Sort},
     newcomer::{Newcomer, State},
@@ -17,7 +17,7 @@ use limiter_common::{
     table::{Place, Tags},
 };
 
-use crate::{barrier::opaque, clock, maps::SUBJECT, refused::Refusing, source_key::SourceKey};
+use crate::{barrier::opaque, cache::Refusing, clock, maps::SUBJECT, source_key::SourceKey};
 
 const _: () = assert!(offset_of!(Subject, source) % 8 == 0);
 
@@ -53,8 +53,12 @@ pub(crate) struct Subject {
     pub(crate) in_vain: u64,
     /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
     pub(crate) now: u64,
+    /// 1 when the cache of the CPU was asked about it, otherwise 0.
+    pub(crate) is_asked: u64,
     /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
+    /// The same by the tick, where the clock was read for it.
+    by_tick: u64,
     /// What it is, see [`Subject::sort`].
     sort: Sort,
     pub(crate) tenant: u32,
@@ -76,8 +80,8 @@ pub(crate) struct Subject {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
     pub(crate) was_full: u64,
-    /// For how many packets more it is charged, while its source [pays ahead](crate::ahead); otherwise 0.
-    pub(crate) ahead: u64,
+    /// For how many packets more it is charged, while these are [leased](crate::cache); otherwise 0.
+    pub(crate) leased: u64,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.
@@ -87,8 +91,6 @@ pub(crate) struct Subject {
     /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
     pub(crate) tick: u64,
     pub(crate) ticked: u64,
-    /// Until when, in nanoseconds, some source is refused by what this CPU remembers.
-    pub(crate) refused: u64,
     pub(crate) bill: Bill,
     /// The limits, as bits, that it was charged to and leaves [near](limiter_common::near), as far as that
     /// is known.
@@ -161,9 +163,9 @@ impl Subject {
     /// For how many packets more it is charged. It is read from where it was written, as the verifier would follow
     /// each number by itself.
     #[inline(always)]
-    pub(crate) fn ahead(&self) -> u64 {
+    pub(crate) fn leased(&self) -> u64 {
         // SAFETY: a field of the value, which is borrowed.
-        unsafe { (&raw const self.ahead).read_volatile() }
+        unsafe { (&raw const self.leased).read_volatile() }
     }
 
     /// When it is decided. It is read from where it was written, as there are few registers.
@@ -180,6 +182,30 @@ impl Subject {
         let time = Time::exact(self.now());
         *Self::anew(&mut self.time) = time;
         time.now
+    }
+
+    /// Has it decided at `now`, in nanoseconds, which the clock says.
+    #[inline(always)]
+    pub(crate) fn set_time(&mut self, now: u64) {
+        let ticked = clock::ticked(self.reread()).now;
+        let subject = self.reread();
+        (subject.time, subject.by_tick) = (Time::exact(now), ticked);
+    }
+
+    /// When it is decided, by the tick, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn by_tick(&self) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.by_tick).read_volatile() }
+    }
+
+    /// The time that a bucket of its source goes by, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn time_of(&self, bucket: &Gcra) -> u64 {
+        if bucket.takes_clock(clock::tick_length()) {
+            return self.time().now;
+        }
+        self.by_tick()
     }
 
     /// The time, in nanoseconds: when the fast path read the clock for it, or now.

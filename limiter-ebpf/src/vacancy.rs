@@ -55,7 +55,8 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
             return Seat::new(seats.entry(found)).0;
         }
     }
-    let now = subject.time().now;
+    // Who was charged in this tick owes in it: a new entry would be full at the time of the tick.
+    let now = subject.by_tick();
     let Room { way, owes } = table::room(&seats, place, now);
     if way >= WAYS {
         seats.set_credit(true);

@@ -1,8 +1,6 @@
 //! The BPF program in the kernel, run on frames that a test makes, mostly in virtual time.
 
 mod accuracy;
-mod ahead;
-mod alarm;
 mod algorithms;
 mod change;
 mod clock;
@@ -19,6 +17,7 @@ mod inquiry;
 mod kernel;
 mod key;
 mod keys;
+mod leased;
 mod lifecycle;
 mod limits;
 mod lists;

@@ -17,11 +17,9 @@ use anyhow::{Context as _, Result, ensure};
 use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
     programs::{ProgramInfo, loaded_programs},
-    util::nr_cpus,
 };
 use limiter_common::{
     address::Address,
-    alarm::Alarm,
     contract::{
         Ages, Bucket, Counters, Interface, Ledger, LimitTally, Set, Source, Tally, Ticked, map,
         shared,
@@ -107,7 +105,6 @@ struct Tables {
     buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
     shared: Array<MapData, Source>,
-    alarms: Array<MapData, Alarm>,
     counters: PerCpuArray<MapData, Counters>,
 }
 
@@ -121,7 +118,6 @@ impl Tables {
             buckets: typed(pins, map::BUCKETS)?,
             ledgers: typed(pins, map::LEDGERS)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
-            alarms: typed(pins, map::ALARMS)?,
             counters: typed(pins, map::COUNTERS)?,
         })
     }
@@ -555,9 +551,7 @@ impl Loaded {
 
     /// The entry of a source, its totals up to date.
     fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
-        let dropped = self.maps().outstanding_of(key)?;
-        source.dropped.packets += dropped.packets;
-        source.dropped.bytes += dropped.bytes;
+        self.maps().outstanding_of(key)?.add_to(&mut source);
         Ok(source)
     }
 
@@ -597,38 +591,10 @@ impl Loaded {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
-        for name in [map::BUCKETS, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::REFUSED] {
+        for name in [map::BUCKETS, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::CACHE] {
             self.memory.blank_map(name)?;
         }
         self.memory.fill(map::SHARED_SOURCES, Source::NEW)
-    }
-
-    /// The alarm of a CPU, without its timer.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn alarm(&self, cpu: usize) -> Result<Alarm> {
-        Ok(self.tables.alarms.get(&u32::try_from(cpu)?, 0)?)
-    }
-
-    /// Has no alarm tell anything, so that what is refused next is refused by the clock.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn stop_alarms(&mut self) -> Result<()> {
-        for cpu in 0..nr_cpus().map_err(|(_, error)| error)? {
-            let alarm = Alarm { before: 0, ..self.alarm(cpu)? };
-            self.stop_alarm(cpu, alarm)?;
-        }
-        Ok(())
-    }
-
-    /// Has the alarm of a CPU tell this, and stops its timer, so that it does not go off.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn stop_alarm(&mut self, cpu: usize, alarm: Alarm) -> Result<()> {
-        Ok(self.tables.alarms.set(u32::try_from(cpu)?, alarm, 0)?)
     }
 
     /// Forgets the addresses and ports of connections that said that they are done, as when others needed the room, and

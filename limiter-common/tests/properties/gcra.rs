@@ -51,21 +51,6 @@ proptest! {
     #![proptest_config(cases(12_000))]
 
     #[test]
-    fn who_conforms_and_comes_later_has_lost_a_token_if_the_bucket_was_full(
-        (gcra, _) in bucket(), now in 1..1_u64 << 50, near in -3..3_i64, late in 0..1_u64 << 40,
-    ) {
-        let brim = gcra.depth >> gcra.shift;
-        for late in [late % (2 * brim + 2), brim.saturating_add_signed(near)] {
-            let gcra = Gcra { strict: 0, ..gcra };
-            let word = gcra.fresh(now).wrapping_add(gcra.depth);
-            let conforms = now + gcra.wait(word, now, 1);
-            let leaves = |time| gcra.conform(word, Time::exact(time), 1).unwrap();
-            let keeps = leaves(conforms + late) == leaves(conforms);
-            prop_assert!(keeps == gcra.fills_after(late) || late == 0, "{} ns late", late);
-        }
-    }
-
-    #[test]
     fn a_packet_takes_its_cost_rounded_down_to_a_unit((gcra, dearest) in bucket(), any: u64) {
         let cost = cost_of(dearest, any);
         let exact = u128::from(gcra.interval) * u128::from(cost);
@@ -176,44 +161,70 @@ proptest! {
         }
     }
 
-    /// By a time that is as many ticks old as it may be, only what conforms for sure does, and what
-    /// is stored then is what it is by the true time, or earlier by no more than the time is old.
+    /// By the time of a tick that began up to a tick ago, only what conforms now does, and what is stored then is what
+    /// it is by the true time, or earlier by no more than the time is old.
     #[test]
-    fn what_conforms_by_an_old_time_does_now(
+    fn what_conforms_by_the_time_of_a_tick_does_now(
         (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
-        tick in tick(), age in 0..=1_000 * Gcra::SLACK,
+        tick in tick(), age in 0..=1_000_u64,
     ) {
         let cost = cost_of(dearest, cost);
         let word = word_at(&gcra, now, kind, any);
         let age = tick * age / 1_000;
-        let time = Time { now, tick };
-        if let Some(next) = gcra.conform(word, time, cost) {
+        if let Some(next) = gcra.conform(word, Time { now, tick }, cost) {
             let Decision::Conform(exact) = gcra.decide(word, now + age, cost) else {
                 return Err(TestCaseError::fail("it does not conform by the true time"));
             };
             let early = exact.wrapping_sub(next);
             prop_assert!(early <= age << gcra.shift, "{early} units early after {age} ns");
-            let spent = next.wrapping_sub(now << gcra.shift);
-            if gcra.depth < (Gcra::COARSE * tick) << gcra.shift && spent > gcra.leeway {
-                prop_assert_eq!(early, 0);
-            }
         }
     }
 
-    /// A bucket that takes so long to fill that a tick is nothing is never asked twice, and neither is one of
-    /// which next to nothing is spent.
+    /// What conforms now does so by the time of any tick that comes later, so it is refused for a tick too long at most.
     #[test]
-    fn deep_buckets_and_busy_ones_and_full_ones_need_no_better_clock(
+    fn what_conforms_now_does_by_the_time_of_the_next_tick(
+        (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
+        tick in tick(), later in 0..=1_000_u64,
+    ) {
+        let cost = cost_of(dearest, cost);
+        let word = word_at(&gcra, now, kind, any);
+        // A tick of which the bucket holds eight.
+        let tick = tick.min((gcra.depth >> gcra.shift) / 8);
+        let next = Time { now: now + tick * later / 1_000, tick };
+        if let Decision::Conform(exact) = gcra.decide(word, now, cost) {
+            let by_tick = gcra.conform(word, next, cost);
+            prop_assert!(by_tick.is_some(), "it is refused by the time of the next tick");
+            // It is charged no earlier than it is now.
+            let late = by_tick.map(|by_tick| by_tick.wrapping_sub(exact));
+            prop_assert!(late <= Some((next.now - now) << gcra.shift), "{late:?} units late");
+        }
+    }
+
+    /// A bucket goes by ticks if it holds what comes in during 8 of them, whatever is spent, and by the clock if not.
+    #[test]
+    fn a_bucket_goes_by_ticks_if_it_holds_eight_of_them(
         (gcra, dearest) in bucket(), now in magnitude(62), kind in 0..6_u8, any: u64, cost: u64,
         tick in tick(),
     ) {
         let cost = cost_of(dearest, cost);
         let word = word_at(&gcra, now, kind, any);
         let conforms = matches!(gcra.decide(word, now, cost), Decision::Conform(_));
-        let sure = gcra.depth >= (Gcra::COARSE * tick) << gcra.shift
-            || ahead(&gcra, word, now) >= (Gcra::SLACK * tick) << gcra.shift
-            || ahead(&gcra, word, now) + gcra.units(cost) <= gcra.leeway;
-        prop_assert_eq!(gcra.conform(word, Time { now, tick }, cost).is_some(), conforms && sure);
+        let will_do = u128::from(gcra.depth) >= u128::from(8 * tick) << gcra.shift;
+        let time = Time { now, tick };
+        prop_assert_eq!(gcra.will_do(time), will_do);
+        prop_assert_eq!(gcra.takes_clock(tick), !will_do);
+        prop_assert_eq!(gcra.conform(word, time, cost).is_some(), conforms && will_do);
+        prop_assert!(gcra.takes_clock(0) && gcra.will_do(Time::exact(now)));
+    }
+
+    /// Whether a packet of cost 1 exceeds is what the decision is, of any word that is not lost.
+    #[test]
+    fn what_exceeds_is_what_is_refused(
+        (gcra, _) in bucket(), now in magnitude(64), kind in 0..6_u8, any: u64,
+    ) {
+        let word = word_at(&gcra, now, kind, any);
+        let exceeds = gcra.decide(word, now, 1) == Decision::Exceed;
+        prop_assert_eq!(gcra.exceeds(word, Time::exact(now)), exceeds);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! When a packet leaves a limit near: by its own threshold as by what is used, whatever the algorithm.
 
 use limiter_common::{
-    gcra::{Gcra, Time},
+    gcra::Time,
     lease::{Leases, Signal, Socket},
     log::Log,
     meter::Meter,
@@ -135,24 +135,15 @@ fn leases_are_near_for_who_takes_a_place() {
     assert!(send(11, Signal::Finish));
 }
 
-/// What passes far by a time, or by the clock, and whether that was read.
-fn pass_far(gcra: &Gcra, word: u64, time: Time, cost: u64, clock: u64) -> (Option<u64>, bool) {
-    let mut read = false;
-    let far = gcra.pass_far(word, time, cost, || {
-        read = true;
-        clock
-    });
-    (far, read)
-}
-
 proptest! {
     #![proptest_config(cases(12_000))]
 
-    /// What passes far is what conforms and is not near; and by a clock that is behind, nothing else does.
+    /// What passes far is what conforms and is not near, by the same time; and by the time of a tick nothing passes far
+    /// that is near by the clock.
     #[test]
     fn what_passes_far_is_what_conforms_and_is_not_near(
         (gcra, dearest) in bucket(), now in magnitude(50), spent: u64, cost: u64,
-        tick in 1..10_000_000_u64, late: u64,
+        tick in 0..10_000_000_u64, late: u64,
     ) {
         let cost = 1 + cost % dearest;
         let edge = gcra.near.saturating_sub(gcra.units(cost));
@@ -161,40 +152,29 @@ proptest! {
             _ => edge.saturating_add(spent / 3 % 5).saturating_sub(2),
         };
         let word = gcra.fresh(now).wrapping_add(spent);
-        let exact = gcra.conform(word, Time::exact(now), cost);
-        let far = exact.filter(|next| !gcra.is_near(*next, now));
-        let (by, read) = pass_far(&gcra, word, Time::exact(now), cost, 0);
-        prop_assert_eq!((by, read), (far, false));
-        let before = now.saturating_sub(late % (Gcra::SLACK * tick));
-        let behind = Time { now: before, tick };
-        let (by, read) = pass_far(&gcra, word, behind, cost, now);
-        if read {
-            prop_assert_eq!(by, far);
-        } else if let Some(next) = by {
-            prop_assert_eq!(gcra.conform(word, behind, cost), Some(next));
-            prop_assert!(!gcra.is_near(next, now));
+        // Of a bucket that goes by the clock, the time is exact.
+        let tick = if gcra.takes_clock(tick) { 0 } else { tick };
+        let time = Time { now, tick };
+        let far = gcra.conform(word, time, cost).filter(|next| !gcra.is_near(*next, now));
+        prop_assert_eq!(gcra.pass_far(word, time, cost), far);
+        if let Some(next) = far {
+            let clock = now + late % (tick + 1);
+            prop_assert!(!gcra.is_near(next, clock));
+            prop_assert!(matches!(gcra.decide(word, clock, cost), Decision::Conform(_)));
         }
     }
 
-    /// A time that is behind is good enough where the word is so far ahead that the bucket cannot have
-    /// become full since, or the bucket so deep, or so little spent of it, that it makes no difference.
+    /// Packets that are charged at once pass far if the last one would after the others, and leave the same word.
     #[test]
-    fn a_time_tells_by_how_far_ahead_the_word_is(
-        (gcra, dearest) in bucket(), before in magnitude(50), tick in 1..10_000_000_u64, ahead: i64,
-        spent in 0..4_u64, cost: u64,
+    fn packets_at_once_pass_far_as_one_after_the_other(
+        (gcra, _) in bucket().prop_filter("packets take parts of units", |(gcra, _)| gcra.fraction == 0),
+        now in magnitude(50), spent: u64, packets in 1..40_u64,
     ) {
-        let cost = 1 + cost % dearest;
-        let ticks = |number: u64| i128::from(number * tick) << gcra.shift;
-        let leeway = i128::from(gcra.leeway.saturating_sub(gcra.units(cost)));
-        let ahead = match spent {
-            0 => leeway + i128::from(ahead % 3),
-            _ => i128::from(ahead) % ticks(3 * Gcra::SLACK),
-        };
-        let word = gcra.fresh(before).wrapping_add_signed(ahead as i64);
-        let tells = ahead >= ticks(Gcra::SLACK)
-            || i128::from(gcra.depth) >= ticks(Gcra::COARSE)
-            || ahead.max(0) + i128::from(gcra.units(cost)) <= i128::from(gcra.leeway);
-        let (_, read) = pass_far(&gcra, word, Time { now: before, tick }, cost, before);
-        prop_assert_eq!(read, !tells);
+        let edge = gcra.near.saturating_sub(spent / 2 % gcra.units(2 * packets).max(1));
+        let spent = if spent % 2 == 0 { spent % gcra.depth } else { edge };
+        let word = gcra.fresh(now).wrapping_add(spent);
+        let time = Time::exact(now);
+        let singly = (0..packets).try_fold(word, |word, _| gcra.pass_far(word, time, 1));
+        prop_assert_eq!(gcra.pass_far(word, time, packets), singly);
     }
 }

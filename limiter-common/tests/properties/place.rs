@@ -2,6 +2,7 @@
 
 use limiter_common::{
     address::Address,
+    cache::Cached,
     contract::Seed,
     table::{Place, WAYS},
 };
@@ -67,6 +68,22 @@ fn neighbours_are_spread_evenly_over_sets_and_ways() {
     }
 }
 
+/// Sources that share a slot of the cache of a CPU take turns in it.
+#[test]
+fn neighbours_are_spread_evenly_over_the_slots_of_a_cache() {
+    for run in 4_000..4_040 {
+        let mut random = Random::new(SEED, run);
+        let seed = any_seed(&mut random);
+        for (what, addresses) in neighbours() {
+            let mut slots = vec![0; Cached::SLOTS as usize];
+            let places = addresses.iter().map(|address| Place::of(address, seed, 1 << 10));
+            places.for_each(|place| slots[usize::from(place.slot)] += 1);
+            let off = unevenness(&slots);
+            assert!(off < 7.0, "{what}: slots are uneven by {off}");
+        }
+    }
+}
+
 #[test]
 fn another_seed_gives_other_places() {
     const SETS: u32 = 1 << 10;
@@ -82,6 +99,9 @@ fn another_seed_gives_other_places() {
             let chance = addresses.len() / SETS as usize;
             let sets = same(|place| place.set.into());
             assert!(sets <= 2 * chance + 8, "{what}: {sets} are in the same set");
+            let slots = same(|place| place.slot.into());
+            let chance = addresses.len() / Cached::SLOTS as usize;
+            assert!(slots <= 2 * chance + 8, "{what}: {slots} have the same slot");
             let tags = same(|place| place.tag.into());
             let chance = addresses.len() / 255;
             assert!(tags <= 2 * chance + 8, "{what}: {tags} have the same tag");

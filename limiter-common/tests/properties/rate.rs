@@ -1,6 +1,7 @@
 //! From a rate and a burst to a bucket.
 
 use limiter_common::{
+    credit::Credit,
     gcra::Gcra,
     rate::{Rate, RateError, SECOND},
 };
@@ -24,10 +25,33 @@ const fn promised_error(packets: u128, period: u128, dearest: u64) -> Option<u12
     }
 }
 
+/// Holds what a bucket gives away beside its word, on credit and by leases, against what that may be.
+fn assert_shares(gcra: &Gcra) -> Result<(), TestCaseError> {
+    let credit = gcra.credit();
+    let most = (gcra.depth / 1_000).min(1_000_000 << gcra.shift);
+    prop_assert!(gcra.credited(credit) <= most, "a thousandth, and a millisecond of the rate");
+    prop_assert!(credit == Credit::MOST || gcra.credited(credit + 1) > most, "no less than that");
+    let burst = gcra.left(0);
+    for cpus in [0, 1, 2, 8, 64, 1_024, u64::from(u32::MAX)] {
+        let lease = gcra.lease(cpus);
+        if gcra.units(1) != gcra.dearest {
+            prop_assert_eq!(lease, 0, "packets cost more or less");
+            continue;
+        }
+        let cpus = cpus.max(1);
+        let fits =
+            |packets: u64| packets <= 16 && packets <= burst / 64 && cpus * packets <= burst / 4;
+        prop_assert!(lease != 1, "a lease of the packet at hand alone");
+        prop_assert!(lease == 0 || fits(lease), "{} packets of {} on {} CPUs", lease, burst, cpus);
+        prop_assert!(!fits(lease.max(1) + 1), "no less than that");
+    }
+    Ok(())
+}
+
 /// Holds a bucket against what was stated.
 fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<(), TestCaseError> {
     let [packets, period] = [rate.packets, rate.period].map(u128::from);
-    let &Gcra { interval, depth, dearest: most, near: _, leeway, shift, fraction, strict } = gcra;
+    let &Gcra { interval, depth, dearest: most, near: _, shift, fraction, strict } = gcra;
     prop_assert!(shift <= Gcra::MAX_SHIFT && fraction <= Gcra::MAX_FRACTION);
     prop_assert!(
         depth <= Gcra::MAX_DEPTH && most <= Gcra::MAX_DEPTH && interval <= Gcra::MAX_DEPTH
@@ -39,9 +63,7 @@ fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<
     // What the kernel half multiplies keeps within a word.
     prop_assert!(interval.checked_mul(dearest).is_some());
     prop_assert_eq!(strict, 0);
-    let [credited, ahead] = [gcra.credited(gcra.credit()), gcra.ahead() * gcra.units(1)];
-    prop_assert_eq!(leeway + credited + ahead, depth / 1_000, "a thousandth");
-    prop_assert_eq!(gcra.repaid(gcra.ahead()), ahead, "what is paid ahead is given back");
+    assert_shares(gcra)?;
     prop_assert!(fraction == 0 || shift == Gcra::MAX_SHIFT && dearest > 1);
     // interval / 2^(shift + fraction) against period / packets, without rounding.
     let exact = period << (shift + fraction);
@@ -121,8 +143,8 @@ proptest! {
     /// A queue has room for its depth and not a unit more; it is a bucket otherwise.
     #[test]
     fn a_queue_is_a_bucket_that_is_strict((rate, depth) in stated(), dearest in dearest()) {
-        let strict = |gcra: Gcra| Gcra { depth: gcra.depth + 1, strict: 1, near: 0, leeway: 0, ..gcra };
-        let queue = rate.queue(depth, dearest).map(|queue| Gcra { near: 0, leeway: 0, ..queue });
+        let strict = |gcra: Gcra| Gcra { depth: gcra.depth + 1, strict: 1, near: 0, ..gcra };
+        let queue = rate.queue(depth, dearest).map(|queue| Gcra { near: 0, ..queue });
         prop_assert_eq!(queue, rate.bucket(depth, dearest).map(strict));
     }
 
@@ -136,7 +158,7 @@ proptest! {
             (Ok(gcra), Ok(bucket)) => {
                 prop_assert_eq!(gcra.depth - 1, tolerance << gcra.shift);
                 prop_assert!(gcra.depth <= Gcra::MAX_DEPTH);
-                prop_assert_eq!(Gcra { depth: bucket.depth, near: bucket.near, leeway: bucket.leeway, ..gcra }, bucket);
+                prop_assert_eq!(Gcra { depth: bucket.depth, near: bucket.near, ..gcra }, bucket);
             }
             (Err(RateError::BurstTooLong), Ok(bucket)) => {
                 let units = u128::from(tolerance) << bucket.shift;
@@ -155,14 +177,8 @@ fn the_bounds_are_within() {
     let slower = Rate { period: Rate::MIN.period + 1, ..Rate::MIN };
     assert_eq!(slower.bucket(1, 1), Err(RateError::TooSlow));
     let gcra = Gcra { shift: Gcra::MAX_SHIFT, ..Gcra::default() };
-    let packets = Gcra {
-        interval: 1 << 10,
-        depth: 1 << 10,
-        dearest: 1 << 10,
-        near: 1 << 10,
-        leeway: 1,
-        ..gcra
-    };
+    let packets =
+        Gcra { interval: 1 << 10, depth: 1 << 10, dearest: 1 << 10, near: 1 << 10, ..gcra };
     assert_eq!(Rate::per_second(SECOND).bucket(1, 1), Ok(packets));
     let bytes = Gcra { interval: 1 << 12, dearest: 3 << 10, fraction: 2, ..packets };
     assert_eq!(Rate::per_second(SECOND).bucket(1, 3), Ok(bytes));
@@ -173,7 +189,6 @@ fn the_bounds_are_within() {
         depth: 8191,
         dearest: 12_287,
         near: 8191 - 4194 * 200 / 512,
-        leeway: 8,
         fraction: 9,
         ..gcra
     };

@@ -169,7 +169,7 @@ fn nobody_that_owes_makes_room_but_for_a_single_packet() {
         for tag in 0..400 {
             let home = random.below(WAYS as u64) as u8;
             let tag = (tag % 255 + 1) as u8;
-            let place = Place { set: 0, tag, home, mark: mark(tag) };
+            let place = Place { set: 0, tag, home, mark: mark(tag), slot: 0 };
             let before = set.clone();
             let Room { way, owes } = room(&set, place, now);
             check(&before, place, now, Room { way, owes });
@@ -213,7 +213,7 @@ fn all_owe_but(idle: impl Fn(usize) -> bool, now: u64, packets: u64) -> Naive {
 fn what_is_used_between_two_questions_is_passed_over_once() {
     let now = 5_000 * SECOND;
     for home in 0..WAYS {
-        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0 };
+        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0, slot: 0 };
         let next = (home + 1) % WAYS;
         let set = all_owe_but(|way| way == home || way == next, now, 2);
         let touch =
@@ -232,7 +232,7 @@ fn what_is_used_between_two_questions_is_passed_over_once() {
 fn one_of_a_single_packet_makes_room_where_all_owe() {
     let now = 5_000 * SECOND;
     for (home, single) in (0..WAYS).flat_map(|home| (0..WAYS).map(move |single| (home, single))) {
-        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0 };
+        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0, slot: 0 };
         let set = all_owe_but(|_| false, now, 2);
         assert_eq!(room(&set, place, now).way, WAYS);
         // What was found out of them holds for as long as they owe, and is asked anew after that.

@@ -298,7 +298,7 @@ impl<'a> Telling<'a> {
 
 /// Packets of a source that were dropped since it has an entry; nothing if it has none.
 fn dropped(maps: &Maps, source: &Address) -> Result<Option<u64>> {
-    let outstanding = maps.outstanding_of(source)?.packets;
+    let outstanding = maps.outstanding_of(source)?.dropped.packets;
     Ok(maps.source(source)?.map(|entry| entry.dropped.packets.wrapping_add(outstanding)))
 }
 

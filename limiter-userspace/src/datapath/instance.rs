@@ -312,8 +312,7 @@ impl Instance {
             program = frags;
             program.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
         }
-        program.pin(&self.pins, attached.slot)?;
-        self.maps.stop_alarms()
+        program.pin(&self.pins, attached.slot)
     }
 
     /// Detaches an interface. The counters of its slot are gone with it.
@@ -327,7 +326,6 @@ impl Instance {
             unpin(&path)?;
         }
         unpin(&self.pins.program(slot))?;
-        self.maps.stop_alarms()?;
         self.maps
             .interfaces
             .set(slot, Slot::default(), 0)

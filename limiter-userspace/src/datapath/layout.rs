@@ -8,7 +8,7 @@ use std::mem::size_of;
 
 use aya::maps::{MapData, MapType};
 use limiter_common::{
-    alarm::Alarm,
+    cache::Cached,
     class::place,
     contract::{
         Ages, Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally,
@@ -21,7 +21,6 @@ use limiter_common::{
     limit::{BucketKey, LIMITS, Limit},
     meter::Meter,
     notice::Notices,
-    refused::Refused,
 };
 
 /// The shape of a map.
@@ -40,7 +39,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 31] = [
+pub(crate) const SHAPES: [Shape; 30] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -58,11 +57,10 @@ pub(crate) const SHAPES: [Shape; 31] = [
     shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
     shape::<u64, Opening>(map::OPENINGS, MapType::LruHash, None),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
-    shape::<u32, Refused>(map::REFUSED, MapType::PerCpuArray, Some(Refused::SLOTS)),
+    shape::<u32, Cached>(map::CACHE, MapType::PerCpuArray, Some(Cached::SLOTS)),
     shape::<u32, Budgets>(map::CONTROL, MapType::Array, Some(2 * INTERFACES)),
     shape::<u32, [u64; control::ROWS]>(map::CONTROL_LINKS, MapType::Array, Some(INTERFACES)),
     shape::<u32, u64>(map::CONTROL_SOURCES, MapType::Array, Some(control::SOURCES + 1)),
-    shape::<u32, Alarm>(map::ALARMS, MapType::Array, Some(Alarm::CPUS)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),
     shape::<u32, Turnover>(map::TURNOVER, MapType::PerCpuArray, Some(1)),

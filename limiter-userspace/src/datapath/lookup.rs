@@ -3,7 +3,7 @@
 use std::{os::fd::AsFd as _, sync::Arc};
 
 use aya::Pod;
-use limiter_common::{address::Address, contract::Profile, refused::Refused};
+use limiter_common::{address::Address, cache::Cached, contract::Profile};
 
 use super::{
     maps::{Maps, object},
@@ -86,12 +86,17 @@ impl Maps {
         Ok((epoch, rules))
     }
 
-    /// What the CPUs remember in the place of a source that they refuse for a while.
-    pub(crate) fn remembered(&self, source: &Address) -> Result<Vec<Refused>> {
-        let per_cpu = self
-            .refused
-            .get(&Refused::slot(source), 0)
-            .map_err(|error| object("read the refused sources", &error))?;
-        Ok(per_cpu.iter().copied().collect())
+    /// What the CPUs hold of a source.
+    pub(crate) fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
+        let slots = self.place(source)?.slot & !(Cached::KINDS - 1);
+        let mut all = Vec::new();
+        for slot in slots..slots + Cached::KINDS {
+            let per_cpu = self
+                .cache
+                .get(&slot.into(), 0)
+                .map_err(|error| object("read the caches of the CPUs", &error))?;
+            all.extend(per_cpu.iter().filter(|cached| cached.is_of(source)));
+        }
+        Ok(all)
     }
 }

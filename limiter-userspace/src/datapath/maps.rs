@@ -10,13 +10,12 @@ use std::{
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
-    alarm::Alarm,
+    cache::Cached,
     contract::{
         CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey,
         Turnover, map,
     },
     notice::Notices,
-    refused::Refused,
 };
 
 use super::{
@@ -32,8 +31,7 @@ pub struct Maps {
     pub(crate) head: Array<MapData, Head>,
     pub(crate) prefixes: ArrayOfMaps<MapData, MapData>,
     pub(crate) destinations: ArrayOfMaps<MapData, MapData>,
-    pub(crate) refused: PerCpuArray<MapData, Refused>,
-    pub(crate) alarms: Array<MapData, Alarm>,
+    pub(crate) cache: PerCpuArray<MapData, Cached>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
     pub(crate) turnover: PerCpuArray<MapData, Turnover>,
@@ -77,8 +75,7 @@ impl Maps {
             head: typed(pins, map::HEAD)?,
             prefixes: typed(pins, map::PREFIXES)?,
             destinations: typed(pins, map::DESTINATIONS)?,
-            refused: typed(pins, map::REFUSED)?,
-            alarms: typed(pins, map::ALARMS)?,
+            cache: typed(pins, map::CACHE)?,
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
             turnover: typed(pins, map::TURNOVER)?,
@@ -103,16 +100,6 @@ impl Maps {
     /// Which policy is in force.
     pub(crate) fn read_head(&self) -> Result<Head> {
         self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))
-    }
-
-    /// Stops the alarms: each keeps the program that set it last in memory, also after that was detached. What of that
-    /// runs still may set one once more, and is kept until another program does.
-    pub(crate) fn stop_alarms(&mut self) -> Result<()> {
-        for cpu in 0..Alarm::CPUS {
-            let stopped = self.alarms.set(cpu, Alarm::default(), 0);
-            stopped.map_err(|error| object(format!("stop the alarm of CPU {cpu}"), &error))?;
-        }
-        Ok(())
     }
 
     /// A map by its name.

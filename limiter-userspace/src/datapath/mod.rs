@@ -37,5 +37,4 @@ pub mod statistics;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;
-mod timers;
 mod trie;

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use aya::util::nr_cpus;
 use limiter_common::{
     contract::{Head, LAYOUT_VERSION, LimitTally, Revert, Seed, Settings, half, map},
     limit::Limit as Row,
@@ -255,7 +256,8 @@ impl Maps {
     pub(super) fn context(&self, epoch: u32) -> Result<Context> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (monotonic, tick) = (sys::monotonic(), sys::tick());
-        Ok(Context { epoch, unix, monotonic, tick, interfaces: self.ports()? })
+        let cpus = nr_cpus().map_or(1, |cpus| cpus as u64);
+        Ok(Context { epoch, unix, monotonic, tick, cpus, interfaces: self.ports()? })
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {

@@ -19,7 +19,7 @@ use limiter_common::{
 
 #[cfg(feature = "datapath-log")]
 use super::messages;
-use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys, timers};
+use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -31,8 +31,6 @@ static OBJECT_WITH_MESSAGES: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/datapath-messages"));
 
 const BPF_F_NO_PREALLOC: u32 = 1;
-/// A retry with this level fails at once, without a verification: the kernel takes no buffer for a log of no level.
-const NO_LOG: VerifierLogLevel = VerifierLogLevel::DISABLE;
 /// The reason of a refusal and the totals, some hundred bytes. A log of each instruction takes up to 16 MiB, and aya
 /// has the program verified again for each size of the buffer that is too small.
 const SHORT_LOG: VerifierLogLevel = VerifierLogLevel::STATS;
@@ -47,7 +45,6 @@ const DOCUMENT_CHUNKS: u32 = 16_384;
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
-    alarms: bool,
 }
 
 /// What time a program goes by.
@@ -91,30 +88,13 @@ impl Program {
         Self::load_with(None, 0, frags, Clock::Monotonic)
     }
 
-    /// Loads the program with the maps that are pinned, or with its own. A program with alarms is tried first, unless
-    /// alarms do not go by its clock. A refusal of that one is not reported: the program without alarms is tried then,
-    /// and is verified a second time for the log if it is refused too.
+    /// Loads the program with the maps that are pinned, or with its own.
     fn load_with(pins: Option<&Pins>, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        let load = |alarms, log| {
-            let mut ebpf = open(pins, slot, clock, alarms, |loader| {
-                loader.verifier_log_level(log);
-            })?;
-            let name = verify(&mut ebpf, frags)?;
-            Ok(Self { ebpf, name, alarms })
-        };
-        if clock == Clock::Monotonic
-            && clock.tick() != 0
-            && timers::may_be_set()
-            && let Ok(program) = load(true, NO_LOG)
-        {
-            return Ok(program);
-        }
-        load(false, SHORT_LOG)
-    }
-
-    /// Whether it sets alarms.
-    pub(crate) fn sets_alarms(&self) -> bool {
-        self.alarms
+        let mut ebpf = open(pins, slot, clock, |loader| {
+            loader.verifier_log_level(SHORT_LOG);
+        })?;
+        let name = verify(&mut ebpf, frags)?;
+        Ok(Self { ebpf, name })
     }
 
     /// The program, to be run by `BPF_PROG_TEST_RUN` or looked at.
@@ -163,7 +143,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let sets = Set::count(sizes.sources);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
-    drop(open(Some(pins), 0, Clock::Monotonic, false, |loader| {
+    drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, sets)
             .map_max_entries(map::AGES, sets)
@@ -194,7 +174,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
 /// What the system says.
 #[cfg(feature = "datapath-log")]
 pub(super) fn open_maps(pins: &Pins) -> Result<Ebpf> {
-    open(Some(pins), 0, Clock::Monotonic, false, |_| {})
+    open(Some(pins), 0, Clock::Monotonic, |_| {})
 }
 
 /// Opens the object; its maps are those that are pinned, or its own.
@@ -202,18 +182,15 @@ fn open(
     pins: Option<&Pins>,
     slot: u32,
     clock: Clock,
-    alarms: bool,
     size: impl FnOnce(&mut EbpfLoader<'_>),
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
-    let alarms = u32::from(alarms);
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
-        .override_global(global::TICK, &tick, true)
-        .override_global(global::ALARMS_ENABLED, &alarms, true);
+        .override_global(global::TICK, &tick, true);
     for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
         if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));

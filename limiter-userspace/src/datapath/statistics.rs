@@ -10,7 +10,8 @@ use std::{
 
 use limiter_common::{
     address::Address,
-    contract::{Bucket, Counters, LimitTally, Tally, Turnover, map},
+    cache::Cached,
+    contract::{Bucket, Counters, LimitTally, Source, Tally, Turnover, map},
     limit::BucketKey,
     reason::Reason,
 };
@@ -26,6 +27,28 @@ use crate::{
     output::status::Occupancy,
     policy::tallies,
 };
+
+/// What was counted of a source by CPUs, and not in its entry yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// What passed.
+    pub passed: Tally,
+    /// What was dropped.
+    pub dropped: Tally,
+}
+
+impl Outstanding {
+    fn add(&mut self, cached: &Cached) {
+        add(&mut self.passed, cached.passed);
+        add(&mut self.dropped, cached.dropped);
+    }
+
+    /// Adds it to what the entry of the source says.
+    pub fn add_to(&self, source: &mut Source) {
+        add(&mut source.passed, self.passed);
+        add(&mut source.dropped, self.dropped);
+    }
+}
 
 impl Maps {
     /// The statistics of these interfaces.
@@ -123,8 +146,8 @@ impl Maps {
         self.each_source(|_, source| {
             tracked += 1;
             let mut source = *source;
-            if let Some(dropped) = outstanding.get(&source.address) {
-                add(&mut source.dropped, *dropped);
+            if let Some(outstanding) = outstanding.get(&source.address) {
+                outstanding.add_to(&mut source);
             }
             let rank = (source.dropped.packets, source.passed.packets, Reverse(source.address));
             if best.len() < most || best.peek().is_some_and(|Reverse((least, _, _))| *least < rank)
@@ -145,19 +168,19 @@ impl Maps {
         Ok((talkers.collect(), Occupancy { tracked, capacity }))
     }
 
-    /// What was dropped of sources and is not in the totals of their entries yet, because CPUs still
-    /// refuse them without looking for those.
+    /// What passed and was dropped of sources and is not in the totals of their entries yet, because CPUs decide about
+    /// them without looking for those.
     ///
     /// Read before the entries, it may be in both; after them, in neither, for the moment in between.
     ///
     /// # Errors
     /// What the system says.
-    pub fn outstanding(&self) -> Result<HashMap<Address, Tally>> {
-        let mut outstanding = HashMap::new();
-        for slot in self.refused.iter() {
-            let per_cpu = slot.map_err(|error| object("read the refused sources", &error))?;
-            for refused in per_cpu.iter().filter(|refused| refused.dropped.packets != 0) {
-                add(outstanding.entry(refused.source).or_default(), refused.dropped);
+    pub fn outstanding(&self) -> Result<HashMap<Address, Outstanding>> {
+        let mut outstanding: HashMap<_, Outstanding> = HashMap::new();
+        for slot in self.cache.iter() {
+            let per_cpu = slot.map_err(|error| object("read the caches of the CPUs", &error))?;
+            for cached in per_cpu.iter().filter(|cached| cached.is_untold()) {
+                outstanding.entry(cached.source).or_default().add(cached);
             }
         }
         Ok(outstanding)
@@ -167,10 +190,10 @@ impl Maps {
     ///
     /// # Errors
     /// What the system says.
-    pub fn outstanding_of(&self, source: &Address) -> Result<Tally> {
-        let mut outstanding = Tally::default();
-        for refused in self.remembered(source)?.iter().filter(|it| it.source == *source) {
-            add(&mut outstanding, refused.dropped);
+    pub fn outstanding_of(&self, source: &Address) -> Result<Outstanding> {
+        let mut outstanding = Outstanding::default();
+        for cached in self.cached(source)? {
+            outstanding.add(&cached);
         }
         Ok(outstanding)
     }

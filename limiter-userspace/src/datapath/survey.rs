@@ -13,7 +13,7 @@ use limiter_common::{
     contract::{Tally, map},
 };
 
-use super::{maps::Maps, snapshot::Talker, statistics::add};
+use super::{maps::Maps, snapshot::Talker};
 use crate::{error::Result, output::status::Occupancy};
 
 /// Over less time than this no rate is measured.
@@ -127,8 +127,8 @@ impl Survey {
         maps.each_source(|entry, source| {
             found.occupancy.tracked += 1;
             let mut source = *source;
-            if let Some(dropped) = outstanding.get(&source.address) {
-                add(&mut source.dropped, *dropped);
+            if let Some(outstanding) = outstanding.get(&source.address) {
+                outstanding.add_to(&mut source);
             }
             if all.len() <= entry {
                 all.resize(entry + 1, Seen::default());

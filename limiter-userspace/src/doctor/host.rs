@@ -64,9 +64,9 @@ fn program(check: &'static str, frags: bool) -> Vec<Finding> {
     let begun = Instant::now();
     let loaded = Program::try_out(frags).and_then(|mut program| {
         let took = begun.elapsed();
-        Ok((program.xdp()?.info().ok(), program.sets_alarms(), took))
+        Ok((program.xdp()?.info().ok(), took))
     });
-    let (info, sets_alarms, took) = match loaded {
+    let (info, took) = match loaded {
         Ok(loaded) => loaded,
         // Packets in several pieces come with large frames alone.
         Err(error) if frags => {
@@ -89,15 +89,6 @@ fn program(check: &'static str, frags: bool) -> Vec<Finding> {
         } else {
             Finding::new("jit", Verdict::Warn, "off: programs are interpreted, many times slower")
                 .with_remedy("sysctl -w net.core.bpf_jit_enable=1")
-        });
-    }
-    if !frags {
-        findings.push(if sets_alarms {
-            Finding::ok("alarms", "floods over a limit are refused by timers")
-        } else {
-            let found = "none: floods over a limit of 1,000/s are refused by the clock, at twice the cost";
-            Finding::new("alarms", Verdict::Note, found)
-                .with_remedy("Linux 5.15 or later that compiles programs, and is not for real time, lets them set timers")
         });
     }
     findings

@@ -9,7 +9,6 @@ use limiter_common::{
     class::classify,
     contract::{flag, map},
     control::{self, Protocol, ROWS},
-    gcra::Time,
     limit::{BucketKey, INLINE, KEYED, Sort},
     meter::Meter,
     packet::{Packet, parse},
@@ -132,16 +131,16 @@ impl Case<'_> {
             applicable &= !tables.charged_before(packet, now)?;
         }
         let source = packet.source.masked(&settings.mask);
-        // Whichever CPU gets the packet: mostly, the entry confirms what one of them remembers. Of that,
+        // Whichever CPU gets the packet: mostly, the entry confirms what one of them holds. Of that,
         // packets make nothing while none is dropped.
-        let remembered = match tables.monitoring.is_on() {
+        let cached = match tables.monitoring.is_on() {
             true => Vec::new(),
-            false => tables.maps.remembered(&source)?,
+            false => tables.maps.cached(&source)?,
         };
-        for refused in remembered {
-            let concerned = refused.is_of(&source) && refused.concerns(tables.epoch, applicable);
-            if refused.until != 0 && concerned && refused.holds(Time::exact(now)) {
-                return Ok(Some(Ruling { refused: refused.bit, ..Ruling::of(Reason::Exceed) }));
+        for cached in cached {
+            let is_such = cached.epoch == tables.epoch && cached.applicable == applicable;
+            if is_such && cached.holds(now) {
+                return Ok(Some(Ruling { refused: cached.bit, ..Ruling::of(Reason::Exceed) }));
             }
         }
         match SourceState::find(tables, source, now)? {

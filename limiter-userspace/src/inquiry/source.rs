@@ -16,7 +16,11 @@ use super::{
     lists::Lists,
     state::{Found, SourceState},
 };
-use crate::{datapath::monitoring::Monitoring, error::Result, policy::model::Mode};
+use crate::{
+    datapath::{monitoring::Monitoring, statistics::Outstanding},
+    error::Result,
+    policy::model::Mode,
+};
 
 /// States by other keys that are told.
 pub const STATES: usize = 20;
@@ -117,11 +121,9 @@ impl Inquiry<'_> {
 
         // Before the entry, it may be in both; after it, in neither for a moment.
         let (outstanding, counted) = (maps.outstanding_of(&key)?, Instant::now());
-        let entry = state.known.unwrap_or_default();
-        let dropped = Tally {
-            packets: entry.dropped.packets.wrapping_add(outstanding.packets),
-            bytes: entry.dropped.bytes.wrapping_add(outstanding.bytes),
-        };
+        let mut entry = state.known.unwrap_or_default();
+        outstanding.add_to(&mut entry);
+        let (passed, dropped) = (entry.passed, entry.dropped);
         let packet = Packet { source: address, ..Packet::UNREADABLE };
         let mut limits = Vec::new();
         for entry in entries.iter().filter(|entry| entry.bit & state.profile.limits != 0) {
@@ -134,10 +136,10 @@ impl Inquiry<'_> {
         let (states, total) = keys::states(tables, entries, address, &state, (STATES, now))?;
         Ok(Some(SourceReport {
             source,
-            known: state.known.is_some() || outstanding.packets != 0 || total != 0,
+            known: state.known.is_some() || outstanding != Outstanding::default() || total != 0,
             monitoring: tables.monitoring,
             tenant: tenant.cloned(),
-            passed: entry.passed,
+            passed,
             dropped,
             counted,
             listed: self.lists(&lists, source),

@@ -14,7 +14,6 @@ use limiter_common::{
     newcomer::Newcomer,
     penalty::Block,
     policer::{Decision, Policer as _},
-    recent::Recent,
     table,
     word::Word,
 };
@@ -211,15 +210,6 @@ impl SourceState {
                         *word = charged;
                     }
                 }
-            }
-        }
-        // What is charged and did not pass yet is there to be used. (Of an entry that is behind, it is a thousandth
-        // of the burst at most, and left out.)
-        let paid = if behind { 0 } else { Recent(entry.recent).paid() };
-        for (place, word) in words.iter_mut().enumerate() {
-            if tables.settings.inline[place] & profile.ahead_of != 0 {
-                let meter = tables.meter(profile.meters[place])?;
-                *word = word.wrapping_sub(meter.gcra.units(paid));
             }
         }
         let offences = offences(tables, &profile, key)?;

@@ -31,7 +31,7 @@ fn a_host_where_limiter_works_gets_a_clean_bill() {
     let bench = Bench::new();
     let told = report(&bench, "", 0);
     assert_eq!(told["schema"], "limiter.doctor/1");
-    for check in ["kernel", "privileges", "program", "program (frags)", "bpffs", "jit", "alarms"] {
+    for check in ["kernel", "privileges", "program", "program (frags)", "bpffs", "jit"] {
         let finding = finding(&told, "host", check);
         assert_eq!((&finding["verdict"], &finding["remedy"]), (&"ok".into(), &Value::Null));
     }

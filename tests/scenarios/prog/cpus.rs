@@ -11,8 +11,8 @@ use std::{
 };
 
 use limiter_common::{
-    address::Address, contract::Bucket, limit::BucketKey, policer::Policer as _, rate::SECOND,
-    reason::Reason,
+    address::Address, cache::Cached, contract::Bucket, limit::BucketKey, policer::Policer as _,
+    rate::SECOND, reason::Reason,
 };
 use limiter_tests::program::{
     Clock, Runner, SMALL, Sizes, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
@@ -208,19 +208,13 @@ fn a_rate_is_kept_on_two_cpus_in_real_time() {
     }
 }
 
-/// What is refused is mostly told by the alarm of each CPU.
 #[test]
 fn a_low_rate_is_kept_on_two_cpus_in_real_time() {
-    let program = check_rate(&[Builtin::Source], 1_000);
-    for cpu in two_cpus().unwrap() {
-        let alarm = program.alarm(cpu).unwrap();
-        println!("CPU {cpu}: {alarm:?}");
-        assert_ne!(alarm.times, 0, "CPU {cpu} set no alarm");
-    }
+    check_rate(&[Builtin::Source], 1_000);
 }
 
 /// Has two CPUs offer what they can, and compares what is admitted with limits of so many packets in a second.
-fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
+fn check_rate(limits: &[Builtin], rate: u64) {
     const TIME: u64 = 2 * SECOND;
     const APART: u64 = SECOND / 10_000;
     // The machine may do something else for ten seconds.
@@ -230,7 +224,6 @@ fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
     let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
     // What comes while it is full is lost, so it is counted from when it is empty.
     program.run_many(&frame, burst as u32 * 3 / 2).unwrap();
-    program.stop_alarms().unwrap();
     let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
     let before = program.passed().unwrap();
     on_two_cpus(&mut program, |runner, _| {
@@ -238,15 +231,16 @@ fn check_rate(limits: &[Builtin], rate: u64) -> TestProgram {
             runner.run_many(&frame, 100_000).unwrap();
         }
     });
-    program.stop_alarms().unwrap();
     let (ending, end) = spend(&program.runner().unwrap(), &frame, APART);
     let passed = program.passed().unwrap() - before;
     let promised = |time: u64| time * rate / SECOND;
     let (least, most) = (promised(ending - begin), promised(end - beginning));
     println!("{passed} passed, {least} to {most} promised");
-    assert!(passed >= least - least / 1_000, "{passed} of {least}");
-    assert!(passed <= most + most / 1_000, "{passed} of {most}");
+    // Packets that come in a tick, and what two CPUs may lose that they leased, or lack to a whole packet.
+    let of_tick = promised(Clock::Monotonic.tick());
+    let lost = 2 * Cached::MOST_LEASED + 1;
+    assert!(passed + of_tick + lost >= least, "{passed} of {least}");
+    assert!(passed <= most + 2 * of_tick + 1, "{passed} of {most}");
     program.check_accounts().unwrap();
     check_contended(&program, 1_000);
-    program
 }

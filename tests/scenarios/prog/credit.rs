@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use limiter_common::{
     address::Address,
+    cache::Cached,
     contract::Turnover,
     credit::Credit,
-    gcra::{Gcra, Scale},
+    gcra::Scale,
     rate::{Rate, SECOND},
-    recent::Recent,
     table::WAYS,
 };
 use limiter_tests::{
@@ -22,16 +22,16 @@ use limiter_userspace::policy::{
 
 use super::{
     NOW,
-    ahead::{A, AHEAD, BURST, RATE, TICK, ample, pass},
     define::{limit, policy_of},
+    leased::{A, BURST, RATE, TICK, ample, pass},
     part, per_second, policy, syn,
     table::smallest,
     table_room::{Flood, has_entry},
     udp,
 };
 
-/// In three ticks a two-thousandth of the burst.
-const CREDIT: u64 = 20;
+/// In three ticks what a millisecond brings in.
+const CREDIT: u64 = RATE / 1_000 / 3;
 
 /// A full table of a program that ticks.
 fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
@@ -79,7 +79,7 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
 
 /// At one moment, and over ticks in each of which it has credit while it has no entry.
 #[test]
-fn a_source_gains_a_thousandth_of_its_burst_at_most() {
+fn a_source_gains_nothing_by_credit_but_what_a_millisecond_brings() {
     let frame = udp(A);
     for before in [0, 1, 7] {
         let mut program = crowded(SMALL, &ample());
@@ -93,12 +93,10 @@ fn a_source_gains_a_thousandth_of_its_burst_at_most() {
         let begun = passed.min(CREDIT);
         now += 1;
         program.at(now).unwrap();
-        // It may have an entry by then, and have paid for some more.
-        let entry = program.source(&Address::v4(A)).unwrap();
-        let paid = entry.map_or(0, |entry| Recent(entry.recent).paid());
         let at_once = begun + program.run_many(&frame, 2 * BURST as u32).unwrap();
-        assert!(at_once + BURST / (2 * Gcra::EXACT) >= BURST, "{at_once} of {BURST}");
-        let most = BURST + 1 + paid;
+        assert!(at_once + 3 * CREDIT >= BURST, "{at_once} of {BURST}");
+        // What passed before this tick began is paid.
+        let most = BURST + 1 + RATE * TICK / SECOND;
         assert!(at_once <= most, "{at_once} of {most}: what had credit is charged too");
         program.check_accounts().unwrap();
     }
@@ -141,7 +139,7 @@ fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
 fn there_is_no_credit_where_a_packet_matters() {
     let packets = |burst| Allowance::TokenBucket { rate: Rate::per_second(RATE), burst };
     let penalty = Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND };
-    let small = limit("small", &[KeyPart::Source], packets(BURST / CREDIT - 1));
+    let small = limit("small", &[KeyPart::Source], packets(2_999));
     let ample = limit("ample", &[KeyPart::Source], packets(BURST));
     let costs = Costs { default: 2, by_kind: BTreeMap::new() };
     let weighted = limit("weighted", &[KeyPart::Source], packets(100));
@@ -198,14 +196,14 @@ fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
     }
     assert!(!has_entry(&program, A));
     let promised = BURST + RATE * ticks * TICK / SECOND;
-    let most = promised + 1 + BURST / Gcra::EXACT;
+    let most = promised + 1 + RATE * TICK / SECOND;
     assert!((promised..=most).contains(&(passed + 1)), "{passed}, not {promised}");
     program.check_accounts().unwrap();
 }
 
-/// A source whose entry is taken away in each tick, when it is just paid, and who begins anew with credit.
+/// A source whose entry is taken away in every other tick, when it is just paid, and who begins anew with credit.
 #[test]
-fn who_is_thrown_out_again_and_again_gains_a_thousandth_of_its_burst_at_most() {
+fn who_is_thrown_out_again_and_again_gains_two_ticks_at_most() {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut program = TestProgram::new(sizes, &ample(), Clock::Ticking(TICK)).unwrap();
     program.at(NOW).unwrap();
@@ -222,16 +220,17 @@ fn who_is_thrown_out_again_and_again_gains_a_thousandth_of_its_burst_at_most() {
     let frame = udp(A);
     let (mut passed, mut thrown) = (0, 0);
     for (tick, throw_out) in (1..=ticks).zip(throw_out.chunks(crowd)) {
-        let begin = NOW + tick * TICK;
+        let begin = NOW + 2 * tick * TICK;
         program.at(begin).unwrap();
         passed += program.run_many(&frame, (CREDIT + 4) as u32).unwrap();
         program.at(begin + 1).unwrap();
-        // So many that what is charged is paid by the end, with what is paid for and not sent.
-        let end = begin + TICK - 2_000;
-        let entry = program.source(&Address::v4(A)).unwrap().unwrap();
+        // So many that what is charged is paid by the next tick, with what is leased and not sent: who was charged in a
+        // tick keeps the entry in it.
+        let end = begin + TICK;
+        let Some(entry) = program.source(&Address::v4(A)).unwrap() else { continue };
         let scale = Scale(entry.scales[0]);
         let left = (end << scale.shift()).saturating_sub(entry.words[0]) >> scale.shift();
-        let more = (left * RATE / SECOND).saturating_sub(1 + AHEAD);
+        let more = (left * RATE / SECOND).saturating_sub(1 + Cached::MOST_LEASED);
         passed += program.run_many(&frame, more as u32).unwrap();
         program.at(end).unwrap();
         for other in throw_out {
@@ -240,11 +239,11 @@ fn who_is_thrown_out_again_and_again_gains_a_thousandth_of_its_burst_at_most() {
         thrown += u64::from(!has_entry(&program, A));
     }
     assert!(thrown > ticks / 2, "thrown out {thrown} times only");
-    let end = NOW + (ticks + 1) * TICK;
+    let end = NOW + 2 * (ticks + 1) * TICK;
     program.at(end).unwrap();
     passed += program.run_many(&frame, 2 * BURST as u32).unwrap();
     let promised = BURST + RATE * (end - NOW) / SECOND;
-    let most = promised + 1 + BURST / Gcra::EXACT;
+    let most = promised + 1 + 2 * RATE * TICK / SECOND;
     assert!((BURST..=most).contains(&(passed + 1)), "{passed}, not {promised}");
     program.check_accounts().unwrap();
 }

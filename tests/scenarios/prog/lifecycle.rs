@@ -12,7 +12,7 @@ use limiter_common::address::Address;
 use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict};
 use limiter_userspace::policy::Builtin;
 
-use super::{NOW, ahead::TICK, per_second, policy, program, set_override, udp};
+use super::{NOW, leased::TICK, per_second, policy, program, set_override, udp};
 
 #[test]
 fn closing_leaves_nothing() {

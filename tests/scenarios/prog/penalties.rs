@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use limiter_common::{
+    cache::Cached,
     rate::{Rate, SECOND},
     reason::Reason,
 };
@@ -63,7 +64,8 @@ fn stay_over(program: &mut TestProgram, now: u64) -> u64 {
         assert_eq!(reason, Reason::Exceed, "{second} s");
     }
     let last = now + PENALTY.after;
-    assert_eq!(reason_at(program, last - 1, &udp(A)), Reason::Exceed, "a moment before");
+    let before = last - Cached::MOMENT;
+    assert_eq!(reason_at(program, before, &udp(A)), Reason::Exceed, "a moment before");
     assert_eq!(reason_at(program, last, &udp(A)), Reason::Exceed, "the last one to be counted");
     assert_eq!(reason_at(program, last, &udp(A)), Reason::Penalty);
     last
@@ -315,7 +317,7 @@ fn what_is_done_to_one_limit_is_nothing_to_another() {
 fn blocks_of_another_limit_make_none_longer() {
     let mut short = strict("short", &[KeyPart::Source]);
     short.matching.protocols = vec![6];
-    short.penalty = Some(Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND });
+    short.penalty = Some(Penalty { after: Cached::MOMENT, block: SECOND, backoff: 1, max: SECOND });
     let mut program = program(&policy_of([strict("long", &[KeyPart::Source]), short]));
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
     assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);
@@ -324,8 +326,9 @@ fn blocks_of_another_limit_make_none_longer() {
         // For longer than a rest of the other limit.
         for _ in 0..6 {
             assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Exceed);
-            assert_eq!(reason_at(&mut program, now + 1, &syn(A)), Reason::Exceed);
-            assert_eq!(reason_at(&mut program, now + 2, &syn(A)), Reason::Penalty);
+            let later = now + Cached::MOMENT;
+            assert_eq!(reason_at(&mut program, later, &syn(A)), Reason::Exceed);
+            assert_eq!(reason_at(&mut program, later + 1, &syn(A)), Reason::Penalty);
             now += 2 * SECOND;
         }
         let blocked = stay_over(&mut program, now);
@@ -465,6 +468,8 @@ fn who_is_forgiven_begins_anew() {
         let blocked = stay_over(&mut program, blocked + 2);
         now = is_blocked_for(&mut program, blocked, 60);
         forgive(&mut program, net, now);
+        // What a CPU remembers of the refusal has ended.
+        now += Cached::MOMENT;
     }
     program.check_accounts().unwrap();
 }

@@ -4,11 +4,11 @@ use std::{collections::HashMap, net::IpAddr};
 
 use limiter_common::{
     address::Address,
+    cache::Cached,
     contract::{Source, Tally},
     rate::SECOND,
     reason::Reason,
     recent::Recent,
-    refused::Refused,
     table::Place,
 };
 use limiter_tests::{
@@ -18,10 +18,9 @@ use limiter_tests::{
 use limiter_userspace::policy::Builtin;
 
 use super::{
-    NOW,
-    ahead::TICK,
-    counted,
+    NOW, counted,
     cpus::{check_contended, on_two_cpus},
+    leased::TICK,
     part, per_second, policy, tallies, udp,
 };
 
@@ -135,7 +134,7 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
             let place = |number| program.maps().place(&address(number).into()).unwrap();
             let mut seen: HashMap<_, Vec<_>> = HashMap::new();
             let twins = (0..1 << 16).find_map(|number| {
-                let Place { set, tag, home, mark } = place(number);
+                let Place { set, tag, home, mark, .. } = place(number);
                 let like = seen.entry((set, tag)).or_default();
                 let twin = like.iter().find(|(_, other_home, other_mark)| {
                     let is_before =
@@ -170,7 +169,7 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
                 assert_eq!((entry.passed.packets, entry.address), (9, source.into()), "{source}");
             }
             // What a CPU remembers of who is refused has ended.
-            now += 2 * Refused::LONGEST;
+            now += 2 * Cached::LONGEST;
         }
         program.check_accounts().unwrap();
     }
@@ -189,7 +188,8 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     // As if three short of that had passed.
     let half = 1 << 17;
     let before = half - 3;
-    program.change_source(&key, |it| it.recent = Recent::packet(bytes).0 * before).unwrap();
+    let passed = Tally { packets: before, bytes: before * bytes };
+    program.change_source(&key, |it| it.recent = Recent::of(&passed).0).unwrap();
     assert_eq!(totals(&program).packets, before);
     for packet in 1..=10 {
         program.run(&frame).unwrap();
@@ -198,9 +198,8 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     }
     let mut written = Source::NEW;
     program.change_source(&key, |it| written = *it).unwrap();
-    // As many stay as tell that there was more than one.
-    assert_eq!(written.passed, Tally { packets: half - Recent::KEPT, bytes: half * bytes });
-    let left = Tally { packets: Recent::KEPT + 7, bytes: 7 * bytes };
+    assert_eq!(written.passed, Tally { packets: half, bytes: half * bytes });
+    let left = Tally { packets: 7, bytes: 7 * bytes };
     assert_eq!(Recent(written.recent).tally(), left);
 }
 
@@ -216,7 +215,7 @@ fn two_cpus_count_what_passes_of_a_source_exactly() {
         let before = (1 << 17) - packets / 2;
         let begin = |it: &mut Source| {
             *it = Source {
-                recent: Recent::packet(bytes).0 * before,
+                recent: Recent::of(&Tally { packets: before, bytes: before * bytes }).0,
                 passed: Tally::default(),
                 ..*it
             };

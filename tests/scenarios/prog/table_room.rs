@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use limiter_common::{
     address::Address,
+    cache::Cached,
     contract::{NEWCOMERS, Tally},
     rate::SECOND,
     reason::Reason,
-    refused::Refused,
     table::WAYS,
 };
 use limiter_tests::{
@@ -85,7 +85,7 @@ fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
         program.at(now).unwrap();
         // Where time has passed, part of a token is there.
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step > 0), "step {step}");
-        program.at(now + Refused::LONGEST).unwrap();
+        program.at(now + Cached::LONGEST).unwrap();
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step == 0), "step {step}");
         assert_eq!(counted(&program, Reason::Contended), 0);
         program.check_accounts().unwrap();
@@ -101,7 +101,7 @@ fn it_stays_refused_while_the_flood_goes_on() {
     program.at(NOW + 1).unwrap();
     assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
     // The part of a token that is lent comes with a debt of nearly a minute.
-    let step = 2 * Refused::MOMENT / 7;
+    let step = 2 * Cached::MOMENT / 7;
     for number in 0..tables() * sizes.sources {
         program.at(NOW + 2 + u64::from(number) * step).unwrap();
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "source {number}");
@@ -127,7 +127,7 @@ fn one_that_owes_nothing_comes_back_with_its_burst() {
             program.at(now).unwrap();
             let had = passed(&mut program, &kept, 2 * BURST as u32);
             assert_eq!(had, BURST, "round {round}, {size} tables");
-            let now = now + (BURST + 1) * MINUTE - Refused::MOMENT;
+            let now = now + (BURST + 1) * MINUTE - Cached::MOMENT;
             program.at(now).unwrap();
             for number in 0..size * sizes.sources {
                 let number = round as u32 * size * sizes.sources + number;

@@ -78,11 +78,11 @@ impl Case {
 
 /// The case that the others are compared with.
 pub(crate) const REFERENCE: &str = "known_source";
-/// The same where a tick of the kernel is as good as the clock.
+/// The same of a burst that takes ten seconds to refill.
 pub(crate) const DEEP: &str = "known_source_by_tick";
-/// The same of a source that spends less than a thousandth of its burst in a tick.
+/// The same of one that takes two seconds.
 pub(crate) const ORDINARY: &str = "ordinary_source";
-/// The same of a burst that has no such part.
+/// The same of one that takes less than eight ticks, so that each packet takes the clock.
 pub(crate) const ORDINARY_SMALL: &str = "ordinary_source_small";
 /// That of a new source with every packet, under a limit with such a burst.
 pub(crate) const NEW_SMALL: &str = "new_source_small";

@@ -16,13 +16,12 @@ use super::contest;
 pub(crate) const OWN: u32 = 0x1388;
 
 /// Faster than any CPU runs a program, so nothing is ever over it.
-const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 1_000_000 };
-/// The same, so deep that a tick of the kernel is as good as the clock.
+const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 10_000_000 };
+/// The same, of a burst that takes ten seconds to refill.
 const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
-/// A tick is not as good as the clock, but a source that never sleeps sends less than a thousandth of the burst
-/// in one.
+/// The same, of one that takes two seconds.
 const LARGE: Bucket = Bucket { rate: AMPLE.rate, burst: 200_000_000 };
-/// A packet is more than a thousandth of it.
+/// Of one that takes less than eight ticks, so that every packet takes the clock.
 const SMALL: Bucket = Bucket { rate: AMPLE.rate, burst: 999 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
 /// A packet is paid after ten minutes.

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use aya::programs::Xdp;
-use limiter_common::recent::Recent;
 use limiter_userspace::datapath::{
     bpffs::Pins,
     instance::{Attached, Instance},
@@ -31,8 +30,10 @@ const STRAYS: u64 = 8;
 /// Of how many that are offered one over 1,000/s may pass one.
 const STRAYS_OF: u64 = 1_000;
 
-/// So many sources that are tracked are met so often that they [pay ahead](Recent); more than that once.
+/// So many sources that are tracked are met often; more than that once.
 const MET_OFTEN: u32 = 1 << 18;
+/// How often that is.
+const OFTEN: u64 = 65;
 
 /// A case with its programs.
 pub(crate) struct Subject<'a> {
@@ -170,7 +171,7 @@ impl<'a> Subject<'a> {
                 }
             }
             (Sources::Tracked(number), Programs::Made(load)) => {
-                let times = if number <= MET_OFTEN { Recent::KEPT + 1 } else { 1 };
+                let times = if number <= MET_OFTEN { OFTEN } else { 1 };
                 for _ in 0..times {
                     batch::run(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
                 }

@@ -42,14 +42,14 @@ type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 #[rustfmt::skip]
 const TARGETS: [Row; 32] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
-    ("the same where each packet pays for itself", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
+    ("the same by the clock, which short bursts take", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
     ("an ordinary source, well under its limit", AtMost, 25.0, " ns", |at| cost(at, ORDINARY)),
     ("the same by the tick, of a deep bucket", AtMost, 25.0, " ns", |at| cost(at, DEEP)),
     ("the same of a limit with a small burst", AtMost, 50.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("each further limit of the source", AtMost, 5.0, " ns", |at| (cost(at, "limits_8") - cost(at, REFERENCE)) / 7.0),
     ("over-limit drop against conforming, of small bursts", AtMost, 1.0, "x", |at| cost(at, "over_limit_often") / cost(at, ORDINARY_SMALL)),
-    ("the same against a packet that was paid ahead", AtMost, 1.0, "x", |at| cost(at, "over_limit_often") / cost(at, REFERENCE)),
+    ("the same against a packet that was leased", AtMost, 1.0, "x", |at| cost(at, "over_limit_often") / cost(at, REFERENCE)),
     ("the same of a limit of 1/min", AtMost, 1.0, "x", |at| cost(at, "over_limit") / cost(at, REFERENCE)),
     ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
     ("100,000 overrides against none", AtMost, 1.1, "x", |at| cost(at, "overrides_100000") / cost(at, REFERENCE)),

@@ -41,9 +41,10 @@ pub struct Context {
     pub unix: u64,
     /// The monotonic clock at that time, in nanoseconds.
     pub monotonic: u64,
-    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none. It is for nothing but when the clock is
-    /// read.
+    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none.
     pub tick: u64,
+    /// How many CPUs packets may come to; 0 where that is not known, as for one.
+    pub cpus: u64,
     /// The interfaces that are attached.
     pub interfaces: Vec<Port>,
 }
@@ -168,7 +169,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         first: Profile::default(),
         buckets: [Gcra::NONE; INLINE],
-        reserved: [0; 32],
+        reserved: [[0; 20]; 2],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -178,7 +179,7 @@ fn compile_rows(
         }
     }
     profiles.find_credits(&settings, &meters);
-    profiles.find_ahead(&settings, &classes, &meters);
+    profiles.find_leases(&settings, &meters, context.tick, context.cpus);
     profiles.find_fast(&mut settings, &classes, &meters, context.tick);
     // All is found that is noted in it.
     profiles.copy_first(&mut settings, &meters);

@@ -109,16 +109,29 @@ impl Profiles {
         }
     }
 
-    /// Finds out what sources of each [pay ahead](limiter_common::recent): those of its limits that are about all
-    /// packets, if these have no state of other keys, nor remember connections, and all packets cost 1.
-    pub(super) fn find_ahead(&mut self, settings: &Settings, classes: &Classes, meters: &Meters) {
+    /// Finds out from which limits of each packets are [leased](limiter_common::cache), where ticks are so long, in
+    /// nanoseconds, and there are so many CPUs: from those by which all packets cost 1 and that go by ticks, unless they
+    /// remember connections. How many is the least that one of them says. There are none where a source may be blocked,
+    /// whose packets are not to pass then.
+    pub(super) fn find_leases(
+        &mut self,
+        settings: &Settings,
+        meters: &Meters,
+        tick: u64,
+        cpus: u64,
+    ) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
         let plain = inline & settings.unit & !settings.connections;
         for profile in &mut self.profiles {
-            let about_all = profile.limits & classes.unconditional();
-            let limits = if about_all & !plain == 0 { about_all } else { 0 };
-            profile.ahead = least(profile, limits, settings, meters, Gcra::ahead);
-            profile.ahead_of = if profile.ahead == 0 { 0 } else { limits };
+            let limits = if profile.limits & settings.penalties == 0 { profile.limits } else { 0 };
+            let of_inline = settings.inline.iter().zip(profile.meters);
+            let leases = of_inline.filter(|(bit, _)| *bit & plain & limits != 0);
+            let leases = leases.filter_map(|(bit, meter)| Some((bit, meters.get(meter)?)));
+            let leases = leases.filter(|(_, meter)| !meter.gcra.takes_clock(tick));
+            let leases = leases.map(|(bit, meter)| (bit, meter.gcra.lease(cpus)));
+            let leases = leases.filter(|(_, packets)| *packets != 0);
+            profile.lease = leases.clone().map(|(_, packets)| packets).min().unwrap_or(0);
+            profile.leased_of = leases.fold(0, |all, (bit, _)| all | bit);
         }
     }
 
@@ -136,8 +149,7 @@ impl Profiles {
         let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
         let only = settings.inline.iter().position(is_only);
         let meter = only.and_then(|place| meters.get(first.meters[place]));
-        // Those that are paid ahead are all of them, or there is none.
-        if about_all == first.ahead_of {
+        if about_all == 0 {
             settings.flags |= flag::FAST;
         } else if let Some(meter) = meter {
             let takes_clock = meter.gcra.takes_clock(tick);

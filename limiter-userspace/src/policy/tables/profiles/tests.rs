@@ -1,10 +1,15 @@
-use limiter_common::{class::section, contract::flag, limit::INLINE, rate::Rate};
+use limiter_common::{
+    class::section,
+    contract::flag,
+    limit::INLINE,
+    rate::{Rate, SECOND},
+};
 
 use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Match, Penalty, Whom},
+            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
         },
         Held, compile,
         tests::{bucket, compiled, looked_up, prefix},
@@ -58,12 +63,12 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     let of_all = |policy: &Policy| {
         ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| credit(policy, address))
     };
-    assert_eq!(of_all(&policy), [20, 10, 0]);
+    assert_eq!(of_all(&policy), [33, 20, 0]);
     policy.set_default(Builtin::Syn, bucket(18_000)).unwrap();
-    assert_eq!(of_all(&policy), [3, 3, 0]);
+    assert_eq!(of_all(&policy), [6, 6, 0]);
     // One by another key is about some packets, and is asked for them.
     policy.set_default(Builtin::Connection, bucket(1)).unwrap();
-    assert_eq!(of_all(&policy), [3, 3, 0]);
+    assert_eq!(of_all(&policy), [6, 6, 0]);
     let source = |policy: &mut Policy, change: fn(&mut Limit)| {
         policy.limits.iter_mut().filter(|it| it.name == "source").for_each(change);
     };
@@ -82,72 +87,57 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     assert_eq!(of_all(&policy), [0; 3]);
 }
 
-/// Of limits that are about all packets, each of which costs 1, by the one that has least to spare.
+/// From limits by which each packet costs 1 and that go by ticks, as many as the one with least to spare admits.
 #[test]
-fn sources_pay_ahead_what_limits_of_all_their_packets_admit() {
-    let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
-    let ahead = |policy: &Policy, address: &str| {
-        let (tables, _) = compile(policy, &Held::default(), &Context::default()).unwrap();
-        let Profile { ahead, ahead_of, .. } = *looked_up(&tables, address.parse().unwrap());
-        assert_eq!(ahead == 0, ahead_of == 0);
-        (ahead, ahead_of.count_ones())
+fn packets_are_leased_from_limits_that_have_some_to_spare() {
+    let bucket = |burst| Bucket::new(Rate::per_second(1_000), burst).unwrap();
+    let lease = |policy: &Policy, address: &str| {
+        let context = Context { tick: 4_000_000, cpus: 4, ..Context::default() };
+        let (tables, _) = compile(policy, &Held::default(), &context).unwrap();
+        let Profile { lease, leased_of, .. } = *looked_up(&tables, address.parse().unwrap());
+        assert_eq!(lease == 0, leased_of == 0);
+        (lease, leased_of.count_ones())
     };
     let mut policy = Policy::default();
-    assert_eq!(ahead(&policy, "192.0.2.1"), (0, 0), "nothing is owed");
+    assert_eq!(lease(&policy, "192.0.2.1"), (0, 0), "there is no limit");
     policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
-    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(60_000)).unwrap();
-    policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(10_000)).unwrap();
+    policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(640)).unwrap();
+    policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(40)).unwrap();
     let of_all = |policy: &Policy| {
-        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| ahead(policy, address))
+        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| lease(policy, address))
     };
-    assert_eq!(of_all(&policy), [(29, 1), (14, 1), (0, 0)]);
-    // One that is about some packets is paid by those.
-    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
-    assert_eq!(of_all(&policy), [(29, 1), (14, 1), (0, 0)]);
-    let limit = |name: &str, change: &dyn Fn(&mut Limit)| {
-        let allowance = bucket(60_000).into();
-        let layers = vec![Layer { allowance, key: None }];
-        let mut limit = Limit { layers, ..Limit::new(name, &[KeyPart::Source]) };
-        change(&mut limit);
-        limit
-    };
+    let one = [(16, 1), (10, 1), (0, 0)];
+    assert_eq!(of_all(&policy), one);
+    // One that goes by the clock.
+    policy.set_default(Builtin::Syn, bucket(31)).unwrap();
+    assert_eq!(of_all(&policy), one);
     let with = |change: &dyn Fn(&mut Limit)| {
+        let layers = vec![Layer { allowance: bucket(60_000).into(), key: None }];
+        let mut limit = Limit { layers, ..Limit::new("other", &[KeyPart::Source]) };
+        change(&mut limit);
         let mut policy = policy.clone();
-        policy.limits.push(limit("other", change));
+        policy.limits.push(limit);
         of_all(&policy)
     };
-    let two = [(14, 2), (14, 2), (0, 0)];
+    let two = [(16, 2), (10, 2), (16, 1)];
     assert_eq!(with(&|_| {}), two);
-    // Whatever it is about, but all packets.
-    let changes: [&dyn Fn(&mut Match); 8] = [
-        &|it| it.protocols = vec![17],
-        &|it| it.ports = vec![0..=u16::MAX - 1],
-        &|it| it.icmp_types = vec![8],
-        &|it| it.fragments = Some(true),
-        &|it| it.length = Some(0..=99),
-        &|it| it.interfaces = vec!["eth0".to_owned()],
-        &|it| it.destinations = vec![Whom::Prefix(prefix("10.0.0.0/8"))],
-        &|it| it.except_destinations = vec![Whom::Prefix(prefix("10.0.0.0/8"))],
-    ];
-    for change in changes {
-        assert_eq!(with(&|limit| change(&mut limit.matching)), [(29, 1), (14, 1), (0, 0)]);
-    }
-    // One that all packets are about, but by another key, or by what they cost, takes each of them.
-    let none = [(0, 0); 3];
-    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Destination]), none);
-    assert_eq!(with(&|limit| limit.count = Count::Bytes), none);
+    assert_eq!(with(&|limit| limit.matching.protocols = vec![17]), two, "some packets");
+    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Destination]), one, "another key");
+    assert_eq!(with(&|limit| limit.count = Count::Bytes), one);
+    assert_eq!(with(&|limit| limit.count = Count::Connections), one);
     let costs = Costs { default: 2, by_kind: BTreeMap::new() };
-    assert_eq!(with(&|limit| limit.count = Count::Weighted(costs.clone())), none);
+    assert_eq!(with(&|limit| limit.count = Count::Weighted(costs.clone())), one);
+    let penalty = Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND };
+    assert_eq!(with(&|limit| limit.penalty = Some(penalty)), [(0, 0); 3], "they may be blocked");
     // It is about some sources.
-    let others = |limit: &mut Limit| {
+    let near = |limit: &mut Limit| {
         limit.matching.sources = vec![Whom::Prefix(prefix("203.0.113.0/24"))];
-        limit.count = Count::Bytes;
     };
-    assert_eq!(with(&others), [(0, 0), (14, 1), (0, 0)]);
+    assert_eq!(with(&near), [(16, 2), (10, 1), (0, 0)]);
 }
 
 /// Of sources without a prefix: by limits that are about all of their packets, of which there is none, or one, or those
-/// that are paid ahead.
+/// that a CPU may lease.
 #[test]
 fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
@@ -159,24 +149,25 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let mut policy = Policy::default();
     assert_eq!(fast(&policy), flag::FAST, "there is no limit");
     for (burst, flags) in [
-        (999, flag::FAST | flag::CLOCK),
-        (1_000, flag::FAST),
+        (3_199, flag::FAST | flag::CLOCK),
+        (3_200, flag::FAST),
         (120_000, flag::FAST),
         (1_000_000_000, flag::FAST),
     ] {
         policy.set_default(Builtin::Source, bucket(burst)).unwrap();
         assert_eq!(fast(&policy), flags, "{burst}");
     }
-    // Where there are no ticks, each packet takes the clock, but what was paid ahead before is known.
+    // Where there are no ticks, each packet takes the clock.
     policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
     let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
     assert_eq!(tables.settings.flags & flag::CLOCK, flag::CLOCK);
     // What another limit is about too is left to others, but no other packet.
     assert_eq!(settings(&policy).beside, 0);
+    policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
     assert_eq!((fast(&policy), settings(&policy).beside.count_ones()), (flag::FAST, 1));
     let with = |change: &dyn Fn(&mut Limit)| {
-        let layers = vec![Layer { allowance: bucket(2_000).into(), key: None }];
+        let layers = vec![Layer { allowance: bucket(4_000).into(), key: None }];
         let mut limit = Limit { layers, ..Limit::new("other", &[KeyPart::Source]) };
         change(&mut limit);
         let mut policy = policy.clone();
@@ -207,7 +198,7 @@ fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
     let tables = compiled(&policy);
     let Settings { first, buckets, inline, .. } = tables.settings;
     assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 2));
-    assert!(first.credit != 0 && first.ahead != 0 && first.ahead_of != 0, "{first:?}");
+    assert!(first.credit != 0, "{first:?}");
     let meters = first.meters.map(|meter| tables.meters[meter as usize].gcra);
     assert_eq!(buckets, meters[..INLINE]);
     let depths = buckets.map(|bucket| bucket.depth != 0);

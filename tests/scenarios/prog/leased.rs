@@ -1,0 +1,307 @@
+//! Packets that a CPU leases from the limits of a busy source: each is charged before it passes, and what a CPU does not
+//! use in time is lost.
+
+use std::net::IpAddr;
+
+use limiter_common::{
+    address::Address,
+    cache::Cached,
+    contract::{Source, Tally},
+    gcra::Gcra,
+    rate::{Rate, SECOND},
+    reason::Reason,
+};
+use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus};
+use limiter_userspace::{
+    inquiry::{Inquiry, limit::Kept},
+    policy::{
+        Builtin, Policy,
+        model::{Allowance, GlobalMode, KeyPart},
+    },
+};
+
+use super::{
+    NOW, counted,
+    cpus::on_two_cpus,
+    define::{limit, policy_of},
+    limit_tallies,
+    lists::entry,
+    part, per_second, policy, source_word, syn,
+    table::smallest,
+    table_room::{Flood, has_entry},
+    udp,
+};
+
+pub(super) const TICK: u64 = 4_000_000;
+pub(super) const A: [u8; 4] = [192, 0, 2, 1];
+pub(super) const RATE: u64 = 100_000;
+pub(super) const BURST: u64 = 120_000;
+/// So many packets in a tick, and a source gets as many at once as any.
+const MANY: u64 = 80;
+
+/// A program on one CPU that ticks.
+fn ticking(policy: &Policy) -> TestProgram {
+    stay();
+    let mut program = TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap();
+    program.at(NOW).unwrap();
+    program
+}
+
+/// Stays on one CPU, as each holds its own.
+fn stay() {
+    // There is one, where the test stays there already.
+    if let Ok([cpu, _]) = two_cpus() {
+        pin_to_cpu(cpu).unwrap();
+    }
+}
+
+pub(super) fn ample() -> Policy {
+    policy(&[(Builtin::Source, per_second(RATE, BURST))])
+}
+
+fn bucket() -> Gcra {
+    Rate::per_second(RATE).bucket(BURST, 1).unwrap()
+}
+
+/// Runs one frame so many times, all of which pass.
+pub(super) fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
+    assert_eq!(program.run_many(frame, packets as u32).unwrap(), packets);
+}
+
+fn source(program: &TestProgram) -> Source {
+    program.source(&Address::v4(A)).unwrap().unwrap()
+}
+
+/// How many packets are charged to a limit of the source that refills as the first does.
+fn charged_to(program: &TestProgram, limit: Builtin) -> u64 {
+    let word = source_word(program, limit, A.into());
+    bucket().spent(word, NOW) / bucket().interval
+}
+
+/// How many packets are charged to its first limit, where no time has passed.
+fn charged(program: &TestProgram) -> u64 {
+    bucket().spent(source(program).words[0], NOW) / bucket().interval
+}
+
+#[test]
+fn one_packet_of_many_is_charged_for_those_that_follow() {
+    let mut program = ticking(&ample());
+    let frame = udp(A);
+    let (mut left, mut longest) = (0, 0);
+    for passed in 1..=2 * MANY {
+        pass(&mut program, &frame, 1);
+        let before = left;
+        left = charged(&program) - passed;
+        // One of those that are left passes, or so many are leased with it.
+        assert!(left + 1 == before || before == 0 && left <= passed / 4, "{left} after {passed}");
+        longest = longest.max(left + 1);
+        let bytes = passed * frame.len() as u64;
+        assert_eq!(source(&program).passed, Tally { packets: passed, bytes });
+    }
+    assert_eq!(longest, Cached::MOST_LEASED);
+    assert_eq!(program.tally(Builtin::Source.name()).unwrap().conform.packets, 2 * MANY);
+    program.check_accounts().unwrap();
+}
+
+/// Who asks what is left is told what the limit has left, which a CPU may have leased more of.
+#[test]
+fn what_is_leased_is_used() {
+    let mut program = ticking(&ample());
+    for packets in [1, MANY, 7] {
+        pass(&mut program, &udp(A), packets);
+        let mut inquiry = Inquiry::new(program.maps(), NOW).unwrap();
+        let report = inquiry.source(IpAddr::from(A).into(), NOW).unwrap();
+        let used = match &report.limits[0].kept {
+            Kept::One(Some(fill)) => fill.used,
+            kept => panic!("{kept:?}"),
+        };
+        assert_eq!(used, charged(&program));
+        assert_eq!(report.passed, source(&program).passed);
+    }
+}
+
+#[test]
+fn the_burst_is_admitted_at_once_and_not_a_packet_more_or_less() {
+    let strict = Allowance::LeakyBucket { rate: Rate::per_second(RATE), depth: BURST };
+    let policies = [ample(), policy_of([limit("source", &[KeyPart::Source], strict)])];
+    for policy in &policies {
+        let tallies = [Clock::Ticking(TICK), Clock::Test].map(|clock| {
+            let mut program = TestProgram::new(SMALL, policy, clock).unwrap();
+            program.at(NOW).unwrap();
+            assert_eq!(program.run_many(&udp(A), 2 * BURST as u32).unwrap(), BURST);
+            program.check_accounts().unwrap();
+            program.tally(Builtin::Source.name()).unwrap()
+        });
+        // Those that are near too.
+        assert_eq!(tallies[0], tallies[1]);
+    }
+}
+
+/// On two CPUs, whatever they take from each other.
+#[test]
+fn the_burst_is_admitted_once_by_two_cpus() {
+    for _ in 0..part(8) {
+        let mut program = TestProgram::new(SMALL, &ample(), Clock::Ticking(TICK)).unwrap();
+        program.at(NOW).unwrap();
+        on_two_cpus(&mut program, |runner, _| {
+            for _ in 0..10 {
+                runner.run_many(&udp(A), BURST as u32 / 5).unwrap();
+            }
+        });
+        assert_eq!(counted(&program, Reason::Conform), BURST);
+        assert_eq!(source(&program).passed.packets, BURST);
+        program.check_accounts().unwrap();
+    }
+}
+
+/// What is leased in a tick passes in that and the next one, and no more.
+#[test]
+fn what_is_not_used_in_time_is_lost() {
+    for (ticks, is_lost) in [(0, false), (1, false), (2, true), (3, true), (1_000_000, true)] {
+        let mut program = ticking(&ample());
+        pass(&mut program, &udp(A), MANY);
+        while charged(&program) == source(&program).passed.packets {
+            pass(&mut program, &udp(A), 1);
+        }
+        let (before, passed) = (source(&program).words[0], source(&program).passed.packets);
+        program.at(NOW + ticks * TICK).unwrap();
+        pass(&mut program, &udp(A), 1);
+        let is_charged = source(&program).words[0] != before;
+        assert_eq!(is_charged, is_lost, "{ticks} ticks later");
+        assert_eq!(source(&program).passed.packets, passed + 1);
+        program.check_accounts().unwrap();
+    }
+}
+
+/// After a rest, whatever was leased before it.
+#[test]
+fn a_rest_brings_the_burst_and_not_a_packet_more() {
+    let mut program = ticking(&ample());
+    let (frame, mut now) = (udp(A), NOW);
+    for rest in [2 * SECOND, 3_600 * SECOND, 86_400 * SECOND] {
+        pass(&mut program, &frame, MANY);
+        now += rest;
+        program.at(now).unwrap();
+        assert_eq!(program.run_many(&frame, 2 * BURST as u32).unwrap(), BURST);
+        now += 2 * SECOND;
+        program.at(now).unwrap();
+    }
+    program.check_accounts().unwrap();
+}
+
+/// By the exact time, as no tick may be trusted, and where a tick is too long for the burst.
+#[test]
+fn who_is_to_be_exact_to_the_packet_leases_nothing() {
+    let exact = (ample(), Clock::Test);
+    let short = policy(&[(Builtin::Source, per_second(RATE, 8 * RATE * TICK / SECOND - 1))]);
+    for (policy, clock) in [exact, (short, Clock::Ticking(TICK))] {
+        let mut program = TestProgram::new(SMALL, &policy, clock).unwrap();
+        program.at(NOW).unwrap();
+        for passed in 1..=2 * MANY {
+            pass(&mut program, &udp(A), 1);
+            assert_eq!(charged(&program), passed, "{clock:?}");
+        }
+    }
+}
+
+/// Packets of one kind pass by what was charged to the limits that are about them.
+#[test]
+fn a_limit_of_some_packets_is_charged_with_those_alone() {
+    let syns = per_second(10, 200);
+    let ample = per_second(RATE, BURST);
+    let mut program = ticking(&policy(&[(Builtin::Source, ample), (Builtin::Syn, syns)]));
+    let mut passed = [0; 2];
+    for round in 0..3 * syns.burst {
+        for (passed, frame) in passed.iter_mut().zip([syn(A), udp(A)]) {
+            *passed += u64::from(program.run(&frame).unwrap() == Verdict::Pass);
+        }
+        let all = passed[0] + passed[1];
+        // Of each kind of packets, some are leased.
+        let leased = charged_to(&program, Builtin::Source) - all;
+        assert!(leased <= 2 * (Cached::MOST_LEASED - 1), "round {round}: {leased}");
+    }
+    assert_eq!(passed, [syns.burst, 3 * syns.burst]);
+    let [_, of_syns, of_all] = limit_tallies(&program).map(|tally| tally.conform.packets);
+    assert_eq!((of_syns, of_all), (passed[0], passed[0] + passed[1]));
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn all_limits_are_leased_from_by_the_one_that_has_least_to_spare() {
+    let rate = Rate::per_second(RATE);
+    let of =
+        |name: &str, burst| limit(name, &[KeyPart::Source], Allowance::TokenBucket { rate, burst });
+    for (bursts, most) in [([BURST, 60_000], 16), ([BURST, 640], 0), ([BURST, 4_000], 16)] {
+        let mut program = ticking(&policy_of([of("one", bursts[0]), of("other", bursts[1])]));
+        let mut longest = 0;
+        for passed in 1..=MANY {
+            pass(&mut program, &udp(A), 1);
+            let charged = source(&program).words.map(|word| bucket().spent(word, NOW));
+            assert_eq!(charged[0], charged[1], "{bursts:?}");
+            longest = longest.max(charged[0] / bucket().interval - passed);
+        }
+        assert_eq!(longest, most - u64::from(most != 0), "{bursts:?}");
+        let passed = program.run_many(&udp(A), 2 * BURST as u32).unwrap();
+        assert_eq!(passed + MANY, bursts[1]);
+    }
+}
+
+/// What was leased under one policy passes by no other one, and is lost.
+#[test]
+fn a_change_of_the_policy_ends_what_is_leased() {
+    let mut program = ticking(&ample());
+    let frame = udp(A);
+    let mut other = ample();
+    let mut lost = 0;
+    for change in 0..5 {
+        pass(&mut program, &frame, MANY);
+        other.deny.push(entry(&format!("10.0.{change}.0/24"), None));
+        program.apply(&other).unwrap();
+        pass(&mut program, &frame, 1);
+        let passed = source(&program).passed.packets;
+        let now_lost = charged(&program) - passed;
+        assert!(now_lost < lost + Cached::MOST_LEASED, "{now_lost} after {lost}");
+        lost = now_lost;
+    }
+    program.check_accounts().unwrap();
+}
+
+#[test]
+fn what_is_leased_does_not_save_who_is_denied_nor_outlives_the_entry() {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    stay();
+    let mut program = TestProgram::new(sizes, &ample(), Clock::Ticking(TICK)).unwrap();
+    program.at(NOW).unwrap();
+    let (frame, mut flood) = (udp(A), Flood::new());
+    pass(&mut program, &frame, MANY);
+    let mut denied = ample();
+    denied.deny.push(entry("192.0.2.1/32", None));
+    program.apply(&denied).unwrap();
+    assert_eq!(program.run(&frame).unwrap(), Verdict::Drop);
+    program.apply(&ample()).unwrap();
+    pass(&mut program, &frame, MANY);
+    // Who has been idle makes room for others.
+    let mut now = NOW;
+    for round in 0..1_000 {
+        now += 10 * SECOND;
+        program.at(now).unwrap();
+        for number in 0..2 * sizes.sources {
+            pass(&mut program, flood.frame(number), 2);
+        }
+        if !has_entry(&program, A) {
+            break;
+        }
+        assert!(round < 999, "it keeps its entry");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Also what a CPU had leased when everything began to be only monitored.
+#[test]
+fn where_nothing_is_dropped_all_pass_and_are_counted() {
+    let mut program = ticking(&Policy { mode: GlobalMode::Monitor, ..ample() });
+    pass(&mut program, &udp(A), 2 * BURST);
+    let tally = program.tally(Builtin::Source.name()).unwrap();
+    assert_eq!((tally.conform.packets, tally.monitored.packets), (BURST, BURST));
+    program.check_accounts().unwrap();
+}
