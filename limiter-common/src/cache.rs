@@ -68,8 +68,7 @@ impl Cached {
     pub const LONGEST: u64 = 1_000_000_000;
 
     /// The same where refusals have to be told one by one, as there is a penalty, or where a wider limit may have something
-    /// given back; where the limit goes by ticks, a refusal
-    /// is remembered until the next tick at least.
+    /// given back. Where the limit goes by ticks, a refusal is remembered until the next tick at least.
     pub const MOMENT: u64 = 100_000;
 
     /// Packets after which the entry is told of those that were dropped; a power of two.

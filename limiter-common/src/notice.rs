@@ -114,7 +114,7 @@ impl<W: Word> Episode<W> {
         let level = !monitored as u64;
         let now = if now < 2 { 2 } else { now & !1 };
         let last = self.last.load();
-        if last & 1 >= level && !is_over(last, now, STEP) {
+        if is_noted(last, now, monitored) {
             return Telling::Nothing;
         }
         let is_new = is_over(last, now, QUIET);
@@ -134,11 +134,11 @@ impl<W: Word> Episode<W> {
     }
 }
 
-/// Whether there is nothing to be told, or noted, of a packet that is dropped at `now` (nanoseconds), by the word
-/// [`last`](Episode::last).
+/// Whether a refusal at `now` (nanoseconds), for which the packet is dropped unless that is only `monitored`, is noted
+/// already by the word [`last`](Episode::last), so that there is nothing to be told of it.
 #[inline(always)]
-pub const fn is_noted(last: u64, now: u64) -> bool {
-    last & 1 != 0 && !is_over(last, now & !1, STEP)
+pub const fn is_noted(last: u64, now: u64, monitored: bool) -> bool {
+    (last & 1 != 0 || monitored) && !is_over(last, now, STEP)
 }
 
 /// Whether so much time, in nanoseconds, went by since the time of a word, which may have none. The clocks

@@ -97,21 +97,13 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
             _ => Verdict::OPEN,
         };
     }
-    if applies != 0 && applies & !entry.profile.leased_of == 0 && policy.monitors() == 0 {
-        publish(subject);
-        let key = subject.key();
-        match cache::of(subject.reread(), key, policy.epoch) {
-            cache::Slot::Own if cache::demand(subject.reread(), entry.profile.lease) > 1 => {
-                if cache::lease(policy.epoch) != 0 {
-                    let subject = subject.reread();
-                    tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
-                    return Verdict(subject.conform);
-                }
-            }
-            cache::Slot::Free if comes_often(subject.reread(), &entry, settings, applies) => {
-                cache::take_slot(policy.epoch, applies);
-            }
-            cache::Slot::Own | cache::Slot::Free | cache::Slot::Taken => {}
+    if applies != 0 && policy.monitors() == 0 {
+        let comes_often = #[inline(always)]
+        |subject: &mut Subject| comes_often(subject, &entry, settings, applies);
+        if cache::pass(subject, &entry, applies, comes_often) {
+            let subject = subject.reread();
+            tally::count_inline(settings, &Outcomes::conform(applies), subject.bytes);
+            return Verdict(subject.conform);
         }
     }
     let subject = subject.reread();
@@ -154,8 +146,8 @@ fn comes_often(
     let (epoch, now) = (entry.binding.epoch(), clock::ticked(subject).now);
     let is_full = #[inline(always)]
     |place: usize, _| {
-        let meter = METERS.get(half(epoch, entry.profile.meters[place]));
-        meter.is_none_or(|meter| meter.gcra.spent(entry.cell(place).load(), now) == 0)
+        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else { return true };
+        meter.gcra.spent(entry.cell(place).load(), now) == 0
     };
     inline::all(settings, limits, is_full) != 0
 }

@@ -145,21 +145,41 @@ pub(crate) fn of(subject: &Subject, key: SourceKey, epoch: u32) -> Slot {
     }
 }
 
-/// For how many packets to charge the one of the subject, in whose slot its source is, with that one; at most `most`.
+/// Whether the packet of the subject, whose source has this entry, passes because it is charged for several; it is in the
+/// totals of the source then. A source that `comes_often` gets a slot that is free, so that the next ones may be.
+///
+/// The limits are those that are about the packet, all of them inline ones.
 #[inline(always)]
-pub(crate) fn demand(subject: &Subject, most: u64) -> u64 {
+pub(crate) fn pass(
+    subject: &mut Subject,
+    entry: &SourceEntry,
+    limits: u64,
+    comes_often: impl Fn(&mut Subject) -> bool,
+) -> bool {
     // Without ticks nothing is leased, as nothing tells when that ends.
-    if clock::tick_length() == 0 {
-        return 0;
+    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 {
+        return false;
     }
-    slot(subject).map_or(0, |cached| cached.demand(most))
+    let epoch = entry.binding.epoch();
+    let found = of(subject, subject.key(), epoch);
+    let Some(cached) = slot(subject) else { return false };
+    let may_lease = found == Slot::Own && cached.demand(entry.profile.lease) > 1;
+    if !may_lease && found != Slot::Free || !comes_often(subject) {
+        return false;
+    }
+    publish(subject);
+    if may_lease {
+        return lease(epoch) != 0;
+    }
+    take_slot(epoch, limits);
+    false
 }
 
 /// Gives the slot of the subject to packets of its source that these limits are about, if it is free. It is verified by
 /// itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
+extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
     let (Some(subject), Some(settings)) = (Subject::get(), settings(epoch)) else { return 0 };
     let Some(cached) = slot(subject) else { return 0 };
     if !is_of(cached, subject, subject.key(), epoch) {
@@ -180,14 +200,11 @@ pub(crate) extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
 /// It is verified by itself, and called once for all that are leased.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn lease(epoch: u32) -> u32 {
+extern "C" fn lease(epoch: u32) -> u32 {
     let (Some(subject), Some(settings)) = (Subject::get(), settings(epoch)) else { return 0 };
     let Some(entry) = SourceEntry::of(subject, epoch) else { return 0 };
     let Some(cached) = slot(subject) else { return 0 };
     let limits = entry.profile.limits & subject.applicable;
-    if clock::tick_length() == 0 {
-        return 0;
-    }
     let packets = cached.demand(entry.profile.lease);
     let is_own = is_of(cached, subject, subject.key(), epoch);
     if packets < 2 || limits & !entry.profile.leased_of != 0 || !is_own {

@@ -174,22 +174,13 @@ fn decide_known(
         return if refuses { refuse(entry, key, place, time, subject, settings) } else { None };
     };
     // Who is charged once more before the bucket is full comes often.
-    let comes_often = bucket.spent(seen, time.now) != 0;
-    if comes_often && entry.profile.leased_of & applies != 0 {
+    if bucket.spent(seen, time.now) != 0 {
         subject.write_key(key);
-        publish(subject);
-        match cache::of(subject.reread(), key, epoch) {
-            cache::Slot::Own if cache::demand(subject.reread(), entry.profile.lease) > 1 => {
-                if cache::lease(epoch) != 0 {
-                    let subject = subject.reread();
-                    tally::count(settings.tallies[place], tally::Outcome::Conform, subject.bytes);
-                    return Some(CONFORM);
-                }
-            }
-            cache::Slot::Free => {
-                cache::take_slot(epoch, applies);
-            }
-            cache::Slot::Own | cache::Slot::Taken => {}
+        let comes_often = #[inline(always)]
+        |_: &mut Subject| true;
+        if cache::pass(subject, entry, applies, comes_often) {
+            tally::count(settings.tallies[place], tally::Outcome::Conform, subject.reread().bytes);
+            return Some(CONFORM);
         }
     }
     if entry.bound() != entry.binding || (Look { seen, next }).commit(cell).is_err() {
@@ -213,7 +204,9 @@ fn refuse(
     settings: &Settings,
 ) -> Option<Verdict> {
     let bit = settings.inline[place];
-    if bit & settings.enforced & !settings.penalties == 0 || !is_noted(entry.refused(), time.now) {
+    if bit & settings.enforced & !settings.penalties == 0
+        || !is_noted(entry.refused(), time.now, false)
+    {
         return None;
     }
     // A slot of the cache is taken by who finds it free: to refuse by the entry takes little more.

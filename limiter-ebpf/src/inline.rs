@@ -98,6 +98,15 @@ pub(crate) fn cost(
     LIMITS.get(half(epoch, Limit::row(bit))).map_or(1, by)
 }
 
+impl Inline<'_> {
+    /// The bucket at a place.
+    #[inline(always)]
+    fn bucket(&self, place: usize) -> Option<&'static Gcra> {
+        let epoch = self.entry.binding.epoch();
+        Some(&METERS.get(half(epoch, self.entry.profile.meters[place]))?.gcra)
+    }
+}
+
 impl Group for Inline<'_> {
     type Word = cell::Cell;
     type Policer = Gcra;
@@ -111,16 +120,16 @@ impl Group for Inline<'_> {
     #[inline(always)]
     fn policer(&self, place: usize) -> Option<(&Gcra, u64)> {
         let epoch = self.entry.binding.epoch();
-        let meter = METERS.get(half(epoch, self.entry.profile.meters[place]))?;
+        let bucket = self.bucket(place)?;
         let bit = self.settings.inline[place];
         let by = |limit: &Limit| limit.cost(self.subject.sort(), self.subject.bytes);
         let packets = 1 + self.subject.leased();
-        Some((&meter.gcra, cost(self.settings, epoch, bit, by) * packets))
+        Some((bucket, cost(self.settings, epoch, bit, by) * packets))
     }
 
     #[inline(always)]
     fn time(&self, place: usize, now: u64) -> u64 {
-        self.policer(place).map_or(now, |(bucket, _)| self.subject.time_of(bucket))
+        self.bucket(place).map_or(now, |bucket| self.subject.time_of(bucket))
     }
 
     #[inline(always)]
