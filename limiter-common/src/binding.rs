@@ -59,6 +59,12 @@ impl Binding {
         Self(self.0 & !Self::GENERATIONS | other.0 & Self::GENERATIONS)
     }
 
+    /// Whether it is of an entry of the same generation as another.
+    #[inline(always)]
+    pub const fn is_like(self, other: Self) -> bool {
+        (self.0 ^ other.0) & Self::GENERATIONS == 0
+    }
+
     /// The binding of an entry that is taken away from whoever has it, while that is done; what was
     /// found out under the one before holds no longer. It is behind `epoch`.
     #[inline(always)]
@@ -128,10 +134,13 @@ pub const PATIENCE: u32 = 128;
 /// Brings an entry that is behind to `target`; `carry` brings what is in it over.
 ///
 /// Exactly one CPU does it; the others wait for it, boundedly. Returns what the entry is bound to
-/// then; `None` when it was not done in time.
+/// then; `None` when it was not done in time, or when the entry was given away since `target` was found.
 #[inline(always)]
 pub fn bind<W: Word>(entry: &W, target: Binding, carry: impl FnOnce()) -> Option<Binding> {
     let seen = Binding(entry.load());
+    if !seen.is_like(target) {
+        return None;
+    }
     if let Standing::Behind = seen.standing_to(target)
         && entry.compare_exchange(seen.0, target.locked().0) == seen.0
     {

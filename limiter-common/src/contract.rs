@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 use crate::{
     address::{Address, Mask},
     gcra::Gcra,
-    limit::{COLUMNS, INLINE, LIMITS},
+    limit::{BucketKey, COLUMNS, INLINE, LIMITS},
     meter::Measure,
     reason::{REASONS, Reason},
     recent::Recent,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 20;
+pub const LAYOUT_VERSION: u32 = 21;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -36,16 +36,20 @@ pub mod map {
     /// Array of LPM tries of destinations, at `epoch & 1`: [`Address`](super::Address) to a set of
     /// limits, its low half first.
     pub const DESTINATIONS: &str = "DESTINATIONS";
-    /// Array of [`Set`](super::Set): whose the entries of [`SOURCES`] are.
+    /// Array of [`Set`](super::Set): whose the entries of [`SOURCES`] are, and after those, whose the entries of
+    /// [`BUCKETS`] are.
     pub const SETS: &str = "SETS";
     /// Array of [`Ages`](super::Ages), of each set.
     pub const AGES: &str = "AGES";
-    /// Array of [`Credit`](crate::credit::Credit), of each set.
+    /// Array of [`Credit`](crate::credit::Credit), of each set of sources.
     pub const CREDITS: &str = "CREDITS";
     /// Array of [`Source`](super::Source): [`WAYS`](crate::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
-    /// LRU hash of [`Bucket`](super::Bucket) by [`BucketKey`](crate::limit::BucketKey).
+    /// Array of [`Bucket`](super::Bucket): [`WAYS`](crate::table::WAYS) for each set, in order, and after those one for
+    /// each limit, at its [`row`](crate::limit::Limit::row), that the keys without an entry share.
     pub const BUCKETS: &str = "BUCKETS";
+    /// Array of [`Measure`](crate::meter::Measure): what the words of [`BUCKETS`] are measured in.
+    pub const MEASURES: &str = "MEASURES";
     /// LRU hash of [`Ledger`](super::Ledger) by [`BucketKey`](crate::limit::BucketKey).
     pub const LEDGERS: &str = "LEDGERS";
     /// LRU hash of [`Ending`](crate::ending::Ending) by the [tag](crate::lease::Leases::tag) of the
@@ -71,7 +75,7 @@ pub mod map {
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](super::LimitTally), at [`tally`](crate::limit::Limit::tally).
     pub const TALLIES: &str = "TALLIES";
-    /// Per-CPU array of one [`Turnover`](super::Turnover).
+    /// Per-CPU array of [`Turnover`](super::Turnover), at the constants of [`turnover`](super::turnover).
     pub const TURNOVER: &str = "TURNOVER";
     /// Ring of [`Notice`](crate::notice::Notice), of which one process at a time is to read.
     pub const NOTICES: &str = "NOTICES";
@@ -116,6 +120,16 @@ pub mod shared {
     pub const NOBODY: u32 = 2;
     /// Number of entries.
     pub const LEN: u32 = 3;
+}
+
+/// Entries of [`map::TURNOVER`].
+pub mod turnover {
+    /// Of the sources.
+    pub const SOURCES: u32 = 0;
+    /// Of the buckets.
+    pub const BUCKETS: u32 = 1;
+    /// Number of entries.
+    pub const LEN: u32 = 2;
 }
 
 /// Interfaces that can be attached at once.
@@ -205,8 +219,12 @@ pub struct Settings {
     /// The properties of packets that limits ask about: constants of
     /// [`section`](crate::class::section), or-ed.
     pub sections: u32,
-    /// Sets of the table of sources.
+    /// Sets of sources.
     pub sets: u32,
+    /// Sets of buckets.
+    pub bucket_sets: u32,
+    /// 0, so that what follows is aligned.
+    pub unused: u32,
     /// By what sources and connections are hashed.
     pub seed: Seed,
     /// The limits that are enforced, as bits.
@@ -238,7 +256,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 20]; 2],
+    pub reserved: [[u64; 13]; 3],
 }
 
 impl Settings {
@@ -498,7 +516,8 @@ impl Offence {
     pub const NEW: Self = Self { began: 0, last: 0, since: 0, blocked: 0, blocks: 0 };
 }
 
-/// The state of a limit for one key.
+/// The state of a limit for one key, in one cache line. What its word is measured in is at the same place of
+/// [`map::MEASURES`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
@@ -506,13 +525,8 @@ pub struct Bucket {
     pub binding: u64,
     /// The word.
     pub word: u64,
-    /// What it is measured in.
-    pub measure: Measure,
-}
-
-impl Bucket {
-    /// State that was not bound yet.
-    pub const NEW: Self = Self { binding: 0, word: 0, measure: Measure { scale: 0, span: 0 } };
+    /// Whose it is. It changes only after the binding, which is locked until it is changed.
+    pub key: BucketKey,
 }
 
 /// The state of a limit that takes more than a word, for one key; all zero at first.
@@ -563,15 +577,16 @@ impl LimitTally {
     }
 }
 
-/// Who came into the table of sources and who had to go, on one CPU.
+/// Who came into the table of sources, or of buckets, and who had to go, on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turnover {
-    /// Entries that were given to sources without one.
+    /// Entries that were given to sources, or keys, without one.
     pub entries: u64,
-    /// Packets of sources that were admitted as [newcomers](crate::newcomer), without an entry.
+    /// Packets of sources that were admitted as [newcomers](crate::newcomer), without an entry; or that were charged to
+    /// the bucket that the keys without an entry share.
     pub newcomers: u64,
-    /// Entries of these that were taken from another source, which owed nothing.
+    /// Entries of these that were taken from another, which owed nothing.
     pub idle: u64,
     /// The same from one that owed, for a single packet, or only to limits that are gone or changed since; and
     /// newcomers that took the place of another, which owed.
@@ -610,7 +625,7 @@ const _: () = {
     assert!(size_of::<Gcra>() == 40);
     assert!(size_of::<crate::meter::Meter>() == 64);
     assert!(size_of::<crate::limit::Limit>() == 160);
-    assert!(size_of::<crate::limit::BucketKey>() == 52);
+    assert!(size_of::<BucketKey>() == 48 && offset_of!(Bucket, key) == 16);
     assert!(size_of::<crate::cache::Cached>() == 128);
     assert!(size_of::<crate::control::Budgets>() == 128);
     assert!(size_of::<Profile>() == 128);
@@ -623,7 +638,7 @@ const _: () = {
     assert!(size_of::<crate::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
-    assert!(size_of::<Bucket>() == 32);
+    assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
     assert!(size_of::<Ledger>() == 1032);
     assert!(SLOTS == crate::log::Log::MOST && SLOTS == crate::lease::Leases::MOST);
     assert!(size_of::<LimitTally>() == 64 && size_of::<Turnover>() == 32);

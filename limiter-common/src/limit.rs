@@ -148,26 +148,57 @@ impl Key {
 }
 
 /// What state is found by: the limit, and what of a packet it is kept by; all else is 0.
+///
+/// Six words of 64 bits, by which it is compared.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketKey {
-    /// See [`Limit::stamp`].
+    /// See [`Limit::stamp`]; 0 for no key.
     pub stamp: u32,
-    /// The source, masked.
-    pub source: Address,
-    /// The destination, of the same family as the packet, in network order as it lies in memory.
+    /// The protocol number in the low 8 bits, with the ports; the family of the destination in the
+    /// next 8, and that of the source above.
+    pub protocol: u32,
+    /// The source, masked, in network order as it lies in memory.
+    pub source: [u32; 4],
+    /// The destination, likewise.
     pub destination: [u32; 4],
     /// The source port in the high and the destination port in the low 16 bits.
     pub ports: u32,
-    /// The protocol number in the low 8 bits, with the ports; the family of the destination in the
-    /// next ones.
-    pub protocol: u32,
     /// The tenant, at most [`TENANTS`], in the low and the slot of the interface, plus 1, in the high
     /// 16 bits.
     pub whose: u32,
 }
 
 impl BucketKey {
+    /// Words of 64 bits.
+    pub const WORDS: usize = size_of::<Self>() / 8;
+    const SOURCE_FAMILY: u32 = 16;
+    const DESTINATION_FAMILY: u32 = 8;
+
+    /// The key of the state that packets share for whose keys a limit has no room.
+    #[inline(always)]
+    pub const fn shared(stamp: u32) -> Self {
+        let none = [u32::MAX; 4];
+        Self { stamp, protocol: u32::MAX, source: none, destination: none, ports: 0, whose: 0 }
+    }
+
+    /// Whether it is such a key, which no packet has.
+    #[inline(always)]
+    pub const fn is_shared(&self) -> bool {
+        self.protocol == u32::MAX
+    }
+
+    /// The source; [`Address::NONE`] where that is not part of the key.
+    pub const fn source(&self) -> Address {
+        Address { family: self.protocol >> Self::SOURCE_FAMILY & 0xff, words: self.source }
+    }
+
+    /// The destination; [`Address::NONE`] where that is not part of the key.
+    pub const fn destination(&self) -> Address {
+        let family = self.protocol >> Self::DESTINATION_FAMILY & 0xff;
+        Address { family, words: self.destination }
+    }
+
     /// Writes the key of a packet for a limit, in place. Parts that the limit is not kept by are
     /// masked away, which takes no branches.
     #[inline(always)]
@@ -180,13 +211,13 @@ impl BucketKey {
         let [e, f, g, h] = packet.destination;
         let source_port = (packet.ports.source as u32) << 16;
         self.stamp = limit.stamp;
-        self.source.family = family & source;
-        self.source.words = [a & source, b & source, c & source, d & source];
+        self.source = [a & source, b & source, c & source, d & source];
         self.destination = [e & destination, f & destination, g & destination, h & destination];
         self.ports =
             (packet.ports.destination as u32 & port) | (source_port & key.mask(Key::SOURCE_PORT));
-        self.protocol =
-            (packet.protocol as u32 & port) | ((packet.source.family << 8) & destination);
+        self.protocol = (packet.protocol as u32 & port)
+            | (packet.source.family << Self::DESTINATION_FAMILY & destination)
+            | (family << Self::SOURCE_FAMILY & source);
         self.whose =
             (tenant & key.mask(Key::TENANT)) | ((slot + 1) << 16 & key.mask(Key::INTERFACE));
     }

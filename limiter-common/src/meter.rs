@@ -5,6 +5,7 @@ use crate::{
     lease::Leases,
     log::Log,
     policer::{Decision, Policer},
+    table,
     window::Window,
 };
 
@@ -96,12 +97,23 @@ impl Meter {
     pub const fn measure(&self) -> Measure {
         match self.kind {
             Self::BUCKET => Measure { scale: self.gcra.scale().0, span: 0 },
-            _ => Measure {
+            kind => Measure {
                 scale: self.gcra.depth
                     | (self.gcra.shift as u64) << Measure::UNIT
-                    | (self.gcra.fraction as u64) << Measure::BITS,
+                    | (self.gcra.fraction as u64) << Measure::BITS
+                    | kind << Measure::KIND,
                 span: self.gcra.interval,
             },
+        }
+    }
+
+    /// Whether the state of this word has no more charged to it at `now`, in nanoseconds, than the dearest packet.
+    #[inline(always)]
+    pub const fn is_single(&self, word: u64, now: u64) -> bool {
+        match self.kind {
+            Self::BUCKET => self.gcra.spent(word, now) <= self.gcra.dearest,
+            Self::FIXED => self.window().fill_fixed(word, now) <= 1,
+            _ => self.window().fill_sliding(word, now) <= 1,
         }
     }
 
@@ -140,6 +152,17 @@ pub struct Measure {
 impl Measure {
     const UNIT: u32 = 40;
     const BITS: u32 = 48;
+    /// The kind of a meter of windows.
+    const KIND: u32 = 56;
+
+    /// How long after `now` a state of this word is as good as a new one, in nanoseconds; 0 if it is.
+    #[inline(always)]
+    pub const fn owes(self, word: u64, now: u64) -> u64 {
+        if self.span == 0 {
+            return table::owes(word, self.scale, now);
+        }
+        self.window().rest(word, now, self.scale >> Self::KIND != Meter::FIXED)
+    }
 
     #[inline(always)]
     const fn window(self) -> Window {
@@ -185,5 +208,49 @@ impl Policer for Meter {
             Self::BUCKET => self.gcra.undo(word, now, cost),
             _ => self.window().refund(word, now, cost),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::{Rate, SECOND};
+
+    const NOW: u64 = 1_000 * SECOND;
+
+    /// How long a state owes that was charged so many packets at [`NOW`], and whether it may be forgotten.
+    fn charged(meter: &Meter, packets: u64) -> (u64, bool) {
+        let mut word = meter.fresh(NOW);
+        for _ in 0..packets {
+            let Decision::Conform(next) = meter.decide(word, NOW, 1) else { panic!("{packets}") };
+            word = next;
+        }
+        let owes = meter.measure().owes(word, NOW);
+        if owes != 0 {
+            assert_ne!(
+                meter.measure().owes(word, NOW + owes - 2),
+                0,
+                "too long by a nanosecond at most"
+            );
+        }
+        assert_eq!(meter.measure().owes(word, NOW + owes), 0);
+        (owes, meter.is_single(word, NOW))
+    }
+
+    #[test]
+    fn a_state_says_by_itself_how_long_it_owes() {
+        let bucket = Meter::bucket(Rate { packets: 1, period: SECOND }.bucket(5, 1).unwrap());
+        let window = |kind: fn(Window) -> Meter| kind(Window::new(5, 10 * SECOND).unwrap());
+        let [fixed, sliding] = [window(Meter::fixed), window(Meter::sliding)];
+        for (meter, of_one, of_two) in [
+            (bucket, SECOND + 1, 2 * SECOND + 1),
+            (fixed, 10 * SECOND, 10 * SECOND),
+            (sliding, 20 * SECOND, 20 * SECOND),
+        ] {
+            assert_eq!(charged(&meter, 0), (0, true), "{meter:?}");
+            assert_eq!(charged(&meter, 1), (of_one, true), "{meter:?}");
+            assert_eq!(charged(&meter, 2), (of_two, false), "{meter:?}");
+        }
+        assert_eq!(Measure::default().owes(77, NOW), 0, "state of nobody");
     }
 }

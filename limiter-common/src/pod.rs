@@ -10,7 +10,7 @@ use crate::{
     control::Budgets,
     ending::Ending,
     limit::{BucketKey, Limit},
-    meter::Meter,
+    meter::{Measure, Meter},
     notice::{Notice, Notices},
 };
 
@@ -24,6 +24,6 @@ macro_rules! pod {
 
 pod!(
     Address, Bucket, BucketKey, Budgets, Cached, Counters, Ending, Head, Interface, Ledger, Limit,
-    LimitTally, Mask, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Set, Settings,
-    Source, Tally, Turnover,
+    LimitTally, Mask, Measure, Meter, Notice, Notices, Offence, OffenceKey, Opening, Profile, Set,
+    Settings, Source, Tally, Turnover,
 );

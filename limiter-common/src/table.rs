@@ -1,4 +1,5 @@
-//! The table of sources: which entry is whose, and who has to make room.
+//! The source table, and that of buckets by other keys: a set-associative table with tags says which entry is whose, and
+//! who has to make room.
 //!
 //! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
 //! cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that
@@ -17,12 +18,18 @@
 //! a table's worth of them. If there is none of these either, the newcomer shares an entry with all that
 //! find no room: for that, a flood has to send two packets from each address, and as many again whenever
 //! those are refilled.
+//!
+//! Buckets by other keys than the source have sets of their own, behind those of the sources, and the same rules. A key
+//! gets an entry with its first packet. The entry is the bucket alone, so that whether it owes is all that there is to
+//! ask: one that owes no more than a packet may be forgotten where all others of its set owe. Keys that find no room
+//! share one bucket of their limit.
 
 use crate::{
     address::Address,
     cache::Cached,
     contract::{Seed, Set},
     gcra::{Gcra, Scale},
+    limit::BucketKey,
     policer::TRIES,
     word::Word,
 };
@@ -47,7 +54,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a source in a table of so many sets.
+    /// The place of a source in a table of so many sets of sources.
     ///
     /// The words of the address are hashed by products of sums with secret terms (pair-multiply-shift,
     /// Thorup, "High Speed Hashing for Integers and Strings", 2015), which two addresses have in common
@@ -56,22 +63,49 @@ impl Place {
     /// is cut to 32 bits on the way, as that takes a BPF machine two instructions each time.
     #[inline(always)]
     pub const fn of(source: &Address, seed: Seed, sets: u32) -> Self {
+        let Address { family, words } = *source;
+        let hash = Self::products(words, 0, family, seed.0);
+        Self::at(mix(hash), 0, sets)
+    }
+
+    /// The place of a key in a table of so many sets of buckets, which are behind those of the sources.
+    ///
+    /// It is hashed like a source, one half after the other.
+    #[inline(always)]
+    pub const fn of_key(key: &BucketKey, seed: Seed, sources: u32, sets: u32) -> Self {
         let Seed([k, l, m, n]) = seed;
-        let Address { family, words: [a, b, c, d] } = *source;
-        let second = (family as u64) << 32 | b as u64;
-        let mut hash = (a as u64)
+        let BucketKey { stamp, protocol, source, destination, ports, whose } = *key;
+        let first = Self::products(source, stamp, ports, [k, l, m, n]);
+        let second = Self::products(destination, whose, protocol, [l, m, n, k]);
+        Self::at(mix(mix(first).wrapping_add(second)), sources, sets)
+    }
+
+    /// The sum of products that [`of`](Self::of) speaks of, of the words of an address and two more.
+    #[inline(always)]
+    const fn products([a, b, c, d]: [u32; 4], with: u32, and: u32, [k, l, m, n]: [u64; 4]) -> u64 {
+        let [first, second] = [(with as u64) << 32 | a as u64, (and as u64) << 32 | b as u64];
+        first
             .wrapping_add(k)
             .wrapping_mul(second.wrapping_add(l))
-            .wrapping_add((c as u64).wrapping_add(m).wrapping_mul((d as u64).wrapping_add(n)));
-        hash ^= hash >> 32;
-        hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-        let set = (hash >> 32).wrapping_mul(sets as u64) >> 32;
-        hash ^= hash >> 32;
+            .wrapping_add((c as u64).wrapping_add(m).wrapping_mul((d as u64).wrapping_add(n)))
+    }
+
+    /// The place that a hash tells among so many sets behind the `first` ones.
+    #[inline(always)]
+    const fn at(hash: u64, first: u32, sets: u32) -> Self {
+        let set = first + ((hash >> 32).wrapping_mul(sets as u64) >> 32) as u32;
+        let hash = hash ^ hash >> 32;
         let (tag, home) = (hash as u8, (hash >> 8) as u8 & (WAYS as u8 - 1));
         let mark = (hash >> 12) as u8 & 0xf;
         let slot = (hash >> 16) as u16 & (Cached::SLOTS as u16 - 1);
-        Self { set: set as u32, tag: if tag == 0 { 1 } else { tag }, home, mark, slot }
+        Self { set, tag: if tag == 0 { 1 } else { tag }, home, mark, slot }
     }
+}
+
+/// Keeps apart what is apart, and leaves nothing of the order of neighbours.
+#[inline(always)]
+const fn mix(hash: u64) -> u64 {
+    (hash ^ hash >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
 /// The tags of a set, as they lie in memory.
@@ -333,9 +367,27 @@ pub fn retire<W: Word>(word: &W, scale: u64, now: u64, may_owe: bool) -> bool {
     false
 }
 
+/// The same of a word that says by itself for how long it `owes`, in nanoseconds: it becomes another one, and what it
+/// says then is of no use.
+#[inline(always)]
+pub fn retire_by<W: Word>(word: &W, may_owe: bool, owes: impl Fn(u64) -> u64) -> bool {
+    let mut seen = word.load();
+    for _ in 0..TRIES {
+        if !may_owe && owes(seen) != 0 {
+            return false;
+        }
+        let found = word.compare_exchange(seen, seen.wrapping_add(1));
+        if found == seen {
+            return true;
+        }
+        seen = found;
+    }
+    false
+}
+
 impl Set {
-    /// Sets for a table with room for so many sources.
-    pub const fn count(sources: u32) -> u32 {
-        sources.div_ceil(WAYS as u32)
+    /// Sets for a table with room for so many entries.
+    pub const fn count(entries: u32) -> u32 {
+        entries.div_ceil(WAYS as u32)
     }
 }

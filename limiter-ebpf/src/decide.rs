@@ -18,7 +18,7 @@ use crate::{
     inline::{self, Inline, refund_inline},
     keyed::{self, count_keyed, refund_keyed},
     maps::METERS,
-    near::{count_near, find_near_inline},
+    near::{count_near, find_near_inline, find_near_keyed},
     offence::offend_subject,
     opening::remember_opening,
     seat::Seat,
@@ -137,6 +137,9 @@ fn decide(
     }
     if bill.refused == 0 {
         find_near_inline(subject, settings, entry);
+        if conform & of != 0 {
+            find_near_keyed();
+        }
         if subject.reread().near != 0 {
             count_near(subject.binding.epoch());
         }

@@ -3,30 +3,28 @@
 //! The functions here are verified by themselves, once each; what they know and find out is in the
 //! [`Subject`].
 
-use aya_ebpf::bindings::{BPF_NOEXIST, xdp_md};
+use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     binding::{Binding, Measured, bind},
     contract::{Bucket, half},
     limit::{KEYED, Limit},
     meter::Meter,
     plan::{self, Bill, Charge, Group},
-    policer::{Look, Policer as _, REFUND_TRIES, TRIES},
+    policer::{Look, REFUND_TRIES, TRIES},
 };
 
 use crate::{
     barrier::opaque,
-    carry::carry_word,
+    buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
     cell::{Cell, Plain},
     ledger::{
         charge_ledger_at, look_ledger_at, make_room_at, refund_ledger_at, settle_ledger_at,
         write_lease_down,
     },
-    maps::{BUCKETS, LIMITS, METERS, PROFILES, SLOT},
+    maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, SLOT},
     subject::{Keyed, Subject},
     tally::{self, Outcomes},
 };
-
-static NEW: Bucket = Bucket::NEW;
 
 /// What a step came to.
 pub(crate) const DONE: u32 = 0;
@@ -52,9 +50,13 @@ pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
             if look_ledger_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
                 look_ledger_at(place, 1);
             }
-        } else if look_keyed_at(place, 0) == STALE {
-            refresh_keyed_at(place);
-            look_keyed_at(place, 1);
+        } else {
+            place_bucket_at(place);
+            seek_bucket_at(place);
+            if look_keyed_at(place, 0) == STALE {
+                refresh_keyed_at(place);
+                look_keyed_at(place, 1);
+            }
         }
     }
 }
@@ -81,13 +83,22 @@ pub(crate) fn charge(ctx: *mut xdp_md) {
                 break;
             }
             if step == STALE {
-                refresh_keyed_at(place);
+                refresh(place);
             }
         }
         if is_ledger(place) {
             write_lease_down(ctx, place);
         }
     }
+}
+
+/// Makes the state at a place if it is not there, and brings it up to date.
+#[inline(always)]
+fn refresh(place: u32) {
+    if seek_bucket_at(place) == buckets::NONE {
+        make_bucket_at(place);
+    }
+    refresh_keyed_at(place);
 }
 
 /// Takes back what was charged to them.
@@ -159,7 +170,6 @@ pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
     if next.unwrap_or(0) == 0 && places.bucket.is_some() {
         // If another CPU was first, it is tried again when all are charged.
         let _: Charge = plan::charge_at(&mut places, place, false, now);
-        places.find_near(place, now);
     }
     DONE
 }
@@ -175,9 +185,7 @@ pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
     if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
         return STALE;
     }
-    let charged = plan::charge_at(&mut places, place, last != 0, now);
-    places.find_near(place, now);
-    match charged {
+    match plan::charge_at(&mut places, place, last != 0, now) {
         Charge::Made => DONE,
         Charge::LostRace => AGAIN,
     }
@@ -196,45 +204,54 @@ pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
     }
 }
 
-/// Makes the state at a place if it is not there, and brings it up to date, at the time that its
-/// packet is decided for: a later one would charge the packet for what passed since.
+/// Brings the state at a place up to date, which was sought, at the time that its packet is decided for: a later one would charge the packet
+/// for what passed since.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
 pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
     let Some(subject) = Subject::get() else { return DONE };
-    let place = place as usize & (KEYED - 1);
-    let Subject { keyed, binding, time, .. } = subject;
-    let epoch = binding.epoch();
-    let key = &keyed.keys[place];
-    let found = BUCKETS.get_ptr_mut(key).or_else(|| {
-        // Another CPU may have made it first, which is as good.
-        let _: Result<(), i32> = BUCKETS.insert(key, &NEW, u64::from(BPF_NOEXIST));
-        BUCKETS.get_ptr_mut(key)
-    });
-    let number = half(epoch, keyed.meters[place]);
-    let (Some(bucket), Some(meter)) = (found, METERS.get(number)) else { return DONE };
-    let target = Binding::new(epoch, keyed.meters[place]);
-    // SAFETY: the entry was just looked up. It is written under its lock, so no binding is asked for.
-    let [entry, word, scale, span] = unsafe {
+    let (keyed, at) = (&subject.keyed, place as usize & (KEYED - 1));
+    let (target, entry) = (Binding(keyed.bindings[at]), keyed.entries[at]);
+    let (Some(bucket), Some(measure), Some(meter)) = (
+        BUCKETS.get_ptr_mut(entry),
+        MEASURES.get_ptr_mut(entry),
+        METERS.get(half(target.epoch(), keyed.meters[at])),
+    ) else {
+        return DONE;
+    };
+    if target.0 == 0 {
+        return DONE;
+    }
+    // SAFETY: map values that were just looked up. They are written under the lock of the entry, so no binding is asked
+    // for.
+    let [binding, word, scale, span] = unsafe {
         [
             &raw mut (*bucket).binding,
             &raw mut (*bucket).word,
-            &raw mut (*bucket).measure.scale,
-            &raw mut (*bucket).measure.span,
+            &raw mut (*measure).scale,
+            &raw mut (*measure).span,
         ]
         .map(|word| Plain::new(word))
     };
     let state = Measured { word, scale, span };
-    let _: Option<Binding> = bind(&entry, target, || {
-        state.rescale(meter.measure(), |word, from| {
-            carry_word(word, from.scale, from.span, number, time.now)
-        });
+    let _: Option<Binding> = bind(&binding, target, || {
+        state.rescale(meter.measure(), |word, _| carry_bucket_at(place, word));
     });
     DONE
+}
+
+/// The word of the state at a place, carried over from what it is measured in. It is verified by itself: who calls it tries
+/// several times.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_bucket_at(place: u32, word: u64) -> u64 {
+    let Some(subject) = Subject::get() else { return word };
+    let (keyed, at) = (&subject.keyed, place as usize & (KEYED - 1));
+    let number = half(subject.binding.epoch(), keyed.meters[at]);
+    match (METERS.get(number), MEASURES.get(keyed.entries[at])) {
+        (Some(meter), Some(from)) => meter.carry(word, *from, subject.time.now),
+        _ => word,
+    }
 }
 
 /// Counts the limits in a set that admitted the packet, and those that refused it.
@@ -280,6 +297,7 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
         let own = profile.meters.get(opaque(limit.column as usize));
         subject.keyed.meters[place] = own.copied().unwrap_or(limit.meter);
         subject.keyed.kinds[place] = limit.kind;
+        subject.keyed.entries[place] = buckets::NONE;
         subject.keyed.costs[place] = limit.cost(sort, subject.bytes);
         subject.keyed.keys[place].fill(limit, &subject.packet, subject.tenant, slot);
     }
@@ -292,40 +310,23 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
 struct Places<'a> {
     keyed: &'a mut Keyed,
     bill: &'a mut Bill,
-    near: &'a mut u64,
     epoch: u32,
     bucket: Option<*mut Bucket>,
 }
 
 impl<'a> Places<'a> {
     #[inline(always)]
-    #[expect(
-        clippy::needless_borrows_for_generic_args,
-        reason = "a value would be copied to the stack"
-    )]
     fn of(subject: &'a mut Subject, place: usize) -> Self {
-        let Subject { keyed, bill, near, binding, .. } = subject;
+        let Subject { keyed, bill, binding, .. } = subject;
         let epoch = binding.epoch();
-        let bucket = BUCKETS.get_ptr_mut(&keyed.keys[place]);
-        Self { keyed, bill, near, epoch, bucket }
-    }
-
-    /// Finds out whether the packet leaves the limit at a place near, if it was charged to that.
-    #[inline(always)]
-    fn find_near(&mut self, place: usize, now: u64) {
-        let bit = self.keyed.bits[place] & self.bill().charged;
-        if bit != 0
-            && let Some(meter) = METERS.get(half(self.epoch, self.keyed.meters[place]))
-            && meter.is_near(self.look(place).next, now)
-        {
-            *Subject::anew(self.near) |= bit;
-        }
+        let bucket = BUCKETS.get_ptr_mut(keyed.entries[place]);
+        Self { keyed, bill, epoch, bucket }
     }
 
     /// What the state at a place is to be bound to.
     #[inline(always)]
     fn target(&self, place: usize) -> Binding {
-        Binding::new(self.epoch, self.keyed.meters[place])
+        Binding(self.keyed.bindings[place])
     }
 
     #[inline(always)]

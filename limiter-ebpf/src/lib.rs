@@ -22,6 +22,8 @@ mod admit;
 #[cfg(target_arch = "bpf")]
 mod barrier;
 #[cfg(target_arch = "bpf")]
+mod buckets;
+#[cfg(target_arch = "bpf")]
 mod cache;
 #[cfg(target_arch = "bpf")]
 mod carry;

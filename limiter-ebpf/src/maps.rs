@@ -16,12 +16,12 @@ use limiter_common::{
     contract::{
         Ages, Bucket, Counters, Head, INTERFACES, Ledger, LimitTally, NOTICE_BYTES, Offence,
         OffenceKey, Opening, Profile, Set, Source, TALLIES as TALLY_COUNT, Ticked, Turnover,
-        shared,
+        shared, turnover,
     },
     control::{self, Budgets},
     ending::Ending,
     limit::{BucketKey, LIMITS as LIMIT_COUNT, Limit},
-    meter::Meter,
+    meter::{Measure, Meter},
     notice::Notices,
 };
 
@@ -64,7 +64,10 @@ pub(crate) static CREDITS: Array<u64> = Array::with_max_entries(1, 0);
 pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
-pub(crate) static BUCKETS: LruHashMap<BucketKey, Bucket> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static LEDGERS: LruHashMap<BucketKey, Ledger> = LruHashMap::with_max_entries(1, 0);
@@ -105,7 +108,7 @@ pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entrie
 pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
 
 #[map]
-pub(crate) static TURNOVER: PerCpuArray<Turnover> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static TURNOVER: PerCpuArray<Turnover> = PerCpuArray::with_max_entries(turnover::LEN, 0);
 
 #[map]
 pub(crate) static NOTICES: RingBuf = RingBuf::with_byte_size(NOTICE_BYTES, 0);

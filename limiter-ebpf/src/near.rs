@@ -5,6 +5,7 @@
 use limiter_common::{
     contract::{Settings, half},
     limit::{INLINE, KEYED, Limit},
+    meter::Meter,
     policer::Policer as _,
 };
 
@@ -35,6 +36,29 @@ pub(crate) extern "C" fn count_near(epoch: u32) -> u32 {
             // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
             // end on a CPU before the next packet.
             tally::add(unsafe { &mut (*tallies).near }, subject.bytes);
+        }
+    }
+    0
+}
+
+/// Finds out which of the limits that are kept by keys of their own, and that the subject was charged to, it leaves near,
+/// by the words that are stored. Of logs and of open connections, that is found out as they are charged.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_near_keyed() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (epoch, now) = (subject.binding.epoch(), subject.time.now);
+    for place in 0..KEYED {
+        let bit = subject.keyed.bits[place];
+        if bit == 0 {
+            break;
+        }
+        if bit & subject.bill.charged != 0
+            && subject.keyed.kinds[place] < Meter::LOG as u32
+            && let Some(meter) = METERS.get(half(epoch, subject.keyed.meters[place]))
+            && meter.is_near(subject.keyed.looks[place].next, now)
+        {
+            *Subject::anew(&mut subject.near) |= bit;
         }
     }
     0

@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     binding::Binding,
-    contract::{NEWCOMERS, Profile, Settings, flag, half},
+    contract::{NEWCOMERS, Profile, Settings, flag, half, turnover::SOURCES},
     gcra::{Gcra, Time},
     limit::{Limit, Sort},
     newcomer::{Facts, HELD_OF, Newcomer, State},
@@ -161,7 +161,7 @@ pub(crate) fn pass_on_credit(
 #[inline(always)]
 fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) {
     tally::count_inline(settings, &Outcomes::conform(applies), bytes);
-    turnover::count(|turnover| {
+    turnover::count(SOURCES, |turnover| {
         turnover.newcomers += 1;
         turnover.owing += u64::from(forgets);
     });

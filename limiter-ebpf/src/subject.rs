@@ -14,7 +14,7 @@ use limiter_common::{
     packet::Packet,
     plan::Bill,
     policer::Look,
-    table::{Place, Tags},
+    table::{Place, Room, Tags},
 };
 
 use crate::{barrier::opaque, cache::Refusing, clock, maps::SUBJECT, source_key::SourceKey};
@@ -115,9 +115,19 @@ pub(crate) struct Keyed {
     pub(crate) looks: [Look; KEYED],
     /// What was written in their ledgers.
     pub(crate) written: [Written; KEYED],
-    /// The keys of their state.
+    /// The keys of their state, as aligned as words of 64 bits.
     pub(crate) keys: [BucketKey; KEYED],
+    /// The numbers of their entries in the table of [buckets](crate::buckets), and what these were bound to.
+    pub(crate) entries: [u32; KEYED],
+    pub(crate) bindings: [u64; KEYED],
+    /// Where these are.
+    pub(crate) places: [Place; KEYED],
+    /// The way that one may be given which has none, and the number of the entry of the first way of its set.
+    pub(crate) room: Room,
+    pub(crate) first: u32,
 }
+
+const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
 
 /// What was written in a ledger, to be taken back if need be.
 pub(crate) struct Written {

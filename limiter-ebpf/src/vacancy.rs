@@ -2,7 +2,7 @@
 
 use limiter_common::{
     binding::Binding,
-    contract::Source,
+    contract::{Source, turnover},
     limit::INLINE,
     table::{self, Age, Place, Room, WAYS, Ways as _},
     word::Word as _,
@@ -76,7 +76,7 @@ pub(crate) extern "C" fn take_seat(epoch: u32) -> u32 {
     // Before the tag is seen.
     seats.set_age(way, age.marked(place.mark));
     seats.set_tag(way, place.tag);
-    count(|turnover| {
+    count(turnover::SOURCES, |turnover| {
         turnover.entries += 1;
         if owes {
             turnover.owing += 1;

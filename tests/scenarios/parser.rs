@@ -7,7 +7,7 @@ pub(super) mod mutation;
 use std::{collections::BTreeMap, fmt, thread};
 
 use limiter_common::{
-    address::{Address, Mask},
+    address::Mask,
     control::{self as core, Protocol},
     lease::Signal,
     limit::{BucketKey, Key, Limit},
@@ -77,11 +77,11 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
     let limit = Limit { key: Key(Key::CONNECTION), mask, stamp: 1, ..Limit::default() };
     let mut key = BucketKey::default();
     key.fill(&limit, packet, 0, 0);
-    assert_eq!(key.source, packet.source);
+    assert_eq!(key.source(), packet.source);
     assert_eq!(key.protocol, u32::from(packet.protocol) | packet.source.family << 8);
     assert_eq!(key.ports, (u32::from(ports.source) << 16) | u32::from(ports.destination));
     assert_eq!(key.whose, 0);
-    let destination = Address { words: key.destination, family: key.protocol >> 8 };
+    let destination = key.destination();
     Some(Reference::Ip {
         source: packet.source.try_into().ok()?,
         destination: destination.try_into().ok()?,

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod algorithms;
+mod buckets;
 mod change;
 mod clock;
 mod connections;
@@ -214,10 +215,10 @@ fn connection_key(program: &TestProgram, source: IpAddr, ports: [u16; 2]) -> Buc
     let [from, to] = ports.map(u32::from);
     BucketKey {
         stamp: compiled(program, Builtin::Connection).stamp,
-        source: source.into(),
+        source: Address::from(source).words,
         destination,
         ports: from << 16 | to,
-        protocol: family << 8 | TCP,
+        protocol: family << 16 | family << 8 | TCP,
         whose: 0,
     }
 }

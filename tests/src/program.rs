@@ -102,7 +102,6 @@ struct Tables {
     ticked: Array<MapData, Ticked>,
     ages: Array<MapData, Ages>,
     sources: Array<MapData, Source>,
-    buckets: HashMap<MapData, BucketKey, Bucket>,
     ledgers: HashMap<MapData, BucketKey, Ledger>,
     shared: Array<MapData, Source>,
     counters: PerCpuArray<MapData, Counters>,
@@ -115,7 +114,6 @@ impl Tables {
             ticked: typed(pins, map::TICKED)?,
             ages: typed(pins, map::AGES)?,
             sources: typed(pins, map::SOURCES)?,
-            buckets: typed(pins, map::BUCKETS)?,
             ledgers: typed(pins, map::LEDGERS)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
             counters: typed(pins, map::COUNTERS)?,
@@ -475,7 +473,9 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn buckets(&self) -> Result<Vec<(BucketKey, Bucket)>> {
-        self.tables.buckets.iter().collect::<Result<_, _>>().context("cannot read the buckets")
+        let mut buckets = Vec::new();
+        self.maps().each_bucket(|it| buckets.push((it.bucket.key, it.bucket)))?;
+        Ok(buckets)
     }
 
     /// The logs and the lists of connections that are kept, with their keys.
@@ -591,7 +591,9 @@ impl Loaded {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
-        for name in [map::BUCKETS, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::CACHE] {
+        for name in
+            [map::BUCKETS, map::MEASURES, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::CACHE]
+        {
             self.memory.blank_map(name)?;
         }
         self.memory.fill(map::SHARED_SOURCES, Source::NEW)

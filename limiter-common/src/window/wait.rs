@@ -45,6 +45,20 @@ impl Window {
         next + (self.length - self.remaining(self.coarsen(counts.current), room))
     }
 
+    /// Nanoseconds from `now` until nothing that was counted counts any more: 0 if nothing does.
+    #[inline(always)]
+    pub const fn rest(&self, word: u64, now: u64, slides: bool) -> u64 {
+        let counts = self.at(word, now);
+        let next = self.until_next(&counts);
+        if counts.current != 0 {
+            if slides { next.saturating_add(self.length) } else { next }
+        } else if slides && counts.previous != 0 {
+            next
+        } else {
+            0
+        }
+    }
+
     /// Nanoseconds until the window after the newest one.
     #[inline(always)]
     const fn until_next(&self, counts: &Counts) -> u64 {

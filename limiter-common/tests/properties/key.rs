@@ -83,7 +83,7 @@ impl Facts {
         // What was in it before must not matter.
         let mut key = BucketKey { stamp: 9, ports: u32::MAX, whose: 77, ..BucketKey::default() };
         key.destination = [u32::MAX; 4];
-        key.source = Address { family: 99, words: [5; 4] };
+        key.source = [5; 4];
         key.protocol = u32::MAX;
         key.fill(limit, &self.packet(), self.tenant, self.slot);
         key
@@ -141,18 +141,23 @@ proptest! {
         let either = |part: u32, value: u32| if asked(part) { value } else { 0 };
         let mask = Mask::new(32, 128);
         let key = one.key(&Limit { key: Key(parts), mask, stamp: 3, ..Limit::default() });
-        let destination = Address::from(one.destination);
+        let [source, destination] = [one.source, one.destination].map(Address::from);
         let expected = BucketKey {
             stamp: 3,
-            source: if asked(Key::SOURCE) { one.source.into() } else { Address::NONE },
+            source: source.words.map(|word| either(Key::SOURCE, word)),
             destination: destination.words.map(|word| either(Key::DESTINATION, word)),
             ports: either(Key::SOURCE_PORT, u32::from(one.ports.0) << 16)
                 | either(Key::PORT, one.ports.1.into()),
             protocol: either(Key::PORT, one.protocol.into())
-                | either(Key::DESTINATION, destination.family << 8),
+                | either(Key::DESTINATION, destination.family << 8)
+                | either(Key::SOURCE, source.family << 16),
             whose: either(Key::TENANT, one.tenant) | either(Key::INTERFACE, (one.slot + 1) << 16),
         };
         prop_assert_eq!(key, expected);
+        let or_none = |part, address| if asked(part) { address } else { Address::NONE };
+        prop_assert_eq!(key.source(), or_none(Key::SOURCE, source));
+        prop_assert_eq!(key.destination(), or_none(Key::DESTINATION, destination));
+        prop_assert!(!key.is_shared() && BucketKey::shared(3).is_shared());
     }
 }
 

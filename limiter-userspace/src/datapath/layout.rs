@@ -13,13 +13,13 @@ use limiter_common::{
     contract::{
         Ages, Bucket, CHUNK, Counters, Head, INTERFACES, Interface, Ledger, LimitTally,
         NOTICE_BYTES, Offence, OffenceKey, Opening, Profile, Set, Source, TALLIES, Ticked,
-        Turnover, map, shared,
+        Turnover, map, shared, turnover,
     },
     control::{self, Budgets},
     credit::Credit,
     ending::Ending,
     limit::{BucketKey, LIMITS, Limit},
-    meter::Meter,
+    meter::{Measure, Meter},
     notice::Notices,
 };
 
@@ -39,7 +39,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 30] = [
+pub(crate) const SHAPES: [Shape; 31] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::CLASSES, MapType::Array, Some(2 * place::COUNT)),
@@ -51,7 +51,8 @@ pub(crate) const SHAPES: [Shape; 30] = [
     shape::<u32, Ages>(map::AGES, MapType::Array, None),
     shape::<u32, Credit>(map::CREDITS, MapType::Array, None),
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
-    shape::<BucketKey, Bucket>(map::BUCKETS, MapType::LruHash, None),
+    shape::<u32, Bucket>(map::BUCKETS, MapType::Array, None),
+    shape::<u32, Measure>(map::MEASURES, MapType::Array, None),
     shape::<BucketKey, Ledger>(map::LEDGERS, MapType::LruHash, None),
     shape::<u32, Ending>(map::ENDINGS, MapType::LruHash, None),
     shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
@@ -63,7 +64,7 @@ pub(crate) const SHAPES: [Shape; 30] = [
     shape::<u32, u64>(map::CONTROL_SOURCES, MapType::Array, Some(control::SOURCES + 1)),
     shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),
-    shape::<u32, Turnover>(map::TURNOVER, MapType::PerCpuArray, Some(1)),
+    shape::<u32, Turnover>(map::TURNOVER, MapType::PerCpuArray, Some(turnover::LEN)),
     shape::<(), ()>(map::NOTICES, MapType::RingBuf, Some(NOTICE_BYTES)),
     shape::<u32, Notices>(map::NOTICED, MapType::PerCpuArray, Some(1)),
     shape::<u32, Ticked>(map::TICKED, MapType::Array, Some(1)),

@@ -1,6 +1,7 @@
 //! The kernel side of an instance: programs, links and maps.
 
 pub mod bpffs;
+pub mod buckets;
 pub(crate) mod claim;
 pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]

@@ -170,7 +170,8 @@ impl Maps {
             // The clock says so as long as the time stands there, which is about to change.
             sys::publish_epoch(head.as_fd(), epoch_word(epoch)).map_err(failed)?;
         }
-        let settings = Settings { sets: self.capacity(map::SETS)?, ..tables.settings };
+        let [sets, bucket_sets] = [self.source_sets()?, self.bucket_sets()?];
+        let settings = Settings { sets, bucket_sets, ..tables.settings };
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)
     }
 

@@ -141,15 +141,18 @@ fn verify(ebpf: &mut Ebpf, frags: bool) -> Result<&'static str> {
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
+    let all_sets = sets.saturating_add(Set::count(sizes.buckets));
+    let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(LIMITS);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
     drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader
-            .map_max_entries(map::SETS, sets)
-            .map_max_entries(map::AGES, sets)
+            .map_max_entries(map::SETS, all_sets)
+            .map_max_entries(map::AGES, all_sets)
             .map_max_entries(map::CREDITS, sets)
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
-            .map_max_entries(map::BUCKETS, sizes.buckets)
+            .map_max_entries(map::BUCKETS, buckets)
+            .map_max_entries(map::MEASURES, buckets)
             .map_max_entries(map::LEDGERS, sizes.ledgers)
             .map_max_entries(map::ENDINGS, sizes.ledgers.saturating_mul(Ending::PER_LEDGER))
             .map_max_entries(map::OPENINGS, sizes.buckets)

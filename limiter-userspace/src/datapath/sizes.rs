@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub struct Sizes {
     /// Sources that are tracked at once, in sets of [`WAYS`].
     pub sources: u32,
-    /// States by other keys than the source that are tracked at once: connections, prefixes, pairs.
+    /// States by other keys than the source that are tracked at once, in sets of [`WAYS`]: connections, prefixes, pairs.
     /// As many new connections are remembered, where those are counted.
     pub buckets: u32,
     /// Logs of events and lists of open connections that are kept at once; each takes a kilobyte.
@@ -39,15 +39,15 @@ impl Sizes {
     pub fn of(maps: &Maps) -> Result<Self> {
         Ok(Self {
             sources: maps.capacity(map::SOURCES)?,
-            buckets: maps.capacity(map::BUCKETS)?,
+            buckets: maps.bucket_sets()? * WAYS as u32,
             ledgers: maps.capacity(map::LEDGERS)?,
             overrides: maps.capacity(map::PROFILES)? / 2,
         })
     }
 
-    /// The room for sources that an instance has which is asked for room for so many: whole sets.
-    pub const fn whole_sets(sources: u32) -> u32 {
-        let sets = Set::count(sources);
+    /// The room for sources, or for buckets, that an instance has which is asked for room for so many: whole sets.
+    pub const fn whole_sets(entries: u32) -> u32 {
+        let sets = Set::count(entries);
         sets.saturating_mul(WAYS as u32)
     }
 

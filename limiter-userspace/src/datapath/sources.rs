@@ -6,7 +6,7 @@ use aya::Pod;
 use limiter_common::{
     address::Address,
     binding::{Binding, PATIENCE},
-    contract::{NEWCOMERS, Set, Source, map, shared},
+    contract::{NEWCOMERS, Set, Settings, Source, map, shared},
     newcomer::{Facts, Newcomer, State},
     table::{Place, WAYS},
 };
@@ -15,7 +15,7 @@ use super::{maps::Maps, policy::in_force, sys};
 use crate::error::{Error, Result};
 
 /// The values of an array, mapped into memory to be read.
-struct Mapping<V> {
+pub(super) struct Mapping<V> {
     memory: sys::Mapping,
     entries: usize,
     values: PhantomData<V>,
@@ -23,7 +23,7 @@ struct Mapping<V> {
 
 impl<V: Pod> Mapping<V> {
     /// Maps an array whose values are a multiple of eight bytes long, as the kernel lays them out.
-    fn new(maps: &Maps, name: &'static str) -> Result<Self> {
+    pub(super) fn new(maps: &Maps, name: &'static str) -> Result<Self> {
         const { assert!(size_of::<V>().is_multiple_of(8)) };
         let entries = maps.capacity(name)? as usize;
         let memory =
@@ -33,7 +33,7 @@ impl<V: Pod> Mapping<V> {
     }
 
     /// A value as it is; packets may be changing it.
-    fn get(&self, index: usize) -> Option<V> {
+    pub(super) fn get(&self, index: usize) -> Option<V> {
         let first: NonNull<V> = self.memory.start().cast();
         // SAFETY: the mapping is as long as all values and any bits are one. It begins at a page, so
         // values are as aligned as they ask. What packets write meanwhile are whole words.
@@ -58,9 +58,18 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn place(&self, address: &Address) -> Result<Place> {
+        Ok(Place::of(address, self.settings_in_force()?.seed, self.source_sets()?))
+    }
+
+    /// What holds under the policy in force.
+    pub(super) fn settings_in_force(&self) -> Result<Settings> {
         let head = self.read_head()?;
-        let settings = head.settings[in_force(&head, sys::monotonic()) as usize & 1];
-        Ok(Place::of(address, settings.seed, settings.sets))
+        Ok(head.settings[in_force(&head, sys::monotonic()) as usize & 1])
+    }
+
+    /// Sets of sources.
+    pub(crate) fn source_sets(&self) -> Result<u32> {
+        Ok(self.capacity(map::SOURCES)? / WAYS as u32)
     }
 
     /// The entry of a source, by its key; `None` when it has none.
@@ -106,7 +115,7 @@ impl Maps {
     pub fn each_source(&self, mut visit: impl FnMut(usize, &Source)) -> Result<()> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
         let sources = Mapping::<Source>::new(self, map::SOURCES)?;
-        for number in 0..sets.entries {
+        for number in 0..self.source_sets()? as usize {
             let Some(Set { tags, .. }) = sets.get(number) else { break };
             for (entry, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
                 // One that changes hands is nobody's, or was when it was read.
@@ -127,8 +136,9 @@ impl Maps {
     /// What the system says.
     pub(crate) fn each_way(&self, mut visit: impl FnMut(u32)) -> Result<Seats> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
-        let mut seats = Seats::default();
-        for number in 0..sets.entries {
+        let number_of_sets = self.source_sets()?;
+        let mut seats = Seats { sets: number_of_sets.into(), ..Seats::default() };
+        for number in 0..number_of_sets as usize {
             let Some(Set { tags, newcomers }) = sets.get(number) else { break };
             let taken = used(&tags);
             seats.taken += taken;
@@ -139,7 +149,7 @@ impl Maps {
                 visit(way as u32);
             }
         }
-        Ok(Seats { sets: sets.entries as u64, ..seats })
+        Ok(seats)
     }
 
     /// Packets of sources that found no room and shared an entry, since the instance was made.
@@ -159,7 +169,7 @@ impl Maps {
     pub fn tracked(&self) -> Result<u64> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
         let used = |number| sets.get(number).map_or(0, |Set { tags, .. }| used(&tags));
-        Ok((0..sets.entries).map(used).sum())
+        Ok((0..self.source_sets()? as usize).map(used).sum())
     }
 }
 

@@ -4,29 +4,23 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     net::IpAddr,
-    os::fd::AsFd as _,
     time::Instant,
 };
 
 use limiter_common::{
     address::Address,
     cache::Cached,
-    contract::{Bucket, Counters, LimitTally, Source, Tally, Turnover, map},
-    limit::BucketKey,
+    contract::{Counters, LimitTally, Source, Tally, Turnover, map, turnover},
     reason::Reason,
+    table::WAYS,
 };
 
 use super::{
     instance::Attached,
     maps::{Maps, object},
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
-    sys,
 };
-use crate::{
-    error::{Error, Result},
-    output::status::Occupancy,
-    policy::tallies,
-};
+use crate::{error::Result, output::status::Occupancy, policy::tallies};
 
 /// What was counted of a source by CPUs, and not in its entry yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,8 +197,20 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn turnover(&self) -> Result<Turnover> {
+        self.turnover_of(turnover::SOURCES)
+    }
+
+    /// The same of the table of buckets.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bucket_turnover(&self) -> Result<Turnover> {
+        self.turnover_of(turnover::BUCKETS)
+    }
+
+    fn turnover_of(&self, of: u32) -> Result<Turnover> {
         let per_cpu =
-            self.turnover.get(&0, 0).map_err(|error| object("read the turnover", &error))?;
+            self.turnover.get(&of, 0).map_err(|error| object("read the turnover", &error))?;
         Ok(per_cpu.iter().fold(Turnover::default(), |sum, more| Turnover {
             entries: sum.entries.wrapping_add(more.entries),
             newcomers: sum.newcomers.wrapping_add(more.newcomers),
@@ -219,10 +225,8 @@ impl Maps {
     /// What the system says.
     pub fn buckets(&self) -> Result<Occupancy> {
         let mut tracked = 0;
-        let buckets = self.raw(map::BUCKETS)?;
-        sys::for_each::<BucketKey, Bucket>(buckets.fd().as_fd(), |_, _| tracked += 1)
-            .map_err(|error| Error::system("read the buckets", error))?;
-        Ok(Occupancy { tracked, capacity: u64::from(self.capacity(map::BUCKETS)?) })
+        self.each_bucket(|_| tracked += 1)?;
+        Ok(Occupancy { tracked, capacity: u64::from(self.bucket_sets()?) * WAYS as u64 })
     }
 }
 

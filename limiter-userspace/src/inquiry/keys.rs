@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
 use limiter_common::{
     address::{Address, Mask},
-    contract::{Bucket, Ledger, map},
+    contract::{Ledger, map},
     limit::{BucketKey, Key, Limit},
     meter::Meter,
 };
@@ -66,7 +66,7 @@ pub(super) fn states(
     let mut find = |key: &BucketKey, fill: &dyn Fn(&Wanted<'_>) -> Option<Fill>| {
         let Some(it) = wanted.get(&key.stamp) else { return };
         let parts = it.limit.key.0;
-        let others = parts & Key::SOURCE != 0 && key.source != it.source
+        let others = parts & Key::SOURCE != 0 && key.source() != it.source
             || parts & Key::TENANT != 0 && key.whose & 0xffff != source.profile.tenant;
         if others {
             return;
@@ -81,8 +81,8 @@ pub(super) fn states(
         }
     };
     let of_ledger = |it: &Wanted<'_>| it.meter.1.kind >= Meter::LOG;
-    tables.maps.each(map::BUCKETS, |key: &BucketKey, bucket: &Bucket| {
-        find(key, &|it| {
+    tables.maps.each_bucket(|bucket| {
+        find(&bucket.bucket.key, &|it| {
             let state = State::of_bucket(tables, bucket, it.meter, now);
             Fill::of(&state, now, usual_cost(&it.limit))
         });
@@ -114,7 +114,8 @@ struct Ranked {
 /// Keeps the fullest; equal ones in the order of their keys.
 fn keep(found: &mut Vec<Ranked>, most: usize) {
     found.sort_by_key(|it| {
-        let key = (it.key.stamp, it.key.source, it.key.destination, it.key.ports, it.key.protocol);
+        let BucketKey { stamp, destination, ports, protocol, .. } = it.key;
+        let key = (stamp, it.key.source(), destination, ports, protocol);
         (Reverse(it.rank), key)
     });
     found.truncate(most);
@@ -125,9 +126,8 @@ fn name(key: &BucketKey, limit: &Limit, entries: &Entries, ports: &[Port]) -> St
     let parts = limit.key.0;
     let [source_port, port] = [key.ports >> 16, key.ports & 0xffff];
     let protocol = protocol_name(key.protocol as u8);
-    let destination = Address { family: key.protocol >> 8 & 0xff, words: key.destination };
-    let destination = IpAddr::try_from(destination).map_or_else(|_| "?".to_owned(), written);
-    let source = IpAddr::try_from(key.source);
+    let destination = IpAddr::try_from(key.destination()).map_or_else(|_| "?".to_owned(), written);
+    let source = IpAddr::try_from(key.source());
     if parts & Key::CONNECTION == Key::CONNECTION {
         let source = source.map_or_else(|_| "?".to_owned(), written);
         return format!("{source}:{source_port} > {destination}:{port}/{protocol}");

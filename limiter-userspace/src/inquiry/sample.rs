@@ -146,18 +146,18 @@ impl Inquiry<'_> {
     ) -> Result<()> {
         let tables = &self.tables;
         let mut buckets = Thinned::new(MOST, now);
-        self.maps.each(map::BUCKETS, |key: &BucketKey, bucket: &contract::Bucket| {
-            buckets.offer(|| (*key, *bucket));
-        })?;
+        self.maps.each_bucket(|bucket| buckets.offer(|| *bucket))?;
         sample.buckets.entries = buckets.seen();
-        for (key, bucket) in buckets.kept() {
+        for bucket in buckets.kept() {
+            let key = &bucket.bucket.key;
             // Those of limits that are there no more owe nobody.
             sample.buckets.sampled += 1;
             let Some((at, limit)) = wanted.get(&key.stamp) else { continue };
-            let Some(number) = meter_of(tables, limit, key, Some(Binding(bucket.binding)))? else {
+            let Some(number) = meter_of(tables, limit, key, Some(Binding(bucket.bucket.binding)))?
+            else {
                 continue;
             };
-            let state = State::of_bucket(tables, bucket, (number, tables.meter(number)?), now);
+            let state = State::of_bucket(tables, &bucket, (number, tables.meter(number)?), now);
             if let Some(fill) = Fill::of(&state, now, usual_cost(limit)) {
                 if limit.key != Key::ALL {
                     sample.limits[*at].spread.add(&fill);
@@ -200,7 +200,7 @@ fn meter_of(
     match bound {
         Some(binding) if binding.is_under(tables.epoch) => Ok(Some(binding.profile())),
         _ if limit.key.0 & Key::SOURCE != 0 => {
-            let profile = tables.profile_of(&key.source)?;
+            let profile = tables.profile_of(&key.source())?;
             Ok(profile.map(|profile| Tables::meter_of(limit, &profile)))
         }
         _ => Ok(None),

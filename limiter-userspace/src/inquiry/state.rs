@@ -19,7 +19,7 @@ use limiter_common::{
 };
 
 use super::tables::Tables;
-use crate::error::Result;
+use crate::{datapath::buckets::MeasuredBucket, error::Result};
 
 /// A word of a copy, which is changed.
 struct Copied(Cell<u64>);
@@ -89,28 +89,26 @@ impl State {
 
     /// The state of a limit by a key of its own, under the meter of this number; `None` when it is
     /// not there yet.
-    ///
-    /// Another map of state would be read here.
     pub(super) fn keyed(
         tables: &Tables<'_>,
         key: &BucketKey,
         number: u32,
         now: u64,
     ) -> Result<Option<Self>> {
-        let found: Option<contract::Bucket> = tables.maps.entry(map::BUCKETS, key)?;
+        let found = tables.maps.bucket(key)?;
         let meter = tables.meter(number)?;
         Ok(found.map(|bucket| Self::of_bucket(tables, &bucket, (number, meter), now)))
     }
 
-    /// What an entry of the map of buckets is to a packet.
+    /// What an entry of the table of buckets is to a packet.
     pub(super) fn of_bucket(
         tables: &Tables<'_>,
-        bucket: &contract::Bucket,
+        bucket: &MeasuredBucket,
         (number, meter): (u32, Meter),
         now: u64,
     ) -> Self {
-        let target = Binding::new(tables.epoch, number);
-        let contract::Bucket { binding, word, measure } = *bucket;
+        let MeasuredBucket { bucket: contract::Bucket { binding, word, .. }, measure } = *bucket;
+        let target = Binding::new(tables.epoch, number).like(Binding(binding));
         let [entry, word, scale, span] =
             [binding, word, measure.scale, measure.span].map(Copied::new);
         if entry.load() != target.0 {

@@ -1,11 +1,11 @@
 //! The metrics of state: how full the tables are, and of what a sample of their entries says, how full
 //! the limits.
 
-use limiter_common::contract::{Turnover, map};
+use limiter_common::contract::Turnover;
 
 use super::{Family, Kind, Value::Whole, instance::layer};
 use crate::{
-    datapath::{maps::Maps, sources::SharedPackets},
+    datapath::{maps::Maps, sizes::Sizes, sources::SharedPackets},
     error::Result,
     inquiry::sample::{Looked, SHARES, Sample, WAITS},
 };
@@ -73,14 +73,15 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         "limiter_table_sampled_owing_entries",
         "Entries looked at in which a limit is not wholly refilled, so that they would be missed.",
     );
-    for (table, name, looked) in [
-        ("sources", map::SOURCES, sample.sources),
-        ("buckets", map::BUCKETS, sample.buckets),
-        ("ledgers", map::LEDGERS, sample.ledgers),
+    let room = Sizes::of(maps)?;
+    for (table, room, looked) in [
+        ("sources", room.sources, sample.sources),
+        ("buckets", room.buckets, sample.buckets),
+        ("ledgers", room.ledgers, sample.ledgers),
     ] {
         let Looked { entries: number, sampled: of_those, owing: of_these } = looked;
         entries.push([("table", table)], Whole(number));
-        capacity.push([("table", table)], Whole(maps.capacity(name)?.into()));
+        capacity.push([("table", table)], Whole(room.into()));
         sampled.push([("table", table)], Whole(of_those));
         owing.push([("table", table)], Whole(of_these));
     }

@@ -100,7 +100,7 @@ fn apply(program: &mut TestProgram, mut any: impl FnMut() -> Policy) -> Policy {
 fn state(program: &TestProgram, sources: &[Address]) -> String {
     let entries: Vec<_> = sources.iter().map(|key| program.source(key).unwrap()).collect();
     let mut buckets = program.buckets().unwrap();
-    buckets.sort_by_key(|(key, _)| (key.stamp, key.source, key.destination, key.ports, key.whose));
+    buckets.sort_by_key(|(key, _)| *key);
     format!("{entries:?} {:?} {buckets:?} {:?}", program.unreadable().unwrap(), Done::by(program))
 }
 

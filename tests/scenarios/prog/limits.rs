@@ -130,7 +130,7 @@ fn the_narrow_limit_is_asked_before_the_wide() {
 
 /// The words of the buckets of a source and of one of its connections.
 fn words(program: &TestProgram, connection: &BucketKey) -> ([u64; INLINE], Option<u64>) {
-    let source = program.source(&connection.source).unwrap().unwrap();
+    let source = program.source(&connection.source()).unwrap().unwrap();
     (source.words, state(program, connection).map(|connection| connection.word))
 }
 

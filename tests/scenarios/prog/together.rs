@@ -31,9 +31,8 @@ fn words(program: &TestProgram) -> Words {
     let source = program.source(&Address::v4(A)).unwrap().unwrap();
     let mut buckets = program.buckets().unwrap();
     let mut ledgers = program.ledgers().unwrap();
-    let order = |key: &BucketKey| (key.stamp, key.source, key.destination, key.ports, key.whose);
-    buckets.sort_by_key(|(key, _)| order(key));
-    ledgers.sort_by_key(|(key, _)| order(key));
+    buckets.sort_by_key(|(key, _)| *key);
+    ledgers.sort_by_key(|(key, _)| *key);
     (source.words, buckets, ledgers)
 }
 

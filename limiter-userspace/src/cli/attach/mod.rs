@@ -185,7 +185,7 @@ impl Attach {
         let default = Sizes::default();
         Sizes {
             sources: Sizes::whole_sets(self.sources.unwrap_or(default.sources)),
-            buckets: self.buckets.unwrap_or(default.buckets),
+            buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),
             ledgers: self.ledgers.unwrap_or(default.ledgers),
             overrides: self.overrides.unwrap_or(default.overrides),
         }
@@ -194,8 +194,9 @@ impl Attach {
     /// Sizes that are given must be those of the instance that runs.
     fn check_sizes(&self, instance: &Instance) -> Result<()> {
         let running = instance.sizes()?;
-        let sources = self.sources.map(Sizes::whole_sets);
-        let asked = [sources, self.buckets, self.ledgers, self.overrides];
+        let [sources, buckets] =
+            [self.sources, self.buckets].map(|asked| asked.map(Sizes::whole_sets));
+        let asked = [sources, buckets, self.ledgers, self.overrides];
         for ((option, running), asked) in running.by_option().into_iter().zip(asked) {
             if let Some(asked) = asked
                 && asked != running

@@ -151,6 +151,8 @@ fn compile_rows(
         sections: classes.sections,
         seed: held.seed(),
         sets: 0,
+        bucket_sets: 0,
+        unused: 0,
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
@@ -169,7 +171,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         first: Profile::default(),
         buckets: [Gcra::NONE; INLINE],
-        reserved: [[0; 20]; 2],
+        reserved: [[0; 13]; 3],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {

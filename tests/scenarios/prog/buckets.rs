@@ -1,0 +1,135 @@
+//! The table of buckets by other keys than the source: who keeps an entry of a full one, and what becomes of keys without.
+
+use limiter_common::{
+    contract::{Bucket, Turnover},
+    limit::BucketKey,
+    rate::SECOND,
+};
+use limiter_tests::{
+    packet::Frame,
+    program::{Clock, Sizes, TestProgram, Verdict},
+};
+use limiter_userspace::policy::model::{Allowance, KeyPart, Limit};
+
+use super::{
+    NOW,
+    define::{limit, policy_of, within},
+    modes::MINUTE,
+    part, per_second,
+    table::smallest,
+    tokens,
+};
+
+const A: [u8; 4] = [192, 0, 2, 1];
+
+/// A datagram to the destination of this number.
+fn to(number: u32) -> Vec<u8> {
+    Frame::udp(A, (0xc612_0000 + number).to_be_bytes(), 40_000, 53).build()
+}
+
+/// A program with room for so few buckets as can be, and how many that are.
+fn full(limits: impl IntoIterator<Item = Limit>) -> (TestProgram, u32) {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, &policy_of(limits), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    (program, sizes.buckets)
+}
+
+fn by_destination(name: &str, allowance: impl Into<Allowance>) -> Limit {
+    limit(name, &[KeyPart::Destination], allowance)
+}
+
+fn passed(program: &mut TestProgram, frame: &[u8], times: u32) -> u64 {
+    program.run_many(frame, times).unwrap()
+}
+
+fn turnover(program: &TestProgram) -> Turnover {
+    program.maps().bucket_turnover().unwrap()
+}
+
+/// Whatever the algorithm, and whatever else is charged: a flood of other keys takes nothing from one that owes.
+#[test]
+fn a_key_that_owes_is_kept_through_any_flood() {
+    for allowance in [
+        Allowance::from(tokens(5)),
+        Allowance::FixedWindow { limit: 5, window: 60 * MINUTE },
+        Allowance::SlidingWindow { limit: 5, window: 60 * MINUTE },
+    ] {
+        let (mut program, buckets) = full([by_destination("kept", allowance)]);
+        let kept = to(0);
+        assert_eq!(passed(&mut program, &kept, 9), 5, "{allowance:?}");
+        for number in 1..=part(16) as u32 * buckets {
+            assert_eq!(program.run(&to(number)).unwrap(), Verdict::Pass, "{number}");
+        }
+        assert_eq!(passed(&mut program, &kept, 9), 0, "{allowance:?}");
+        let Turnover { entries, owing, .. } = turnover(&program);
+        // Of the others, each owes for a packet, and makes room for the next ones.
+        assert!(owing > 0 && entries > u64::from(buckets), "{entries} entries, {owing} owed");
+        program.check_accounts().unwrap();
+    }
+}
+
+/// Where all owe for more than a packet, keys without an entry share one bucket of their limit, and no other limit's.
+#[test]
+fn keys_that_find_no_room_share_a_bucket_until_there_is() {
+    let other = limit("other", &[within(24, 64)], per_second(1_000_000, 1_000_000));
+    let (mut program, buckets) = full([by_destination("slow", tokens(3)), other]);
+    // As many as there is room for, and again, as a set may have more of them than its ways.
+    for number in 0..2 * buckets {
+        passed(&mut program, &to(number), 3);
+    }
+    let full = turnover(&program);
+    assert!(full.newcomers > 0 && full.entries <= u64::from(buckets), "{full:?}");
+    let shared = |program: &TestProgram| -> Vec<(BucketKey, Bucket)> {
+        let all = program.buckets().unwrap().into_iter();
+        all.filter(|(key, _)| key.is_shared()).collect()
+    };
+    assert_eq!(shared(&program).len(), 1, "one limit has keys without room");
+    let more: u64 = (0..200).map(|number| passed(&mut program, &to(9 * buckets + number), 3)).sum();
+    assert_eq!(more, 0, "what they share is used up");
+    assert!(turnover(&program).newcomers > full.newcomers);
+    // When the first have paid, others come to have their own.
+    program.at(NOW + 4 * MINUTE).unwrap();
+    for number in 0..200 {
+        assert_eq!(passed(&mut program, &to(20 * buckets + number), 9), 3, "{number}");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// Keys of a limit that is gone make room, whatever they owe; those of one that stays do not.
+#[test]
+fn keys_of_a_limit_that_is_gone_make_room() {
+    let year = Allowance::FixedWindow { limit: 2, window: 365 * 24 * 60 * MINUTE };
+    let (mut program, buckets) = full([by_destination("gone", year)]);
+    for number in 0..2 * buckets {
+        passed(&mut program, &to(number), 2);
+    }
+    assert!(turnover(&program).newcomers > 0, "the table is full");
+    program.apply(&policy_of([by_destination("new", tokens(3))])).unwrap();
+    // For so long an entry is not asked again that was found to owe.
+    program.at(NOW + 10 * SECOND).unwrap();
+    for number in 0..buckets / 4 {
+        let had = passed(&mut program, &to(number), 9);
+        assert_eq!(had, 3, "{number}");
+    }
+    let before = turnover(&program).owing;
+    assert!(before > 0, "somebody made room though owing");
+}
+
+/// A bucket is found by all of its key: two that a hash puts in one set are two.
+#[test]
+fn each_key_has_a_bucket_of_its_own() {
+    let (mut program, buckets) = full([by_destination("own", tokens(2))]);
+    for round in 0..3 {
+        for number in 0..buckets / 4 {
+            let expected = u64::from(round < 2);
+            assert_eq!(passed(&mut program, &to(number), 1), expected, "{number}, round {round}");
+        }
+    }
+    let found = program.buckets().unwrap();
+    assert_eq!(found.len(), buckets as usize / 4);
+    for (key, bucket) in found {
+        let read = program.maps().bucket(&key).unwrap().unwrap();
+        assert_eq!(read.bucket, bucket, "{key:?}");
+    }
+}
