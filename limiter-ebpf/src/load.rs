@@ -19,6 +19,14 @@ use limiter_ebpf::{datapath, parts};
 #[unsafe(no_mangle)]
 static MADE_BITS: Global<u32> = Global::new(u32::MAX);
 
+/// What of the frame is made: an IPv4 source, or one of the fields below. The verifier removes the code of the others.
+#[unsafe(no_mangle)]
+static MADE_FIELD: Global<u32> = Global::new(0);
+/// The second half of an IPv6 /64, so that each frame has a source of its own.
+const SOURCE6: u32 = 1;
+/// The source port and the low half of the sequence number of TCP over IPv4.
+const SYN: u32 = 2;
+
 /// The source that comes next where they come in turn.
 #[map]
 static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
@@ -45,21 +53,21 @@ fn send(_: XdpContext) -> u32 {
     XDP_TX
 }
 
-/// The same with a random IPv4 source.
+/// The same with a random source.
 #[xdp]
 fn send_spoofed(ctx: XdpContext) -> u32 {
     spoof(&ctx);
     XDP_TX
 }
 
-/// Only writes a random IPv4 source: the baseline of `limiter_spoofed`.
+/// Only writes what is made: the baseline of `limiter_spoofed`.
 #[xdp]
 fn nop_spoofed(ctx: XdpContext) -> u32 {
     spoof(&ctx);
     XDP_PASS
 }
 
-/// The limiter, each run seeing a new IPv4 source.
+/// The limiter, each run seeing a random source, or a SYN of its own.
 #[xdp]
 #[inline(always)]
 fn limiter_spoofed(ctx: XdpContext) -> u32 {
@@ -78,7 +86,7 @@ fn limiter_in_turn(ctx: XdpContext) -> u32 {
         next.write(number.wrapping_add(1));
         number
     };
-    write_source(&ctx, number);
+    write(&ctx, number);
     datapath::run::<false>(&ctx)
 }
 
@@ -105,12 +113,42 @@ fn part_parse(ctx: XdpContext) -> u32 {
     XDP_PASS
 }
 
-/// Gives the frame a random source.
+/// Writes a random number into the field that is made.
 #[inline(always)]
 fn spoof(ctx: &XdpContext) {
     // SAFETY: the helper has no precondition.
     let number = unsafe { bpf_get_prandom_u32() };
-    write_source(ctx, number);
+    write(ctx, number);
+}
+
+/// Writes this number into the field that is made.
+#[inline(always)]
+fn write(ctx: &XdpContext, number: u32) {
+    const SECOND_HALF: usize = 26;
+    const PORT: usize = 34;
+    const SEQUENCE: usize = 40;
+    let [a, b, c, d] = number.to_be_bytes();
+    match MADE_FIELD.load() {
+        SOURCE6 => overwrite(ctx, SECOND_HALF, [a, b, c, d]),
+        SYN => {
+            overwrite(ctx, PORT, [a, b]);
+            overwrite(ctx, SEQUENCE, [c, d]);
+        }
+        _ => write_source(ctx, number),
+    }
+}
+
+/// Writes these bytes into the frame at this offset. Checksums of transports are not mended: the limiter reads none.
+#[inline(always)]
+fn overwrite<const LENGTH: usize>(ctx: &XdpContext, offset: usize, bytes: [u8; LENGTH]) {
+    let (start, end) = (ctx.data(), ctx.data_end());
+    if start + offset + LENGTH > end {
+        return;
+    }
+    // SAFETY: `start + offset..start + offset + LENGTH` lies within the packet, as just checked, and
+    // arrays of bytes have no alignment.
+    let field = unsafe { &mut *((start + offset) as *mut [u8; LENGTH]) };
+    *field = bytes;
 }
 
 /// Writes the source address with this number into an untagged IPv4 frame and mends the header checksum

@@ -4,20 +4,28 @@ use anyhow::Result;
 use limiter_common::reason::Reason;
 use limiter_tests::packet::{ACK, Frame, SYN};
 
-use super::setting::{OWN, Setting};
+use super::{
+    example,
+    outcome::Outcome,
+    setting::{OWN, Setting},
+};
 
-const SOURCE4: [u8; 4] = [10, (OWN >> 8) as u8, OWN as u8, 7];
-const TARGET4: [u8; 4] = [198, 51, 100, 1];
-const SOURCE6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 7];
-const TARGET6: [u16; 8] = [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1];
+pub(crate) const SOURCE4: [u8; 4] = [10, (OWN >> 8) as u8, OWN as u8, 7];
+pub(crate) const TARGET4: [u8; 4] = [198, 51, 100, 1];
+pub(crate) const SOURCE6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 7];
+pub(crate) const TARGET6: [u16; 8] = [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1];
 
 /// Whom the frames of a case are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sources {
     /// One source.
     One,
+    /// One source, which opens another connection of TCP each time.
+    NewConnections,
     /// Another one each time.
     MadeUp,
+    /// The same over IPv6.
+    MadeUp6,
     /// One of so many, a power of two, at random, each of which was seen before.
     Tracked(u32),
 }
@@ -35,16 +43,16 @@ pub(crate) struct Case {
     pub(crate) frame: Vec<u8>,
     /// The sources that its runs see.
     pub(crate) sources: Sources,
-    /// The reason that every frame has to be counted under.
-    pub(crate) reason: Reason,
-    /// The limits that every frame has to be charged to.
+    /// The reasons that frames have to be counted under.
+    pub(crate) outcome: Outcome,
+    /// The limits that every frame has to be charged to which passes.
     pub(crate) charged: Vec<String>,
     /// The limit that has to refuse every frame.
     pub(crate) exceeded: Option<&'static str>,
 }
 
 impl Case {
-    fn new(
+    pub(crate) fn new(
         id: impl Into<String>,
         name: impl Into<String>,
         setting: Setting,
@@ -57,21 +65,25 @@ impl Case {
             setting,
             frame: frame.clone().padded().build(),
             sources: Sources::One,
-            reason: if exceeded.is_some() { Reason::Exceed } else { Reason::Conform },
+            outcome: Outcome::Each(if exceeded.is_some() {
+                Reason::Exceed
+            } else {
+                Reason::Conform
+            }),
             charged: setting.charged()?,
             exceeded,
         })
     }
 
     fn not_ip(self) -> Self {
-        Self { reason: Reason::NonIp, charged: Vec::new(), ..self }
+        Self { outcome: Outcome::Each(Reason::NonIp), charged: Vec::new(), ..self }
     }
 
     fn denied(self) -> Self {
-        Self { reason: Reason::Deny, ..self }
+        Self { outcome: Outcome::Each(Reason::Deny), ..self }
     }
 
-    fn of(self, sources: Sources) -> Self {
+    pub(crate) fn of(self, sources: Sources) -> Self {
         Self { sources, ..self }
     }
 }
@@ -198,6 +210,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         let case = Case::new(format!("tracked_{id}"), name, Setting::Tracked(*number), &udp)?;
         cases.push(case.of(Sources::Tracked(*number)));
     }
+    cases.extend(example::cases()?);
     Ok(cases)
 }
 

@@ -3,24 +3,38 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use limiter_common::contract::Tally;
+use limiter_common::contract::{LimitTally, Tally};
 use limiter_userspace::datapath::snapshot::Snapshot;
 
 use super::case::Case;
 
 /// Frames that each limit was charged and that it refused.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Charges(BTreeMap<String, (u64, u64)>);
+pub(crate) struct Charges(BTreeMap<String, Charge>);
+
+/// What one limit did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charge {
+    /// Frames that were charged to it.
+    conform: u64,
+    /// Frames that it refused.
+    exceed: u64,
+    /// Frames that it would have refused, but for being monitored.
+    monitored: u64,
+}
 
 impl Charges {
     /// Adds what was counted between two snapshots of one policy.
     pub(crate) fn add(&mut self, before: &Snapshot, after: &Snapshot) {
         for limit in &after.limits {
-            let (conform, exceed) = self.0.entry(limit.name.clone()).or_default();
-            let [after, before] = [after, before].map(|all| all.tally(&limit.name));
-            let more = |after: Tally, before: Tally| after.packets.wrapping_sub(before.packets);
-            *conform += more(after.conform, before.conform);
-            *exceed += more(after.over(), before.over());
+            let charge = self.0.entry(limit.name.clone()).or_default();
+            let more = |of: fn(&LimitTally) -> Tally| {
+                let [after, before] = [after, before].map(|all| of(&all.tally(&limit.name)));
+                after.packets.wrapping_sub(before.packets)
+            };
+            charge.conform += more(|tally| tally.conform);
+            charge.exceed += more(|tally| tally.exceed);
+            charge.monitored += more(|tally| tally.monitored);
         }
     }
 
@@ -28,18 +42,49 @@ impl Charges {
     /// as they should.
     pub(crate) fn check(&self, case: &Case, received: u64, expected: u64) -> Result<()> {
         let Case { name, charged, exceeded, .. } = case;
-        for (limit, (conform, exceed)) in &self.0 {
+        for (limit, Charge { conform, exceed, monitored }) in &self.0 {
             let due = if charged.contains(limit) { received } else { 0 };
             ensure!(
                 conform.abs_diff(due) <= received - expected,
                 "{name}: limit {limit} was charged {conform} times instead of {due}"
             );
             let due = if *exceeded == Some(limit.as_str()) { expected } else { 0 };
+            let over = exceed + monitored;
+            ensure!(over == due, "{name}: limit {limit} refused {over} frames instead of {due}");
+        }
+        Ok(())
+    }
+
+    /// Checks them for a case of which so many frames passed and limits refused so many. Each that passed is counted
+    /// at each limit that the case names, as charged or as what was only monitored; so many may be missing.
+    pub(crate) fn check_mixed(
+        &self,
+        case: &Case,
+        passed: u64,
+        refused: u64,
+        missing: u64,
+    ) -> Result<()> {
+        let Case { name, charged, .. } = case;
+        for (limit, Charge { conform, monitored, .. }) in &self.0 {
+            let (most, least) = if charged.contains(limit) {
+                (passed, passed.saturating_sub(missing))
+            } else {
+                (0, 0)
+            };
             ensure!(
-                *exceed == due,
-                "{name}: limit {limit} refused {exceed} frames instead of {due}"
+                *conform <= most + missing,
+                "{name}: limit {limit} was charged {conform} times, and {most} frames passed"
+            );
+            ensure!(
+                conform + monitored >= least,
+                "{name}: limit {limit} was charged {conform} times and monitored {monitored}, and {passed} frames passed"
             );
         }
+        let exceed: u64 = self.0.values().map(|charge| charge.exceed).sum();
+        ensure!(
+            exceed == refused,
+            "{name}: limits refused {exceed} frames, and {refused} were dropped for it"
+        );
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use limiter_tests::{
     sandbox::{BPFFS, Sandbox},
     topology::Host,
@@ -86,17 +86,66 @@ pub(crate) struct Effort {
 
 /// Measures every case. The thread stays on one CPU.
 pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<Measured> {
-    let host = Host::new(sandbox, "bench")?;
-    host.ip("link add case type veth peer name baseline\n")?;
-    sandbox.inside(&host.namespace, || take_turns(effort))?
+    inside(sandbox, || measure_all(effort))
 }
 
-fn take_turns(effort: Effort) -> Result<Measured> {
-    let mut places = [Place::new("case")?, Place::new("baseline")?];
-    let Effort { turns, samples, tracked } = effort;
-    let cases = cases(tracked)?;
+/// Measures the cases whose ids contain one of these texts, and nothing else. The thread stays on one CPU.
+pub(crate) fn measure_only(
+    sandbox: &Sandbox,
+    effort: Effort,
+    only: &[String],
+) -> Result<Vec<Cost>> {
+    let mut cases = cases(effort.tracked)?;
+    cases.retain(|case| only.iter().any(|text| case.id.contains(text)));
+    ensure!(!cases.is_empty(), "no case has an id that contains `{}`", only.join("` or `"));
+    inside(sandbox, || {
+        let mut places = places()?;
+        let instances = open(&cases)?;
+        let mut subjects = load(cases, &instances, &mut Vec::new())?;
+        take_turns(&mut subjects, &mut places, effort)?;
+        Ok(subjects.into_iter().map(Subject::cost).collect())
+    })
+}
+
+/// Does some work on a host that has the interfaces of [`places`].
+fn inside<T: Send>(sandbox: &Sandbox, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let host = Host::new(sandbox, "bench")?;
+    host.ip("link add case type veth peer name baseline\n")?;
+    sandbox.inside(&host.namespace, work)?
+}
+
+/// The places of a case and of its baseline.
+fn places() -> Result<[Place; 2]> {
+    Ok([Place::new("case")?, Place::new("baseline")?])
+}
+
+fn measure_all(effort: Effort) -> Result<Measured> {
+    let mut places = places()?;
+    let cases = cases(effort.tracked)?;
+    let mut instances = open(&cases)?;
+    let applying = apply(&mut instances)?;
+    let mut loading = Vec::new();
+    let mut subjects = load(cases, &instances, &mut loading)?;
+    take_turns(&mut subjects, &mut places, effort)?;
+    let reference = subjects.iter().find(|subject| subject.case().id == REFERENCE);
+    let frame = reference.context("no case is the one to compare with")?.case().frame.clone();
+    // After its case, the table is full.
+    let full = instances.iter().find(|(setting, ..)| *setting == Setting::SpoofedDefault);
+    let (_, pins, _) = full.context("no instance has a full table")?;
+    let inquiry = inquiry::measure(pins)?;
+    let time = median(&loading.iter().map(|load| load.time.as_secs_f64()).collect::<Vec<_>>());
+    let instructions = loading.first().and_then(|load| load.instructions);
+    let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
+    let (_, pins, _) = instances.first().context("there is no instance")?;
+    let parts = part::measure(pins, &mut places, &frame, effort.turns * effort.samples)?;
+    let costs = subjects.into_iter().map(Subject::cost).collect();
+    Ok(Measured { costs, parts, loading, applying, inquiry })
+}
+
+/// Opens an instance for each setting of these cases.
+fn open(cases: &[Case]) -> Result<Vec<(Setting, Pins, Instance)>> {
     let mut instances: Vec<(Setting, Pins, Instance)> = Vec::new();
-    for Case { setting, .. } in &cases {
+    for Case { setting, .. } in cases {
         if instances.iter().any(|(made, ..)| made == setting) {
             continue;
         }
@@ -109,39 +158,36 @@ fn take_turns(effort: Effort) -> Result<Measured> {
             })?;
         instances.push((*setting, pins, instance));
     }
-    let applying = apply(&mut instances)?;
+    Ok(instances)
+}
+
+/// Loads the programs of these cases.
+fn load<'a>(
+    cases: Vec<Case>,
+    instances: &'a [(Setting, Pins, Instance)],
+    loading: &mut Vec<Loading>,
+) -> Result<Vec<Subject<'a>>> {
     let mut subjects = Vec::new();
-    let mut loading = Vec::new();
     for (slot, case) in (0..).zip(cases) {
         let found = instances.iter().find(|(setting, ..)| *setting == case.setting);
         let (_, pins, instance) = found.context("a case has no instance")?;
-        subjects.push(Subject::new(case, slot, pins, instance, &mut loading)?);
+        subjects.push(Subject::new(case, slot, pins, instance, loading)?);
     }
-    for subject in &mut subjects {
-        subject.turn(&mut places, Subject::prepare)?;
+    Ok(subjects)
+}
+
+/// Has each case take its samples, and checks what became of the frames.
+fn take_turns(subjects: &mut [Subject<'_>], places: &mut [Place; 2], effort: Effort) -> Result<()> {
+    for subject in &mut *subjects {
+        subject.turn(places, Subject::prepare)?;
     }
     let before = subjects.iter().map(Subject::snapshot).collect::<Result<Vec<_>>>()?;
-    for _ in 0..turns {
-        for subject in &mut subjects {
-            subject.turn(&mut places, |subject| subject.sample(samples))?;
+    for _ in 0..effort.turns {
+        for subject in &mut *subjects {
+            subject.turn(places, |subject| subject.sample(effort.samples))?;
         }
     }
-    let reference = subjects.iter().find(|subject| subject.case().id == REFERENCE);
-    let frame = reference.context("no case is the one to compare with")?.case().frame.clone();
-    for (subject, before) in subjects.iter().zip(&before) {
-        subject.check(before)?;
-    }
-    // After its case, the table is full.
-    let full = instances.iter().find(|(setting, ..)| *setting == Setting::SpoofedDefault);
-    let (_, pins, _) = full.context("no instance has a full table")?;
-    let inquiry = inquiry::measure(pins)?;
-    let time = median(&loading.iter().map(|load| load.time.as_secs_f64()).collect::<Vec<_>>());
-    let instructions = loading.first().and_then(|load| load.instructions);
-    let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
-    let (_, pins, _) = instances.first().context("there is no instance")?;
-    let parts = part::measure(pins, &mut places, &frame, turns * samples)?;
-    let costs = subjects.into_iter().map(Subject::cost).collect();
-    Ok(Measured { costs, parts, loading, applying, inquiry })
+    subjects.iter().zip(&before).try_for_each(|(subject, before)| subject.check(before))
 }
 
 /// Puts the longest policy in force some times.

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     batch,
-    load::{LIMITER_IN_TURN, Load},
+    load::{LIMITER_IN_TURN, Load, Made},
     place::Place,
     sample::{Figure, median},
     text::figures,
@@ -100,13 +100,13 @@ impl<'a> Field<'a> {
 
     fn measure(mut self, times: usize) -> Result<Unread> {
         let mut place = Place::new("events")?;
-        let mut load = Load::among(self.pins, 0, SOURCES - 1, &[LIMITER_IN_TURN])?;
+        let mut load = Load::making(self.pins, 0, Made::Source4(SOURCES - 1), &[LIMITER_IN_TURN])?;
         let held = place.take(load.program_mut(LIMITER_IN_TURN)?)?;
         self.spend(&load)?;
         let beginning = self.compare(&load, times, |field, reader| field.begin(&load, reader))?;
         place.leave(load.program_mut(LIMITER_IN_TURN)?, held)?;
 
-        let mut one = Load::among(self.pins, 1, 0, &[LIMITER_IN_TURN])?;
+        let mut one = Load::making(self.pins, 1, Made::Source4(0), &[LIMITER_IN_TURN])?;
         let held = place.take(one.program_mut(LIMITER_IN_TURN)?)?;
         let program = one.program(LIMITER_IN_TURN)?;
         let runs = batch::calibrate(|runs| batch::run(program, &self.frame, runs))?;

@@ -10,12 +10,14 @@ mod contest;
 mod cost;
 mod cpu;
 mod events;
+mod example;
 mod inquiry;
 mod iptables;
 mod live;
 mod load;
 mod machine;
 mod nftables;
+mod outcome;
 mod part;
 mod peer;
 mod place;
@@ -63,6 +65,10 @@ struct Arguments {
     /// Exit with 1 when a target is missed
     #[arg(long)]
     check: bool,
+    /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; may be given more than
+    /// once
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["json", "plots", "compare", "check"])]
+    only: Vec<String>,
 }
 
 /// How much is measured.
@@ -111,6 +117,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cpus = two_cpus().ok();
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
+    if !arguments.only.is_empty() {
+        let costs = cost::measure_only(&sandbox, extent.cost, &arguments.only)?;
+        let text = text::costs(&machine, &costs);
+        io::stdout().write_all(text.as_bytes()).context("cannot print the costs")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     eprintln!("measuring the cost of a packet ...");
     let cost = cost::measure(&sandbox, extent.cost)?;
     eprintln!("measuring frames over a wire ...");

@@ -27,6 +27,29 @@ const PROPORTION: f64 = 0.05;
 /// The part of the frames that the wire may lose.
 const LOSS: f64 = 0.01;
 
+/// What makes the figures of some cases worth less.
+pub(crate) fn doubts(costs: &[Cost]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for Cost { case, over, baseline, kernel, proportion, .. } in costs {
+        let name = &case.name;
+        if over.spread > GRAIN.max(STEADY * over.median) {
+            warnings.push(format!("{name}: the spread is large, measure again"));
+        }
+        if (proportion / 2.0 - 1.0).abs() > PROPORTION {
+            warnings.push(format!(
+                "{name}: twice the packets took {proportion:.2} times as long, not 2"
+            ));
+        }
+        let own = over.median + baseline;
+        if (own - kernel).abs() > GRAIN.max(STEADY * own) {
+            warnings.push(format!(
+                "{name}: {own:.0} ns by the clock of the thread, {kernel:.0} ns by the kernel's"
+            ));
+        }
+    }
+    warnings
+}
+
 /// All that was measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
@@ -55,23 +78,7 @@ impl Report {
     /// What makes the figures worth less.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.machine.warnings();
-        for Cost { case, over, baseline, kernel, proportion, .. } in &self.cost.costs {
-            let name = &case.name;
-            if over.spread > GRAIN.max(STEADY * over.median) {
-                warnings.push(format!("{name}: the spread is large, measure again"));
-            }
-            if (proportion / 2.0 - 1.0).abs() > PROPORTION {
-                warnings.push(format!(
-                    "{name}: twice the packets took {proportion:.2} times as long, not 2"
-                ));
-            }
-            let own = over.median + baseline;
-            if (own - kernel).abs() > GRAIN.max(STEADY * own) {
-                warnings.push(format!(
-                    "{name}: {own:.0} ns by the clock of the thread, {kernel:.0} ns by the kernel's"
-                ));
-            }
-        }
+        warnings.extend(doubts(&self.cost.costs));
         for Throughput { contest, rate, sent, received, .. } in &self.live {
             if (*received as f64) < (1.0 - LOSS) * *sent as f64 {
                 warnings.push(format!(

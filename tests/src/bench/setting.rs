@@ -10,7 +10,10 @@ use limiter_userspace::{
     },
 };
 
-use super::contest;
+use super::{
+    contest,
+    example::{Example, Traffic},
+};
 
 /// What the number of the override is that the measured source is in.
 pub(crate) const OWN: u32 = 0x1388;
@@ -71,6 +74,8 @@ pub(crate) enum Setting {
     SpoofedOwingDefault,
     /// So many sources, with room for twice as many.
     Tracked(u32),
+    /// A policy that is shipped. Each traffic has state of its own.
+    Example(Example, Traffic),
 }
 
 impl Setting {
@@ -94,6 +99,7 @@ impl Setting {
     pub(crate) fn directory(self) -> String {
         match self {
             Self::Algorithm(allowance) => allowance.algorithm().to_owned(),
+            Self::Example(example, traffic) => format!("{example:?}-{traffic:?}"),
             other => format!("{other:?}"),
         }
     }
@@ -133,6 +139,9 @@ impl Setting {
 
     /// Its policy.
     pub(crate) fn policy(self) -> Result<Policy> {
+        if let Self::Example(example, _) = self {
+            return example.policy();
+        }
         let defaults: &[(Builtin, Bucket)] = match self {
             Self::Observe | Self::Limits(_) | Self::Scoped(_) | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],

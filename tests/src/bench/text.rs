@@ -8,18 +8,18 @@ use super::{
     cost::{Applying, Cost, Loading},
     inquiry::Inquiry,
     live::Throughput,
+    machine::Machine,
     part,
-    report::Report,
+    report::{Report, doubts},
     sample::Figure,
     scaling::Scaling,
-    target::{Target, cost, wire},
+    target::{Target, wire},
 };
 
 impl Report {
     /// The report for people.
     pub(crate) fn text(&self) -> String {
-        let facts: Vec<_> =
-            self.machine.facts().iter().map(|(a, b)| format!("{a:<12}{b}")).collect();
+        let facts = facts(&self.machine);
         let Loading { instructions, time } = self.cost.loading;
         let instructions = instructions
             .map_or_else(|| "not told by this kernel".to_owned(), |count| count.to_string());
@@ -39,8 +39,8 @@ impl Report {
             metrics.as_millis()
         );
         let mut parts = vec![
-            [facts.join("\n"), program, policy, inquiry].join("\n"),
-            self.cost_table() + "\n" + COST_NOTES,
+            [facts, program, policy, inquiry].join("\n"),
+            cost_table(&self.cost.costs) + "\n" + COST_NOTES,
             part::text(&self.cost.parts),
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
@@ -48,33 +48,8 @@ impl Report {
         ];
         parts.extend(self.scaling.as_ref().map(Scaling::text));
         parts.push(self.target_table());
-        let warnings = self.warnings();
-        if !warnings.is_empty() {
-            let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
-            parts.push(lines.join("\n"));
-        }
+        parts.extend(warnings(&self.warnings()));
         parts.join("\n\n") + "\n"
-    }
-
-    fn cost_table(&self) -> String {
-        let reference = cost(self, REFERENCE);
-        let mut table = Table::new([
-            Column::left("cost of a packet"),
-            Column::right("ns over nop"),
-            Column::right("spread"),
-            Column::right("M/s"),
-            Column::right("ratio"),
-        ]);
-        for Cost { case, over, .. } in &self.cost.costs {
-            table.row([
-                Cell::from(case.name.as_str()),
-                format!("{:.1}", over.median).into(),
-                format!("{:.1}", over.spread).into(),
-                format!("{:.1}", 1e3 / over.median).into(),
-                format!("{:.2}", over.median / reference).into(),
-            ]);
-        }
-        lines(&table)
     }
 
     fn live_table(&self) -> String {
@@ -118,6 +93,45 @@ impl Report {
         }
         lines(&table)
     }
+}
+
+/// The costs of some cases alone.
+pub(crate) fn costs(machine: &Machine, costs: &[Cost]) -> String {
+    let mut parts = vec![facts(machine), cost_table(costs) + "\n" + COST_NOTES];
+    parts.extend(warnings(&[machine.warnings(), doubts(costs)].concat()));
+    parts.join("\n\n") + "\n"
+}
+
+fn facts(machine: &Machine) -> String {
+    let line = |(name, fact): &(_, _)| format!("{name:<12}{fact}");
+    machine.facts().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn warnings(warnings: &[String]) -> Option<String> {
+    let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
+    Some(lines.join("\n")).filter(|lines| !lines.is_empty())
+}
+
+fn cost_table(costs: &[Cost]) -> String {
+    let reference = costs.iter().find(|cost| cost.case.id == REFERENCE);
+    let mut table = Table::new([
+        Column::left("cost of a packet"),
+        Column::right("ns over nop"),
+        Column::right("spread"),
+        Column::right("M/s"),
+        Column::right("ratio"),
+    ]);
+    for Cost { case, over, .. } in costs {
+        let ratio = reference.map(|reference| over.median / reference.over.median);
+        table.row([
+            Cell::from(case.name.as_str()),
+            format!("{:.1}", over.median).into(),
+            format!("{:.1}", over.spread).into(),
+            format!("{:.1}", 1e3 / over.median).into(),
+            ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")).into(),
+        ]);
+    }
+    lines(&table)
 }
 
 const COST_NOTES: &str = "\

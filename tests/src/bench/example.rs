@@ -1,0 +1,141 @@
+//! The policies that are shipped as examples, under the traffic that they are for.
+
+use anyhow::{Context as _, Result};
+use limiter_common::reason::Reason;
+use limiter_tests::packet::{Extension, Frame, SYN};
+use limiter_userspace::policy::{Policy, spec};
+
+use super::{
+    case::{Case, SOURCE4, SOURCE6, Sources, TARGET4, TARGET6},
+    outcome::Outcome,
+    setting::Setting,
+};
+
+/// A machine of the tenant `umbrella` of `tenants.yaml`.
+const CUSTOMER: [u8; 4] = [198, 51, 100, 135];
+/// Extension headers of IPv6 in a frame that has many.
+const EXTENSIONS: usize = 8;
+
+/// A policy in `packaging/examples`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Example {
+    WebEdge,
+    DnsServer,
+    SshGuard,
+    Tenants,
+}
+
+impl Example {
+    /// The name of its file, and its text.
+    const fn file(self) -> (&'static str, &'static str) {
+        /// The name of a file beside its text.
+        macro_rules! file {
+            ($name:literal) => {
+                ($name, include_str!(concat!("../../../packaging/examples/", $name)))
+            };
+        }
+        match self {
+            Self::WebEdge => file!("web-edge.yaml"),
+            Self::DnsServer => file!("dns-server.yaml"),
+            Self::SshGuard => file!("ssh-guard.yaml"),
+            Self::Tenants => file!("tenants.yaml"),
+        }
+    }
+
+    /// The policy.
+    pub(crate) fn policy(self) -> Result<Policy> {
+        let (name, text) = self.file();
+        let policy = spec::parse(name, text.as_bytes(), &mut |file| {
+            unreachable!("{name} has no file of a set, and asks for {file}")
+        });
+        policy.with_context(|| format!("the example {name} is no policy"))
+    }
+}
+
+/// What the frames of a case are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// UDP of one source.
+    Udp,
+    /// SYNs of one source, each from a new port.
+    Syns,
+    /// SYNs, each of a made-up source.
+    MadeUpSyns,
+    /// UDP, each of a made-up source.
+    MadeUpUdp,
+    /// UDP over IPv6 behind extension headers, each of a made-up source.
+    MadeUpExtended,
+}
+
+impl Traffic {
+    fn sources(self) -> Sources {
+        match self {
+            Self::Udp => Sources::One,
+            Self::Syns => Sources::NewConnections,
+            Self::MadeUpSyns | Self::MadeUpUdp => Sources::MadeUp,
+            Self::MadeUpExtended => Sources::MadeUp6,
+        }
+    }
+
+    /// A frame of this source to a port.
+    fn frame(self, source: [u8; 4], port: u16) -> Frame {
+        match self {
+            Self::Udp | Self::MadeUpUdp => Frame::udp(source, TARGET4, 40_000, port),
+            Self::Syns | Self::MadeUpSyns => Frame::tcp(source, TARGET4, 40_000, port, SYN),
+            Self::MadeUpExtended => {
+                let udp = Frame::udp(SOURCE6, TARGET6, 40_000, port);
+                (0..EXTENSIONS)
+                    .fold(udp, |frame, _| frame.extension(Extension::destination_options(0)))
+            }
+        }
+    }
+}
+
+/// The name for scripts and the end of that for people; policy, traffic, its source and port; what becomes of it, and
+/// the limits that charge it.
+type Row =
+    (&'static str, &'static str, Example, Traffic, [u8; 4], u16, Outcome, &'static [&'static str]);
+
+/// What is over a limit nearly always, but within it when that admits the next packet.
+const OVER: Outcome = Outcome::Most(&[Reason::Exceed], &[Reason::Conform]);
+
+#[rustfmt::skip]
+const ROWS: [Row; 11] = [
+    ("web_edge_udp", "one source's UDP", Example::WebEdge, Traffic::Udp, SOURCE4, 443,
+        OVER, &["web", "rest"]),
+    // In a long run, the penalty of `syn` begins.
+    ("web_edge_syn", "one source's SYNs from new ports", Example::WebEdge, Traffic::Syns, SOURCE4, 443,
+        Outcome::Most(&[Reason::Exceed, Reason::Penalty], &[Reason::Conform]), &["syn", "web", "rest"]),
+    ("web_edge_made_up_syn", "made-up sources' SYNs", Example::WebEdge, Traffic::MadeUpSyns, SOURCE4, 443,
+        Outcome::Each(Reason::Conform), &["syn", "web", "rest"]),
+    ("web_edge_made_up_udp", "made-up sources' UDP", Example::WebEdge, Traffic::MadeUpUdp, SOURCE4, 443,
+        Outcome::Each(Reason::Conform), &["web", "rest"]),
+    ("web_edge_made_up_ipv6", "made-up sources' IPv6 with 8 options", Example::WebEdge, Traffic::MadeUpExtended, SOURCE4, 443,
+        Outcome::Each(Reason::Conform), &["web", "rest"]),
+    ("dns_server_udp", "one source's queries", Example::DnsServer, Traffic::Udp, SOURCE4, 53,
+        OVER, &["queries", "bytes", "all-queries"]),
+    // Over `all-queries` when the loop makes more than that admits.
+    ("dns_server_made_up_udp", "made-up sources' queries", Example::DnsServer, Traffic::MadeUpUdp, SOURCE4, 53,
+        Outcome::Most(&[Reason::Conform, Reason::Exceed], &[]), &["queries", "bytes", "all-queries"]),
+    ("ssh_guard_syn", "one source's SYNs from new ports", Example::SshGuard, Traffic::Syns, SOURCE4, 22,
+        Outcome::Most(&[Reason::Monitor], &[Reason::Conform]), &["ssh", "ssh-network"]),
+    ("ssh_guard_made_up_syn", "made-up sources' SYNs", Example::SshGuard, Traffic::MadeUpSyns, SOURCE4, 22,
+        Outcome::Each(Reason::Conform), &["ssh", "ssh-network"]),
+    ("tenants_udp", "UDP of one machine of a customer", Example::Tenants, Traffic::Udp, CUSTOMER, 443,
+        Outcome::Both([Reason::Conform, Reason::Exceed]), &["tenant", "machine"]),
+    ("tenants_made_up_udp", "made-up sources' UDP", Example::Tenants, Traffic::MadeUpUdp, SOURCE4, 443,
+        Outcome::Each(Reason::Conform), &["machine"]),
+];
+
+/// The cases of the examples.
+pub(crate) fn cases() -> Result<Vec<Case>> {
+    let case = |(id, what, example, traffic, source, port, outcome, charged): Row| {
+        let (file, _) = example.file();
+        let name = format!("{file}: {what}");
+        let frame = traffic.frame(source, port);
+        let case = Case::new(id, name, Setting::Example(example, traffic), &frame)?;
+        let charged = charged.iter().map(|limit| (*limit).to_owned()).collect();
+        Ok(Case { outcome, charged, ..case.of(traffic.sources()) })
+    };
+    ROWS.into_iter().map(case).collect()
+}
