@@ -5,7 +5,7 @@ use limiter_common::reason::Reason;
 use limiter_tests::packet::{ACK, Frame, SYN};
 
 use super::{
-    example,
+    example, flood,
     outcome::Outcome,
     setting::{OWN, Setting},
 };
@@ -210,6 +210,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         let case = Case::new(format!("tracked_{id}"), name, Setting::Tracked(*number), &udp)?;
         cases.push(case.of(Sources::Tracked(*number)));
     }
+    cases.extend(flood::cases()?);
     cases.extend(example::cases()?);
     Ok(cases)
 }
@@ -217,6 +218,11 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
 /// A number that is a multiple of 1,024, in such thousands or millions.
 pub(crate) fn binary(number: u32) -> String {
     if number < 1 << 20 { format!("{} k", number >> 10) } else { format!("{} M", number >> 20) }
+}
+
+/// The same, or a number below 1,024 as it is.
+pub(crate) fn short(number: u32) -> String {
+    if number < 1 << 10 { number.to_string() } else { binary(number) }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use limiter_userspace::policy::{Policy, spec};
 
 use super::{
     case::{Case, SOURCE4, SOURCE6, Sources, TARGET4, TARGET6},
+    flood::OVER,
     outcome::Outcome,
     setting::Setting,
 };
@@ -95,9 +96,6 @@ impl Traffic {
 /// the limits that charge it.
 type Row =
     (&'static str, &'static str, Example, Traffic, [u8; 4], u16, Outcome, &'static [&'static str]);
-
-/// What is over a limit nearly always, but within it when that admits the next packet.
-const OVER: Outcome = Outcome::Most(&[Reason::Exceed], &[Reason::Conform]);
 
 #[rustfmt::skip]
 const ROWS: [Row; 11] = [

@@ -11,6 +11,7 @@ mod cost;
 mod cpu;
 mod events;
 mod example;
+mod flood;
 mod inquiry;
 mod iptables;
 mod live;

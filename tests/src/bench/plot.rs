@@ -13,9 +13,10 @@ use self::{
     curves::{Curve, Curves, Tick},
 };
 use super::{
-    case::{REFERENCE, Sources, binary},
+    case::{REFERENCE, binary},
     contest::Contest,
     report::Report,
+    setting::Setting,
 };
 
 /// Colours that most people can tell from each other, and from white.
@@ -112,8 +113,8 @@ fn survival<'a>(report: &Report, caption: &'a str) -> Curves<'a> {
 }
 
 fn tracked<'a>(report: &Report, caption: &'a str) -> Curves<'a> {
-    let costs = report.cost.costs.iter().filter_map(|cost| match cost.case.sources {
-        Sources::Tracked(number) => Some((number, cost.over.median)),
+    let costs = report.cost.costs.iter().filter_map(|cost| match cost.case.setting {
+        Setting::Tracked(number) => Some((number, cost.over.median)),
         _ => None,
     });
     let costs: Vec<_> = costs.collect();

@@ -74,6 +74,8 @@ pub(crate) enum Setting {
     SpoofedOwingDefault,
     /// So many sources, with room for twice as many.
     Tracked(u32),
+    /// So many sources, all over a limit of 1/min, with room for twice as many.
+    Botnet(u32),
     /// A policy that is shipped. Each traffic has state of its own.
     Example(Example, Traffic),
 }
@@ -113,7 +115,7 @@ impl Setting {
             Self::Overrides(number) => {
                 Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
             }
-            Self::Tracked(number) => {
+            Self::Tracked(number) | Self::Botnet(number) => {
                 let sources = number.saturating_mul(2).clamp(small.sources, Sizes::MOST);
                 Sizes { sources, ..small }
             }
@@ -147,7 +149,7 @@ impl Setting {
             Self::Deep => &[(Builtin::Source, DEEP)],
             Self::Ordinary => &[(Builtin::Source, LARGE)],
             Self::Small | Self::SpoofedSmall => &[(Builtin::Source, SMALL)],
-            Self::Over => &[(Builtin::Source, SCANT)],
+            Self::Over | Self::Botnet(_) => &[(Builtin::Source, SCANT)],
             Self::OverOften => &[(Builtin::Source, contest::SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
             Self::SynSource | Self::SpoofedSyns => {
