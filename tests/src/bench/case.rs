@@ -7,7 +7,7 @@ use limiter_tests::packet::{ACK, Frame, SYN};
 use super::{
     example, flood,
     outcome::Outcome,
-    setting::{OWN, Setting},
+    setting::{Keyed, OWN, Setting},
 };
 
 pub(crate) const SOURCE4: [u8; 4] = [10, (OWN >> 8) as u8, OWN as u8, 7];
@@ -105,6 +105,10 @@ pub(crate) const MANY_OVERRIDES: &str = "overrides_10000";
 /// That of a new source with every packet, where all that are in the table owe something.
 pub(crate) const NEW_OWING: &str = "new_source_owing_64k";
 
+/// The keys of one limit that are not the source.
+pub(crate) const KEYS: [Keyed; 4] =
+    [Keyed::All, Keyed::Connection, Keyed::Destination, Keyed::Network];
+
 /// The numbers of sources that are tracked, from which they come at random.
 pub(crate) const TRACKED: [u32; 6] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 /// Those of a short run.
@@ -148,6 +152,11 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         case("connection_source", "connection + source", Setting::ConnectionSource, &udp)?,
         case("all_limits", "SYN: connection + syn + source", Setting::All, &syn)?,
     ];
+    for key in KEYS {
+        let (id, name) =
+            (format!("key_{}", key.name()), format!("known, one limit, key: {}", key.document()));
+        cases.push(Case::new(id, name, Setting::Keyed(key), &udp)?);
+    }
     for number in [2, 4, 8] {
         let (id, name) = (format!("limits_{number}"), format!("{number} limits of the source"));
         cases.push(Case::new(id, name, Setting::Limits(number), &udp)?);

@@ -32,6 +32,45 @@ const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, b
 const PENALTY: Penalty =
     Penalty { after: SECOND, block: 60 * SECOND, backoff: 2, max: 3_600 * SECOND };
 
+/// What a limit is by, where it is not by the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keyed {
+    All,
+    Connection,
+    Destination,
+    /// The /24 of the source.
+    Network,
+}
+
+impl Keyed {
+    /// Its name in ids.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Connection => "connection",
+            Self::Destination => "destination",
+            Self::Network => "source_24",
+        }
+    }
+
+    /// Its name in a policy.
+    pub(crate) const fn document(self) -> &'static str {
+        match self {
+            Self::Network => "source/24",
+            other => other.name(),
+        }
+    }
+
+    const fn parts(self) -> &'static [KeyPart] {
+        match self {
+            Self::All => &[],
+            Self::Connection => &[KeyPart::Connection],
+            Self::Destination => &[KeyPart::Destination],
+            Self::Network => &[KeyPart::SourcePrefix { ipv4: 24, ipv6: 64 }],
+        }
+    }
+}
+
 /// A policy and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
@@ -49,6 +88,8 @@ pub(crate) enum Setting {
     SynSource,
     ConnectionSource,
     All,
+    /// One limit, by another key than the source.
+    Keyed(Keyed),
     /// So many limits of the source.
     Limits(u32),
     /// One limit of the source by this algorithm.
@@ -101,6 +142,7 @@ impl Setting {
     pub(crate) fn directory(self) -> String {
         match self {
             Self::Algorithm(allowance) => allowance.algorithm().to_owned(),
+            Self::Keyed(key) => format!("keyed-{}", key.name()),
             Self::Example(example, traffic) => format!("{example:?}-{traffic:?}"),
             other => format!("{other:?}"),
         }
@@ -145,7 +187,11 @@ impl Setting {
             return example.policy();
         }
         let defaults: &[(Builtin, Bucket)] = match self {
-            Self::Observe | Self::Limits(_) | Self::Scoped(_) | Self::Algorithm(_) => &[],
+            Self::Observe
+            | Self::Keyed(_)
+            | Self::Limits(_)
+            | Self::Scoped(_)
+            | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],
             Self::Ordinary => &[(Builtin::Source, LARGE)],
             Self::Small | Self::SpoofedSmall => &[(Builtin::Source, SMALL)],
@@ -165,6 +211,11 @@ impl Setting {
             policy.set_default(*limit, *bucket)?;
         }
         match self {
+            Self::Keyed(key) => {
+                let Bucket { rate, burst } = AMPLE;
+                let allowance = Allowance::TokenBucket { rate, burst };
+                policy.limits.push(by_key(key.name(), key.parts(), allowance));
+            }
             Self::Limits(number) => {
                 let Bucket { rate, burst } = AMPLE;
                 let limit = |number| by_source(number, Allowance::TokenBucket { rate, burst });
@@ -221,8 +272,12 @@ fn overrides(number: u32) -> impl Iterator<Item = u32> {
 }
 
 fn by_source(number: u32, allowance: Allowance) -> Limit {
+    by_key(format!("limit-{number}"), &[KeyPart::Source], allowance)
+}
+
+fn by_key(name: impl Into<String>, key: &[KeyPart], allowance: Allowance) -> Limit {
     let layers = vec![Layer { allowance, key: None }];
-    Limit { layers, ..Limit::new(format!("limit-{number}"), &[KeyPart::Source]) }
+    Limit { layers, ..Limit::new(name, key) }
 }
 
 #[cfg(test)]
