@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use limiter_common::reason::Reason;
-use limiter_tests::packet::{ACK, Frame, SYN};
+use limiter_tests::packet::{ACK, Frame, IPV4, SYN};
 
 use super::{
     example, flood,
@@ -79,6 +79,11 @@ impl Case {
         Self { outcome: Outcome::Each(Reason::NonIp), charged: Vec::new(), ..self }
     }
 
+    /// Passes for this reason, charged as any other frame.
+    pub(crate) fn passes(self, reason: Reason) -> Self {
+        Self { outcome: Outcome::Each(reason), ..self }
+    }
+
     fn denied(self) -> Self {
         Self { outcome: Outcome::Each(Reason::Deny), ..self }
     }
@@ -114,6 +119,16 @@ pub(crate) const TRACKED: [u32; 6] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 2
 /// Those of a short run.
 pub(crate) const FEW_TRACKED: [u32; 3] = [1 << 10, 1 << 16, 1 << 20];
 
+/// A fragment that is not the first of its datagram, of the known source.
+pub(crate) fn later_fragment() -> Frame {
+    Frame::udp(SOURCE4, TARGET4, 40_000, 53).payload(32).fragment(7, 9, true)
+}
+
+/// A frame that says it is IPv4, and is not.
+pub(crate) fn unreadable() -> Frame {
+    Frame::other(IPV4, [0; 46])
+}
+
 /// All cases, in the order of the report, with these numbers of sources that are tracked.
 pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     let udp = Frame::udp(SOURCE4, TARGET4, 40_000, 53);
@@ -121,6 +136,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     let tagged = udp.clone().tag(0x88a8, 5).tag(0x8100, 6);
     let syn = Frame::tcp(SOURCE4, TARGET4, 40_000, 443, SYN);
     let ack = Frame::tcp(SOURCE4, TARGET4, 40_000, 443, ACK);
+    let later = later_fragment();
+    let unreadable = unreadable();
     let arp = Frame::other(0x0806, [0; 28]);
     let case = |id: &str, name: &str, setting, frame| Case::new(id, name, setting, frame);
     let mut cases = vec![
@@ -150,6 +167,15 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         case("qinq", "known source, one limit, two VLAN tags", Setting::Source, &tagged)?,
         case("syn_source", "known source, SYN: syn + source", Setting::SynSource, &syn)?,
         case("connection_source", "connection + source", Setting::ConnectionSource, &udp)?,
+        case(
+            "later_fragment",
+            "known source, one limit, a later fragment",
+            Setting::Source,
+            &later,
+        )?
+        .passes(Reason::Fragment),
+        case("unreadable", "source that cannot be read, one limit", Setting::Source, &unreadable)?
+            .passes(Reason::Unreadable),
         case("all_limits", "SYN: connection + syn + source", Setting::All, &syn)?,
     ];
     for key in KEYS {
@@ -211,6 +237,8 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     let (id, name) =
         ("new_source_syn", "new source every packet, SYN: syn + source, room for 64 k");
     cases.push(case(id, name, Setting::SpoofedSyns, &syn)?.of(Sources::MadeUp));
+    let (id, name) = ("new_syn", "known source, a new SYN every packet, count: connections");
+    cases.push(case(id, name, Setting::NewSyn, &syn)?.of(Sources::NewConnections));
     let (id, name) = ("new_source_connection", "new source every packet, SYN, room for 64 k");
     cases.push(case(id, name, Setting::SpoofedConnections, &syn)?.of(Sources::MadeUp));
     for number in tracked {

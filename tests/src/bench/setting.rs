@@ -7,6 +7,7 @@ use limiter_userspace::{
     policy::{
         Bucket, Builtin, Policy,
         model::{Allowance, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
+        units::default_burst,
     },
 };
 
@@ -108,6 +109,12 @@ pub(crate) enum Setting {
     SpoofedSyns,
     /// Under a limit of new connections.
     SpoofedConnections,
+    /// The same of one source, of SYNs alone.
+    NewSyn,
+    /// So many packets a second, of the burst that such a limit has by default.
+    PerSecond(u64),
+    /// A limit with its default burst, and a source with every packet.
+    SpoofedRate(Rate),
     /// With all sources denied.
     Denied,
     /// With all that the table knows owing for as long as it is measured.
@@ -142,6 +149,9 @@ impl Setting {
     pub(crate) fn directory(self) -> String {
         match self {
             Self::Algorithm(allowance) => allowance.algorithm().to_owned(),
+            Self::SpoofedRate(Rate { packets, period }) => {
+                format!("SpoofedRate-{packets}-{period}")
+            }
             Self::Keyed(key) => format!("keyed-{}", key.name()),
             Self::Example(example, traffic) => format!("{example:?}-{traffic:?}"),
             other => format!("{other:?}"),
@@ -171,6 +181,12 @@ impl Setting {
         let about = |limit: &Limit| limit.matching.ports.is_empty();
         let names = self.policy()?.limits.into_iter().filter(about).map(|limit| limit.name);
         Ok(names.filter(|_| conforms).collect())
+    }
+
+    /// Whether the bucket is to be used up before frames are measured: they come a little faster than the limit admits
+    /// them, and it fills up while the baseline runs.
+    pub(crate) const fn is_drained(self) -> bool {
+        matches!(self, Self::PerSecond(_))
     }
 
     /// The limit that refuses every frame, if one does.
@@ -203,6 +219,9 @@ impl Setting {
             }
             Self::ConnectionSource => &[(Builtin::Connection, AMPLE), (Builtin::Source, AMPLE)],
             Self::SpoofedOwing | Self::SpoofedOwingDefault => &[(Builtin::Source, SLOW)],
+            Self::NewSyn => &[(Builtin::Syn, AMPLE)],
+            Self::PerSecond(packets) => &[(Builtin::Source, by_default(Rate::per_second(packets)))],
+            Self::SpoofedRate(rate) => &[(Builtin::Source, by_default(rate))],
             Self::All => &Builtin::ALL.map(|limit| (limit, AMPLE)),
             _ => &[(Builtin::Source, AMPLE)],
         };
@@ -233,7 +252,7 @@ impl Setting {
                 }));
             }
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
-            Self::SpoofedConnections => {
+            Self::SpoofedConnections | Self::NewSyn => {
                 policy.limits.iter_mut().for_each(|limit| limit.count = Count::Connections);
             }
             Self::Denied => {
@@ -269,6 +288,11 @@ impl Setting {
 fn overrides(number: u32) -> impl Iterator<Item = u32> {
     let first = OWN.saturating_sub(number - 1);
     first..first + number
+}
+
+/// The bucket of a rate without a burst.
+fn by_default(rate: Rate) -> Bucket {
+    Bucket { rate, burst: default_burst(rate) }
 }
 
 fn by_source(number: u32, allowance: Allowance) -> Limit {

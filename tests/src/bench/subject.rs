@@ -27,6 +27,8 @@ use super::{
 
 /// Pairs of batches, one twice the other, that are compared in a check of proportion.
 const PAIRS: usize = 5;
+/// Batches that use up what a bucket gained while the baseline ran.
+const DRAINING: u32 = 10;
 /// Frames that a source over 1/min may pass during the measurement.
 const STRAYS: u64 = 8;
 /// Of how many that are offered one over 1,000/s may pass one.
@@ -201,6 +203,9 @@ impl<'a> Subject<'a> {
     /// Takes one sample: the case between two of the baseline.
     fn sample_once(&mut self) -> Result<()> {
         let before = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
+        if self.case.setting.is_drained() {
+            self.run(DRAINING * self.runs)?;
+        }
         let batch = self.run(self.runs)?;
         let after = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
         let baseline = f64::midpoint(before, after);
