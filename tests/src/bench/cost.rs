@@ -90,11 +90,7 @@ pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<Measured> {
 }
 
 /// Measures the cases whose ids contain one of these texts, and nothing else. The thread stays on one CPU.
-pub(crate) fn measure_only(
-    sandbox: &Sandbox,
-    effort: Effort,
-    only: &[String],
-) -> Result<Vec<Cost>> {
+pub(crate) fn measure_only(sandbox: &Sandbox, effort: Effort, only: &[&str]) -> Result<Vec<Cost>> {
     let mut cases = cases(effort.tracked)?;
     cases.retain(|case| only.iter().any(|text| case.id.contains(text)));
     ensure!(!cases.is_empty(), "no case has an id that contains `{}`", only.join("` or `"));

@@ -23,10 +23,12 @@ mod part;
 mod peer;
 mod place;
 mod plot;
+mod programs;
 mod report;
 mod sample;
 mod scaling;
 mod setting;
+mod slot;
 mod subject;
 mod survival;
 mod target;
@@ -66,8 +68,8 @@ struct Arguments {
     /// Exit with 1 when a target is missed
     #[arg(long)]
     check: bool,
-    /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; may be given more than
-    /// once
+    /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; where it begins with
+    /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; may be given more than once
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["json", "plots", "compare", "check"])]
     only: Vec<String>,
 }
@@ -119,9 +121,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
     if !arguments.only.is_empty() {
-        let costs = cost::measure_only(&sandbox, extent.cost, &arguments.only)?;
-        let text = text::costs(&machine, &costs);
-        io::stdout().write_all(text.as_bytes()).context("cannot print the costs")?;
+        let text = measure_only(&arguments.only, &sandbox, &machine, &extent, cpus)?;
+        io::stdout().write_all(text.as_bytes()).context("cannot print the figures")?;
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("measuring the cost of a packet ...");
@@ -134,7 +135,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let unread = events::measure(&sandbox, extent.events)?;
     let scaling = cpus.map(|cpus| {
         eprintln!("measuring what a second CPU adds ...");
-        scaling::measure(&sandbox, cpus, extent.scaling)
+        scaling::measure(&sandbox, cpus, extent.scaling, |_| true)
     });
     let scaling = scaling.transpose()?;
     let report = Report { machine, quick: arguments.quick, cost, live, survival, unread, scaling };
@@ -152,4 +153,34 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     io::stdout().write_all(text.as_bytes()).context("cannot print the report")?;
     let met = report.targets().iter().all(Target::is_met);
     Ok(if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Measures what these texts say, and gives the report of it for people.
+fn measure_only(
+    only: &[String],
+    sandbox: &Sandbox,
+    machine: &Machine,
+    extent: &Extent,
+    cpus: Option<[usize; 2]>,
+) -> Result<String> {
+    let (mut of_two, mut of_one) = (Vec::new(), Vec::new());
+    for text in only {
+        match text.strip_prefix(scaling::PREFIX) {
+            Some(rest) => of_two.push(rest),
+            None => of_one.push(text.as_str()),
+        }
+    }
+    let mut parts = vec![text::facts(machine)];
+    if !of_one.is_empty() {
+        let costs = cost::measure_only(sandbox, extent.cost, &of_one)?;
+        parts.push(text::costs(&costs));
+        parts.extend(text::warnings(&report::doubts(&costs)));
+    }
+    if !of_two.is_empty() {
+        let cpus = cpus.context("there is one CPU, and rows of two are asked for")?;
+        let wanted = |id: &str| of_two.iter().any(|text| id.starts_with(text));
+        parts.push(scaling::measure(sandbox, cpus, extent.scaling, wanted)?.text());
+    }
+    parts.extend(text::warnings(&machine.warnings()));
+    Ok(parts.join("\n\n") + "\n")
 }

@@ -38,10 +38,13 @@ impl Outcome {
         };
         let reasons = self.reasons();
         let expected = sum(&reasons);
+        let is_other = |reason: &Reason| !reasons.contains(reason) && counted(*reason) > 0;
+        let others: Vec<_> = Reason::ALL.into_iter().filter(is_other).collect();
         ensure!(
             received - expected <= strays,
-            "{name}: of {received} frames only {expected} were counted as {}",
-            names(&reasons)
+            "{name}: of {received} frames only {expected} were counted as {}, and others as {}",
+            names(&reasons),
+            names(&others)
         );
         match self {
             Self::Each(_) => {}

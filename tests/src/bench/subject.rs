@@ -1,47 +1,26 @@
 //! A case while it is measured.
 
-use std::time::Instant;
-
-use anyhow::{Result, ensure};
-use aya::programs::Xdp;
+use anyhow::Result;
 use limiter_common::reason::Reason;
-use limiter_userspace::datapath::{
-    bpffs::Pins,
-    instance::{Attached, Instance},
-    mode::Mode,
-    program::{Clock, Program},
-    snapshot::Snapshot,
-};
+use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, snapshot::Snapshot};
 
 use super::{
     batch::{self, Batch},
-    case::{Case, Sources},
+    case::Case,
     charges::Charges,
     cost::{Cost, Loading},
-    load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, Made, NOP, NOP_SPOOFED},
     outcome::Outcome,
     place::Place,
+    programs::Programs,
     sample::{Figure, median},
     setting::Setting,
+    slot::{self, Counted},
 };
 
 /// Pairs of batches, one twice the other, that are compared in a check of proportion.
 const PAIRS: usize = 5;
 /// Batches that use up what a bucket gained while the baseline ran.
 const DRAINING: u32 = 10;
-/// Frames that a source over 1/min may pass during the measurement.
-const STRAYS: u64 = 8;
-/// Of how many that are offered one over 1,000/s may pass one.
-const STRAYS_OF: u64 = 1_000;
-
-/// Of how many of a shipped example one may come out otherwise: a made-up source may be one that a list or a tenant
-/// names, and its SYN one that repeats another.
-const STRAYS_OF_EXAMPLES: u64 = 10_000;
-
-/// So many sources that are tracked are met often; more than that once.
-const MET_OFTEN: u32 = 1 << 18;
-/// How often that is.
-const OFTEN: u64 = 65;
 
 /// A case with its programs.
 pub(crate) struct Subject<'a> {
@@ -61,29 +40,6 @@ pub(crate) struct Subject<'a> {
     charges: Charges,
 }
 
-/// The limiter and its baseline.
-enum Programs {
-    Plain(Program, Load),
-    /// Both are in the object that makes the sources.
-    Made(Load),
-}
-
-impl Programs {
-    fn limiter(&mut self) -> Result<&mut Xdp> {
-        match self {
-            Self::Plain(program, _) => Ok(program.xdp()?),
-            Self::Made(load) => load.program_mut(LIMITER_SPOOFED),
-        }
-    }
-
-    fn baseline(&mut self) -> Result<&mut Xdp> {
-        match self {
-            Self::Plain(_, load) => load.program_mut(NOP),
-            Self::Made(load) => load.program_mut(NOP_SPOOFED),
-        }
-    }
-}
-
 impl<'a> Subject<'a> {
     /// A case, with its programs loaded for a slot of its instance.
     pub(crate) fn new(
@@ -93,24 +49,7 @@ impl<'a> Subject<'a> {
         instance: &'a Instance,
         loading: &mut Vec<Loading>,
     ) -> Result<Self> {
-        let made = match case.sources {
-            Sources::One => None,
-            Sources::NewConnections => Some(Made::Syn),
-            Sources::MadeUp => Some(Made::ANY),
-            Sources::MadeUp6 => Some(Made::Source6),
-            Sources::Tracked(number) => Some(Made::Source4(number - 1)),
-        };
-        let programs = if let Some(made) = made {
-            let programs = [NOP_SPOOFED, LIMITER_SPOOFED, LIMITER_IN_TURN];
-            Programs::Made(Load::making(pins, slot, made, &programs)?)
-        } else {
-            let start = Instant::now();
-            let mut program = Program::load(pins, slot, false, Clock::Monotonic)?;
-            let time = start.elapsed();
-            let instructions = program.xdp()?.info()?.verified_instruction_count();
-            loading.push(Loading { instructions, time });
-            Programs::Plain(program, Load::new(pins, slot, &[NOP])?)
-        };
+        let programs = Programs::load(&case, slot, pins, loading)?;
         Ok(Self {
             case,
             slot,
@@ -157,7 +96,7 @@ impl<'a> Subject<'a> {
 
     /// Has the sources met, finds the size of a batch with them, which warms everything up, and checks the proportion.
     pub(crate) fn prepare(&mut self) -> Result<()> {
-        self.meet_sources()?;
+        self.programs.meet_sources(&self.case)?;
         self.runs = batch::calibrate(|runs| self.run(runs))?;
         self.baseline_runs = batch::calibrate(|runs| self.run_baseline(runs))?;
         let mut proportions = Vec::new();
@@ -168,26 +107,6 @@ impl<'a> Subject<'a> {
         }
         self.proportion = median(&proportions);
         self.offered = 0;
-        Ok(())
-    }
-
-    /// Has the sources in the table that are to be there.
-    fn meet_sources(&mut self) -> Result<()> {
-        match (self.case.sources, &self.programs) {
-            // Full, so that every new source or connection takes the place of another.
-            (Sources::MadeUp | Sources::MadeUp6 | Sources::NewConnections, _) => {
-                for _ in 0..2 {
-                    self.run(self.case.setting.sizes().sources)?;
-                }
-            }
-            (Sources::Tracked(number), Programs::Made(load)) => {
-                let times = if number <= MET_OFTEN { OFTEN } else { 1 };
-                for _ in 0..times {
-                    batch::run(load.program(LIMITER_IN_TURN)?, &self.case.frame, number)?;
-                }
-            }
-            _ => {}
-        }
         Ok(())
     }
 
@@ -217,49 +136,20 @@ impl<'a> Subject<'a> {
 
     /// The counters of the slot.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        let slot = Attached {
-            slot: self.slot,
-            name: String::new(),
-            alternatives: Vec::new(),
-            link: 0,
-            index: 0,
-            mode: Mode::Native,
-            present: true,
-            exists: true,
-        };
-        Ok(self.instance.maps().snapshot(&[slot])?)
+        slot::snapshot(self.instance, self.slot)
     }
 
     /// Checks by the counters that every frame went the way that the case is about.
     pub(crate) fn check(&self, before: &Snapshot) -> Result<()> {
-        let after = self.snapshot()?;
-        let Case { name, outcome, setting, .. } = &self.case;
-        let counted =
-            |place: usize| after.reasons[place].packets.wrapping_sub(before.reasons[place].packets);
-        let received: u64 = (0..after.reasons.len()).map(counted).sum();
-        ensure!(
-            received == self.offered,
-            "{name}: the limiter counted {received} of {} frames",
-            self.offered
-        );
-        let counted = |reason: Reason| counted(reason.index());
-        let reasons = outcome.reasons();
-        let strays = match setting {
-            Setting::OverOften => received / STRAYS_OF,
-            Setting::Example(..) => STRAYS.max(received / STRAYS_OF_EXAMPLES),
-            _ if reasons.iter().all(|reason| reason.drops()) => STRAYS,
-            _ => 0,
-        };
-        outcome.check(name, received, counted, strays)?;
-        match (outcome, setting) {
+        let counted = Counted::between(before, &self.snapshot()?);
+        counted.check(&self.case, self.offered)?;
+        match (self.case.outcome, self.case.setting) {
             (Outcome::Each(reason), setting) if !matches!(setting, Setting::Example(..)) => {
-                self.charges.check(&self.case, received, counted(*reason))
+                self.charges.check(&self.case, counted.received(), counted.of(reason))
             }
             _ => {
-                // Where nothing is dropped, what is over a limit is counted at that limit alone.
-                let passes = |reason: &Reason| !reason.drops() && *reason != Reason::Monitor;
-                let passed = Reason::ALL.into_iter().filter(passes).map(counted).sum();
-                self.charges.check_mixed(&self.case, passed, counted(Reason::Exceed), strays)
+                let (passed, refused) = (counted.passed(), counted.of(Reason::Exceed));
+                self.charges.check_mixed(&self.case, passed, refused, counted.strays(&self.case))
             }
         }
     }

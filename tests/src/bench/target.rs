@@ -40,7 +40,7 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 32] = [
+const TARGETS: [Row; 38] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the clock, which short bursts take", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
@@ -61,8 +61,14 @@ const TARGETS: [Row; 32] = [
     ("over-limit drop against bare XDP_DROP", AtLeast, 0.75, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
     ("the same of a limit of 1/min, over the wire", AtLeast, 0.75, "x", |at| wire(at, Contest::LongOver) / wire(at, Contest::Drop)),
     ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
-    ("two CPUs on different sources against one", AtLeast, 1.9, "x", |at| at.scaling.map_or(f64::NAN, |at| at.apart.median)),
-    ("two CPUs on one over-limit source against one", AtLeast, 1.7, "x", |at| at.scaling.map_or(f64::NAN, |at| at.over.median)),
+    ("two CPUs on different sources against one", AtLeast, 1.9, "x", |at| two_cpus(at, "apart")),
+    ("two CPUs on one over-limit source against one", AtLeast, 1.7, "x", |at| two_cpus(at, "over")),
+    ("hot source of a large burst: a packet on each of two CPUs against one alone", AtMost, 1.15, "x", |at| slowdown(at, "hot")),
+    ("the same of a burst of 999, on two CPUs", AtMost, 1.4, "x", |at| slowdown(at, "hot_small")),
+    ("the same without a limit, on two CPUs", AtMost, 1.15, "x", |at| slowdown(at, "hot_observed")),
+    ("two CPUs on unreadable frames against one", AtLeast, 1.5, "x", |at| two_cpus(at, "unreadable")),
+    ("two CPUs on later fragments of one source against one", AtLeast, 1.5, "x", |at| two_cpus(at, "later_fragment")),
+    ("two CPUs on a new source every packet against one", AtLeast, 1.8, "x", |at| two_cpus(at, "new_source")),
     ("verdicts per second when nobody reads the events, against a reader", AtLeast, 0.95, "x", |at| at.unread.beginning()),
     ("state lost to a flood of 16 times the table", AtMost, 0.1, " %", |at| 100.0 * lost_at(&at.survival, 16.0)),
     ("wrongly refused in any flood", AtMost, 0.0, " sources", |at| f64::from(at.survival.most_refused())),
@@ -112,6 +118,16 @@ pub(crate) fn cost(report: &Report, id: &str) -> f64 {
         .iter()
         .find(|cost| cost.case.id == id)
         .map_or(f64::NAN, |cost| cost.over.median)
+}
+
+/// The rate of two CPUs, in times that of one; no number if it was not measured.
+fn two_cpus(report: &Report, id: &str) -> f64 {
+    report.scaling.as_ref().map_or(f64::NAN, |scaling| scaling.times(id))
+}
+
+/// Nanoseconds of a packet on each of two CPUs, in times that of one alone; no number if it was not measured.
+fn slowdown(report: &Report, id: &str) -> f64 {
+    report.scaling.as_ref().map_or(f64::NAN, |scaling| scaling.slowdown(id))
 }
 
 /// Frames per second of a contest; no number if it was not measured.

@@ -10,7 +10,7 @@ use super::{
     live::Throughput,
     machine::Machine,
     part,
-    report::{Report, doubts},
+    report::Report,
     sample::Figure,
     scaling::Scaling,
     target::{Target, wire},
@@ -40,7 +40,7 @@ impl Report {
         );
         let mut parts = vec![
             [facts, program, policy, inquiry].join("\n"),
-            cost_table(&self.cost.costs) + "\n" + COST_NOTES,
+            costs(&self.cost.costs),
             part::text(&self.cost.parts),
             self.live_table() + "\n" + LIVE_NOTES,
             self.survival.text(),
@@ -95,19 +95,19 @@ impl Report {
     }
 }
 
-/// The costs of some cases alone.
-pub(crate) fn costs(machine: &Machine, costs: &[Cost]) -> String {
-    let mut parts = vec![facts(machine), cost_table(costs) + "\n" + COST_NOTES];
-    parts.extend(warnings(&[machine.warnings(), doubts(costs)].concat()));
-    parts.join("\n\n") + "\n"
+/// The costs of some cases, with what they are.
+pub(crate) fn costs(costs: &[Cost]) -> String {
+    cost_table(costs) + "\n" + COST_NOTES
 }
 
-fn facts(machine: &Machine) -> String {
+/// What the machine is.
+pub(crate) fn facts(machine: &Machine) -> String {
     let line = |(name, fact): &(_, _)| format!("{name:<12}{fact}");
     machine.facts().iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn warnings(warnings: &[String]) -> Option<String> {
+/// The lines of warnings, if there are any.
+pub(crate) fn warnings(warnings: &[String]) -> Option<String> {
     let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
     Some(lines.join("\n")).filter(|lines| !lines.is_empty())
 }

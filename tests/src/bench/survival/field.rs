@@ -11,8 +11,7 @@ use limiter_tests::{packet::Frame, sandbox::BPFFS};
 use limiter_userspace::{
     datapath::{
         bpffs::Pins,
-        instance::{Attached, Instance},
-        mode::Mode,
+        instance::Instance,
         program::{Clock, Program},
         sizes::Sizes,
     },
@@ -23,6 +22,7 @@ use super::{
     super::{
         load::{LIMITER_SPOOFED, Load},
         place::Place,
+        slot,
     },
     ROOM,
 };
@@ -104,17 +104,7 @@ impl Flooded<'_> {
 
     /// The made-up packets that passed, by the counters.
     pub(crate) fn flood_passed(&self) -> Result<u64> {
-        let slot = Attached {
-            slot: FLOOD_SLOT,
-            name: String::new(),
-            alternatives: Vec::new(),
-            link: 0,
-            index: 0,
-            mode: Mode::Native,
-            present: true,
-            exists: true,
-        };
-        let snapshot = self.0.instance.maps().snapshot(&[slot])?;
+        let snapshot = slot::snapshot(&self.0.instance, FLOOD_SLOT)?;
         Ok(snapshot.interfaces.iter().map(|interface| interface.passed.packets).sum())
     }
 }

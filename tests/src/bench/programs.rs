@@ -1,0 +1,92 @@
+//! The programs of a case.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use aya::programs::Xdp;
+use limiter_userspace::datapath::{
+    bpffs::Pins,
+    program::{Clock, Program},
+};
+
+use super::{
+    batch,
+    case::{Case, Sources},
+    cost::Loading,
+    load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, Made, NOP, NOP_SPOOFED},
+};
+
+/// So many sources that are tracked are met often; more than that once.
+const MET_OFTEN: u32 = 1 << 18;
+/// How often that is.
+const OFTEN: u64 = 65;
+
+/// The limiter and its baseline.
+pub(crate) enum Programs {
+    Plain(Program, Load),
+    /// Both are in the object that makes the sources.
+    Made(Load),
+}
+
+impl Programs {
+    /// Loads those of a case, for a slot of its instance.
+    pub(crate) fn load(
+        case: &Case,
+        slot: u32,
+        pins: &Pins,
+        loading: &mut Vec<Loading>,
+    ) -> Result<Self> {
+        let made = match case.sources {
+            Sources::One => None,
+            Sources::NewConnections => Some(Made::Syn),
+            Sources::MadeUp => Some(Made::ANY),
+            Sources::MadeUp6 => Some(Made::Source6),
+            Sources::Tracked(number) => Some(Made::Source4(number - 1)),
+        };
+        if let Some(made) = made {
+            let programs = [NOP_SPOOFED, LIMITER_SPOOFED, LIMITER_IN_TURN];
+            return Ok(Self::Made(Load::making(pins, slot, made, &programs)?));
+        }
+        let start = Instant::now();
+        let mut program = Program::load(pins, slot, false, Clock::Monotonic)?;
+        let time = start.elapsed();
+        let instructions = program.xdp()?.info()?.verified_instruction_count();
+        loading.push(Loading { instructions, time });
+        Ok(Self::Plain(program, Load::new(pins, slot, &[NOP])?))
+    }
+
+    pub(crate) fn limiter(&mut self) -> Result<&mut Xdp> {
+        match self {
+            Self::Plain(program, _) => Ok(program.xdp()?),
+            Self::Made(load) => load.program_mut(LIMITER_SPOOFED),
+        }
+    }
+
+    pub(crate) fn baseline(&mut self) -> Result<&mut Xdp> {
+        match self {
+            Self::Plain(_, load) => load.program_mut(NOP),
+            Self::Made(load) => load.program_mut(NOP_SPOOFED),
+        }
+    }
+
+    /// Has the sources in the table that are to be there.
+    pub(crate) fn meet_sources(&mut self, case: &Case) -> Result<()> {
+        match (case.sources, &*self) {
+            // Full, so that every new source or connection takes the place of another.
+            (Sources::MadeUp | Sources::MadeUp6 | Sources::NewConnections, _) => {
+                let full = case.setting.sizes().sources;
+                for _ in 0..2 {
+                    batch::run(self.limiter()?, &case.frame, full)?;
+                }
+            }
+            (Sources::Tracked(number), Self::Made(load)) => {
+                let times = if number <= MET_OFTEN { OFTEN } else { 1 };
+                for _ in 0..times {
+                    batch::run(load.program(LIMITER_IN_TURN)?, &case.frame, number)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
