@@ -28,6 +28,7 @@ mod report;
 mod sample;
 mod scaling;
 mod setting;
+mod simulation;
 mod slot;
 mod subject;
 mod survival;
@@ -69,10 +70,14 @@ struct Arguments {
     #[arg(long)]
     check: bool,
     /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; where it begins with
-    /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; may be given more than once
+    /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; `simulation` is that of many CPUs; may be given
+    /// more than once
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["json", "plots", "compare", "check"])]
     only: Vec<String>,
 }
+
+/// What `--only` calls the simulation.
+const SIMULATION: &str = "simulation";
 
 /// How much is measured.
 struct Extent {
@@ -138,7 +143,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         scaling::measure(&sandbox, cpus, extent.scaling, |_| true)
     });
     let scaling = scaling.transpose()?;
-    let report = Report { machine, quick: arguments.quick, cost, live, survival, unread, scaling };
+    let simulation = simulation::run();
+    let quick = arguments.quick;
+    let report = Report { machine, quick, cost, live, survival, unread, scaling, simulation };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
@@ -164,7 +171,7 @@ fn measure_only(
     cpus: Option<[usize; 2]>,
 ) -> Result<String> {
     let (mut of_two, mut of_one) = (Vec::new(), Vec::new());
-    for text in only {
+    for text in only.iter().filter(|text| *text != SIMULATION) {
         match text.strip_prefix(scaling::PREFIX) {
             Some(rest) => of_two.push(rest),
             None => of_one.push(text.as_str()),
@@ -180,6 +187,9 @@ fn measure_only(
         let cpus = cpus.context("there is one CPU, and rows of two are asked for")?;
         let wanted = |id: &str| of_two.iter().any(|text| id.starts_with(text));
         parts.push(scaling::measure(sandbox, cpus, extent.scaling, wanted)?.text());
+    }
+    if only.iter().any(|text| text == SIMULATION) {
+        parts.push(simulation::run().text());
     }
     parts.extend(text::warnings(&machine.warnings()));
     Ok(parts.join("\n\n") + "\n")

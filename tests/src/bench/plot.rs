@@ -17,6 +17,7 @@ use super::{
     contest::Contest,
     report::Report,
     setting::Setting,
+    simulation::{CPUS, Load},
 };
 
 /// Colours that most people can tell from each other, and from white.
@@ -47,7 +48,7 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
 }
 
 /// The names of the files, and what they hold.
-fn pictures(report: &Report) -> [(&'static str, String); 4] {
+fn pictures(report: &Report) -> [(&'static str, String); 5] {
     let fact = |name| report.machine.fact(name).unwrap_or("unknown");
     let caption = format!("{}, Linux {}, {}", fact("cpu"), fact("kernel"), fact("date"));
     [
@@ -55,6 +56,7 @@ fn pictures(report: &Report) -> [(&'static str, String); 4] {
         ("wire.svg", wires(report, &caption).draw()),
         ("survival.svg", survival(report, &caption).draw()),
         ("tracked.svg", tracked(report, &caption).draw()),
+        ("cpus.svg", cpus(report).draw()),
     ]
 }
 
@@ -132,5 +134,25 @@ fn tracked<'a>(report: &Report, caption: &'a str) -> Curves<'a> {
             dashes: "",
             points,
         }],
+    }
+}
+
+fn cpus(report: &Report) -> Curves<'_> {
+    let curve = |(load, points): (Load, _)| {
+        let (colour, dashes) = match load {
+            Load::Hot => (ORANGE, ""),
+            Load::Known => (BLUE, ""),
+            Load::MadeUp => (GREEN, "2 5"),
+            Load::All => (GREY, "9 5"),
+        };
+        Curve { name: load.name(), colour, dashes, points }
+    };
+    Curves {
+        title: "Packets of each CPU by the number of CPUs, Mpps, simulated",
+        caption: "any CPU gets any packet, and a cache line moves from one to another in 100 ns",
+        below: "CPUs",
+        least_top: 0.0,
+        ticks: CPUS.map(|at| Tick { at: at.into(), label: at.to_string() }).into(),
+        curves: report.simulation.curves().map(curve).collect(),
     }
 }

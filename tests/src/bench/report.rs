@@ -10,6 +10,7 @@ use super::{
     part::Part,
     sample::Figure,
     scaling::Scaling,
+    simulation::Simulation,
     survival::Survival,
     target::{Target, targets},
 };
@@ -67,6 +68,8 @@ pub(crate) struct Report {
     pub(crate) unread: Unread,
     /// Of two CPUs, if there are two.
     pub(crate) scaling: Option<Scaling>,
+    /// Of many.
+    pub(crate) simulation: Simulation,
 }
 
 impl Report {
@@ -141,6 +144,7 @@ impl Report {
             "survival": self.survival.json(),
             "unread_events": self.unread.json(),
             "two_cpus": self.scaling.as_ref().map(Scaling::json),
+            "simulated_cpus": self.simulation.json(),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),
             "warnings": self.warnings(),
         })

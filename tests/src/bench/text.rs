@@ -47,6 +47,7 @@ impl Report {
             self.unread.text(),
         ];
         parts.extend(self.scaling.as_ref().map(Scaling::text));
+        parts.push(self.simulation.text());
         parts.push(self.target_table());
         parts.extend(warnings(&self.warnings()));
         parts.join("\n\n") + "\n"
