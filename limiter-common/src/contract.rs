@@ -233,6 +233,8 @@ pub struct Settings {
     pub unit: u64,
     /// The limits that are kept by keys of their own, as bits.
     pub keyed: u64,
+    /// Those of them whose state is in the table of buckets, as bits.
+    pub buckets_by_key: u64,
     /// The limits that are enforced and have a penalty, as bits.
     pub penalties: u64,
     /// The limits that count new connections, as bits.
@@ -256,7 +258,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 13]; 3],
+    pub reserved: [[u64; 19]; 2],
 }
 
 impl Settings {
@@ -428,7 +430,7 @@ pub struct Source {
     pub recent: u64,
     /// A [`Block`](crate::penalty::Block) because it stayed over a limit: the longest that its
     /// [`Offence`]s say, of limits with penalties that are about it under the policy that it is bound
-    /// to.
+    /// to. That of [`shared::NOBODY`] is until when any source is blocked, or was, in nanoseconds.
     pub blocked: u64,
     /// What was dropped.
     pub dropped: Tally,

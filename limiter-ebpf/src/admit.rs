@@ -1,6 +1,7 @@
 //! Deciding about a packet that is admitted, or refused as the one before, and nothing else is to be
 //! said of: most packets there are.
 
+use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     address::Address,
     contract::{Settings, flag, half},
@@ -21,7 +22,7 @@ use crate::{
     entry::SourceEntry,
     inline,
     maps::METERS,
-    newcomers::{admit_newcomer, pass_on_credit},
+    newcomers::{admit_newcomer, admit_newcomer_by_keys, pass_on_credit},
     opening::remember_opening,
     seat::Seat,
     seats::{Likely, Seats},
@@ -34,7 +35,7 @@ use crate::{
 /// [`Verdict::OPEN`], or undecided ([`Reason::Contended`]) when its source has no entry yet that is
 /// bound to the policy.
 #[inline(always)]
-pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
+pub(crate) fn admit(ctx: *mut xdp_md, subject: &mut Subject, policy: &InForce) -> Verdict {
     let settings = policy.settings;
     classify_subject(subject, policy.epoch, settings);
     // Other parts of the program wrote to it.
@@ -80,8 +81,10 @@ pub(crate) fn admit(subject: &mut Subject, policy: &InForce) -> Verdict {
                 {
                     return Verdict(subject.conform);
                 }
+                let by_keys = subject.applicable & settings.buckets_by_key != 0;
                 publish(subject);
-                return Verdict(admit_newcomer().into());
+                let verdict = if by_keys { admit_newcomer_by_keys(ctx) } else { admit_newcomer(0) };
+                return Verdict(verdict.into());
             }
             subject.seat = seat.0;
             match SourceEntry::of(subject, policy.epoch) {

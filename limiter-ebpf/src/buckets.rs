@@ -7,11 +7,12 @@ use limiter_common::{
     binding::Binding,
     contract::{Settings, half, turnover},
     limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
-    table::{self, Age, Place, Room, Usage, WAYS, Ways},
+    table::{self, Age, Place, Room, Tags, Usage, WAYS, Ways},
     word::Word as _,
 };
 
 use crate::{
+    barrier::opaque,
     cell::Plain,
     datapath,
     maps::{BUCKETS, LIMITS, MEASURES, METERS},
@@ -73,8 +74,16 @@ pub(crate) extern "C" fn place_bucket_at(at: u32) -> u32 {
     let Some(settings) = datapath::settings(subject.binding.epoch()) else { return 0 };
     let at = at as usize & (KEYED - 1);
     let key = &subject.keyed.keys[at];
-    subject.keyed.places[at] =
-        Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
+    let place = Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
+    subject.keyed.places[at] = place;
+    // The memory brings all at once what is asked for at once.
+    if let (Some(bucket), Some(seats)) =
+        (BUCKETS.get_ptr(entry_of(place, place.home.into(), settings)), Seats::of(place.set, 0))
+    {
+        let _: Tags = seats.tags();
+        // SAFETY: a map value that was just looked up; an aligned word.
+        let _: u64 = unsafe { (&raw const (*bucket).binding).read_volatile() };
+    }
     0
 }
 
@@ -127,6 +136,7 @@ fn is_of(entry: u32, key: &BucketKey) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
+    touch_room_at(at);
     let set = |subject: &mut Subject| subject.keyed.places[at as usize & (KEYED - 1)].set;
     let Some(seats) = Subject::get().and_then(|subject| Seats::lock(set(subject), 0)) else {
         return 0;
@@ -140,6 +150,26 @@ pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
         }
     }
     seats.unlock();
+    0
+}
+
+/// Has the memory bring what finding room reads, before the lock of the set is taken: that waits for what was asked for
+/// before it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn touch_room_at(at: u32) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let Some(settings) = datapath::settings(subject.binding.epoch()) else { return 0 };
+    let place = subject.keyed.places[at as usize & (KEYED - 1)];
+    let home = opaque(place.home.into()) & (WAYS - 1);
+    let (Some(seats), Some(measure)) =
+        (Seats::of(place.set, 0), MEASURES.get_ptr(entry_of(place, home, settings)))
+    else {
+        return 0;
+    };
+    let _: Age = seats.age(home);
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let _: u64 = unsafe { (&raw const (*measure).scale).read_volatile() };
     0
 }
 
@@ -215,17 +245,19 @@ extern "C" fn give_bucket_to(at: u32) -> u32 {
         return 0;
     };
     let key = (&raw const keyed.keys[at]).cast::<u64>();
+    // SAFETY: a map value that was just looked up; aligned words.
+    let [binding, word] = unsafe {
+        [&raw mut (*bucket).binding, &raw mut (*bucket).word].map(|word| Plain::new(word))
+    };
+    let before = binding.load();
+    let taken = Binding(before).vacated(epoch);
+    if Binding(before).is_locked() || binding.compare_exchange(before, taken.0) != before {
+        return 0;
+    }
+    // What keys share may owe.
+    let may_owe = keyed.room.owes || is_shared;
     // SAFETY: map values that were just looked up; their fields are aligned words. The key is as long and as aligned.
     unsafe {
-        // What nobody had owes nothing, and what keys share may owe.
-        let may_owe = keyed.room.owes || is_shared;
-        let binding = Plain::new(&raw mut (*bucket).binding);
-        let before = binding.load();
-        let taken = Binding(before).vacated(epoch);
-        if Binding(before).is_locked() || binding.compare_exchange(before, taken.0) != before {
-            return 0;
-        }
-        let word = Plain::new(&raw mut (*bucket).word);
         if !table::retire_by(&word, may_owe, |word| (*measure).owes(word, now)) {
             let _: u64 = binding.compare_exchange(taken.0, before);
             return 0;

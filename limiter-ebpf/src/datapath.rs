@@ -66,7 +66,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     }
     // Most packets there are end here.
     let mut verdict = match InForce::get() {
-        Some(policy) => admit(subject.reread(), &policy),
+        Some(policy) => admit(ctx, subject.reread(), &policy),
         None => Verdict::new(Reason::Contended),
     };
     for _ in 0..ATTEMPTS {

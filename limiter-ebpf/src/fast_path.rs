@@ -227,7 +227,8 @@ fn pass_new(
     epoch: u32,
     settings: &Settings,
 ) -> Option<Verdict> {
-    if subject.tags.have(0) {
+    // What has keys of its own is charged where all headers were read.
+    if subject.tags.have(0) || subject.applicable & settings.buckets_by_key != 0 {
         return None;
     }
     // Where no prefix has a profile of its own, it has the first one, and takes no call.
@@ -241,7 +242,7 @@ fn pass_new(
     let subject = subject.reread();
     (subject.classified, subject.conform) = (epoch.into(), CONFORM.0);
     publish(subject);
-    let verdict = Verdict(admit_newcomer().into());
+    let verdict = Verdict(admit_newcomer(0).into());
     if verdict.is_decided() {
         return Some(verdict);
     }

@@ -73,6 +73,8 @@ pub(crate) fn charge(ctx: *mut xdp_md) {
             let last = u32::from(attempt == TRIES);
             let mut step = if is_ledger(place) {
                 charge_ledger_at(place, last)
+            } else if last == 0 && is_missing(place) {
+                STALE
             } else {
                 charge_keyed_at(place, last)
             };
@@ -95,10 +97,18 @@ pub(crate) fn charge(ctx: *mut xdp_md) {
 /// Makes the state at a place if it is not there, and brings it up to date.
 #[inline(always)]
 fn refresh(place: u32) {
-    if seek_bucket_at(place) == buckets::NONE {
+    if is_missing(place) {
         make_bucket_at(place);
     }
+    // It may have been given away since it was sought.
+    seek_bucket_at(place);
     refresh_keyed_at(place);
+}
+
+/// Whether the state at a place was sought and is not there.
+#[inline(always)]
+fn is_missing(place: u32) -> bool {
+    Subject::get().is_some_and(|subject| subject.keyed.entries[place as usize] == buckets::NONE)
 }
 
 /// Takes back what was charged to them.

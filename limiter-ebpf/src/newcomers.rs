@@ -1,6 +1,6 @@
 //! The first packet of a source in a set of the table that is full.
 
-use aya_ebpf::helpers::bpf_get_prandom_u32;
+use aya_ebpf::{bindings::xdp_md, helpers::bpf_get_prandom_u32};
 use limiter_common::{
     binding::Binding,
     contract::{NEWCOMERS, Profile, Settings, flag, half, turnover::SOURCES},
@@ -14,12 +14,13 @@ use crate::{
     barrier::publish,
     clock,
     datapath::InForce,
-    inline,
+    entry, inline, keyed,
     maps::{METERS, PROFILES},
-    near::count_near,
-    offence::recall_offences,
+    near::{count_near, find_near_keyed},
+    offence::{may_be_blocked, recall_offences},
     opening::remember_opening,
     profile,
+    seat::Seat,
     seats::Seats,
     subject::Subject,
     tally::{self, Outcomes},
@@ -29,30 +30,122 @@ use crate::{
 
 /// Admits the packet of the subject, whose source has no entry, if there is nothing to be known of that
 /// but this packet; gives the place of the reason. Otherwise the source needs an entry, and the packet
-/// is undecided.
+/// is undecided. By these limits, which have keys of their own, it was charged before.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn admit_newcomer() -> u32 {
+pub(crate) extern "C" fn admit_newcomer(by_key: u64) -> u32 {
     let undecided = Verdict::new(Reason::Contended).0 as u32;
     let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else { return undecided };
-    admit(subject, &policy).map_or(undecided, |verdict| verdict.0 as u32)
+    admit(subject, &policy, by_key).map_or(undecided, |verdict| verdict.0 as u32)
+}
+
+/// Admits the packet of the subject likewise, after it was charged to the limits with keys of their own that are about it
+/// and have buckets; or refuses it by one of these. Its headers were read.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn admit_newcomer_by_keys(ctx: *mut xdp_md) -> u32 {
+    let undecided = Verdict::new(Reason::Contended).0 as u32;
+    let by_key = find_keys();
+    if by_key != 0 {
+        keyed::look(ctx, by_key);
+        keyed::charge(ctx);
+        if let Some(reason) = refuse_by_key() {
+            return reason;
+        }
+    }
+    let verdict = admit_newcomer(by_key);
+    if by_key != 0 {
+        if verdict == undecided {
+            keyed::refund_keyed();
+        } else {
+            count_by_key();
+        }
+    }
+    verdict
+}
+
+/// The limits with keys of their own that the packet of the subject is to be charged to at first, as bits; 0 if there are
+/// none, or if it takes more to decide about it. It is charged to them at the time of the clock.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_keys() -> u64 {
+    let (Some(subject), Some(policy)) = (Subject::get(), InForce::get()) else { return 0 };
+    let InForce { epoch, settings, .. } = policy;
+    if subject.classified != epoch.into() || policy.monitors() != 0 {
+        return 0;
+    }
+    let number = profile::number(&subject.source, epoch, settings);
+    let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
+    let applies = profile.limits & subject.applicable;
+    let by_key = applies & settings.buckets_by_key;
+    let special = applies & !(settings.newcomers | by_key);
+    if by_key == 0 || special != 0 || profile.listed != 0 {
+        return 0;
+    }
+    subject.open_bill(by_key, settings.enforced);
+    subject.now = subject.now();
+    subject.set_time(subject.now);
+    let subject = subject.reread();
+    subject.binding = Binding::new(epoch, number);
+    (subject.number, subject.numbered) = (number, epoch);
+    subject.tenant = profile.tenant;
+    by_key
+}
+
+/// If one of the limits with keys of their own refuses the packet of the subject, the place of the reason: it is charged to
+/// none then, and counted.
+#[inline(always)]
+fn refuse_by_key() -> Option<u32> {
+    let subject = Subject::get()?;
+    let bill = subject.bill;
+    if bill.refused == 0 {
+        return None;
+    }
+    keyed::refund_keyed();
+    if bill.contended != 0 {
+        return Some(Verdict::new(Reason::Contended).0 as u32);
+    }
+    keyed::count_keyed(0, bill.refused, bill.monitored());
+    if let Some(nobody) = Seat::NOBODY.entry() {
+        // SAFETY: a map value that was just looked up.
+        unsafe { entry::add(nobody, true, 1, subject.reread().bytes) };
+    }
+    Some(Verdict::new(Reason::Exceed).0 as u32)
+}
+
+/// Counts what the packet of the subject was to the limits with keys of their own that it was charged to.
+#[inline(always)]
+fn count_by_key() {
+    let Some(subject) = Subject::get() else { return };
+    subject.near = 0;
+    let (bill, epoch) = (subject.bill, subject.binding.epoch());
+    keyed::count_keyed(bill.charged, 0, bill.monitored());
+    find_near_keyed();
+    if subject.reread().near != 0 {
+        count_near(epoch);
+    }
 }
 
 #[inline(always)]
-fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
+fn admit(subject: &mut Subject, policy: &InForce, by_key: u64) -> Option<Verdict> {
     let (bytes, settings, epoch) = (subject.bytes, policy.settings, policy.epoch);
     // The key of the source is by the policy that the packet was classified under.
     if subject.classified != epoch.into() {
         return None;
     }
-    let profile = PROFILES.get(half(epoch, profile::number(&subject.source, epoch, settings)))?;
+    let number = match by_key {
+        0 => profile::number(&subject.source, epoch, settings),
+        _ if subject.numbered == epoch => subject.number,
+        _ => return None,
+    };
+    let profile = PROFILES.get(half(epoch, number))?;
     if profile.listed != 0 {
         let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
         if let Some(reason) = reason {
             return decide_listed(subject, policy, Verdict::new(reason));
         }
     }
-    let applies = profile.limits & subject.applicable;
+    let applies = profile.limits & subject.applicable & !by_key;
     let special = applies & !settings.newcomers;
     // Without profiles of prefixes, that was found out before the call.
     if settings.flags & flag::PREFIXES != 0
@@ -73,7 +166,7 @@ fn admit(subject: &mut Subject, policy: &InForce) -> Option<Verdict> {
     };
     // A source that was blocked may have lost its entry, and is whatever the packet is.
     let penalties = settings.penalties & profile.limits;
-    if penalties != 0 && recall_offences(epoch, penalties) > time.now {
+    if penalties != 0 && may_be_blocked(time.now) && recall_offences(epoch, penalties) > time.now {
         return None;
     }
     // By the time of a tick, who came in it owes.

@@ -2,15 +2,17 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use limiter_common::{
-    contract::{Offence as Known, half},
+    binding::PATIENCE,
+    contract::{Offence as Known, half, shared},
     limit::{LIMITS as LIMIT_COUNT, Limit},
     packet::Anomaly,
     penalty::Offence,
+    word::Word as _,
 };
 
 use crate::{
     cell::Plain,
-    maps::{LIMITS, OFFENCES},
+    maps::{LIMITS, OFFENCES, SHARED_SOURCES},
     subject::Subject,
 };
 
@@ -49,7 +51,37 @@ pub(crate) extern "C" fn offend_subject(row: u32) -> u64 {
         ]
         .map(|word| Plain::new(word))
     };
-    limit.penalty.exceed(&Offence { began, last, since, blocked, blocks }, subject.time.now)
+    let offence = Offence { began, last, since, blocked, blocks };
+    let until = limit.penalty.exceed(&offence, subject.time.now);
+    note_block(until);
+    until
+}
+
+/// Until when a source was blocked last, in nanoseconds: no source is blocked at a later time.
+#[inline(always)]
+fn latest() -> Option<Plain> {
+    let nobody = SHARED_SOURCES.get_ptr_mut(shared::NOBODY)?;
+    // SAFETY: a map value that was just looked up; an aligned word.
+    Some(unsafe { Plain::new(&raw mut (*nobody).blocked) })
+}
+
+/// Whether any source may be blocked at `now`, in nanoseconds. As long as none is, nobody need be looked up.
+#[inline(always)]
+pub(crate) fn may_be_blocked(now: u64) -> bool {
+    latest().is_none_or(|latest| latest.load() > now)
+}
+
+/// Notes that a source is blocked until then, in nanoseconds.
+#[inline(always)]
+fn note_block(until: u64) {
+    let Some(latest) = latest() else { return };
+    // As often as it takes: CPUs that are first make it later.
+    for _ in 0..PATIENCE {
+        let seen = latest.load();
+        if seen >= until || latest.compare_exchange(seen, until) == seen {
+            break;
+        }
+    }
 }
 
 /// Until when the source of the subject is blocked by the limits in a set, in nanoseconds, or was;

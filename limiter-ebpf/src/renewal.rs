@@ -18,7 +18,7 @@ use crate::{
     clock, datapath,
     entry::add,
     maps::{LIMITS, METERS, PROFILES},
-    offence::recall_offences,
+    offence::{may_be_blocked, recall_offences},
     profile,
     seat::Seat,
     seats::Seats,
@@ -109,7 +109,8 @@ extern "C" fn refresh(source: *mut Source, epoch: u32, number: u32, is_shared: u
         let epoch = target.epoch();
         // A block is of a limit: it goes, and comes back, with that being about the source.
         let penalties = if is_shared != 0 { 0 } else { settings.penalties & profile.limits };
-        let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
+        let is_asked = penalties != 0 && may_be_blocked(subject.time().now);
+        let until = if is_asked { recall_offences(epoch, penalties) } else { 0 };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         // If that half is being written for the next one already, it is told of a limit that it has changed since: the

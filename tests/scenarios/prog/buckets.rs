@@ -14,7 +14,7 @@ use limiter_userspace::policy::model::{Allowance, KeyPart, Limit};
 use super::{
     NOW,
     define::{limit, policy_of, within},
-    modes::MINUTE,
+    modes::{MINUTE, tally},
     part, per_second,
     table::smallest,
     tokens,
@@ -132,4 +132,24 @@ fn each_key_has_a_bucket_of_its_own() {
         let read = program.maps().bucket(&key).unwrap().unwrap();
         assert_eq!(read.bucket, bucket, "{key:?}");
     }
+}
+
+/// A first packet of a source takes no entry of the full table of sources, though it is charged to a wider limit as well.
+#[test]
+fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
+    let own = limit("own", &[KeyPart::Source], per_second(1_000, 1_000));
+    let wide = limit("wide", &[within(24, 64)], tokens(50));
+    let (mut program, _) = full([own, wide]);
+    program.crowd().unwrap();
+    let from =
+        |number: u32| Frame::udp((0x0a00_0000 + number).to_be_bytes(), A, 40_000, 53).build();
+    for number in 0..60 {
+        let expected = if number < 50 { Verdict::Pass } else { Verdict::Drop };
+        assert_eq!(program.run(&from(number)).unwrap(), expected, "{number}");
+    }
+    assert_eq!(tally(&program, "own"), (50, 0));
+    assert_eq!(tally(&program, "wide"), (50, 10));
+    let Turnover { entries, newcomers, .. } = program.maps().turnover().unwrap();
+    assert!(entries <= 10 && newcomers + entries == 50, "{entries} entries, {newcomers} newcomers");
+    program.check_accounts().unwrap();
 }

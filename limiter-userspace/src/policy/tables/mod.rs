@@ -158,6 +158,7 @@ fn compile_rows(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
+        buckets_by_key: set(&|at| word(at).is_none() && u64::from(compiled[at].kind) < Meter::LOG),
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
         connections: set(&|at| rows.counts_connections(at)),
         newcomers: set(&|at| {
@@ -171,7 +172,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         first: Profile::default(),
         buckets: [Gcra::NONE; INLINE],
-        reserved: [[0; 13]; 3],
+        reserved: [[0; 19]; 2],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
