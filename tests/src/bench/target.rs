@@ -40,7 +40,7 @@ use Side::{AtLeast, AtMost};
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 38] = [
+const TARGETS: [Row; 67] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the clock, which short bursts take", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
@@ -51,6 +51,32 @@ const TARGETS: [Row; 38] = [
     ("over-limit drop against conforming, of small bursts", AtMost, 1.0, "x", |at| cost(at, "over_limit_often") / cost(at, ORDINARY_SMALL)),
     ("the same against a packet that was leased", AtMost, 1.0, "x", |at| cost(at, "over_limit_often") / cost(at, REFERENCE)),
     ("the same of a limit of 1/min", AtMost, 1.0, "x", |at| cost(at, "over_limit") / cost(at, REFERENCE)),
+    ("known source of a large burst", AtMost, 12.0, " ns", |at| cost(at, ORDINARY)),
+    ("known source of a burst of 999", AtMost, 15.0, " ns", |at| cost(at, ORDINARY_SMALL)),
+    ("64 k known sources at random", AtMost, 120.0, " ns", |at| cost(at, "tracked_64k")),
+    ("botnet of 256 sources over 1/min", AtMost, 25.0, " ns", |at| cost(at, "botnet_256")),
+    ("botnet of 4,096 sources over 1/min", AtMost, 70.0, " ns", |at| cost(at, "botnet_4k")),
+    ("botnet of 65,536 sources over 1/min", AtMost, 200.0, " ns", |at| cost(at, "botnet_64k")),
+    ("known source over 10 kpps", AtMost, 15.0, " ns", |at| cost(at, "over_10kpps")),
+    ("known source over 100 kpps", AtMost, 15.0, " ns", |at| cost(at, "over_100kpps")),
+    ("offered near a limit of 500 k/s", AtMost, 30.0, " ns", |at| cost(at, "near_500k")),
+    ("offered near a limit of 1 M/s", AtMost, 30.0, " ns", |at| cost(at, "near_1M")),
+    ("offered near a limit of 3 M/s", AtMost, 30.0, " ns", |at| cost(at, "near_3M")),
+    ("offered near a limit of 6 M/s", AtMost, 30.0, " ns", |at| cost(at, "near_6M")),
+    ("key: all, known", AtMost, 30.0, " ns", |at| cost(at, "key_all")),
+    ("key: connection, known", AtMost, 60.0, " ns", |at| cost(at, "key_connection")),
+    ("key: destination, known", AtMost, 50.0, " ns", |at| cost(at, "key_destination")),
+    ("key: source/24, known", AtMost, 50.0, " ns", |at| cost(at, "key_source_24")),
+    ("SYN under `syn` and `source`", AtMost, 25.0, " ns", |at| cost(at, "syn_source")),
+    ("new SYN every packet", AtMost, 100.0, " ns", |at| cost(at, "new_syn")),
+    ("new source every packet, full table, 1 kpps", AtMost, 100.0, " ns", |at| cost(at, "new_source_1kpps")),
+    ("new source every packet, full table, 10 kpps", AtMost, 90.0, " ns", |at| cost(at, "new_source_10kpps")),
+    ("new source every packet, full table, 5/min", AtMost, 120.0, " ns", |at| cost(at, "new_source_5_min")),
+    ("web-edge.yaml: one source's UDP", AtMost, 40.0, " ns", |at| cost(at, "web_edge_udp")),
+    ("web-edge.yaml: one source's SYNs from new ports", AtMost, 120.0, " ns", |at| cost(at, "web_edge_syn")),
+    ("web-edge.yaml: made-up sources' SYNs", AtMost, 250.0, " ns", |at| cost(at, "web_edge_made_up_syn")),
+    ("web-edge.yaml: made-up sources' UDP", AtMost, 200.0, " ns", |at| cost(at, "web_edge_made_up_udp")),
+    ("web-edge.yaml: made-up sources' IPv6 with 8 options", AtMost, 300.0, " ns", |at| cost(at, "web_edge_made_up_ipv6")),
     ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
     ("100,000 overrides against none", AtMost, 1.1, "x", |at| cost(at, "overrides_100000") / cost(at, REFERENCE)),
     ("64 limits in the policy against one", AtMost, 1.1, "x", |at| cost(at, "scoped_64") / cost(at, REFERENCE)),
@@ -59,6 +85,7 @@ const TARGETS: [Row; 38] = [
     ("the same where all in the table owe", AtMost, 1.0, "x", |at| cost(at, NEW_OWING) / cost(at, REFERENCE)),
     ("new source every packet against 64 k known ones at random", AtMost, 1.0, "x", |at| cost(at, "new_source_64k") / cost(at, "tracked_64k")),
     ("over-limit drop against bare XDP_DROP", AtLeast, 0.75, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
+    ("over-limit drop against bare XDP_DROP, to reach", AtLeast, 0.92, "x", |at| wire(at, Contest::Over) / wire(at, Contest::Drop)),
     ("the same of a limit of 1/min, over the wire", AtLeast, 0.75, "x", |at| wire(at, Contest::LongOver) / wire(at, Contest::Drop)),
     ("over-limit drop against nftables at ingress", AtLeast, 3.0, "x", |at| wire(at, Contest::Over) / wire(at, Contest::NFTABLES)),
     ("two CPUs on different sources against one", AtLeast, 1.9, "x", |at| two_cpus(at, "apart")),
@@ -75,6 +102,8 @@ const TARGETS: [Row; 38] = [
     ("gained by flooding the own state away", AtMost, 0.0, " bursts", |at| at.survival.most_gained()),
     ("loading the program", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.loading.time.as_secs_f64()),
     ("verified instructions", AtMost, 500_000.0, "", |at| at.cost.loading.instructions.map_or(f64::NAN, f64::from)),
+    ("loading the program, to reach", AtMost, 400.0, " ms", |at| 1e3 * at.cost.loading.time.as_secs_f64()),
+    ("verified instructions, to reach", AtMost, 150_000.0, "", |at| at.cost.loading.instructions.map_or(f64::NAN, f64::from)),
     ("100,000 overrides put in force", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.applying.time.as_secs_f64()),
     ("`top` over a full table of 1 M sources", AtMost, 500.0, " ms", |at| 1e3 * at.cost.inquiry.top.as_secs_f64()),
     ("`status` with a full table of 1 M sources", AtMost, 20.0, " ms", |at| 1e3 * at.cost.inquiry.status.as_secs_f64()),
@@ -138,7 +167,10 @@ pub(crate) fn wire(report: &Report, contest: Contest) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::case::{FEW_TRACKED, cases},
+        *,
+    };
 
     #[test]
     fn the_bound_is_on_the_good_side_and_no_number_is_not() {
@@ -153,6 +185,18 @@ mod tests {
             let target = Target { name: "it", unit: "x", measured, bound: 1.0, least };
             assert_eq!(target.is_met(), met, "{target:?}");
             assert_eq!(target.json()["met"], met);
+        }
+    }
+
+    #[test]
+    fn targets_are_of_cases_that_there_are() {
+        let ids = cases(&FEW_TRACKED).unwrap().into_iter().map(|case| case.id);
+        let ids: Vec<_> = ids.collect();
+        // Whatever is in quotation marks behind `cost(at, ` is the id of a case.
+        let source = include_str!("target.rs");
+        for named in source.split("cost(at, \"").skip(1) {
+            let id = named.split('"').next().unwrap_or_default();
+            assert!(ids.iter().any(|known| known == id), "{id}");
         }
     }
 
