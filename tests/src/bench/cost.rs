@@ -15,6 +15,7 @@ use limiter_userspace::datapath::{bpffs::Pins, instance::Instance};
 use super::{
     case::{Case, REFERENCE, cases},
     inquiry::{self, Inquiry},
+    memory::{self, Memory},
     part::{self, Part},
     place::Place,
     sample::{Figure, median},
@@ -71,6 +72,8 @@ pub(crate) struct Measured {
     pub(crate) applying: Applying,
     /// Of a full table.
     pub(crate) inquiry: Inquiry,
+    /// Of the maps.
+    pub(crate) memory: Memory,
 }
 
 /// How much is measured.
@@ -135,7 +138,8 @@ fn measure_all(effort: Effort) -> Result<Measured> {
     let (_, pins, _) = instances.first().context("there is no instance")?;
     let parts = part::measure(pins, &mut places, &frame, effort.turns * effort.samples)?;
     let costs = subjects.into_iter().map(Subject::cost).collect();
-    Ok(Measured { costs, parts, loading, applying, inquiry })
+    let memory = memory::measure()?;
+    Ok(Measured { costs, parts, loading, applying, inquiry, memory })
 }
 
 /// Opens an instance for each setting of these cases.
@@ -163,8 +167,11 @@ fn load<'a>(
     instances: &'a [(Setting, Pins, Instance)],
     loading: &mut Vec<Loading>,
 ) -> Result<Vec<Subject<'a>>> {
-    let mut subjects = Vec::new();
-    for (slot, case) in (0..).zip(cases) {
+    let mut subjects: Vec<Subject<'a>> = Vec::new();
+    for case in cases {
+        // An instance has fewer slots than there are cases.
+        let before = subjects.iter().filter(|subject| subject.case().setting == case.setting);
+        let slot = before.count() as u32;
         let found = instances.iter().find(|(setting, ..)| *setting == case.setting);
         let (_, pins, instance) = found.context("a case has no instance")?;
         subjects.push(Subject::new(case, slot, pins, instance, loading)?);

@@ -17,6 +17,7 @@ mod iptables;
 mod live;
 mod load;
 mod machine;
+mod memory;
 mod nftables;
 mod outcome;
 mod part;

@@ -138,6 +138,10 @@ impl Report {
                 "status_ms": self.cost.inquiry.status.as_secs_f64() * 1e3,
                 "metrics_ms": self.cost.inquiry.metrics.as_secs_f64() * 1e3,
             },
+            "memory": {
+                "small_bytes": self.cost.memory.small,
+                "default_bytes": self.cost.memory.default,
+            },
             "parts": self.cost.parts.iter().map(Part::json).collect::<Vec<_>>(),
             "cost": self.cost.costs.iter().map(cost).collect::<Vec<_>>(),
             "live": self.live.iter().map(live).collect::<Vec<_>>(),

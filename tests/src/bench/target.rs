@@ -35,12 +35,15 @@ enum Side {
 }
 use Side::{AtLeast, AtMost};
 
+/// Bytes of a MiB.
+const MIB: f64 = (1 << 20) as f64;
+
 /// What a figure is, its bound with the unit, and how it comes out of a report: as no number if it
 /// was not measured.
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 67] = [
+const TARGETS: [Row; 69] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the clock, which short bursts take", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
@@ -104,6 +107,8 @@ const TARGETS: [Row; 67] = [
     ("verified instructions", AtMost, 500_000.0, "", |at| at.cost.loading.instructions.map_or(f64::NAN, f64::from)),
     ("loading the program, to reach", AtMost, 400.0, " ms", |at| 1e3 * at.cost.loading.time.as_secs_f64()),
     ("verified instructions, to reach", AtMost, 150_000.0, "", |at| at.cost.loading.instructions.map_or(f64::NAN, f64::from)),
+    ("memory of an instance with one limit and room for 64 k sources", AtMost, 24.0, " MiB", |at| at.cost.memory.small as f64 / MIB),
+    ("memory of an instance with room for 1 M sources", AtMost, 160.0, " MiB", |at| at.cost.memory.default as f64 / MIB),
     ("100,000 overrides put in force", AtMost, 1_000.0, " ms", |at| 1e3 * at.cost.applying.time.as_secs_f64()),
     ("`top` over a full table of 1 M sources", AtMost, 500.0, " ms", |at| 1e3 * at.cost.inquiry.top.as_secs_f64()),
     ("`status` with a full table of 1 M sources", AtMost, 20.0, " ms", |at| 1e3 * at.cost.inquiry.status.as_secs_f64()),

@@ -38,8 +38,13 @@ impl Report {
             status.as_millis(),
             metrics.as_millis()
         );
+        let [small, default] =
+            [self.cost.memory.small, self.cost.memory.default].map(|bytes| bytes >> 20);
+        let memory = format!(
+            "memory      {small} MiB where 64 k sources have room, {default} MiB where 1 M have"
+        );
         let mut parts = vec![
-            [facts, program, policy, inquiry].join("\n"),
+            [facts, program, policy, inquiry, memory].join("\n"),
             costs(&self.cost.costs),
             part::text(&self.cost.parts),
             self.live_table() + "\n" + LIVE_NOTES,

@@ -1,0 +1,29 @@
+//! The kernel memory of an instance.
+
+use anyhow::Result;
+use limiter_tests::sandbox::BPFFS;
+use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, sizes::Sizes};
+
+use super::setting::Setting;
+
+/// Bytes of the maps of an instance that has one limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// With room for 64 k sources, and otherwise as by default.
+    pub(crate) small: u64,
+    /// As by default, which is with room for 1 M.
+    pub(crate) default: u64,
+}
+
+/// Makes both instances, one after the other.
+pub(crate) fn measure() -> Result<Memory> {
+    let bytes = |sizes: Sizes| -> Result<u64> {
+        let pins = Pins::new(format!("{BPFFS}/memory"));
+        let instance = Instance::open_or_create(&pins, &sizes, &Setting::Source.policy()?, None)?;
+        let bytes = instance.maps().memory()?;
+        instance.close()?;
+        Ok(bytes)
+    };
+    let default = Sizes::default();
+    Ok(Memory { small: bytes(Sizes { sources: 1 << 16, ..default })?, default: bytes(default)? })
+}
