@@ -1,0 +1,393 @@
+//! The CPUs that are simulated, and the memory that they share.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use limiter_common::{
+    address::Address,
+    cache::Cached,
+    contract::Seed,
+    gcra::{Gcra, Time},
+    policer::TRIES,
+    rate::Rate,
+    table::{Place, WAYS},
+};
+
+use super::Load;
+
+/// Nanoseconds in which a line moves to another CPU, in the mean, and how far from that at most: those who wait for one
+/// line would go on in an order that stays the same otherwise.
+const MOVE: u64 = 100;
+const MOVE_SPREAD: u64 = 20;
+/// Nanoseconds of a packet that was leased.
+const LEASED: u64 = 20;
+/// Nanoseconds of a packet that is charged to the entry of its source.
+const KNOWN: u64 = 60;
+/// Nanoseconds of a packet that is charged to a bucket of another key.
+const KEYED: u64 = 300;
+/// Nanoseconds until an exchange that failed is tried again.
+const RETRY: u64 = 50;
+/// Nanoseconds of the first packet of a source, before the lock of its set, and under it.
+const NEW: [u64; 2] = [100, 50];
+
+/// Nanoseconds from tick to tick.
+const TICK: u64 = 4_000_000;
+/// When a simulation starts to count, and when it ends.
+pub(super) const TIMES: [u64; 2] = [2 * TICK, 6 * TICK];
+
+/// Sources that are known, or that there is room for.
+const SOURCES: u32 = 1 << 16;
+/// Faster than all CPUs: packets of 100 ms.
+const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
+/// That of made-up sources, with its default burst.
+const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
+
+/// How often the datapath decides about a packet that is not decided, each time with some tries.
+const ATTEMPTS: u32 = 8;
+
+/// A cache line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// The CPUs that have it, as bits.
+    holders: u64,
+    /// When it has moved to all that asked to write it.
+    idle: u64,
+}
+
+impl Line {
+    /// When a CPU that asks for it now can read it, to which it moves in some time: others read it meanwhile, and nobody waits for that.
+    fn read(&mut self, cpu: usize, now: u64, time: u64) -> u64 {
+        let own = 1 << cpu;
+        let is_held = self.holders & own != 0 || self.holders == 0;
+        self.holders |= own;
+        if is_held { now } else { self.idle.max(now) + time }
+    }
+
+    /// When a CPU that asks for it now can write it, and no other has it.
+    fn write(&mut self, cpu: usize, now: u64, time: u64) -> u64 {
+        let own = 1 << cpu;
+        let is_held = self.holders & !own == 0;
+        self.holders = own;
+        if is_held {
+            return now;
+        }
+        self.idle = self.idle.max(now) + time;
+        self.idle
+    }
+}
+
+/// What a CPU does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It takes a packet.
+    Packet,
+    /// It passes the packet at hand.
+    Pass,
+    /// It asks for the word that the packet at hand is charged to.
+    Ask(Charge),
+    /// It has the word that the packet at hand is charged to.
+    Look(Charge),
+    /// It may write that word, which was this, and is to be that.
+    Exchange(Charge, u64, u64),
+    /// It may write the totals of a source.
+    Count,
+    /// It asks for the tags of a set.
+    Tags(usize),
+    /// It has them, and asks for the lock of the set.
+    Lock(usize),
+    /// It has the lock.
+    Admit(usize),
+    /// It gives the lock back.
+    Unlock(usize),
+}
+
+/// A charge of some packets, the first of which is at hand.
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    /// The number of the entry or bucket.
+    number: usize,
+    packets: u64,
+    tries: u32,
+    /// Where the CPU holds what it knows of the source.
+    slot: usize,
+}
+
+/// A CPU.
+struct Cpu {
+    step: Step,
+    random: u64,
+    cache: Vec<Cached>,
+    passed: u64,
+}
+
+impl Cpu {
+    /// A random number (xorshift, Marsaglia 2003).
+    fn random(&mut self) -> u32 {
+        let mut number = self.random;
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        self.random = number;
+        (number >> 32) as u32
+    }
+
+    /// How long it takes to move a line to it.
+    fn moving(&mut self) -> u64 {
+        MOVE - MOVE_SPREAD + u64::from(self.random()) % (2 * MOVE_SPREAD + 1)
+    }
+
+    /// How long some work takes that takes so many nanoseconds in the mean.
+    fn work(&mut self, mean: u64) -> u64 {
+        mean / 2 + u64::from(self.random()) % (mean + 1)
+    }
+}
+
+/// The CPUs and the memory that they share.
+pub(super) struct Machine {
+    load: Load,
+    times: [u64; 2],
+    bucket: Gcra,
+    cpus: Vec<Cpu>,
+    /// The words of buckets. Each has a line, with the key.
+    words: Vec<u64>,
+    lines: Vec<Line>,
+    /// Of each source.
+    totals: Vec<Line>,
+    /// Of each set: tags, lock and newcomers.
+    sets: Vec<Line>,
+    /// What a CPU leases at most.
+    most: u64,
+}
+
+impl Machine {
+    /// CPUs that get packets, which are counted between these times.
+    pub(super) fn new(load: Load, cpus: u8, times: [u64; 2]) -> Self {
+        let (rate, burst) = if load == Load::MadeUp { SLOW } else { AMPLE };
+        let bucket = rate.bucket(burst, 1).unwrap_or(Gcra::NONE);
+        let words = if load == Load::Known { SOURCES as usize } else { 1 };
+        let sets = if load == Load::MadeUp { SOURCES as usize / WAYS } else { 0 };
+        let cpu = |number: u8| Cpu {
+            step: Step::Packet,
+            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(number) << 17,
+            cache: vec![Cached::default(); Cached::SLOTS as usize],
+            passed: 0,
+        };
+        Self {
+            load,
+            times,
+            bucket,
+            cpus: (0..cpus).map(cpu).collect(),
+            words: vec![0; words],
+            lines: vec![Line::default(); words],
+            totals: vec![Line::default(); words],
+            sets: vec![Line::default(); sets],
+            most: bucket.lease(cpus.into()),
+        }
+    }
+
+    /// Packets per second of each CPU.
+    pub(super) fn run(mut self) -> f64 {
+        let [start, end] = self.times;
+        let mut next: BinaryHeap<_> =
+            (0..self.cpus.len()).map(|cpu| Reverse((cpu as u64, cpu))).collect();
+        while let Some(Reverse((now, cpu))) = next.pop()
+            && now < end
+        {
+            let then = self.advance(cpu, now);
+            next.push(Reverse((then, cpu)));
+        }
+        let passed: u64 = self.cpus.iter().map(|cpu| cpu.passed).sum();
+        passed as f64 * 1e9 / (end - start) as f64 / self.cpus.len() as f64
+    }
+
+    /// Does the next step of a CPU; when the one after that is due.
+    fn advance(&mut self, cpu: usize, now: u64) -> u64 {
+        let time = self.cpus[cpu].moving();
+        match self.cpus[cpu].step {
+            Step::Packet => self.take(cpu, now),
+            Step::Ask(charge) => {
+                self.cpus[cpu].step = Step::Look(charge);
+                self.lines[charge.number].read(cpu, now, time)
+            }
+            Step::Look(charge) => self.look(cpu, now, charge),
+            Step::Exchange(charge, seen, next) => self.exchange(cpu, now, charge, seen, next),
+            Step::Tags(set) => {
+                self.cpus[cpu].step = Step::Lock(set);
+                self.sets[set].read(cpu, now, time)
+            }
+            Step::Lock(set) => {
+                self.cpus[cpu].step = Step::Admit(set);
+                self.sets[set].write(cpu, now, time)
+            }
+            Step::Admit(set) => self.work(cpu, now, NEW[1], Step::Unlock(set)),
+            Step::Unlock(set) => {
+                self.cpus[cpu].step = Step::Pass;
+                // Others may have read the tags meanwhile.
+                self.sets[set].write(cpu, now, time)
+            }
+            Step::Pass | Step::Count => self.pass(cpu, now),
+        }
+    }
+
+    /// Works for some nanoseconds in the mean, before the next step.
+    fn work(&mut self, cpu: usize, now: u64, mean: u64, next: Step) -> u64 {
+        let cpu = &mut self.cpus[cpu];
+        cpu.step = next;
+        now + cpu.work(mean)
+    }
+
+    /// Takes a packet, which passes if the CPU has leased it.
+    fn take(&mut self, cpu: usize, now: u64) -> u64 {
+        let tick = tick(now);
+        let source = match self.load {
+            Load::Hot => 0,
+            Load::Known => self.cpus[cpu].random() % SOURCES,
+            Load::MadeUp => {
+                let source = Address::v4(self.cpus[cpu].random().to_be_bytes());
+                let set = place(&source, self.sets.len()).set as usize;
+                return self.work(cpu, now, NEW[0], Step::Tags(set));
+            }
+            Load::All => {
+                let charge = Charge { number: 0, packets: 1, tries: 0, slot: 0 };
+                return self.work(cpu, now, KEYED, Step::Ask(charge));
+            }
+        };
+        let address = Address::v4(source.to_be_bytes());
+        // The table has no more sets than that.
+        let of_source = place(&address, SOURCES as usize / WAYS).slot;
+        let slot = usize::from(Cached::slot(of_source, u64::MAX));
+        let cached = &mut self.cpus[cpu].cache[slot];
+        let mut packets = 1;
+        if cached.is_of(&address) && cached.epoch == EPOCH {
+            cached.meet(tick);
+            if cached.spend(tick) {
+                return self.work(cpu, now, LEASED, Step::Pass);
+            }
+            packets = cached.demand(self.most).max(1);
+        } else if !cached.stays(EPOCH, tick) {
+            cached.begin(address, EPOCH, u64::MAX, 1);
+            cached.meet(tick);
+        }
+        let charge = Charge { number: source as usize, packets, tries: 0, slot };
+        self.work(cpu, now, KNOWN, Step::Ask(charge))
+    }
+
+    fn look(&mut self, cpu: usize, now: u64, mut charge: Charge) -> u64 {
+        let seen = self.words[charge.number];
+        let ticked = Time { now: now / TICK * TICK, tick: TICK };
+        let leased = (charge.packets > 1)
+            .then(|| self.bucket.leased(seen, ticked, charge.packets))
+            .flatten();
+        let next = leased.or_else(|| {
+            charge.packets = 1;
+            match self.load {
+                Load::All => self.bucket.conform(seen, Time::exact(now), 1),
+                _ => self.bucket.conform(seen, ticked, 1),
+            }
+        });
+        let Some(next) = next else {
+            // Over the limit: it is dropped.
+            self.cpus[cpu].step = Step::Packet;
+            return now;
+        };
+        self.cpus[cpu].step = Step::Exchange(charge, seen, next);
+        let time = self.cpus[cpu].moving();
+        self.lines[charge.number].write(cpu, now, time)
+    }
+
+    fn exchange(&mut self, cpu: usize, now: u64, charge: Charge, seen: u64, next: u64) -> u64 {
+        let Charge { number, packets, tries, slot } = charge;
+        if self.words[number] != seen {
+            if tries == ATTEMPTS * TRIES {
+                self.cpus[cpu].step = Step::Packet;
+                return now;
+            }
+            // What was to be leased is charged alone.
+            let charge = Charge { packets: 1, tries: tries + 1, ..charge };
+            return self.work(cpu, now, RETRY, Step::Ask(charge));
+        }
+        self.words[number] = next;
+        if packets > 1 {
+            self.cpus[cpu].cache[slot].lease(packets - 1, tick(now));
+        }
+        if self.load == Load::All {
+            return self.pass(cpu, now);
+        }
+        self.cpus[cpu].step = Step::Count;
+        let time = self.cpus[cpu].moving();
+        self.totals[number].write(cpu, now, time)
+    }
+
+    /// Passes the packet at hand.
+    fn pass(&mut self, cpu: usize, now: u64) -> u64 {
+        let [start, end] = self.times;
+        let cpu = &mut self.cpus[cpu];
+        cpu.passed += u64::from((start..end).contains(&now));
+        cpu.step = Step::Packet;
+        now
+    }
+}
+
+/// The epoch of the policy; 0 is that of slots that nobody used.
+const EPOCH: u32 = 1;
+
+/// The number of a tick.
+const fn tick(now: u64) -> u32 {
+    (now / TICK) as u32
+}
+
+fn place(source: &Address, sets: usize) -> Place {
+    const SEED: Seed = Seed([
+        0x243f_6a88_85a3_08d3,
+        0x1319_8a2e_0370_7344,
+        0xa409_3822_299f_31d0,
+        0x082e_fa98_ec4e_6c89,
+    ]);
+    Place::of(source, SEED, sets as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So short that an unoptimised build does it in no time.
+    const SHORT: [u64; 2] = [TICK / 4, TICK / 2];
+
+    fn rate(load: Load, cpus: u8) -> f64 {
+        Machine::new(load, cpus, SHORT).run()
+    }
+
+    #[test]
+    fn a_line_moves_to_one_cpu_after_the_other() {
+        let mut line = Line::default();
+        assert_eq!(line.write(0, 5, 100), 5, "nobody has it");
+        assert_eq!(line.write(0, 6, 100), 6);
+        assert_eq!([line.read(1, 10, 100), line.read(2, 20, 90)], [110, 110]);
+        assert_eq!([0, 1].map(|cpu| line.read(cpu, 300, 100)), [300, 300], "all have it");
+        assert_eq!(line.write(1, 400, 100), 500, "the others have it still");
+        assert_eq!([line.write(2, 410, 100), line.read(0, 420, 90)], [600, 690], "in turn");
+    }
+
+    #[test]
+    fn one_cpu_waits_for_nobody() {
+        for (load, nanoseconds) in
+            [(Load::MadeUp, NEW[0] + NEW[1]), (Load::All, KEYED), (Load::Known, KNOWN)]
+        {
+            let most = 1e9 / nanoseconds as f64;
+            let rate = rate(load, 1);
+            assert!((0.95 * most..1.6 * most).contains(&rate), "{load:?}: {rate} of {most}");
+        }
+        let leased = 1e9 / (LEASED as f64 + (KNOWN - LEASED) as f64 / 16.0);
+        assert!((rate(Load::Hot, 1) / leased - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn more_cpus_share_what_one_word_gives() {
+        for load in [Load::Hot, Load::All] {
+            let [one, many] = [1, 32].map(|cpus| rate(load, cpus));
+            assert!(many < one / 2.0, "{load:?}: {one} and {many}");
+            assert!(many > 0.0, "{load:?}");
+        }
+        let again = [rate(Load::Hot, 8), rate(Load::Hot, 8)];
+        assert_eq!(again[0], again[1]);
+    }
+}
