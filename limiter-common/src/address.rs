@@ -94,6 +94,12 @@ pub struct Mask {
 }
 
 impl Mask {
+    /// Whether it keeps no bit that another one does not.
+    pub const fn is_within(&self, other: &Self) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.ipv6, other.ipv6);
+        self.ipv4 & !other.ipv4 | a & !e | b & !f | c & !g | d & !h == 0
+    }
+
     /// The masks of these prefix lengths; lengths beyond 32 and 128 mean the whole address.
     pub fn new(ipv4: u8, ipv6: u8) -> Self {
         let ipv4 = u32::MAX.checked_shl(32 - u32::from(ipv4.min(32))).unwrap_or(0);
@@ -138,6 +144,20 @@ mod tests {
         assert_eq!(masked("2001:db8:1:2:3:4:5:6", 32, 64).to_string(), "2001:db8:1:2::");
         assert_eq!(masked("2001:db8:1:2:3:4:5:6", 32, 47).to_string(), "2001:db8::");
         assert_eq!(masked("2001:db8:1:2:3:4:5:6", 32, 0).to_string(), "::");
+    }
+
+    #[test]
+    fn a_mask_is_within_one_that_is_as_long_in_both_families() {
+        for (shorter, longer, is_within) in [
+            ((24, 64), (32, 64), true),
+            ((32, 64), (32, 64), true),
+            ((32, 65), (32, 64), false),
+            ((25, 48), (24, 64), false),
+            ((0, 128), (0, 128), true),
+        ] {
+            let [shorter, longer] = [shorter, longer].map(|(ipv4, ipv6)| Mask::new(ipv4, ipv6));
+            assert_eq!(shorter.is_within(&longer), is_within, "{shorter:?} {longer:?}");
+        }
     }
 
     #[test]

@@ -224,7 +224,7 @@ pub struct Settings {
     /// Sets of buckets.
     pub bucket_sets: u32,
     /// 0, so that what follows is aligned.
-    pub unused: u32,
+    pub unused: [u32; 3],
     /// By what sources and connections are hashed.
     pub seed: Seed,
     /// The limits that are enforced, as bits.
@@ -235,6 +235,9 @@ pub struct Settings {
     pub keyed: u64,
     /// Those of them whose state is in the table of buckets, as bits.
     pub buckets_by_key: u64,
+    /// Those of these that the source tells by itself, and by which every packet costs 1, as bits: token buckets, leaky
+    /// buckets and GCRA.
+    pub buckets_of_source: u64,
     /// The limits that are enforced and have a penalty, as bits.
     pub penalties: u64,
     /// The limits that count new connections, as bits.
@@ -258,7 +261,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 19]; 2],
+    pub reserved: [[u64; 12]; 3],
 }
 
 impl Settings {

@@ -123,12 +123,15 @@ impl Gcra {
     /// is one that [will do](Self::will_do).
     #[inline(always)]
     pub const fn leased(&self, word: u64, time: Time, packets: u64) -> Option<u64> {
-        let spent = self.spent(word, time.now) + self.units(packets);
-        if spent < self.depth / 4 {
-            Some((time.now << self.shift).wrapping_add(spent))
-        } else {
-            None
-        }
+        let next =
+            (time.now << self.shift).wrapping_add(self.spent(word, time.now) + self.units(packets));
+        if self.spares(next, time.now) { Some(next) } else { None }
+    }
+
+    /// Whether a word leaves three quarters of the bucket at `now`, in nanoseconds.
+    #[inline(always)]
+    pub const fn spares(&self, word: u64, now: u64) -> bool {
+        self.spent(word, now) < self.depth / 4
     }
 
     /// Whether a packet of cost 1 exceeds, by a word that a charge can have made. The time is one that

@@ -5,6 +5,7 @@ use limiter_common::{
     address::Address,
     cache::Cached,
     contract::{Settings, Tally, half},
+    limit::{INLINE, KEYED},
     policer::Look,
     reason::Reason,
     word::Word as _,
@@ -16,7 +17,8 @@ use crate::{
     datapath::settings,
     entry::{self, SourceEntry},
     inline,
-    maps::{CACHE, METERS},
+    keyed::count_leased,
+    maps::{CACHE, METERS, PROFILES},
     source_key::SourceKey,
     subject::Subject,
     tally::{self, Outcome, Outcomes},
@@ -114,6 +116,10 @@ pub(crate) fn decide(
     }
     tally::add(&mut cached.passed, bytes);
     tally::count_inline(settings, &Outcomes::conform(cached.limits), bytes);
+    if cached.limits & settings.keyed != 0 {
+        publish(subject);
+        count_leased(epoch, cached.limits & settings.keyed);
+    }
     Some(conform(subject.reread()))
 }
 
@@ -233,6 +239,86 @@ extern "C" fn lease(epoch: u32) -> u32 {
     tally::add(&mut passed, subject.reread().bytes);
     entry.account_passed(&passed);
     clear(&mut cached.passed);
+    1
+}
+
+/// Finds out for how many packets the subject, which limits with keys of their own are about too, is charged at once by
+/// the entry of its source, and notes how many more that are; or that its slot is free, and it may have it.
+#[inline(always)]
+pub(crate) fn plan_lease(subject: &mut Subject, entry: &SourceEntry, limits: u64) {
+    (subject.leased, subject.may_lease) = (0, 0);
+    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || subject.monitors() {
+        return;
+    }
+    // Before the time of the charge is known, so that what is leased is not used for a tick too long.
+    subject.lease_tick = clock::number();
+    let found = of(subject, subject.key(), entry.binding.epoch());
+    subject.may_lease = u64::from(found != Slot::Taken && subject.lease_lost == 0);
+    if found == Slot::Own
+        && subject.lease_lost == 0
+        && let Some(cached) = slot(subject)
+    {
+        subject.leased = cached.demand(entry.profile.lease).saturating_sub(1);
+    }
+}
+
+/// Whether all limits that the subject was looked at by, for several packets, have them to spare, as
+/// [`Gcra::leased`](limiter_common::gcra::Gcra::leased) says; 0 if one has not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn may_be_leased() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (bill, epoch) = (subject.bill, subject.binding.epoch());
+    let (Some(settings), Some(profile)) =
+        (settings(epoch), PROFILES.get(half(epoch, subject.binding.profile())))
+    else {
+        return 0;
+    };
+    if bill.refused | bill.exceeded != 0 {
+        return 0;
+    }
+    for place in 0..INLINE {
+        if settings.inline[place] & bill.applies == 0 {
+            continue;
+        }
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return 0 };
+        if !meter.gcra.spares(subject.looks[place].next, subject.time_of(&meter.gcra)) {
+            return 0;
+        }
+    }
+    for place in 0..KEYED {
+        if subject.keyed.bits[place] == 0 {
+            break;
+        }
+        let Some(meter) = METERS.get(half(epoch, subject.keyed.meters[place])) else { return 0 };
+        if !meter.gcra.spares(subject.keyed.looks[place].next, subject.time.now) {
+            return 0;
+        }
+    }
+    1
+}
+
+/// Keeps the packets that the subject was charged for and is not itself, in the slot of its source; or gives it the slot.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn keep_lease() -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (epoch, limits, more) = (subject.binding.epoch(), subject.bill.applies, subject.leased());
+    if more == 0 {
+        return take_slot(epoch, limits);
+    }
+    subject.leased = 0;
+    let Some(cached) = slot(subject) else { return 0 };
+    if !is_of(cached, subject, subject.key(), epoch) {
+        return 0;
+    }
+    cached.lease(more, subject.lease_tick);
+    if let Some(entry) = SourceEntry::of(subject, epoch)
+        && cached.passed.packets != 0
+    {
+        entry.account_passed(&cached.passed);
+        clear(&mut cached.passed);
+    }
     1
 }
 

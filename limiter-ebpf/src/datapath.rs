@@ -12,9 +12,19 @@ use limiter_common::{
 #[cfg(feature = "messages")]
 use crate::messages::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
-    admit::admit, cache::remember_refusal, clock, control::decide_early, decide::decide_subject,
-    entry, fast_path, frame::XdpFrame, maps::HEAD, notices::note_refusal, renewal::renew,
-    seat::Seat, subject::Subject, verdict::Verdict,
+    admit::admit,
+    cache::{keep_lease, remember_refusal},
+    clock,
+    control::decide_early,
+    decide::decide_subject,
+    entry, fast_path,
+    frame::XdpFrame,
+    maps::HEAD,
+    notices::note_refusal,
+    renewal::renew,
+    seat::Seat,
+    subject::Subject,
+    verdict::Verdict,
 };
 
 /// How often a packet that is not simply admitted is decided about before it is given up. What other CPUs
@@ -54,6 +64,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     subject.classified = NEVER;
     subject.opening = 0;
     subject.tag = 0;
+    (subject.leased, subject.lease_lost, subject.may_lease) = (0, 0, 0);
     #[cfg(feature = "messages")]
     tell_anomaly();
     // What of the packet was written is read back: the ways that the parser took are no longer told apart.
@@ -87,6 +98,9 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     // It is looked up again, as there is no room on the stack to remember where it is.
     let Some(subject) = Subject::get() else { return verdict.settle(0) };
     let bytes = subject.bytes;
+    if subject.may_lease != 0 {
+        keep_lease();
+    }
     if subject.refusing.bit != 0 {
         note_refusal();
         remember_refusal();

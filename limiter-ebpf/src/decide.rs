@@ -11,12 +11,13 @@ use limiter_common::{
 };
 
 use crate::{
+    cache,
     classes::classify_again,
     clock,
     datapath::InForce,
     entry::SourceEntry,
     inline::{self, Inline, refund_inline},
-    keyed::{self, count_keyed, refund_keyed},
+    keyed::{self, count_keyed, find_wait_keyed, refund_keyed},
     maps::METERS,
     near::{count_near, find_near_inline, find_near_keyed},
     offence::offend_subject,
@@ -80,6 +81,9 @@ fn decide(
         return Verdict(subject.conform);
     }
     let by_key = applies & settings.keyed;
+    if by_key != 0 {
+        cache::plan_lease(subject, entry, applies);
+    }
     let now = clock::now();
     if lists.listed != 0
         && let Some(reason) = lists.listing(now)
@@ -105,6 +109,9 @@ fn decide(
     plan::look(&mut group, now);
     if by_key != 0 {
         keyed::look(ctx, by_key);
+        if group.subject.leased() != 0 && cache::may_be_leased() == 0 {
+            return charge_alone(group.subject);
+        }
     }
     if group.bill().refused == 0 {
         if by_key != 0 {
@@ -123,6 +130,9 @@ fn decide(
 
     let subject = subject.reread();
     let bill = subject.bill;
+    if bill.refused != 0 && subject.leased() != 0 {
+        return charge_alone(subject);
+    }
     if bill.contended != 0 {
         return Verdict::new(Reason::Contended);
     }
@@ -140,6 +150,9 @@ fn decide(
         if conform & of != 0 {
             find_near_keyed();
         }
+        if bill.exceeded != 0 {
+            subject.reread().may_lease = 0;
+        }
         if subject.reread().near != 0 {
             count_near(subject.binding.epoch());
         }
@@ -149,9 +162,17 @@ fn decide(
         }
         return Verdict(subject.conform);
     }
+    subject.may_lease = 0;
     subject.refusing.begin(bill.refused);
     refuse(subject, settings, entry, &bill);
     Verdict::new(Reason::Exceed)
+}
+
+/// Has a packet that could not be charged for several be charged alone, when it is decided about anew.
+#[inline(always)]
+fn charge_alone(subject: &mut Subject) -> Verdict {
+    (subject.leased, subject.lease_lost) = (0, 1);
+    Verdict::new(Reason::Contended)
 }
 
 /// What comes of a refusal, for the next packets of the source.
@@ -173,7 +194,10 @@ fn refuse(subject: &mut Subject, settings: &Settings, entry: &SourceEntry, bill:
     if bill.applies & (bill.refused - 1) != 0 {
         return;
     }
-    let Some(index) = inline::place(settings, bill.refused) else { return };
+    let Some(index) = inline::place(settings, bill.refused) else {
+        find_wait_keyed(entry.profile.limits & subject.applicable);
+        return;
+    };
     let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else { return };
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & bill.refused != 0);

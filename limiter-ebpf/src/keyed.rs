@@ -6,6 +6,7 @@
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     binding::{Binding, Measured, bind},
+    cache::Cached,
     contract::{Bucket, half},
     limit::{KEYED, Limit},
     meter::Meter,
@@ -17,13 +18,15 @@ use crate::{
     barrier::opaque,
     buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
     cell::{Cell, Plain},
+    clock,
+    datapath::settings,
     ledger::{
         charge_ledger_at, look_ledger_at, make_room_at, refund_ledger_at, settle_ledger_at,
         write_lease_down,
     },
     maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, SLOT},
     subject::{Keyed, Subject},
-    tally::{self, Outcomes},
+    tally::{self, Outcome, Outcomes},
 };
 
 /// What a step came to.
@@ -177,7 +180,7 @@ pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
     }
     plan::look_at(&mut places, place, now);
     let next = places.keyed.bits.get(place + 1).copied();
-    if next.unwrap_or(0) == 0 && places.bucket.is_some() {
+    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
         // If another CPU was first, it is tried again when all are charged.
         let _: Charge = plan::charge_at(&mut places, place, false, now);
     }
@@ -284,6 +287,63 @@ pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64, monitored: u64) 
     0
 }
 
+/// Counts the packet of the subject under limits with keys of their own that it was charged to before, by the policy of an
+/// epoch.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn count_leased(epoch: u32, limits: u64) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let mut left = limits;
+    for _ in 0..KEYED {
+        let bit = left & left.wrapping_neg();
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
+            tally::count(limit.tally, Outcome::Conform, subject.bytes);
+        }
+    }
+    0
+}
+
+/// Notes for how long the limit with a key of its own that refused the subject refuses others of its source, if the source
+/// tells the key by itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
+    let Some(subject) = Subject::get() else { return 0 };
+    let (epoch, bit) = (subject.binding.epoch(), subject.refusing.bit);
+    let Some(settings) = settings(epoch) else { return 0 };
+    if settings.buckets_of_source & bit == 0 {
+        return 0;
+    }
+    for place in 0..KEYED {
+        if subject.keyed.bits[place] != bit {
+            continue;
+        }
+        let (Some(limit), Some(meter), Some(bucket)) = (
+            LIMITS.get(half(epoch, Limit::row(bit))),
+            METERS.get(half(epoch, subject.keyed.meters[place])),
+            BUCKETS.get_ptr(subject.keyed.entries[place]),
+        ) else {
+            return 0;
+        };
+        let takes_clock = meter.gcra.takes_clock(clock::tick_length());
+        let since = if takes_clock { subject.time.now } else { subject.by_tick() };
+        // SAFETY: a map value that was just looked up; an aligned word.
+        let word = unsafe { (&raw const (*bucket).word).read_volatile() };
+        let refusing = &mut subject.refusing;
+        refusing.since = since;
+        // Others may have something given back there.
+        refusing.wait = meter.gcra.wait(word, since, 1).min(Cached::MOMENT);
+        (refusing.precise, refusing.tally) = (takes_clock.into(), limit.tally);
+        refusing.limits = limits;
+        return 0;
+    }
+    0
+}
+
 /// Writes down the limits in a set, with their keys.
 #[inline(always)]
 fn write_down(subject: &mut Subject, mut left: u64) -> bool {
@@ -308,7 +368,7 @@ fn write_down(subject: &mut Subject, mut left: u64) -> bool {
         subject.keyed.meters[place] = own.copied().unwrap_or(limit.meter);
         subject.keyed.kinds[place] = limit.kind;
         subject.keyed.entries[place] = buckets::NONE;
-        subject.keyed.costs[place] = limit.cost(sort, subject.bytes);
+        subject.keyed.costs[place] = limit.cost(sort, subject.bytes) * (1 + subject.leased());
         subject.keyed.keys[place].fill(limit, &subject.packet, subject.tenant, slot);
     }
     // A policy has no more about one packet; only one whose headers hide what it is, and so could be
@@ -322,15 +382,18 @@ struct Places<'a> {
     bill: &'a mut Bill,
     epoch: u32,
     bucket: Option<*mut Bucket>,
+    /// Whether it is charged for several packets, which all limits are to be asked for first.
+    leases: bool,
 }
 
 impl<'a> Places<'a> {
     #[inline(always)]
     fn of(subject: &'a mut Subject, place: usize) -> Self {
+        let leases = subject.leased() != 0;
         let Subject { keyed, bill, binding, .. } = subject;
         let epoch = binding.epoch();
         let bucket = BUCKETS.get_ptr_mut(keyed.entries[place]);
-        Self { keyed, bill, epoch, bucket }
+        Self { keyed, bill, epoch, bucket, leases }
     }
 
     /// What the state at a place is to be bound to.

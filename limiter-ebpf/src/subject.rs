@@ -82,6 +82,11 @@ pub(crate) struct Subject {
     pub(crate) was_full: u64,
     /// For how many packets more it is charged, while these are [leased](crate::cache); otherwise 0.
     pub(crate) leased: u64,
+    /// 1 if its source may have packets leased, or the slot for them, and the tick that they would be of.
+    pub(crate) may_lease: u64,
+    pub(crate) lease_tick: u32,
+    /// 1 if it is charged alone, as one of its limits had too little to spare, or another CPU was first.
+    pub(crate) lease_lost: u32,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: Newcomer,
     /// The binding of its source's entry that it is decided under.

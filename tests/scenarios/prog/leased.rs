@@ -305,3 +305,80 @@ fn where_nothing_is_dropped_all_pass_and_are_counted() {
     assert_eq!((tally.conform.packets, tally.monitored.packets), (BURST, BURST));
     program.check_accounts().unwrap();
 }
+
+/// A limit of the source's network, beside its own or alone.
+fn with_network(own: Option<(u64, u64)>, burst: u64) -> Policy {
+    let network = limit("network", &[super::define::within(24, 64)], per_second(RATE, burst));
+    let own = own.map(|(rate, burst)| limit("own", &[KeyPart::Source], per_second(rate, burst)));
+    policy_of(own.into_iter().chain([network]))
+}
+
+/// How many packets are charged to the bucket of the network, where no time has passed.
+fn charged_to_network(program: &TestProgram, burst: u64) -> u64 {
+    let bucket = Rate::per_second(RATE).bucket(burst, 1).unwrap();
+    let words = program.buckets().unwrap().into_iter().map(|(_, state)| state.word);
+    words.map(|word| bucket.spent(word, NOW) / bucket.interval).sum()
+}
+
+#[test]
+fn packets_are_leased_from_a_limit_by_a_wider_key_too() {
+    for own in [Some((RATE, BURST)), None] {
+        let mut program = ticking(&with_network(own, BURST));
+        let frame = udp(A);
+        let mut leases = 0;
+        let mut before = 0;
+        for passed in 1..=2 * MANY {
+            pass(&mut program, &frame, 1);
+            let left = charged_to_network(&program, BURST) - passed;
+            assert!(left + 1 == before || before == 0 && left <= passed / 4, "{left} at {passed}");
+            leases += u64::from(before == 0 && left > 0);
+            before = left;
+            assert_eq!(source(&program).passed.packets, passed);
+            assert_eq!(program.tally("network").unwrap().conform.packets, passed);
+        }
+        assert!(leases >= 5, "{leases} leases, own {own:?}");
+        program.check_accounts().unwrap();
+    }
+}
+
+/// However many sources of a network hold leases: it gets its burst and no more, and loses a quarter of it at most.
+#[test]
+fn what_sources_hold_of_a_wider_limit_is_within_it() {
+    const BURST: u64 = 4_000;
+    const SOURCES: u8 = 40;
+    let mut program = ticking(&with_network(Some((RATE, 120_000)), BURST));
+    let mut passed = 0;
+    for round in 0..4 * BURST {
+        let frame = udp([192, 0, 2, (round / 50 % u64::from(SOURCES)) as u8]);
+        passed += program.run_many(&frame, 1).unwrap();
+    }
+    assert!((BURST - BURST / 4..=BURST).contains(&passed), "{passed} of {BURST}");
+    let tally = program.tally("network").unwrap();
+    assert_eq!((tally.conform.packets, tally.exceed.packets), (passed, 4 * BURST - passed));
+    assert_eq!(
+        program.tally("own").unwrap().conform.packets,
+        passed,
+        "a refused one is charged nowhere"
+    );
+    program.check_accounts().unwrap();
+}
+
+/// A source that its network's limit refuses is refused for a while by what its CPU remembers.
+#[test]
+fn what_a_wider_limit_refuses_is_remembered_and_counted() {
+    const BURST: u64 = 4_000;
+    let mut program = ticking(&with_network(None, BURST));
+    let frame = udp(A);
+    assert_eq!(program.run_many(&frame, 2 * BURST as u32).unwrap(), BURST);
+    let held = program.maps().outstanding_of(&Address::v4(A)).unwrap();
+    assert!(held != Default::default(), "the CPU remembers it");
+    let tally = program.tally("network").unwrap();
+    assert_eq!((tally.conform.packets, tally.exceed.packets), (BURST, BURST));
+    assert_eq!(counted(&program, Reason::Exceed), BURST);
+    // A tick later there is what that brings in.
+    program.at(NOW + TICK).unwrap();
+    let brought = RATE * TICK / SECOND;
+    let passed = program.run_many(&frame, 2 * BURST as u32).unwrap();
+    assert!((brought - 1..=brought + 1).contains(&passed), "{passed} of {brought}");
+    program.check_accounts().unwrap();
+}

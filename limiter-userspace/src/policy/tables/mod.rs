@@ -19,7 +19,7 @@ use limiter_common::{
     contract::{Profile, Settings, flag},
     control::Budgets,
     gcra::Gcra,
-    limit::{INLINE, Limit as Row},
+    limit::{INLINE, Key, Limit as Row},
     meter::Meter,
 };
 
@@ -145,20 +145,31 @@ fn compile_rows(
         (0..compiled.len()).filter(|at| wanted(*at)).fold(0, |set, at| set | 1_u64 << at)
     };
     let word = |at: usize| held.get(&rows.identity(at)).and_then(|place| place.word);
+    let mask = Mask::new(policy.key_prefix.ipv4, policy.key_prefix.ipv6);
     let mut settings = Settings {
-        mask: Mask::new(policy.key_prefix.ipv4, policy.key_prefix.ipv6),
+        mask,
         flags: 0,
         sections: classes.sections,
         seed: held.seed(),
         sets: 0,
         bucket_sets: 0,
-        unused: 0,
+        unused: [0; 3],
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
         buckets_by_key: set(&|at| word(at).is_none() && u64::from(compiled[at].kind) < Meter::LOG),
+        buckets_of_source: set(&|at| {
+            let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
+            let is_told = key.0 & !(Key::SOURCE | Key::TENANT) == 0;
+            word(at).is_none()
+                && u64::from(kind) == Meter::BUCKET
+                && is_told
+                && (key.0 & Key::SOURCE == 0 || of_limit.is_within(&mask))
+                && bytes == 0
+                && costs.iter().all(|cost| *cost == 1)
+        }),
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
         connections: set(&|at| rows.counts_connections(at)),
         newcomers: set(&|at| {
@@ -172,7 +183,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         first: Profile::default(),
         buckets: [Gcra::NONE; INLINE],
-        reserved: [[0; 19]; 2],
+        reserved: [[0; 12]; 3],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -182,7 +193,7 @@ fn compile_rows(
         }
     }
     profiles.find_credits(&settings, &meters);
-    profiles.find_leases(&settings, &meters, context.tick, context.cpus);
+    profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
     profiles.find_fast(&mut settings, &classes, &meters, context.tick);
     // All is found that is noted in it.
     profiles.copy_first(&mut settings, &meters);

@@ -116,16 +116,23 @@ impl Profiles {
     pub(super) fn find_leases(
         &mut self,
         settings: &Settings,
+        rows: &[Compiled],
         meters: &Meters,
         tick: u64,
         cpus: u64,
     ) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
-        let plain = inline & settings.unit & !settings.connections;
+        let of_source = inline & settings.unit | settings.buckets_of_source;
+        let plain = of_source & !settings.connections;
         for profile in &mut self.profiles {
             let limits = if profile.limits & settings.penalties == 0 { profile.limits } else { 0 };
-            let of_inline = settings.inline.iter().zip(profile.meters);
-            let leases = of_inline.filter(|(bit, _)| *bit & plain & limits != 0);
+            let plain = rows.iter().filter(|row| row.bit & plain & limits != 0);
+            let meter = |row: &Compiled| {
+                let place = settings.inline.iter().position(|bit| *bit == row.bit);
+                let own = profile.meters.get(place.unwrap_or(row.column as usize));
+                (row.bit, own.copied().unwrap_or(row.meter))
+            };
+            let leases = plain.map(meter);
             let leases = leases.filter_map(|(bit, meter)| Some((bit, meters.get(meter)?)));
             let leases = leases.filter(|(_, meter)| !meter.gcra.takes_clock(tick));
             let leases = leases.map(|(bit, meter)| (bit, meter.gcra.lease(cpus)));
