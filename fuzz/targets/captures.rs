@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use limiter_common::packet::{Packet, parse};
-use limiter_userspace::inquiry::capture::Capture;
+use limiter_common::packet::{headers::Packet, parse::parse};
+use limiter_userspace::query::capture::Capture;
 
 fuzz_target!(|file: &[u8]| {
     let Ok(mut capture) = Capture::new(Path::new("file.pcap"), file) else { return };

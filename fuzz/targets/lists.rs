@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use limiter_userspace::policy::spec::parse_with_warnings;
+use limiter_userspace::policy::document::parse_with_warnings;
 
 const DOCUMENT: &[u8] =
     b"version: 1\nsets:\n  listed: {file: listed.txt}\ndeny:\n  - set: listed\n";

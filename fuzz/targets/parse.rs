@@ -8,11 +8,7 @@ mod reference;
 use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
-use limiter_common::{
-    address::Address,
-    frame::Sighting,
-    packet::{Packet, parse},
-};
+use limiter_common::{base::address::Address, packet::{frame::Sighting, headers::Packet, parse::parse}};
 
 use self::reference::{Reference, reference};
 

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use limiter_userspace::policy::spec::{FileError, parse_with_warnings, to_yaml};
+use limiter_userspace::policy::document::{FileError, parse_with_warnings, to_yaml};
 
 /// What the file of each set has.
 const SET: &[u8] = b"192.0.2.0/24 # documentation\n2001:db8::/32\n";

@@ -5,9 +5,11 @@
 mod model;
 
 use limiter_common::{
-    lease::{Leases, Look, Signal, Socket},
-    policer::Refusal,
-    slots::Slots,
+    algorithm::{
+        concurrent::{Concurrent, Look, Signal, Socket},
+        policer::Refusal,
+    },
+    base::slots::Slots,
 };
 use loom::{
     sync::{
@@ -31,7 +33,7 @@ const SHARED: usize = 3;
 /// The table of a key.
 struct Table([AtomicU64; SHARED]);
 
-impl limiter_common::lease::Table for Table {}
+impl limiter_common::algorithm::concurrent::Table for Table {}
 
 impl Slots for Table {
     fn load(&self, place: usize) -> u64 {
@@ -58,7 +60,7 @@ impl Table {
 
     fn packet(
         &self,
-        leases: Leases,
+        leases: Concurrent,
         connection: u32,
         signal: Signal,
         now: u64,
@@ -68,11 +70,11 @@ impl Table {
     }
 
     /// A connection ends, and its socket is looked up.
-    fn end(&self, leases: Leases, connection: u32) {
-        let is_its = |place: &usize| Leases::tag_of(self.load(*place)) == connection;
+    fn end(&self, leases: Concurrent, connection: u32) {
+        let is_its = |place: &usize| Concurrent::tag_of(self.load(*place)) == connection;
         let place = (0..SHARED).find(is_its).unwrap();
         let charged = self.packet(leases, connection, Signal::Reset, NOW).unwrap();
-        Leases::keep_socket(self, charged);
+        Concurrent::keep_socket(self, charged);
         let slot = self.load(place);
         assert!(leases.is_due(slot, NOW));
         leases.answer(self, place, slot, Socket::Left, NOW);
@@ -82,14 +84,14 @@ impl Table {
     fn open(&self, now: u64) -> Vec<u32> {
         let live = |slot: &u64| *slot != 0 && (now >> 24) - (*slot & 0xffff_ffff) < IDLE >> 24;
         let slots = (0..SHARED).map(|place| self.load(place));
-        let mut open: Vec<u32> = slots.filter(live).map(Leases::tag_of).collect();
+        let mut open: Vec<u32> = slots.filter(live).map(Concurrent::tag_of).collect();
         open.sort_unstable();
         open
     }
 }
 
-fn leases(limit: u64) -> Leases {
-    Leases::new(limit, IDLE).unwrap()
+fn leases(limit: u64) -> Concurrent {
+    Concurrent::new(limit, IDLE).unwrap()
 }
 
 /// A packet of each of these connections at once; `before` are open already.
@@ -118,7 +120,7 @@ fn race(limit: u64, before: &'static [u32], connections: &'static [u32], now: u6
     assert!(admitted.len() as u64 <= limit);
     // Two CPUs never lose to each other twice; a third may, and its packet has to come again.
     let contended = outcomes.contains(&Err(Refusal::Contended));
-    assert!(!contended || connections.len() > limiter_common::policer::TRIES as usize);
+    assert!(!contended || connections.len() > limiter_common::algorithm::policer::TRIES as usize);
     let mut different = connections.to_vec();
     different.dedup();
     if !contended && before.is_empty() && different.len() == connections.len() {
@@ -183,7 +185,7 @@ fn a_refused_connection_keeps_nobody_out() {
         });
         let refused = table.packet(leases, 2, Signal::Open, NOW);
         if let Ok(charged) = refused {
-            Leases::refund(&*table, charged);
+            Concurrent::refund(&*table, charged);
         }
         let admitted = other.join().unwrap();
         assert_eq!(table.open(NOW), if admitted { vec![3] } else { vec![] });

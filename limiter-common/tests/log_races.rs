@@ -5,10 +5,11 @@
 mod model;
 
 use limiter_common::{
-    log::{Event, Log},
-    policer::Refusal,
-    slots::Slots,
-    word::Word,
+    algorithm::{
+        policer::Refusal,
+        sliding_log::{Event, SlidingLog},
+    },
+    base::{slots::Slots, word::Word},
 };
 use loom::{
     sync::{
@@ -67,7 +68,7 @@ impl State {
         Arc::new(Self { control: zero(), slots: [zero(), zero(), zero(), zero(), zero()] })
     }
 
-    fn admit(&self, log: Log, now: u64) -> Result<Event, Refusal> {
+    fn admit(&self, log: SlidingLog, now: u64) -> Result<Event, Refusal> {
         log.look(self, self, now).and_then(|look| log.charge(self, self, look, now))
     }
 }
@@ -85,7 +86,7 @@ fn logged(state: &State) -> Vec<u64> {
 /// No slot of so many events looks unwritten for good.
 fn assert_written(state: &State, events: u64) {
     for limit in 1..=events {
-        let log = Log::new(limit, WINDOW).unwrap();
+        let log = SlidingLog::new(limit, WINDOW).unwrap();
         assert_ne!(log.look(state, state, NOW), Err(Refusal::Contended), "{limit} before the last");
     }
 }
@@ -93,7 +94,7 @@ fn assert_written(state: &State, events: u64) {
 /// Threads with an event each at these times, after `before` events: none is lost, none is admitted
 /// beyond the limit, and nothing is written for the others.
 fn race(limit: u64, before: u64, times: &'static [u64]) {
-    let log = Log::new(limit, WINDOW).unwrap();
+    let log = SlidingLog::new(limit, WINDOW).unwrap();
     let state = State::new();
     for _ in 0..before {
         assert!(state.admit(log, NOW).is_ok());
@@ -139,7 +140,7 @@ fn a_window_never_has_more_than_the_limit_and_no_event_is_lost() {
 #[test]
 fn a_refused_event_writes_nothing() {
     check(3, || {
-        let log = Log::new(1, WINDOW).unwrap();
+        let log = SlidingLog::new(1, WINDOW).unwrap();
         let state = State::new();
         assert!(state.admit(log, NOW).is_ok());
         let before = (Word::load(&*state), logged(&state));
@@ -155,7 +156,7 @@ fn a_refused_event_writes_nothing() {
 
 /// An event that is taken back while others come.
 fn race_with_refund(limit: u64, before: u64) {
-    let log = Log::new(limit, WINDOW).unwrap();
+    let log = SlidingLog::new(limit, WINDOW).unwrap();
     let state = State::new();
     for _ in 0..before {
         assert!(state.admit(log, NOW).is_ok());
@@ -166,7 +167,7 @@ fn race_with_refund(limit: u64, before: u64) {
     });
     let refused = state.admit(log, NOW);
     if let Ok(event) = refused {
-        Log::refund(&*state, &*state, event);
+        SlidingLog::refund(&*state, &*state, event);
     }
     let stayed = others.map(|other| other.join().unwrap()).iter().filter(|ok| **ok).count() as u64;
     assert_eq!(log.fill(&*state, &*state, NOW), before + stayed);

@@ -18,76 +18,18 @@
 )]
 
 #[cfg(target_arch = "bpf")]
-mod admit;
+pub mod bench;
 #[cfg(target_arch = "bpf")]
-mod barrier;
+mod events;
 #[cfg(target_arch = "bpf")]
-mod buckets;
+mod history;
 #[cfg(target_arch = "bpf")]
-mod cache;
+mod kernel;
 #[cfg(target_arch = "bpf")]
-mod carry;
+mod limits;
 #[cfg(target_arch = "bpf")]
-mod cell;
+pub mod pipeline;
 #[cfg(target_arch = "bpf")]
-mod classes;
+mod policy;
 #[cfg(target_arch = "bpf")]
-mod clock;
-#[cfg(target_arch = "bpf")]
-mod control;
-#[cfg(target_arch = "bpf")]
-pub mod datapath;
-#[cfg(target_arch = "bpf")]
-mod decide;
-#[cfg(target_arch = "bpf")]
-mod entry;
-#[cfg(target_arch = "bpf")]
-mod fast_path;
-#[cfg(target_arch = "bpf")]
-mod frame;
-#[cfg(target_arch = "bpf")]
-mod inline;
-#[cfg(target_arch = "bpf")]
-mod keyed;
-#[cfg(target_arch = "bpf")]
-mod ledger;
-#[cfg(target_arch = "bpf")]
-mod maps;
-#[cfg(all(target_arch = "bpf", feature = "messages"))]
-mod messages;
-#[cfg(target_arch = "bpf")]
-mod near;
-#[cfg(target_arch = "bpf")]
-mod newcomers;
-#[cfg(target_arch = "bpf")]
-mod notices;
-#[cfg(target_arch = "bpf")]
-mod offence;
-#[cfg(target_arch = "bpf")]
-mod opening;
-#[cfg(target_arch = "bpf")]
-pub mod parts;
-#[cfg(target_arch = "bpf")]
-mod profile;
-#[cfg(target_arch = "bpf")]
-mod renewal;
-#[cfg(target_arch = "bpf")]
-mod seat;
-#[cfg(target_arch = "bpf")]
-mod seats;
-#[cfg(target_arch = "bpf")]
-mod socket;
-#[cfg(target_arch = "bpf")]
-mod source_key;
-#[cfg(target_arch = "bpf")]
-mod subject;
-#[cfg(target_arch = "bpf")]
-mod tally;
-#[cfg(target_arch = "bpf")]
-mod turnover;
-#[cfg(target_arch = "bpf")]
-mod usage;
-#[cfg(target_arch = "bpf")]
-mod vacancy;
-#[cfg(target_arch = "bpf")]
-mod verdict;
+mod table;

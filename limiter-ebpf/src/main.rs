@@ -6,7 +6,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{macros::xdp, programs::XdpContext};
-use limiter_ebpf::datapath;
+use limiter_ebpf::pipeline;
 
 /// For drivers that hand over packets in one piece.
 ///
@@ -14,14 +14,14 @@ use limiter_ebpf::datapath;
 #[xdp]
 #[inline(always)]
 fn limiter(ctx: XdpContext) -> u32 {
-    datapath::run::<false>(&ctx)
+    pipeline::run::<false>(&ctx)
 }
 
 /// For interfaces whose packets may lie in several pieces; headers are in the first. Inlined as well.
 #[xdp(frags)]
 #[inline(always)]
 fn limiter_frags(ctx: XdpContext) -> u32 {
-    datapath::run::<true>(&ctx)
+    pipeline::run::<true>(&ctx)
 }
 
 #[panic_handler]

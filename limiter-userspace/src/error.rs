@@ -6,12 +6,12 @@ use ipnet::IpNet;
 use thiserror::Error;
 
 #[cfg(not(fuzzing))]
-use crate::watch::session::WatchError;
+use crate::watch::options::WatchError;
 use crate::{
-    datapath::lock::Holder,
-    inquiry::InquiryError,
+    datapath::holder::Holder,
     output::stream::OutputError,
-    policy::{PolicyError, PolicyErrorKind, guard::Refusal, interfaces::listed, spec::Faults},
+    policy::{PolicyError, PolicyErrorKind, document::Faults, guard::Refusal, interfaces::listed},
+    query::error::InquiryError,
 };
 
 /// The exit code where a policy is wrong, or does not fit.
@@ -180,7 +180,7 @@ pub enum Error {
     /// No slot is left.
     #[error(
         "limiter is attached to {} interfaces, which is the most",
-        limiter_common::contract::INTERFACES
+        limiter_common::policy::limit::INTERFACES
     )]
     NoSlot,
     /// The interface has no Ethernet header.

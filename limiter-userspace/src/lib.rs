@@ -11,10 +11,10 @@ pub mod cli;
 pub mod datapath;
 pub mod doctor;
 pub mod error;
-pub mod inquiry;
 #[cfg(not(fuzzing))]
 pub mod metrics;
 pub mod output;
 pub mod policy;
+pub mod query;
 #[cfg(not(fuzzing))]
 pub mod watch;

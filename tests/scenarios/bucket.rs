@@ -11,7 +11,7 @@ mod race;
 mod verdict;
 mod word;
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
     policer::{Decision, Policer as _},
     rate::{Rate, SECOND},

@@ -9,11 +9,12 @@ mod policies;
 use std::collections::BTreeMap;
 
 use limiter_common::{
-    address::Address,
-    class::{Sets, classify},
-    contract::INTERFACES,
-    limit::{INLINE, KEYED},
-    packet::{Packet, parse},
+    base::address::Address,
+    packet::{headers::Packet, parse::parse},
+    policy::{
+        limit::{INLINE, INTERFACES, KEYED},
+        matching::{Sets, classify},
+    },
 };
 use limiter_tests::{
     packet::kinds,
@@ -21,7 +22,7 @@ use limiter_tests::{
     reference::reference,
 };
 use limiter_userspace::policy::{
-    Context, Held, Policy, PolicyError, Tables, compile,
+    Assignment, Context, Policy, PolicyError, Tables, compile,
     interfaces::Port,
     model::{KeyPart, Match},
     tallies,
@@ -65,7 +66,7 @@ impl Sets for Looked<'_> {
             .iter()
             .filter(|(bits, prefix, _)| shares(&address, prefix, *bits))
             .max_by_key(|(bits, ..)| *bits);
-        longest.map_or(self.tables.settings.elsewhere, |(.., limits)| *limits)
+        longest.map_or(self.tables.settings.default_destination_limits, |(.., limits)| *limits)
     }
 }
 
@@ -86,7 +87,7 @@ fn context() -> Context {
 }
 
 /// What the rows of each limit are, as bits: by their tallies, which have its name.
-fn rows_of(policy: &Policy, tables: &Tables, held: &Held) -> Vec<u64> {
+fn rows_of(policy: &Policy, tables: &Tables, held: &Assignment) -> Vec<u64> {
     let tallied = tallies(policy, held).unwrap();
     let bits = |name: &str| {
         let places = tallied.iter().filter(|tallied| tallied.limit == name);
@@ -107,7 +108,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
         let policy = any_policy(&mut random);
         let _run = Run { seed, run, of: &policy };
         let context = context();
-        let (tables, held) = match compile(&policy, &Held::default(), &context) {
+        let (tables, held) = match compile(&policy, &Assignment::default(), &context) {
             Ok(compiled) => compiled,
             Err(PolicyError::TooManyAtOnce { limits, .. }) => {
                 assert!(limits.len() > KEYED);
@@ -137,8 +138,8 @@ fn a_packet_is_about_the_limits_that_say_so() {
             let fits =
                 policy.limits.iter().zip(&rows).filter(|(limit, _)| facts.fits(limit, &policy));
             let expected = fits.fold(0, |bits, (_, rows)| bits | rows);
-            let sections = tables.settings.sections;
-            let limits = classify(&packet, || bytes, || port.slot, sections, &looked) & all;
+            let match_fields = tables.settings.match_fields;
+            let limits = classify(&packet, || bytes, || port.slot, match_fields, &looked) & all;
             assert_eq!(limits, expected, "packet {number}, made of {name}: {frame_of:?}");
             // What the datapath has places for, unless the packet could be anything.
             let keyed = (limits & tables.settings.keyed).count_ones() as usize;
@@ -166,7 +167,7 @@ fn more_limits_than_a_packet_can_have_make_no_policy() {
             let (key, matching) = matching(number);
             policy.limits.push(limit(&format!("limit-{number}"), key, matching, 1));
         }
-        match compile(&policy, &Held::default(), &context()) {
+        match compile(&policy, &Assignment::default(), &context()) {
             Ok(_) => true,
             Err(PolicyError::TooManyAtOnce { limits, .. }) => {
                 assert_eq!(limits.len(), KEYED + 1);

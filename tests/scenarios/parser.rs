@@ -7,12 +7,15 @@ pub(super) mod mutation;
 use std::{collections::BTreeMap, fmt, thread};
 
 use limiter_common::{
-    address::Mask,
-    control::{self as core, Protocol},
-    lease::Signal,
-    limit::{BucketKey, Key, Limit},
-    packet::{Anomaly, Fragment, Packet, parse},
-    reason::Reason,
+    algorithm::concurrent::Signal,
+    base::address::Mask,
+    packet::{
+        control::{self as core, Protocol},
+        headers::{Anomaly, Fragment, Packet},
+        parse::parse,
+        reason::Reason,
+    },
+    policy::limit::{BucketKey, Key, Limit},
 };
 use limiter_tests::{
     packet::kinds,
@@ -74,7 +77,7 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
         return Some(Reference::TooDeep);
     }
     let (mask, ports) = (Mask::new(32, 128), packet.ports);
-    let limit = Limit { key: Key(Key::CONNECTION), mask, stamp: 1, ..Limit::default() };
+    let limit = Limit { key: Key(Key::CONNECTION), mask, limit_id: 1, ..Limit::default() };
     let mut key = BucketKey::default();
     key.fill(&limit, packet, 0, 0);
     assert_eq!(key.source(), packet.source);

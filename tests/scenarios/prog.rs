@@ -49,11 +49,11 @@ mod together;
 use std::{env, fmt, net::IpAddr, thread};
 
 use limiter_common::{
-    address::Address,
-    contract::{Bucket as State, LimitTally},
-    limit::{BucketKey, Limit},
-    rate::{Rate, SECOND},
-    reason::Reason,
+    abi::{counters::LimitTally, state::Bucket as State},
+    algorithm::rate::{Rate, SECOND},
+    base::address::Address,
+    packet::reason::Reason,
+    policy::limit::{BucketKey, Limit},
 };
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -204,7 +204,7 @@ fn compiled(program: &TestProgram, limit: Builtin) -> Limit {
 
 /// The word of a built-in limit in the entry of a source.
 fn source_word(program: &TestProgram, limit: Builtin, source: IpAddr) -> u64 {
-    let place = compiled(program, limit).column as usize;
+    let place = compiled(program, limit).override_column as usize;
     program.source(&source.into()).unwrap().unwrap().words[place]
 }
 
@@ -214,7 +214,7 @@ fn connection_key(program: &TestProgram, source: IpAddr, ports: [u16; 2]) -> Buc
     let Address { family, words: destination } = destination(source).into();
     let [from, to] = ports.map(u32::from);
     BucketKey {
-        stamp: compiled(program, Builtin::Connection).stamp,
+        limit_id: compiled(program, Builtin::Connection).limit_id,
         source: Address::from(source).words,
         destination,
         ports: from << 16 | to,

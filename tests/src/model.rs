@@ -18,7 +18,7 @@ pub use self::{
     bucket::Bucket,
     cells::Cells,
     connections::{Connections, Says},
-    log::Log,
+    log::SlidingLog,
     plan::{Outcome, Plan},
     queue::Queue,
     window::Window,
@@ -122,7 +122,7 @@ pub enum Model {
     /// A fixed or a sliding window.
     Window(Window),
     /// A sliding log.
-    Log(Log),
+    SlidingLog(SlidingLog),
 }
 
 impl Exact for Model {
@@ -132,7 +132,7 @@ impl Exact for Model {
             Self::Queue(it) => it.look(now, cost),
             Self::Cells(it) => it.look(now, cost),
             Self::Window(it) => it.look(now, cost),
-            Self::Log(it) => it.look(now, cost),
+            Self::SlidingLog(it) => it.look(now, cost),
         }
     }
 
@@ -142,7 +142,7 @@ impl Exact for Model {
             Self::Queue(it) => it.charge(now, cost),
             Self::Cells(it) => it.charge(now, cost),
             Self::Window(it) => it.charge(now, cost),
-            Self::Log(it) => it.charge(now, cost),
+            Self::SlidingLog(it) => it.charge(now, cost),
         }
     }
 
@@ -152,7 +152,7 @@ impl Exact for Model {
             Self::Queue(it) => it.is_near(now),
             Self::Cells(it) => it.is_near(now),
             Self::Window(it) => it.is_near(now),
-            Self::Log(it) => it.is_near(now),
+            Self::SlidingLog(it) => it.is_near(now),
         }
     }
 
@@ -162,7 +162,7 @@ impl Exact for Model {
             Self::Queue(it) => it.lose(now),
             Self::Cells(it) => it.lose(now),
             Self::Window(it) => it.lose(now),
-            Self::Log(it) => it.lose(now),
+            Self::SlidingLog(it) => it.lose(now),
         }
     }
 }

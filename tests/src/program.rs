@@ -19,15 +19,18 @@ use aya::{
     programs::{ProgramInfo, loaded_programs},
 };
 use limiter_common::{
-    address::Address,
-    contract::{
-        Ages, Bucket, Counters, Interface, Ledger, LimitTally, Set, Source, Tally, Ticked, map,
-        shared,
+    abi::{
+        counters::{Counters, LimitTally},
+        interface::Interface,
+        layout::{map, shared},
+        state::{Bucket, WideState},
+        table::{Debts, JiffyClock, Set, Source, WAYS},
     },
-    limit::BucketKey,
-    notice::Notice,
-    reason::Reason,
-    table::{Age, WAYS},
+    base::{address::Address, tally::Tally},
+    memory::event::SourceEvent,
+    packet::reason::Reason,
+    policy::limit::BucketKey,
+    table::set::DebtUntil,
 };
 #[cfg(feature = "datapath-log")]
 use limiter_userspace::datapath::messages::{self, Messages};
@@ -35,10 +38,10 @@ pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
     datapath::{
         bpffs::Pins,
+        events::Listener,
         instance::{Attached, Instance},
         maps::Maps,
         mode::Mode,
-        notices::Listener,
         program::Program,
     },
     policy::Policy,
@@ -57,7 +60,7 @@ use crate::{
 
 /// Room for some thousand sources and connections.
 pub const SMALL: Sizes =
-    Sizes { sources: 1 << 14, buckets: 1 << 14, ledgers: 1 << 11, overrides: 64 };
+    Sizes { sources: 1 << 14, buckets: 1 << 14, wide_states: 1 << 11, overrides: 64 };
 
 /// How long the kernel may take to free a program that nothing refers to any more.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,10 +102,10 @@ pub struct Loaded {
 /// Maps of an instance.
 struct Tables {
     clock: Array<MapData, u64>,
-    ticked: Array<MapData, Ticked>,
-    ages: Array<MapData, Ages>,
+    ticked: Array<MapData, JiffyClock>,
+    debts: Array<MapData, Debts>,
     sources: Array<MapData, Source>,
-    ledgers: HashMap<MapData, BucketKey, Ledger>,
+    wide_states: HashMap<MapData, BucketKey, WideState>,
     shared: Array<MapData, Source>,
     counters: PerCpuArray<MapData, Counters>,
 }
@@ -111,10 +114,10 @@ impl Tables {
     fn open(pins: &Pins) -> Result<Self> {
         Ok(Self {
             clock: typed(pins, map::TEST_CLOCK)?,
-            ticked: typed(pins, map::TICKED)?,
-            ages: typed(pins, map::AGES)?,
+            ticked: typed(pins, map::JIFFY_CLOCK)?,
+            debts: typed(pins, map::DEBTS)?,
             sources: typed(pins, map::SOURCES)?,
-            ledgers: typed(pins, map::LEDGERS)?,
+            wide_states: typed(pins, map::WIDE_STATE)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
             counters: typed(pins, map::COUNTERS)?,
         })
@@ -299,7 +302,7 @@ impl Loaded {
     pub fn at(&mut self, now: u64) -> Result<()> {
         // Ticks are counted by the clock here, but do not go back with it elsewhere.
         if now < self.tables.clock.get(&0, 0)? {
-            self.tables.ticked.set(0, Ticked::default(), 0)?;
+            self.tables.ticked.set(0, JiffyClock::default(), 0)?;
         }
         self.tables.clock.set(0, now, 0).context("cannot set the clock")
     }
@@ -382,7 +385,7 @@ impl Loaded {
     ///
     /// # Errors
     /// What the system says.
-    pub fn notices(&self) -> Result<Vec<Notice>> {
+    pub fn notices(&self) -> Result<Vec<SourceEvent>> {
         let pins = &self.pins;
         let listen = || Listener::open(pins);
         Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
@@ -482,8 +485,8 @@ impl Loaded {
     ///
     /// # Errors
     /// What the system says.
-    pub fn ledgers(&self) -> Result<Vec<(BucketKey, Ledger)>> {
-        self.tables.ledgers.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
+    pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
+        self.tables.wide_states.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
     }
 
     /// The program for another slot of the same instance, as if a second interface were in it.
@@ -541,7 +544,7 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn nobody(&self) -> Result<Source> {
-        self.shared_entry(shared::NOBODY)
+        self.shared_entry(shared::UNTRACKED)
     }
 
     fn shared_entry(&self, number: u32) -> Result<Source> {
@@ -571,9 +574,14 @@ impl Loaded {
     /// What the system says.
     pub fn noted(&self, now: u64) -> Result<usize> {
         let mut noted = 0;
-        for set in 0..self.tables.ages.len() {
-            noted +=
-                self.tables.ages.get(&set, 0)?.iter().filter(|age| Age(**age).owes(now)).count();
+        for set in 0..self.tables.debts.len() {
+            noted += self
+                .tables
+                .debts
+                .get(&set, 0)?
+                .iter()
+                .filter(|debt| DebtUntil(**debt).owes(now))
+                .count();
         }
         Ok(noted)
     }
@@ -581,8 +589,8 @@ impl Loaded {
     fn forget_sources(&self) -> Result<()> {
         self.memory.fill(map::SOURCES, Source::NEW)?;
         self.memory.fill(map::SETS, Set::default())?;
-        self.memory.fill(map::AGES, Ages::default())?;
-        self.memory.fill(map::CREDITS, 0_u64)
+        self.memory.fill(map::DEBTS, Debts::default())?;
+        self.memory.fill(map::UNTRACKED, 0_u64)
     }
 
     /// Forgets every source and all state by other keys, as if none had ever sent anything.
@@ -591,9 +599,14 @@ impl Loaded {
     /// What the system says.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
-        for name in
-            [map::BUCKETS, map::MEASURES, map::LEDGERS, map::OFFENCES, map::OPENINGS, map::CACHE]
-        {
+        for name in [
+            map::BUCKETS,
+            map::MEASURES,
+            map::WIDE_STATE,
+            map::OFFENCES,
+            map::SYN_DEDUP,
+            map::CACHE,
+        ] {
             self.memory.blank_map(name)?;
         }
         self.memory.fill(map::SHARED_SOURCES, Source::NEW)

@@ -15,13 +15,11 @@ use anyhow::{Context as _, Result, bail};
 use crate::{
     child,
     libtest::Counts,
-    setup::{self, Extent, Use},
-    step::{self, Step},
-    suite::{self, Outcome},
+    outcome::{self, Outcome},
+    setup,
+    step::{self, Extent, Use},
     workspace,
 };
-
-const VERSION: &str = "0.13.2";
 
 /// Seconds of each target in `cargo xtask test`.
 pub(crate) const SECONDS: u32 = 30;
@@ -54,33 +52,12 @@ pub(crate) const NAMES: [&str; TARGETS.len()] = {
     [a.name, b.name, c.name, d.name]
 };
 
-/// Sees to cargo-fuzz; gives the number of things still missing.
-pub(crate) fn provide(extent: Extent) -> Result<usize> {
-    let step = Step::new(format!("cargo-fuzz {VERSION}"), "builds the fuzz targets");
-    let program = workspace::tools().join("bin/cargo-fuzz");
-    if child::query(Command::new(program).args(["fuzz", "--version"]))
-        .is_some_and(|version| version == format!("cargo-fuzz {VERSION}"))
-    {
-        step.there();
-        return Ok(0);
-    }
-    if extent == Extent::Report {
-        step.missing();
-        return Ok(1);
-    }
-    let mut install = child::cargo();
-    // Unoptimised, it takes half as long to build, and has next to nothing to do.
-    install.args(["install", "cargo-fuzz", "--locked", "--version", VERSION, "--force", "--debug"]);
-    step.run(install.arg("--root").arg(workspace::tools()), "check the network")?;
-    Ok(0)
-}
-
 /// Sets up, runs one target or all, and says what came of it.
 pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<ExitCode> {
     setup::setup(&[Use::Fuzz], Extent::Install)?;
     // Each time with other inputs: libFuzzer takes a seed of the clock.
     let outcome = Fuzzers::build()?.run(target, seconds, 0)?;
-    Ok(suite::report(&[outcome]))
+    Ok(outcome::report(&[outcome]))
 }
 
 /// The targets, built.

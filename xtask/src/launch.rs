@@ -7,8 +7,9 @@ use anyhow::{Context as _, Result};
 use crate::{
     capability, child,
     privilege::Privilege,
-    setup::{self, Extent, Use},
-    step, workspace,
+    setup,
+    step::{self, Extent, Use},
+    workspace,
 };
 
 /// The variable that tells tests, demo and benchmark where the built `limiter` is.

@@ -1,23 +1,21 @@
 //! bpf-linker, which turns the compiler's bitcode into a BPF object.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
-use crate::{child, setup::Extent, step::Step, toolchain::Toolchain, workspace};
+use crate::{
+    child,
+    step::{Extent, Step},
+    toolchain::Toolchain,
+    tools::on_path,
+    workspace,
+};
 
 const VERSION: &str = "0.13.0";
 
 /// Where Debian's `llvm-22-dev` is. Without it bpf-linker's build looks in `/usr/lib` alone.
 const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
-
-/// The bpf-linker that the user has.
-pub(crate) fn on_path() -> Option<PathBuf> {
-    workspace::find_program("bpf-linker")
-}
 
 /// Sees to a bpf-linker that fits the toolchain; gives the number of things still missing.
 pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {

@@ -5,13 +5,17 @@
 
 mod apt;
 mod capability;
+mod cargo_fuzz;
 mod child;
+#[cfg(test)]
+mod circles;
 mod dist;
 mod fuzz;
 mod launch;
 mod libtest;
 mod linker;
 mod lint;
+mod outcome;
 mod packages;
 mod privilege;
 mod prometheus;
@@ -19,6 +23,7 @@ mod setup;
 mod step;
 mod suite;
 mod toolchain;
+mod tools;
 mod touched;
 mod vm;
 mod workspace;
@@ -29,7 +34,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    setup::{Extent, Use},
+    step::{Extent, Use},
     suite::{Depth, Selection},
     vm::kernel::Kernel,
 };

@@ -6,8 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::{
     privilege::Privilege,
-    setup::{Extent, Use},
-    step::Step,
+    step::{Extent, Step, Use},
     toolchain::Toolchain,
     workspace,
 };

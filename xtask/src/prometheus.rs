@@ -5,7 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::{apt::Apt, setup::Extent, step::Step, workspace};
+use crate::{
+    apt::Apt,
+    step::{Extent, Step},
+    workspace,
+};
 
 /// The variable that tells the tests the folder of both programs.
 pub(crate) const FOLDER: &str = "LIMITER_PROMETHEUS";

@@ -5,37 +5,11 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    child, fuzz, linker, packages, prometheus,
-    step::{self, Step},
+    cargo_fuzz, child, linker, packages, prometheus,
+    step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
     vm::{archive, kernel::Kernel},
 };
-
-/// What a thing is needed for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Building the binaries and the BPF object.
-    Build,
-    /// Format and clippy.
-    Lint,
-    /// Real packets: tests, demo and benchmark.
-    Traffic,
-    /// What scrapes metrics: tests of the command line.
-    Monitoring,
-    /// Fuzz targets, and what builds them.
-    Fuzz,
-    /// Other kernels, and the emulator that they run in.
-    Kernels,
-}
-
-/// How far the set-up goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// Install what is missing.
-    Install,
-    /// Say what is missing.
-    Report,
-}
 
 /// Sees to everything that these uses need and gives the toolchain of the BPF half. With
 /// [`Extent::Report`] nothing is changed, and a missing thing is an error.
@@ -56,7 +30,7 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
         missing += prometheus::provide(extent)?;
     }
     if uses.contains(&Use::Fuzz) {
-        missing += fuzz::provide(extent)?;
+        missing += cargo_fuzz::provide(extent)?;
     }
     if uses.contains(&Use::Kernels) {
         missing += archive::provide(&Kernel::DEFAULT, extent)?;

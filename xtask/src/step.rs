@@ -107,3 +107,29 @@ pub(crate) fn paint(colour: &str, text: &str) -> String {
         text.to_owned()
     }
 }
+
+/// What a thing is needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Building the binaries and the BPF object.
+    Build,
+    /// Format and clippy.
+    Lint,
+    /// Real packets: tests, demo and benchmark.
+    Traffic,
+    /// What scrapes metrics: tests of the command line.
+    Monitoring,
+    /// Fuzz targets, and what builds them.
+    Fuzz,
+    /// Other kernels, and the emulator that they run in.
+    Kernels,
+}
+
+/// How far the set-up goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Install what is missing.
+    Install,
+    /// Say what is missing.
+    Report,
+}

@@ -7,12 +7,10 @@ use std::{
     collections::BTreeSet,
     env,
     ffi::OsString,
-    fs, io,
-    io::{BufRead as _, BufReader},
-    iter,
+    fs, io, iter,
     panic::resume_unwind,
     path::PathBuf,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     thread,
     time::{Duration, Instant},
 };
@@ -24,16 +22,16 @@ use crate::{
     capability, child,
     fuzz::{self, Fuzzers},
     launch,
-    libtest::{self, Counts, Run},
+    libtest::{self, Counts},
     lint,
+    outcome::{Outcome, build_tests, is_in, report, run_tests, test, tests_in},
     privilege::Privilege,
-    prometheus,
-    setup::{self, Extent, Use},
-    step,
+    prometheus, setup,
+    step::{self, Extent, Use},
     toolchain::Toolchain,
     touched,
     vm::{Guests, kernel::Kernel},
-    workspace::{self, HOST_CRATES, MESSAGES},
+    workspace,
 };
 
 /// What `cargo xtask test` may be confined to.
@@ -129,29 +127,6 @@ const NICE: i32 = 5;
 
 /// How many of the slowest tests are named in the end.
 const SLOWEST: usize = 20;
-
-/// What came of a suite.
-pub(crate) struct Outcome {
-    pub(crate) suite: &'static str,
-    pub(crate) counts: Counts,
-    pub(crate) took: Duration,
-    /// What is to be said of it in the end, line by line.
-    pub(crate) notes: Vec<String>,
-    /// How long each of its tests took, where the harness told.
-    pub(crate) times: Vec<(String, Duration)>,
-}
-
-impl Outcome {
-    pub(crate) fn new(suite: &'static str, counts: Counts, start: Instant) -> Self {
-        Self { suite, counts, took: start.elapsed(), notes: Vec::new(), times: Vec::new() }
-    }
-
-    /// Of one that did not come to its tests.
-    fn failure(suite: &'static str, start: Instant, error: &anyhow::Error) -> Self {
-        println!("error: {error:#}");
-        Self::new(suite, Counts { failed: 1, ..Counts::default() }, start)
-    }
-}
 
 /// Sets up, builds, runs the selected suites, prints what ran, and fails when anything failed or nothing ran.
 pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
@@ -276,19 +251,6 @@ impl<'a> Built<'a> {
         }
         outcomes
     }
-}
-
-/// Builds all tests, and the `limiter` that they run.
-pub(crate) fn build_tests(toolchain: &Toolchain) -> Result<()> {
-    step::heading("build the tests");
-    child::run(test(toolchain).arg("--no-run"))
-}
-
-/// `cargo test` of everything that [`build_tests`] builds.
-pub(crate) fn test(toolchain: &Toolchain) -> Command {
-    let mut cargo = toolchain.cargo();
-    cargo.arg("test").args(HOST_CRATES).args(MESSAGES);
-    cargo
 }
 
 fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
@@ -448,102 +410,5 @@ impl<'a> Integration<'a> {
         }
         outcome.took = start.elapsed();
         Ok(outcome)
-    }
-}
-
-/// The names in a listing of the test harness.
-pub(crate) fn tests_in(listing: &str) -> impl Iterator<Item = &str> {
-    listing.lines().filter_map(|line| line.strip_suffix(": test"))
-}
-
-pub(crate) fn is_in(test: &str, module: &str) -> bool {
-    test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"))
-}
-
-/// Runs tests by cargo, with their output passed through, counts them, and keeps how long they took and what is to be
-/// said in the end.
-fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()> {
-    let shown = child::show(cargo);
-    let mut child = cargo
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run `{shown}`"))?;
-    let mut run = Run::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.with_context(|| format!("cannot read what `{shown}` prints"))?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            run.read(&line);
-        }
-    }
-    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    if !status.success() && run.counts.failed == 0 {
-        println!("`{shown}` failed ({status})");
-        // It did not build, or a test took the whole process down before the summary.
-        run.counts.failed += 1;
-    }
-    outcome.counts += run.counts;
-    outcome.notes.extend(run.notes);
-    outcome.times.extend(run.times);
-    Ok(())
-}
-
-/// Prints what ran, and gives the exit code that it deserves.
-pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
-    step::heading("what ran");
-    println!("  {:<8}{:>8}{:>8}{:>8}{:>12}", "suite", "tests", "passed", "failed", "time");
-    let mut total = Counts::default();
-    let mut took = Duration::ZERO;
-    let mut empty = Vec::new();
-    for Outcome { suite, counts, took: suite_took, .. } in outcomes {
-        print_row(suite, *counts, *suite_took);
-        total += *counts;
-        took += *suite_took;
-        if counts.tests() == 0 {
-            empty.push(*suite);
-        }
-    }
-    print_row("total", total, took);
-    println!();
-    for note in outcomes.iter().flat_map(|outcome| &outcome.notes) {
-        println!("{note}");
-    }
-    if total.ignored > 0 {
-        println!("{} tests are marked #[ignore] and did not run", total.ignored);
-    }
-    for suite in &empty {
-        println!("suite {suite} has no tests, which counts as a failure");
-    }
-    if outcomes.is_empty() {
-        println!("no suite ran, which counts as a failure");
-    }
-    let failed = total.failed + empty.len() + usize::from(outcomes.is_empty());
-    println!("{} passed, {failed} failed", total.passed);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn print_row(suite: &str, counts: Counts, took: Duration) {
-    let Counts { passed, failed, .. } = counts;
-    let (tests, took) = (counts.tests(), step::seconds(took));
-    println!("  {suite:<8}{tests:>8}{passed:>8}{failed:>8}{took:>12}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listing_gives_the_names_of_tests_alone() {
-        let listing = "cli::errors: test\nprog::speed: benchmark\n\n1 test, 1 benchmark\n";
-        assert_eq!(tests_in(listing).collect::<Vec<_>>(), ["cli::errors"]);
-    }
-
-    #[test]
-    fn a_test_belongs_to_the_module_it_starts_with() {
-        assert!(is_in("prog::parser::vlan", "prog"));
-        assert!(!is_in("programs::vlan", "prog"));
-        assert!(!is_in("cli::prog::vlan", "prog"));
     }
 }

@@ -8,7 +8,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{child, linker, setup::Extent, step::Step, workspace};
+use crate::{
+    child,
+    step::{Extent, Step},
+    tools, workspace,
+};
 
 /// Names the rustup toolchain to take. The build script of `limiter-userspace` reads it too.
 pub(crate) const VARIABLE: &str = "LIMITER_BPF_TOOLCHAIN";
@@ -69,7 +73,7 @@ impl Found {
         Self {
             nightly: sysroot.is_some(),
             rust_src: sysroot.is_some_and(|sysroot| has_sources(&sysroot)),
-            bpf_linker: linker::on_path().is_some(),
+            bpf_linker: tools::on_path().is_some(),
         }
     }
 }

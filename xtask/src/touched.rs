@@ -25,7 +25,7 @@ const ASKED_FOR: [(&str, &str); 28] = [
     ("limiter-userspace/src/datapath/kept", "cli::lists"),
     ("limiter-userspace/src/doctor/", "cli::doctor"),
     ("limiter-userspace/src/error.rs", "cli::mistakes"),
-    ("limiter-userspace/src/inquiry/", "cli::inquiry"),
+    ("limiter-userspace/src/query/", "cli::inquiry"),
     ("limiter-userspace/src/metrics/", "cli::metrics"),
     ("limiter-userspace/src/output/", "cli::json"),
     ("limiter-userspace/src/policy/", "cli::policy"),
@@ -91,7 +91,7 @@ fn changed(arguments: &[&str]) -> Result<Vec<String>> {
 }
 
 fn are_in(tests: &[String], module: &str) -> bool {
-    tests.iter().any(|test| crate::suite::is_in(test, module))
+    tests.iter().any(|test| crate::outcome::is_in(test, module))
 }
 
 /// The modules that one path asks for: that of the file itself where it has tests, and those of [`ASKED_FOR`].
@@ -115,10 +115,13 @@ mod tests {
     fn a_scenario_asks_for_itself_and_a_folder_for_its_tests() {
         assert_eq!(modules_of("tests/scenarios/cli/watch/terminal.rs"), ["cli::watch::terminal"]);
         assert_eq!(modules_of("tests/scenarios/netns/wire.rs"), ["netns::wire"]);
-        assert_eq!(modules_of("limiter-userspace/src/agent/keeper.rs"), ["cli::agent"]);
+        assert_eq!(modules_of("limiter-userspace/src/agent/reconcile.rs"), ["cli::agent"]);
         assert_eq!(modules_of("packaging/fail2ban.conf"), ["cli::package", "cli::fail2ban"]);
         assert!(modules_of("tests/scenarios/prog/swap.rs").is_empty());
-        assert!(modules_of("limiter-common/src/gcra.rs").is_empty(), "unit and prog always run");
+        assert!(
+            modules_of("limiter-common/src/algorithm/gcra.rs").is_empty(),
+            "unit and prog always run"
+        );
     }
 
     #[test]

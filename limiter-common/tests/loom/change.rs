@@ -1,11 +1,13 @@
 //! Packets while the policy changes.
 
 use limiter_common::{
-    binding::{Binding, Bucket, bind},
-    meter::Meter,
-    plan::Bill,
-    policer::{Policer as _, Refusal},
-    word::Word,
+    algorithm::{
+        binding::{Binding, Bucket, bind},
+        meter::Meter,
+        policer::{Policer as _, Refusal},
+    },
+    base::word::Word,
+    policy::charge::Bill,
 };
 use loom::{sync::Arc, thread};
 
@@ -24,7 +26,7 @@ fn policies(enforced: u64) -> (Policy, Policy) {
     new.meters[0] = Meter::bucket(bucket(7, 5, 1));
     new.meters[REPLACED] = Meter::bucket(bucket(33, 40, 4));
     new.costs[REPLACED] = 4;
-    new.stamps[REPLACED] = 9;
+    new.limit_ids[REPLACED] = 9;
     new.meters[2] = Meter::bucket(bucket(50_000_000, 45_000, 1_500));
     (old, new)
 }
@@ -39,7 +41,7 @@ fn carried(
     let mut words = old.after(before);
     for (place, word) in words.iter_mut().enumerate() {
         let (from, to) = (old.meters[place], new.meters[place]);
-        let begin = if old.stamps[place] == new.stamps[place] {
+        let begin = if old.limit_ids[place] == new.limit_ids[place] {
             to.gcra.carry(*word, from.gcra.scale(), NOW)
         } else {
             to.fresh(NOW)

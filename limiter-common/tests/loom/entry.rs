@@ -1,13 +1,15 @@
 //! Entries of state, and packets at them, as the kernel half has them.
 
 use limiter_common::{
-    binding::{Binding, Bucket, Standing, bind},
-    gcra::Gcra,
-    meter::Meter,
-    plan::{self, Bill, Group},
-    policer::{Look, Policer as _},
-    rate::Rate,
-    word::Word,
+    algorithm::{
+        binding::{Binding, Bucket, Standing, bind},
+        gcra::Gcra,
+        meter::Meter,
+        policer::{Look, Policer as _},
+        rate::Rate,
+    },
+    base::word::Word,
+    policy::charge::{self, Bill, Group},
 };
 use loom::sync::Arc;
 
@@ -49,7 +51,7 @@ impl Word for Cell<'_> {
 pub(crate) struct Policy {
     pub(crate) meters: [Meter; LIMITS],
     pub(crate) costs: [u64; LIMITS],
-    pub(crate) stamps: [u64; LIMITS],
+    pub(crate) limit_ids: [u64; LIMITS],
     pub(crate) enforced: u64,
 }
 
@@ -63,7 +65,7 @@ impl Policy {
             place += 1;
             Meter::bucket(bucket(1_000 << (place * 4), packets * cost, cost))
         });
-        Self { meters, costs, stamps: [1, 2, 3], enforced: ALL }
+        Self { meters, costs, limit_ids: [1, 2, 3], enforced: ALL }
     }
 
     /// Units that a packet takes of the limit at a place.
@@ -95,7 +97,7 @@ pub(crate) struct Entry {
     pub(crate) binding: Plain,
     pub(crate) words: [Plain; LIMITS],
     pub(crate) scales: [Plain; LIMITS],
-    pub(crate) stamps: [Plain; LIMITS],
+    pub(crate) limit_ids: [Plain; LIMITS],
 }
 
 impl Entry {
@@ -105,7 +107,7 @@ impl Entry {
             binding: Plain::new(binding.0),
             words: words.map(Plain::new),
             scales: policy.meters.map(|meter| Plain::new(meter.gcra.scale().0)),
-            stamps: policy.stamps.map(Plain::new),
+            limit_ids: policy.limit_ids.map(Plain::new),
         })
     }
 
@@ -113,7 +115,7 @@ impl Entry {
     pub(crate) fn zeroed() -> Arc<Self> {
         let zeros = || [0; LIMITS].map(Plain::new);
         let binding = Plain::new(0);
-        Arc::new(Self { binding, words: zeros(), scales: zeros(), stamps: zeros() })
+        Arc::new(Self { binding, words: zeros(), scales: zeros(), limit_ids: zeros() })
     }
 
     pub(crate) fn values(&self) -> [u64; LIMITS] {
@@ -125,12 +127,12 @@ impl Entry {
         bind(&self.binding, target, || {
             for (place, meter) in policy.meters.iter().enumerate() {
                 let bucket = Bucket { word: &self.words[place], scale: &self.scales[place] };
-                let (before, after) = (self.stamps[place].load(), policy.stamps[place]);
+                let (before, after) = (self.limit_ids[place].load(), policy.limit_ids[place]);
                 if before == after {
                     bucket.carry(&meter.gcra, NOW);
                 } else {
                     bucket.renew(&meter.gcra, NOW, 0);
-                    assert_eq!(self.stamps[place].compare_exchange(before, after), before);
+                    assert_eq!(self.limit_ids[place].compare_exchange(before, after), before);
                 }
             }
         })
@@ -140,7 +142,7 @@ impl Entry {
         assert_eq!(Binding(self.binding.load()), target);
         for place in 0..LIMITS {
             assert_eq!(self.scales[place].load(), policy.meters[place].gcra.scale().0);
-            assert_eq!(self.stamps[place].load(), policy.stamps[place]);
+            assert_eq!(self.limit_ids[place].load(), policy.limit_ids[place]);
         }
     }
 }
@@ -198,14 +200,14 @@ impl<'a> Group for Packet<'a> {
 pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u64) -> Bill {
     let bill = Bill { applies, enforced: policy.enforced, ..Bill::default() };
     let mut packet = Packet { entry, bound, policy, part: &[], bill, looks: [Look::NONE; LIMITS] };
-    plan::look(packet.at(0), NOW);
-    plan::look(packet.at(1), NOW);
+    charge::look(packet.at(0), NOW);
+    charge::look(packet.at(1), NOW);
     if packet.bill.refused == 0 {
-        plan::charge(packet.at(1), NOW);
-        plan::charge(packet.at(0), NOW);
+        charge::charge(packet.at(1), NOW);
+        charge::charge(packet.at(0), NOW);
         if packet.bill.refused != 0 {
-            plan::refund(packet.at(0), NOW);
-            plan::refund(packet.at(1), NOW);
+            charge::refund(packet.at(0), NOW);
+            charge::refund(packet.at(1), NOW);
         }
     }
     packet.bill

@@ -1,11 +1,13 @@
 //! Packets at limits that do not change.
 
 use limiter_common::{
-    binding::Binding,
-    meter::Meter,
-    policer::{Policer as _, Refusal},
-    rate::Rate,
-    word::Word as _,
+    algorithm::{
+        binding::Binding,
+        meter::Meter,
+        policer::{Policer as _, Refusal},
+        rate::Rate,
+    },
+    base::word::Word as _,
 };
 use loom::{sync::Arc, thread};
 

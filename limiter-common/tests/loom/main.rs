@@ -14,7 +14,7 @@ mod recent;
 mod table;
 mod tick;
 
-use limiter_common::word::Word;
+use limiter_common::base::word::Word;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use self::model::check;

@@ -1,8 +1,8 @@
 //! CPUs that refuse packets of one source at the same edge.
 
 use limiter_common::{
-    notice::{AGAIN, Episode, QUIET, STEP, Telling},
-    word::Word,
+    base::word::Word,
+    memory::event::{AGAIN, Emission, Episode, QUIET, STEP},
 };
 use loom::{
     sync::{
@@ -22,9 +22,9 @@ fn told(cpus: usize, last: u64, told: u64) -> (u64, u64) {
     let refuse = |after: u64| {
         let (episode, counts) = (Arc::clone(&episode), Arc::clone(&counts));
         move || match episode.refuse(NOW + after, false) {
-            Telling::Begins => drop(counts[0].fetch_add(1, SeqCst)),
-            Telling::GoesOn => drop(counts[1].fetch_add(1, SeqCst)),
-            Telling::Nothing => {}
+            Emission::Begins => drop(counts[0].fetch_add(1, SeqCst)),
+            Emission::GoesOn => drop(counts[1].fetch_add(1, SeqCst)),
+            Emission::Nothing => {}
         }
     };
     let others: Vec<_> = (1..cpus).map(|cpu| thread::spawn(refuse(cpu as u64))).collect();
@@ -62,11 +62,11 @@ fn that_packets_are_dropped_is_told_beside_one_that_is_not() {
         let episode = Arc::new(Episode { last: Plain::new(0), told: Plain::new(0) });
         let other = Arc::clone(&episode);
         let other = thread::spawn(move || {
-            let _: Telling = other.refuse(NOW, true);
+            let _: Emission = other.refuse(NOW, true);
         });
-        let told = episode.refuse(NOW, false) == Telling::Begins;
+        let told = episode.refuse(NOW, false) == Emission::Begins;
         other.join().unwrap();
-        assert!(told || episode.refuse(NOW + STEP, false) == Telling::Begins);
-        assert_eq!(episode.refuse(NOW + 2 * STEP, false), Telling::Nothing);
+        assert!(told || episode.refuse(NOW + STEP, false) == Emission::Begins);
+        assert_eq!(episode.refuse(NOW + 2 * STEP, false), Emission::Nothing);
     });
 }

@@ -1,9 +1,9 @@
 //! Packets of one source that are over a limit on several CPUs.
 
 use limiter_common::{
-    binding::Binding,
-    penalty::{Block, Offence, Penalty},
-    word::Word,
+    algorithm::binding::Binding,
+    base::word::Word,
+    policy::penalty::{Block, Offence, Penalty},
 };
 use loom::{sync::Arc, thread};
 

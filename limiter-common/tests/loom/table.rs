@@ -2,13 +2,15 @@
 //! decided.
 
 use limiter_common::{
-    binding::{Binding, Bucket, bind},
-    gcra::Time,
-    meter::Meter,
-    plan::Bill,
-    policer::{Look, Policer as _},
-    table::{owes, retire},
-    word::Word,
+    algorithm::{
+        binding::{Binding, Bucket, bind},
+        debt::{owes, retire},
+        meter::Meter,
+        policer::{Look, Policer as _},
+        time::Time,
+    },
+    base::word::Word,
+    policy::charge::Bill,
 };
 use loom::{sync::Arc, thread};
 
@@ -26,7 +28,7 @@ const NEWCOMER: u64 = 2;
 const LATER: u64 = NOW + 1;
 
 /// An entry of the table, with its address in one word.
-struct Seat {
+struct TableEntry {
     entry: Arc<Entry>,
     address: Plain,
 }
@@ -34,26 +36,26 @@ struct Seat {
 /// A word of the entry under a binding.
 #[derive(Clone, Copy)]
 struct Cell<'a> {
-    seat: &'a Seat,
+    table_entry: &'a TableEntry,
     place: usize,
     bound: Binding,
 }
 
 impl Word for Cell<'_> {
     fn load(&self) -> u64 {
-        self.seat.entry.words[self.place].load()
+        self.table_entry.entry.words[self.place].load()
     }
 
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        self.seat.entry.words[self.place].compare_exchange(current, new)
+        self.table_entry.entry.words[self.place].compare_exchange(current, new)
     }
 
     fn bound(&self) -> bool {
-        self.seat.entry.binding.load() == self.bound.0
+        self.table_entry.entry.binding.load() == self.bound.0
     }
 }
 
-impl Seat {
+impl TableEntry {
     /// The owner's, with these words.
     fn of(policy: &Policy, words: [u64; LIMITS]) -> Arc<Self> {
         let entry = Entry::bound(Binding::new(EPOCH, 0), policy, words);
@@ -69,7 +71,7 @@ impl Seat {
         }
         let mut bill = Bill { applies, enforced: ALL, ..Bill::default() };
         let places = || (0..LIMITS).filter(|place| applies >> place & 1 != 0);
-        let cell = |place| Cell { seat: self, place, bound };
+        let cell = |place| Cell { table_entry: self, place, bound };
         let mut looks = [Look::NONE; LIMITS];
         for place in places() {
             let (gcra, cost) = (&policy.meters[place].gcra, policy.costs[place]);
@@ -99,7 +101,7 @@ impl Seat {
     /// Takes back what was charged to a part of the limits.
     fn refund(&self, policy: &Policy, whose: u64, bound: Binding, bill: &Bill, now: u64) {
         for place in (0..LIMITS).filter(|place| bill.charged >> place & 1 != 0) {
-            let cell = Cell { seat: self, place, bound };
+            let cell = Cell { table_entry: self, place, bound };
             if cell.bound() && self.address.load() == whose {
                 policy.meters[place].refund(cell, now, policy.costs[place]);
             }
@@ -108,7 +110,7 @@ impl Seat {
 
     /// Takes the entry away and gives it to the newcomer, in the order of the kernel half: the binding,
     /// the words, what they are of, the address, and the binding again. The lock of the set is held.
-    fn vacate(&self, may_owe: bool, now: u64) -> bool {
+    fn evict(&self, may_owe: bool, now: u64) -> bool {
         let binding = &self.entry.binding;
         let before = binding.load();
         let taken = Binding(before).vacated(EPOCH);
@@ -122,7 +124,7 @@ impl Seat {
         }
         for place in 0..LIMITS {
             self.entry.scales[place].store(0);
-            self.entry.stamps[place].store(0);
+            self.entry.limit_ids[place].store(0);
         }
         self.address.store(NEWCOMER);
         assert_eq!(binding.compare_exchange(taken.0, taken.unlocked().0), taken.0);
@@ -136,9 +138,9 @@ impl Seat {
         let bound = bind(&self.entry.binding, target, || {
             for (place, Meter { gcra, .. }) in policy.meters.iter().enumerate() {
                 let [word, scale] = [&self.entry.words[place], &self.entry.scales[place]];
-                assert_eq!(self.entry.stamps[place].load(), 0);
+                assert_eq!(self.entry.limit_ids[place].load(), 0);
                 Bucket { word, scale }.renew(gcra, now, 0);
-                self.entry.stamps[place].store(policy.stamps[place]);
+                self.entry.limit_ids[place].store(policy.limit_ids[place]);
             }
         });
         assert_eq!(bound, Some(target));
@@ -179,27 +181,27 @@ fn race(
     may_owe: bool,
     taken: u64,
 ) -> Outcome {
-    let seat = Seat::of(&policy, words);
+    let table_entry = TableEntry::of(&policy, words);
     let packets: Vec<_> = applies
         .iter()
         .map(|applies| {
-            let (seat, applies) = (Arc::clone(&seat), *applies);
-            thread::spawn(move || seat.admit(OWNER, &policy, applies, NOW))
+            let (table_entry, applies) = (Arc::clone(&table_entry), *applies);
+            thread::spawn(move || table_entry.admit(OWNER, &policy, applies, NOW))
         })
         .collect();
-    let newcomer = seat.vacate(may_owe, taken).then(|| {
-        seat.refresh(&policy, taken + 1);
-        seat.admit(NEWCOMER, &policy, ALL, taken + 1).unwrap()
+    let newcomer = table_entry.evict(may_owe, taken).then(|| {
+        table_entry.refresh(&policy, taken + 1);
+        table_entry.admit(NEWCOMER, &policy, ALL, taken + 1).unwrap()
     });
     let owner = packets.into_iter().map(|packet| packet.join().unwrap()).collect();
-    assert!(!Binding(seat.entry.binding.load()).is_locked());
+    assert!(!Binding(table_entry.entry.binding.load()).is_locked());
     let whose = if newcomer.is_some() { NEWCOMER } else { OWNER };
-    assert_eq!(seat.address.load(), whose);
+    assert_eq!(table_entry.address.load(), whose);
     // Who had it does not take it for its own.
     let stranger = OWNER + NEWCOMER - whose;
-    assert!(seat.admit(stranger, &policy, ALL, taken + 1).is_none());
-    assert!(newcomer.is_none() || seat.owes(0, taken + 1) > 0);
-    Outcome { owner, newcomer, words: seat.entry.values() }
+    assert!(table_entry.admit(stranger, &policy, ALL, taken + 1).is_none());
+    assert!(newcomer.is_none() || table_entry.owes(0, taken + 1) > 0);
+    Outcome { owner, newcomer, words: table_entry.entry.values() }
 }
 
 /// Limits of which the owner's packets are about all, or some.

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use limiter_common::address::{Address, Mask};
+use limiter_common::base::address::{Address, Mask};
 use proptest::prelude::*;
 
 use super::cases;

@@ -1,6 +1,6 @@
 //! How entries stand to epochs.
 
-use limiter_common::binding::{Binding, Standing};
+use limiter_common::algorithm::binding::{Binding, Standing};
 use proptest::prelude::*;
 
 use super::cases;

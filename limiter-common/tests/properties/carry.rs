@@ -1,6 +1,6 @@
 //! State that follows a change of policy.
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::{Gcra, Scale},
     meter::Meter,
     policer::{Decision, Policer as _},

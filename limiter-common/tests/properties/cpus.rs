@@ -2,11 +2,13 @@
 //! ticks.
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    gcra::{Gcra, Time},
-    policer::{Decision, Policer as _},
-    tick::Ticked,
+    algorithm::{
+        gcra::Gcra,
+        policer::{Decision, Policer as _},
+        time::Time,
+    },
+    base::address::Address,
+    memory::{cache::Cached, jiffy::JiffyClock},
 };
 
 use super::row::Plain;
@@ -39,8 +41,8 @@ pub(crate) enum Verdict {
 }
 
 /// The time of a tick of so many nanoseconds, or of the clock where CPUs do not agree.
-fn time(ticked: &Ticked<Plain>, length: u64, at: &Moment) -> Time {
-    let agreed = if at.is_busy { Err(at.clock) } else { ticked.agree(at.tick, || at.clock) };
+fn time(ticked: &JiffyClock<Plain>, length: u64, at: &Moment) -> Time {
+    let agreed = if at.is_busy { Err(at.clock) } else { ticked.sync(at.tick, || at.clock) };
     agreed.map_or_else(Time::exact, |now| Time { now, tick: length })
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct Cpus {
     /// For how many packets one is charged at most; 0 where nothing is leased.
     lease: u64,
     word: u64,
-    ticked: Ticked<Plain>,
+    ticked: JiffyClock<Plain>,
     slots: Vec<Cached>,
     /// Whether what is left on a CPU is among what is lost.
     is_lost: Vec<bool>,
@@ -75,7 +77,7 @@ impl Cpus {
         let burst = gcra.left(0);
         assert!(lease <= MOST_LEASED.min(burst / 64), "{lease} packets of {burst}");
         assert!(lease * cpus as u64 <= burst / 4, "{lease} packets of {burst} on {cpus} CPUs");
-        let ticked = Ticked { number: Plain::default(), time: Plain::default() };
+        let ticked = JiffyClock { number: Plain::default(), time: Plain::default() };
         let slots = vec![Cached::default(); cpus];
         let is_lost = vec![false; cpus];
         Self {

@@ -1,10 +1,12 @@
 //! What passes on credit: nobody remembers it.
 
 use limiter_common::{
-    credit::Credit,
-    gcra::Gcra,
-    policer::Policer as _,
-    rate::{Rate, SECOND},
+    algorithm::{
+        gcra::Gcra,
+        policer::Policer as _,
+        rate::{Rate, SECOND},
+    },
+    table::untracked::UntrackedAllowance,
 };
 
 use super::random::Random;
@@ -32,7 +34,7 @@ fn shallow(random: &mut Random) -> (Gcra, u64) {
 #[test]
 fn a_large_burst_has_credit_and_a_small_one_none() {
     let credit = |rate, burst, dearest| {
-        Rate::per_second(rate).bucket(burst, dearest).map(|gcra| gcra.credit())
+        Rate::per_second(rate).bucket(burst, dearest).map(|gcra| gcra.untracked())
     };
     // In three ticks a thousandth of the burst.
     assert_eq!(credit(100_000, 30_000, 1), Ok(10));
@@ -43,7 +45,7 @@ fn a_large_burst_has_credit_and_a_small_one_none() {
     assert_eq!(credit(2_999, 1_000_000, 1), Ok(0));
     // By the dearest packet.
     assert_eq!(credit(1_000_000_000, 60_000_000, 1_500), Ok(13));
-    assert_eq!(Gcra::default().credit(), 0);
+    assert_eq!(Gcra::default().untracked(), 0);
 }
 
 #[test]
@@ -77,8 +79,8 @@ fn what_passes_on_credit_is_what_an_entry_is_charged_for_it_at_most() {
     for run in 0..2_000 {
         let mut random = Random::new(SEED, run);
         let (gcra, dearest) = shallow(&mut random);
-        let units = gcra.credit() * gcra.units(dearest);
-        let credited = gcra.credited(gcra.credit());
+        let units = gcra.untracked() * gcra.units(dearest);
+        let credited = gcra.untracked_units(gcra.untracked());
         assert!(credited <= gcra.depth / 1_000, "{gcra:?}");
         assert!(credited <= MILLISECOND << gcra.shift, "{gcra:?}");
         let begin = random.between(SECOND, 1 << 50);
@@ -109,9 +111,9 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
     for run in 0..2_000 {
         let mut random = Random::new(SEED, run);
         let few = random.once_in(2);
-        let most = random.between(1, if few { 5 } else { Credit::MOST });
+        let most = random.between(1, if few { 5 } else { UntrackedAllowance::MOST });
         let mut tick = random.any() as u32;
-        let mut credit = Credit::default().next(tick, most).unwrap().0;
+        let mut credit = UntrackedAllowance::default().next(tick, most).unwrap().0;
         let mut admitted = 1;
         for _ in 0..400 {
             if random.once_in(20) {
@@ -134,7 +136,7 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
             held += u64::from(!is_admitted);
         }
     }
-    let expected = all / u64::from(Credit::HELD_OF);
+    let expected = all / u64::from(UntrackedAllowance::HELD_OF);
     assert!((expected / 2..2 * expected).contains(&held), "{held} of {all} are held");
 }
 
@@ -142,7 +144,7 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
 #[test]
 fn nobody_has_credit_for_ever() {
     for most in 1..=64 {
-        let mut credit = Credit::default();
+        let mut credit = UntrackedAllowance::default();
         let mut longest = (0, 0);
         for tick in 1..20_000 {
             for packet in 0..most {
@@ -155,16 +157,19 @@ fn nobody_has_credit_for_ever() {
             }
             assert_eq!(credit.next(tick, most), None);
         }
-        assert!(longest.1 < 30 * Credit::HELD_OF, "{longest:?} ticks in a row, of {most}");
+        assert!(
+            longest.1 < 30 * UntrackedAllowance::HELD_OF,
+            "{longest:?} ticks in a row, of {most}"
+        );
     }
 }
 
 #[test]
 fn a_set_without_an_entry_to_give_has_no_credit() {
     for tick in [0, 1, 77_000, u32::MAX - 5, u32::MAX] {
-        for most in [1, 33, Credit::MOST] {
-            assert_eq!(Credit::ENDED.next(tick, most), None, "in tick {tick}");
+        for most in [1, 33, UntrackedAllowance::MOST] {
+            assert_eq!(UntrackedAllowance::ENDED.next(tick, most), None, "in tick {tick}");
         }
     }
-    assert!(Credit::default().next(77_000, 1).is_some());
+    assert!(UntrackedAllowance::default().next(77_000, 1).is_some());
 }

@@ -1,10 +1,10 @@
 //! What passes in a short time around the edge of a window: twice the limit of a fixed window, and of
 //! no other algorithm.
 
-use limiter_common::{
-    log::Log,
+use limiter_common::algorithm::{
     policer::{Decision, Policer as _},
     rate::{Rate, SECOND},
+    sliding_log::SlidingLog,
     window::Window,
 };
 
@@ -33,7 +33,7 @@ fn of_a_word(mut word: u64, decide: impl Fn(u64, u64) -> Decision + 'static) -> 
 /// Every algorithm at `limit` in a window, with its name.
 fn algorithms(limit: u64) -> [(&'static str, Admits); 4] {
     let window = Window::new(limit, WINDOW).unwrap();
-    let log = Log::new(limit, WINDOW).unwrap();
+    let log = SlidingLog::new(limit, WINDOW).unwrap();
     let gcra = Rate { packets: limit, period: WINDOW }.bucket(limit, 1).unwrap();
     let (control, slots) = (Plain::default(), Row::new());
     let fixed = of_a_word(window.full(0), move |word, now| window.decide_fixed(word, now, 1));

@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 
 use limiter_common::{
-    gcra::Gcra,
-    lease::{Leases, Signal, Socket},
-    log::Log,
-    policer::{Decision, Policer as _},
-    rate::{Rate, SECOND},
-    slots::Slots as _,
-    window::Window,
+    algorithm::{
+        concurrent::{Concurrent, Signal, Socket},
+        gcra::Gcra,
+        policer::{Decision, Policer as _},
+        rate::{Rate, SECOND},
+        sliding_log::SlidingLog,
+        window::Window,
+    },
+    base::slots::Slots as _,
 };
 
 use super::{
@@ -198,7 +200,7 @@ fn sliding_window() {
 /// 2 a minute, at 1:00:01, 1:00:30, 1:00:50 and 1:01:40: the third is refused and not logged.
 #[test]
 fn sliding_log() {
-    let log = Log::new(2, MINUTE).unwrap();
+    let log = SlidingLog::new(2, MINUTE).unwrap();
     let (control, slots) = (Plain::default(), Row::new());
     let send = |now| {
         let look = log.look(&control, &slots, now);
@@ -215,7 +217,7 @@ fn sliding_log() {
 /// 2 connections at once: the third gets in when one of them is over.
 #[test]
 fn concurrent() {
-    let leases = Leases::new(2, 5 * MINUTE).unwrap();
+    let leases = Concurrent::new(2, 5 * MINUTE).unwrap();
     let slots = Row::new();
     let send = |connection, signal, now| {
         let look = leases.look(&slots, connection, signal, now);
@@ -228,7 +230,8 @@ fn concurrent() {
     assert!(send(101, Signal::Reset, now + 2 * SECOND));
     assert!(!send(103, Signal::Open, now + 2 * SECOND), "nobody knows whether it is true");
     // The host has no socket of it any more.
-    let over = (0..Leases::MOST).find(|place| Leases::tag_of(slots.load(*place)) == 101).unwrap();
+    let over =
+        (0..Concurrent::MOST).find(|place| Concurrent::tag_of(slots.load(*place)) == 101).unwrap();
     leases.answer(&slots, over, slots.load(over), Socket::None, now + 2 * SECOND);
     assert!(send(103, Signal::Open, now + 2 * SECOND));
     assert_eq!(leases.fill(&slots, now + 2 * SECOND), 2);

@@ -1,10 +1,11 @@
 //! One decision, on any word at any time.
 
-use limiter_common::{
-    gcra::{Gcra, Time},
+use limiter_common::algorithm::{
+    debt,
+    gcra::Gcra,
     meter::Meter,
     policer::{Decision, Policer as _, Refusal},
-    table,
+    time::Time,
 };
 use proptest::prelude::*;
 
@@ -251,7 +252,7 @@ proptest! {
         let spent = gcra.admit(0, time, cost);
         prop_assert_eq!(spent.map(|spent| gcra.fresh(now).wrapping_add(spent)), word);
         if let (Some(word), Some(spent)) = (word, spent) {
-            prop_assert_eq!(gcra.refills(spent), table::owes(word, gcra.scale().0, now));
+            prop_assert_eq!(gcra.refills(spent), debt::owes(word, gcra.scale().0, now));
             prop_assert_eq!(gcra.is_near(word, now), spent >= gcra.near);
         }
         prop_assert_eq!(gcra.refills(0), 0);

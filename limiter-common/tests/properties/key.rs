@@ -3,9 +3,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use limiter_common::{
-    address::{Address, Mask},
-    limit::{BucketKey, Key, Limit},
-    packet::{Packet, Ports},
+    base::address::{Address, Mask},
+    packet::headers::{Packet, Ports},
+    policy::limit::{BucketKey, Key, Limit},
 };
 use proptest::prelude::*;
 
@@ -81,7 +81,7 @@ impl Facts {
 
     fn key(&self, limit: &Limit) -> BucketKey {
         // What was in it before must not matter.
-        let mut key = BucketKey { stamp: 9, ports: u32::MAX, whose: 77, ..BucketKey::default() };
+        let mut key = BucketKey { limit_id: 9, ports: u32::MAX, whose: 77, ..BucketKey::default() };
         key.destination = [u32::MAX; 4];
         key.source = [5; 4];
         key.protocol = u32::MAX;
@@ -127,10 +127,10 @@ proptest! {
     ) {
         let (ipv4, ipv6) = lengths;
         let mask = Mask::new(ipv4, ipv6);
-        let limit = Limit { key: Key(parts), mask, stamp: 3, ..Limit::default() };
+        let limit = Limit { key: Key(parts), mask, limit_id: 3, ..Limit::default() };
         let same = one.parts(limit.key, lengths) == other.parts(limit.key, lengths);
         prop_assert_eq!(one.key(&limit) == other.key(&limit), same);
-        let another = Limit { stamp: 4, ..limit };
+        let another = Limit { limit_id: 4, ..limit };
         prop_assert_ne!(one.key(&limit), one.key(&another), "another limit's");
     }
 
@@ -140,10 +140,10 @@ proptest! {
         let asked = |part: u32| parts & part != 0;
         let either = |part: u32, value: u32| if asked(part) { value } else { 0 };
         let mask = Mask::new(32, 128);
-        let key = one.key(&Limit { key: Key(parts), mask, stamp: 3, ..Limit::default() });
+        let key = one.key(&Limit { key: Key(parts), mask, limit_id: 3, ..Limit::default() });
         let [source, destination] = [one.source, one.destination].map(Address::from);
         let expected = BucketKey {
-            stamp: 3,
+            limit_id: 3,
             source: source.words.map(|word| either(Key::SOURCE, word)),
             destination: destination.words.map(|word| either(Key::DESTINATION, word)),
             ports: either(Key::SOURCE_PORT, u32::from(one.ports.0) << 16)
@@ -163,8 +163,8 @@ proptest! {
 
 #[test]
 fn a_limit_for_all_has_one_state() {
-    let limit = Limit { key: Key::ALL, stamp: 7, ..Limit::default() };
+    let limit = Limit { key: Key::ALL, limit_id: 7, ..Limit::default() };
     let mut key = BucketKey::default();
     key.fill(&limit, &Packet::UNREADABLE, 0, 0);
-    assert_eq!(key, BucketKey { stamp: 7, ..BucketKey::default() });
+    assert_eq!(key, BucketKey { limit_id: 7, ..BucketKey::default() });
 }

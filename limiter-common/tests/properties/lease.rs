@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use limiter_common::{
-    lease::{LeaseError, Leases, Look, Signal, Socket},
-    policer::Refusal,
-    rate::SECOND,
-    slots::Slots as _,
+    algorithm::{
+        concurrent::{Concurrent, ConcurrentError, Look, Signal, Socket},
+        policer::Refusal,
+        rate::SECOND,
+    },
+    base::slots::Slots as _,
 };
 
 use super::{random::Random, row::Row};
@@ -30,18 +32,18 @@ struct Open {
 struct Model(HashMap<u32, Open>);
 
 /// The silence that is allowed.
-fn silence(leases: Leases, closing: bool) -> u64 {
-    if closing { leases.idle.min(Leases::CLOSING) } else { leases.idle }
+fn silence(leases: Concurrent, closing: bool) -> u64 {
+    if closing { leases.idle.min(Concurrent::CLOSING) } else { leases.idle }
 }
 
 /// The age of a slot's time, in ticks, up to which it is kept.
-fn kept(leases: Leases, closing: bool) -> u64 {
+fn kept(leases: Concurrent, closing: bool) -> u64 {
     let silence = silence(leases, closing);
     silence / TICK + silence / 8 / TICK + 2
 }
 
 /// Whether a connection is there still by its silence, if that of a closing one counts so.
-fn lives(leases: Leases, open: &Open, closing: bool, now: u64) -> bool {
+fn lives(leases: Concurrent, open: &Open, closing: bool, now: u64) -> bool {
     let lives = now / TICK <= open.kept + kept(leases, closing);
     let [silent, allowed] = [now.saturating_sub(open.last), silence(leases, closing)];
     // What the documentation promises of it.
@@ -53,26 +55,26 @@ fn lives(leases: Leases, open: &Open, closing: bool, now: u64) -> bool {
 }
 
 impl Model {
-    fn expire(&mut self, leases: Leases, now: u64) {
+    fn expire(&mut self, leases: Concurrent, now: u64) {
         self.0.retain(|_, open| lives(leases, open, false, now));
     }
 
     /// Those that are closing and have no socket here give up their places, as they are needed.
-    fn make_room(&mut self, leases: Leases, now: u64) {
+    fn make_room(&mut self, leases: Concurrent, now: u64) {
         self.0.retain(|_, open| lives(leases, open, open.closing, now));
     }
 
     /// How many count as open.
-    fn fill(&self, leases: Leases, now: u64) -> u64 {
+    fn fill(&self, leases: Concurrent, now: u64) -> u64 {
         self.0.values().filter(|open| lives(leases, open, open.closing, now)).count() as u64
     }
 
-    fn conforms(&self, leases: Leases, tag: u32, signal: Signal) -> bool {
+    fn conforms(&self, leases: Concurrent, tag: u32, signal: Signal) -> bool {
         let room = (self.0.len() as u64) < leases.limit;
         self.0.contains_key(&tag) || signal == Signal::Reset || room
     }
 
-    fn charge(&mut self, leases: Leases, tag: u32, signal: Signal, now: u64) {
+    fn charge(&mut self, leases: Concurrent, tag: u32, signal: Signal, now: u64) {
         if signal == Signal::Reset && !self.0.contains_key(&tag) {
             return;
         }
@@ -92,8 +94,8 @@ impl Model {
     }
 }
 
-fn any_leases(random: &mut Random, idle: u64) -> Leases {
-    Leases::new(random.between(1, 128), idle).unwrap()
+fn any_leases(random: &mut Random, idle: u64) -> Concurrent {
+    Concurrent::new(random.between(1, 128), idle).unwrap()
 }
 
 fn any_signal(random: &mut Random) -> Signal {
@@ -105,7 +107,13 @@ fn any_signal(random: &mut Random) -> Signal {
     }
 }
 
-fn look(leases: Leases, row: &Row, tag: u32, signal: Signal, now: u64) -> Result<Look, Refusal> {
+fn look(
+    leases: Concurrent,
+    row: &Row,
+    tag: u32,
+    signal: Signal,
+    now: u64,
+) -> Result<Look, Refusal> {
     let before = row.values();
     let look = leases.look(row, tag, signal, now);
     assert_eq!(before, row.values(), "a look writes nothing");
@@ -115,7 +123,7 @@ fn look(leases: Leases, row: &Row, tag: u32, signal: Signal, now: u64) -> Result
 fn run(random: &mut Random, steps: u64) {
     let (row, mut model) = (Row::new(), Model::default());
     // The ticks must not wrap within a run.
-    let idle = random.between(SECOND, Leases::LONGEST / 20);
+    let idle = random.between(SECOND, Concurrent::LONGEST / 20);
     let mut leases = any_leases(random, idle);
     let names = leases.limit * 2 + 3;
     let mut now = random.between(0, 1 << 62);
@@ -145,7 +153,7 @@ fn run(random: &mut Random, steps: u64) {
                 assert!(expected);
                 model.charge(leases, tag, signal, now);
                 // Two slots taken at once become one, and a FIN that took the other is forgotten.
-                let of = |slot: &u64| Leases::tag_of(*slot) == tag;
+                let of = |slot: &u64| Concurrent::tag_of(*slot) == tag;
                 let slot = row
                     .values()
                     .into_iter()
@@ -160,7 +168,7 @@ fn run(random: &mut Random, steps: u64) {
                 assert_eq!(charged.is_ok(), expected || charged == Ok(look));
             }
         }
-        let tag = Leases::tag((random.below(names) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let tag = Concurrent::tag((random.below(names) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let signal = any_signal(random);
         if !model.conforms(leases, tag, signal) {
             assert!(leases.look(&row, tag, signal, now).is_err());
@@ -177,7 +185,7 @@ fn run(random: &mut Random, steps: u64) {
         }
         let charged = leases.charge(&row, look, tag, signal, now).unwrap();
         if random.once_in(12) && signal != Signal::Reset {
-            Leases::refund(&row, charged);
+            Concurrent::refund(&row, charged);
         } else {
             model.charge(leases, tag, signal, now);
         }
@@ -185,16 +193,16 @@ fn run(random: &mut Random, steps: u64) {
 }
 
 /// Has the sockets of those looked up that are to be, as the program does when there is no place.
-fn make_room(leases: Leases, row: &Row, now: u64, socket: impl Fn(u32) -> Socket) {
-    for place in 0..Leases::MOST {
+fn make_room(leases: Concurrent, row: &Row, now: u64, socket: impl Fn(u32) -> Socket) {
+    for place in 0..Concurrent::MOST {
         let slot = row.load(place);
         if leases.is_due(slot, now) {
-            leases.answer(row, place, slot, socket(Leases::tag_of(slot)), now);
+            leases.answer(row, place, slot, socket(Concurrent::tag_of(slot)), now);
         }
     }
 }
 
-fn step(random: &mut Random, now: u64, leases: Leases) -> u64 {
+fn step(random: &mut Random, now: u64, leases: Concurrent) -> u64 {
     now + match random.below(12) {
         0..=5 => random.below(leases.idle / leases.limit / 2 + 1),
         6 => random.below(leases.idle / 4),
@@ -213,16 +221,16 @@ fn a_table_admits_as_a_set_does() {
 
 /// The connection of a number.
 fn tag(number: u32) -> u32 {
-    Leases::tag(u64::from(number) << 34)
+    Concurrent::tag(u64::from(number) << 34)
 }
 
-fn packet(leases: Leases, row: &Row, number: u32, signal: Signal, now: u64) -> bool {
+fn packet(leases: Concurrent, row: &Row, number: u32, signal: Signal, now: u64) -> bool {
     host_packet(leases, row, number, signal, now, &HashMap::new())
 }
 
 /// A packet that comes to a host which has sockets of these connections, by their numbers.
 fn host_packet(
-    leases: Leases,
+    leases: Concurrent,
     row: &Row,
     number: u32,
     signal: Signal,
@@ -242,14 +250,14 @@ fn host_packet(
         && charged.closes()
         && socket(tag(number)) != Socket::None
     {
-        Leases::keep_socket(row, charged);
+        Concurrent::keep_socket(row, charged);
     }
     charged.is_ok()
 }
 
 #[test]
 fn connections_get_in_up_to_the_limit_and_stay() {
-    let (row, leases) = (Row::new(), Leases::new(3, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(3, 60 * SECOND).unwrap());
     let sends = |number, signal, second: u64| packet(leases, &row, number, signal, second * SECOND);
     assert!([1, 2, 3].into_iter().all(|number| sends(number, Signal::Open, 1)));
     assert!(
@@ -273,7 +281,7 @@ fn connections_get_in_up_to_the_limit_and_stay() {
 /// is shorter than that of open ones.
 #[test]
 fn a_closing_connection_keeps_its_place_as_long_as_its_socket_is_there() {
-    let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(2, 60 * SECOND).unwrap());
     let mut sockets = HashMap::from([(1, Socket::Held), (2, Socket::Held)]);
     let sends = |sockets: &HashMap<u32, Socket>, number, signal, millis: u64| {
         host_packet(leases, &row, number, signal, millis * SECOND / 1_000, sockets)
@@ -310,7 +318,7 @@ fn a_closing_connection_keeps_its_place_as_long_as_its_socket_is_there() {
 /// is elsewhere: it may be there still.
 #[test]
 fn a_connection_whose_socket_cannot_be_looked_up_has_its_place_for_a_while() {
-    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(1, 60 * SECOND).unwrap());
     let unknown = HashMap::from([(1, Socket::Unknown)]);
     let sends = |number, signal, second: u64| {
         host_packet(leases, &row, number, signal, second * SECOND, &unknown)
@@ -325,7 +333,7 @@ fn a_connection_whose_socket_cannot_be_looked_up_has_its_place_for_a_while() {
 /// A limit that is asked later may refuse what says that it is done, and whose socket was found by then.
 #[test]
 fn an_end_that_is_refused_after_all_is_none() {
-    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(1, 60 * SECOND).unwrap());
     for (number, opens) in [(1, true), (2, false)] {
         if opens {
             assert!(packet(leases, &row, number, Signal::Open, SECOND));
@@ -333,9 +341,9 @@ fn an_end_that_is_refused_after_all_is_none() {
         let before = row.values();
         let look = leases.look(&row, tag(number), Signal::Finish, SECOND).unwrap();
         let charged = leases.charge(&row, look, tag(number), Signal::Finish, SECOND).unwrap();
-        Leases::keep_socket(&row, charged);
+        Concurrent::keep_socket(&row, charged);
         assert_ne!(row.values(), before);
-        Leases::refund(&row, charged);
+        Concurrent::refund(&row, charged);
         assert_eq!(row.values(), before, "{number}");
         // The next one does not find it there.
         row.store(0, 0);
@@ -345,7 +353,7 @@ fn an_end_that_is_refused_after_all_is_none() {
 /// What says that it is done before it has a socket may have one later.
 #[test]
 fn a_reset_ahead_of_its_connection_frees_no_place() {
-    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(1, 60 * SECOND).unwrap());
     let (none, held) = (HashMap::new(), HashMap::from([(1, Socket::Held)]));
     assert!(host_packet(leases, &row, 1, Signal::Open, SECOND, &none));
     assert!(host_packet(leases, &row, 1, Signal::Reset, SECOND, &none));
@@ -357,22 +365,22 @@ fn a_reset_ahead_of_its_connection_frees_no_place() {
 
 #[test]
 fn a_connection_that_begins_anew_is_not_closing() {
-    let (row, leases) = (Row::new(), Leases::new(1, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(1, 60 * SECOND).unwrap());
     let sends = |number, signal, second: u64| packet(leases, &row, number, signal, second * SECOND);
     assert!(sends(1, Signal::Open, 1) && sends(1, Signal::Finish, 2) && sends(1, Signal::Open, 3));
     assert!(!sends(2, Signal::Open, 40));
 }
 
 /// A connection that ends on a host that had its socket.
-fn end(leases: Leases, row: &Row, number: u32) {
+fn end(leases: Concurrent, row: &Row, number: u32) {
     let sockets = HashMap::from([(number, Socket::Left)]);
     assert!(host_packet(leases, row, number, Signal::Reset, SECOND, &sockets));
 }
 
 #[test]
 fn a_lowered_limit_lets_nobody_new_in_until_enough_have_ended() {
-    let (row, wide) = (Row::new(), Leases::new(8, 60 * SECOND).unwrap());
-    let narrow = Leases { limit: 3, ..wide };
+    let (row, wide) = (Row::new(), Concurrent::new(8, 60 * SECOND).unwrap());
+    let narrow = Concurrent { limit: 3, ..wide };
     assert!((0..8).all(|number| packet(wide, &row, number, Signal::Open, SECOND)));
     assert!((0..8).all(|number| packet(narrow, &row, number, Signal::Data, SECOND)));
     for ended in 0..5 {
@@ -388,7 +396,7 @@ fn a_lowered_limit_lets_nobody_new_in_until_enough_have_ended() {
 #[test]
 fn the_wait_ends_when_the_first_silent_connection_goes() {
     for begin in [0, 1, 12_345_678_901, 1 << 57] {
-        let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+        let (row, leases) = (Row::new(), Concurrent::new(2, 60 * SECOND).unwrap());
         assert!(packet(leases, &row, 1, Signal::Open, begin));
         assert_eq!(leases.wait(&row, begin), 0);
         assert!(packet(leases, &row, 2, Signal::Open, begin + SECOND));
@@ -405,7 +413,7 @@ fn the_wait_ends_when_the_first_silent_connection_goes() {
 
 #[test]
 fn a_clock_that_went_far_back_gives_every_place_up() {
-    let (row, leases) = (Row::new(), Leases::new(2, 60 * SECOND).unwrap());
+    let (row, leases) = (Row::new(), Concurrent::new(2, 60 * SECOND).unwrap());
     let now = 5_000 * SECOND;
     assert!(
         packet(leases, &row, 1, Signal::Open, now) && packet(leases, &row, 2, Signal::Open, now)
@@ -421,16 +429,16 @@ fn a_clock_that_went_far_back_gives_every_place_up() {
 
 #[test]
 fn leases_keep_their_bounds() {
-    assert_eq!(Leases::new(0, SECOND), Err(LeaseError::NoLimit));
-    assert_eq!(Leases::new(129, SECOND), Err(LeaseError::TooMany));
-    assert_eq!(Leases::new(1, SECOND - 1), Err(LeaseError::TooShort));
-    assert_eq!(Leases::new(1, Leases::LONGEST + 1), Err(LeaseError::TooLong));
+    assert_eq!(Concurrent::new(0, SECOND), Err(ConcurrentError::NoLimit));
+    assert_eq!(Concurrent::new(129, SECOND), Err(ConcurrentError::TooMany));
+    assert_eq!(Concurrent::new(1, SECOND - 1), Err(ConcurrentError::TooShort));
+    assert_eq!(Concurrent::new(1, Concurrent::LONGEST + 1), Err(ConcurrentError::TooLong));
     assert!(
         [0, 1, 2, 1 << 34, u64::MAX]
             .into_iter()
-            .all(|hash| matches!(Leases::tag(hash), 1..=0x3fff_ffff))
+            .all(|hash| matches!(Concurrent::tag(hash), 1..=0x3fff_ffff))
     );
     let row = Row::new();
-    assert!(!packet(Leases::default(), &row, 1, Signal::Open, 0));
-    assert_eq!(Leases::default().wait(&row, 0), u64::MAX);
+    assert!(!packet(Concurrent::default(), &row, 1, Signal::Open, 0));
+    assert_eq!(Concurrent::default().wait(&row, 0), u64::MAX);
 }

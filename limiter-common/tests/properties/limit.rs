@@ -1,8 +1,11 @@
 //! Limits as the datapath has them: their rows, and what a packet costs.
 
 use limiter_common::{
-    limit::{LIMITS, Limit, Sort},
-    packet::{FragmentField, Packet, UNKNOWN_PROTOCOL},
+    packet::{
+        headers::{FragmentField, Packet},
+        protocol::UNKNOWN_PROTOCOL,
+    },
+    policy::limit::{CostClass, LIMITS, Limit},
 };
 use proptest::prelude::*;
 
@@ -24,17 +27,17 @@ fn packet(protocol: u8, fragment: u16) -> Packet {
 
 #[test]
 fn a_sort_tells_transport_and_fragment_apart() {
-    let whole = |protocol| Sort::of(&packet(protocol, 0));
-    assert_eq!(whole(17), Sort(Sort::UDP));
-    assert_eq!([1, 58].map(whole), [Sort(Sort::ICMP); 2]);
-    assert_eq!([0, 2, 47, 132].map(whole), [Sort(Sort::OTHER); 4]);
+    let whole = |protocol| CostClass::of(&packet(protocol, 0));
+    assert_eq!(whole(17), CostClass(CostClass::UDP));
+    assert_eq!([1, 58].map(whole), [CostClass(CostClass::ICMP); 2]);
+    assert_eq!([0, 2, 47, 132].map(whole), [CostClass(CostClass::OTHER); 4]);
     // Its flags are out of reach, or everything is.
-    assert_eq!([6, UNKNOWN_PROTOCOL].map(whole), [Sort(Sort::SYN); 2]);
+    assert_eq!([6, UNKNOWN_PROTOCOL].map(whole), [CostClass(CostClass::SYN); 2]);
     // The first part, the part that could overwrite its flags, and one that is far from them.
-    let tcp = |fragment| Sort::of(&packet(6, fragment));
-    assert_eq!([1, 1 << 3].map(tcp), [Sort(Sort::SYN | Sort::FRAGMENT); 2]);
-    assert_eq!(tcp(2 << 3), Sort(Sort::TCP | Sort::FRAGMENT));
-    assert_eq!(Sort::of(&packet(17, 9)), Sort(Sort::UDP | Sort::FRAGMENT));
+    let tcp = |fragment| CostClass::of(&packet(6, fragment));
+    assert_eq!([1, 1 << 3].map(tcp), [CostClass(CostClass::SYN | CostClass::FRAGMENT); 2]);
+    assert_eq!(tcp(2 << 3), CostClass(CostClass::TCP | CostClass::FRAGMENT));
+    assert_eq!(CostClass::of(&packet(17, 9)), CostClass(CostClass::UDP | CostClass::FRAGMENT));
 }
 
 proptest! {
@@ -42,12 +45,12 @@ proptest! {
 
     #[test]
     fn a_packet_costs_its_bytes_or_what_its_sort_does(
-        costs: [u32; Sort::COUNT], in_bytes: bool, protocol: u8, fragment: u16, bytes: u64,
+        costs: [u32; CostClass::COUNT], in_bytes: bool, protocol: u8, fragment: u16, bytes: u64,
     ) {
-        let sort = Sort::of(&packet(protocol, fragment));
-        let expected = if in_bytes { bytes.min(Limit::LONGEST) } else { u64::from(costs[sort.0 as usize]) };
+        let class = CostClass::of(&packet(protocol, fragment));
+        let expected = if in_bytes { bytes.min(Limit::LONGEST) } else { u64::from(costs[class.0 as usize]) };
         let limit = Limit { costs, bytes: u32::from(in_bytes), ..Limit::default() };
-        prop_assert_eq!(limit.cost(sort, bytes), expected);
-        prop_assert_eq!(sort.0 & Sort::FRAGMENT != 0, fragment & 0xfff9 != 0);
+        prop_assert_eq!(limit.cost(class, bytes), expected);
+        prop_assert_eq!(class.0 & CostClass::FRAGMENT != 0, fragment & 0xfff9 != 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the lists say of sources.
 
-use limiter_common::{contract::Profile, reason::Reason};
+use limiter_common::{abi::policy::Profile, packet::reason::Reason};
 use proptest::prelude::*;
 
 use super::cases;

@@ -1,10 +1,10 @@
 //! The sliding log in virtual time, on two CPUs, against the list of all that was admitted.
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
-    log::{Event, Log, LogError, Look},
     policer::Refusal,
     rate::SECOND,
+    sliding_log::{Event, Look, SlidingLog, SlidingLogError},
 };
 
 use super::{
@@ -39,7 +39,7 @@ impl Model {
         self.events.iter().filter(|event| **event + window > time).count()
     }
 
-    fn conforms(&self, log: Log, now: u64) -> bool {
+    fn conforms(&self, log: SlidingLog, now: u64) -> bool {
         self.moment(now).1 || (self.fill(log.window, now) as u64) < log.limit
     }
 
@@ -51,7 +51,7 @@ impl Model {
         self.events.push(time);
         self.last = Some(time);
         // The log keeps so many, whatever the limit.
-        if self.events.len() > Log::MOST {
+        if self.events.len() > SlidingLog::MOST {
             self.events.remove(0);
         }
     }
@@ -68,43 +68,43 @@ impl State {
         Self { control: Plain::default(), slots: Row::new() }
     }
 
-    fn look(&self, log: Log, now: u64) -> Result<Look, Refusal> {
+    fn look(&self, log: SlidingLog, now: u64) -> Result<Look, Refusal> {
         let before = (self.control.0.get(), self.slots.values());
         let look = log.look(&self.control, &self.slots, now);
         assert_eq!(before, (self.control.0.get(), self.slots.values()), "a look writes nothing");
         look
     }
 
-    fn charge(&self, log: Log, look: Look, now: u64) -> Result<Event, Refusal> {
+    fn charge(&self, log: SlidingLog, look: Look, now: u64) -> Result<Event, Refusal> {
         log.charge(&self.control, &self.slots, look, now)
     }
 
-    fn admit(&self, log: Log, now: u64) -> Result<Event, Refusal> {
+    fn admit(&self, log: SlidingLog, now: u64) -> Result<Event, Refusal> {
         self.look(log, now).and_then(|look| self.charge(log, look, now))
     }
 
     fn refund(&self, event: Event) {
-        Log::refund(&self.control, &self.slots, event);
+        SlidingLog::refund(&self.control, &self.slots, event);
     }
 
-    fn fill(&self, log: Log, now: u64) -> u64 {
+    fn fill(&self, log: SlidingLog, now: u64) -> u64 {
         log.fill(&self.control, &self.slots, now)
     }
 
-    fn wait(&self, log: Log, now: u64) -> u64 {
+    fn wait(&self, log: SlidingLog, now: u64) -> u64 {
         log.wait(&self.control, &self.slots, now)
     }
 
-    fn rest(&self, log: Log, now: u64) -> u64 {
+    fn rest(&self, log: SlidingLog, now: u64) -> u64 {
         log.rest(&self.control, &self.slots, now)
     }
 }
 
-fn any_log(random: &mut Random, longest: u64) -> Log {
-    Log::new(random.between(1, 128), random.between(1, longest)).unwrap()
+fn any_log(random: &mut Random, longest: u64) -> SlidingLog {
+    SlidingLog::new(random.between(1, 128), random.between(1, longest)).unwrap()
 }
 
-fn step(random: &mut Random, now: u64, log: Log) -> u64 {
+fn step(random: &mut Random, now: u64, log: SlidingLog) -> u64 {
     match random.below(30) {
         0..=8 => now,
         9..=18 => now + random.below(2 * log.window / log.limit + 1),
@@ -124,7 +124,7 @@ fn run(random: &mut Random, longest: u64, steps: u64) {
     let (state, mut model) = (State::new(), Model::default());
     let mut log = any_log(random, longest);
     let mut now = random.between(1, 1 << 52);
-    let mut other: Option<(Look, Log, u64)> = None;
+    let mut other: Option<(Look, SlidingLog, u64)> = None;
     for _ in 0..steps {
         if random.once_in(100) {
             log = any_log(random, longest);
@@ -211,7 +211,7 @@ fn an_event_that_is_taken_back_late_admits_nothing_more() {
             let late = random.below(events.len() as u64) as usize;
             if random.once_in(4)
                 && late + 1 < events.len()
-                && late + Log::MOST > events.len()
+                && late + SlidingLog::MOST > events.len()
                 && let Some(event) = events[late].1.take()
             {
                 state.refund(event);
@@ -226,12 +226,15 @@ fn an_event_that_is_taken_back_late_admits_nothing_more() {
 /// As long as the slot of the last event is not written, nobody is told that it is not there.
 #[test]
 fn a_slot_that_is_not_written_yet_is_noticed() {
-    let log = Log::new(1, SECOND).unwrap();
+    let log = SlidingLog::new(1, SECOND).unwrap();
     let state = State::new();
     // Another CPU is between the two steps of a charge.
     state.control.0.set(1 << 56 | 1_000);
     assert_eq!(state.look(log, 1_001), Err(Refusal::Contended));
-    assert!(state.look(Log { limit: 2, ..log }, 1_001).is_ok(), "that needs no slot of this lap");
+    assert!(
+        state.look(SlidingLog { limit: 2, ..log }, 1_001).is_ok(),
+        "that needs no slot of this lap"
+    );
     assert!(state.look(log, 1_000 + SECOND).is_ok(), "it is too old anyway");
     assert_eq!(state.wait(log, 1_001), 0);
 }
@@ -240,7 +243,7 @@ fn a_slot_that_is_not_written_yet_is_noticed() {
 /// for a later one: who writes it late would write over the new one.
 #[test]
 fn a_slot_is_written_before_it_is_claimed_again() {
-    let log = Log::new(2, SECOND).unwrap();
+    let log = SlidingLog::new(2, SECOND).unwrap();
     let state = State::new();
     for event in 0..130 {
         assert!(state.admit(log, (1 + event) * SECOND).is_ok());
@@ -254,7 +257,7 @@ fn a_slot_is_written_before_it_is_claimed_again() {
 /// Across the wrap of the times, after 2.3 years.
 #[test]
 fn times_wrap() {
-    let log = Log::new(2, SECOND).unwrap();
+    let log = SlidingLog::new(2, SECOND).unwrap();
     for shift in 0..5 {
         let state = State::new();
         let wrap = 1 << 56;
@@ -267,7 +270,7 @@ fn times_wrap() {
 
 #[test]
 fn a_clock_that_went_far_back_admits_one() {
-    let log = Log::new(3, SECOND).unwrap();
+    let log = SlidingLog::new(3, SECOND).unwrap();
     let state = State::new();
     let back = 1_000 * SECOND;
     for _ in 0..3 {
@@ -284,14 +287,14 @@ fn a_clock_that_went_far_back_admits_one() {
 
 #[test]
 fn a_log_keeps_its_bounds() {
-    assert_eq!(Log::new(0, SECOND), Err(LogError::NoLimit));
-    assert_eq!(Log::new(129, SECOND), Err(LogError::TooMany));
-    assert_eq!(Log::new(128, 0), Err(LogError::NoWindow));
-    assert_eq!(Log::new(1, Log::LONGEST + 1), Err(LogError::TooLong));
-    let (state, log) = (State::new(), Log::new(128, Log::LONGEST).unwrap());
+    assert_eq!(SlidingLog::new(0, SECOND), Err(SlidingLogError::NoLimit));
+    assert_eq!(SlidingLog::new(129, SECOND), Err(SlidingLogError::TooMany));
+    assert_eq!(SlidingLog::new(128, 0), Err(SlidingLogError::NoWindow));
+    assert_eq!(SlidingLog::new(1, SlidingLog::LONGEST + 1), Err(SlidingLogError::TooLong));
+    let (state, log) = (State::new(), SlidingLog::new(128, SlidingLog::LONGEST).unwrap());
     let admitted = (0..500).filter(|at| state.admit(log, 1 + at).is_ok()).count();
     assert_eq!(admitted, 128);
-    assert!(state.admit(log, 1 + Log::LONGEST).is_ok());
-    assert_eq!(state.admit(Log::default(), 5), Err(Refusal::Exceed));
-    assert_eq!(state.wait(Log::default(), 5), u64::MAX);
+    assert!(state.admit(log, 1 + SlidingLog::LONGEST).is_ok());
+    assert_eq!(state.admit(SlidingLog::default(), 5), Err(Refusal::Exceed));
+    assert_eq!(state.wait(SlidingLog::default(), 5), u64::MAX);
 }

@@ -30,7 +30,7 @@ mod traffic;
 mod window;
 mod window_carry;
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
     rate::{Rate, RateError},
 };

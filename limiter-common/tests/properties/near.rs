@@ -1,15 +1,17 @@
 //! When a packet leaves a limit near: by its own threshold as by what is used, whatever the algorithm.
 
 use limiter_common::{
-    gcra::Time,
-    lease::{Leases, Signal, Socket},
-    log::Log,
-    meter::Meter,
-    near,
-    policer::{Decision, Policer as _},
-    rate::{Rate, SECOND},
-    slots::Slots as _,
-    window::Window,
+    algorithm::{
+        concurrent::{Concurrent, Signal, Socket},
+        meter::Meter,
+        near,
+        policer::{Decision, Policer as _},
+        rate::{Rate, SECOND},
+        sliding_log::SlidingLog,
+        time::Time,
+        window::Window,
+    },
+    base::slots::Slots as _,
 };
 use proptest::prelude::*;
 
@@ -87,7 +89,7 @@ fn the_window_before_counts_by_its_weight() {
 #[test]
 fn a_log_is_near_by_the_events_in_its_window() {
     for most in [1, 2, 4, 5, 10, 127, 128] {
-        let log = Log::new(most, 1_000 * SECOND).unwrap();
+        let log = SlidingLog::new(most, 1_000 * SECOND).unwrap();
         let (control, slots) = (Plain::default(), Row::new());
         let send = |now| {
             let look = log.look(&control, &slots, now)?;
@@ -100,7 +102,7 @@ fn a_log_is_near_by_the_events_in_its_window() {
             let fill = log.fill(&control, &slots, now);
             assert_eq!(log.is_near(&slots, event), near::is(fill, most), "{most}, {number}");
             if number % 7 == 0 {
-                Log::refund(&control, &slots, event);
+                SlidingLog::refund(&control, &slots, event);
             }
         }
         // A time later, nothing counts.
@@ -115,7 +117,7 @@ fn a_log_is_near_by_the_events_in_its_window() {
 
 #[test]
 fn leases_are_near_for_who_takes_a_place() {
-    let leases = Leases::new(10, 60 * SECOND).unwrap();
+    let leases = Concurrent::new(10, 60 * SECOND).unwrap();
     let slots = Row::new();
     let send = |tag, signal| {
         let look = leases.look(&slots, tag, signal, NOW).unwrap();
@@ -128,7 +130,7 @@ fn leases_are_near_for_who_takes_a_place() {
     }
     for tag in 8..=10 {
         assert!(!send(tag, Signal::Reset));
-        let place = (0..10).find(|place| Leases::tag_of(slots.load(*place)) == tag).unwrap();
+        let place = (0..10).find(|place| Concurrent::tag_of(slots.load(*place)) == tag).unwrap();
         leases.answer(&slots, place, slots.load(place), Socket::None, NOW);
     }
     assert!(!send(99, Signal::Reset), "there is nothing to reset");

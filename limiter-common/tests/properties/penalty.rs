@@ -3,9 +3,9 @@
 use core::cell::Cell;
 
 use limiter_common::{
-    binding::Binding,
-    penalty::{Block, Offence, Penalty},
-    word::Word,
+    algorithm::binding::Binding,
+    base::word::Word,
+    policy::penalty::{Block, Offence, Penalty},
 };
 use proptest::prelude::*;
 

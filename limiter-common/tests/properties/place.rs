@@ -1,10 +1,10 @@
 //! Where sources are looked for in the table of sources.
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::Seed,
-    table::{Place, WAYS},
+    abi::table::WAYS,
+    base::{address::Address, seed::Seed},
+    memory::cache::Cached,
+    table::set::Place,
 };
 
 use super::random::Random;
@@ -51,7 +51,7 @@ fn neighbours_are_spread_evenly_over_sets_and_ways() {
                 for address in &addresses {
                     let place = Place::of(address, seed, sets as u32);
                     assert!(place.tag != 0 && (place.set as usize) < sets, "{place:?}");
-                    assert!(place.mark < 16, "{place:?}");
+                    assert!(place.tag_ext < 16, "{place:?}");
                     cells[place.set as usize * WAYS + usize::from(place.home)] += 1;
                 }
                 let by_set: Vec<u32> = cells.chunks(WAYS).map(|ways| ways.iter().sum()).collect();
@@ -105,7 +105,7 @@ fn another_seed_gives_other_places() {
             let tags = same(|place| place.tag.into());
             let chance = addresses.len() / 255;
             assert!(tags <= 2 * chance + 8, "{what}: {tags} have the same tag");
-            let both = same(|place| u64::from(place.mark) << 8 | u64::from(place.tag));
+            let both = same(|place| u64::from(place.tag_ext) << 8 | u64::from(place.tag));
             let chance = addresses.len() / 4_080;
             assert!(both <= 2 * chance + 8, "{what}: {both} have the same tag and mark");
         }

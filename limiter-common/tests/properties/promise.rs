@@ -18,7 +18,7 @@
 //! Both bounds are found to hold in every window at once: what passed fills a bucket without a bottom that leaks at the
 //! rate, by a clock that is right. That is as full as the window says which says most.
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
     policer::{Decision, Policer as _},
     rate::SECOND,

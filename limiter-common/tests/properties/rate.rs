@@ -1,9 +1,11 @@
 //! From a rate and a burst to a bucket.
 
 use limiter_common::{
-    credit::Credit,
-    gcra::Gcra,
-    rate::{Rate, RateError, SECOND},
+    algorithm::{
+        gcra::Gcra,
+        rate::{Rate, RateError, SECOND},
+    },
+    table::untracked::UntrackedAllowance,
 };
 use proptest::prelude::*;
 
@@ -27,10 +29,16 @@ const fn promised_error(packets: u128, period: u128, dearest: u64) -> Option<u12
 
 /// Holds what a bucket gives away beside its word, on credit and by leases, against what that may be.
 fn assert_shares(gcra: &Gcra) -> Result<(), TestCaseError> {
-    let credit = gcra.credit();
+    let credit = gcra.untracked();
     let most = (gcra.depth / 1_000).min(1_000_000 << gcra.shift);
-    prop_assert!(gcra.credited(credit) <= most, "a thousandth, and a millisecond of the rate");
-    prop_assert!(credit == Credit::MOST || gcra.credited(credit + 1) > most, "no less than that");
+    prop_assert!(
+        gcra.untracked_units(credit) <= most,
+        "a thousandth, and a millisecond of the rate"
+    );
+    prop_assert!(
+        credit == UntrackedAllowance::MOST || gcra.untracked_units(credit + 1) > most,
+        "no less than that"
+    );
     let burst = gcra.left(0);
     for cpus in [0, 1, 2, 8, 64, 1_024, u64::from(u32::MAX)] {
         let lease = gcra.lease(cpus);

@@ -1,6 +1,6 @@
 //! When a policy is to be taken back.
 
-use limiter_common::contract::Revert;
+use limiter_common::abi::policy::Revert;
 use proptest::prelude::*;
 
 use super::{cases, magnitude};

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use limiter_common::{slots::Slots, word::Word};
+use limiter_common::base::{slots::Slots, word::Word};
 
 /// A word.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Row {
     }
 }
 
-impl limiter_common::lease::Table for Row {}
+impl limiter_common::algorithm::concurrent::Table for Row {}
 
 impl Slots for Row {
     fn load(&self, place: usize) -> u64 {

@@ -3,10 +3,8 @@
 use std::hash::{DefaultHasher, Hasher as _};
 
 use limiter_common::{
-    address::Address,
-    contract::Seed,
-    packet::{Packet, Ports},
-    siphash::SipHash,
+    base::{address::Address, seed::Seed, siphash::SipHash},
+    packet::headers::{Packet, Ports},
 };
 use proptest::prelude::*;
 

@@ -3,24 +3,27 @@
 use std::cell::{Cell, RefCell};
 
 use limiter_common::{
-    contract::Set,
-    gcra::Scale,
-    policer::Policer as _,
-    table::{Age, Place, Room, Tags, Usage, WAYS, Ways, all_owe, owes, retire, room},
-    word::Word,
+    abi::table::{Set, WAYS},
+    algorithm::{
+        debt::{owes, retire},
+        gcra::Scale,
+        policer::Policer as _,
+    },
+    base::word::Word,
+    table::set::{DebtUntil, Eviction, Place, Room, Tags, Ways, all_owe, room},
 };
 use proptest::prelude::*;
 
 use super::{bucket, cases, magnitude, random::Random};
 
 const SEED: u64 = 0x7461_626c_6573_6574;
-/// Nanoseconds that an age counts in.
+/// Nanoseconds that an debt counts in.
 const UNIT: u64 = 1 << 22;
 const SECOND: u64 = 1_000_000_000;
 const UNTAGGED: u8 = 0;
 
 /// The mark of a source with this tag.
-fn mark(tag: u8) -> u8 {
+fn tag_ext(tag: u8) -> u8 {
     tag.wrapping_mul(0x9d) >> 4
 }
 
@@ -49,12 +52,12 @@ impl Way {
 #[derive(Clone)]
 struct Naive {
     ways: RefCell<[Way; WAYS]>,
-    ages: RefCell<[Age; WAYS]>,
+    debts: RefCell<[DebtUntil; WAYS]>,
 }
 
 impl Naive {
     fn new() -> Self {
-        Self { ways: RefCell::default(), ages: RefCell::new([Age(0); WAYS]) }
+        Self { ways: RefCell::default(), debts: RefCell::new([DebtUntil(0); WAYS]) }
     }
 
     fn way(&self, way: usize) -> Way {
@@ -67,7 +70,7 @@ impl Naive {
 
     /// Gives a way to a newcomer, which sends a packet that takes so long to refill.
     fn give(&self, way: usize, tag: u8, now: u64, until: u64) {
-        self.set_age(way, Age::past(now).marked(mark(tag)));
+        self.set_debt(way, DebtUntil::past(now).with_tag_ext(tag_ext(tag)));
         self.set(way, Way { tag, until, packets: 1, known: 1 });
     }
 }
@@ -77,25 +80,25 @@ impl Ways for Naive {
         self.way(way).tag
     }
 
-    fn age(&self, way: usize) -> Age {
-        self.ages.borrow()[way]
+    fn debt(&self, way: usize) -> DebtUntil {
+        self.debts.borrow()[way]
     }
 
-    fn set_age(&self, way: usize, age: Age) {
-        self.ages.borrow_mut()[way] = age;
+    fn set_debt(&self, way: usize, debt: DebtUntil) {
+        self.debts.borrow_mut()[way] = debt;
     }
 
-    fn usage(&self, way: usize, now: u64) -> Usage {
+    fn eviction(&self, way: usize, now: u64) -> Eviction {
         let mut entry = self.way(way);
         if entry.owes(now) {
-            return Usage::Owes(entry.until, entry.is_single());
+            return Eviction::Owes(entry.until, entry.is_single());
         }
         if entry.known == entry.packets {
-            return Usage::Idle;
+            return Eviction::Idle;
         }
         entry.known = entry.packets;
         self.set(way, entry);
-        Usage::Used
+        Eviction::Referenced
     }
 }
 
@@ -131,20 +134,22 @@ fn a_set_tells_if_all_owe_and_whether_one_does_for_a_single_packet() {
         let (free, singles) = (1 + random.below(40), 1 + random.below(40));
         let mut all = true;
         let mut single = false;
-        let ages = [(); WAYS].map(|()| {
+        let debts = [(); WAYS].map(|()| {
             let (owes, alone) = (!random.once_in(free), random.once_in(singles));
-            let age = match (owes, random.below(2)) {
-                (true, _) => Age::until(now + random.between(UNIT, 100 * SECOND), now, alone),
-                (false, 0) => Age::past(now),
+            let debt = match (owes, random.below(2)) {
+                (true, _) => DebtUntil::until(now + random.between(UNIT, 100 * SECOND), now, alone),
+                (false, 0) => DebtUntil::past(now),
                 // It may just have ended.
-                (false, _) => Age::until(now - random.between(0, UNIT), now - 2 * UNIT, alone),
+                (false, _) => {
+                    DebtUntil::until(now - random.between(0, UNIT), now - 2 * UNIT, alone)
+                }
             };
             all &= owes;
             single |= alone;
-            age
+            debt
         });
         let expected = all.then_some(single);
-        assert_eq!(all_owe(ages.into_iter(), now), expected, "{ages:?} at {now}");
+        assert_eq!(all_owe(debts.into_iter(), now), expected, "{debts:?} at {now}");
         *(match expected {
             Some(true) => &mut crowded,
             Some(false) => &mut owing,
@@ -169,12 +174,12 @@ fn nobody_that_owes_makes_room_but_for_a_single_packet() {
         for tag in 0..400 {
             let home = random.below(WAYS as u64) as u8;
             let tag = (tag % 255 + 1) as u8;
-            let place = Place { set: 0, tag, home, mark: mark(tag), slot: 0 };
+            let place = Place { set: 0, tag, home, tag_ext: tag_ext(tag), slot: 0 };
             let before = set.clone();
             let Room { way, owes } = room(&set, place, now);
             check(&before, place, now, Room { way, owes });
             for way in (0..WAYS).filter(|way| set.tag(*way) != UNTAGGED) {
-                assert_eq!(set.age(way).mark(), mark(set.tag(way)), "the mark of {way}");
+                assert_eq!(set.debt(way).tag_ext(), tag_ext(set.tag(way)), "the mark of {way}");
             }
             free += u32::from(way < WAYS && before.tag(way) == UNTAGGED);
             if way < WAYS {
@@ -213,7 +218,7 @@ fn all_owe_but(idle: impl Fn(usize) -> bool, now: u64, packets: u64) -> Naive {
 fn what_is_used_between_two_questions_is_passed_over_once() {
     let now = 5_000 * SECOND;
     for home in 0..WAYS {
-        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0, slot: 0 };
+        let place = Place { set: 0, tag: 1, home: home as u8, tag_ext: 0, slot: 0 };
         let next = (home + 1) % WAYS;
         let set = all_owe_but(|way| way == home || way == next, now, 2);
         let touch =
@@ -232,7 +237,7 @@ fn what_is_used_between_two_questions_is_passed_over_once() {
 fn one_of_a_single_packet_makes_room_where_all_owe() {
     let now = 5_000 * SECOND;
     for (home, single) in (0..WAYS).flat_map(|home| (0..WAYS).map(move |single| (home, single))) {
-        let place = Place { set: 0, tag: 1, home: home as u8, mark: 0, slot: 0 };
+        let place = Place { set: 0, tag: 1, home: home as u8, tag_ext: 0, slot: 0 };
         let set = all_owe_but(|_| false, now, 2);
         assert_eq!(room(&set, place, now).way, WAYS);
         // What was found out of them holds for as long as they owe, and is asked anew after that.
@@ -248,7 +253,7 @@ fn one_of_a_single_packet_makes_room_where_all_owe() {
     }
 }
 
-/// Ages of times around one at which their 27 bits wrap, or anywhere.
+/// Debts of times around one at which their 27 bits wrap, or anywhere.
 fn around_a_wrap() -> impl Strategy<Value = u64> {
     let wrap = UNIT << 27;
     let near = (0..16_u64, 0..2_000 * UNIT)
@@ -262,25 +267,25 @@ proptest! {
     #[test]
     fn an_age_says_nearly_until_when_it_owes_and_no_longer(
         now in around_a_wrap(), ahead in magnitude(37), after in magnitude(38), single: bool,
-        mark in 0..16_u8,
+        tag_ext in 0..16_u8,
     ) {
         let (until, later) = (now + ahead, now + after);
-        let age = Age::until(until, now, single).marked(mark);
-        prop_assert_eq!(age.mark(), mark);
+        let debt = DebtUntil::until(until, now, single).with_tag_ext(tag_ext);
+        prop_assert_eq!(debt.tag_ext(), tag_ext);
         // What is further ahead than it can say is asked again when that is over.
         let told = until.min(now + 2_000 * UNIT);
-        prop_assert!(later + UNIT > told || age.owes(later));
-        prop_assert!(later < until || !age.owes(later));
-        prop_assert!(now < 40_000 * UNIT || !age.owes(now - 40_000 * UNIT), "by a clock far back");
+        prop_assert!(later + UNIT > told || debt.owes(later));
+        prop_assert!(later < until || !debt.owes(later));
+        prop_assert!(now < 40_000 * UNIT || !debt.owes(now - 40_000 * UNIT), "by a clock far back");
     }
 
     /// Also where its 27 bits come to their end, which all zeros are just ahead of.
     #[test]
-    fn a_new_age_never_says_that_it_owes(now in around_a_wrap(), after in magnitude(48), mark in 0..16_u8) {
-        let age = Age::past(now).marked(mark);
-        prop_assert!(!age.owes(now));
-        prop_assert!(!age.owes(now + after));
-        prop_assert!(now < UNIT || !age.owes(now - UNIT), "by a clock a bit behind");
+    fn a_new_age_never_says_that_it_owes(now in around_a_wrap(), after in magnitude(48), tag_ext in 0..16_u8) {
+        let debt = DebtUntil::past(now).with_tag_ext(tag_ext);
+        prop_assert!(!debt.owes(now));
+        prop_assert!(!debt.owes(now + after));
+        prop_assert!(now < UNIT || !debt.owes(now - UNIT), "by a clock a bit behind");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Packets of one source, to be held against what a limit promises.
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
     rate::{Rate, SECOND},
 };

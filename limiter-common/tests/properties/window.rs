@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use limiter_common::{
+use limiter_common::algorithm::{
     gcra::Gcra,
     policer::Decision,
     rate::SECOND,

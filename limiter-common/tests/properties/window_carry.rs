@@ -1,6 +1,6 @@
 //! Counts that follow a change of policy.
 
-use limiter_common::{gcra::Gcra, policer::Decision, window::Window};
+use limiter_common::algorithm::{gcra::Gcra, policer::Decision, window::Window};
 use proptest::prelude::*;
 
 use super::{cases, magnitude};

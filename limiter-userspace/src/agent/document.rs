@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     error::Result,
-    policy::{Policy, reading, shadowed::FromFiles, spec::Warnings},
+    policy::{Policy, document::Warnings, reading, shadowed::FromFiles},
 };
 
 /// For how long files have to stay as they are: nobody is about to write more of them then.

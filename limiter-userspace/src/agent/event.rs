@@ -8,17 +8,17 @@ use serde_json::json;
 use crate::{
     datapath::mode::Mode,
     error::Error,
-    inquiry::limit::LimitReport,
     output::{
         faults::described,
         number::{duration, grouped},
         setting::{limit_json, setting_cells},
     },
     policy::{
+        document::{Warnings, format_instant},
         interfaces::listed,
         reading::name,
-        spec::{Warnings, format_instant},
     },
+    query::limit::LimitReport,
 };
 
 use super::scrape::Address;

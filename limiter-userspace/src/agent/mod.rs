@@ -8,16 +8,16 @@ mod document;
 pub mod event;
 mod faults;
 pub mod journal;
-mod keeper;
 mod offer;
+mod reconcile;
 pub mod scrape;
 mod sources;
-mod teller;
 mod wanted;
+mod writer;
 
 use std::{io, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use sd_notify::{NotifyState, notify};
 use tokio::{
     runtime, select,
@@ -30,12 +30,11 @@ use tokio::{
 use self::{
     counts::Counts,
     event::{Dated, Event},
-    keeper::Keeper,
     scrape::{Address, Scrape, serve},
     sources::Sources,
-    teller::Teller,
 };
 use crate::{
+    agent::{reconcile::Reconciler, writer::EventWriter},
     datapath::{bpffs::Pins, linkwatch::LinkWatch},
     error::{Error, Result},
 };
@@ -85,13 +84,13 @@ pub fn run(
     };
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
-    let mut keeper = Keeper::new(pins, options.interfaces, options.policy);
-    let teller = Teller::new(unix, tell).map_err(failed)?;
-    let first = keeper.begin();
+    let mut reconciler = Reconciler::new(pins, options.interfaces, options.policy);
+    let writer = EventWriter::new(unix, tell).map_err(failed)?;
+    let first = reconciler.begin();
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;
-        teller.tell(Event::Started);
-        first.into_iter().for_each(|event| teller.tell(event));
+        writer.emit(Event::Started);
+        first.into_iter().for_each(|event| writer.emit(event));
         let (mut unserved, mut reload) = (options.listen, false);
         let mut unbound = Vec::new();
         loop {
@@ -102,18 +101,18 @@ pub fn run(
                 manager(&state);
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
-            let lost = teller.left_out();
+            let lost = writer.left_out();
             let mut errors: Vec<Error> = mem::take(&mut unbound);
             errors.extend(counts.unserved());
             let work = spawn_blocking(move || {
                 let (heard, result) = sources.look(lost);
                 errors.extend(result.err());
-                let mut events = keeper.tend(unix(), reload, errors);
+                let mut events = reconciler.reconcile(unix(), reload, errors);
                 events.extend(heard);
-                (keeper, sources, events)
+                (reconciler, sources, events)
             });
             let mut events;
-            (keeper, sources, events) = select! {
+            (reconciler, sources, events) = select! {
                 biased;
                 () = waker.ended() => break,
                 done = work => done.map_err(|error| failed(error.into()))?,
@@ -129,31 +128,31 @@ pub fn run(
                     }
                 }
             }
-            let refused = keeper.refused();
-            counts.looked(keeper.failing(), refused.is_some(), keeper.waits());
+            let refused = reconciler.refused();
+            counts.looked(reconciler.failing(), refused.is_some(), reconciler.waits());
             for event in events {
                 counts.add(&event, unix());
-                teller.tell(event);
+                writer.emit(event);
             }
             // It does, whatever there was to do: what failed is tried again.
-            let status = keeper.status();
+            let status = reconciler.status();
             manager(&[NotifyState::Ready, NotifyState::Status(&status), NotifyState::Watchdog]);
             match waker.next().await {
                 Wake::Look => reload = false,
                 Wake::Reload => reload = true,
                 Wake::End => {
                     if let Some(rest) = sources.rest() {
-                        teller.tell(rest);
+                        writer.emit(rest);
                     }
                     break;
                 }
             }
         }
         manager(&[NotifyState::Stopping]);
-        teller.tell(Event::Stopped);
+        writer.emit(Event::Stopped);
         Ok(())
     });
-    teller.end();
+    writer.end();
     // What it was about to do is left as it is, as if it had been killed.
     runtime.shutdown_background();
     result

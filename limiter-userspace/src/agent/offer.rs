@@ -1,7 +1,8 @@
 //! The policy of a document that waits to be accepted.
 
-use super::{event::Event, keeper::Good};
+use super::event::Event;
 use crate::{
+    agent::reconcile::Good,
     error::Error,
     policy::{guard::Refusal, shadowed::FromFiles},
 };
@@ -69,8 +70,8 @@ mod tests {
         datapath::policy::Origin,
         policy::{
             Policy,
+            document::parse_with_files,
             guard::{Host, guard},
-            spec::parse_with_files,
         },
     };
 

@@ -14,25 +14,28 @@ use std::{
 };
 
 use limiter_common::{
-    address::Address,
-    binding::Binding,
-    gcra::{Gcra, Time},
-    notice::{Notice, Notices, QUIET, STEP, kind},
-    penalty::Block,
-    rate::{Rate, SECOND},
+    algorithm::{
+        binding::Binding,
+        gcra::Gcra,
+        rate::{Rate, SECOND},
+        time::Time,
+    },
+    base::address::Address,
+    memory::event::{EventStats, QUIET, STEP, SourceEvent, kind},
+    policy::penalty::Block,
 };
 
 use super::event::{Event, Limited};
 use crate::{
-    datapath::{bpffs::Pins, instance::exists, maps::Maps, notices::Listener},
+    datapath::{bpffs::Pins, events::Listener, instance::exists, maps::Maps},
     error::Result,
-    inquiry::{self, Inquiry},
     policy::interfaces::Port,
+    query::{self, Inquiry},
 };
 
 /// Sources that are followed until they are within their limits again.
 const FOLLOWED: usize = 4096;
-/// Notices that are taken at a look.
+/// EventStats that are taken at a look.
 const TAKEN: usize = 1 << 14;
 /// How often it is told what was left out, in nanoseconds.
 const SUMMARY: u64 = 10 * SECOND;
@@ -105,13 +108,13 @@ impl Sources {
     pub(super) fn new(pins: Pins, rate: Option<Rate>) -> Self {
         let budgets = rate.and_then(|rate| Some([Budget::new(rate)?, Budget::new(rate)?]));
         let (heard, followed) = (None, HashMap::new());
-        Self { pins, since: inquiry::now(), budgets, heard, followed, left_out: 0, summed: 0 }
+        Self { pins, since: query::now(), budgets, heard, followed, left_out: 0, summed: 0 }
     }
 
     /// What happened since the last look, also where it ends with an error; so many events that were to
     /// be told before were lost.
     pub(super) fn look(&mut self, lost: u64) -> (Vec<Event>, Result<()>) {
-        let (now, mut events) = (inquiry::now(), Vec::new());
+        let (now, mut events) = (query::now(), Vec::new());
         self.left_out += lost;
         if self.budgets.is_none() {
             return (events, Ok(()));
@@ -146,7 +149,7 @@ impl Sources {
         self.followed.clear();
         if exists(&self.pins)? {
             let maps = Maps::open(&self.pins)?;
-            let left_out = left_out(&maps.noticed()?);
+            let left_out = left_out(&maps.event_stats()?);
             let listener = Listener::open(&self.pins)?;
             self.heard = Some(Heard { maps, listener, left_out });
         }
@@ -156,22 +159,24 @@ impl Sources {
     fn hear(&mut self, heard: &mut Heard, now: u64, events: &mut Vec<Event>) -> Result<()> {
         let Heard { maps, listener, .. } = heard;
         let mut telling = None;
-        for notice in listener.take(TAKEN) {
-            if notice.time < self.since {
-                self.left_out += u64::from(notice.again == 0);
-            } else if self.follow(&notice) && self.spend(now, notice.kind == kind::MONITORED) {
+        for source_event in listener.take(TAKEN) {
+            if source_event.time < self.since {
+                self.left_out += u64::from(source_event.again == 0);
+            } else if self.follow(&source_event)
+                && self.spend(now, source_event.kind == kind::MONITORED)
+            {
                 let telling = match &mut telling {
                     Some(telling) => telling,
                     none => none.insert(Telling::new(maps, now)?),
                 };
-                match telling.event(&notice, now) {
+                match telling.event(&source_event, now) {
                     Some(event) => events.push(event),
                     None => self.left_out += 1,
                 }
             }
         }
         self.release(maps, now, telling, events)?;
-        let left_out = left_out(&maps.noticed()?);
+        let left_out = left_out(&maps.event_stats()?);
         self.left_out += left_out.saturating_sub(mem::replace(&mut heard.left_out, left_out));
         Ok(())
     }
@@ -185,29 +190,29 @@ impl Sources {
     }
 
     /// Follows the source of a notice. Whether that says something new of it.
-    fn follow(&mut self, notice: &Notice) -> bool {
+    fn follow(&mut self, source_event: &SourceEvent) -> bool {
         let has_room = self.followed.len() < FOLLOWED;
-        let drops = notice.kind != kind::MONITORED;
-        let due = notice.time.saturating_add(QUIET + STEP);
-        match self.followed.entry(notice.source) {
+        let drops = source_event.kind != kind::MONITORED;
+        let due = source_event.time.saturating_add(QUIET + STEP);
+        match self.followed.entry(source_event.source) {
             Entry::Occupied(mut followed) => {
                 let followed = followed.get_mut();
-                let is_news = notice.kind == kind::BLOCKED || drops && !followed.drops;
+                let is_news = source_event.kind == kind::BLOCKED || drops && !followed.drops;
                 followed.drops |= drops;
-                followed.last = followed.last.max(notice.time);
+                followed.last = followed.last.max(source_event.time);
                 followed.due = followed.due.max(due);
                 is_news
             }
             Entry::Vacant(place) if has_room => {
-                let dropped = notice.dropped.saturating_sub(u64::from(drops));
-                let (since, last) = (notice.time, notice.time);
+                let dropped = source_event.dropped.saturating_sub(u64::from(drops));
+                let (since, last) = (source_event.time, source_event.time);
                 place.insert(Followed { since, last, drops, dropped, due });
                 true
             }
             // It is told again and again, and its release is not.
             Entry::Vacant(_) => {
-                self.left_out += u64::from(notice.again == 0);
-                notice.again == 0
+                self.left_out += u64::from(source_event.again == 0);
+                source_event.again == 0
             }
         }
     }
@@ -274,20 +279,21 @@ impl<'a> Telling<'a> {
     }
 
     /// What a notice tells; nothing if it is of no source under the policy in force.
-    fn event(&mut self, notice: &Notice, now: u64) -> Option<Event> {
-        let source = self.inquiry.name_of(&notice.source)?;
+    fn event(&mut self, source_event: &SourceEvent, now: u64) -> Option<Event> {
+        let source = self.inquiry.name_of(&source_event.source)?;
         // How it stands now is told beside that; what keeps it from being known keeps nothing else.
-        let standing = self.inquiry.standing(notice.source, notice.tally, now);
-        let interface = self.interfaces.iter().find(|port| port.slot == notice.slot);
+        let standing = self.inquiry.standing(source_event.source, source_event.tally, now);
+        let interface = self.interfaces.iter().find(|port| port.slot == source_event.slot);
         let limited = Limited {
             source,
-            name: self.inquiry.limit_of_tally(notice.tally),
+            name: self.inquiry.limit_of_tally(source_event.tally),
             limit: standing.ok().flatten(),
             interface: interface.map(|port| port.name.clone()),
         };
-        Some(match notice.kind {
+        Some(match source_event.kind {
             kind::BLOCKED => {
-                let length = Duration::from_nanos(notice.until.saturating_sub(notice.time));
+                let length =
+                    Duration::from_nanos(source_event.until.saturating_sub(source_event.time));
                 Event::Blocked(limited, length)
             }
             kind::MONITORED => Event::Monitored(limited),
@@ -302,6 +308,6 @@ fn dropped(maps: &Maps, source: &Address) -> Result<Option<u64>> {
     Ok(maps.source(source)?.map(|entry| entry.dropped.packets.wrapping_add(outstanding)))
 }
 
-fn left_out(noticed: &Notices) -> u64 {
-    noticed.left_out.into_iter().sum()
+fn left_out(event_stats: &EventStats) -> u64 {
+    event_stats.suppressed.into_iter().sum()
 }

@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
 
 use clap::Args;
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 
 use super::unix;
 use crate::{

@@ -12,7 +12,7 @@ use crate::{
     datapath::bpffs::Pins,
     error::{Error, Result},
     output::stream::Output,
-    policy::{Layers, Session, spec::check_length},
+    policy::{Layers, Session, document::check_length},
 };
 
 /// What came of a change.

@@ -6,15 +6,15 @@ use super::{maps, test::slot};
 use crate::{
     datapath::{bpffs::Pins, instance::attached},
     error::Result,
-    inquiry::{
+    output::{explanation, stream::Output},
+    policy::units::quoted,
+    query::{
         Inquiry, InquiryError,
         explain::Question,
         now,
         target::{parse_address, parse_target},
         words::{TCP, check_protocol, icmp_of, parse_flags, parse_icmp},
     },
-    output::{explanation, stream::Output},
-    policy::units::quoted,
 };
 
 const HELP: &str = "\

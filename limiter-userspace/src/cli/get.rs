@@ -6,9 +6,9 @@ use super::maps;
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
-    inquiry::{Inquiry, InquiryError, now},
     output::{source, stream::Output},
     policy::{PolicyError, units::parse_prefix},
+    query::{Inquiry, InquiryError, now},
 };
 
 const HELP: &str = "\

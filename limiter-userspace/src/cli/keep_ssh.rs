@@ -8,13 +8,14 @@ use clap::Args;
 use ipnet::IpNet;
 
 use self::connection::Absent;
-use super::{list::user, stderr::warn};
+use super::stderr::warn;
 use crate::{
+    cli::user::user,
     datapath::maps::Maps,
     error::{Error, Result},
-    inquiry,
     output::{stream::Output, top},
-    policy::{Layers, List, PolicyError, Session, run_time::Entry, spec::format_instant},
+    policy::{Layers, List, PolicyError, Session, document::format_instant, run_time::Entry},
+    query,
 };
 
 /// For how long a session is kept, in seconds: long enough to notice, and no hole for ever.
@@ -78,7 +79,7 @@ pub(super) fn keep(
     let Some(session) = session else { return Ok(None) };
     let blocked = match maps {
         Some(maps) if layers.view().could_block(&session, now, enough(now)) => {
-            maps.is_blocked(layers.policy.source_of(session.peer), inquiry::now())?
+            maps.is_blocked(layers.policy.source_of(session.peer), query::now())?
         }
         _ => false,
     };
@@ -149,8 +150,8 @@ mod tests {
     use super::*;
     use crate::policy::{
         Policy,
+        document::parse,
         model::{GlobalMode, Listed, Whom},
-        spec::parse,
     };
 
     const NOW: u64 = 1_800_000_000;

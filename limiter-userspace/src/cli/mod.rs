@@ -19,6 +19,7 @@ mod policy;
 mod statistics;
 mod stderr;
 mod test;
+mod user;
 mod watch;
 
 use std::{

@@ -9,13 +9,13 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    datapath::lock::Holder,
+    datapath::holder::Holder,
     error::Error,
     output::{
         faults::{described, entries},
         stream::Output,
     },
-    policy::spec::Warnings,
+    policy::document::Warnings,
 };
 
 /// Tells an error and what to do about it.

@@ -11,7 +11,12 @@ use crate::{
         instance::{Attached, attached},
     },
     error::{Error, Result},
-    inquiry::{
+    output::{
+        stream::Output,
+        verdict::{self, Summary},
+    },
+    policy::{interfaces::select, units::printable},
+    query::{
         Inquiry,
         capture::Capture,
         frame::{Sighting, Sketch},
@@ -19,11 +24,6 @@ use crate::{
         target::parse_address,
         words::{check_port, check_protocol, parse_flags, parse_icmp, parse_port, parse_protocol},
     },
-    output::{
-        stream::Output,
-        verdict::{self, Summary},
-    },
-    policy::{interfaces::select, units::printable},
 };
 
 const HELP: &str = "\

@@ -1,17 +1,17 @@
 //! `limiter watch`.
 
-mod subject;
+mod data_source;
 
 use clap::Args;
 
-use self::subject::Watched;
 use super::keep_ssh::KeepSsh;
 use crate::{
+    cli::watch::data_source::Watched,
     datapath::bpffs::Pins,
     error::Result,
     output::stream::Output,
     policy::{PolicyError, units::parse_duration},
-    watch::session::{self, Options},
+    watch::{options::Options, session},
 };
 
 const HELP: &str = "\

@@ -15,12 +15,11 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    kept,
-    lock::{Holder, Right},
-    sys,
+use super::{kept, lock::Right, sys};
+use crate::{
+    datapath::holder::Holder,
+    error::{Error, Result},
 };
-use crate::error::{Error, Result};
 
 /// The directory of the instance that commands are about unless told otherwise.
 pub const DEFAULT: &str = "/sys/fs/bpf/limiter";

@@ -1,11 +1,14 @@
 //! Reading the table of buckets that are kept by other keys than the source.
 
 use limiter_common::{
-    binding::Binding,
-    contract::{Bucket, Set, map},
-    limit::{BucketKey, LIMITS},
-    meter::Measure,
-    table::{Place, WAYS},
+    abi::{
+        layout::map,
+        state::Bucket,
+        table::{Set, WAYS},
+    },
+    algorithm::{binding::Binding, meter::Measure},
+    policy::limit::{BucketKey, LIMITS},
+    table::set::Place,
 };
 
 use super::{maps::Maps, sources::Mapping};
@@ -42,7 +45,7 @@ impl Maps {
         let ways = ((place.set - first) * WAYS as u32..).zip(set.tags);
         let own = ways.filter(|(_, tag)| *tag == place.tag).map(|(entry, _)| entry);
         let shared = sets * WAYS as u32..sets * WAYS as u32 + LIMITS;
-        let is_shared = *key == BucketKey::shared(key.stamp);
+        let is_shared = *key == BucketKey::shared(key.limit_id);
         for entry in own.chain(shared.filter(|_| is_shared)) {
             let read = || self.entry::<u32, Bucket>(map::BUCKETS, &entry);
             let Some(before) = read()?.filter(|bucket| bucket.key == *key) else { continue };
@@ -78,7 +81,7 @@ impl Maps {
             };
             let after = buckets.get(entry).map(|bucket| bucket.binding);
             let changes = after != Some(bucket.binding) || Binding(bucket.binding).is_locked();
-            if bucket.key.stamp != 0 && !changes {
+            if bucket.key.limit_id != 0 && !changes {
                 visit(&MeasuredBucket { bucket, measure });
             }
         }

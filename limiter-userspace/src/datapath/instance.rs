@@ -2,7 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use limiter_common::contract::{Counters, INTERFACES, Interface as Slot};
+use limiter_common::{
+    abi::{counters::Counters, interface::Interface as Slot},
+    policy::limit::INTERFACES,
+};
 
 use super::{
     bpffs::{Pins, unpin},
@@ -12,7 +15,7 @@ use super::{
     lock::{Lock, Right},
     maps::{Maps, object},
     mode::Mode,
-    policy::{InForce, Origin},
+    policy::{Origin, StoredPolicy},
     program::{Clock, Program, create_maps},
     sizes::Sizes,
 };
@@ -446,7 +449,7 @@ impl Instance {
 /// # Errors
 /// [`Error::Unkept`]: nothing else has what is lost then.
 fn keep_of_older(pins: &Pins) -> Result<()> {
-    let Ok(in_force) = InForce::of_any_layout(pins) else { return Ok(()) };
+    let Ok(in_force) = StoredPolicy::of_any_layout(pins) else { return Ok(()) };
     let (now, path) = (unix(), pins.state());
     let lists = match in_force.unsorted {
         true => in_force.layers().kept(now),

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_common::siphash::SipHash;
+use limiter_common::base::siphash::SipHash;
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -25,10 +25,8 @@
 //! * removing an instance: both, so that no change writes to maps that are not pinned any more.
 
 use std::{
-    fmt,
     fs::{self, File},
     os::unix::fs::MetadataExt as _,
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -38,8 +36,8 @@ use super::{
     sys::{self, StopsDeferred},
 };
 use crate::{
+    datapath::holder::Holder,
     error::{Error, Result},
-    policy::units::printable,
 };
 
 /// How often a lock that another process has is tried.
@@ -68,27 +66,6 @@ pub(crate) struct Lock {
     // In this order: what would stop the process comes when it has no lock any more.
     _directory: File,
     _deferred: Option<StopsDeferred>,
-}
-
-/// A process that has a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// Its number.
-    pub process: u32,
-    /// Its command line, fit for a terminal.
-    pub command: String,
-    /// Whether it was stopped.
-    pub is_stopped: bool,
-    /// Ticks of CPU time that it had.
-    time: u64,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { process, command, is_stopped, .. } = self;
-        let stopped = if *is_stopped { ", stopped" } else { "" };
-        write!(f, "process {process} (`{command}`{stopped})")
-    }
 }
 
 impl Lock {
@@ -187,49 +164,10 @@ impl Waiting {
     }
 }
 
-impl Holder {
-    /// The process that has the lock of a file or directory; nothing where that cannot be seen.
-    fn of(locked: &fs::Metadata) -> Option<Self> {
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        Self::read(Path::new("/proc"), holder_in(&locks, locked.dev(), locked.ino())?)
-    }
-
-    /// What `/proc` tells of a process.
-    fn read(processes: &Path, process: u32) -> Option<Self> {
-        const LONGEST: usize = 120;
-        let folder = processes.join(process.to_string());
-        let status = fs::read_to_string(folder.join("stat")).ok()?;
-        // The name before may have any characters in it.
-        let mut fields = status.get(status.rfind(')')? + 1..)?.split_ascii_whitespace();
-        let state = fields.next()?;
-        // The fields 14 and 15, of which the state is the third.
-        let time = fields.skip(10).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-        let command = fs::read(folder.join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
-        Some(Self {
-            process,
-            command: printable(&command, LONGEST),
-            is_stopped: matches!(state, "T" | "t"),
-            time,
-        })
-    }
-}
-
-/// The process that has the lock of a file, in the text of `/proc/locks` (proc_locks(5)).
-fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
-    let file = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
-    locks.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let has = fields.next() == Some("FLOCK");
-        let process = fields.nth(2)?;
-        let is_it = has && fields.next() == Some(file.as_str());
-        is_it.then(|| process.parse().ok()).flatten()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datapath::holder::holder_in;
 
     #[test]
     fn who_has_a_lock_is_found_by_device_and_inode() {

@@ -3,7 +3,7 @@
 use std::{os::fd::AsFd as _, sync::Arc};
 
 use aya::Pod;
-use limiter_common::{address::Address, cache::Cached, contract::Profile};
+use limiter_common::{abi::policy::Profile, base::address::Address, memory::cache::Cached};
 
 use super::{
     maps::{Maps, object},

@@ -10,19 +10,21 @@ use std::{
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
-    cache::Cached,
-    contract::{
-        CHUNK, Counters, Head, Interface, LAYOUT_VERSION, LimitTally, Offence, OffenceKey,
-        Turnover, map,
+    abi::{
+        counters::{Counters, LimitTally, TableStats},
+        interface::Interface,
+        layout::{CHUNK, LAYOUT_VERSION, map},
+        policy::Head,
+        state::{Offence, OffenceKey},
     },
-    notice::Notices,
+    memory::{cache::Cached, event::EventStats},
 };
 
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
     lookup::PrefixRules,
-    policy::InForce,
+    policy::StoredPolicy,
 };
 use crate::error::{Error, Result};
 
@@ -34,13 +36,13 @@ pub struct Maps {
     pub(crate) cache: PerCpuArray<MapData, Cached>,
     pub(crate) counters: PerCpuArray<MapData, Counters>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
-    pub(crate) turnover: PerCpuArray<MapData, Turnover>,
-    pub(crate) noticed: PerCpuArray<MapData, Notices>,
+    pub(crate) table_stats: PerCpuArray<MapData, TableStats>,
+    pub(crate) event_stats: PerCpuArray<MapData, EventStats>,
     pub(crate) interfaces: Array<MapData, Interface>,
     pub(crate) offences: HashMap<MapData, OffenceKey, Offence>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
     /// The policy as it was read last, and its epoch.
-    pub(super) read: RefCell<Option<(u32, Arc<InForce>)>>,
+    pub(super) read: RefCell<Option<(u32, Arc<StoredPolicy>)>>,
     /// What that policy says of prefixes, and its epoch.
     pub(super) rules: RefCell<Option<(u32, Arc<PrefixRules>)>>,
     /// Where they are pinned, beside the links.
@@ -78,8 +80,8 @@ impl Maps {
             cache: typed(pins, map::CACHE)?,
             counters: typed(pins, map::COUNTERS)?,
             tallies: typed(pins, map::TALLIES)?,
-            turnover: typed(pins, map::TURNOVER)?,
-            noticed: typed(pins, map::NOTICED)?,
+            table_stats: typed(pins, map::TABLE_STATS)?,
+            event_stats: typed(pins, map::EVENT_STATS)?,
             interfaces: typed(pins, map::INTERFACES)?,
             offences: typed(pins, map::OFFENCES)?,
             document: typed(pins, map::DOCUMENT)?,

@@ -74,7 +74,7 @@ impl<F: Fn(&fmt::Arguments<'_>) + Send + Sync> Messages<F> {
     /// # Errors
     /// What the system says.
     pub fn open(pins: &Pins, tell: F) -> Result<Self> {
-        // Opening the object opens the ring that is pinned; the rest of it goes.
+        // Handshake the object opens the ring that is pinned; the rest of it goes.
         let mut ebpf = program::open_maps(pins)?;
         EbpfLogger::init_with_logger(&mut ebpf, Taker(tell)).map(Self).map_err(|error| {
             Error::Object { action: format!("open the map {RING}"), reason: error.to_string() }

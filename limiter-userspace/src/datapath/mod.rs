@@ -6,6 +6,9 @@ pub(crate) mod claim;
 pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
+#[expect(unsafe_code, reason = "values by their bytes")]
+pub mod events;
+pub mod holder;
 pub(crate) mod host;
 pub mod instance;
 pub mod interface;
@@ -25,8 +28,6 @@ pub mod monitoring;
 mod netdevice;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 mod netlink;
-#[expect(unsafe_code, reason = "values by their bytes")]
-pub mod notices;
 mod offences;
 pub mod policy;
 pub(crate) mod privilege;

@@ -20,7 +20,7 @@ impl Mode {
         }
     }
 
-    /// The mode as it is kept in an [`Interface`](limiter_common::contract::Interface).
+    /// The mode as it is kept in an [`Interface`](limiter_common::abi::interface::Interface).
     pub const fn code(self) -> u32 {
         self as u32
     }

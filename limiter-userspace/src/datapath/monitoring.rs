@@ -5,7 +5,10 @@
 
 use std::os::fd::AsFd as _;
 
-use limiter_common::contract::{Head, flag, map};
+use limiter_common::abi::{
+    layout::map,
+    policy::{Head, flag},
+};
 
 use super::{maps::Maps, policy::in_force, sys};
 use crate::{

@@ -5,10 +5,13 @@ use std::{net::IpAddr, os::fd::AsFd as _};
 use aya::maps::MapError;
 use ipnet::IpNet;
 use limiter_common::{
-    address::Address,
-    binding::Binding,
-    contract::{Offence, OffenceKey, map},
-    penalty::Block,
+    abi::{
+        layout::map,
+        state::{Offence, OffenceKey},
+    },
+    algorithm::binding::Binding,
+    base::address::Address,
+    policy::penalty::Block,
 };
 
 use super::{

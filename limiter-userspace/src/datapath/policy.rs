@@ -16,18 +16,23 @@ use std::{
 
 use aya::util::nr_cpus;
 use limiter_common::{
-    contract::{Head, LAYOUT_VERSION, LimitTally, Revert, Seed, Settings, half, map},
-    limit::Limit as Row,
+    abi::{
+        counters::LimitTally,
+        layout::{LAYOUT_VERSION, map},
+        policy::{Head, Revert, Settings, half},
+    },
+    base::seed::Seed,
+    policy::limit::Limit as Row,
 };
 
-pub use self::document::{InForce, Origin};
+pub use self::document::{Origin, StoredPolicy};
 use super::{
     maps::{Maps, object},
     sys, trie,
 };
 use crate::{
     error::{Error, Result},
-    policy::{Context, Held, Layers, Policy, Tables, compile},
+    policy::{Assignment, Context, Layers, Policy, Tables, compile},
 };
 
 impl Maps {
@@ -43,12 +48,12 @@ impl Maps {
     ///
     /// # Errors
     /// As [`policy`](Self::policy).
-    pub fn in_force(&self) -> Result<Arc<InForce>> {
+    pub fn in_force(&self) -> Result<Arc<StoredPolicy>> {
         self.in_force_with_epoch().map(|(_, in_force)| in_force)
     }
 
     /// The same, with its epoch.
-    pub(super) fn in_force_with_epoch(&self) -> Result<(u32, Arc<InForce>)> {
+    pub(super) fn in_force_with_epoch(&self) -> Result<(u32, Arc<StoredPolicy>)> {
         loop {
             let epoch = self.epoch()?;
             if let Some((read, in_force)) = &*self.read.borrow()
@@ -59,7 +64,7 @@ impl Maps {
             let document = self.document(epoch & 1)?;
             // Two changes since would have overwritten what was read.
             if self.epoch()? == epoch {
-                let in_force = Arc::new(InForce::read(&document)?);
+                let in_force = Arc::new(StoredPolicy::read(&document)?);
                 *self.read.borrow_mut() = Some((epoch, Arc::clone(&in_force)));
                 return Ok((epoch, in_force));
             }
@@ -133,7 +138,7 @@ impl Maps {
         let head = self.read_head()?;
         let epoch = self.epoch()?;
         let (mut before, origin_before) = match head.epoch {
-            0 => (Held::default(), None),
+            0 => (Assignment::default(), None),
             _ => {
                 let in_force = self.in_force()?;
                 (in_force.held.clone(), in_force.origin)
@@ -142,7 +147,7 @@ impl Maps {
         let is_taken_back = epoch != head.epoch as u32;
         // What a command left that died while it wrote the next one was never in force.
         if is_taken_back
-            && let Ok(taken_back) = InForce::read(&self.document(head.epoch as u32 & 1)?)
+            && let Ok(taken_back) = StoredPolicy::read(&self.document(head.epoch as u32 & 1)?)
         {
             before.skip(&taken_back.held);
         }
@@ -153,7 +158,7 @@ impl Maps {
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let document = InForce::new(layers, held, origin.or(origin_before)).write()?;
+        let document = StoredPolicy::new(layers, held, origin.or(origin_before)).write()?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;
@@ -279,7 +284,7 @@ impl Maps {
         self.write(map::LIMITS, &rows, &tables.rows)?;
         for (first, sets) in &tables.classes {
             let places: Vec<u32> = (*first..).map(at).take(sets.len()).collect();
-            self.write(map::CLASSES, &places, sets)?;
+            self.write(map::MATCHING, &places, sets)?;
         }
         let meters: Vec<u32> = (0..).map(at).take(tables.meters.len()).collect();
         self.write(map::METERS, &meters, &tables.meters)?;

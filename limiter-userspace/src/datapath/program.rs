@@ -12,9 +12,13 @@ use aya::{
     util::KernelVersion,
 };
 use limiter_common::{
-    contract::{CHUNK, INTERFACES, Interface, Set, global, map, program},
-    ending::Ending,
-    limit::LIMITS,
+    abi::{
+        interface::Interface,
+        layout::{CHUNK, global, map, program},
+        table::Set,
+    },
+    memory::ending::Ending,
+    policy::limit::{INTERFACES, LIMITS},
 };
 
 #[cfg(feature = "datapath-log")]
@@ -148,14 +152,14 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, all_sets)
-            .map_max_entries(map::AGES, all_sets)
-            .map_max_entries(map::CREDITS, sets)
+            .map_max_entries(map::DEBTS, all_sets)
+            .map_max_entries(map::UNTRACKED, sets)
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
-            .map_max_entries(map::LEDGERS, sizes.ledgers)
-            .map_max_entries(map::ENDINGS, sizes.ledgers.saturating_mul(Ending::PER_LEDGER))
-            .map_max_entries(map::OPENINGS, sizes.buckets)
+            .map_max_entries(map::WIDE_STATE, sizes.wide_states)
+            .map_max_entries(map::ENDINGS, sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE))
+            .map_max_entries(map::SYN_DEDUP, sizes.buckets)
             .map_max_entries(map::OFFENCES, sizes.buckets)
             .map_max_entries(map::PROFILES, halves)
             .map_max_entries(map::METERS, meters);

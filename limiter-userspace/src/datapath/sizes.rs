@@ -1,9 +1,9 @@
 //! How much an instance has room for.
 
 use aya::util::nr_cpus;
-use limiter_common::{
-    contract::{Set, map},
-    table::WAYS,
+use limiter_common::abi::{
+    layout::map,
+    table::{Set, WAYS},
 };
 
 use super::maps::Maps;
@@ -19,7 +19,7 @@ pub struct Sizes {
     /// As many new connections are remembered, where those are counted.
     pub buckets: u32,
     /// Logs of events and lists of open connections that are kept at once; each takes a kilobyte.
-    pub ledgers: u32,
+    pub wide_states: u32,
     /// Profiles and meters of a policy: distinct combinations of what holds for a source, at most one
     /// for each prefix and one for everybody else.
     pub overrides: u32,
@@ -27,7 +27,7 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { sources: 1 << 20, buckets: 1 << 18, ledgers: 1 << 13, overrides: 1 << 17 }
+        Self { sources: 1 << 20, buckets: 1 << 18, wide_states: 1 << 13, overrides: 1 << 17 }
     }
 }
 
@@ -40,7 +40,7 @@ impl Sizes {
         Ok(Self {
             sources: maps.capacity(map::SOURCES)?,
             buckets: maps.bucket_sets()? * WAYS as u32,
-            ledgers: maps.capacity(map::LEDGERS)?,
+            wide_states: maps.capacity(map::WIDE_STATE)?,
             overrides: maps.capacity(map::PROFILES)? / 2,
         })
     }
@@ -56,7 +56,7 @@ impl Sizes {
         [
             ("--sources", self.sources),
             ("--buckets", self.buckets),
-            ("--ledgers", self.ledgers),
+            ("--wide-states", self.wide_states),
             ("--overrides", self.overrides),
         ]
     }

@@ -2,10 +2,7 @@
 
 use std::{net::IpAddr, time::Instant};
 
-use limiter_common::{
-    contract::{LimitTally, Tally},
-    reason::REASONS,
-};
+use limiter_common::{abi::counters::LimitTally, base::tally::Tally, packet::reason::REASONS};
 
 use super::{mode::Mode, monitoring::Monitoring};
 
@@ -18,7 +15,7 @@ pub struct Snapshot {
     pub monitoring: Monitoring,
     /// The attached interfaces, in the order of their slots.
     pub interfaces: Vec<InterfaceStatistics>,
-    /// Frames of all interfaces by [`Reason::index`](limiter_common::reason::Reason::index); their
+    /// Frames of all interfaces by [`Reason::index`](limiter_common::packet::reason::Reason::index); their
     /// sum is all that was received.
     pub reasons: [Tally; REASONS],
     /// What each limit admitted and refused on all interfaces, in the order in which limits are

@@ -4,11 +4,17 @@ use std::{marker::PhantomData, mem::offset_of, os::fd::AsFd as _, ptr::NonNull};
 
 use aya::Pod;
 use limiter_common::{
-    address::Address,
-    binding::{Binding, PATIENCE},
-    contract::{NEWCOMERS, Set, Settings, Source, map, shared},
-    newcomer::{Facts, Newcomer, State},
-    table::{Place, WAYS},
+    abi::{
+        layout::{map, shared},
+        policy::Settings,
+        table::{PROBATION_SLOTS, Set, Source, WAYS},
+    },
+    algorithm::binding::{Binding, PATIENCE},
+    base::address::Address,
+    table::{
+        probation::{ProbationFacts, ProbationSlot, SetState},
+        set::Place,
+    },
 };
 
 use super::{maps::Maps, policy::in_force, sys};
@@ -94,15 +100,15 @@ impl Maps {
     ///
     /// # Errors
     /// What the system says.
-    pub fn newcomer(&self, address: &Address) -> Result<Option<Newcomer>> {
+    pub fn newcomer(&self, address: &Address) -> Result<Option<ProbationSlot>> {
         let place = self.place(address)?;
         for _ in 0..PATIENCE {
             let read = || self.entry::<u32, Set>(map::SETS, &place.set);
             let (Some(before), Some(after)) = (read()?, read()?) else { break };
             // What a packet writes meanwhile is not whole.
-            if before == after && before.newcomers.state & State::LOCK == 0 {
-                let found = before.newcomers.find(address);
-                return Ok((found < NEWCOMERS).then(|| before.newcomers.at(found)));
+            if before == after && before.probation.state & SetState::LOCK == 0 {
+                let found = before.probation.find(address);
+                return Ok((found < PROBATION_SLOTS).then(|| before.probation.at(found)));
             }
         }
         Ok(None)
@@ -134,22 +140,23 @@ impl Maps {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn each_way(&self, mut visit: impl FnMut(u32)) -> Result<Seats> {
+    pub(crate) fn each_way(&self, mut visit: impl FnMut(u32)) -> Result<TableOccupancy> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
         let number_of_sets = self.source_sets()?;
-        let mut seats = Seats { sets: number_of_sets.into(), ..Seats::default() };
+        let mut occupancy =
+            TableOccupancy { sets: number_of_sets.into(), ..TableOccupancy::default() };
         for number in 0..number_of_sets as usize {
-            let Some(Set { tags, newcomers }) = sets.get(number) else { break };
+            let Some(Set { tags, probation }) = sets.get(number) else { break };
             let taken = used(&tags);
-            seats.taken += taken;
-            seats.full_sets += u64::from(taken == WAYS as u64);
-            let is_there = |facts: &&u32| **facts != Facts::NONE.0;
-            seats.newcomers += newcomers.facts.iter().filter(is_there).count() as u64;
+            occupancy.taken += taken;
+            occupancy.full_sets += u64::from(taken == WAYS as u64);
+            let is_there = |facts: &&u32| **facts != ProbationFacts::NONE.0;
+            occupancy.newcomers += probation.facts.iter().filter(is_there).count() as u64;
             for (way, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
                 visit(way as u32);
             }
         }
-        Ok(seats)
+        Ok(occupancy)
     }
 
     /// Packets of sources that found no room and shared an entry, since the instance was made.
@@ -184,7 +191,7 @@ pub struct SharedPackets {
 
 /// What the table of sources has in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seats {
+pub struct TableOccupancy {
     /// Sources that have an entry.
     pub taken: u64,
     /// The last sources that sent a single packet to a set without room, and have no entry.

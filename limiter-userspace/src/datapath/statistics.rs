@@ -8,11 +8,14 @@ use std::{
 };
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::{Counters, LimitTally, Source, Tally, Turnover, map, turnover},
-    reason::Reason,
-    table::WAYS,
+    abi::{
+        counters::{Counters, LimitTally, TableStats},
+        layout::{map, table_stats},
+        table::{Source, WAYS},
+    },
+    base::{address::Address, tally::Tally},
+    memory::cache::Cached,
+    packet::reason::Reason,
 };
 
 use super::{
@@ -196,26 +199,26 @@ impl Maps {
     ///
     /// # Errors
     /// What the system says.
-    pub fn turnover(&self) -> Result<Turnover> {
-        self.turnover_of(turnover::SOURCES)
+    pub fn table_stats(&self) -> Result<TableStats> {
+        self.table_stats_of(table_stats::SOURCES)
     }
 
     /// The same of the table of buckets.
     ///
     /// # Errors
     /// What the system says.
-    pub fn bucket_turnover(&self) -> Result<Turnover> {
-        self.turnover_of(turnover::BUCKETS)
+    pub fn bucket_table_stats(&self) -> Result<TableStats> {
+        self.table_stats_of(table_stats::BUCKETS)
     }
 
-    fn turnover_of(&self, of: u32) -> Result<Turnover> {
+    fn table_stats_of(&self, of: u32) -> Result<TableStats> {
         let per_cpu =
-            self.turnover.get(&of, 0).map_err(|error| object("read the turnover", &error))?;
-        Ok(per_cpu.iter().fold(Turnover::default(), |sum, more| Turnover {
-            entries: sum.entries.wrapping_add(more.entries),
-            newcomers: sum.newcomers.wrapping_add(more.newcomers),
-            idle: sum.idle.wrapping_add(more.idle),
-            owing: sum.owing.wrapping_add(more.owing),
+            self.table_stats.get(&of, 0).map_err(|error| object("read the turnover", &error))?;
+        Ok(per_cpu.iter().fold(TableStats::default(), |sum, more| TableStats {
+            inserted: sum.inserted.wrapping_add(more.inserted),
+            untracked: sum.untracked.wrapping_add(more.untracked),
+            evicted_idle: sum.evicted_idle.wrapping_add(more.evicted_idle),
+            evicted_owing: sum.evicted_owing.wrapping_add(more.evicted_owing),
         }))
     }
 

@@ -9,8 +9,8 @@ use std::{
 
 use ipnet::IpNet;
 use limiter_common::{
-    address::Address,
-    contract::{Tally, map},
+    abi::layout::map,
+    base::{address::Address, tally::Tally},
 };
 
 use super::{maps::Maps, snapshot::Talker};

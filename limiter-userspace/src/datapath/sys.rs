@@ -12,7 +12,7 @@ use std::{
 
 use aya::Pod;
 use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_prog_info};
-use limiter_common::contract::{Head, Revert, Settings};
+use limiter_common::abi::policy::{Head, Revert, Settings};
 
 /// A `bpf(2)` call.
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<libc::c_long> {

@@ -7,7 +7,7 @@ use aya::{
     maps::{MapData, lpm_trie::Key},
 };
 use aya_obj::generated::bpf_map_type;
-use limiter_common::address::Address;
+use limiter_common::base::address::Address;
 
 use super::{maps::object, program::lacking, sys};
 use crate::error::{Error, Result};

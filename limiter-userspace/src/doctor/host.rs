@@ -140,7 +140,7 @@ fn room() -> Option<Finding> {
         Finding::ok("memory", found)
     } else {
         Finding::new("memory", Verdict::Warn, found).with_remedy(
-            "make a smaller instance, by --sources, --buckets, --ledgers and --overrides of `limiter attach`",
+            "make a smaller instance, by --sources, --buckets, --wide-states and --overrides of `limiter attach`",
         )
     })
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use limiter_common::{
-    contract::{Counters, LimitTally, Tally},
-    notice::kind,
-    reason::Reason,
+    abi::counters::{Counters, LimitTally},
+    base::tally::Tally,
+    memory::event::kind,
+    packet::reason::Reason,
 };
 
 use super::{
@@ -22,16 +23,16 @@ use crate::{
         statistics::accumulate,
     },
     error::Result,
-    inquiry::{self, Inquiry},
     output::status::verdict,
     policy::{
         Layered, List, Policy,
+        document::key_name,
         model::{Allowance, GlobalMode},
-        spec::key_name,
         tables::Tallied,
         tallies,
         units::rate_per_second,
     },
+    query::{self, Inquiry},
 };
 
 /// Reads the metrics of the instance with these pins and maps; `unix` is the time in seconds.
@@ -40,7 +41,7 @@ use crate::{
 /// What the system says, or why the policy cannot be read.
 pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family>> {
     let attached = attached(pins, maps)?;
-    let now = inquiry::now();
+    let now = query::now();
     let mut inquiry = Inquiry::new(maps, now)?;
     let sample = inquiry.sample(now)?;
     let blocked = inquiry.blocked_number(now)?;
@@ -55,7 +56,7 @@ pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family
     metrics.extend(limits.families());
     metrics.extend(sample::limits(&sample));
     metrics.extend(sample::tables(maps, &sample)?);
-    metrics.extend(sample::turnover(maps.turnover()?));
+    metrics.extend(sample::table_stats(maps.table_stats()?));
     metrics.push(lists(in_force.layered(), unix));
     metrics.extend(notices(maps)?);
     metrics.extend(state(maps, blocked)?);
@@ -230,12 +231,12 @@ fn notices(maps: &Maps) -> Result<[Family; 2]> {
         Kind::Counter,
         "How often of those that was not told to an agent: too many at once, or none that read those before.",
     );
-    let noticed = maps.noticed()?;
+    let event_stats = maps.event_stats()?;
     for (name, kind) in
         [("limited", kind::LIMITED), ("monitored", kind::MONITORED), ("blocked", kind::BLOCKED)]
     {
-        happened.push([("event", name)], Whole(noticed.happened[usize::from(kind)]));
-        left_out.push([("event", name)], Whole(noticed.left_out[usize::from(kind)]));
+        happened.push([("event", name)], Whole(event_stats.happened[usize::from(kind)]));
+        left_out.push([("event", name)], Whole(event_stats.suppressed[usize::from(kind)]));
     }
     Ok([happened, left_out])
 }

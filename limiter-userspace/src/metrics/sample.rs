@@ -1,13 +1,13 @@
 //! The metrics of state: how full the tables are, and of what a sample of their entries says, how full
 //! the limits.
 
-use limiter_common::contract::Turnover;
+use limiter_common::abi::counters::TableStats;
 
 use super::{Family, Kind, Value::Whole, instance::layer};
 use crate::{
     datapath::{maps::Maps, sizes::Sizes, sources::SharedPackets},
     error::Result,
-    inquiry::sample::{Looked, SHARES, Sample, WAITS},
+    query::sample::{Looked, SHARES, Sample, WAITS},
 };
 
 /// How full limits are.
@@ -37,8 +37,13 @@ pub(super) fn limits(sample: &Sample) -> [Family; 2] {
 }
 
 /// Who came into the table of sources and who had to go.
-pub(super) fn turnover(turnover: Turnover) -> [Family; 2] {
-    let Turnover { entries, newcomers, idle, owing } = turnover;
+pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
+    let TableStats {
+        inserted: entries,
+        untracked: newcomers,
+        evicted_idle: idle,
+        evicted_owing: owing,
+    } = table_stats;
     let counter = |name, help| Family::new(name, Kind::Counter, help);
     [
         counter(
@@ -77,7 +82,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
     for (table, room, looked) in [
         ("sources", room.sources, sample.sources),
         ("buckets", room.buckets, sample.buckets),
-        ("ledgers", room.ledgers, sample.ledgers),
+        ("ledgers", room.wide_states, sample.wide_states),
     ] {
         let Looked { entries: number, sampled: of_those, owing: of_these } = looked;
         entries.push([("table", table)], Whole(number));
@@ -92,14 +97,14 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         sampled,
         owing,
         gauge("limiter_table_sets", "Sets of 16 that the entries of sources are in.")
-            .with([], Whole(sample.seats.sets)),
+            .with([], Whole(sample.occupancy.sets)),
         gauge("limiter_table_full_sets", "Sets of these without a free entry.")
-            .with([], Whole(sample.seats.full_sets)),
+            .with([], Whole(sample.occupancy.full_sets)),
         gauge(
             "limiter_newcomers",
             "The last sources that sent one packet to a full set, and have no entry.",
         )
-        .with([], Whole(sample.seats.newcomers)),
+        .with([], Whole(sample.occupancy.newcomers)),
         Family::new(
             "limiter_shared_packets_total",
             Kind::Counter,

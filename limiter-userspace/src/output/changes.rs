@@ -8,7 +8,7 @@ use super::{
     stream::{Output, OutputError},
     tone::Tone,
 };
-use crate::policy::spec::Change;
+use crate::policy::document::Change;
 
 /// What is said when two policies are the same.
 pub const NO_DIFFERENCE: &str = "no difference";

@@ -12,7 +12,7 @@ use super::{
     tone::Tone,
     verdict,
 };
-use crate::inquiry::{
+use crate::query::{
     explain::{Explanation, ListReport, Standing},
     source::source_name,
 };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{error::Error, policy::spec::Fault};
+use crate::{error::Error, policy::document::Fault};
 
 /// A fault or a warning as JSON has it.
 #[derive(Clone, Debug, Serialize)]
@@ -55,7 +55,7 @@ fn counted(errors: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec::parse;
+    use crate::policy::document::parse;
 
     #[test]
     fn an_error_in_json_says_how_many_a_document_has() {

@@ -11,13 +11,13 @@ use super::{
     tone::Tone,
 };
 use crate::{
-    inquiry::{blocked::Blocked, source::source_name},
     policy::{
         Layered,
+        document::format_instant,
         model::{Listed, Whom},
         run_time::Entry,
-        spec::format_instant,
     },
+    query::{blocked::Blocked, source::source_name},
 };
 
 /// The shape of the JSON of `allow` and `deny`.

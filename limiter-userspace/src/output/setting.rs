@@ -11,14 +11,14 @@ use super::{
     tone::Tone,
 };
 use crate::{
-    inquiry::{
-        Fill,
-        limit::{Kept, LimitReport, Origin},
-        lists::Until,
-    },
     policy::{
         model::{Allowance, Count},
         units::{format_size, rate_per_second},
+    },
+    query::{
+        Fill,
+        limit::{Kept, LimitReport, Origin},
+        lists::Until,
     },
 };
 

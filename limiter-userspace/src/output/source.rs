@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use limiter_common::contract::Tally;
+use limiter_common::base::tally::Tally;
 use serde_json::{Value, json};
 
 use super::{
@@ -17,11 +17,11 @@ use super::{
     tone::Tone,
 };
 use crate::{
-    inquiry::{
+    policy::model::{Allowance, Count},
+    query::{
         explain::ListReport,
         source::{KeyedReport, SourceReport},
     },
-    policy::model::{Allowance, Count},
 };
 
 /// The shape of the JSON.

@@ -94,7 +94,7 @@ pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(),
 mod tests {
     use std::cmp::Reverse;
 
-    use limiter_common::contract::Tally;
+    use limiter_common::base::tally::Tally;
 
     use super::*;
     use crate::output::stream::printed;

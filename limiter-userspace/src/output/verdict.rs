@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     table::{Cell, Column, Table},
     tone::Tone,
 };
-use crate::inquiry::Verdict;
+use crate::query::Verdict;
 
 /// The shape of the JSON of a verdict.
 const SCHEMA: &str = "limiter.verdict/1";

@@ -1,11 +1,11 @@
 //! What a limit admits, with its arithmetic.
 
-use limiter_common::{
+use limiter_common::algorithm::{
+    concurrent::Concurrent,
     gcra::Gcra,
-    lease::Leases,
-    log::Log,
     meter::Meter,
     rate::{Rate, RateError, SECOND},
+    sliding_log::SlidingLog,
     window::Window,
 };
 
@@ -56,12 +56,12 @@ impl Allowance {
                 return self.windowed(limit, window, Meter::sliding);
             }
             Self::SlidingLog { limit, window } => {
-                let log = Log::new(limit, window);
-                return log.map(Meter::of_log).map_err(|_| self.out_of_bounds());
+                let log = SlidingLog::new(limit, window);
+                return log.map(Meter::of_sliding_log).map_err(|_| self.out_of_bounds());
             }
             Self::Concurrent { limit, idle } => {
-                let leases = Leases::new(limit, idle);
-                return leases.map(Meter::of_leases).map_err(|_| self.out_of_bounds());
+                let leases = Concurrent::new(limit, idle);
+                return leases.map(Meter::of_concurrent).map_err(|_| self.out_of_bounds());
             }
         };
         made.map(Meter::bucket).map_err(|error| self.impossible(error, dearest))

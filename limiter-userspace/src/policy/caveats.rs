@@ -2,8 +2,8 @@
 //!
 //! It is told by `limiter policy check` alone: it is of the policy's making, and no fault of it.
 
-use limiter_common::{
-    lease::Leases,
+use limiter_common::algorithm::{
+    concurrent::Concurrent,
     rate::{Rate, SECOND},
 };
 
@@ -134,7 +134,7 @@ fn sockets(policy: &Policy) -> Option<Caveat> {
         let of = |it: &Allowance| matches!(it, Allowance::Concurrent { .. });
         enforces(policy, limit) && limit.layers.iter().any(|layer| of(&layer.allowance))
     };
-    let seconds = Leases::CLOSING / SECOND;
+    let seconds = Concurrent::CLOSING / SECOND;
     about(
         policy,
         is_concurrent,
@@ -177,7 +177,7 @@ fn single(policy: &Policy) -> Option<Caveat> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec::parse;
+    use crate::policy::document::parse;
 
     /// The limits of each caveat of a document, with a word of what it says.
     fn told(limits: &str) -> Vec<String> {

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use limiter_common::{
-    contract::INTERFACES,
-    control::{Budgets, Protocol},
-    gcra::Gcra,
-    rate::{Rate, SECOND},
+    algorithm::{
+        gcra::Gcra,
+        rate::{Rate, SECOND},
+    },
+    packet::control::Protocol,
+    policy::{control::Budgets, limit::INTERFACES},
 };
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +145,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec::parse;
+    use crate::policy::document::parse;
 
     fn policy(text: &str) -> Policy {
         let text = format!("version: 1\n{text}");

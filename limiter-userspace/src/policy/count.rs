@@ -1,6 +1,6 @@
 //! What a limit counts, as operators write its rates and amounts.
 
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 
 use super::{
     allowance::Bucket,

@@ -11,9 +11,9 @@ use super::{
     model::{Allowance, KeyPrefix, Layer, Limit, Mode, Override, OverrideWhom, Policy},
     nearest::nearest,
     scopes::Scopes,
-    spec::do_the_same,
     units::{Burst, quoted},
 };
+use crate::policy::document::do_the_same;
 
 impl Policy {
     /// The limit of a name, if the policy has it.

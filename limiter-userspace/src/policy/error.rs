@@ -2,15 +2,13 @@
 
 use ipnet::IpNet;
 use limiter_common::{
-    limit::{COLUMNS, INLINE, KEYED, LIMITS},
-    rate::Rate,
+    algorithm::rate::Rate,
+    policy::limit::{COLUMNS, INLINE, KEYED, LIMITS},
 };
 use thiserror::Error;
 
-use super::{
-    spec::DOCUMENT_BYTES,
-    units::{ValueError, format_rate},
-};
+use super::units::{ValueError, format_rate};
+use crate::policy::document::DOCUMENT_BYTES;
 
 /// What an error means for the command that met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +173,10 @@ pub enum PolicyError {
         needed: usize,
     },
     /// More tenants than can be numbered.
-    #[error("the policy has {needed} tenants; {} are the most", limiter_common::limit::TENANTS)]
+    #[error(
+        "the policy has {needed} tenants; {} are the most",
+        limiter_common::policy::limit::TENANTS
+    )]
     TooManyTenants {
         /// How many it has.
         needed: usize,

@@ -15,9 +15,9 @@ use super::{
     List,
     model::{Policy, Whom},
     shadowed::FromFiles,
-    spec::Cover,
     units::printable,
 };
+use crate::policy::document::Cover;
 
 /// A list of at least so many entries may not lose over half of them.
 const LONG: usize = 20;

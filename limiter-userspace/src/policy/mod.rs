@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy, [`edit`] its edits,
 //! [`lists`] are the lists of it and [`run_time`] those beside it, [`shadowed`] is what of it decides nothing,
-//! [`caveats`] what it does not keep out, [`spec`] the document that operators write, and [`tables`] what the
+//! [`caveats`] what it does not keep out, [`document`] the document that operators write, and [`tables`] what the
 //! datapath is given.
 
 pub mod allowance;
@@ -10,6 +10,7 @@ pub mod builtin;
 pub mod caveats;
 pub mod control;
 pub mod count;
+pub mod document;
 pub mod edit;
 pub mod error;
 mod given;
@@ -24,7 +25,6 @@ mod scope;
 mod scopes;
 pub mod session;
 pub mod shadowed;
-pub mod spec;
 pub mod tables;
 pub mod units;
 mod unmet;
@@ -37,4 +37,4 @@ pub use lists::List;
 pub use model::{KeyPrefix, Policy};
 pub use run_time::{Layered, Layers, RunTime};
 pub use session::Session;
-pub use tables::{Context, Held, LongestPrefix, Tables, compile, recompile, tallies};
+pub use tables::{Assignment, Context, LongestPrefix, Tables, compile, recompile, tallies};

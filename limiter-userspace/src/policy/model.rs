@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use ipnet::IpNet;
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use serde::{Deserialize, Serialize};
 
 use super::{control::Control, error::PolicyError, given::Given, units::prefix::check_prefix};
@@ -243,7 +243,7 @@ pub enum Count {
     /// The bytes of the frame, from the Ethernet header on.
     Bytes,
     /// 1 for the SYN of a new TCP connection, 0 when it is sent again and for all others; see
-    /// [`Opening`](limiter_common::opening::Opening).
+    /// [`Handshake`](limiter_common::memory::handshake::Handshake).
     Connections,
     /// 1 for a SYN without ACK, 0 for the others.
     Syns,

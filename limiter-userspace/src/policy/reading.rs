@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use super::{
-    Context, Held, Policy, compile,
-    shadowed::FromFiles,
-    spec::{self, Warnings},
-    units::printable,
+use super::{Assignment, Context, Policy, compile, shadowed::FromFiles, units::printable};
+use crate::{
+    error::{Error, Result},
+    policy::document::{self, Warnings},
 };
-use crate::error::{Error, Result};
 
 /// Reads the policy in a document, which has to be one that can be applied at a time of Unix, in
 /// seconds, and what of it is hardly meant so. `opened` is told of each file before it
@@ -29,11 +27,11 @@ pub fn read_with_files(
     now: u64,
     opened: &mut dyn FnMut(&Path),
 ) -> Result<(Policy, Warnings, FromFiles)> {
-    let (policy, warnings, files) = spec::read_with_files(path, now, opened)?;
+    let (policy, warnings, files) = document::read_with_files(path, now, opened)?;
     // For no interface and on no state, all that is impossible shows as well.
     let context = Context { unix: now, ..Context::default() };
-    compile(&policy, &Held::default(), &context)
-        .and_then(|_| spec::check_length(&policy))
+    compile(&policy, &Assignment::default(), &context)
+        .and_then(|_| document::check_length(&policy))
         .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })?;
     Ok((policy, warnings, files))
 }

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
+use crate::policy::document::Cover;
 use ipnet::IpNet;
-
-use super::spec::Cover;
 
 /// Those of some sets and prefixes, or all, without those of others.
 pub(super) struct Scope {

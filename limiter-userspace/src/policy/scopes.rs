@@ -8,8 +8,8 @@ use super::{
     model::{Match, Policy, Whom},
     scope::{Named, Scope},
     shadowed::FromFiles,
-    spec::{Cover, PREFIXES},
 };
+use crate::policy::document::{Cover, PREFIXES};
 
 /// How many prefixes are kept: what a policy may have, as it is named and excepted on both sides.
 const KEPT: usize = 4 * PREFIXES;

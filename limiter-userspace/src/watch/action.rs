@@ -5,9 +5,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::{
-    inquiry::source::source_name,
     output::number::duration,
     policy::{List, model::Mode},
+    query::source::source_name,
 };
 
 /// A change of the policy in force, as one of the command line would be.

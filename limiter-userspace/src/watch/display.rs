@@ -5,11 +5,11 @@ use std::{
     time::SystemTime,
 };
 
-use super::{
-    lines::Lines, observer::Observer, session::WatchError, stop::Who, subject::Subject,
-    terminal::Screen,
+use super::{lines::Lines, observer::Observer, stop::Who, terminal::Screen};
+use crate::{
+    output::stream::Output,
+    watch::{data_source::DataSource, options::WatchError},
 };
-use crate::output::stream::Output;
 
 /// A screen, or lines of an output.
 pub(super) enum Display<'a, W: Write> {
@@ -19,7 +19,10 @@ pub(super) enum Display<'a, W: Write> {
 
 impl<W: Write> Display<'_, W> {
     /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
-    pub(super) fn begin<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+    pub(super) fn begin<S: DataSource>(
+        &mut self,
+        watch: &mut Observer<S>,
+    ) -> Result<(), WatchError> {
         match self {
             Self::Screen(_) => self.show(watch),
             Self::Lines(..) => Ok(()),
@@ -27,7 +30,10 @@ impl<W: Write> Display<'_, W> {
     }
 
     /// Shows what is known now, unless the shell has the terminal.
-    pub(super) fn show<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+    pub(super) fn show<S: DataSource>(
+        &mut self,
+        watch: &mut Observer<S>,
+    ) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) if screen.is_left() => Ok(()),
             Self::Screen(screen) => {
@@ -47,7 +53,10 @@ impl<W: Write> Display<'_, W> {
     }
 
     /// Shows that a reading failed, if that lasts.
-    pub(super) fn late<S: Subject>(&mut self, watch: &mut Observer<S>) -> Result<(), WatchError> {
+    pub(super) fn late<S: DataSource>(
+        &mut self,
+        watch: &mut Observer<S>,
+    ) -> Result<(), WatchError> {
         match self {
             Self::Screen(_) => self.show(watch),
             Self::Lines(lines, _) => {

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use limiter_common::{contract::Tally, reason::REASONS};
+use limiter_common::{base::tally::Tally, packet::reason::REASONS};
 
 use crate::datapath::snapshot::{LimitStatistics, Snapshot};
 
@@ -78,7 +78,7 @@ pub struct Rates {
     pub total: Split,
     /// Each interface of the later reading, in its order; nothing for one that is new.
     pub interfaces: Vec<Option<Split>>,
-    /// Frames by [`Reason::index`](limiter_common::reason::Reason::index).
+    /// Frames by [`Reason::index`](limiter_common::packet::reason::Reason::index).
     pub reasons: [Flow; REASONS],
     /// Each limit of the later reading, in its order.
     pub limits: Vec<LimitRate>,
@@ -178,7 +178,7 @@ impl History {
 mod tests {
     use std::time::Instant;
 
-    use limiter_common::reason::Reason;
+    use limiter_common::packet::reason::Reason;
 
     use super::*;
     use crate::datapath::{mode::Mode, monitoring::Monitoring, snapshot::InterfaceStatistics};

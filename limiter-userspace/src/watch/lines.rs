@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use limiter_common::reason::REASONS;
+use limiter_common::packet::reason::REASONS;
 use serde::{Serialize, Serializer};
 
 use super::{

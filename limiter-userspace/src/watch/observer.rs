@@ -8,11 +8,10 @@ use std::{
 use super::{
     controls::{Controls, Effect},
     pace::Pace,
-    subject::Subject,
     view::{Reading, View},
     wake::Pressed,
 };
-use crate::datapath::survey::Search;
+use crate::{datapath::survey::Search, watch::data_source::DataSource};
 
 /// How often the first reading is tried, where what is in its way passes, and how long it waits before each.
 const TRIES: usize = 20;
@@ -33,7 +32,7 @@ pub(super) enum Next {
 
 /// What is watched, and what is known of it.
 pub(super) struct Observer<S> {
-    subject: S,
+    source: S,
     pace: Pace,
     /// Of a source with state by many other keys, all of these are looked at.
     details: Pace,
@@ -41,28 +40,24 @@ pub(super) struct Observer<S> {
     pub(super) view: View,
 }
 
-impl<S: Subject> Observer<S> {
+impl<S: DataSource> Observer<S> {
     /// Makes the first reading.
-    pub(super) fn begin(
-        mut subject: S,
-        interval: Duration,
-        colour: bool,
-    ) -> Result<Self, S::Error> {
+    pub(super) fn begin(mut source: S, interval: Duration, colour: bool) -> Result<Self, S::Error> {
         let search = Controls::default().search(interval);
         let mut start = Instant::now();
-        let mut reading = subject.read(Some(&search));
+        let mut reading = source.read(Some(&search));
         for _ in 0..TRIES {
             if !reading.as_ref().is_err_and(S::passes) {
                 break;
             }
             thread::sleep(PAUSE);
             start = Instant::now();
-            reading = subject.read(Some(&search));
+            reading = source.read(Some(&search));
         }
         let view = View::new(reading?, interval, colour);
         let mut pace = Pace::default();
         pace.scanned(Instant::now(), start.elapsed());
-        Ok(Self { subject, pace, details: Pace::default(), view })
+        Ok(Self { source, pace, details: Pace::default(), view })
     }
 
     /// Makes a reading, with a look over all sources when one is due. Whether it could: if not, the picture
@@ -132,7 +127,7 @@ impl<S: Subject> Observer<S> {
             }
             Effect::Open => self.detail(),
             Effect::Act(action) => {
-                let said = self.subject.act(action);
+                let said = self.source.act(action);
                 self.view.controls.tell(said);
                 // A picture that stands still is not mixed with what is so now.
                 if !self.view.controls.frozen
@@ -158,7 +153,7 @@ impl<S: Subject> Observer<S> {
         if !all && shown.iter().all(|source| self.view.standings.contains_key(source)) {
             return;
         }
-        match self.subject.standings(&shown) {
+        match self.source.standings(&shown) {
             Ok(standings) => self.view.stand(shown, standings),
             Err(error) => self.view.controls.tell(Err(error)),
         }
@@ -167,7 +162,7 @@ impl<S: Subject> Observer<S> {
     /// Asks the same of all sources that can come to be shown of a picture that stands still.
     fn complete(&mut self) {
         let missing = self.view.not_standing();
-        match self.subject.standings(&missing) {
+        match self.source.standings(&missing) {
             Ok(standings) => self.view.complete(missing, standings),
             Err(error) => self.view.controls.tell(Err(error)),
         }
@@ -177,7 +172,7 @@ impl<S: Subject> Observer<S> {
     fn detail(&mut self) {
         let Some(source) = self.view.controls.open else { return };
         let start = Instant::now();
-        match self.subject.details(source) {
+        match self.source.details(source) {
             Ok(details) => self.view.open(source, details),
             Err(error) => {
                 self.view.controls.open = None;
@@ -190,7 +185,7 @@ impl<S: Subject> Observer<S> {
     /// Makes a reading, but for what passes by itself.
     fn ask(&mut self, search: Option<&Search>) -> Result<Option<Reading>, S::Error> {
         let start = Instant::now();
-        match self.subject.read(search) {
+        match self.source.read(search) {
             Ok(reading) => {
                 if search.is_some() {
                     self.pace.scanned(Instant::now(), start.elapsed());
@@ -222,7 +217,7 @@ mod tests {
         fails: bool,
     }
 
-    impl Subject for Example {
+    impl DataSource for Example {
         type Error = &'static str;
 
         fn passes(_: &&'static str) -> bool {
@@ -255,7 +250,7 @@ mod tests {
 
     fn begun() -> Observer<Example> {
         let mut watch = Observer::begin(Example::default(), INTERVAL, false).unwrap();
-        watch.subject.asked.clear();
+        watch.source.asked.clear();
         watch
     }
 
@@ -281,9 +276,9 @@ mod tests {
         ] {
             let mut watch = begun();
             press(&mut watch, first, true);
-            watch.subject.asked.clear();
+            watch.source.asked.clear();
             assert_eq!(press(&mut watch, keys, true), Next::Show);
-            assert_eq!(watch.subject.asked, asked, "{first} {keys}");
+            assert_eq!(watch.source.asked, asked, "{first} {keys}");
             if watch.view.controls.frozen {
                 assert!(watch.view.not_standing().is_empty(), "{first} {keys}");
             }
@@ -293,7 +288,7 @@ mod tests {
     #[test]
     fn a_picture_that_stands_still_is_not_late() {
         let mut watch = begun();
-        watch.subject.fails = true;
+        watch.source.fails = true;
         assert!(!watch.read().unwrap() && watch.view.late.is_some());
         press(&mut watch, "p", true);
         assert!(watch.view.late.is_none());
@@ -308,7 +303,7 @@ mod tests {
     fn keys_stop_a_watch_once_or_not_at_all() {
         let mut watch = begun();
         assert_eq!(press(&mut watch, "s^^pq", true), Next::Stop);
-        assert_eq!((&watch.subject.asked[..], watch.view.controls.frozen), (&["look"][..], false));
+        assert_eq!((&watch.source.asked[..], watch.view.controls.frozen), (&["look"][..], false));
         assert_eq!(press(&mut watch, "^^p", false), Next::Show);
         assert!(watch.view.controls.frozen);
         assert_eq!(press(&mut watch, "^q", false), Next::Leave);

@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use super::history::{Flow, History, SHORTEST, Split};
 use crate::{
-    inquiry::{explain::Explanation, source::SourceReport},
     output::limits::LimitRow,
+    query::{explain::Explanation, source::SourceReport},
 };
 
 /// All that is known of a source, and what decides about its packets.

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use thiserror::Error;
 use tokio::runtime;
 
 use super::{
@@ -13,70 +12,17 @@ use super::{
     lines::Lines,
     observer::{Next, Observer},
     stop::Who,
-    subject::Subject,
     terminal::Screen,
     view::View,
     wake::{Signals, Wake, Waker, leave_to_the_first},
 };
-use crate::output::{
-    number::duration,
-    stream::{Output, OutputError},
+use crate::{
+    output::stream::Output,
+    watch::{
+        data_source::DataSource,
+        options::{Options, WatchError},
+    },
 };
-
-/// How to watch.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The time between two readings, from [`Options::SHORTEST`] to [`Options::LONGEST`].
-    pub interval: Duration,
-    /// How many readings to show.
-    pub count: Option<u64>,
-    /// How long to watch after the first reading.
-    pub length: Option<Duration>,
-    /// Whether lines are wanted on a terminal too.
-    pub lines: bool,
-    /// Whether no key changes anything.
-    pub read_only: bool,
-}
-
-/// Why a watch failed, apart from its reader.
-#[derive(Debug, Error)]
-pub enum WatchError {
-    /// The interval is out of range.
-    #[error(
-        "the interval {} is out of range: give {} to {}",
-        duration(*.0), duration(Options::SHORTEST), duration(Options::LONGEST)
-    )]
-    Interval(Duration),
-    /// Standard output did not take a line.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// The terminal failed.
-    #[error("cannot draw on the terminal: {0}; pipe the output to get lines")]
-    Terminal(io::Error),
-    /// The system did not let it wait.
-    #[error("cannot wait for the next reading: {0}")]
-    Wait(io::Error),
-}
-
-impl Options {
-    /// The shortest interval.
-    pub const SHORTEST: Duration = Duration::from_millis(50);
-    /// The longest interval.
-    pub const LONGEST: Duration = Duration::from_hours(24);
-
-    /// One line over one interval.
-    pub const fn once(interval: Duration) -> Self {
-        Self { interval, count: Some(1), length: None, lines: true, read_only: true }
-    }
-
-    fn check(&self) -> Result<(), WatchError> {
-        if (Self::SHORTEST..=Self::LONGEST).contains(&self.interval) {
-            Ok(())
-        } else {
-            Err(WatchError::Interval(self.interval))
-        }
-    }
-}
 
 /// Watches until the options or the user end it: on a terminal with a screen, unless lines or JSON
 /// are asked for, otherwise with a line per interval, the first one after an interval.
@@ -86,10 +32,10 @@ impl Options {
 ///
 /// # Errors
 /// Why the subject cannot be read, or a [`WatchError`].
-pub fn run<W, S>(options: &Options, output: &mut Output<W>, subject: S) -> Result<(), S::Error>
+pub fn run<W, S>(options: &Options, output: &mut Output<W>, source: S) -> Result<(), S::Error>
 where
     W: Write,
-    S: Subject,
+    S: DataSource,
     S::Error: From<WatchError>,
 {
     options.check()?;
@@ -97,23 +43,23 @@ where
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().on_thread_start(leave_to_the_first);
     let runtime = runtime.build().map_err(WatchError::Wait)?;
-    let result = runtime.block_on(watch(options, output, subject));
+    let result = runtime.block_on(watch(options, output, source));
     // The thread that waits for a key never comes back from a terminal that is gone.
     runtime.shutdown_background();
     result
 }
 
-async fn watch<W, S>(options: &Options, output: &mut Output<W>, subject: S) -> Result<(), S::Error>
+async fn watch<W, S>(options: &Options, output: &mut Output<W>, source: S) -> Result<(), S::Error>
 where
     W: Write,
-    S: Subject,
+    S: DataSource,
     S::Error: From<WatchError>,
 {
     // A watch that is shorter than the interval still shows what happened in its time.
     let interval = options.length.map_or(options.interval, |length| {
         length.clamp(Duration::from_millis(1), options.interval)
     });
-    let mut watch = Observer::begin(subject, interval, output.has_colour())?;
+    let mut watch = Observer::begin(source, interval, output.has_colour())?;
     watch.view.controls.read_only = options.read_only;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
     // Before the terminal is taken over, which has to be given back.
@@ -198,7 +144,7 @@ mod tests {
     /// A made-up limiter of which lines are printed.
     struct Example<R>(R);
 
-    impl<R: FnMut(bool) -> Result<Reading, WatchError>> Subject for Example<R> {
+    impl<R: FnMut(bool) -> Result<Reading, WatchError>> DataSource for Example<R> {
         type Error = WatchError;
 
         fn passes(error: &WatchError) -> bool {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::{
-    inquiry::{
+    output::{number::duration, table::Cell, tone::Tone},
+    query::{
         lists::Until,
         source::{Brief, BriefLimit},
     },
-    output::{number::duration, table::Cell, tone::Tone},
 };
 
 /// How a source stands to the policy: what comes first here decides.
@@ -106,7 +106,7 @@ const fn whole(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inquiry::{
+    use crate::query::{
         Fill,
         lists::{Block, Lists},
     };

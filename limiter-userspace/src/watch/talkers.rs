@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::HashMap, time::Instant};
 
 use ipnet::IpNet;
-use limiter_common::address::Address;
+use limiter_common::base::address::Address;
 
 use crate::datapath::{
     snapshot::Talker,
@@ -128,7 +128,7 @@ impl Talkers {
 
 #[cfg(test)]
 mod tests {
-    use limiter_common::contract::Tally;
+    use limiter_common::base::tally::Tally;
 
     use super::*;
 

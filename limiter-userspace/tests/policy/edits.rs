@@ -1,11 +1,11 @@
 //! Whatever commands make of a policy can be written as a document and read back.
 
 use ipnet::IpNet;
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use limiter_userspace::policy::{
-    Bucket, Context, Held, List, Policy, compile,
+    Assignment, Bucket, Context, List, Policy, compile,
+    document::{parse, to_yaml},
     model::{Listed, Whom},
-    spec::{parse, to_yaml},
 };
 use proptest::prelude::*;
 
@@ -86,7 +86,7 @@ proptest! {
                     Ok(())
                 }
             };
-            if result.is_err() || compile(&policy, &Held::default(), &Context::default()).is_err() {
+            if result.is_err() || compile(&policy, &Assignment::default(), &Context::default()).is_err() {
                 policy = before;
             }
             let text = to_yaml(&policy);

@@ -1,7 +1,7 @@
 //! Files that change: what is wrong with a document does not depend on them.
 
 use ipnet::IpNet;
-use limiter_userspace::policy::spec::{parse, parse_with_warnings, to_yaml};
+use limiter_userspace::policy::document::{parse, parse_with_warnings, to_yaml};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 
 /// Prefixes near each other, so that they overlap often.

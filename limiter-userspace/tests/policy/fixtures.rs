@@ -9,12 +9,12 @@ use std::{
 };
 
 use limiter_userspace::policy::{
-    Context, Held, compile,
-    model::{Limit, Policy},
-    spec::{
+    Assignment, Context, compile,
+    document::{
         Faults, SET_BYTES, Warnings, diff, parse, parse_with_warnings, read, read_file, schema,
         to_yaml,
     },
+    model::{Limit, Policy},
     tallies,
 };
 
@@ -109,7 +109,7 @@ fn what_is_shadowed_is_written_so() {
 fn what_is_warned_of_can_be_in_force() {
     for path in documents("warned") {
         let policy = read(&path).unwrap();
-        let compiled = compile(&policy, &Held::default(), &Context::default());
+        let compiled = compile(&policy, &Assignment::default(), &Context::default());
         let (_, held) = compiled.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let tallied = tallies(&policy, &held).unwrap();
         for Limit { name, .. } in &policy.limits {

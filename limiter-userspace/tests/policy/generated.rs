@@ -1,15 +1,18 @@
 //! Policies of all kinds, written and read back.
 
 use ipnet::IpNet;
-use limiter_common::{control::Protocol, lease::Leases, rate::Rate};
+use limiter_common::{
+    algorithm::{concurrent::Concurrent, rate::Rate},
+    packet::control::Protocol,
+};
 use limiter_userspace::policy::{
     Given,
     control::{Control, ControlBudgets, ControlOverride},
+    document::{diff, parse, to_yaml},
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, KeyPrefix, Layer, Limit, Listed, Match,
         Mode, Override, OverrideWhom, PacketKind, Penalty, Policy, Service, TcpFlags, Whom,
     },
-    spec::{diff, parse, to_yaml},
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
@@ -76,7 +79,7 @@ fn allowance(algorithm: u8) -> BoxedStrategy<Allowance> {
         5 => (1..=128_u64, 1_000_000..=LONGEST / 2)
             .prop_map(|(limit, window)| Allowance::SlidingLog { limit, window })
             .boxed(),
-        _ => (1..=128_u64, Leases::SHORTEST..=Leases::LONGEST)
+        _ => (1..=128_u64, Concurrent::SHORTEST..=Concurrent::LONGEST)
             .prop_map(|(limit, idle)| Allowance::Concurrent { limit, idle })
             .boxed(),
     }

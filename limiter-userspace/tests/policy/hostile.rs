@@ -13,8 +13,8 @@ use std::{
 };
 
 use limiter_userspace::policy::{
-    Context, Held, compile,
-    spec::{
+    Assignment, Context, compile,
+    document::{
         DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse,
         parse_with_warnings, read, read_file, to_yaml,
     },
@@ -315,7 +315,7 @@ fn limits_that_name_the_same_sets_do_not_multiply() {
     let before = worked();
     let policy = parse("f", text.as_bytes(), &mut |name| Ok(file(name).into())).unwrap();
     check_length(&policy).unwrap();
-    let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+    let (tables, _) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
     let work = worked() - before;
     assert!(work < SOON, "{work:?}");
     assert_eq!((tables.rows.len(), tables.prefixes.len()), (60, SETS * 500));

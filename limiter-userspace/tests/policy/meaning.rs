@@ -1,12 +1,12 @@
 //! What documents mean.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_userspace::policy::{
+    document::{diff, parse, read},
     model::{
         Allowance, Count, GlobalMode, KeyPart, KeyPrefix, Limit, Mode, OverrideWhom, PacketKind,
         Policy, TcpFlags, Whom,
     },
-    spec::{diff, parse, read},
 };
 
 use crate::fixtures::folder;

@@ -3,10 +3,12 @@
 use std::cell::Cell;
 
 use limiter_common::{
-    meter::Meter,
-    plan::{self, Bill, Group},
-    policer::{Look, Policer as _},
-    word::Word,
+    algorithm::{
+        meter::Meter,
+        policer::{Look, Policer as _},
+    },
+    base::word::Word,
+    policy::charge::{self, Bill, Group},
 };
 
 /// Limits of a packet. The bit of each is that of its place, so the first is the narrowest.
@@ -125,19 +127,19 @@ impl Policy {
         let mut packet = Packet { policy: self, words, now, part: &[], bill, looks };
         for part in [INLINE, KEYED] {
             packet.part = part;
-            plan::look(&mut packet, now);
+            charge::look(&mut packet, now);
         }
         if packet.bill.refused != 0 {
             return packet.bill;
         }
         for part in [KEYED, INLINE] {
             packet.part = part;
-            plan::charge(&mut packet, now);
+            charge::charge(&mut packet, now);
         }
         if packet.bill.refused != 0 {
             for part in [INLINE, KEYED] {
                 packet.part = part;
-                plan::refund(&mut packet, now);
+                charge::refund(&mut packet, now);
             }
         }
         packet.bill

@@ -1,6 +1,6 @@
 //! Several limits, charged together.
 
-use limiter_common::{gcra::Gcra, meter::Meter, rate::Rate};
+use limiter_common::algorithm::{gcra::Gcra, meter::Meter, rate::Rate};
 use limiter_tests::model;
 
 use super::{

@@ -1,6 +1,6 @@
 //! The figure that a limit promises, at any load.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::model::{Bucket, Exact as _, Flow, Model};
 
 use super::{

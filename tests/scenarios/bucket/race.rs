@@ -1,6 +1,9 @@
 //! Races that a packet loses, one at a time and wherever they can be.
 
-use limiter_common::{meter::Meter, plan::Bill, policer::Policer as _, rate::Rate};
+use limiter_common::{
+    algorithm::{meter::Meter, policer::Policer as _, rate::Rate},
+    policy::charge::Bill,
+};
 
 use super::{
     MINUTE,

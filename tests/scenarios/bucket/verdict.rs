@@ -1,6 +1,6 @@
 //! Verdict by verdict: token buckets, leaky buckets and GCRA beside exact ones.
 
-use limiter_common::{
+use limiter_common::algorithm::{
     policer::{Decision, Policer as _},
     rate::Rate,
 };

@@ -1,6 +1,6 @@
 //! Words that no charge has made, and clocks that go far.
 
-use limiter_common::{policer::Policer as _, rate::Rate};
+use limiter_common::algorithm::{policer::Policer as _, rate::Rate};
 
 use super::{DAY, Kind, LOST, Random, Run, Stated, Subject, interval, refill, seed};
 

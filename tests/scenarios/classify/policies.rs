@@ -1,6 +1,6 @@
 //! Random policies, of every property that a limit can ask about.
 
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use limiter_userspace::policy::{
     Policy,
     model::{Allowance, Count, KeyPart, Layer, Limit, Match, Mode, TcpFlags, Whom},

@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::fd::OwnedFd, process::Stdio, thread};
 
 use aya::maps::{Array, MapData};
-use limiter_common::contract::map;
+use limiter_common::abi::layout::map;
 use limiter_tests::{
     process,
     sandbox::{BPFFS, Sandbox},

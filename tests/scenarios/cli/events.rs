@@ -64,8 +64,8 @@ fn what_is_not_told_is_counted() {
     for number in 0..sources {
         send(&bench, [192, 0, 2, number], 4);
     }
-    let noticed = bench.json("metrics -j");
-    let families = noticed["metrics"].as_array().unwrap();
+    let event_stats = bench.json("metrics -j");
+    let families = event_stats["metrics"].as_array().unwrap();
     let of = |name: &str| families.iter().find(|family| family["name"] == name).unwrap();
     let events = of("limiter_source_events_total")["series"].as_array().unwrap();
     let limited = events.iter().find(|one| one["labels"]["event"] == "limited").unwrap();

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::{packet::Frame, traffic::Sender};
 use limiter_userspace::policy::Builtin;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::{packet::Frame, traffic::Sender};
 
 use super::{Bench, Document, SMALL, json::send};

@@ -60,7 +60,7 @@ impl Sub for Counts {
 /// Attached to these interfaces of a net under a document, which is without its version.
 fn attach(net: &Net, interfaces: &str, policy: &str) {
     let document = Document::new(policy);
-    let options = format!("{SMALL} --ledgers 1024 --policy FILE");
+    let options = format!("{SMALL} --wide-states 1024 --policy FILE");
     net.run(&document.in_place(&format!("attach {interfaces} {options}")));
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::{
     model::{self, Exact as _},
     program::{TestProgram, Verdict},

@@ -7,7 +7,7 @@ mod two_cpus;
 
 use std::collections::HashMap;
 
-use limiter_common::contract::{LimitTally, Tally};
+use limiter_common::{abi::counters::LimitTally, base::tally::Tally};
 use limiter_tests::{
     model::{Exact as _, Model},
     program::Verdict,

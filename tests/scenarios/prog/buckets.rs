@@ -1,9 +1,9 @@
 //! The table of buckets by other keys than the source: who keeps an entry of a full one, and what becomes of keys without.
 
 use limiter_common::{
-    contract::{Bucket, Turnover},
-    limit::BucketKey,
-    rate::SECOND,
+    abi::{counters::TableStats, state::Bucket},
+    algorithm::rate::SECOND,
+    policy::limit::BucketKey,
 };
 use limiter_tests::{
     packet::Frame,
@@ -43,8 +43,8 @@ fn passed(program: &mut TestProgram, frame: &[u8], times: u32) -> u64 {
     program.run_many(frame, times).unwrap()
 }
 
-fn turnover(program: &TestProgram) -> Turnover {
-    program.maps().bucket_turnover().unwrap()
+fn table_stats(program: &TestProgram) -> TableStats {
+    program.maps().bucket_table_stats().unwrap()
 }
 
 /// Whatever the algorithm, and whatever else is charged: a flood of other keys takes nothing from one that owes.
@@ -62,7 +62,7 @@ fn a_key_that_owes_is_kept_through_any_flood() {
             assert_eq!(program.run(&to(number)).unwrap(), Verdict::Pass, "{number}");
         }
         assert_eq!(passed(&mut program, &kept, 9), 0, "{allowance:?}");
-        let Turnover { entries, owing, .. } = turnover(&program);
+        let TableStats { inserted: entries, evicted_owing: owing, .. } = table_stats(&program);
         // Of the others, each owes for a packet, and makes room for the next ones.
         assert!(owing > 0 && entries > u64::from(buckets), "{entries} entries, {owing} owed");
         program.check_accounts().unwrap();
@@ -78,8 +78,8 @@ fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     for number in 0..2 * buckets {
         passed(&mut program, &to(number), 3);
     }
-    let full = turnover(&program);
-    assert!(full.newcomers > 0 && full.entries <= u64::from(buckets), "{full:?}");
+    let full = table_stats(&program);
+    assert!(full.untracked > 0 && full.inserted <= u64::from(buckets), "{full:?}");
     let shared = |program: &TestProgram| -> Vec<(BucketKey, Bucket)> {
         let all = program.buckets().unwrap().into_iter();
         all.filter(|(key, _)| key.is_shared()).collect()
@@ -87,7 +87,7 @@ fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     assert_eq!(shared(&program).len(), 1, "one limit has keys without room");
     let more: u64 = (0..200).map(|number| passed(&mut program, &to(9 * buckets + number), 3)).sum();
     assert_eq!(more, 0, "what they share is used up");
-    assert!(turnover(&program).newcomers > full.newcomers);
+    assert!(table_stats(&program).untracked > full.untracked);
     // When the first have paid, others come to have their own.
     program.at(NOW + 4 * MINUTE).unwrap();
     for number in 0..200 {
@@ -104,7 +104,7 @@ fn keys_of_a_limit_that_is_gone_make_room() {
     for number in 0..2 * buckets {
         passed(&mut program, &to(number), 2);
     }
-    assert!(turnover(&program).newcomers > 0, "the table is full");
+    assert!(table_stats(&program).untracked > 0, "the table is full");
     program.apply(&policy_of([by_destination("new", tokens(3))])).unwrap();
     // For so long an entry is not asked again that was found to owe.
     program.at(NOW + 10 * SECOND).unwrap();
@@ -112,7 +112,7 @@ fn keys_of_a_limit_that_is_gone_make_room() {
         let had = passed(&mut program, &to(number), 9);
         assert_eq!(had, 3, "{number}");
     }
-    let before = turnover(&program).owing;
+    let before = table_stats(&program).evicted_owing;
     assert!(before > 0, "somebody made room though owing");
 }
 
@@ -149,7 +149,8 @@ fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
     }
     assert_eq!(tally(&program, "own"), (50, 0));
     assert_eq!(tally(&program, "wide"), (50, 10));
-    let Turnover { entries, newcomers, .. } = program.maps().turnover().unwrap();
+    let TableStats { inserted: entries, untracked: newcomers, .. } =
+        program.maps().table_stats().unwrap();
     assert!(entries <= 10 && newcomers + entries == 50, "{entries} entries, {newcomers} newcomers");
     program.check_accounts().unwrap();
 }

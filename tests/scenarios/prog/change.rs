@@ -1,6 +1,6 @@
 //! A policy that changes: what it does not touch goes on, and nobody gets a fresh burst by it.
 
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
     program::{Clock, SMALL, TestProgram},

@@ -1,6 +1,6 @@
 //! Clocks that go back, that jump, and that come to their end.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::{
     model::{self, LOST},
     program::{TestProgram, Verdict},

@@ -1,8 +1,8 @@
 //! New connections: what of their SYNs is counted, and what belongs to one that was admitted.
 
 use limiter_common::{
-    opening::Opening,
-    rate::{Rate, SECOND},
+    algorithm::rate::{Rate, SECOND},
+    memory::handshake::Handshake,
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
@@ -74,11 +74,11 @@ fn the_same_syn_on_and_on_is_limited() {
     let mut program = program(&policy_of([connections("new", &[KeyPart::Source], 2)]));
     let frame = syn(40_000, 1).build();
     assert_eq!(program.run_many(&frame, 1_000).unwrap(), 2);
-    program.at(NOW + Opening::STEP - 1).unwrap();
+    program.at(NOW + Handshake::STEP - 1).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 0);
-    program.at(NOW + Opening::STEP).unwrap();
+    program.at(NOW + Handshake::STEP).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 1);
-    program.at(NOW + Opening::SPAN).unwrap();
+    program.at(NOW + Handshake::SPAN).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 2);
     assert_eq!(tally(&program, "new").0, 2);
 }

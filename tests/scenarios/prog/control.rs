@@ -1,20 +1,20 @@
 //! The link's own control traffic has budgets, and nothing else is about it; what is nested too deep is dropped
 //! whatever limits and lists say; and a packet that declares no length is charged by the headers that are there.
 
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::{
     packet::{ACK, Extension, Frame, PSH, SYN},
     program::{TestProgram, Verdict},
 };
 use limiter_userspace::{
-    inquiry::{Inquiry, frame::Sighting},
-    policy::{Policy, spec::parse},
+    policy::{Policy, document::parse},
+    query::{Inquiry, frame::Sighting},
 };
 
 use super::{NOW, counted, program};
 
 const LOCAL: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xbad];
-const NOBODY: [u16; 8] = [0; 8];
+const UNTRACKED: [u16; 8] = [0; 8];
 const GLOBAL: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
 const NEIGHBOUR: [u8; 4] = [192, 0, 2, 9];
 
@@ -84,7 +84,7 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
     );
     // Another source has a budget of its own, as those together have that have no address yet, and all of them together
     // that of the link.
-    assert_eq!(run(&mut program, &solicitation(NOBODY), 8, NOW), 5);
+    assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW), 5);
     assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 8, NOW), 2);
     // No address is one that anybody may forge.
     let relayed = Frame::udp([0; 4], [192, 0, 2, 1], 68, 67).payload(240);
@@ -94,7 +94,7 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
     let asks = Frame::udp([0; 4], [255; 4], 68, 67).payload(240);
     assert_eq!(run(&mut program, &asks, 12, NOW), 7);
     program.at(NOW + 2 * SECOND).unwrap();
-    assert_eq!(run(&mut program, &solicitation(NOBODY), 8, NOW + 2 * SECOND), 2);
+    assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW + 2 * SECOND), 2);
     // What is refused by the one is not charged to the other: those of the link are used up, the source's are not.
     assert_eq!(run(&mut program, &link[0], 4, NOW + 2 * SECOND), 0);
     program.at(NOW + 4 * SECOND).unwrap();

@@ -11,8 +11,12 @@ use std::{
 };
 
 use limiter_common::{
-    address::Address, cache::Cached, contract::Bucket, limit::BucketKey, policer::Policer as _,
-    rate::SECOND, reason::Reason,
+    abi::state::Bucket,
+    algorithm::{policer::Policer as _, rate::SECOND},
+    base::address::Address,
+    memory::cache::Cached,
+    packet::reason::Reason,
+    policy::limit::BucketKey,
 };
 use limiter_tests::program::{
     Clock, Runner, SMALL, Sizes, TestProgram, Verdict, monotonic, pin_to_cpu, two_cpus,
@@ -132,7 +136,8 @@ fn check_charged(
 ) {
     let buckets: HashMap<BucketKey, Bucket> = program.buckets().unwrap().into_iter().collect();
     assert_eq!(buckets.len(), sources.len());
-    let places = [Builtin::Syn, Builtin::Source].map(|limit| compiled(program, limit).column);
+    let places =
+        [Builtin::Syn, Builtin::Source].map(|limit| compiled(program, limit).override_column);
     for source in sources {
         let entry = program.source(&source.into()).unwrap().unwrap();
         let [syn, own] = places.map(|place| entry.words[place as usize]);

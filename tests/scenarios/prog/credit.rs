@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::Turnover,
-    credit::Credit,
-    gcra::Scale,
-    rate::{Rate, SECOND},
-    table::WAYS,
+    abi::{counters::TableStats, table::WAYS},
+    algorithm::{
+        gcra::Scale,
+        rate::{Rate, SECOND},
+    },
+    base::address::Address,
+    memory::cache::Cached,
+    table::untracked::UntrackedAllowance,
 };
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -44,7 +45,7 @@ fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
 /// The first of three ticks in a row in which all have credit that there is.
 fn lucky() -> u64 {
     let all_in = |tick: u64| {
-        let mut credit = Credit::default();
+        let mut credit = UntrackedAllowance::default();
         (0..CREDIT).all(|_| {
             let (next, admitted) = credit.next(tick as u32, CREDIT).unwrap();
             credit = next;
@@ -65,8 +66,8 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
     }
     let packets = 3 * CREDIT;
     assert_eq!(
-        program.maps().turnover().unwrap(),
-        Turnover { newcomers: packets, ..Turnover::default() }
+        program.maps().table_stats().unwrap(),
+        TableStats { untracked: packets, ..TableStats::default() }
     );
     // One is remembered, and the next makes the entry.
     pass(&mut program, &frame, 1);
@@ -108,16 +109,16 @@ fn a_flood_of_made_up_sources_takes_no_entry() {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut program = crowded(sizes, &ample());
     let (mut flood, packets) = (Flood::new(), part(64) as u32 * sizes.sources);
-    let before = program.maps().turnover().unwrap();
+    let before = program.maps().table_stats().unwrap();
     for number in 0..packets {
         // Sixteen for each set in a tick.
         program.at(NOW + u64::from(number) * TICK / u64::from(sizes.sources)).unwrap();
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
-    let after = program.maps().turnover().unwrap();
-    let newcomers = after.newcomers - before.newcomers;
-    assert_eq!(newcomers + after.entries - before.entries, u64::from(packets));
-    assert!(after.entries - before.entries <= u64::from(packets) / 100, "{after:?}");
+    let after = program.maps().table_stats().unwrap();
+    let newcomers = after.untracked - before.untracked;
+    assert_eq!(newcomers + after.inserted - before.inserted, u64::from(packets));
+    assert!(after.inserted - before.inserted <= u64::from(packets) / 100, "{after:?}");
     program.check_accounts().unwrap();
 }
 
@@ -126,7 +127,7 @@ fn a_flood_of_made_up_sources_takes_no_entry() {
 fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
     let mut program = crowded(SMALL, &ample());
     let frame = udp(A);
-    let sent = (1..=3 * u64::from(Credit::HELD_OF)).find(|packets| {
+    let sent = (1..=3 * u64::from(UntrackedAllowance::HELD_OF)).find(|packets| {
         program.at(NOW + packets * TICK).unwrap();
         pass(&mut program, &frame, 1);
         has_entry(&program, A)

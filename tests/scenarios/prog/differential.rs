@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    rate::{Rate, SECOND},
-    reason::Reason,
+    algorithm::rate::{Rate, SECOND},
+    packet::reason::Reason,
 };
 use limiter_tests::{
     model::LOST,

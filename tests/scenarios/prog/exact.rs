@@ -3,9 +3,9 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use limiter_common::{
-    address::Address,
-    contract::{Counters, LimitTally, Tally},
-    reason::Reason,
+    abi::counters::{Counters, LimitTally},
+    base::{address::Address, tally::Tally},
+    packet::reason::Reason,
 };
 use limiter_tests::{
     model::{self, Exact as _},
@@ -101,7 +101,7 @@ impl Model {
         let in_force = program.maps().policy().unwrap();
         let names = in_force.limits.iter().map(|limit| limit.name.as_str());
         let mut order: Vec<_> = names.filter_map(Builtin::by_name).collect();
-        order.sort_by_key(|limit| compiled(program, *limit).column);
+        order.sort_by_key(|limit| compiled(program, *limit).override_column);
         Self { policy, order, sources, connections, counters, limits }
     }
 

@@ -4,10 +4,10 @@
 use std::{collections::HashSet, net::IpAddr};
 
 use limiter_common::{
-    address::{Address, Mask},
-    cache::Cached,
-    rate::{Rate, SECOND},
-    reason::{REASONS, Reason},
+    algorithm::rate::{Rate, SECOND},
+    base::address::{Address, Mask},
+    memory::cache::Cached,
+    packet::reason::{REASONS, Reason},
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::{
     packet::{Extension, Frame, kinds},
     program::{Clock, LONGEST, SHORTEST, SMALL, Sizes, TestProgram, Verdict},
@@ -134,7 +134,7 @@ fn source(frame: &Reference) -> Option<IpAddr> {
 /// Runs all frames under one limit; `key` tells which bucket of that limit a frame is charged to.
 fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option<K>) {
     const BURST: u32 = 4;
-    let sizes = Sizes { sources: 1 << 18, buckets: 1 << 18, ledgers: 1 << 11, overrides: 1 };
+    let sizes = Sizes { sources: 1 << 18, buckets: 1 << 18, wide_states: 1 << 11, overrides: 1 };
     let limits = policy(&[(limit, tokens(BURST.into()))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();

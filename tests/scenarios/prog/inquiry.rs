@@ -7,9 +7,9 @@ mod report;
 use std::collections::BTreeSet;
 
 use limiter_common::{
-    address::{Address, Mask},
-    rate::SECOND,
-    reason::Reason,
+    algorithm::rate::SECOND,
+    base::address::{Address, Mask},
+    packet::reason::Reason,
 };
 use limiter_tests::{
     packet::kinds,
@@ -17,12 +17,12 @@ use limiter_tests::{
 };
 use limiter_userspace::{
     error::Error,
-    inquiry::{
+    policy::{Policy, PolicyError, model::Allowance},
+    query::{
         Inquiry,
         frame::Sighting,
         limit::{Kept, Origin},
     },
-    policy::{Policy, PolicyError, model::Allowance},
 };
 
 use self::any::{any_frame, any_policy, changed};

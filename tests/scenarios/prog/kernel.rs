@@ -11,7 +11,9 @@ use std::{
 };
 
 use caps::{CapSet, Capability};
-use limiter_common::{contract::program as name, rate::SECOND, reason::Reason};
+use limiter_common::{
+    abi::layout::program as name, algorithm::rate::SECOND, packet::reason::Reason,
+};
 use limiter_tests::{
     packet::{Frame, SYN},
     program::{Clock, LONGEST, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},
@@ -178,11 +180,11 @@ fn two_cpus_meet(program: &mut TestProgram) {
         program.run_many(&udp(source(number)), 2).unwrap();
     }
     assert_eq!(program.passed().unwrap() - before, u64::from(sources));
-    let noticed = program.maps().noticed().unwrap();
-    assert_eq!(noticed.happened, [u64::from(sources), 0, 0]);
+    let event_stats = program.maps().event_stats().unwrap();
+    assert_eq!(event_stats.happened, [u64::from(sources), 0, 0]);
     let told = program.notices().unwrap().len() as u64;
     assert!(told > 0);
-    assert_eq!(told + noticed.left_out[0], u64::from(sources));
+    assert_eq!(told + event_stats.suppressed[0], u64::from(sources));
 }
 
 /// State that is not in the entry of the source: by the 5-tuple, and lists of open connections.

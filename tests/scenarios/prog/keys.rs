@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::program::{Neighbour, TestProgram, Verdict};
 use limiter_userspace::policy::{
     KeyPrefix, Policy,

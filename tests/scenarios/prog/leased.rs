@@ -4,20 +4,22 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::{Source, Tally},
-    gcra::Gcra,
-    rate::{Rate, SECOND},
-    reason::Reason,
+    abi::table::Source,
+    algorithm::{
+        gcra::Gcra,
+        rate::{Rate, SECOND},
+    },
+    base::{address::Address, tally::Tally},
+    memory::cache::Cached,
+    packet::reason::Reason,
 };
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::{
-    inquiry::{Inquiry, limit::Kept},
     policy::{
         Builtin, Policy,
         model::{Allowance, GlobalMode, KeyPart},
     },
+    query::{Inquiry, limit::Kept},
 };
 
 use super::{

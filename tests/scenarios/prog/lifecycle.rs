@@ -8,7 +8,7 @@ use std::{
 
 use aya::{maps::loaded_maps, programs::loaded_programs};
 
-use limiter_common::address::Address;
+use limiter_common::base::address::Address;
 use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict};
 use limiter_userspace::policy::Builtin;
 

@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    contract::Tally,
-    limit::{BucketKey, INLINE},
-    reason::Reason,
+    base::tally::Tally,
+    packet::reason::Reason,
+    policy::limit::{BucketKey, INLINE},
 };
 use limiter_tests::{
     packet::{ACK, Extension, FIN, Frame, PSH, RST, SYN, kinds},
     program::{TestProgram, Verdict},
     reference::reference,
 };
-use limiter_userspace::policy::{Builtin, Policy, spec};
+use limiter_userspace::policy::{Builtin, Policy, document};
 
 use super::{connection_key, counted, policy, program, state, syn, tallies, tokens, udp};
 
@@ -206,7 +206,7 @@ fn without_limits_everything_passes() {
 #[test]
 fn the_example_of_a_dns_server_holds_against_fragments() {
     let text = include_bytes!("../../../packaging/examples/dns-server.yaml");
-    let policy = spec::parse("dns-server", text, &mut |_| unreachable!("no files")).unwrap();
+    let policy = document::parse("dns-server", text, &mut |_| unreachable!("no files")).unwrap();
     let mut program = program(&policy);
     let mut passed = |source: [u8; 4], packets: usize| {
         let later = Frame::ip(source, B, 17).payload(1_400).fragment(9, 185, true).build();

@@ -4,7 +4,7 @@ mod ends;
 
 use std::net::IpAddr;
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::program::Verdict;
 use limiter_userspace::policy::{
     List, Policy,

@@ -15,7 +15,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Policy,
-    spec::{self, FileError},
+    document::{self, FileError},
 };
 
 use super::modes::tally;
@@ -34,7 +34,7 @@ limits: [{{ name: it, match: {{ {matching} }}, key: {key}, rate: 1/min, burst: 1
 "
     );
     let no_file = &mut |_: &str| Err(FileError::TooLarge { most: 0 });
-    spec::parse("policy.yaml", document.as_bytes(), no_file).unwrap()
+    document::parse("policy.yaml", document.as_bytes(), no_file).unwrap()
 }
 
 /// Checks that a limit is about some frames and not about others, if it is kept for all packets, if it

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Instant};
 
-use limiter_common::{contract::program as name, reason::Reason};
+use limiter_common::{abi::layout::program as name, packet::reason::Reason};
 use limiter_tests::{
     packet::Frame,
     program::{Clock, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},

@@ -1,8 +1,8 @@
 //! What limits do that are enforced, that only count, that are off, and that are tried out.
 
 use limiter_common::{
-    rate::{Rate, SECOND},
-    reason::Reason,
+    algorithm::rate::{Rate, SECOND},
+    packet::reason::Reason,
 };
 use limiter_tests::program::{TestProgram, Verdict};
 use limiter_userspace::policy::{

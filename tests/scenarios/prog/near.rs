@@ -1,9 +1,12 @@
 //! Packets that leave a limit near: at most a fifth of what it admits at once is left.
 
 use limiter_common::{
-    contract::{NEWCOMERS, Tally, Turnover},
-    rate::{Rate, SECOND},
-    table::WAYS,
+    abi::{
+        counters::TableStats,
+        table::{PROBATION_SLOTS, WAYS},
+    },
+    algorithm::rate::{Rate, SECOND},
+    base::tally::Tally,
 };
 use limiter_tests::{
     packet::{ACK, Frame, RST, SYN},
@@ -215,29 +218,29 @@ fn two_cpus_leave_the_last_fifth_near_exactly() {
 
 #[test]
 fn entries_that_change_hands_are_counted() {
-    let turnover = |program: &TestProgram| program.maps().turnover().unwrap();
+    let table_stats = |program: &TestProgram| program.maps().table_stats().unwrap();
     let rate = Rate { packets: 1, period: MINUTE };
     let queue = Allowance::LeakyBucket { rate, depth: 3 };
     let mut program = program(&policy_of([limit("source", &[KeyPart::Source], queue)]));
-    let mut expected = Turnover::default();
+    let mut expected = TableStats::default();
     // With room for all of them, each has an entry, once.
     for _ in 0..3 {
         program.run(&udp(A)).unwrap();
         program.run(&udp(B)).unwrap();
     }
-    expected.entries = 2;
-    assert_eq!(turnover(&program), expected);
+    expected.inserted = 2;
+    assert_eq!(table_stats(&program), expected);
     // In a full table the second packet takes one from who owes nothing.
     program.crowd().unwrap();
     program.run(&udp(A)).unwrap();
-    expected.newcomers = 1;
-    assert_eq!(turnover(&program), expected);
+    expected.untracked = 1;
+    assert_eq!(table_stats(&program), expected);
     program.run(&udp(A)).unwrap();
-    (expected.entries, expected.idle) = (3, 1);
-    assert_eq!(turnover(&program), expected);
+    (expected.inserted, expected.evicted_idle) = (3, 1);
+    assert_eq!(table_stats(&program), expected);
     // Who has an entry keeps it.
     program.run_many(&udp(A), 10).unwrap();
-    assert_eq!(turnover(&program), expected);
+    assert_eq!(table_stats(&program), expected);
 }
 
 /// In a flood of sources with a packet each, all of which owe, each that comes into a full table takes the
@@ -252,9 +255,14 @@ fn what_a_flood_makes_of_the_table_is_counted() {
     for number in 0..sources {
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "{number}");
     }
-    let Turnover { entries, newcomers, idle, owing } = program.maps().turnover().unwrap();
+    let TableStats {
+        inserted: entries,
+        untracked: newcomers,
+        evicted_idle: idle,
+        evicted_owing: owing,
+    } = program.maps().table_stats().unwrap();
     assert_eq!(entries + newcomers, u64::from(sources));
-    let room = sizes.sources + sizes.sources / WAYS as u32 * NEWCOMERS as u32;
+    let room = sizes.sources + sizes.sources / WAYS as u32 * PROBATION_SLOTS as u32;
     assert_eq!((idle, owing), (0, u64::from(sources - room)));
     assert!(entries > u64::from(sizes.sources) && newcomers > entries, "{entries} {newcomers}");
 }

@@ -3,22 +3,22 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    address::Address,
-    contract::{Tally, Turnover},
-    newcomer::HELD_OF,
-    rate::{Rate, SECOND},
-    reason::Reason,
+    abi::counters::TableStats,
+    algorithm::rate::{Rate, SECOND},
+    base::{address::Address, tally::Tally},
+    packet::reason::Reason,
+    table::probation::HELD_OF,
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
     program::{Clock, SMALL, Sizes, TestProgram, Verdict},
 };
 use limiter_userspace::{
-    inquiry::Inquiry,
     policy::{
         Builtin, KeyPrefix, Policy,
         model::{Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty},
     },
+    query::Inquiry,
 };
 
 use super::{
@@ -241,11 +241,12 @@ fn where_all_owe_a_source_that_goes_on_sending_is_held() {
         }
     };
     flood(&mut program, 6 * sizes.sources);
-    let before = program.maps().turnover().unwrap();
+    let before = program.maps().table_stats().unwrap();
     flood(&mut program, 8 * sizes.sources);
-    let after = program.maps().turnover().unwrap();
-    let (entries, owing) = (after.entries - before.entries, after.owing - before.owing);
-    assert_eq!(after.newcomers - before.newcomers + entries, u64::from(8 * sizes.sources));
+    let after = program.maps().table_stats().unwrap();
+    let (entries, owing) =
+        (after.inserted - before.inserted, after.evicted_owing - before.evicted_owing);
+    assert_eq!(after.untracked - before.untracked + entries, u64::from(8 * sizes.sources));
     assert_eq!(owing, u64::from(8 * sizes.sources), "each comes for another");
     let expected = u64::from(8 * sizes.sources / HELD_OF);
     assert!((expected / 2..2 * expected).contains(&entries), "{entries} entries");
@@ -352,9 +353,9 @@ fn who_is_listed_has_nobody_forgotten_who_owes() {
                 *passed += u32::from(verdict == Verdict::Pass);
             }
         }
-        (passed, program.maps().turnover().unwrap())
+        (passed, program.maps().table_stats().unwrap())
     };
-    let before = program.maps().turnover().unwrap();
+    let before = program.maps().table_stats().unwrap();
     assert_eq!(flood(&mut program), ([0, packets], before));
     program.split().unwrap().1.switch_monitor(true).unwrap();
     assert_eq!(flood(&mut program), ([packets, packets], before));
@@ -367,10 +368,17 @@ fn who_is_listed_has_nobody_forgotten_who_owes() {
     program.at(NOW + 600 * SECOND).unwrap();
     let (passed, after) = flood(&mut program);
     assert_eq!(passed, [0, packets]);
-    let entries = after.entries - before.entries;
+    let entries = after.inserted - before.inserted;
     let expected = u64::from(2 * packets / HELD_OF);
     assert!((expected / 2..2 * expected).contains(&entries), "{entries} entries");
-    assert_eq!(after, Turnover { entries: after.entries, idle: before.idle + entries, ..before });
+    assert_eq!(
+        after,
+        TableStats {
+            inserted: after.inserted,
+            evicted_idle: before.evicted_idle + entries,
+            ..before
+        }
+    );
     program.check_accounts().unwrap();
 }
 
@@ -393,12 +401,12 @@ fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
             let frame = Frame::tcp(source, [198, 51, 100, 1], 40_000, port, SYN).build();
             assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
         }
-        program.maps().turnover().unwrap()
+        program.maps().table_stats().unwrap()
     };
     let before = flood(&mut program, 6 * sizes.sources, 443);
     let after = flood(&mut program, 4 * sizes.sources, 80);
-    let newcomers = before.newcomers + u64::from(4 * sizes.sources);
-    assert_eq!(after, Turnover { newcomers, ..before });
+    let newcomers = before.untracked + u64::from(4 * sizes.sources);
+    assert_eq!(after, TableStats { untracked: newcomers, ..before });
     program.check_accounts().unwrap();
 }
 

@@ -1,10 +1,10 @@
 //! What is told of sources: that they begin to be over a limit, and that they are blocked.
 
 use limiter_common::{
-    address::Address,
-    notice::{Notice, Notices, QUIET, kind},
-    rate::{Rate, SECOND},
-    reason::Reason,
+    algorithm::rate::{Rate, SECOND},
+    base::address::Address,
+    memory::event::{EventStats, QUIET, SourceEvent, kind},
+    packet::reason::Reason,
 };
 use limiter_tests::packet::Frame;
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus};
@@ -43,7 +43,7 @@ fn run_at(program: &mut TestProgram, now: u64, from: [u8; 4]) -> Verdict {
 
 /// What was told, without the times.
 fn told(program: &TestProgram) -> Vec<(Address, u32, u16, u16)> {
-    let of = |it: Notice| (it.source, it.tally, it.kind, it.again);
+    let of = |it: SourceEvent| (it.source, it.tally, it.kind, it.again);
     program.notices().unwrap().into_iter().map(of).collect()
 }
 
@@ -61,13 +61,13 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
         assert_eq!(run_at(&mut program, NOW + at, A), Verdict::Drop);
     }
     let notices = program.notices().unwrap();
-    let expected = Notice {
+    let expected = SourceEvent {
         time: NOW + 2,
         dropped: 1,
         source: Address::v4(A),
         tally: place,
         kind: kind::LIMITED,
-        ..Notice::default()
+        ..SourceEvent::default()
     };
     assert_eq!(notices, [expected]);
 
@@ -92,8 +92,8 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
         run_at(&mut program, next + at, A);
     }
     assert_eq!(told(&program), [(Address::v4(A), place, kind::LIMITED, 0)]);
-    let noticed = program.maps().noticed().unwrap();
-    assert_eq!((noticed.happened, noticed.left_out), ([3, 0, 0], [0; 3]));
+    let event_stats = program.maps().event_stats().unwrap();
+    assert_eq!((event_stats.happened, event_stats.suppressed), ([3, 0, 0], [0; 3]));
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn a_block_is_told_once_with_its_end() {
         run_at(&mut program, NOW + step * SECOND / 10, A);
     }
     let notices = program.notices().unwrap();
-    let blocked: Vec<&Notice> = notices.iter().filter(|it| it.kind == kind::BLOCKED).collect();
+    let blocked: Vec<&SourceEvent> = notices.iter().filter(|it| it.kind == kind::BLOCKED).collect();
     let [blocked] = blocked[..] else { panic!("{notices:?}") };
     let length = blocked.until - blocked.time;
     assert!((60 * SECOND - 256..=60 * SECOND).contains(&length), "{length}");
-    assert_eq!(program.maps().noticed().unwrap().happened, [1, 0, 1]);
+    assert_eq!(program.maps().event_stats().unwrap().happened, [1, 0, 1]);
 }
 
 /// What is told is bounded, and what is not is counted, one by one, whether the budget or the room was used.
@@ -169,14 +169,14 @@ fn what_is_left_out_is_counted_exactly() {
             for number in 0..sources {
                 program.run_many(&udp(source(number)), 4).unwrap();
             }
-            let noticed = program.maps().noticed().unwrap();
+            let event_stats = program.maps().event_stats().unwrap();
             let told = program.notices().unwrap().len() as u64;
-            assert_eq!(told, Notices::BUDGET);
-            assert_eq!(noticed.happened, [u64::from(sources), 0, 0]);
-            assert_eq!(noticed.left_out, [u64::from(sources) - told, 0, 0]);
+            assert_eq!(told, EventStats::BUDGET);
+            assert_eq!(event_stats.happened, [u64::from(sources), 0, 0]);
+            assert_eq!(event_stats.suppressed, [u64::from(sources) - told, 0, 0]);
 
             // Nobody reads, for so long that there is no room.
-            let before = noticed;
+            let before = event_stats;
             let (seconds, each) = (30, 200);
             for second in 0..seconds {
                 program.at(NOW + (second + 2) * SECOND).unwrap();
@@ -185,9 +185,9 @@ fn what_is_left_out_is_counted_exactly() {
                     program.run_many(&udp(source(number)), 4).unwrap();
                 }
             }
-            let noticed = program.maps().noticed().unwrap();
-            let happened = noticed.happened[0] - before.happened[0];
-            let left_out = noticed.left_out[0] - before.left_out[0];
+            let event_stats = program.maps().event_stats().unwrap();
+            let happened = event_stats.happened[0] - before.happened[0];
+            let left_out = event_stats.suppressed[0] - before.suppressed[0];
             let told = program.notices().unwrap().len() as u64;
             assert_eq!((happened, told), (seconds * each, happened - left_out));
             assert!(left_out > 0, "there was room for all");
@@ -210,10 +210,10 @@ fn two_cpus_that_meet_at_an_edge_tell_it_once() {
     }
     meet(&mut program, sources, |number| udp(source(number)));
     meet(&mut program, sources, |number| udp(source(number)));
-    let noticed = program.maps().noticed().unwrap();
-    assert_eq!(noticed.happened, [u64::from(sources), 0, 0]);
+    let event_stats = program.maps().event_stats().unwrap();
+    assert_eq!(event_stats.happened, [u64::from(sources), 0, 0]);
     let told = program.notices().unwrap().len() as u64;
-    assert_eq!(told + noticed.left_out[0], u64::from(sources));
+    assert_eq!(told + event_stats.suppressed[0], u64::from(sources));
 }
 
 #[test]
@@ -226,5 +226,5 @@ fn of_sources_that_share_an_entry_nothing_is_told() {
     }
     assert!(counted(&program, Reason::Exceed) > 0);
     assert_eq!(told(&program), []);
-    assert_eq!(program.maps().noticed().unwrap().happened, [0; 3]);
+    assert_eq!(program.maps().event_stats().unwrap().happened, [0; 3]);
 }

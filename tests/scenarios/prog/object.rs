@@ -5,7 +5,7 @@ mod stack;
 use std::{fs, path::Path};
 
 use aya_obj::Object;
-use limiter_common::contract::program;
+use limiter_common::abi::layout::program;
 
 use self::stack::Stack;
 

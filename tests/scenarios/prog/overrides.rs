@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use limiter_common::rate::SECOND;
+use limiter_common::algorithm::rate::SECOND;
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram};
 use limiter_userspace::{
     error::Error,

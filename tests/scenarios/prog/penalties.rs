@@ -2,16 +2,15 @@
 
 use ipnet::IpNet;
 use limiter_common::{
-    cache::Cached,
-    rate::{Rate, SECOND},
-    reason::Reason,
+    algorithm::rate::{Rate, SECOND},
+    memory::cache::Cached,
+    packet::reason::Reason,
 };
 use limiter_tests::{
     packet::{ACK, Frame},
     program::{TestProgram, Verdict},
 };
 use limiter_userspace::{
-    inquiry::{Inquiry, blocked::Blocked},
     policy::{
         Policy,
         model::{
@@ -19,6 +18,7 @@ use limiter_userspace::{
             Whom,
         },
     },
+    query::{Inquiry, blocked::Blocked},
 };
 
 use super::{

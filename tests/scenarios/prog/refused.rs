@@ -1,7 +1,10 @@
 //! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
 
 use limiter_common::{
-    address::Address, cache::Cached, contract::Tally, rate::SECOND, reason::Reason,
+    algorithm::rate::SECOND,
+    base::{address::Address, tally::Tally},
+    memory::cache::Cached,
+    packet::reason::Reason,
 };
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{

@@ -5,7 +5,7 @@ mod prefixes;
 use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict};
 use limiter_userspace::policy::{
     Policy,

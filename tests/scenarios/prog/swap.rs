@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::{
     packet::Frame,
     program::{Clock, SMALL, TestProgram, pin_to_cpu, two_cpus},

@@ -3,16 +3,16 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::program::{TestProgram, Verdict, monotonic};
 use limiter_userspace::{
     datapath::monitoring::Monitoring,
-    inquiry::{Inquiry, frame::Sighting},
     policy::{
         Policy,
         model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Whom},
         units::parse_prefix,
     },
+    query::{Inquiry, frame::Sighting},
 };
 
 use super::{

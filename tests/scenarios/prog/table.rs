@@ -3,13 +3,12 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::{Source, Tally},
-    rate::SECOND,
-    reason::Reason,
-    recent::Recent,
-    table::Place,
+    abi::table::Source,
+    algorithm::rate::SECOND,
+    base::{address::Address, tally::Tally},
+    memory::{cache::Cached, pending::PendingTally},
+    packet::reason::Reason,
+    table::set::Place,
 };
 use limiter_tests::{
     packet::{ACK, Frame, set_source},
@@ -28,11 +27,11 @@ const POLITE: [u8; 4] = [192, 0, 2, 1];
 
 /// As small as an instance can be.
 pub(super) fn smallest() -> Sizes {
-    let mut sizes = Sizes { sources: 1, buckets: 1, ledgers: 1, overrides: 1 };
+    let mut sizes = Sizes { sources: 1, buckets: 1, wide_states: 1, overrides: 1 };
     while sizes.check().is_err() {
         sizes.sources *= 2;
         sizes.buckets *= 2;
-        sizes.ledgers *= 2;
+        sizes.wide_states *= 2;
     }
     sizes
 }
@@ -134,15 +133,15 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
             let place = |number| program.maps().place(&address(number).into()).unwrap();
             let mut seen: HashMap<_, Vec<_>> = HashMap::new();
             let twins = (0..1 << 16).find_map(|number| {
-                let Place { set, tag, home, mark, .. } = place(number);
+                let Place { set, tag, home, tag_ext, .. } = place(number);
                 let like = seen.entry((set, tag)).or_default();
                 let twin = like.iter().find(|(_, other_home, other_mark)| {
                     let is_before =
                         if same_home { *other_home == home } else { *other_home < home };
-                    is_before && (*other_mark == mark) == same_mark
+                    is_before && (*other_mark == tag_ext) == same_mark
                 });
                 let twins = twin.map(|(other, ..)| [*other, number]);
-                like.push((number, home, mark));
+                like.push((number, home, tag_ext));
                 twins
             });
             let [one, other] = twins.unwrap();
@@ -189,7 +188,7 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     let half = 1 << 17;
     let before = half - 3;
     let passed = Tally { packets: before, bytes: before * bytes };
-    program.change_source(&key, |it| it.recent = Recent::of(&passed).0).unwrap();
+    program.change_source(&key, |it| it.pending = PendingTally::of(&passed).0).unwrap();
     assert_eq!(totals(&program).packets, before);
     for packet in 1..=10 {
         program.run(&frame).unwrap();
@@ -200,7 +199,7 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     program.change_source(&key, |it| written = *it).unwrap();
     assert_eq!(written.passed, Tally { packets: half, bytes: half * bytes });
     let left = Tally { packets: 7, bytes: 7 * bytes };
-    assert_eq!(Recent(written.recent).tally(), left);
+    assert_eq!(PendingTally(written.pending).tally(), left);
 }
 
 #[test]
@@ -215,7 +214,7 @@ fn two_cpus_count_what_passes_of_a_source_exactly() {
         let before = (1 << 17) - packets / 2;
         let begin = |it: &mut Source| {
             *it = Source {
-                recent: Recent::of(&Tally { packets: before, bytes: before * bytes }).0,
+                pending: PendingTally::of(&Tally { packets: before, bytes: before * bytes }).0,
                 passed: Tally::default(),
                 ..*it
             };

@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::{NEWCOMERS, Tally},
-    rate::SECOND,
-    reason::Reason,
-    table::WAYS,
+    abi::table::{PROBATION_SLOTS, WAYS},
+    algorithm::rate::SECOND,
+    base::{address::Address, tally::Tally},
+    memory::cache::Cached,
+    packet::reason::Reason,
 };
 use limiter_tests::{
     packet::set_source,
@@ -187,7 +186,7 @@ fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
     let own = 2 * kept.len() as u64;
     // The first packet of as many as a full set keeps that in mind of, and one burst for all others
     // that have no entry.
-    let first = (sizes.sources as usize / WAYS * NEWCOMERS) as u64;
+    let first = (sizes.sources as usize / WAYS * PROBATION_SLOTS) as u64;
     assert_eq!(program.passed().unwrap(), own + first + BURST);
     let new = 2 * sizes.sources;
     assert_eq!(newcomers(&mut program, &mut flood, offered, new), 0);

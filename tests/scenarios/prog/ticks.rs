@@ -2,9 +2,11 @@
 //! the same verdicts as by the exact time where a bucket takes less than eight ticks to fill.
 
 use limiter_common::{
-    cache::Cached,
-    gcra::Gcra,
-    rate::{Rate, SECOND},
+    algorithm::{
+        gcra::Gcra,
+        rate::{Rate, SECOND},
+    },
+    memory::cache::Cached,
 };
 use limiter_tests::{
     model,

@@ -1,10 +1,10 @@
 //! Several limits on one packet: in which order they are asked, and who is charged.
 
 use limiter_common::{
-    address::Address,
-    contract::{Bucket as State, Ledger},
-    limit::{BucketKey, INLINE, LIMITS},
-    rate::{Rate, SECOND},
+    abi::state::{Bucket as State, WideState},
+    algorithm::rate::{Rate, SECOND},
+    base::address::Address,
+    policy::limit::{BucketKey, INLINE, LIMITS},
 };
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -25,15 +25,15 @@ const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 
 /// What there is of the source and by other keys.
-type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, Ledger)>);
+type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, WideState)>);
 
 fn words(program: &TestProgram) -> Words {
     let source = program.source(&Address::v4(A)).unwrap().unwrap();
     let mut buckets = program.buckets().unwrap();
-    let mut ledgers = program.ledgers().unwrap();
+    let mut wide_states = program.wide_states().unwrap();
     buckets.sort_by_key(|(key, _)| *key);
-    ledgers.sort_by_key(|(key, _)| *key);
-    (source.words, buckets, ledgers)
+    wide_states.sort_by_key(|(key, _)| *key);
+    (source.words, buckets, wide_states)
 }
 
 /// Whichever of many limits refuses a packet, the others have what they had.

@@ -1,7 +1,7 @@
 //! What is measured without a wire: policies, frames, and what has to become of them.
 
 use anyhow::Result;
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::packet::{ACK, Frame, IPV4, SYN};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use limiter_common::contract::{LimitTally, Tally};
+use limiter_common::{abi::counters::LimitTally, base::tally::Tally};
 use limiter_userspace::datapath::snapshot::Snapshot;
 
 use super::case::Case;

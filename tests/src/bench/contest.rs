@@ -1,6 +1,6 @@
 //! What takes the frames that come over a wire.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_userspace::policy::Bucket;
 
 use super::peer::Peer;

@@ -20,7 +20,7 @@ use super::{
     place::Place,
     sample::{Figure, median},
     setting::Setting,
-    subject::Subject,
+    test_bed::TestBed,
 };
 
 /// The cost of a case.
@@ -55,7 +55,7 @@ pub(crate) struct Applying {
 pub(crate) struct Loading {
     /// Instructions that the verifier walked through, if the kernel tells.
     pub(crate) instructions: Option<u32>,
-    /// Opening the object and the maps, verification and compilation.
+    /// Handshake the object and the maps, verification and compilation.
     pub(crate) time: Duration,
 }
 
@@ -100,9 +100,9 @@ pub(crate) fn measure_only(sandbox: &Sandbox, effort: Effort, only: &[&str]) -> 
     inside(sandbox, || {
         let mut places = places()?;
         let instances = open(&cases)?;
-        let mut subjects = load(cases, &instances, &mut Vec::new())?;
-        take_turns(&mut subjects, &mut places, effort)?;
-        Ok(subjects.into_iter().map(Subject::cost).collect())
+        let mut beds = load(cases, &instances, &mut Vec::new())?;
+        take_turns(&mut beds, &mut places, effort)?;
+        Ok(beds.into_iter().map(TestBed::cost).collect())
     })
 }
 
@@ -124,9 +124,9 @@ fn measure_all(effort: Effort) -> Result<Measured> {
     let mut instances = open(&cases)?;
     let applying = apply(&mut instances)?;
     let mut loading = Vec::new();
-    let mut subjects = load(cases, &instances, &mut loading)?;
-    take_turns(&mut subjects, &mut places, effort)?;
-    let reference = subjects.iter().find(|subject| subject.case().id == REFERENCE);
+    let mut beds = load(cases, &instances, &mut loading)?;
+    take_turns(&mut beds, &mut places, effort)?;
+    let reference = beds.iter().find(|bed| bed.case().id == REFERENCE);
     let frame = reference.context("no case is the one to compare with")?.case().frame.clone();
     // After its case, the table is full.
     let full = instances.iter().find(|(setting, ..)| *setting == Setting::SpoofedDefault);
@@ -137,7 +137,7 @@ fn measure_all(effort: Effort) -> Result<Measured> {
     let loading = Loading { instructions, time: Duration::from_secs_f64(time) };
     let (_, pins, _) = instances.first().context("there is no instance")?;
     let parts = part::measure(pins, &mut places, &frame, effort.turns * effort.samples)?;
-    let costs = subjects.into_iter().map(Subject::cost).collect();
+    let costs = beds.into_iter().map(TestBed::cost).collect();
     let memory = memory::measure()?;
     Ok(Measured { costs, parts, loading, applying, inquiry, memory })
 }
@@ -166,31 +166,31 @@ fn load<'a>(
     cases: Vec<Case>,
     instances: &'a [(Setting, Pins, Instance)],
     loading: &mut Vec<Loading>,
-) -> Result<Vec<Subject<'a>>> {
-    let mut subjects: Vec<Subject<'a>> = Vec::new();
+) -> Result<Vec<TestBed<'a>>> {
+    let mut beds: Vec<TestBed<'a>> = Vec::new();
     for case in cases {
         // An instance has fewer slots than there are cases.
-        let before = subjects.iter().filter(|subject| subject.case().setting == case.setting);
+        let before = beds.iter().filter(|bed| bed.case().setting == case.setting);
         let slot = before.count() as u32;
         let found = instances.iter().find(|(setting, ..)| *setting == case.setting);
         let (_, pins, instance) = found.context("a case has no instance")?;
-        subjects.push(Subject::new(case, slot, pins, instance, loading)?);
+        beds.push(TestBed::new(case, slot, pins, instance, loading)?);
     }
-    Ok(subjects)
+    Ok(beds)
 }
 
 /// Has each case take its samples, and checks what became of the frames.
-fn take_turns(subjects: &mut [Subject<'_>], places: &mut [Place; 2], effort: Effort) -> Result<()> {
-    for subject in &mut *subjects {
-        subject.turn(places, Subject::prepare)?;
+fn take_turns(beds: &mut [TestBed<'_>], places: &mut [Place; 2], effort: Effort) -> Result<()> {
+    for bed in &mut *beds {
+        bed.turn(places, TestBed::prepare)?;
     }
-    let before = subjects.iter().map(Subject::snapshot).collect::<Result<Vec<_>>>()?;
+    let before = beds.iter().map(TestBed::snapshot).collect::<Result<Vec<_>>>()?;
     for _ in 0..effort.turns {
-        for subject in &mut *subjects {
-            subject.turn(places, |subject| subject.sample(effort.samples))?;
+        for bed in &mut *beds {
+            bed.turn(places, |bed| bed.sample(effort.samples))?;
         }
     }
-    subjects.iter().zip(&before).try_for_each(|(subject, before)| subject.check(before))
+    beds.iter().zip(&before).try_for_each(|(bed, before)| bed.check(before))
 }
 
 /// Puts the longest policy in force some times.

@@ -6,9 +6,9 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use limiter_common::{
-    contract::{Source, map},
-    notice::Notices,
-    rate::{Rate, SECOND},
+    abi::{layout::map, table::Source},
+    algorithm::rate::{Rate, SECOND},
+    memory::event::EventStats,
 };
 use limiter_tests::{
     packet::Frame,
@@ -17,7 +17,7 @@ use limiter_tests::{
     topology::Host,
 };
 use limiter_userspace::{
-    datapath::{bpffs::Pins, instance::Instance, notices::Listener, sizes::Sizes},
+    datapath::{bpffs::Pins, events::Listener, instance::Instance, sizes::Sizes},
     policy::{Bucket, Builtin, Policy},
 };
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
         let pins = Pins::new(format!("{BPFFS}/events"));
         // So much room that each has an entry of its own.
         let sizes =
-            Sizes { sources: SOURCES * 8, buckets: 1 << 10, ledgers: 1 << 10, overrides: 1 };
+            Sizes { sources: SOURCES * 8, buckets: 1 << 10, wide_states: 1 << 10, overrides: 1 };
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, SCANT)?;
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
@@ -79,7 +79,7 @@ struct Field<'a> {
     instance: &'a Instance,
     frame: Vec<u8>,
     sources: Array<MapData, Source>,
-    noticed: PerCpuArray<MapData, Notices>,
+    event_stats: PerCpuArray<MapData, EventStats>,
     listener: Listener,
     /// The entries that have an owner, as they were when all of those had spent all.
     spent: Vec<(u32, Source)>,
@@ -92,7 +92,7 @@ impl<'a> Field<'a> {
             instance,
             frame: Frame::udp([10, 0, 0, 0], [198, 51, 100, 1], 40_000, 53).padded().build(),
             sources: typed(pins, map::SOURCES)?,
-            noticed: typed(pins, map::NOTICED)?,
+            event_stats: typed(pins, map::EVENT_STATS)?,
             listener: Listener::open(pins)?,
             spent: Vec::new(),
         })
@@ -168,9 +168,9 @@ impl<'a> Field<'a> {
     fn begin(&mut self, load: &Load, reader: Reader) -> Result<f64> {
         self.rest()?;
         let time = batch::run(load.program(LIMITER_IN_TURN)?, &self.frame, SOURCES)?.time;
-        let Notices { happened: [happened, ..], left_out: [left_out, ..], .. } =
-            self.instance.maps().noticed()?;
-        let told = if reader == Reader::Reads { Notices::BUDGET } else { 0 };
+        let EventStats { happened: [happened, ..], suppressed: [left_out, ..], .. } =
+            self.instance.maps().event_stats()?;
+        let told = if reader == Reader::Reads { EventStats::BUDGET } else { 0 };
         // A CPU remembers some sources, and refuses them without a look at their entries.
         ensure!(happened > u64::from(SOURCES) / 2, "of {SOURCES} sources only {happened} began");
         ensure!(happened - left_out == told, "{} notices instead of {told}", happened - left_out);
@@ -190,9 +190,9 @@ impl<'a> Field<'a> {
     }
 
     fn renew(&mut self) -> Result<()> {
-        let cpus = self.noticed.get(&0, 0)?.len();
-        let new = PerCpuValues::try_from(vec![Notices::default(); cpus])?;
-        self.noticed.set(0, new, 0).context("cannot renew the budgets")
+        let cpus = self.event_stats.get(&0, 0)?.len();
+        let new = PerCpuValues::try_from(vec![EventStats::default(); cpus])?;
+        self.event_stats.set(0, new, 0).context("cannot renew the budgets")
     }
 
     /// Reads all that was told, and gives how much that was.
@@ -203,11 +203,12 @@ impl<'a> Field<'a> {
     /// Has as much told as there is room for.
     fn fill(&mut self, load: &Load) -> Result<()> {
         self.rest()?;
-        for _ in 0..u64::from(SOURCES) / Notices::BUDGET {
+        for _ in 0..u64::from(SOURCES) / EventStats::BUDGET {
             self.renew()?;
-            let budget = Notices::BUDGET as u32;
+            let budget = EventStats::BUDGET as u32;
             batch::run(load.program(LIMITER_IN_TURN)?, &self.frame, budget)?;
-            let Notices { happened, left_out, .. } = self.instance.maps().noticed()?;
+            let EventStats { happened, suppressed: left_out, .. } =
+                self.instance.maps().event_stats()?;
             if happened[0] != 0 && happened == left_out {
                 return Ok(());
             }

@@ -1,9 +1,9 @@
 //! The policies that are shipped as examples, under the traffic that they are for.
 
 use anyhow::{Context as _, Result};
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::packet::{Extension, Frame, SYN};
-use limiter_userspace::policy::{Policy, spec};
+use limiter_userspace::policy::{Policy, document};
 
 use super::{
     case::{Case, SOURCE4, SOURCE6, Sources, TARGET4, TARGET6},
@@ -46,7 +46,7 @@ impl Example {
     /// The policy.
     pub(crate) fn policy(self) -> Result<Policy> {
         let (name, text) = self.file();
-        let policy = spec::parse(name, text.as_bytes(), &mut |file| {
+        let policy = document::parse(name, text.as_bytes(), &mut |file| {
             unreachable!("{name} has no file of a set, and asks for {file}")
         });
         policy.with_context(|| format!("the example {name} is no policy"))

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use limiter_common::{
-    rate::{Rate, SECOND},
-    reason::Reason,
+    algorithm::rate::{Rate, SECOND},
+    packet::reason::Reason,
 };
 use limiter_tests::packet::Frame;
 

@@ -12,7 +12,7 @@ use aya::{
     TestRunAttrs,
     programs::{TestRun as _, TestRunOptions, Xdp, XdpMode},
 };
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::{
     packet::Frame,
     sandbox::{BPFFS, Sandbox},
@@ -98,7 +98,8 @@ impl Ring {
         if let Some(bucket) = contest.bucket() {
             policy.set_default(Builtin::Source, bucket)?;
         }
-        let sizes = Sizes { sources: 1 << 16, buckets: 1 << 12, ledgers: 1 << 11, overrides: 1 };
+        let sizes =
+            Sizes { sources: 1 << 16, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
         // What attaches has to do it in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {
             let mut instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;

@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use anyhow::{Context as _, Result};
 use aya::{Ebpf, EbpfLoader, programs::Xdp};
-use limiter_common::contract::global;
+use limiter_common::abi::layout::global;
 use limiter_userspace::datapath::{bpffs::Pins, program::Clock};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("LIMITER_BPF_OBJECTS"), "/load"));

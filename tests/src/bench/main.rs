@@ -31,9 +31,9 @@ mod scaling;
 mod setting;
 mod simulation;
 mod slot;
-mod subject;
 mod survival;
 mod target;
+mod test_bed;
 mod text;
 
 use std::{

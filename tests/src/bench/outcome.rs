@@ -1,7 +1,7 @@
 //! What has to become of the frames of a case.
 
 use anyhow::{Result, ensure};
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 
 /// The reasons under which the frames of a case are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{sync::Barrier, thread};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aya::programs::Xdp;
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 use limiter_tests::{
     packet::{Frame, SYN},
     program::pin_to_cpu,

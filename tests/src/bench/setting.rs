@@ -1,7 +1,7 @@
 //! The policies that are measured, each of an instance of its own.
 
 use anyhow::Result;
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
@@ -161,7 +161,7 @@ impl Setting {
     /// What its instance has room for.
     pub(crate) fn sizes(self) -> Sizes {
         let small =
-            Sizes { sources: 1 << 16, buckets: 1 << 16, ledgers: 1 << 11, overrides: 1 << 10 };
+            Sizes { sources: 1 << 16, buckets: 1 << 16, wide_states: 1 << 11, overrides: 1 << 10 };
         match self {
             Self::SpoofedDefault | Self::SpoofedOwingDefault => Sizes::default(),
             Self::Overrides(number) => {
@@ -306,7 +306,7 @@ fn by_key(name: impl Into<String>, key: &[KeyPart], allowance: Allowance) -> Lim
 
 #[cfg(test)]
 mod tests {
-    use limiter_userspace::policy::{Context, Held, compile};
+    use limiter_userspace::policy::{Assignment, Context, compile};
 
     use super::*;
 
@@ -314,7 +314,8 @@ mod tests {
     fn every_override_has_a_profile_of_its_own() {
         for overrides in [1, 100, 10_000, 100_000] {
             let policy = Setting::Overrides(overrides).policy().unwrap();
-            let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+            let (tables, _) =
+                compile(&policy, &Assignment::default(), &Context::default()).unwrap();
             let overrides = overrides as usize;
             assert_eq!(tables.prefixes.len(), overrides);
             assert_eq!(tables.profiles.len(), overrides + 1);

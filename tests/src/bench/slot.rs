@@ -1,7 +1,7 @@
 //! What was counted of the frames of one program.
 
 use anyhow::{Result, ensure};
-use limiter_common::reason::{REASONS, Reason};
+use limiter_common::packet::reason::{REASONS, Reason};
 use limiter_userspace::datapath::{
     instance::{Attached, Instance},
     mode::Mode,

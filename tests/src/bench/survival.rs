@@ -11,7 +11,7 @@ mod figures;
 use std::{ops::Range, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::{sandbox::Sandbox, topology::Host};
 use limiter_userspace::policy::Bucket;
 

@@ -4,14 +4,14 @@ use super::{Exact, LOST, Verdict, is_last_fifth};
 
 /// So many events in any window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct SlidingLog {
     limit: u64,
     window: u64,
     /// When each event counts, in the order in which they were admitted.
     events: Vec<u64>,
 }
 
-impl Log {
+impl SlidingLog {
     /// Events that are kept, whatever the limit.
     pub const MOST: usize = 128;
 
@@ -33,7 +33,7 @@ impl Log {
     }
 }
 
-impl Exact for Log {
+impl Exact for SlidingLog {
     fn look(&self, now: u64, _: u64) -> Verdict {
         let (time, lost) = self.moment(now);
         let recent = self.events.iter().filter(|event| **event + self.window > time).count();

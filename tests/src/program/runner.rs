@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
-use limiter_common::contract::Tally;
+use limiter_common::base::tally::Tally;
 
 /// The shortest frame that the kernel runs a program on: an Ethernet header.
 pub const SHORTEST: usize = 14;

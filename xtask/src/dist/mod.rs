@@ -16,9 +16,9 @@ use clap::Args;
 
 use self::stage::Stage;
 use crate::{
-    child,
-    setup::{self, Extent, Use},
-    step, workspace,
+    child, setup,
+    step::{self, Extent, Use},
+    workspace,
 };
 
 /// What the packages are for.

@@ -13,7 +13,11 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::kernel::Kernel;
-use crate::{apt::Apt, setup::Extent, step::Step, workspace};
+use crate::{
+    apt::Apt,
+    step::{Extent, Step},
+    workspace,
+};
 
 const EMULATOR: &str = "qemu-system-x86";
 const PROGRAM: &str = "qemu-system-x86_64";

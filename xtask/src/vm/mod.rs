@@ -23,9 +23,9 @@ use anyhow::Result;
 use self::{guest::End, initramfs::Initramfs, kernel::Kernel, programs::Programs};
 use crate::{
     libtest::Counts,
-    setup::{self, Extent, Use},
-    step,
-    suite::{self, Outcome},
+    outcome::{self, Outcome},
+    setup,
+    step::{self, Extent, Use},
     toolchain::Toolchain,
     workspace,
 };
@@ -38,12 +38,12 @@ pub(crate) fn run(kernels: &[Kernel]) -> Result<ExitCode> {
     let kernels = if kernels.is_empty() { &Kernel::DEFAULT } else { kernels };
     let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
     archive::provide(kernels, Extent::Install)?;
-    Ok(suite::report(&run_kernels(kernels, &toolchain)?))
+    Ok(outcome::report(&run_kernels(kernels, &toolchain)?))
 }
 
 /// Builds what the guests run, and boots these kernels.
 pub(crate) fn run_kernels(kernels: &[Kernel], toolchain: &Toolchain) -> Result<Vec<Outcome>> {
-    suite::build_tests(toolchain)?;
+    outcome::build_tests(toolchain)?;
     Ok(Guests::prepare(kernels, toolchain)?.run())
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Checks that what is to run is there, of what [`suite::build_tests`] builds.
+    /// Checks that what is to run is there, of what [`outcome::build_tests`] builds.
     pub(crate) fn prepare(kernels: &[Kernel], toolchain: &Toolchain) -> Result<Self> {
         let limiter = workspace::binary("limiter", false)?;
         let programs = Programs::of(programs::test_binary(toolchain)?)?;

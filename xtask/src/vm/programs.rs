@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::Command};
 use anyhow::{Context as _, Result, bail};
 
 use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
-use crate::{child, libtest::Run, suite, toolchain::Toolchain};
+use crate::{child, libtest::Run, outcome, toolchain::Toolchain};
 
 /// The variable by which the tests do a part of their work, and how small a part: what takes a
 /// minute elsewhere takes half an hour in an emulator.
@@ -77,7 +77,7 @@ impl Programs {
 
 /// The tests of [`MODULE`] in a listing of the test harness.
 fn of_kernels(listing: &str) -> Result<Vec<String>> {
-    let tests = suite::tests_in(listing).filter(|test| suite::is_in(test, MODULE));
+    let tests = outcome::tests_in(listing).filter(|test| outcome::is_in(test, MODULE));
     let tests: Vec<String> = tests.map(str::to_owned).collect();
     if tests.is_empty() {
         bail!("there are no tests in {MODULE}, which are to run on every kernel: was it renamed?");
@@ -87,7 +87,7 @@ fn of_kernels(listing: &str) -> Result<Vec<String>> {
 
 /// The file of the test target, which cargo tells to the program that it is to run it by.
 pub(super) fn test_binary(toolchain: &Toolchain) -> Result<PathBuf> {
-    let mut cargo = suite::test(toolchain);
+    let mut cargo = outcome::test(toolchain);
     cargo.args(["--quiet", "--test", "integration"]);
     // The path comes first, and then what cargo would tell the tests.
     cargo.args(["--config", r#"target.'cfg(all())'.runner=['sh', '-c', 'echo "$0"']"#]);

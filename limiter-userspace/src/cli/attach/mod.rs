@@ -23,7 +23,7 @@ use crate::{
     },
     error::{Error, Result},
     output::stream::Output,
-    policy::spec::diff,
+    policy::document::diff,
 };
 
 #[derive(Debug, Args)]
@@ -47,8 +47,8 @@ pub(super) struct Attach {
     #[arg(long, value_name = "N", alias = "connections")]
     buckets: Option<u32>,
     /// Logs and lists of open connections kept at once [default: 8192]
-    #[arg(long, value_name = "N")]
-    ledgers: Option<u32>,
+    #[arg(alias = "ledgers", long, value_name = "N")]
+    wide_states: Option<u32>,
     /// Distinct combinations of limits for sources [default: 131072]
     #[arg(long, value_name = "N")]
     overrides: Option<u32>,
@@ -186,7 +186,7 @@ impl Attach {
         Sizes {
             sources: Sizes::whole_sets(self.sources.unwrap_or(default.sources)),
             buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),
-            ledgers: self.ledgers.unwrap_or(default.ledgers),
+            wide_states: self.wide_states.unwrap_or(default.wide_states),
             overrides: self.overrides.unwrap_or(default.overrides),
         }
     }
@@ -196,7 +196,7 @@ impl Attach {
         let running = instance.sizes()?;
         let [sources, buckets] =
             [self.sources, self.buckets].map(|asked| asked.map(Sizes::whole_sets));
-        let asked = [sources, buckets, self.ledgers, self.overrides];
+        let asked = [sources, buckets, self.wide_states, self.overrides];
         for ((option, running), asked) in running.by_option().into_iter().zip(asked) {
             if let Some(asked) = asked
                 && asked != running

@@ -17,8 +17,8 @@ use crate::{
     output::{changes, stream::Output},
     policy::{
         Layers, List,
+        document::Change,
         model::{GlobalMode, Limit},
-        spec::Change,
     },
 };
 

@@ -4,8 +4,8 @@ use crate::{
     output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
     policy::{
         Layered, List, Policy,
+        document::key_name,
         model::{Allowance, Limit, Override},
-        spec::key_name,
     },
 };
 
@@ -68,7 +68,7 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec::parse;
+    use crate::policy::document::parse;
 
     fn policy(text: &str) -> Policy {
         let text = format!("version: 1\n{text}");

@@ -2,7 +2,7 @@
 
 mod penalty;
 
-use std::{env, time::Duration};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
@@ -15,6 +15,7 @@ use super::{
     maps, unix,
 };
 use crate::{
+    cli::user::user,
     datapath::bpffs::Pins,
     error::{Error, Result},
     output::{
@@ -24,9 +25,9 @@ use crate::{
     },
     policy::{
         Layered, Layers, List, PolicyError, Session,
+        document::{format_instant, parse_instant},
         run_time::{Entry, REASON, Removed, decides},
-        spec::{format_instant, parse_instant},
-        units::{parse_duration, parse_prefix, printable},
+        units::{parse_duration, parse_prefix},
     },
 };
 
@@ -103,18 +104,6 @@ fn reason(text: &str) -> Result<String, String> {
         return Err("it has control characters".to_owned());
     }
     Ok(text.to_owned())
-}
-
-/// The user who gives the command, as far as that is known: by `sudo`, the one who called it.
-pub(super) fn user() -> Option<String> {
-    // SAFETY: it has no precondition.
-    let user = unsafe { libc::getuid() };
-    let by_sudo = env::var("SUDO_USER").ok().filter(|name| user == 0 && !name.is_empty());
-    Some(match (by_sudo, user) {
-        (Some(name), _) => printable(&name, 32),
-        (None, 0) => "root".to_owned(),
-        (None, user) => format!("user {user}"),
-    })
 }
 
 impl ListCommand {

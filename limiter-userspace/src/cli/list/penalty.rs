@@ -7,7 +7,6 @@ use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix},
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
-    inquiry::{self, Inquiry},
     output::{
         lists::{self, PenaltyEntry},
         number::grouped,
@@ -17,6 +16,7 @@ use crate::{
         List, PolicyError,
         units::{parse_duration, parse_prefix},
     },
+    query::{self, Inquiry},
 };
 
 #[derive(Debug, Subcommand)]
@@ -89,7 +89,7 @@ impl PenaltyCommand {
 
 /// Who is blocked, by hand and by limits.
 pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
-    let (in_force, now, at) = (maps.in_force()?, unix(), inquiry::now());
+    let (in_force, now, at) = (maps.in_force()?, unix(), query::now());
     let by_hand = of(in_force.layered(), List::Penalty, now).into_iter().map(PenaltyEntry::by_hand);
     let blocked = Inquiry::new(maps, at)?.blocked(at)?;
     let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
@@ -104,7 +104,7 @@ impl Lift {
         let mut maps = maps(pins)?;
         let changed = change(pins, session, |layers| {
             let prefix = layers.policy.widened(asked);
-            let at = inquiry::now();
+            let at = query::now();
             let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
             let by_limits = blocked.iter().filter(|it| prefix.contains(&it.source)).count();
             // What another policy would bring back goes too.

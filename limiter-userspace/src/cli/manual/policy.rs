@@ -9,7 +9,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use serde_json::Value;
 
 use super::{SOURCE, paragraphs};
-use crate::policy::spec::schema;
+use crate::policy::document::schema;
 
 /// The name of the file.
 pub(super) const NAME: &str = "limiter-policy.5";

@@ -23,8 +23,8 @@ use crate::{
     output::{changes, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
+        document::{Change, diff, format_instant},
         reading::name,
-        spec::{Change, diff, format_instant},
         units::parse_duration,
     },
 };

@@ -22,7 +22,7 @@ use crate::{
     output::{changes, number::duration, stream::Output},
     policy::{
         Given,
-        spec::{diff, schema, to_yaml},
+        document::{diff, schema, to_yaml},
     },
 };
 

@@ -17,10 +17,10 @@ use crate::{
     policy::{
         Policy,
         caveats::{Caveat, caveats},
+        document::{Warnings, diff},
         guard::guard,
         reading::{self, name},
         shadowed::FromFiles,
-        spec::{Warnings, diff},
     },
 };
 
@@ -143,7 +143,7 @@ pub(super) fn summary(policy: &Policy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec;
+    use crate::policy::document;
 
     #[test]
     fn a_caveat_is_one_line() {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_policy_is_summed_up_in_limits_and_prefixes() {
         let policy = |text: &str| {
-            spec::parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
+            document::parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
         };
         assert_eq!(summary(&policy("version: 1")), "0 limits, 0 prefixes");
         let one = "version: 1\nlimits: [{name: a, key: source, overrides: [{src: 203.0.113.9, rate: 1/s}]}]";

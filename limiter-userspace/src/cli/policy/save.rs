@@ -15,8 +15,8 @@ use crate::{
     error::{Error, Result},
     output::{file, stream::Output},
     policy::{
+        document::{DOCUMENT_BYTES, FileError, parse, to_yaml},
         reading::name,
-        spec::{DOCUMENT_BYTES, FileError, parse, to_yaml},
         units::quoted,
     },
 };

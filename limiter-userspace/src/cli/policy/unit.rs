@@ -236,9 +236,10 @@ mod tests {
         assert_eq!(options(false, &Sizes::default()), "");
         let sizes = Sizes { sources: 4_000, buckets: 2_000, ..Sizes::default() };
         assert_eq!(options(true, &sizes), " --mode skb --sources 4000 --buckets 2000");
-        let sizes = Sizes { ledgers: 1, overrides: 2, ..Sizes::default() };
+        let sizes = Sizes { wide_states: 1, overrides: 2, ..Sizes::default() };
         let text = Unit { options: options(false, &sizes), ..unit(None) }.to_string();
-        let line = "attach %I --ledgers 1 --overrides 2 --policy-if-new /etc/limiter/policy.yaml";
+        let line =
+            "attach %I --wide-states 1 --overrides 2 --policy-if-new /etc/limiter/policy.yaml";
         assert!(text.lines().any(|found| found.ends_with(line)), "{text}");
     }
 

@@ -2,8 +2,11 @@
 
 use aya::maps::{Array, HashMap, MapData};
 use limiter_common::{
-    contract::{CHUNK, Head, map},
-    siphash::SipHash,
+    abi::{
+        layout::{CHUNK, map},
+        policy::Head,
+    },
+    base::siphash::SipHash,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +17,7 @@ use super::super::{
 };
 use crate::{
     error::Result,
-    policy::{Held, Layered, Layers, Policy, PolicyError, RunTime, units::printable},
+    policy::{Assignment, Layered, Layers, Policy, PolicyError, RunTime, units::printable},
 };
 
 /// The version of what is stored.
@@ -27,7 +30,7 @@ const OLDEST: u32 = 6;
 /// A policy, and what it holds of the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct InForce {
+pub struct StoredPolicy {
     version: u32,
     /// The policy.
     pub policy: Policy,
@@ -38,7 +41,7 @@ pub struct InForce {
     #[serde(default)]
     pub unsorted: bool,
     /// Where the state of its limits is.
-    pub held: Held,
+    pub held: Assignment,
     /// The document that it came from, if one is followed; what commands changed since is not in that.
     pub origin: Option<Origin>,
 }
@@ -107,12 +110,12 @@ impl Maps {
 /// What is stored, beside what it was made of.
 pub(super) struct Written {
     pub(super) bytes: Vec<u8>,
-    pub(super) held: Held,
+    pub(super) held: Assignment,
 }
 
-impl InForce {
+impl StoredPolicy {
     /// The document of a policy with the run-time lists, and what it holds.
-    pub(super) fn new(layers: Layers, held: Held, origin: Option<Origin>) -> Self {
+    pub(super) fn new(layers: Layers, held: Assignment, origin: Option<Origin>) -> Self {
         let Layers { policy, run_time, unsorted } = layers;
         Self { version: VERSION, policy, run_time, unsorted, held, origin }
     }

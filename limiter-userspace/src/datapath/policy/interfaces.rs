@@ -1,6 +1,6 @@
 //! Whether what was compiled is for the interfaces that are attached.
 
-use limiter_common::contract::Interface as Record;
+use limiter_common::abi::interface::Interface as Record;
 
 use super::{
     super::{
@@ -8,7 +8,7 @@ use super::{
         interface::recorded,
         maps::{Maps, object},
     },
-    InForce,
+    StoredPolicy,
 };
 use crate::{
     error::{Error, Result},
@@ -59,7 +59,7 @@ impl Maps {
         let Some(left) = self.unconfirmed()? else { return Ok(()) };
         let ports = self.ports()?;
         for half in [0, 1] {
-            let InForce { policy, held, .. } = InForce::read(&self.document(half)?)?;
+            let StoredPolicy { policy, held, .. } = StoredPolicy::read(&self.document(half)?)?;
             if !held.fits(&policy, &ports) {
                 return Err(Error::Unconfirmed { left });
             }

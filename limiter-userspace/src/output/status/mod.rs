@@ -3,8 +3,9 @@
 mod text;
 
 use limiter_common::{
-    contract::{LimitTally, Tally},
-    reason::{REASONS, Reason},
+    abi::counters::LimitTally,
+    base::tally::Tally,
+    packet::reason::{REASONS, Reason},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -78,7 +79,7 @@ pub struct LimitStatus {
     pub exceed: u64,
     /// Packets that it would have refused; it, or everything, is only monitored.
     pub exceed_monitor: u64,
-    /// Packets of those that were charged to it that left it [near](limiter_common::near).
+    /// Packets of those that were charged to it that left it [near](limiter_common::algorithm::near).
     pub near: u64,
     /// Bytes that were charged to it.
     pub conform_bytes: u64,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use limiter_common::{contract::Tally, reason::Reason};
+use limiter_common::{base::tally::Tally, packet::reason::Reason};
 
 use super::{InterfaceStatus, LimitStatus, Occupancy, Reasons, Status, Tables, verdict};
 use crate::output::{
@@ -168,7 +168,7 @@ impl Tables {
 mod tests {
     use std::time::Instant;
 
-    use limiter_common::{contract::LimitTally, reason::REASONS};
+    use limiter_common::{abi::counters::LimitTally, packet::reason::REASONS};
 
     use super::*;
     use crate::{

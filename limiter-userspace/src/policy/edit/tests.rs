@@ -1,10 +1,10 @@
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 
 use super::*;
 use crate::policy::{
+    document::{parse, to_yaml},
     error::PolicyErrorKind,
     model::{Count, GlobalMode, Key, KeyPart},
-    spec::{parse, to_yaml},
     units::{parse_prefix, parse_rate},
 };
 

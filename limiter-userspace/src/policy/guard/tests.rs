@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::spec::parse_with_files;
+use crate::policy::document::parse_with_files;
 
 const DENY: &str = "version: 1\nsets: {bad: {file: f}}\ndeny: [bad]";
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::{Builtin, model::Listed, spec::parse};
+use crate::policy::{Builtin, document::parse, model::Listed};
 
 const NOW: u64 = 1_800_000_000;
 const END: u64 = 2_000_000_000;

@@ -7,8 +7,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::{By, Entry, FromFiles, Shadowed, What};
 use crate::policy::{
     List,
+    document::Cover,
     model::{Limit, Listed, OverrideWhom, Policy, Whom},
-    spec::Cover,
 };
 
 /// What a list has for ever.

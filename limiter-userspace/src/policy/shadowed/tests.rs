@@ -3,7 +3,7 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Policy, model::Listed, spec::parse};
+use crate::policy::{Policy, document::parse, model::Listed};
 
 #[test]
 fn what_lists_have_together_shadows_a_set_and_a_tenant() {

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use limiter_common::{
-    address::Address,
-    class::{place, section},
-    contract::INTERFACES,
-    limit::KEYED,
-    packet::UNKNOWN_PROTOCOL,
+    base::address::Address,
+    packet::protocol::UNKNOWN_PROTOCOL,
+    policy::{
+        limit::{INTERFACES, KEYED},
+        matching::{match_field, offset},
+    },
 };
 
 use super::{
@@ -16,62 +17,72 @@ use super::{
         error::PolicyError,
         model::{Count, Match, Policy, TcpFlags, Whom},
     },
-    held::Held,
     rows::{Row, Rows},
 };
+use crate::policy::tables::assignment::Assignment;
 
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
 /// The sets of limits by what packets are.
 pub(super) struct Classes {
-    pub(super) sections: u32,
+    pub(super) match_fields: u32,
     pub(super) sets: Vec<(u32, Vec<u64>)>,
     pub(super) elsewhere: u64,
     pub(super) destinations: Vec<(u32, Address, u64)>,
 }
 
 impl Classes {
-    pub(super) fn new(policy: &Policy, rows: &Rows<'_>, held: &Held) -> Result<Self, PolicyError> {
+    pub(super) fn new(
+        policy: &Policy,
+        rows: &Rows<'_>,
+        held: &Assignment,
+    ) -> Result<Self, PolicyError> {
         let mut classes =
-            Self { sections: 0, sets: Vec::new(), elsewhere: 0, destinations: Vec::new() };
+            Self { match_fields: 0, sets: Vec::new(), elsewhere: 0, destinations: Vec::new() };
         let flags: Vec<Option<TcpFlags>> = rows.iter().map(flags).collect();
         let protocols: Vec<Vec<u8>> = rows.iter().map(protocols).collect();
-        classes.section(rows, section::PROTOCOL, place::PROTOCOL, 256, |at, _, value| {
+        classes.match_field(rows, match_field::PROTOCOL, offset::PROTOCOL, 256, |at, _, value| {
             let protocols = &protocols[at];
             accept(protocols.is_empty(), || {
                 value == u32::from(UNKNOWN_PROTOCOL)
                     || protocols.iter().any(|it| u32::from(*it) == value)
             })
         });
-        let end = place::FLAGS_NONE + 1 - place::FLAGS;
-        classes.section(rows, section::FLAGS, place::FLAGS, end, |at, _, value| {
+        let end = offset::FLAGS_NONE + 1 - offset::FLAGS;
+        classes.match_field(rows, match_field::FLAGS, offset::FLAGS, end, |at, _, value| {
             let TcpFlags { set, clear } = flags[at]?;
             Some(match u8::try_from(value) {
                 Ok(bits) => bits & set == set && bits & clear == 0,
-                Err(_) => place::FLAGS + value == place::FLAGS_UNKNOWN,
+                Err(_) => offset::FLAGS + value == offset::FLAGS_UNKNOWN,
             })
         });
-        let end = place::ICMP_UNKNOWN + 1 - place::ICMP;
-        classes.section(rows, section::ICMP, place::ICMP, end, |_, it, value| {
+        let end = offset::ICMP_UNKNOWN + 1 - offset::ICMP;
+        classes.match_field(rows, match_field::ICMP, offset::ICMP, end, |_, it, value| {
             let types = &it.icmp_types;
-            let unknown = place::ICMP + value == place::ICMP_UNKNOWN;
+            let unknown = offset::ICMP + value == offset::ICMP_UNKNOWN;
             accept(types.is_empty(), || unknown || types.iter().any(|it| u32::from(*it) == value))
         });
-        classes.section(rows, section::FRAGMENT, place::FRAGMENT, 2, |_, it, value| {
+        classes.match_field(rows, match_field::FRAGMENT, offset::FRAGMENT, 2, |_, it, value| {
             it.fragments.map(|wanted| wanted == (value == 1))
         });
-        classes.section(rows, section::INTERFACE, place::INTERFACE, INTERFACES, |_, it, value| {
-            let named = || it.interfaces.iter().any(|word| held.means(word, value));
-            accept(it.interfaces.is_empty(), named)
-        });
-        let end = place::PORT_UNKNOWN + 1 - place::PORT;
-        classes.section(rows, section::PORT, place::PORT, end, |_, it, value| {
-            let unknown = place::PORT + value == place::PORT_UNKNOWN;
+        classes.match_field(
+            rows,
+            match_field::INTERFACE,
+            offset::INTERFACE,
+            INTERFACES,
+            |_, it, value| {
+                let named = || it.interfaces.iter().any(|word| held.means(word, value));
+                accept(it.interfaces.is_empty(), named)
+            },
+        );
+        let end = offset::PORT_UNKNOWN + 1 - offset::PORT;
+        classes.match_field(rows, match_field::PORT, offset::PORT, end, |_, it, value| {
+            let unknown = offset::PORT + value == offset::PORT_UNKNOWN;
             accept(it.ports.is_empty(), || unknown || within(&it.ports, value))
         });
-        let end = place::COUNT - place::LENGTH;
-        classes.section(rows, section::LENGTH, place::LENGTH, end, |_, it, value| {
+        let end = offset::COUNT - offset::LENGTH;
+        classes.match_field(rows, match_field::LENGTH, offset::LENGTH, end, |_, it, value| {
             it.length.as_ref().map(|length| within(std::slice::from_ref(length), value))
         });
         classes.destinations(policy, rows)?;
@@ -88,10 +99,10 @@ impl Classes {
 
     /// Makes the sets of a property, if a limit asks about it. `accepts` says whether the limit at a
     /// place accepts a value, and nothing if it does not ask.
-    fn section(
+    fn match_field(
         &mut self,
         rows: &Rows<'_>,
-        section: u32,
+        match_field: u32,
         first: u32,
         values: u32,
         accepts: impl Fn(usize, &Match, u32) -> Option<bool>,
@@ -112,7 +123,7 @@ impl Classes {
                 }
             }
         }
-        self.sections |= section;
+        self.match_fields |= match_field;
         self.sets.push((first, sets));
     }
 
@@ -148,7 +159,7 @@ impl Classes {
             prefixes.insert(Ipv4Net::default().into(), [0; 2]);
             prefixes.insert(Ipv6Net::default().into(), [0; 2]);
         }
-        self.sections |= section::DESTINATION;
+        self.match_fields |= match_field::DESTINATION;
         // As in the profiles, what is around a prefix is a stack.
         let mut around: Vec<(IpNet, [u64; 2])> = Vec::new();
         for (prefix, [named, excepted]) in prefixes {
@@ -195,7 +206,7 @@ fn flags(row: &Row<'_>) -> Option<TcpFlags> {
 /// Checks that no packet has more limits by keys of their own than are asked, those included that the
 /// entry of a source has no word left for. Only protocols and ports are told apart, which is on the
 /// safe side.
-fn check(rows: &Rows<'_>, held: &Held) -> Result<(), PolicyError> {
+fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
     let by_key =
         |row: &&Row<'_>| held.get(&row.identity()).is_some_and(|place| place.word.is_none());
     let keyed: Vec<&Row<'_>> = rows.iter().filter(by_key).collect();

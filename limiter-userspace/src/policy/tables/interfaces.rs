@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    super::{
-        interfaces::{Port, select},
-        model::{Mode, Policy},
-    },
-    held::Held,
+use super::super::{
+    interfaces::{Port, select},
+    model::{Mode, Policy},
 };
+use crate::policy::tables::assignment::Assignment;
 
 impl Policy {
     /// The words of its limits, and of its budgets of control traffic, that mean interfaces.
@@ -47,7 +45,7 @@ fn has(words: &str, word: &str) -> bool {
     words.split(' ').any(|it| it == word)
 }
 
-impl Held {
+impl Assignment {
     /// Whether a word of a limit means the interface in a slot.
     pub(in crate::policy) fn means(&self, word: &str, slot: u32) -> bool {
         self.slots.get(&slot).is_some_and(|words| has(words, word))
@@ -71,10 +69,10 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use limiter_common::class::place;
+    use limiter_common::policy::matching::offset;
 
     use super::*;
-    use crate::policy::{Context, compile, spec::parse};
+    use crate::policy::{Context, compile, document::parse};
 
     fn policy(limits: &str) -> Policy {
         let text = format!("version: 1\nlimits: [{limits}]");
@@ -85,9 +83,9 @@ mod tests {
         names.iter().map(|(slot, name)| Port::new(*slot, name, slot + 10)).collect()
     }
 
-    fn held(policy: &Policy, interfaces: &[(u32, &str)]) -> Held {
+    fn held(policy: &Policy, interfaces: &[(u32, &str)]) -> Assignment {
         let context = Context { interfaces: attached(interfaces), ..Context::default() };
-        compile(policy, &Held::default(), &context).unwrap().1
+        compile(policy, &Assignment::default(), &context).unwrap().1
     }
 
     #[test]
@@ -135,11 +133,11 @@ mod tests {
                 format!("{{name: some, match: {{interface: {word}}}, key: source, rate: 1/s}}");
             let policy = policy(&limit);
             let context = Context { interfaces: vec![port.clone()], ..Context::default() };
-            let (tables, held) = compile(&policy, &Held::default(), &context).unwrap();
+            let (tables, held) = compile(&policy, &Assignment::default(), &context).unwrap();
             assert_eq!(held.means(word.trim_matches('\''), 0), means, "{word}");
             assert_eq!(held.absent(&policy, &context.interfaces).is_empty(), means, "{word}");
             let (first, sets) = &tables.classes[0];
-            assert_eq!((*first, sets[0] != sets[1]), (place::INTERFACE, means), "{word}");
+            assert_eq!((*first, sets[0] != sets[1]), (offset::INTERFACE, means), "{word}");
             // The kernel goes on with what was compiled, until a name changes.
             assert!(held.fits(&policy, &context.interfaces));
             let other = vec![called(5, &["wan"])];

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use ipnet::IpNet;
-use limiter_common::address::Address;
+use limiter_common::base::address::Address;
 
 /// Values by prefix; the value of the longest prefix that contains an address is found.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 //! Each layer and each candidate of a limit becomes a row with a bit of its own, narrow before wide.
 //! What a row is about is split in two: what a packet is (classes), and whose it is (profiles).
 
+mod assignment;
 mod classes;
-mod held;
 mod interfaces;
 mod longest;
 mod profiles;
@@ -13,24 +13,26 @@ mod rows;
 use std::collections::HashMap;
 
 use limiter_common::{
-    address::{Address, Mask},
-    binding::Binding,
-    class::section,
-    contract::{Profile, Settings, flag},
-    control::Budgets,
-    gcra::Gcra,
-    limit::{INLINE, Key, Limit as Row},
-    meter::Meter,
+    abi::policy::{Profile, Settings, flag},
+    algorithm::{binding::Binding, gcra::Gcra, meter::Meter},
+    base::address::{Address, Mask},
+    policy::{
+        control::Budgets,
+        limit::{INLINE, Key, Limit as Row},
+        matching::match_field,
+    },
 };
 
-use self::{classes::Classes, held::Keeping, profiles::Profiles, rows::Rows};
-pub use self::{held::Held, longest::LongestPrefix};
+pub use self::longest::LongestPrefix;
+use self::{classes::Classes, profiles::Profiles, rows::Rows};
 use super::{
     error::PolicyError,
     interfaces::Port,
     model::{Allowance, GlobalMode, Policy},
     run_time::Layered,
 };
+pub use crate::policy::tables::assignment::Assignment;
+use crate::policy::tables::assignment::Keeping;
 
 /// What a policy is compiled for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,9 +79,9 @@ pub struct Tables {
 /// What makes the policy impossible.
 pub fn compile<'a>(
     layered: impl Into<Layered<'a>>,
-    held: &Held,
+    held: &Assignment,
     context: &Context,
-) -> Result<(Tables, Held), PolicyError> {
+) -> Result<(Tables, Assignment), PolicyError> {
     let layered = layered.into();
     match compile_held(layered, held, Keeping::All, context) {
         // Where limits are was good for the policy before: perhaps it is only that.
@@ -92,10 +94,10 @@ pub fn compile<'a>(
 
 fn compile_held(
     layered: Layered<'_>,
-    held: &Held,
+    held: &Assignment,
     keeping: Keeping,
     context: &Context,
-) -> Result<(Tables, Held), PolicyError> {
+) -> Result<(Tables, Assignment), PolicyError> {
     let policy = layered.policy;
     policy.key_prefix.check()?;
     let rows = Rows::new(policy)?;
@@ -103,8 +105,8 @@ fn compile_held(
     let mut numbered = held.clone();
     numbered.number_tenants(policy.tenants.keys(), limits())?;
     let mut held = numbered.next(limits(), keeping, context.epoch);
-    let stamps = rows.stamps(&held);
-    held.know_penalties(&numbered, stamps.into_iter());
+    let limit_ids = rows.limit_ids(&held);
+    held.know_penalties(&numbered, limit_ids.into_iter());
     held.slots = policy.slots(&context.interfaces, &numbered.slots);
     let (tables, stale) = compile_rows(layered, &rows, &held, context)?;
     held.stale = stale;
@@ -119,7 +121,7 @@ fn compile_held(
 /// As [`compile`].
 pub fn recompile(
     layered: Layered<'_>,
-    held: &Held,
+    held: &Assignment,
     context: &Context,
 ) -> Result<Tables, PolicyError> {
     let (unix, monotonic) = held.compiled.unwrap_or((context.unix, context.monotonic));
@@ -132,7 +134,7 @@ pub fn recompile(
 fn compile_rows(
     layered: Layered<'_>,
     rows: &Rows<'_>,
-    held: &Held,
+    held: &Assignment,
     context: &Context,
 ) -> Result<(Tables, Option<u64>), PolicyError> {
     let policy = layered.policy;
@@ -149,7 +151,7 @@ fn compile_rows(
     let mut settings = Settings {
         mask,
         flags: 0,
-        sections: classes.sections,
+        match_fields: classes.match_fields,
         seed: held.seed(),
         sets: 0,
         bucket_sets: 0,
@@ -159,7 +161,9 @@ fn compile_rows(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
-        buckets_by_key: set(&|at| word(at).is_none() && u64::from(compiled[at].kind) < Meter::LOG),
+        buckets_by_key: set(&|at| {
+            word(at).is_none() && u64::from(compiled[at].kind) < Meter::SLIDING_LOG
+        }),
         buckets_of_source: set(&|at| {
             let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
             let is_told = key.0 & !(Key::SOURCE | Key::TENANT) == 0;
@@ -176,19 +180,19 @@ fn compile_rows(
             let costs = compiled[at].costs.iter().all(|cost| *cost == 1);
             word(at).is_some() && (compiled[at].bytes != 0 || costs)
         }),
-        elsewhere: classes.elsewhere,
-        beside: 0,
+        default_destination_limits: classes.elsewhere,
+        conditional_limits: 0,
         inline: [0; INLINE],
-        stamps: [0; INLINE],
+        limit_ids: [0; INLINE],
         tallies: [0; INLINE],
-        first: Profile::default(),
-        buckets: [Gcra::NONE; INLINE],
+        default_profile: Profile::default(),
+        default_buckets: [Gcra::NONE; INLINE],
         reserved: [[0; 12]; 3],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
             settings.inline[word] = row.bit;
-            settings.stamps[word] = row.stamp;
+            settings.limit_ids[word] = row.limit_id;
             settings.tallies[word] = row.tally;
         }
     }
@@ -205,7 +209,7 @@ fn compile_rows(
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
         (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),
-        (flag::DESTINATIONS, settings.sections & section::DESTINATION != 0),
+        (flag::DESTINATIONS, settings.match_fields & match_field::DESTINATION != 0),
     ] {
         settings.flags |= if on { flag } else { 0 };
     }
@@ -226,7 +230,7 @@ fn compile_rows(
 ///
 /// # Errors
 /// As [`compile`].
-pub fn tallies(policy: &Policy, held: &Held) -> Result<Vec<Tallied>, PolicyError> {
+pub fn tallies(policy: &Policy, held: &Assignment) -> Result<Vec<Tallied>, PolicyError> {
     let rows = Rows::new(policy)?;
     Ok(rows
         .iter()
@@ -246,7 +250,7 @@ pub struct Tallied {
     pub limit: String,
     /// Its own name: that of the limit, or one with what it is of the limit.
     pub name: String,
-    /// See [`Limit::tally`](limiter_common::limit::Limit::tally).
+    /// See [`Limit::tally`](limiter_common::policy::limit::Limit::tally).
     pub place: u32,
     /// Which layer of its limit it is; that of a candidate is the first one's.
     pub layer: usize,

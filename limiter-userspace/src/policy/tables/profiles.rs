@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
 use limiter_common::{
-    address::Address,
-    contract::{Profile, Settings, flag},
-    gcra::Gcra,
-    limit::Limit as Compiled,
+    abi::policy::{Profile, Settings, flag},
+    algorithm::gcra::Gcra,
+    base::address::Address,
+    policy::limit::Limit as Compiled,
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
         run_time::{Layered, Listing, Stated, listing},
         units::quoted,
     },
-    Context, Held, Meters,
+    Assignment, Context, Meters,
     classes::Classes,
     number,
     rows::{Row, Rows},
@@ -67,7 +67,7 @@ impl Profiles {
         layered: Layered<'_>,
         rows: &Rows<'_>,
         compiled: &[Compiled],
-        held: &Held,
+        held: &Assignment,
         context: &Context,
         meters: &mut Meters,
     ) -> Result<Self, PolicyError> {
@@ -98,18 +98,18 @@ impl Profiles {
         Ok(Self { profiles: interner.profiles, prefixes, stale: interner.stale })
     }
 
-    /// Finds out how many packets of each have [credit](limiter_common::credit): what all of its limits have.
+    /// Finds out how many packets of each have [credit](limiter_common::table::untracked): what all of its limits have.
     /// There is none where a source may be blocked, connections are remembered, or packets have weights.
     pub(super) fn find_credits(&mut self, settings: &Settings, meters: &Meters) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
         let special = settings.penalties | settings.connections | inline & !settings.newcomers;
         for profile in &mut self.profiles {
             let limits = if profile.limits & special == 0 { profile.limits } else { 0 };
-            profile.credit = least(profile, limits, settings, meters, Gcra::credit);
+            profile.untracked = least(profile, limits, settings, meters, Gcra::untracked);
         }
     }
 
-    /// Finds out from which limits of each packets are [leased](limiter_common::cache), where ticks are so long, in
+    /// Finds out from which limits of each packets are [leased](limiter_common::memory::cache), where ticks are so long, in
     /// nanoseconds, and there are so many CPUs: from those by which all packets cost 1 and that go by ticks, unless they
     /// remember connections. How many is the least that one of them says. There are none where a source may be blocked,
     /// whose packets are not to pass then.
@@ -129,7 +129,7 @@ impl Profiles {
             let plain = rows.iter().filter(|row| row.bit & plain & limits != 0);
             let meter = |row: &Compiled| {
                 let place = settings.inline.iter().position(|bit| *bit == row.bit);
-                let own = profile.meters.get(place.unwrap_or(row.column as usize));
+                let own = profile.meters.get(place.unwrap_or(row.override_column as usize));
                 (row.bit, own.copied().unwrap_or(row.meter))
             };
             let leases = plain.map(meter);
@@ -152,7 +152,7 @@ impl Profiles {
     ) {
         let Some(first) = self.profiles.first() else { return };
         let about_all = first.limits & classes.unconditional();
-        settings.beside = if about_all == 0 { 0 } else { first.limits & !about_all };
+        settings.conditional_limits = if about_all == 0 { 0 } else { first.limits & !about_all };
         let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
         let only = settings.inline.iter().position(is_only);
         let meter = only.and_then(|place| meters.get(first.meters[place]));
@@ -167,8 +167,8 @@ impl Profiles {
     /// Has the first profile, and the buckets of its inline limits, in the settings too.
     pub(super) fn copy_first(&self, settings: &mut Settings, meters: &Meters) {
         let Some(first) = self.profiles.first() else { return };
-        settings.first = *first;
-        for (bucket, meter) in settings.buckets.iter_mut().zip(first.meters) {
+        settings.default_profile = *first;
+        for (bucket, meter) in settings.default_buckets.iter_mut().zip(first.meters) {
             *bucket = meters.bucket(meter);
         }
     }
@@ -194,7 +194,7 @@ fn least(
 fn said<'a>(
     layered: Layered<'a>,
     rows: &Rows<'_>,
-    held: &Held,
+    held: &Assignment,
     meters: &mut Meters,
 ) -> Result<BTreeMap<IpNet, Said<'a>>, PolicyError> {
     let policy = layered.policy;
@@ -278,7 +278,7 @@ fn check_whole_keys(policy: &Policy, row: &Row<'_>, prefix: IpNet) -> Result<(),
 /// The meters of rows with an override for a tenant, by row and tenant; 0 for everything.
 fn of_tenants(
     rows: &Rows<'_>,
-    held: &Held,
+    held: &Assignment,
     meters: &mut Meters,
 ) -> Result<HashMap<(usize, u32), u32>, PolicyError> {
     let mut found = HashMap::new();
@@ -354,8 +354,9 @@ impl Interner<'_> {
                 continue;
             }
             profile.limits |= compiled.bit;
-            if let Some(column) = profile.meters.get_mut(compiled.column as usize) {
-                *column = meter;
+            if let Some(override_column) = profile.meters.get_mut(compiled.override_column as usize)
+            {
+                *override_column = meter;
             }
         }
         profile

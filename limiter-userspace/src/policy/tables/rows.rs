@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use limiter_common::{
-    address::Mask,
-    limit::{COLUMNS, INLINE, Key as Parts, LIMITS, Limit as Compiled, Sort},
-    meter::Meter,
-    penalty::Penalty,
+    algorithm::meter::Meter,
+    base::address::Mask,
+    policy::{
+        limit::{COLUMNS, CostClass, INLINE, Key as Parts, LIMITS, Limit as Compiled},
+        penalty::Penalty,
+    },
 };
 
 use super::{
@@ -18,8 +20,8 @@ use super::{
         },
     },
     Meters,
-    held::{Held, Identity},
 };
+use crate::policy::tables::assignment::{Assignment, Identity};
 
 /// The rows of a policy, in the order of their bits.
 pub(super) struct Rows<'a> {
@@ -86,7 +88,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What happens to a source that stays over a limit, whichever of its layers refuses it.
-    fn penalty(limit: &Limit, held: &Held) -> Penalty {
+    fn penalty(limit: &Limit, held: &Assignment) -> Penalty {
         let Some(penalty) = &limit.penalty else { return Penalty::default() };
         let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
         Penalty {
@@ -98,12 +100,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The limits, each with the stamps of its layers.
-    pub(super) fn stamps(&self, held: &Held) -> BTreeMap<&'a String, Vec<u32>> {
+    /// The limits, each with the limit_ids of its layers.
+    pub(super) fn limit_ids(&self, held: &Assignment) -> BTreeMap<&'a String, Vec<u32>> {
         let mut limits = BTreeMap::<_, Vec<u32>>::new();
         for row in self.rows.iter().filter(|row| !row.candidate) {
-            let stamp = held.get(&row.identity()).map(|place| place.stamp);
-            limits.entry(&row.limit.name).or_default().extend(stamp);
+            let limit_id = held.get(&row.identity()).map(|place| place.limit_id);
+            limits.entry(&row.limit.name).or_default().extend(limit_id);
         }
         limits
     }
@@ -118,14 +120,14 @@ impl<'a> Rows<'a> {
     pub(super) fn compile(
         &self,
         policy: &Policy,
-        held: &Held,
+        held: &Assignment,
         meters: &mut Meters,
     ) -> Result<Vec<Compiled>, PolicyError> {
         let mut columns = INLINE..COLUMNS;
         let mut compiled = Vec::with_capacity(self.rows.len());
         for (at, row) in self.rows.iter().enumerate() {
             let Some(place) = held.get(&row.identity()) else { continue };
-            let column = match place.word {
+            let override_column = match place.word {
                 Some(word) => word,
                 None if row.overrides().next().is_none() => COLUMNS,
                 None => columns
@@ -142,10 +144,10 @@ impl<'a> Rows<'a> {
                 costs: costs(&row.limit.count),
                 mask,
                 key,
-                stamp: place.stamp,
+                limit_id: place.limit_id,
                 tally: place.tally,
                 meter,
-                column: column as u32,
+                override_column: override_column as u32,
                 bytes: u32::from(row.limit.count == Count::Bytes),
                 kind: row.kind(),
                 penalty: if row.candidate {
@@ -190,8 +192,8 @@ impl<'a> Row<'a> {
         let kind = match self.example() {
             Some(Allowance::FixedWindow { .. }) => Meter::FIXED,
             Some(Allowance::SlidingWindow { .. }) => Meter::SLIDING,
-            Some(Allowance::SlidingLog { .. }) => Meter::LOG,
-            Some(Allowance::Concurrent { .. }) => Meter::LEASES,
+            Some(Allowance::SlidingLog { .. }) => Meter::SLIDING_LOG,
+            Some(Allowance::Concurrent { .. }) => Meter::CONCURRENT,
             _ => Meter::BUCKET,
         };
         kind as u32
@@ -283,17 +285,17 @@ fn parts(key: &Key, prefix: KeyPrefix) -> (Parts, Mask) {
 }
 
 /// What packets cost, by their sort.
-fn costs(count: &Count) -> [u32; Sort::COUNT] {
-    let Count::Weighted(Costs { default, by_kind }) = count else { return [1; Sort::COUNT] };
+fn costs(count: &Count) -> [u32; CostClass::COUNT] {
+    let Count::Weighted(Costs { default, by_kind }) = count else { return [1; CostClass::COUNT] };
     std::array::from_fn(|sort| {
         let fits = |kind: &PacketKind| {
-            let transport = sort as u32 & !Sort::FRAGMENT;
+            let transport = sort as u32 & !CostClass::FRAGMENT;
             match kind {
-                PacketKind::Fragment => sort as u32 & Sort::FRAGMENT != 0,
-                PacketKind::Syn => transport == Sort::SYN,
-                PacketKind::Icmp => transport == Sort::ICMP,
-                PacketKind::Tcp => transport == Sort::TCP || transport == Sort::SYN,
-                PacketKind::Udp => transport == Sort::UDP,
+                PacketKind::Fragment => sort as u32 & CostClass::FRAGMENT != 0,
+                PacketKind::Syn => transport == CostClass::SYN,
+                PacketKind::Icmp => transport == CostClass::ICMP,
+                PacketKind::Tcp => transport == CostClass::TCP || transport == CostClass::SYN,
+                PacketKind::Udp => transport == CostClass::UDP,
             }
         };
         let cost = by_kind.iter().find(|(kind, _)| fits(kind)).map_or(*default, |(_, cost)| *cost);

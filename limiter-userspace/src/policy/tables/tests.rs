@@ -1,7 +1,7 @@
 use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use limiter_common::{binding::Binding, rate::Rate};
+use limiter_common::algorithm::{binding::Binding, rate::Rate};
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -19,7 +19,7 @@ pub(super) fn prefix(text: &str) -> IpNet {
 }
 
 pub(super) fn compiled(policy: &Policy) -> Tables {
-    compile(policy, &Held::default(), &Context::default()).unwrap().0
+    compile(policy, &Assignment::default(), &Context::default()).unwrap().0
 }
 
 /// The profile that the datapath would find, by asking every prefix.
@@ -36,7 +36,8 @@ pub(super) fn looked_up(tables: &Tables, address: IpAddr) -> &Profile {
 /// What a profile admits by each of the rows, as the datapath asks for it.
 fn admitted(tables: &Tables, profile: &Profile) -> Vec<Meter> {
     let applies = tables.rows.iter().filter(|row| profile.limits & row.bit != 0);
-    let number = |row: &Row| profile.meters.get(row.column as usize).copied().unwrap_or(row.meter);
+    let number =
+        |row: &Row| profile.meters.get(row.override_column as usize).copied().unwrap_or(row.meter);
     applies.map(|row| tables.meters[number(row) as usize]).collect()
 }
 
@@ -70,7 +71,12 @@ fn an_empty_policy_is_one_empty_profile() {
     assert_eq!((&*tables.prefixes, &*tables.rows, &*tables.classes), (&[][..], &[][..], &[][..]));
     assert_eq!(tables.meters, [Meter::default()]);
     let (mask, elsewhere) = (Mask::new(32, 64), u64::MAX);
-    let settings = Settings { mask, elsewhere, flags: flag::FAST, ..Settings::default() };
+    let settings = Settings {
+        mask,
+        default_destination_limits: elsewhere,
+        flags: flag::FAST,
+        ..Settings::default()
+    };
     assert_eq!(tables.settings, settings);
 }
 

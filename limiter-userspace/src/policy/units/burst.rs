@@ -1,6 +1,6 @@
 //! Bursts.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use serde::{Deserialize, Serialize};
 
 use super::{

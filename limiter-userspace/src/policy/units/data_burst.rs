@@ -1,6 +1,6 @@
 //! Amounts of data, in bytes.
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 
 use super::{
     burst::Burst,

@@ -1,6 +1,6 @@
 //! Rates of data, in bytes.
 
-use limiter_common::rate::{Rate, RateError, SECOND};
+use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 
 use super::{
     data::DataUnit,

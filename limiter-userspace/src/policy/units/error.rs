@@ -95,13 +95,13 @@ pub enum Fault {
     /// A rate above [`HIGHEST`].
     #[error("is above {HIGHEST} packets per second")]
     TooFast,
-    /// A rate below [`Rate::MIN`](limiter_common::rate::Rate::MIN).
+    /// A rate below [`Rate::MIN`](limiter_common::algorithm::rate::Rate::MIN).
     #[error("is below one packet in 366 days")]
     TooSlow,
-    /// A rate of bytes above [`Rate::MAX_PER_SECOND`](limiter_common::rate::Rate::MAX_PER_SECOND).
+    /// A rate of bytes above [`Rate::MAX_PER_SECOND`](limiter_common::algorithm::rate::Rate::MAX_PER_SECOND).
     #[error("is above 125 GB/s, which is 1 Tbit/s")]
     TooMuchData,
-    /// A rate of bytes below [`Rate::MIN`](limiter_common::rate::Rate::MIN).
+    /// A rate of bytes below [`Rate::MIN`](limiter_common::algorithm::rate::Rate::MIN).
     #[error("is below one byte in 366 days")]
     TooLittleData,
     /// More than can be counted.

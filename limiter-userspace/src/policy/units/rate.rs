@@ -1,6 +1,6 @@
 //! Rates.
 
-use limiter_common::rate::{Rate, RateError, SECOND};
+use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 use serde_json::Number;
 
 use super::{

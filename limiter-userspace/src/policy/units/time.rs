@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 
 use super::{
     error::{Fault, Quantity, ValueError},

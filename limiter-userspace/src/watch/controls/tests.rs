@@ -1,5 +1,5 @@
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
-use limiter_common::contract::Tally;
+use limiter_common::base::tally::Tally;
 
 use super::*;
 use crate::{datapath::snapshot::Talker, policy::model::Mode};

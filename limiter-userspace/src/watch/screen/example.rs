@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use limiter_common::{
-    contract::{LimitTally, Tally},
-    reason::{REASONS, Reason},
+    abi::counters::LimitTally,
+    base::tally::Tally,
+    packet::reason::{REASONS, Reason},
 };
 
 use crate::{
@@ -15,18 +16,18 @@ use crate::{
         snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
         survey::Sighting,
     },
-    inquiry::{
+    output::{
+        limits::{LimitRow, LimitRows},
+        status::{Occupancy, Tables},
+    },
+    policy::{Bucket, Builtin, model::Count, units::parse_rate},
+    query::{
         Fill, Verdict,
         explain::{Explanation, ListReport, Standing as Matches},
         limit::{Kept, LimitReport, Origin},
         lists::{Lists, Until},
         source::{KeyedReport, SourceReport},
     },
-    output::{
-        limits::{LimitRow, LimitRows},
-        status::{Occupancy, Tables},
-    },
-    policy::{Bucket, Builtin, model::Count, units::parse_rate},
     watch::{
         opened::Details,
         standing::Standing,

@@ -8,12 +8,12 @@ use ratatui::{
 
 use super::Page;
 use crate::{
-    inquiry::source::source_name,
     output::{
         number::{grouped, memory},
         status::Tables,
         tone::Tone,
     },
+    query::source::source_name,
     watch::{
         controls::{Asking, DEFAULT_TIME, Focus, Line as Typed, Message},
         view::Late,

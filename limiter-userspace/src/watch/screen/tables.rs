@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use limiter_common::reason::Reason;
+use limiter_common::packet::reason::Reason;
 
 use crate::{
     datapath::snapshot::InterfaceStatistics,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use limiter_common::{
-    contract::Tally,
-    reason::{REASONS, Reason},
+    base::tally::Tally,
+    packet::reason::{REASONS, Reason},
 };
 use ratatui::{
     buffer::Buffer,

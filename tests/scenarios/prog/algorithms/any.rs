@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::model::{self, Flow, LOST, Model};
 use limiter_userspace::policy::model::{Allowance, Costs, Count, KeyPart, Limit, PacketKind};
 
@@ -29,7 +29,7 @@ pub(super) const SLIDING_WINDOW: Any =
     |random, limit| Allowance::SlidingWindow { limit, window: any_window(random) };
 pub(super) const SLIDING_LOG: Any = |random, limit| {
     let window = any_window(random);
-    Allowance::SlidingLog { limit: limit.min(model::Log::MOST as u64), window }
+    Allowance::SlidingLog { limit: limit.min(model::SlidingLog::MOST as u64), window }
 };
 
 /// From a millisecond to an hour.
@@ -68,7 +68,9 @@ pub(super) fn exact(allowance: Allowance, dearest: u64, now: u64) -> Model {
         Allowance::SlidingWindow { limit, window } => {
             Model::Window(model::Window::sliding(limit, window, now))
         }
-        Allowance::SlidingLog { limit, window } => Model::Log(model::Log::new(limit, window)),
+        Allowance::SlidingLog { limit, window } => {
+            Model::SlidingLog(model::SlidingLog::new(limit, window))
+        }
         Allowance::Concurrent { .. } => unreachable!("connections have a model of their own"),
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use limiter_common::rate::SECOND;
+use limiter_common::algorithm::rate::SECOND;
 use limiter_tests::{
     model::{Connections, Says},
     packet::{ACK, FIN, Frame, RST, SYN},
@@ -131,8 +131,8 @@ fn what_has_no_connection_is_not_counted() {
         assert_eq!(program.run(&tcp(2, flags).build()).unwrap(), Verdict::Drop);
     }
     assert_eq!(program.run(&tcp(1, ACK).payload(100).build()).unwrap(), Verdict::Pass);
-    let [(_, ledger)] = &program.ledgers().unwrap()[..] else { panic!("one source") };
-    assert_eq!(ledger.slots.iter().filter(|slot| **slot != 0).count(), 1);
+    let [(_, state)] = &program.wide_states().unwrap()[..] else { panic!("one source") };
+    assert_eq!(state.slots.iter().filter(|slot| **slot != 0).count(), 1);
     program.check_accounts().unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::{
     model::{Exact as _, Model},
     packet::{Frame, SYN},

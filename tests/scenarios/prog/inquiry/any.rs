@@ -7,10 +7,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::packet::{ACK, Frame, SYN, set_source};
 use limiter_userspace::policy::{
-    Context, Given, Held, KeyPrefix, Policy, compile,
+    Assignment, Context, Given, KeyPrefix, Policy, compile,
     control::Control,
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
@@ -208,7 +208,7 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
             limits: (0..limits).map(|number| any_limit(random, format!("l{number}"))).collect(),
         };
         // Too many limits at once, or in columns.
-        if compile(&policy, &Held::default(), &Context::default()).is_ok() {
+        if compile(&policy, &Assignment::default(), &Context::default()).is_ok() {
             return policy;
         }
     }
@@ -255,7 +255,7 @@ pub(super) fn changed(random: &mut Random, policy: &Policy) -> Policy {
         names.sort_unstable();
         names.dedup();
         let unique = names.len() == next.limits.len() && !names.is_empty();
-        if unique && compile(&next, &Held::default(), &Context::default()).is_ok() {
+        if unique && compile(&next, &Assignment::default(), &Context::default()).is_ok() {
             return next;
         }
     }

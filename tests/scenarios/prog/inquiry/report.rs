@@ -6,19 +6,12 @@ use std::{
     time::Duration,
 };
 
-use limiter_common::rate::{Rate, SECOND};
+use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::{
     packet::{Frame, SYN},
     program::{TestProgram, monotonic},
 };
 use limiter_userspace::{
-    inquiry::{
-        Inquiry,
-        explain::{Explanation, Question, Standing},
-        limit::{Kept, Origin},
-        lists::{Block, Until},
-        source::SourceReport,
-    },
     policy::{
         Policy,
         model::{
@@ -26,6 +19,13 @@ use limiter_userspace::{
             Penalty, Whom,
         },
         units::parse_prefix,
+    },
+    query::{
+        Inquiry,
+        explain::{Explanation, Question, Standing},
+        limit::{Kept, Origin},
+        lists::{Block, Until},
+        source::SourceReport,
     },
 };
 

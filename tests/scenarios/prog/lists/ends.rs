@@ -6,14 +6,14 @@ use std::{
 };
 
 use ipnet::IpNet;
-use limiter_common::{rate::SECOND, reason::Reason};
+use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::program::{TestProgram, Verdict, monotonic};
 use limiter_userspace::{
-    inquiry::{Inquiry, lists::Until},
     policy::{
         List, Policy,
         model::{KeyPart, Listed, Whom},
     },
+    query::{Inquiry, lists::Until},
 };
 
 use super::{

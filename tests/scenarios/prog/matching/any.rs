@@ -8,7 +8,7 @@ mod policies;
 
 use std::collections::BTreeSet;
 
-use limiter_common::limit::KEYED;
+use limiter_common::policy::limit::KEYED;
 use limiter_tests::{
     packet::{ACK, SYN, kinds},
     program::{LONGEST, SHORTEST, TestProgram, Verdict},

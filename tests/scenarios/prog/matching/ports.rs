@@ -13,7 +13,7 @@ use super::{
     },
     A, A6, B, B6, check, with_ports, written,
 };
-use limiter_common::limit::LIMITS;
+use limiter_common::policy::limit::LIMITS;
 use limiter_tests::program::Verdict;
 use limiter_userspace::policy::Policy;
 

@@ -3,13 +3,11 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use limiter_common::{
-    address::Address,
-    cache::Cached,
-    contract::Seed,
-    gcra::{Gcra, Time},
-    policer::TRIES,
-    rate::Rate,
-    table::{Place, WAYS},
+    abi::table::WAYS,
+    algorithm::{gcra::Gcra, policer::TRIES, rate::Rate, time::Time},
+    base::{address::Address, seed::Seed},
+    memory::cache::Cached,
+    table::set::Place,
 };
 
 use super::Load;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use limiter_common::rate::Rate;
+use limiter_common::algorithm::rate::Rate;
 use limiter_userspace::policy::Bucket;
 
 use super::{

@@ -49,7 +49,7 @@ impl Field {
         let pins = Pins::new(format!("{BPFFS}/survival"));
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, limit)?;
-        let sizes = Sizes { sources: ROOM, buckets: 1 << 12, ledgers: 1 << 11, overrides: 1 };
+        let sizes = Sizes { sources: ROOM, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         let program = Program::load(&pins, ESTABLISHED_SLOT, false, Clock::Monotonic)?;
         let load = Load::new(&pins, FLOOD_SLOT, &[LIMITER_SPOOFED])?;

@@ -12,17 +12,17 @@ use crate::{
     },
 };
 
-fn stored(policy: Policy) -> InForce {
-    let (_, held) = compile(&policy, &Held::default(), &Context::default()).unwrap();
-    InForce::new(Layers { policy, ..Layers::default() }, held, None)
+fn stored(policy: Policy) -> StoredPolicy {
+    let (_, held) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
+    StoredPolicy::new(Layers { policy, ..Layers::default() }, held, None)
 }
 
-fn document(in_force: &InForce) -> String {
+fn document(in_force: &StoredPolicy) -> String {
     String::from_utf8(in_force.clone().write().unwrap().bytes).unwrap()
 }
 
 fn cause(document: &str) -> String {
-    let error = InForce::read(document.as_bytes()).unwrap_err();
+    let error = StoredPolicy::read(document.as_bytes()).unwrap_err();
     assert_eq!(error.exit_code(), 3);
     let Error::Policy(error) = error else { panic!("{error:?}") };
     assert_eq!(error.kind(), PolicyErrorKind::Invalid);
@@ -31,7 +31,7 @@ fn cause(document: &str) -> String {
     cause
 }
 
-fn example() -> InForce {
+fn example() -> StoredPolicy {
     let mut policy = Policy::default();
     policy.set_key_prefix(KeyPrefix { ipv4: 30, ipv6: 56 }).unwrap();
     let odd = Bucket { rate: parse_rate("7/13s").unwrap(), burst: 3 };
@@ -53,7 +53,7 @@ fn example() -> InForce {
 }
 
 /// The same as version 7 stored it, which had no run-time lists.
-fn of_version_7(in_force: &InForce) -> String {
+fn of_version_7(in_force: &StoredPolicy) -> String {
     let mut value: serde_json::Value = serde_json::from_str(&document(in_force)).unwrap();
     value["version"] = 7.into();
     for (of, field) in [("", "run_time"), ("", "unsorted"), ("/held", "stale")] {
@@ -68,7 +68,7 @@ fn a_policy_survives_being_stored() {
     for in_force in [stored(Policy::default()), example()] {
         let written = in_force.clone().write().unwrap();
         assert_eq!(written.held, in_force.held);
-        assert_eq!(InForce::read(&written.bytes).unwrap(), in_force);
+        assert_eq!(StoredPolicy::read(&written.bytes).unwrap(), in_force);
     }
 }
 
@@ -122,7 +122,7 @@ fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() 
     let old = new.replace(r#""version":7"#, r#""version":6"#).replace(r#""origin":null,"#, "");
     assert_ne!(old, new);
     for document in [new, old] {
-        let read = InForce::read(document.as_bytes()).unwrap();
+        let read = StoredPolicy::read(document.as_bytes()).unwrap();
         assert_eq!((&read.policy, read.origin), (&in_force.policy, None));
         assert!(read.run_time.is_empty() && read.unsorted);
         // The next document leaves the ban in force.
@@ -130,8 +130,8 @@ fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() 
         assert_eq!(next.run_time.entries().len(), 1);
         assert_eq!(next.view().listed(List::Deny, 0), 1);
         // Until there is one, it is stored as it was read.
-        let written = InForce::new(read.layers(), read.held.clone(), None).write().unwrap();
-        assert!(InForce::read(&written.bytes).unwrap().unsorted);
+        let written = StoredPolicy::new(read.layers(), read.held.clone(), None).write().unwrap();
+        assert!(StoredPolicy::read(&written.bytes).unwrap().unsorted);
     }
 }
 
@@ -186,12 +186,12 @@ proptest! {
     fn any_policy_of_the_command_line_survives(policy in policy()) {
         let in_force = stored(policy);
         let written = in_force.clone().write().unwrap();
-        prop_assert_eq!(InForce::read(&written.bytes).unwrap(), in_force);
+        prop_assert_eq!(StoredPolicy::read(&written.bytes).unwrap(), in_force);
     }
 
     #[test]
     fn no_bytes_panic(bytes in any::<Vec<u8>>()) {
-        prop_assert!(InForce::read(&bytes).is_err());
+        prop_assert!(StoredPolicy::read(&bytes).is_err());
     }
 
     #[test]
@@ -203,8 +203,8 @@ proptest! {
         let mut document = document(&example()).into_bytes();
         let at = at % document.len();
         document[at] = byte;
-        if let Ok(read) = InForce::read(&document) {
-            let InForce { policy, held, .. } = &read;
+        if let Ok(read) = StoredPolicy::read(&document) {
+            let StoredPolicy { policy, held, .. } = &read;
             // What is read is not checked, so all that is done with it has to bear it.
             let _ = crate::policy::tallies(policy, held);
             if let Ok((tables, _)) = compile(read.layered(), held, &Context::default()) {
@@ -213,6 +213,6 @@ proptest! {
             }
         }
         document.truncate(cut % document.len());
-        prop_assert!(InForce::read(&document).is_err());
+        prop_assert!(StoredPolicy::read(&document).is_err());
     }
 }

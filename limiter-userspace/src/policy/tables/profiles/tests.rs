@@ -1,8 +1,7 @@
 use limiter_common::{
-    class::section,
-    contract::flag,
-    limit::INLINE,
-    rate::{Rate, SECOND},
+    abi::policy::flag,
+    algorithm::rate::{Rate, SECOND},
+    policy::{limit::INLINE, matching::match_field},
 };
 
 use super::{
@@ -11,7 +10,7 @@ use super::{
             Bucket, Builtin,
             model::{Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
         },
-        Held, compile,
+        Assignment, compile,
         tests::{bucket, compiled, looked_up, prefix},
     },
     *,
@@ -30,7 +29,7 @@ fn lists_hold_until_their_time_and_within_each_other() {
         penalties: vec![listed("10.1.2.0/24", Some(2_000)), listed("203.0.113.0/24", Some(1_000))],
         ..Policy::default()
     };
-    let (tables, _) = compile(&policy, &Held::default(), &context).unwrap();
+    let (tables, _) = compile(&policy, &Assignment::default(), &context).unwrap();
     assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS | flag::FAST);
     let times = |address: &str| {
         let Profile { allowed, denied, blocked, listed, .. } =
@@ -52,8 +51,8 @@ fn lists_hold_until_their_time_and_within_each_other() {
 fn profiles_have_the_credit_of_their_tightest_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
     let credit = |policy: &Policy, address: &str| {
-        let (tables, _) = compile(policy, &Held::default(), &Context::default()).unwrap();
-        looked_up(&tables, address.parse().unwrap()).credit
+        let (tables, _) = compile(policy, &Assignment::default(), &Context::default()).unwrap();
+        looked_up(&tables, address.parse().unwrap()).untracked
     };
     let mut policy = Policy::default();
     assert_eq!(credit(&policy, "192.0.2.1"), 0, "nothing is owed");
@@ -93,7 +92,7 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     let bucket = |burst| Bucket::new(Rate::per_second(1_000), burst).unwrap();
     let lease = |policy: &Policy, address: &str| {
         let context = Context { tick: 4_000_000, cpus: 4, ..Context::default() };
-        let (tables, _) = compile(policy, &Held::default(), &context).unwrap();
+        let (tables, _) = compile(policy, &Assignment::default(), &context).unwrap();
         let Profile { lease, leased_of, .. } = *looked_up(&tables, address.parse().unwrap());
         assert_eq!(lease == 0, leased_of == 0);
         (lease, leased_of.count_ones())
@@ -148,7 +147,7 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
     let settings = |policy: &Policy| {
         let context = Context { tick: 4_000_000, ..Context::default() };
-        compile(policy, &Held::default(), &context).unwrap().0.settings
+        compile(policy, &Assignment::default(), &context).unwrap().0.settings
     };
     let fast = |policy: &Policy| settings(policy).flags & (flag::FAST | flag::CLOCK);
     let mut policy = Policy::default();
@@ -164,13 +163,13 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     }
     // Where there are no ticks, each packet takes the clock.
     policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
-    let (tables, _) = compile(&policy, &Held::default(), &Context::default()).unwrap();
+    let (tables, _) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
     assert_eq!(tables.settings.flags & flag::CLOCK, flag::CLOCK);
     // What another limit is about too is left to others, but no other packet.
-    assert_eq!(settings(&policy).beside, 0);
+    assert_eq!(settings(&policy).conditional_limits, 0);
     policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
-    assert_eq!((fast(&policy), settings(&policy).beside.count_ones()), (flag::FAST, 1));
+    assert_eq!((fast(&policy), settings(&policy).conditional_limits.count_ones()), (flag::FAST, 1));
     let with = |change: &dyn Fn(&mut Limit)| {
         let layers = vec![Layer { allowance: bucket(4_000).into(), key: None }];
         let mut limit = Limit { layers, ..Limit::new("other", &[KeyPart::Source]) };
@@ -182,14 +181,14 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     assert_eq!(fast(&with(&|_| {})), 0, "two are about all packets");
     assert_eq!(fast(&with(&|it| it.key.parts = vec![KeyPart::Destination])), 0, "the same");
     let port = with(&|it| it.matching.ports = vec![53..=53]);
-    assert_eq!((fast(&port), settings(&port).beside.count_ones()), (flag::FAST, 2));
+    assert_eq!((fast(&port), settings(&port).conditional_limits.count_ones()), (flag::FAST, 2));
     let mut bytes = with(&|it| it.count = Count::Bytes);
     bytes.limits.retain(|limit| limit.name == "other");
     assert_eq!(fast(&bytes), 0, "each costs something else");
     // With nothing that is about all packets, one limit alone is about some.
     policy = Policy::default();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
-    assert_eq!((fast(&policy), settings(&policy).beside), (flag::FAST, 0));
+    assert_eq!((fast(&policy), settings(&policy).conditional_limits), (flag::FAST, 0));
 }
 
 /// Packets of most sources find there what holds for them.
@@ -201,9 +200,9 @@ fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
     policy.set_default(Builtin::Syn, large(100_000)).unwrap();
     policy.set_override(Builtin::Source, prefix("10.0.0.0/8"), bucket(9)).unwrap();
     let tables = compiled(&policy);
-    let Settings { first, buckets, inline, .. } = tables.settings;
+    let Settings { default_profile: first, default_buckets: buckets, inline, .. } = tables.settings;
     assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 2));
-    assert!(first.credit != 0, "{first:?}");
+    assert!(first.untracked != 0, "{first:?}");
     let meters = first.meters.map(|meter| tables.meters[meter as usize].gcra);
     assert_eq!(buckets, meters[..INLINE]);
     let depths = buckets.map(|bucket| bucket.depth != 0);
@@ -220,10 +219,10 @@ fn what_the_fast_path_does_not_look_at_is_asked_for_by_limits_alone() {
         let mut limit = Limit { layers, ..Limit::new("limit", &[KeyPart::Source]) };
         change(&mut limit);
         let policy = Policy { limits: vec![limit], ..Policy::default() };
-        compile(&policy, &Held::default(), &Context::default()).unwrap().0.settings
+        compile(&policy, &Assignment::default(), &Context::default()).unwrap().0.settings
     };
     let connections = settings(&|it| it.count = Count::Connections);
-    assert!(connections.connections != 0 && connections.sections & section::FLAGS != 0);
+    assert!(connections.connections != 0 && connections.match_fields & match_field::FLAGS != 0);
     let destination = Whom::Prefix(prefix("10.0.0.0/8"));
     let all = settings(&|it| it.matching.destinations = vec![destination.clone()]);
     assert_eq!(all.flags & flag::DESTINATIONS, flag::DESTINATIONS);

@@ -1,4 +1,4 @@
-use limiter_common::{meter::Meter, rate::Rate};
+use limiter_common::algorithm::{meter::Meter, rate::Rate};
 
 use super::{
     super::{
@@ -45,9 +45,12 @@ fn what_is_narrow_is_asked_before_what_is_wide() {
         "only the source itself is at hand"
     );
     assert_eq!(tables.settings.keyed, 0xff & !4);
-    let columns: Vec<_> = tables.rows.iter().map(|row| row.column as usize).collect();
+    let columns: Vec<_> = tables.rows.iter().map(|row| row.override_column as usize).collect();
     assert_eq!(columns[2], 0);
-    assert!(columns.iter().filter(|column| **column == COLUMNS).count() == 7, "{columns:?}");
+    assert!(
+        columns.iter().filter(|override_column| **override_column == COLUMNS).count() == 7,
+        "{columns:?}"
+    );
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn an_unchecked_policy_is_checked() {
     let with = |change: &dyn Fn(&mut Policy)| {
         let mut policy = limited.clone();
         change(&mut policy);
-        compile(&policy, &Held::default(), &Context::default()).unwrap_err().to_string()
+        compile(&policy, &Assignment::default(), &Context::default()).unwrap_err().to_string()
     };
     let whom = |text: &str| OverrideWhom::Prefix(prefix(text));
     let an_override = |text: &str, layers| Override { whom: whom(text), layers };

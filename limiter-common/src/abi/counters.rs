@@ -1,0 +1,51 @@
+//! What is counted, on each CPU.
+
+use crate::{base::tally::Tally, packet::reason::REASONS};
+
+/// What a limit admitted and refused.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitTally {
+    /// Packets that were charged to it.
+    pub conform: Tally,
+    /// Packets that it refused: they were dropped.
+    pub exceed: Tally,
+    /// Packets that it would have refused; it, or everything, is only monitored.
+    pub monitored: Tally,
+    /// Of those that were charged to it, the ones that left it [near](crate::algorithm::near).
+    pub near: Tally,
+}
+
+impl LimitTally {
+    /// Packets that were over it, dropped or not.
+    pub const fn over(&self) -> Tally {
+        Tally {
+            packets: self.exceed.packets.wrapping_add(self.monitored.packets),
+            bytes: self.exceed.bytes.wrapping_add(self.monitored.bytes),
+        }
+    }
+}
+
+/// Who came into the table of sources, or of buckets, and who had to go, on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Entries that were given to sources, or keys, without one.
+    pub inserted: u64,
+    /// Packets of sources that were admitted as [newcomers](crate::table::probation), without an entry; or that were charged to
+    /// the bucket that the keys without an entry share.
+    pub untracked: u64,
+    /// Entries of these that were taken from another, which owed nothing.
+    pub evicted_idle: u64,
+    /// The same from one that owed, for a single packet, or only to limits that are gone or changed since; and
+    /// newcomers that took the place of another, which owed.
+    pub evicted_owing: u64,
+}
+
+/// The counters of an interface, on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Every frame, once, at [`Reason::index`](crate::packet::reason::Reason::index).
+    pub reasons: [Tally; REASONS],
+}

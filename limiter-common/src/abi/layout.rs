@@ -1,0 +1,177 @@
+//! What the kernel half and the user half agree on: the layout of map keys and values, and names.
+
+use core::mem::{offset_of, size_of};
+
+use crate::{
+    abi::{
+        counters::{Counters, LimitTally, TableStats},
+        interface::Interface,
+        policy::{Head, Profile, Settings},
+        state::{Bucket, Handshake, Offence, OffenceKey, SLOTS, WideState},
+        table::{Debts, Set, Source},
+    },
+    algorithm::{gcra::Gcra, meter::Measure},
+    base::address::Address,
+    packet::reason::REASONS,
+    policy::limit::{BucketKey, LIMITS},
+};
+
+/// Version of everything in this module and of the meaning of the words in it. Pinned maps of
+/// another version are never used.
+pub const LAYOUT_VERSION: u32 = 22;
+
+/// Names of the maps, as pins in the BPF file system. All but the
+/// controller's own are in the object file too.
+pub mod map {
+    /// Array of one [`Head`](crate::abi::policy::Head), which can be mapped into memory.
+    pub const HEAD: &str = "HEAD";
+    /// Array of [`Limit`](crate::policy::limit::Limit), at [`half`](crate::abi::policy::half) of its
+    /// [`row`](crate::policy::limit::Limit::row).
+    pub const LIMITS: &str = "LIMITS";
+    /// Array of sets of limits, at [`half`](crate::abi::policy::half) of a [`place`](crate::policy::matching::offset).
+    pub const MATCHING: &str = "MATCHING";
+    /// Array of [`Profile`](crate::abi::policy::Profile), at [`half`](crate::abi::policy::half) of its number.
+    pub const PROFILES: &str = "PROFILES";
+    /// Array of [`Meter`](crate::algorithm::meter::Meter), at [`half`](crate::abi::policy::half) of its number.
+    pub const METERS: &str = "METERS";
+    /// Array of LPM tries of sources, at `epoch & 1`: [`Address`](crate::abi::layout::Address) to the number of
+    /// a profile.
+    pub const PREFIXES: &str = "PREFIXES";
+    /// Array of LPM tries of destinations, at `epoch & 1`: [`Address`](crate::abi::layout::Address) to a set of
+    /// limits, its low half first.
+    pub const DESTINATIONS: &str = "DESTINATIONS";
+    /// Array of [`Set`](crate::abi::table::Set): whose the entries of [`SOURCES`] are, and after those, whose the entries of
+    /// [`BUCKETS`] are.
+    pub const SETS: &str = "SETS";
+    /// Array of [`Debts`](crate::abi::table::Debts), of each set.
+    pub const DEBTS: &str = "DEBTS";
+    /// Array of [`UntrackedAllowance`](crate::table::untracked::UntrackedAllowance), of each set of sources.
+    pub const UNTRACKED: &str = "UNTRACKED";
+    /// Array of [`Source`](crate::abi::table::Source): [`WAYS`](crate::abi::table::WAYS) for each set, in order.
+    pub const SOURCES: &str = "SOURCES";
+    /// Array of [`Bucket`](crate::abi::state::Bucket): [`WAYS`](crate::abi::table::WAYS) for each set, in order, and after those one for
+    /// each limit, at its [`row`](crate::policy::limit::Limit::row), that the keys without an entry share.
+    pub const BUCKETS: &str = "BUCKETS";
+    /// Array of [`Measure`](crate::algorithm::meter::Measure): what the words of [`BUCKETS`] are measured in.
+    pub const MEASURES: &str = "MEASURES";
+    /// LRU hash of [`WideState`](crate::abi::state::WideState) by [`BucketKey`](crate::policy::limit::BucketKey).
+    pub const WIDE_STATE: &str = "WIDE_STATE";
+    /// LRU hash of [`Ending`](crate::memory::ending::Ending) by the [tag](crate::algorithm::concurrent::Concurrent::tag) of the
+    /// connection.
+    pub const ENDINGS: &str = "ENDINGS";
+    /// LRU hash of [`Offence`](crate::abi::state::Offence) by [`OffenceKey`](crate::abi::state::OffenceKey).
+    pub const OFFENCES: &str = "OFFENCES";
+    /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
+    pub const SYN_DEDUP: &str = "SYN_DEDUP";
+    /// Array of [`Source`](crate::abi::table::Source), at the constants of [`shared`](crate::abi::layout::shared).
+    pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
+    /// Per-CPU array of [`Cached`](crate::memory::cache::Cached), at its [`slot`](crate::memory::cache::Cached::slot).
+    pub const CACHE: &str = "CACHE";
+    /// Array of [`Budgets`](crate::policy::control::Budgets), at [`half`](crate::abi::policy::half) of the slot of the interface.
+    pub const CONTROL: &str = "CONTROL";
+    /// Array of the words of what control traffic may send: at the slot of the interface, one for each
+    /// [`Protocol`](crate::packet::control::Protocol).
+    pub const CONTROL_LINKS: &str = "CONTROL_LINKS";
+    /// Array of the words of what sources of control traffic may send, at their
+    /// [`place`](crate::policy::control::place).
+    pub const CONTROL_SOURCES: &str = "CONTROL_SOURCES";
+    /// Per-CPU array of [`Counters`](crate::abi::counters::Counters), at the slot of the interface.
+    pub const COUNTERS: &str = "COUNTERS";
+    /// Per-CPU array of [`LimitTally`](crate::abi::counters::LimitTally), at [`tally`](crate::policy::limit::Limit::tally).
+    pub const TALLIES: &str = "TALLIES";
+    /// Per-CPU array of [`TableStats`](crate::abi::counters::TableStats), at the constants of [`table_stats`](crate::abi::layout::table_stats).
+    pub const TABLE_STATS: &str = "TABLE_STATS";
+    /// Ring of [`SourceEvent`](crate::memory::event::SourceEvent), of which one process at a time is to read.
+    pub const EVENTS: &str = "EVENTS";
+    /// Per-CPU array of one [`EventStats`](crate::memory::event::EventStats).
+    pub const EVENT_STATS: &str = "EVENT_STATS";
+    /// Array of one [`JiffyClock`](crate::abi::table::JiffyClock).
+    pub const JIFFY_CLOCK: &str = "JIFFY_CLOCK";
+    /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
+    pub const TEST_CLOCK: &str = "TEST_CLOCK";
+    /// The controller's: array of [`Interface`](crate::abi::interface::Interface), at the slot of the interface.
+    pub const INTERFACES: &str = "INTERFACES";
+    /// The controller's: hash of the policy document in chunks, at `[epoch & 1, number]`.
+    pub const DOCUMENT: &str = "DOCUMENT";
+}
+
+/// Constants of the object file that the loader sets.
+pub mod global {
+    /// `u32`: the slot of the interface that the program is for.
+    pub const SLOT: &str = "SLOT";
+    /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](crate::abi::layout::map::TEST_CLOCK).
+    pub const TEST_CLOCK_ENABLED: &str = "TEST_CLOCK_ENABLED";
+    /// `u64`: nanoseconds from one tick of the kernel to the next; 0 to read the clock for every packet
+    /// that has limits.
+    pub const TICK: &str = "TICK";
+}
+
+/// Programs in the object file.
+pub mod program {
+    /// For drivers that hand over packets in one piece.
+    pub const LINEAR: &str = "limiter";
+    /// For interfaces whose packets may lie in several pieces (kernel 5.18).
+    pub const FRAGS: &str = "limiter_frags";
+}
+
+/// Entries of [`map::SHARED_SOURCES`].
+pub mod shared {
+    /// Frames whose source cannot be read.
+    pub const UNREADABLE: u32 = 0;
+    /// Sources for which no entry could be made.
+    pub const OVERFLOW: u32 = 1;
+    /// Sources that have no entry any more, or none yet, for their totals alone.
+    pub const UNTRACKED: u32 = 2;
+    /// Number of entries.
+    pub const LEN: u32 = 3;
+}
+
+/// Entries of [`map::TABLE_STATS`].
+pub mod table_stats {
+    /// Of the sources.
+    pub const SOURCES: u32 = 0;
+    /// Of the buckets.
+    pub const BUCKETS: u32 = 1;
+    /// Number of entries.
+    pub const LEN: u32 = 2;
+}
+
+/// Bytes of the policy document in one entry of [`map::DOCUMENT`].
+pub const CHUNK: usize = 4096;
+
+/// Bytes of [`map::EVENTS`]: room for some thousands.
+pub const EVENT_BYTES: u32 = 1 << 18;
+
+/// Entries of [`map::TALLIES`]: those of the policy in force and of the one before.
+pub const TALLIES: u32 = 2 * LIMITS;
+
+const _: () = {
+    assert!(size_of::<Address>() == 20);
+    assert!(size_of::<Settings>() == 1024);
+    assert!(size_of::<Head>() == 2072);
+    assert!(size_of::<Gcra>() == 40);
+    assert!(size_of::<crate::algorithm::meter::Meter>() == 64);
+    assert!(size_of::<crate::policy::limit::Limit>() == 160);
+    assert!(size_of::<BucketKey>() == 48 && offset_of!(Bucket, key) == 16);
+    assert!(size_of::<crate::memory::cache::Cached>() == 128);
+    assert!(size_of::<crate::policy::control::Budgets>() == 128);
+    assert!(size_of::<Profile>() == 128);
+    assert!(size_of::<Set>() == 64 && size_of::<Debts>() == 64);
+    assert!(size_of::<Source>() == 256);
+    assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
+    assert!(offset_of!(Source, pending) == 96);
+    assert!(offset_of!(Source, dropped) == 112 && offset_of!(Source, refused) == 144);
+    assert!(size_of::<Handshake>() == 24);
+    assert!(size_of::<crate::memory::ending::Ending>() == 40);
+    assert!(size_of::<OffenceKey>() == 24);
+    assert!(size_of::<Offence>() == 40);
+    assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
+    assert!(size_of::<WideState>() == 1032);
+    assert!(
+        SLOTS == crate::algorithm::sliding_log::SlidingLog::MOST
+            && SLOTS == crate::algorithm::concurrent::Concurrent::MOST
+    );
+    assert!(size_of::<LimitTally>() == 64 && size_of::<TableStats>() == 32);
+    assert!(size_of::<Counters>() == 16 * REASONS);
+    assert!(size_of::<Interface>() == 32);
+};

@@ -1,0 +1,62 @@
+//! The types that cross a map.
+
+use crate::{
+    abi::{
+        counters::{Counters, LimitTally, TableStats},
+        interface::Interface,
+        policy::{Head, Profile, Settings},
+        state::{Bucket, Handshake, Offence, OffenceKey, WideState},
+        table::{Set, Source},
+    },
+    algorithm::meter::{Measure, Meter},
+    base::{
+        address::{Address, Mask},
+        tally::Tally,
+    },
+    memory::{
+        cache::Cached,
+        ending::Ending,
+        event::{EventStats, SourceEvent},
+    },
+    policy::{
+        control::Budgets,
+        limit::{BucketKey, Limit},
+    },
+};
+
+macro_rules! pod {
+    ($($type:ty),+ $(,)?) => {
+        // SAFETY: each is `repr(C)`, `Copy`, made of integers and arrays of them alone, and has no
+        // padding: its size, asserted where it is defined, is the sum of its fields.
+        $(unsafe impl aya::Pod for $type {})+
+    };
+}
+
+pod!(
+    Address,
+    Bucket,
+    BucketKey,
+    Budgets,
+    Cached,
+    Counters,
+    Ending,
+    Head,
+    Interface,
+    WideState,
+    Limit,
+    LimitTally,
+    Mask,
+    Measure,
+    Meter,
+    SourceEvent,
+    EventStats,
+    Offence,
+    OffenceKey,
+    Handshake,
+    Profile,
+    Set,
+    Settings,
+    Source,
+    Tally,
+    TableStats,
+);

@@ -1,0 +1,84 @@
+//! SetState that is kept by keys of its own, and what is remembered of sources and connections.
+
+use crate::{base::address::Address, policy::limit::BucketKey};
+
+/// A new connection that was admitted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handshake {
+    /// See [`opening::Handshake`](crate::memory::handshake::Handshake).
+    pub word: u64,
+    /// The epoch that it was admitted under.
+    pub epoch: u64,
+    /// The limits of new connections that it was charged to, as bits under that epoch.
+    pub charged: u64,
+}
+
+/// What the offence of a source is found by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OffenceKey {
+    /// The source.
+    pub source: Address,
+    /// See [`Penalty::limit`](crate::policy::penalty::Penalty::limit).
+    pub limit: u32,
+}
+
+/// What is known of a source that was over a limit with a penalty, see
+/// [`penalty::Offence`](crate::policy::penalty::Offence).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offence {
+    /// When it began, in nanoseconds; 0 when it did not.
+    pub began: u64,
+    /// When it was last over the limit.
+    pub last: u64,
+    /// Since when it is blocked for that, or was.
+    pub since: u64,
+    /// Until when, by the penalty that it was blocked under.
+    pub blocked: u64,
+    /// How many blocks came without a rest between them.
+    pub blocks: u64,
+}
+
+impl Offence {
+    /// One that nothing is known of.
+    pub const NEW: Self = Self { began: 0, last: 0, since: 0, blocked: 0, blocks: 0 };
+}
+
+/// The state of a limit for one key, in one cache line. What its word is measured in is at the same place of
+/// [`map::MEASURES`](crate::abi::layout::map::MEASURES).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// See [`Binding`](crate::algorithm::binding::Binding); of the number of the meter instead of a profile.
+    pub binding: u64,
+    /// The word.
+    pub word: u64,
+    /// Whose it is. It changes only after the binding, which is locked until it is changed.
+    pub key: BucketKey,
+}
+
+/// The state of a limit that takes more than a word, for one key; all zero at first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WideState {
+    /// The control word of a [`SlidingLog`](crate::algorithm::sliding_log::SlidingLog).
+    pub control: u64,
+    /// The slots of a [`SlidingLog`](crate::algorithm::sliding_log::SlidingLog) or of [`Concurrent`](crate::algorithm::concurrent::Concurrent).
+    pub slots: [u64; SLOTS],
+}
+
+impl WideState {
+    /// One that nothing is written in.
+    pub const NEW: Self = Self { control: 0, slots: [0; SLOTS] };
+}
+
+impl Default for WideState {
+    fn default() -> Self {
+        Self::NEW
+    }
+}
+
+/// Slots of a [`WideState`].
+pub const SLOTS: usize = 128;

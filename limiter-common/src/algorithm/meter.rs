@@ -1,0 +1,256 @@
+//! The parameters of a limit, of whichever algorithm.
+
+use crate::algorithm::{
+    concurrent::Concurrent,
+    debt,
+    gcra::{Gcra, Scale},
+    policer::{Decision, Policer},
+    sliding_log::SlidingLog,
+    window::Window,
+};
+
+/// What a limit admits to one key, compiled.
+///
+/// The numbers are those of a bucket; the other algorithms have theirs in the same places.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Meter {
+    /// One of the constants here.
+    pub kind: u64,
+    /// The bucket, or the numbers of another algorithm.
+    pub gcra: Gcra,
+    /// 0, so that the size is a power of two.
+    pub reserved: [u64; 2],
+}
+
+impl Meter {
+    /// Token bucket, leaky bucket or GCRA, which are one arithmetic.
+    pub const BUCKET: u64 = 0;
+    /// A fixed window.
+    pub const FIXED: u64 = 1;
+    /// A sliding window counter.
+    pub const SLIDING: u64 = 2;
+    /// A sliding log. From here on, the state is not one word but a
+    /// [`WideState`](crate::abi::state::WideState).
+    pub const SLIDING_LOG: u64 = 3;
+    /// Open connections.
+    pub const CONCURRENT: u64 = 4;
+
+    /// The meter of a bucket.
+    pub const fn bucket(gcra: Gcra) -> Self {
+        Self { kind: Self::BUCKET, gcra, reserved: [0; 2] }
+    }
+
+    /// The meter of a fixed window.
+    pub const fn fixed(window: Window) -> Self {
+        Self::of_window(Self::FIXED, window)
+    }
+
+    /// The meter of a sliding window counter.
+    pub const fn sliding(window: Window) -> Self {
+        Self::of_window(Self::SLIDING, window)
+    }
+
+    /// The meter of a sliding log.
+    pub const fn of_sliding_log(log: SlidingLog) -> Self {
+        Self::new(Self::SLIDING_LOG, log.window, log.limit, 0, 0)
+    }
+
+    /// The meter of open connections.
+    pub const fn of_concurrent(leases: Concurrent) -> Self {
+        Self::new(Self::CONCURRENT, leases.idle, leases.limit, 0, 0)
+    }
+
+    const fn of_window(kind: u64, window: Window) -> Self {
+        Self::new(kind, window.length, window.limit, window.unit as u16, window.bits as u16)
+    }
+
+    const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
+        Self {
+            kind,
+            gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE },
+            reserved: [0; 2],
+        }
+    }
+
+    /// The window, of a meter of that kind.
+    #[inline(always)]
+    pub const fn window(&self) -> Window {
+        let Gcra { interval, depth, shift, fraction, .. } = self.gcra;
+        Window { length: interval, limit: depth, unit: shift as u32, bits: fraction as u32 }
+    }
+
+    /// The log, of a meter of that kind.
+    #[inline(always)]
+    pub const fn sliding_log(&self) -> SlidingLog {
+        SlidingLog { limit: self.gcra.depth, window: self.gcra.interval }
+    }
+
+    /// The leases, of a meter of that kind.
+    #[inline(always)]
+    pub const fn concurrent(&self) -> Concurrent {
+        Concurrent { limit: self.gcra.depth, idle: self.gcra.interval }
+    }
+
+    /// What a word of this meter is measured in, to be kept beside it: see [`Measure`].
+    #[inline(always)]
+    pub const fn measure(&self) -> Measure {
+        match self.kind {
+            Self::BUCKET => Measure { scale: self.gcra.scale().0, span: 0 },
+            kind => Measure {
+                scale: self.gcra.depth
+                    | (self.gcra.shift as u64) << Measure::UNIT
+                    | (self.gcra.fraction as u64) << Measure::BITS
+                    | kind << Measure::KIND,
+                span: self.gcra.interval,
+            },
+        }
+    }
+
+    /// Whether the state of this word has no more charged to it at `now`, in nanoseconds, than the dearest packet.
+    #[inline(always)]
+    pub const fn is_single(&self, word: u64, now: u64) -> bool {
+        match self.kind {
+            Self::BUCKET => self.gcra.spent(word, now) <= self.gcra.dearest,
+            Self::FIXED => self.window().fill_fixed(word, now) <= 1,
+            _ => self.window().fill_sliding(word, now) <= 1,
+        }
+    }
+
+    /// The word that carries state that was measured so over to this meter; see [`Gcra::carry`] and
+    /// [`Window::carry_fixed`].
+    #[inline(always)]
+    pub const fn carry(&self, word: u64, from: Measure, now: u64) -> u64 {
+        match self.kind {
+            Self::BUCKET => self.gcra.carry(word, Scale(from.scale), now),
+            Self::FIXED => self.window().carry_fixed(word, &from.window(), now),
+            _ => self.window().carry_sliding(word, &from.window(), now),
+        }
+    }
+
+    /// Nanoseconds until a packet of this cost conforms, unless others are charged meanwhile; 0 when
+    /// it does at once, [`u64::MAX`] when it never does. For meters whose state is a word.
+    pub const fn wait(&self, word: u64, now: u64, cost: u64) -> u64 {
+        match self.kind {
+            Self::BUCKET => self.gcra.wait(word, now, cost),
+            Self::FIXED => self.window().wait_fixed(word, now, cost),
+            _ => self.window().wait_sliding(word, now, cost),
+        }
+    }
+}
+
+/// What a word is measured in, in two words; all zero for no state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// The [`Scale`] of a bucket; of a window the limit, and above it its unit and bits.
+    pub scale: u64,
+    /// The length of a window; 0 for a bucket.
+    pub span: u64,
+}
+
+impl Measure {
+    const UNIT: u32 = 40;
+    const BITS: u32 = 48;
+    /// The kind of a meter of windows.
+    const KIND: u32 = 56;
+
+    /// How long after `now` a state of this word is as good as a new one, in nanoseconds; 0 if it is.
+    #[inline(always)]
+    pub const fn owes(self, word: u64, now: u64) -> u64 {
+        if self.span == 0 {
+            return debt::owes(word, self.scale, now);
+        }
+        self.window().rest(word, now, self.scale >> Self::KIND != Meter::FIXED)
+    }
+
+    #[inline(always)]
+    const fn window(self) -> Window {
+        Window {
+            length: self.span,
+            limit: self.scale & 0xffff_ffff,
+            unit: (self.scale >> Self::UNIT) as u32 & 0x3f,
+            bits: (self.scale >> Self::BITS) as u32 & 0x3f,
+        }
+    }
+}
+
+impl Policer for Meter {
+    #[inline(always)]
+    fn fresh(&self, now: u64) -> u64 {
+        match self.kind {
+            Self::BUCKET => self.gcra.fresh(now),
+            _ => self.window().full(now),
+        }
+    }
+
+    #[inline(always)]
+    fn decide(&self, word: u64, now: u64, cost: u64) -> Decision {
+        match self.kind {
+            Self::BUCKET => self.gcra.decide(word, now, cost),
+            Self::FIXED => self.window().decide_fixed(word, now, cost),
+            _ => self.window().decide_sliding(word, now, cost),
+        }
+    }
+
+    #[inline(always)]
+    fn is_near(&self, word: u64, now: u64) -> bool {
+        match self.kind {
+            Self::BUCKET => self.gcra.is_near(word, now),
+            Self::FIXED => self.window().is_near_fixed(word, now),
+            _ => self.window().is_near_sliding(word, now),
+        }
+    }
+
+    #[inline(always)]
+    fn undo(&self, word: u64, now: u64, cost: u64) -> u64 {
+        match self.kind {
+            Self::BUCKET => self.gcra.undo(word, now, cost),
+            _ => self.window().refund(word, now, cost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::rate::{Rate, SECOND};
+
+    const NOW: u64 = 1_000 * SECOND;
+
+    /// How long a state owes that was charged so many packets at [`NOW`], and whether it may be forgotten.
+    fn charged(meter: &Meter, packets: u64) -> (u64, bool) {
+        let mut word = meter.fresh(NOW);
+        for _ in 0..packets {
+            let Decision::Conform(next) = meter.decide(word, NOW, 1) else { panic!("{packets}") };
+            word = next;
+        }
+        let owes = meter.measure().owes(word, NOW);
+        if owes != 0 {
+            assert_ne!(
+                meter.measure().owes(word, NOW + owes - 2),
+                0,
+                "too long by a nanosecond at most"
+            );
+        }
+        assert_eq!(meter.measure().owes(word, NOW + owes), 0);
+        (owes, meter.is_single(word, NOW))
+    }
+
+    #[test]
+    fn a_state_says_by_itself_how_long_it_owes() {
+        let bucket = Meter::bucket(Rate { packets: 1, period: SECOND }.bucket(5, 1).unwrap());
+        let window = |kind: fn(Window) -> Meter| kind(Window::new(5, 10 * SECOND).unwrap());
+        let [fixed, sliding] = [window(Meter::fixed), window(Meter::sliding)];
+        for (meter, of_one, of_two) in [
+            (bucket, SECOND + 1, 2 * SECOND + 1),
+            (fixed, 10 * SECOND, 10 * SECOND),
+            (sliding, 20 * SECOND, 20 * SECOND),
+        ] {
+            assert_eq!(charged(&meter, 0), (0, true), "{meter:?}");
+            assert_eq!(charged(&meter, 1), (of_one, true), "{meter:?}");
+            assert_eq!(charged(&meter, 2), (of_two, false), "{meter:?}");
+        }
+        assert_eq!(Measure::default().owes(77, NOW), 0, "state of nobody");
+    }
+}

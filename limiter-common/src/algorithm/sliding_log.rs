@@ -1,0 +1,282 @@
+//! The sliding log: at most so many events in any window, exactly.
+//!
+//! Events are numbered as they are admitted. The times of the last [`SlidingLog::MOST`] are kept, and event
+//! n conforms when event n - limit is as old as the window or older; so it is checked before it is
+//! written, and a refused one writes nothing. Which limit and which window are asked for may change
+//! from one event to the next, as the log itself does not depend on them.
+//!
+//! A control word holds the number of the next event and the time of the last. Who moves it by one
+//! owns the slot of that number and writes the time there. Slots alternate a bit from lap to lap, so
+//! that one that was claimed and is not written yet is noticed; none is claimed again before.
+//!
+//! Times are 56 bits of nanoseconds, 2.3 years, and never go back: an event that comes up to
+//! [`Gcra::TOLERANCE`] behind the last one, from a CPU whose clock is behind, counts at that time. A
+//! clock that went further back admits one event, and all before it count as of that moment. The same
+//! happens to a source that was idle for over 1.1 years.
+
+use crate::{
+    algorithm::{
+        gcra::Gcra,
+        near,
+        policer::{Refusal, TRIES},
+        rate::Rate,
+    },
+    base::{slots::Slots, word::Word},
+};
+
+mod recall;
+
+/// A limit of events in a window of time; made by [`SlidingLog::new`]. Its state is a control word and
+/// [`SlidingLog::MOST`] slots, all zero at first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlidingLog {
+    /// Events in a window, from 1 to [`SlidingLog::MOST`]; 0 admits none.
+    pub limit: u64,
+    /// Nanoseconds in a window, from 1 to [`SlidingLog::LONGEST`].
+    pub window: u64,
+}
+
+/// Why a limit and a window make no log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlidingLogError {
+    /// The limit is zero.
+    NoLimit,
+    /// The limit is above [`SlidingLog::MOST`].
+    TooMany,
+    /// The window is empty.
+    NoWindow,
+    /// The window is longer than [`SlidingLog::LONGEST`].
+    TooLong,
+}
+
+/// The outcome of looking at a log, to be given to [`SlidingLog::charge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    seen: u64,
+    next: u64,
+}
+
+/// An event that was charged, to be given to [`SlidingLog::refund`] if need be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(pub u64);
+
+/// What a packet's time is to a log.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// When its event takes place.
+    time: u64,
+    /// Whether no event can be in a window that ends then: the last one is too old.
+    quiet: bool,
+    /// Whether the clock went far back.
+    lost: bool,
+}
+
+impl SlidingLog {
+    /// The events that a log can hold.
+    pub const MOST: usize = 128;
+    /// The longest window, in nanoseconds: 366 days.
+    pub const LONGEST: u64 = Rate::MIN.period;
+
+    const TIME_BITS: u32 = 56;
+    const TIME: u64 = (1 << Self::TIME_BITS) - 1;
+    /// Debts from here on are of events to come.
+    const FUTURE: u64 = 1 << (Self::TIME_BITS - 1);
+    const LAP: u64 = Self::MOST as u64;
+
+    /// The log that admits `limit` events in any `window` (nanoseconds).
+    ///
+    /// # Errors
+    /// Any [`SlidingLogError`].
+    pub const fn new(limit: u64, window: u64) -> Result<Self, SlidingLogError> {
+        if limit == 0 {
+            Err(SlidingLogError::NoLimit)
+        } else if limit > Self::LAP {
+            Err(SlidingLogError::TooMany)
+        } else if window == 0 {
+            Err(SlidingLogError::NoWindow)
+        } else if window > Self::LONGEST {
+            Err(SlidingLogError::TooLong)
+        } else {
+            Ok(Self { limit, window })
+        }
+    }
+
+    /// Looks whether an event at `now` (nanoseconds) conforms, and writes nothing.
+    ///
+    /// # Errors
+    /// Why it does not; [`Refusal::Contended`] when it would depend on an event that another CPU is
+    /// just writing, and so on one that is about as late.
+    #[inline(always)]
+    pub fn look(&self, control: &impl Word, slots: &impl Slots, now: u64) -> Result<Look, Refusal> {
+        self.judge(control, slots, control.load(), now)
+    }
+
+    /// Charges an event that conformed at `look`.
+    ///
+    /// What lost a race is decided anew, at most [`TRIES`] times.
+    ///
+    /// # Errors
+    /// Why it is refused after all; nothing is charged then.
+    #[inline(always)]
+    pub fn charge(
+        &self,
+        control: &impl Word,
+        slots: &impl Slots,
+        look: Look,
+        now: u64,
+    ) -> Result<Event, Refusal> {
+        let mut look = look;
+        for _ in 0..TRIES {
+            if let Some(event) = self.attempt(control, slots, look, now) {
+                return Ok(event);
+            }
+            look = self.look(control, slots, now)?;
+        }
+        Err(Refusal::Contended)
+    }
+
+    /// Charges an event that conformed at `look`, unless another one was charged since; then it is to
+    /// be looked at anew.
+    #[inline(always)]
+    pub fn attempt(
+        &self,
+        control: &impl Word,
+        slots: &impl Slots,
+        look: Look,
+        now: u64,
+    ) -> Option<Event> {
+        let mine = control.compare_exchange(look.seen, look.next) == look.seen;
+        if mine { Some(Event(self.write(slots, look, now))) } else { None }
+    }
+
+    /// Whether an event that was just charged leaves the limit [near]: as many events are in
+    /// the window as that takes, with this one. One that was taken back after others came leaves a gap, which
+    /// is not looked for: it counts as an event while it lies within, and as the end of the window at its
+    /// edge.
+    #[inline(always)]
+    pub fn is_near(&self, slots: &impl Slots, event: Event) -> bool {
+        let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
+        let (number, time) = (Self::number(event.0), event.0 & Self::TIME);
+        let before = near::from(limit).wrapping_sub(1);
+        match Self::written(slots, number.wrapping_sub(before)) {
+            Ok(first) => first != 0 && !self.expired(first, time),
+            // One that another CPU is just writing is in the window.
+            Err(_) => true,
+        }
+    }
+
+    /// Writes the event that this CPU has claimed.
+    #[inline(always)]
+    fn write(&self, slots: &impl Slots, look: Look, now: u64) -> u64 {
+        let (number, time) = (Self::number(look.seen), look.next & Self::TIME);
+        if self.moment(look.seen, now).lost {
+            Self::forget(slots, time);
+        }
+        slots.store(Self::place(number), Self::slot(number, time));
+        Self::pack(number, time)
+    }
+
+    /// Decides about an event at `now`, given the control word.
+    #[inline(always)]
+    fn judge(
+        &self,
+        control: &impl Word,
+        slots: &impl Slots,
+        seen: u64,
+        now: u64,
+    ) -> Result<Look, Refusal> {
+        if !control.bound() {
+            return Err(Refusal::Contended);
+        }
+        if self.limit == 0 {
+            return Err(Refusal::Exceed);
+        }
+        let number = Self::number(seen);
+        let moment = self.moment(seen, now);
+        // Its slot must have been written in the last lap.
+        Self::written(slots, number.wrapping_sub(Self::LAP))?;
+        if !moment.quiet && !moment.lost {
+            let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
+            let time = Self::written(slots, number.wrapping_sub(limit))?;
+            if time != 0 && !self.expired(time, moment.time) {
+                return Err(Refusal::Exceed);
+            }
+        }
+        Ok(Look { seen, next: Self::pack(number.wrapping_add(1), moment.time) })
+    }
+
+    #[inline(always)]
+    const fn moment(&self, seen: u64, now: u64) -> Moment {
+        // 0 stands for no event.
+        let time = if now & Self::TIME == 0 { 1 } else { now & Self::TIME };
+        let last = seen & Self::TIME;
+        if last == 0 {
+            return Moment { time, quiet: true, lost: false };
+        }
+        let behind = last.wrapping_sub(time) & Self::TIME;
+        if behind == 0 || behind >= Self::FUTURE {
+            Moment { time, quiet: self.expired(last, time), lost: false }
+        } else {
+            let lost = behind > Gcra::TOLERANCE;
+            Moment { time: if lost { time } else { last }, quiet: false, lost }
+        }
+    }
+
+    /// Whether an event is as old as the window or older. One that is still to come, from before the
+    /// clock went back, is not.
+    #[inline(always)]
+    const fn expired(&self, event: u64, time: u64) -> bool {
+        let age = time.wrapping_sub(event) & Self::TIME;
+        age >= self.window && age < Self::FUTURE
+    }
+
+    /// The time of an event, 0 if it was taken back or never was.
+    ///
+    /// # Errors
+    /// [`Refusal::Contended`] when it is not written yet.
+    #[inline(always)]
+    fn written(slots: &impl Slots, number: u64) -> Result<u64, Refusal> {
+        let slot = slots.load(Self::place(number));
+        if slot & !Self::TIME == Self::slot(number, 0) {
+            Ok(slot & Self::TIME)
+        } else {
+            Err(Refusal::Contended)
+        }
+    }
+
+    /// Makes every event that is still to come at `time` one of that time. An event of another CPU
+    /// may be among them that was admitted just since: of that moment as well, but for its delay.
+    #[inline(never)]
+    fn forget(slots: &impl Slots, time: u64) {
+        for place in 0..Self::MOST {
+            let slot = slots.load(place);
+            let ahead = slot.wrapping_sub(time) & Self::TIME;
+            if slot & Self::TIME != 0 && ahead != 0 && ahead <= Self::FUTURE {
+                let _: u64 = slots.compare_exchange(place, slot, slot & !Self::TIME | time);
+            }
+        }
+    }
+
+    /// The number of the next event, modulo two laps.
+    #[inline(always)]
+    const fn number(control: u64) -> u64 {
+        control >> Self::TIME_BITS
+    }
+
+    #[inline(always)]
+    const fn pack(number: u64, time: u64) -> u64 {
+        number << Self::TIME_BITS | time
+    }
+
+    #[inline(always)]
+    const fn place(number: u64) -> usize {
+        (number & (Self::LAP - 1)) as usize
+    }
+
+    /// What the slot of an event holds. A slot that is zero is of the lap before the first.
+    #[inline(always)]
+    const fn slot(number: u64, time: u64) -> u64 {
+        (!number & Self::LAP) << (u64::BITS - Self::LAP.trailing_zeros() - 1) | time
+    }
+}

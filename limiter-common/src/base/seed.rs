@@ -1,0 +1,15 @@
+//! By what the tables of an instance are hashed.
+
+/// By what sources and connections are hashed: random, and the same as long as the instance is there.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seed(pub [u64; 4]);
+
+impl Seed {
+    /// The key of the hash of connections.
+    #[inline(always)]
+    pub const fn key(self) -> [u64; 2] {
+        let [.., a, b] = self.0;
+        [a, b]
+    }
+}

@@ -1,0 +1,18 @@
+//! Packets and bytes.
+
+/// Packets and bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tally {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+/// Adds a packet to a tally of this CPU.
+#[inline(always)]
+pub const fn add(tally: &mut Tally, bytes: u64) {
+    tally.packets = tally.packets.wrapping_add(1);
+    tally.bytes = tally.bytes.wrapping_add(bytes);
+}

@@ -1,0 +1,8 @@
+//! What is remembered of sources and connections beside their entries.
+
+pub mod cache;
+pub mod ending;
+pub mod event;
+pub mod handshake;
+pub mod jiffy;
+pub mod pending;

@@ -1,0 +1,143 @@
+//! The chain of IPv6 extension headers.
+//!
+//! What is peculiar to a header is in a table, so that the walk is the same for all of them: the
+//! BPF verifier would follow every combination of cases through the whole chain.
+
+use crate::packet::{
+    frame::Frame,
+    headers::{Anomaly, Datagram, FragmentField, Packet},
+    protocol::UNKNOWN_PROTOCOL,
+};
+
+/// Extension headers that are walked.
+pub const EXTENSION_BOUND: usize = 8;
+
+/// The protocol number of the hop-by-hop options.
+pub(crate) const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+const MOBILITY: u8 = 135;
+const HOST_IDENTITY: u8 = 139;
+const SHIM6: u8 = 140;
+
+/// How a header that begins with the protocol of the next one is laid out.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Whether it is an extension header; 0 or 1.
+    extension: u8,
+    /// The bits of its second byte that are its length,
+    length: u8,
+    /// which leaves out so many units
+    less: u8,
+    /// of 2^unit bytes.
+    unit: u8,
+    /// The bits of its third and fourth byte that are the fragment field.
+    fragment: u16,
+}
+
+const FINAL: Shape = Shape { extension: 0, length: 0, less: 0, unit: 0, fragment: 0 };
+const OPTIONS: Shape = Shape { extension: 1, length: 0xff, less: 1, unit: 3, fragment: 0 };
+
+/// The shape of each protocol. ESP is final: it hides the rest.
+static SHAPES: [Shape; 256] = {
+    let mut shapes = [FINAL; 256];
+    let options = [HOP_BY_HOP, ROUTING, DESTINATION, MOBILITY, HOST_IDENTITY, SHIM6];
+    let mut index = 0;
+    while index < options.len() {
+        shapes[options[index] as usize] = OPTIONS;
+        index += 1;
+    }
+    shapes[AUTHENTICATION as usize] = Shape { less: 2, unit: 2, ..OPTIONS };
+    shapes[FRAGMENT as usize] = Shape { length: 0, fragment: 0xfff9, ..OPTIONS };
+    shapes
+};
+
+/// Whether a header of this protocol is followed by another.
+#[inline(always)]
+pub(crate) fn is(protocol: u8) -> bool {
+    SHAPES[usize::from(protocol)].extension != 0
+}
+
+/// A chain, as far as it was walked.
+pub(crate) struct Chain {
+    /// What the next header is.
+    protocol: u8,
+    anomaly: Anomaly,
+    /// The fragment fields seen, together: an atomic fragment within a fragment takes nothing back. A bit that they do
+    /// not have says whether there is a router alert: there is no room on the stack for more.
+    field: u16,
+}
+
+impl Chain {
+    const OFFSET: u16 = 0xfff8;
+    /// The bit of `field` for [`Packet::alert`].
+    const ALERTS: u16 = 2;
+    /// The router alert option, of multicast listener discovery.
+    const ALERT: [u8; 4] = [5, 2, 0, 0];
+
+    /// A chain that begins with a header of this protocol.
+    #[inline(always)]
+    pub(crate) const fn new(protocol: u8) -> Self {
+        Self { protocol, anomaly: Anomaly::None, field: 0 }
+    }
+
+    /// Walks the headers from `offset` on, and says where the transport header is; 0 when none was
+    /// reached. Out of line: few packets have any.
+    #[inline(never)]
+    pub(crate) fn walk<F: Frame + ?Sized>(
+        &mut self,
+        frame: &F,
+        datagram: &Datagram,
+        mut offset: usize,
+    ) -> usize {
+        // With what aligns it to 8 bytes behind it or before it, the option is all that the header has.
+        if self.protocol == HOP_BY_HOP
+            && let Some([_, 0, a, b, c, d, e, f]) = datagram.read::<8, F>(frame, offset)
+            && ([a, b, c, d] == Self::ALERT || [c, d, e, f] == Self::ALERT)
+        {
+            self.field = Self::ALERTS;
+        }
+        for _ in 0..EXTENSION_BOUND {
+            let shape = SHAPES[usize::from(self.protocol)];
+            // None is shorter than 8 bytes.
+            let Some(header) = datagram.read::<8, F>(frame, offset) else {
+                return self.lost(Anomaly::Malformed);
+            };
+            let units = usize::from(header[1] & shape.length) + usize::from(shape.less);
+            offset += units << (shape.unit & 3);
+            if offset > datagram.end {
+                return self.lost(Anomaly::Malformed);
+            }
+            self.protocol = header[0];
+            self.field |= u16::from_be_bytes([header[2], header[3]]) & shape.fragment;
+            if self.field & Self::OFFSET != 0 {
+                return 0;
+            }
+            if !is(self.protocol) {
+                return offset;
+            }
+        }
+        self.lost(Anomaly::TooDeep)
+    }
+
+    #[inline(always)]
+    const fn lost(&mut self, anomaly: Anomaly) -> usize {
+        self.protocol = UNKNOWN_PROTOCOL;
+        self.anomaly = anomaly;
+        0
+    }
+
+    /// Writes what the chain tells of its packet.
+    #[inline(always)]
+    pub(crate) const fn conclude(&self, packet: &mut Packet) {
+        // What the chain says is graver than what the length says: what is too deep is dropped.
+        if !matches!(self.anomaly, Anomaly::None) {
+            packet.anomaly = self.anomaly;
+        }
+        packet.protocol = self.protocol;
+        packet.fragment = FragmentField(self.field & !Self::ALERTS);
+        packet.alert = (self.field & Self::ALERTS) as u8;
+    }
+}

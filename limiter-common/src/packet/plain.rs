@@ -1,0 +1,441 @@
+//! Plain packets, which most are: TCP or UDP in IPv4 without options, or in IPv6 without extension
+//! headers, not tagged, not fragmented, whole, and no [control traffic](control).
+//!
+//! All of their headers are where constants say, so that they are read at once, with few checks. What is
+//! not plain, or not well-formed, is left to the parser of any packet, which says the same of a plain one.
+
+use network_types::{
+    eth::EthHdr,
+    ip::{Ipv4Hdr, Ipv6Hdr},
+    tcp::TcpHdr,
+    udp::UdpHdr,
+};
+
+use crate::{
+    base::address::{Address, Mask},
+    packet::{
+        control,
+        frame::Frame,
+        headers::{Anomaly, FragmentField, Packet, Ports, TcpFlags, Transport, address},
+        protocol::{ETHER_TYPE, IPV4, IPV6, TCP, TCP_FLAGS_END, UDP},
+    },
+};
+
+/// Where the network header is.
+const NETWORK: usize = EthHdr::LEN;
+
+/// Reads a frame into `packet` if that is plain, and says whether it is.
+#[inline(always)]
+pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
+    let read = match ether_type(frame) {
+        Some(V4::ETHER_TYPE) => read_as::<V4, F>(frame, packet),
+        Some(V6::ETHER_TYPE) => read_as::<V6, F>(frame, packet),
+        _ => None,
+    };
+    read.is_some()
+}
+
+#[inline(always)]
+fn read_as<V: Version, F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
+    let header = V::read(frame)?;
+    let transport = Header::read::<V, F>(frame, header.protocol(), header.end())?;
+    transport.write(packet, header.source(), header.destination(), header.protocol());
+    Some(())
+}
+
+/// The type that a frame says it is of, in network order in memory.
+#[inline(always)]
+pub fn ether_type<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
+    frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes)
+}
+
+/// The key of the source of a frame of a version of IP, which has [short keys](Version::has_short_keys), and the
+/// transport protocol, if that is plain and no [control traffic](control). Nothing else of it is read.
+#[inline(always)]
+pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(Address, u8)> {
+    let header = V::read(frame)?;
+    let transport = match header.protocol() {
+        TCP => TcpHdr::LEN,
+        UDP => UdpHdr::LEN,
+        _ => return None,
+    };
+    let end = header.end();
+    if end > frame.total()
+        || V::TRANSPORT + transport > end
+        || V::TRANSPORT + transport > frame.len()
+    {
+        return None;
+    }
+    if header.protocol() == UDP && control::is_port(port::<V, F>(frame)?) {
+        return None;
+    }
+    Some((header.short_key(mask), header.protocol()))
+}
+
+/// The port that a plain packet is for. It is known that the header of its transport protocol is there.
+#[inline(always)]
+pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
+    // TCP and UDP have it at the same place.
+    let [_, _, high, low] = V::behind::<4, F>(frame)?;
+    Some(u16::from_be_bytes([high, low]))
+}
+
+/// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
+/// header is there.
+#[inline(always)]
+pub fn without_addresses<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
+    let Header { ports, sequence, flags } = Header::read::<V, F>(frame, protocol, frame.total())?;
+    let addresses = Packet { source: Address::NONE, destination: [0; 4], ..Packet::UNREADABLE };
+    Some(Packet {
+        protocol,
+        ports,
+        sequence,
+        tcp_flags: flags,
+        anomaly: Anomaly::None,
+        transport: Transport::PORTS,
+        ..addresses
+    })
+}
+
+/// A version of IP: its header, as plain packets have it.
+pub trait Version: Sized {
+    /// What frames of it say that they are of, in network order in memory.
+    const ETHER_TYPE: u16;
+    /// Where the transport header is.
+    const TRANSPORT: usize;
+
+    /// Reads it from a frame of this type, if it is plain.
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self>;
+
+    /// Bytes behind it.
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]>;
+
+    /// Where in the frame the datagram ends, as it says.
+    fn end(&self) -> usize;
+
+    /// The transport protocol.
+    fn protocol(&self) -> u8;
+
+    /// The source.
+    fn source(&self) -> Address;
+
+    /// The words of the destination, as those of an [`Address`].
+    fn destination(&self) -> [u32; 4];
+
+    /// Whether keys of sources have 64 bits at most.
+    fn has_short_keys(mask: &Mask) -> bool;
+
+    /// The key of the source, if that is a short one; otherwise the first 64 bits of it.
+    fn short_key(&self, mask: &Mask) -> Address;
+}
+
+/// IPv4: without options, of a whole datagram.
+pub struct V4([u8; Ipv4Hdr::LEN]);
+
+impl Version for V4 {
+    const ETHER_TYPE: u16 = IPV4;
+    const TRANSPORT: usize = NETWORK + Ipv4Hdr::LEN;
+
+    #[inline(always)]
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self> {
+        /// Version 4, and a header of five words.
+        const PLAIN: u8 = 0x45;
+        /// All of the word but that it must not be fragmented, and a bit that means nothing.
+        const FRAGMENT: u16 = 0x3fff;
+        let header: [u8; Ipv4Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT;
+        if header[0] == PLAIN && fragment == 0 { Some(Self(header)) } else { None }
+    }
+
+    #[inline(always)]
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]> {
+        frame.read_at::<{ Self::TRANSPORT }, N>()
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        NETWORK + usize::from(u16::from_be_bytes([self.0[2], self.0[3]]))
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u8 {
+        self.0[9]
+    }
+
+    #[inline(always)]
+    fn source(&self) -> Address {
+        Address::v4([self.0[12], self.0[13], self.0[14], self.0[15]])
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u32; 4] {
+        Address::v4([self.0[16], self.0[17], self.0[18], self.0[19]]).words
+    }
+
+    #[inline(always)]
+    fn has_short_keys(_: &Mask) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Address {
+        self.source().masked(mask)
+    }
+}
+
+/// IPv6: without extension headers, as its protocol says.
+pub struct V6([u8; Ipv6Hdr::LEN]);
+
+impl Version for V6 {
+    const ETHER_TYPE: u16 = IPV6;
+    const TRANSPORT: usize = NETWORK + Ipv6Hdr::LEN;
+
+    #[inline(always)]
+    fn read<F: Frame + ?Sized>(frame: &F) -> Option<Self> {
+        let header: [u8; Ipv6Hdr::LEN] = frame.read_at::<NETWORK, _>()?;
+        if header[0] >> 4 == 6 { Some(Self(header)) } else { None }
+    }
+
+    #[inline(always)]
+    fn behind<const N: usize, F: Frame + ?Sized>(frame: &F) -> Option<[u8; N]> {
+        frame.read_at::<{ Self::TRANSPORT }, N>()
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        Self::TRANSPORT + usize::from(u16::from_be_bytes([self.0[4], self.0[5]]))
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u8 {
+        self.0[6]
+    }
+
+    #[inline(always)]
+    fn source(&self) -> Address {
+        Address::v6(address::<8>(&self.0))
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u32; 4] {
+        address::<24>(&self.0)
+    }
+
+    #[inline(always)]
+    fn has_short_keys(mask: &Mask) -> bool {
+        mask.ipv6[2] | mask.ipv6[3] == 0
+    }
+
+    #[inline(always)]
+    fn short_key(&self, mask: &Mask) -> Address {
+        let ([a, b, ..], [c, d, ..]) = (self.source().words, mask.ipv6);
+        Address::v6([a & c, b & d, 0, 0])
+    }
+}
+
+/// What is known by the transport header.
+struct Header {
+    ports: Ports,
+    sequence: u32,
+    flags: TcpFlags,
+}
+
+impl Header {
+    /// Reads that of a datagram that ends where its network header says; `None` if it is not plain, or not all
+    /// there.
+    #[inline(always)]
+    fn read<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8, end: usize) -> Option<Self> {
+        if end > frame.total() {
+            return None;
+        }
+        match protocol {
+            TCP if V::TRANSPORT + TcpHdr::LEN <= end => {
+                let header: [u8; TcpHdr::LEN] = V::behind(frame)?;
+                Some(Self {
+                    ports: Ports::new([header[0], header[1], header[2], header[3]]),
+                    sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                    flags: TcpFlags::known(header[TCP_FLAGS_END - 1]),
+                })
+            }
+            UDP if V::TRANSPORT + UdpHdr::LEN <= end => {
+                let header: [u8; UdpHdr::LEN] = V::behind(frame)?;
+                let ports = Ports::new([header[0], header[1], header[2], header[3]]);
+                if control::is_port(ports.destination) {
+                    return None;
+                }
+                Some(Self { ports, sequence: 0, flags: TcpFlags::default() })
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn write(self, packet: &mut Packet, source: Address, destination: [u32; 4], protocol: u8) {
+        *packet = Packet {
+            source,
+            destination,
+            protocol,
+            ports: self.ports,
+            sequence: self.sequence,
+            tcp_flags: self.flags,
+            fragment: FragmentField(0),
+            anomaly: Anomaly::None,
+            transport: Transport::PORTS,
+            hops: 0,
+            alert: 0,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::{vec, vec::Vec};
+
+    use super::*;
+    use crate::packet::{frame::Sighting, parse::parse_any, reason::Reason};
+
+    /// A frame of a header of IP, the first bytes of one of a transport protocol, and as many zeros.
+    fn frame(ether_type: u16, ip: &[u8], transport: &[u8], zeros: usize) -> Vec<u8> {
+        let ethernet = [&[2; 12][..], &ether_type.to_ne_bytes()].concat();
+        [&ethernet[..], ip, transport, &vec![0; zeros]].concat()
+    }
+
+    fn frames() -> [Vec<u8>; 4] {
+        let v4 = |protocol, length| {
+            [0x45, 0, 0, length, 7, 7, 0x40, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]
+        };
+        let v6 = |protocol, length| {
+            let header = [0x60, 0, 0, 0, 0, length, protocol, 64];
+            let addresses = core::array::from_fn::<u8, 32, _>(|at| at as u8 * 7 + 1);
+            [&header[..], &addresses].concat()
+        };
+        let udp = [0x9c, 0x40, 0, 53, 0, 10, 0, 0];
+        let tcp = [0x9c, 0x40, 1, 0xbb, 1, 2, 3, 4, 0, 0, 0, 0, 0x50, 0x12];
+        [
+            frame(IPV4, &v4(UDP, 30), &udp, 12),
+            frame(IPV4, &v4(TCP, 42), &tcp, 10),
+            frame(IPV6, &v6(UDP, 10), &udp, 4),
+            frame(IPV6, &v6(TCP, 22), &tcp, 8),
+        ]
+    }
+
+    /// What is known of a frame by its parts, if it is plain, and its key short.
+    fn by_parts<F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
+        fn parts<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
+            let (source, protocol) = source::<V, F>(frame, mask)?;
+            if !V::has_short_keys(mask) {
+                return None;
+            }
+            let packet = without_addresses::<V, F>(frame, protocol).unwrap();
+            assert_eq!(port::<V, F>(frame), packet.port());
+            Some(Packet { source, ..packet })
+        }
+        match ether_type(frame)? {
+            V4::ETHER_TYPE => parts::<V4, F>(frame, mask),
+            V6::ETHER_TYPE => parts::<V6, F>(frame, mask),
+            _ => None,
+        }
+    }
+
+    /// Whether a frame is plain, which is read as any other is.
+    fn check<F: Frame + ?Sized>(frame: &F, what: &[u8]) -> bool {
+        let (mut plain, mut any) = (Packet::UNREADABLE, Packet::UNREADABLE);
+        let is_plain = read(frame, &mut plain);
+        for (v4, v6) in [(32, 64), (25, 57), (0, 0), (32, 65), (24, 128)] {
+            let mask = Mask::new(v4, v6);
+            let is_short = is_plain && (plain.source.family == Address::IPV4 || v6 <= 64);
+            let source = plain.source.masked(&mask);
+            let parts = is_short.then_some(Packet { source, destination: [0; 4], ..plain });
+            assert_eq!(by_parts(frame, &mask), parts, "{what:02x?} of {}", frame.total());
+        }
+        if is_plain {
+            assert!(parse_any(frame, &mut any));
+            assert!(!control::may_be(&any));
+            // Nobody asks for it.
+            any.hops = 0;
+            assert_eq!(Reason::conform(&plain), Reason::Conform);
+        }
+        assert_eq!(plain, any, "{what:02x?} of {}", frame.total());
+        is_plain
+    }
+
+    fn is_plain(frame: &[u8]) -> bool {
+        check(frame, frame)
+    }
+
+    #[test]
+    fn it_is_read_as_any_packet_is_whatever_a_byte_of_it_is() {
+        for frame in frames() {
+            assert!(is_plain(&frame));
+            let mut plain = 0;
+            for at in 0..frame.len() {
+                for byte in 0..=u8::MAX {
+                    let mut other = frame.clone();
+                    other[at] = byte;
+                    plain += usize::from(is_plain(&other));
+                }
+            }
+            assert!((1..frame.len() * 256).contains(&plain), "some are plain, and some not");
+        }
+    }
+
+    #[test]
+    fn it_is_read_as_any_packet_is_wherever_it_is_cut() {
+        // What is declared, and what has to be there of it: the headers.
+        let lengths = [(44, 42), (56, 54), (64, 62), (76, 74)];
+        for (frame, (declared, headers)) in frames().into_iter().zip(lengths) {
+            for length in 0..=frame.len() {
+                let bytes = &frame[..length];
+                assert_eq!(is_plain(bytes), length >= declared, "{length} of {declared}");
+                for total in length..length + 100 {
+                    let piece = Sighting { bytes, total };
+                    let plain = length >= headers && total >= declared;
+                    assert_eq!(check(&piece, bytes), plain, "{length} of {total}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_without_payload_is_plain() {
+        for (frame, (at, least)) in
+            frames().into_iter().zip([(17, 28), (17, 40), (19, 8), (19, 20)])
+        {
+            for length in 0..=least {
+                let mut other = frame.clone();
+                other[at] = length;
+                assert_eq!(is_plain(&other), length == least, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_takes_more_than_constants_is_not_plain() {
+        let [udp, tcp, udp6, _] = frames();
+        let with = |frame: &[u8], at: usize, byte: u8| {
+            let mut other = frame.to_vec();
+            other[at] = byte;
+            is_plain(&other)
+        };
+        for (frame, at, byte, what) in [
+            (&udp, 12, 0x81, "another protocol"),
+            (&udp, 14, 0x46, "an option"),
+            (&udp, 14, 0x65, "another version"),
+            (&udp, 20, 0x20, "the first of some fragments"),
+            (&udp, 21, 0x01, "a later one"),
+            (&udp, 23, 1, "ICMP"),
+            (&udp, 17, 60, "longer than the frame"),
+            (&udp, 17, 27, "shorter than its header"),
+            (&tcp, 17, 39, "shorter than its header"),
+            (&udp6, 14, 0x50, "another version"),
+            (&udp6, 20, 0, "a header of options"),
+            (&udp6, 20, 44, "a fragment"),
+            (&udp6, 19, 7, "shorter than its header"),
+        ] {
+            assert!(!with(frame, at, byte), "{what}");
+        }
+        assert!(with(&udp, 20, 0), "it may be fragmented");
+    }
+}

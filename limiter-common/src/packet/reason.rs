@@ -1,0 +1,109 @@
+//! Why a frame passed or was dropped.
+
+use crate::packet::headers::{Anomaly, Fragment, Packet};
+
+/// The one reason under which a frame is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// Passed: a plain IP packet within every limit that applies to it.
+    Conform = 0,
+    /// Passed: a fragment within every limit that applies to it.
+    Fragment = 1,
+    /// Passed: the source is known but what follows is cut short or contradicts itself; within every
+    /// limit.
+    Malformed = 2,
+    /// Passed: the source cannot be read; within the limits of the one source that such frames share.
+    Unreadable = 3,
+    /// Passed: not IP, which no limit is about.
+    NonIp = 4,
+    /// Passed: [control traffic](crate::packet::control) of the link, within its budgets.
+    Control = 5,
+    /// Passed: the source is allowed.
+    Allow = 6,
+    /// Passed, because the policy only monitors: it would have been dropped.
+    Monitor = 7,
+    /// Dropped: over a limit, which has counted it.
+    Exceed = 8,
+    /// Dropped: the source is denied.
+    Deny = 9,
+    /// Dropped: the source is blocked for a time.
+    Penalty = 10,
+    /// Dropped: more tags or extension headers than are walked, whoever sent it and whatever limits and lists say; but
+    /// where nothing is dropped it passes as [`Monitor`](Self::Monitor).
+    TooDeep = 11,
+    /// Dropped: control traffic of the link, over one of its budgets.
+    ControlExceed = 12,
+    /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
+    /// policy changed under it, or the kernel had no entry to give.
+    Contended = 13,
+}
+
+/// Number of reasons.
+pub const REASONS: usize = Reason::ALL.len();
+
+impl Reason {
+    /// Every reason, in the order of its place in the counters.
+    pub const ALL: [Self; 14] = [
+        Self::Conform,
+        Self::Fragment,
+        Self::Malformed,
+        Self::Unreadable,
+        Self::NonIp,
+        Self::Control,
+        Self::Allow,
+        Self::Monitor,
+        Self::Exceed,
+        Self::Deny,
+        Self::Penalty,
+        Self::TooDeep,
+        Self::ControlExceed,
+        Self::Contended,
+    ];
+
+    /// Its place in the counters.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether frames of this reason are dropped.
+    #[inline(always)]
+    pub const fn drops(self) -> bool {
+        self as usize >= Self::Exceed as usize
+    }
+
+    /// The reason to pass a packet that is within its limits; [`TooDeep`](Self::TooDeep) for one that no limit is
+    /// asked about.
+    #[inline(always)]
+    pub const fn conform(packet: &Packet) -> Self {
+        match (packet.anomaly, packet.fragment.get()) {
+            (Anomaly::Unreadable, _) => Self::Unreadable,
+            (Anomaly::Malformed, _) => Self::Malformed,
+            (Anomaly::TooDeep, _) => Self::TooDeep,
+            (Anomaly::None | Anomaly::Unsized, Fragment::First | Fragment::Later(_)) => {
+                Self::Fragment
+            }
+            (Anomaly::None | Anomaly::Unsized, Fragment::Whole) => Self::Conform,
+        }
+    }
+
+    /// The name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conform => "conform",
+            Self::Fragment => "fragment",
+            Self::Malformed => "malformed",
+            Self::Unreadable => "unreadable",
+            Self::NonIp => "non_ip",
+            Self::Control => "control",
+            Self::Allow => "allow",
+            Self::Monitor => "monitor",
+            Self::Exceed => "exceed",
+            Self::Deny => "deny",
+            Self::Penalty => "penalty",
+            Self::TooDeep => "too_deep",
+            Self::ControlExceed => "control_exceed",
+            Self::Contended => "contended",
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The limits of a packet, asked together.
+//!
+//! Every limit that applies is looked at, narrow before wide, and then all are charged or none: a
+//! packet that any of them refuses costs the others nothing. Limits whose state is in the same place
+//! are a [`Group`]; a packet goes through its groups twice, with one [`Bill`].
+
+use crate::{
+    algorithm::policer::{Look, Policer, REFUND_TRIES, Refusal, TRIES},
+    base::word::Word,
+};
+
+/// What is known of the limits of one packet, as sets of their bits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    /// The limits that are about the packet.
+    pub applies: u64,
+    /// The limits that are enforced; the others only count.
+    pub enforced: u64,
+    /// The limits that are not enforced and would refuse it.
+    pub exceeded: u64,
+    /// The limit that refuses it: the narrowest of those that do; 0 when none does.
+    pub refused: u64,
+    /// 1 when it is refused undecided, because other CPUs moved the state.
+    pub contended: u64,
+    /// The limits that it was charged to.
+    pub charged: u64,
+}
+
+impl Bill {
+    /// The limits that are to be asked still: none is, once a narrower one has refused.
+    #[inline(always)]
+    pub const fn asked(&self) -> u64 {
+        self.applies & self.refused.wrapping_sub(1)
+    }
+
+    /// The limits that are to be charged.
+    #[inline(always)]
+    pub const fn due(&self) -> u64 {
+        self.applies & !self.exceeded
+    }
+
+    /// The limits that it exceeds, but for the one that refuses it: those that are asked before.
+    #[inline(always)]
+    pub const fn monitored(&self) -> u64 {
+        self.exceeded & self.refused.wrapping_sub(1)
+    }
+
+    /// Notes that a limit has no room for the packet.
+    #[inline(always)]
+    pub const fn refuse(&mut self, bit: u64, refusal: Refusal) {
+        let contended = matches!(refusal, Refusal::Contended);
+        if bit & self.enforced != 0 {
+            self.refused = bit;
+            self.contended = contended as u64;
+        } else if contended {
+            // What is only counted is no reason to drop it undecided.
+            self.applies &= !bit;
+        } else {
+            self.exceeded |= bit;
+        }
+    }
+}
+
+/// Limits of a packet whose state is in the same place.
+///
+/// What is found out on the way is kept in the group, so that the kernel half can have it in a map:
+/// the verifier would follow every value that it could have on the stack.
+pub trait Group {
+    /// A word of state: a handle, cheap to copy.
+    type Word: Word + Copy;
+    /// The algorithm.
+    type Policer: Policer;
+    /// Number of places, each for a limit.
+    const LEN: usize;
+
+    /// The bill of the packet.
+    fn bill(&mut self) -> &mut Bill;
+
+    /// What was seen at a place.
+    fn look(&mut self, place: usize) -> &mut Look;
+
+    /// The bit of the limit at a place; 0 when there is none.
+    fn bit(&self, place: usize) -> u64;
+
+    /// What the limit at a place admits, and the cost of the packet there; `None`, which refuses the
+    /// packet, only if the tables are not as they should be.
+    fn policer(&self, place: usize) -> Option<(&Self::Policer, u64)>;
+
+    /// The time that the limit at a place goes by, in nanoseconds, where it is `now`.
+    #[inline(always)]
+    fn time(&self, _place: usize, now: u64) -> u64 {
+        now
+    }
+
+    /// The state of the limit at a place; `None` when a packet that conforms is to create it.
+    fn find(&mut self, place: usize) -> Option<Self::Word>;
+
+    /// The state that [`find`](Group::find) did not have, created fresh; `None` when none can be had.
+    fn create(&mut self, place: usize) -> Option<Self::Word>;
+
+    /// Decides anew about the limit at a place, whose word was not what was seen but `found`.
+    ///
+    /// # Errors
+    /// Why the packet is refused after all.
+    #[inline(always)]
+    fn charge_again(
+        &mut self,
+        place: usize,
+        word: Self::Word,
+        found: u64,
+        now: u64,
+    ) -> Result<Charge, Refusal> {
+        let now = self.time(place, now);
+        let look = match self.policer(place) {
+            Some((policer, cost)) => policer.judge(&word, found, now, cost)?,
+            None => return Err(Refusal::Contended),
+        };
+        *self.look(place) = look;
+        Ok(Charge::LostRace)
+    }
+}
+
+/// What came of a charge, or of taking one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charge {
+    /// It is made.
+    Made,
+    /// Another CPU was first. What is left was looked at anew, so it can be tried again.
+    LostRace,
+}
+
+/// Looks at the limits of a group, and charges nothing.
+#[inline(always)]
+pub fn look<G: Group>(group: &mut G, now: u64) {
+    for place in 0..G::LEN {
+        look_at(group, place, now);
+    }
+}
+
+/// Looks at the limit at a place, if it is still to be asked.
+#[inline(always)]
+pub fn look_at<G: Group>(group: &mut G, place: usize, now: u64) {
+    let bit = group.bit(place) & group.bill().asked();
+    if bit == 0 {
+        return;
+    }
+    let (word, now) = (group.find(place), group.time(place, now));
+    let looked = match (group.policer(place), word) {
+        (Some((policer, cost)), Some(word)) => policer.look(&word, now, cost),
+        (Some((policer, cost)), None) => policer.look_fresh(now, cost),
+        (None, _) => Err(Refusal::Contended),
+    };
+    match looked {
+        Ok(look) => *group.look(place) = look,
+        Err(refusal) => group.bill().refuse(bit, refusal),
+    }
+}
+
+/// Charges the limits of a group that all conform. If one refuses after all, [`Bill::refused`] says
+/// which; what was charged before is to be [taken back](refund).
+#[inline(always)]
+pub fn charge<G: Group>(group: &mut G, now: u64) {
+    for place in 0..G::LEN {
+        for attempt in 1..=TRIES {
+            if charge_at(group, place, attempt == TRIES, now) == Charge::Made {
+                break;
+            }
+        }
+    }
+}
+
+/// Charges the limit at a place, if it is due; a race that is lost at the `last` attempt refuses the
+/// packet.
+#[inline(always)]
+pub fn charge_at<G: Group>(group: &mut G, place: usize, last: bool, now: u64) -> Charge {
+    let bill = group.bill();
+    let due = if bill.refused == 0 { bill.due() } else { 0 };
+    let bit = group.bit(place) & due;
+    if bit == 0 {
+        return Charge::Made;
+    }
+    let word = match group.find(place) {
+        None => group.create(place),
+        word => word,
+    };
+    let charged = match word {
+        Some(word) => {
+            let look = *group.look(place);
+            match look.commit(word) {
+                Ok(()) => Ok(Charge::Made),
+                Err(found) => group.charge_again(place, word, found, now),
+            }
+        }
+        None => Err(Refusal::Contended),
+    };
+    match charged {
+        Ok(Charge::Made) => group.bill().charged |= bit,
+        Ok(Charge::LostRace) if !last => return Charge::LostRace,
+        Ok(Charge::LostRace) => group.bill().refuse(bit, Refusal::Contended),
+        Err(refusal) => group.bill().refuse(bit, refusal),
+    }
+    Charge::Made
+}
+
+/// Takes back what was charged to the limits of a group.
+#[inline(always)]
+pub fn refund<G: Group>(group: &mut G, now: u64) {
+    for place in 0..G::LEN {
+        for _ in 0..REFUND_TRIES {
+            if refund_at(group, place, now) == Charge::Made {
+                break;
+            }
+        }
+    }
+}
+
+/// Takes back what was charged to the limit at a place.
+#[inline(always)]
+pub fn refund_at<G: Group>(group: &mut G, place: usize, now: u64) -> Charge {
+    if group.bit(place) & group.bill().charged == 0 {
+        return Charge::Made;
+    }
+    let word = group.find(place);
+    match (group.policer(place), word) {
+        (Some((policer, cost)), Some(word)) if !policer.try_refund(word, now, cost) => {
+            Charge::LostRace
+        }
+        _ => Charge::Made,
+    }
+}

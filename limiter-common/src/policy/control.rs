@@ -1,0 +1,80 @@
+//! The budgets of the link's own [control traffic](crate::packet::control).
+
+use crate::{
+    algorithm::{
+        gcra::Gcra,
+        policer::{Decision, Policer as _},
+    },
+    base::{seed::Seed, siphash::SipHash},
+    packet::{
+        control::{Protocol, is_unspecified},
+        headers::Packet,
+    },
+};
+
+/// Rows that there is room for in [`Budgets`] and in the words of an interface.
+pub const ROWS: usize = 16;
+
+/// Words for the budgets of sources. A source has the one at [`place`] of it; two sources may share one. One more is of
+/// nobody.
+pub const SOURCES: u32 = 1 << 12;
+
+/// The word of a source for a protocol; `None` for a DHCP request of a host that has no address yet, of which there may
+/// be many at once. All other packets without an address have one word for each protocol: who sends many of them must
+/// not use up what the link may send, nor pass for nobody from afar.
+#[inline(always)]
+pub const fn place(packet: &Packet, protocol: Protocol, seed: Seed) -> Option<u32> {
+    let [a, b, c, d] = packet.source.words;
+    if matches!(protocol, Protocol::Dhcp) && is_unspecified([a, b, c, d]) {
+        return None;
+    }
+    let hash = SipHash::new(seed.key())
+        .word((a as u64) << 32 | b as u64)
+        .word((c as u64) << 32 | d as u64)
+        .word(protocol as u64)
+        .finish();
+    Some(hash as u32 % SOURCES)
+}
+
+/// What an interface admits of control traffic.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budgets {
+    /// The protocols that have budgets, by their [`bit`](Protocol::bit). Packets of the others are ordinary.
+    pub protocols: u64,
+    /// What each protocol may send.
+    pub link: Gcra,
+    /// What each source of a protocol may send.
+    pub source: Gcra,
+    /// What each source may send of a protocol that can be forged [from afar](Protocol::is_far).
+    pub far: Gcra,
+}
+
+impl Budgets {
+    /// Whether packets of a protocol have a budget.
+    #[inline(always)]
+    pub const fn is_on(&self, protocol: Protocol) -> bool {
+        self.protocols & protocol.bit() != 0
+    }
+
+    /// What a packet makes of the word of its protocol; `None` if that has no budget left.
+    #[inline(always)]
+    pub fn charge_link(&self, word: u64, now: u64) -> Option<u64> {
+        charge(&self.link, word, now)
+    }
+
+    /// What a packet makes of the word of its source; `None` if that has no budget left.
+    #[inline(always)]
+    pub fn charge_source(&self, protocol: Protocol, word: u64, now: u64) -> Option<u64> {
+        charge(if protocol.is_far() { &self.far } else { &self.source }, word, now)
+    }
+}
+
+/// A word that no charge can have made, such as one of another rate, becomes that of a budget which was just used up.
+#[inline(always)]
+pub(crate) fn charge(budget: &Gcra, word: u64, now: u64) -> Option<u64> {
+    match budget.decide(word, now, 1) {
+        Decision::Conform(next) | Decision::Lost(next) => Some(next),
+        Decision::Exceed => None,
+    }
+}

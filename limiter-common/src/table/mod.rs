@@ -1,0 +1,5 @@
+//! The table of sources: a 16-way set-associative table with tags.
+
+pub mod probation;
+pub mod set;
+pub mod untracked;

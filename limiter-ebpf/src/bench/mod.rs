@@ -1,0 +1,3 @@
+//! What the program of the benchmark is made of.
+
+pub mod parts;

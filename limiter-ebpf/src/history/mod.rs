@@ -1,0 +1,5 @@
+//! What is remembered of sources and connections beside the table of sources.
+
+pub(crate) mod handshakes;
+pub(crate) mod penalties;
+pub(crate) mod sockets;

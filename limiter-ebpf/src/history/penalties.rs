@@ -1,0 +1,124 @@
+//! What is known of sources that were over limits with penalties.
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use limiter_common::{
+    abi::{layout::shared, policy::half, state::Offence as Known},
+    algorithm::binding::PATIENCE,
+    base::word::Word as _,
+    packet::headers::Anomaly,
+    policy::{
+        limit::{LIMITS as LIMIT_COUNT, Limit},
+        penalty::Offence,
+    },
+};
+
+use crate::kernel::{
+    atomics::MapWord,
+    maps::{LIMITS, OFFENCES, SHARED_SOURCES},
+    scratch::PacketScratch,
+};
+
+static NEW: Known = Known::NEW;
+
+/// Notes that the source of the packet was over the limit in a row, and gives until when it is
+/// blocked for that, in nanoseconds, or was. Where the table has no room, it is not; nor for a packet that declares no
+/// length, which the kernel drops when it comes off a wire.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) extern "C" fn record_violation(row: u32) -> u64 {
+    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
+    if let Anomaly::Unsized = scratch.packet.anomaly {
+        return 0;
+    }
+    scratch.offence.source = scratch.source;
+    scratch.offence.limit = limit.penalty.limit as u32;
+    let found = OFFENCES.get_ptr_mut(&scratch.offence).or_else(|| {
+        // Another CPU may have made it first, which is as good.
+        let _: Result<(), i32> = OFFENCES.insert(&scratch.offence, &NEW, u64::from(BPF_NOEXIST));
+        OFFENCES.get_ptr_mut(&scratch.offence)
+    });
+    let Some(known) = found else { return 0 };
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let [began, last, since, blocked, blocks] = unsafe {
+        [
+            &raw mut (*known).began,
+            &raw mut (*known).last,
+            &raw mut (*known).since,
+            &raw mut (*known).blocked,
+            &raw mut (*known).blocks,
+        ]
+        .map(|word| MapWord::new(word))
+    };
+    let offence = Offence { began, last, since, blocked, blocks };
+    let until = limit.penalty.exceed(&offence, scratch.time.now);
+    note_block(until);
+    until
+}
+
+/// Until when a source was blocked last, in nanoseconds: no source is blocked at a later time.
+#[inline(always)]
+fn latest() -> Option<MapWord> {
+    let nobody = SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED)?;
+    // SAFETY: a map value that was just looked up; an aligned word.
+    Some(unsafe { MapWord::new(&raw mut (*nobody).blocked) })
+}
+
+/// Whether any source may be blocked at `now`, in nanoseconds. As long as none is, nobody need be looked up.
+#[inline(always)]
+pub(crate) fn may_be_blocked(now: u64) -> bool {
+    latest().is_none_or(|latest| latest.load() > now)
+}
+
+/// Notes that a source is blocked until then, in nanoseconds.
+#[inline(always)]
+fn note_block(until: u64) {
+    let Some(latest) = latest() else { return };
+    // As often as it takes: CPUs that are first make it later.
+    for _ in 0..PATIENCE {
+        let seen = latest.load();
+        if seen >= until || latest.compare_exchange(seen, until) == seen {
+            break;
+        }
+    }
+}
+
+/// Until when the source of the packet is blocked by the limits in a set, in nanoseconds, or was;
+/// `epoch` is that of the limits.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    scratch.offence.source = scratch.source;
+    let (mut left, mut until) = (penalties, 0);
+    for _ in 0..LIMIT_COUNT {
+        let bit = left & left.wrapping_neg();
+        let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) else { break };
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        scratch.offence.limit = limit.penalty.limit as u32;
+        if let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) {
+            // SAFETY: aligned words of a map value that was just looked up.
+            let (since, blocked) = unsafe {
+                (
+                    (&raw const (*known).since).read_volatile(),
+                    (&raw const (*known).blocked).read_volatile(),
+                )
+            };
+            let blocked = limit.penalty.until(since, blocked);
+            if blocked > until {
+                until = blocked;
+            }
+        }
+    }
+    until
+}

@@ -1,0 +1,136 @@
+//! The maps; their names and layouts are the contract in `limiter_common::abi::layout`.
+//!
+//! Sizes given here are those of the smallest instance. The loader sets the real ones.
+
+use aya_ebpf::{
+    Global,
+    bindings::BPF_F_MMAPABLE,
+    btf_maps::{ArrayOfMaps, LpmTrie},
+    macros::{btf_map, map},
+    maps::{Array, LruHashMap, PerCpuArray, RingBuf},
+};
+use limiter_common::{
+    abi::{
+        counters::{Counters, LimitTally, TableStats},
+        layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
+        policy::{Head, Profile},
+        state::{Bucket, Handshake, Offence, OffenceKey, WideState},
+        table::{Debts, JiffyClock, Set, Source},
+    },
+    algorithm::meter::{Measure, Meter},
+    base::address::Address,
+    memory::{cache::Cached, ending::Ending, event::EventStats},
+    policy::{
+        control::{self, Budgets},
+        limit::{BucketKey, INTERFACES, LIMITS as LIMIT_COUNT, Limit},
+        matching::offset,
+    },
+};
+
+/// Mapped by the controller, which changes the epoch by one store.
+#[map]
+pub(crate) static HEAD: Array<Head> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static LIMITS: Array<Limit> = Array::with_max_entries(2 * LIMIT_COUNT, 0);
+
+#[map]
+pub(crate) static MATCHING: Array<u64> = Array::with_max_entries(2 * offset::COUNT, 0);
+
+#[map]
+pub(crate) static PROFILES: Array<Profile> = Array::with_max_entries(2, 0);
+
+#[map]
+pub(crate) static METERS: Array<Meter> = Array::with_max_entries(2, 0);
+
+/// A policy comes with tries of its own, so none is ever emptied or half filled while in use.
+#[btf_map]
+pub(crate) static PREFIXES: ArrayOfMaps<LpmTrie<Address, u32, 1>, 2> = ArrayOfMaps::new();
+
+#[btf_map]
+pub(crate) static DESTINATIONS: ArrayOfMaps<LpmTrie<Address, [u32; 2], 1>, 2> = ArrayOfMaps::new();
+
+/// What can be mapped into memory begins at a page, and so is aligned to the lines of the cache.
+#[map]
+pub(crate) static SETS: Array<Set> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static DEBTS: Array<Debts> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static UNTRACKED: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static WIDE_STATE: LruHashMap<BucketKey, WideState> = LruHashMap::with_max_entries(1, 0);
+
+/// LRU, because a connection that is over may be needed by several wide states.
+#[map]
+pub(crate) static ENDINGS: LruHashMap<u32, Ending> = LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_max_entries(1, 0);
+
+/// LRU, because nobody tells that a connection is over.
+#[map]
+pub(crate) static SYN_DEDUP: LruHashMap<u64, Handshake> = LruHashMap::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
+
+/// Of each CPU its own, so that most packets are decided without a word that CPUs share.
+#[map]
+pub(crate) static CACHE: PerCpuArray<Cached> = PerCpuArray::with_max_entries(Cached::SLOTS, 0);
+
+/// Nobody is about to write the half of the policy in force.
+#[map]
+pub(crate) static CONTROL: Array<Budgets> = Array::with_max_entries(2 * INTERFACES, 0);
+
+#[map]
+pub(crate) static CONTROL_LINKS: Array<[u64; control::ROWS]> =
+    Array::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static CONTROL_SOURCES: Array<u64> = Array::with_max_entries(control::SOURCES + 1, 0);
+
+#[map]
+pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
+
+#[map]
+pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
+
+#[map]
+pub(crate) static TABLE_STATS: PerCpuArray<TableStats> =
+    PerCpuArray::with_max_entries(table_stats::LEN, 0);
+
+#[map]
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(EVENT_BYTES, 0);
+
+#[map]
+pub(crate) static EVENT_STATS: PerCpuArray<EventStats> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
+
+/// See `limiter_common::abi::layout::global::SLOT`.
+#[unsafe(no_mangle)]
+pub(crate) static SLOT: Global<u32> = Global::new(0);
+
+/// See `limiter_common::abi::layout::global::TICK`.
+#[unsafe(no_mangle)]
+pub(crate) static TICK: Global<u64> = Global::new(0);
+
+/// See `limiter_common::abi::layout::global::TEST_CLOCK_ENABLED`.
+#[unsafe(no_mangle)]
+pub(crate) static TEST_CLOCK_ENABLED: Global<u32> = Global::new(0);

@@ -1,0 +1,370 @@
+//! What is decided about, and what was found out of it so far.
+
+use core::mem::offset_of;
+
+use limiter_common::{
+    abi::{
+        policy::Profile,
+        state::{Handshake, OffenceKey},
+    },
+    algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
+    base::address::{Address, Mask},
+    memory::{ending::Ending, jiffy::JiffyClock},
+    packet::headers::Packet,
+    policy::{
+        charge::Bill,
+        limit::{BucketKey, CostClass, INLINE, KEYED},
+    },
+    table::{
+        probation::{ProbationSlot, SetState},
+        set::{Place, Room, Tags},
+    },
+};
+
+use crate::kernel::{
+    atomics::MapWord,
+    barrier::{black_box, escape},
+    clock,
+    key::SourceKey,
+    maps::JIFFY_CLOCK,
+};
+use aya_ebpf::{macros::map, maps::PerCpuArray};
+
+const _: () = assert!(offset_of!(PacketScratch, source) % 8 == 0);
+
+/// What is decided about.
+///
+/// It is kept in a map value of the CPU, of which the verifier remembers nothing: on the stack, it
+/// would follow each of the thousand ways through the parser to the end of the program. The parts of
+/// the program that are verified by themselves find it there too.
+#[repr(C)]
+pub(crate) struct PacketScratch {
+    /// The key of its source, by which it is compared: aligned to words of 64 bits.
+    pub(crate) source: Address,
+    pub(crate) packet: Packet,
+    /// Bytes of the frame.
+    pub(crate) bytes: u64,
+    /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
+    pub(crate) monitor: u64,
+    /// The place of the reason to pass it.
+    pub(crate) conform: u64,
+    /// The limits that a packet like this is about, whatever its source, as bits.
+    pub(crate) applicable: u64,
+    /// The epoch under which that was found.
+    pub(crate) classified: u64,
+    /// By what the offence of its source is looked up, while it is.
+    pub(crate) offence: OffenceKey,
+    /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
+    pub(crate) handshake_key: u64,
+    /// What was known of that connection, if it repeats the SYN of one.
+    pub(crate) handshake: Handshake,
+    /// By what its socket is looked up, while it is.
+    pub(crate) ending: Ending,
+    /// How many sockets were found that keep their places, while they are looked up.
+    pub(crate) in_vain: u64,
+    /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
+    pub(crate) now: u64,
+    /// 1 when the cache of the CPU was asked about it, otherwise 0.
+    pub(crate) is_asked: u64,
+    /// When it is decided; until then, when its source's entry was bound.
+    pub(crate) time: Time,
+    /// The same by the tick, where the clock was read for it.
+    by_tick: u64,
+    /// What it is, see [`PacketScratch::cost_class`].
+    cost_class: CostClass,
+    pub(crate) tenant: u32,
+    /// What tells its connection from others among leases; 0 until a limit asks for it.
+    pub(crate) tag: u32,
+    /// Where the entry of its source is, see [`EntryId`](crate::table::lookup::EntryId).
+    pub(crate) entry_id: u32,
+    /// The number of the profile of its source, where that has no entry of its own, and the epoch that
+    /// it is of.
+    pub(crate) number: u32,
+    pub(crate) numbered: u32,
+    /// The place of its source in the table.
+    pub(crate) place: Place,
+    /// What was seen of its set, when its source was not found at the way that it has if it may choose.
+    pub(crate) state: SetState,
+    pub(crate) tags: Tags,
+    /// Until when its source will owe for it, in nanoseconds, if an entry is to be made for it because it is
+    /// the first one and has no place, or owes too long for one; otherwise 0.
+    pub(crate) owed: u64,
+    /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
+    pub(crate) was_full: u64,
+    /// For how many packets more it is charged, while these are [leased](crate::pipeline::cache); otherwise 0.
+    pub(crate) leased: u64,
+    /// 1 if its source may have packets leased, or the slot for them, and the tick that they would be of.
+    pub(crate) may_lease: u64,
+    pub(crate) lease_tick: u32,
+    /// 1 if it is charged alone, as one of its limits had too little to spare, or another CPU was first.
+    pub(crate) lease_lost: u32,
+    /// What its source was admitted with before it had an entry, while that is made.
+    pub(crate) newcomer: ProbationSlot,
+    /// The binding of its source's entry that it is decided under.
+    pub(crate) binding: Binding,
+    /// The limit that it is over.
+    pub(crate) refusing: Refusing,
+    /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
+    pub(crate) tick: u64,
+    pub(crate) ticked: u64,
+    pub(crate) bill: Bill,
+    /// The limits, as bits, that it was charged to and leaves [near](limiter_common::algorithm::near), as far as that
+    /// is known.
+    pub(crate) near: u64,
+    /// What was seen of the inline limits.
+    pub(crate) looks: [Look; INLINE],
+    /// The limits that are kept by keys of their own.
+    pub(crate) keyed: Keyed,
+}
+
+/// The limits of a packet that are kept by keys of their own, in the order in which they are asked.
+pub(crate) struct Keyed {
+    /// Their bits; 0 from the first place on that is not needed.
+    pub(crate) bits: [u64; KEYED],
+    /// The numbers of their meters.
+    pub(crate) meters: [u32; KEYED],
+    /// The kinds of those.
+    pub(crate) kinds: [u32; KEYED],
+    /// What the packet costs.
+    pub(crate) costs: [u64; KEYED],
+    /// What was seen of them.
+    pub(crate) looks: [Look; KEYED],
+    /// What was written in their wide states.
+    pub(crate) written: [Written; KEYED],
+    /// The keys of their state, as aligned as words of 64 bits.
+    pub(crate) keys: [BucketKey; KEYED],
+    /// The numbers of their entries in the table of [buckets](crate::table::buckets), and what these were bound to.
+    pub(crate) entries: [u32; KEYED],
+    pub(crate) bindings: [u64; KEYED],
+    /// Where these are.
+    pub(crate) places: [Place; KEYED],
+    /// The way that one may be given which has none, and the number of the entry of the first way of its set.
+    pub(crate) room: Room,
+    pub(crate) first: u32,
+}
+
+const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
+
+/// What was written in a wide state, to be taken back if need be.
+pub(crate) struct Written {
+    pub(crate) event: u64,
+    pub(crate) lease: concurrent::Look,
+}
+
+impl PacketScratch {
+    #[inline(always)]
+    pub(crate) fn get() -> Option<&'static mut Self> {
+        let scratch = PACKET_SCRATCH.get_ptr_mut(0)?;
+        // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
+        // runs with bottom halves disabled. All zeros, which it is at first, is a valid value. A part
+        // of the program that gets it anew is called with no other reference in use.
+        Some(unsafe { &mut *scratch })
+    }
+
+    /// Whether nothing is dropped. It is read each time: of one reading that is kept, the verifier
+    /// would follow both outcomes to the end.
+    #[inline(always)]
+    pub(crate) fn monitors(&self) -> bool {
+        // SAFETY: a word of the value, which is borrowed.
+        unsafe { (&raw const self.monitor).read_volatile() != 0 }
+    }
+
+    /// All limits where nothing is dropped, otherwise none.
+    #[inline(always)]
+    pub(crate) fn monitored(&self) -> u64 {
+        // SAFETY: as in `monitors`.
+        let monitor = unsafe { (&raw const self.monitor).read_volatile() };
+        // Without a branch: the sign is that of one or the other unless both are zero.
+        (((monitor | monitor.wrapping_neg()) as i64) >> 63) as u64
+    }
+
+    /// For how many packets in a tick its source may have had [credit](limiter_common::table::untracked), before it was given
+    /// its entry. It is read from where it was written, as there is no room on the stack.
+    #[inline(always)]
+    pub(crate) fn untracked(&self, profile: &Profile) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        profile.untracked * unsafe { (&raw const self.was_full).read_volatile() }
+    }
+
+    /// For how many packets more it is charged. It is read from where it was written, as the verifier would follow
+    /// each number by itself.
+    #[inline(always)]
+    pub(crate) fn leased(&self) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.leased).read_volatile() }
+    }
+
+    /// When it is decided. It is read from where it was written, as there are few registers.
+    #[inline(always)]
+    pub(crate) fn time(&self) -> Time {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.time).read_volatile() }
+    }
+
+    /// Has it decided by the clock, which is read once, when a limit needs it: what was found by the time of a tick
+    /// holds by it too, but for the nanoseconds since it was read, if another tick has begun in them.
+    #[inline(always)]
+    pub(crate) fn read_clock(&mut self) -> u64 {
+        let time = Time::exact(self.now());
+        *Self::hide_provenance(&mut self.time) = time;
+        time.now
+    }
+
+    /// Has it decided at `now`, in nanoseconds, which the clock says.
+    #[inline(always)]
+    pub(crate) fn set_time(&mut self, now: u64) {
+        let ticked = coarse_now(self.reread()).now;
+        let scratch = self.reread();
+        (scratch.time, scratch.by_tick) = (Time::exact(now), ticked);
+    }
+
+    /// When it is decided, by the tick, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn by_tick(&self) -> u64 {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.by_tick).read_volatile() }
+    }
+
+    /// The time that a bucket of its source goes by, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn time_of(&self, bucket: &Gcra) -> u64 {
+        if bucket.takes_clock(clock::tick_length()) {
+            return self.time().now;
+        }
+        self.by_tick()
+    }
+
+    /// The time, in nanoseconds: when the fast path read the clock for it, or now.
+    #[inline(always)]
+    pub(crate) fn now(&mut self) -> u64 {
+        match self.reread().now {
+            0 => clock::now(),
+            now => now,
+        }
+    }
+
+    /// Finds out the key of the packet's source.
+    #[inline(always)]
+    pub(crate) fn find_source(&mut self, mask: &Mask) {
+        self.write_key(SourceKey::of(&self.packet.source.masked(mask)));
+    }
+
+    /// Has this as the key of its source.
+    #[inline(always)]
+    pub(crate) fn write_key(&mut self, key: SourceKey) {
+        // SAFETY: a field of the value, which is borrowed, at a multiple of 8 bytes.
+        unsafe { key.write(&raw mut self.source) };
+    }
+
+    /// The key of its source, as it was written.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> SourceKey {
+        // SAFETY: as in `write_key`.
+        unsafe { SourceKey::read(&raw const self.source) }
+    }
+
+    /// The key of its source, as it was written, if that is of IPv6 and has 64 bits at most.
+    #[inline(always)]
+    pub(crate) fn short_source(&self) -> Address {
+        let words = &self.source.words;
+        // SAFETY: words of the value, which is borrowed.
+        let [a, b] = [0, 1].map(|word| unsafe { (&raw const words[word]).read_volatile() });
+        Address::v6([a, b, 0, 0])
+    }
+
+    /// Finds out what the packet is.
+    #[inline(always)]
+    pub(crate) fn classify_cost(&mut self) {
+        self.cost_class = CostClass::of(&self.packet);
+    }
+
+    /// What the packet was [found](Self::classify_cost) to be. It is read from where it was written: of one
+    /// that was just found out, the verifier would follow each of the values past all limits.
+    #[inline(always)]
+    pub(crate) fn cost_class(&self) -> CostClass {
+        // SAFETY: a field of the value, which is borrowed.
+        unsafe { (&raw const self.cost_class).read_volatile() }
+    }
+
+    /// Begins a bill.
+    #[inline(always)]
+    pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
+        self.bill = Bill { applies, enforced, ..Bill::default() };
+        self.near = 0;
+    }
+
+    /// The same as the compiler must take it to be: anything.
+    #[inline(always)]
+    pub(crate) fn hide_provenance<T>(part: &mut T) -> &mut T {
+        // SAFETY: the pointer is that of `part`, which is given up for it.
+        unsafe { &mut *(black_box(&raw mut *part as usize) as *mut T) }
+    }
+
+    /// The same, but the compiler has to read what was written.
+    #[inline(always)]
+    pub(crate) fn reread(&mut self) -> &mut Self {
+        Self::hide_provenance(self)
+    }
+}
+
+#[map]
+pub(crate) static PACKET_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// The time of the tick of the kernel.
+#[inline(always)]
+pub(crate) fn coarse_now(scratch: &mut PacketScratch) -> Time {
+    let Some(tick) = clock::tick() else { return Time::exact(clock::now()) };
+    if scratch.tick != tick {
+        escape(scratch);
+        let time = sync_clock(tick);
+        if scratch.reread().tick != tick {
+            return Time::exact(time);
+        }
+    }
+    Time { now: scratch.reread().ticked, tick: clock::tick_length() }
+}
+
+/// Finds out what the time of a tick is, and keeps it in the packet if all CPUs agree on it; if they do not, that
+/// is the time now.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn sync_clock(tick: u64) -> u64 {
+    let (Some(scratch), Some(ticked)) = (PacketScratch::get(), JIFFY_CLOCK.get_ptr_mut(0)) else {
+        return clock::now();
+    };
+    // SAFETY: a map value that was just looked up; aligned words.
+    let word = |at: usize| unsafe { MapWord::new((&raw mut (*ticked)[at]).cast()) };
+    match (JiffyClock { number: word(0), time: word(1) }).sync(tick, clock::now) {
+        Ok(time) => {
+            (scratch.tick, scratch.ticked) = (tick, time);
+            time
+        }
+        Err(now) => now,
+    }
+}
+
+/// The limit that a packet was over, and what comes of that for others of its source.
+#[derive(Clone, Copy)]
+pub(crate) struct Refusing {
+    /// 0 if it was over none.
+    pub(crate) bit: u64,
+    /// The limits that are about the packet.
+    pub(crate) limits: u64,
+    /// When it was, in nanoseconds, by the time that the limit goes by.
+    pub(crate) since: u64,
+    /// For how long it will refuse them for sure, in nanoseconds; 0 if they have to be looked at.
+    pub(crate) wait: u64,
+    /// Until when the source is blocked from now on, in nanoseconds; 0 if it is not, or was before.
+    pub(crate) until: u64,
+    pub(crate) tally: u32,
+    /// 1 if the clock tells when that ends, 0 if a tick does.
+    pub(crate) precise: u32,
+}
+
+impl Refusing {
+    /// Begins with a limit, or none.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, bit: u64) {
+        (self.bit, self.wait, self.until) = (bit, 0, 0);
+    }
+}

@@ -1,0 +1,455 @@
+//! The limits of a packet that are kept by keys of their own.
+//!
+//! The functions here are verified by themselves, once each; what they know and find out is in the
+//! [`PacketScratch`].
+
+use aya_ebpf::bindings::xdp_md;
+use limiter_common::{
+    abi::{policy::half, state::Bucket},
+    algorithm::{
+        binding::{Binding, Measured, bind},
+        meter::Meter,
+        policer::{Look, REFUND_TRIES, TRIES},
+    },
+    memory::cache::Cached,
+    policy::{
+        charge::{self, Bill, Charge, Group},
+        limit::{KEYED, Limit},
+    },
+};
+
+use crate::{
+    kernel::{
+        atomics::{BoundWord, MapWord},
+        barrier::black_box,
+        clock,
+        maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, SLOT},
+        scratch::{Keyed, PacketScratch},
+    },
+    limits::{
+        counters::{self, Outcome, Outcomes},
+        step::{AGAIN, CHARGED, DONE, FULL, STALE},
+        wide::{
+            charge_wide_at, look_wide_at, make_room_at, refund_wide_at, settle_wide_at,
+            write_lease_down,
+        },
+    },
+    policy::active::settings,
+    table::buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
+};
+
+/// Looks at the limits in a set, but for those that are asked after one that refuses. The last is charged,
+/// if all conform, of these and of those that were looked at before: its state is at hand then.
+#[inline(always)]
+pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
+    prepare_keyed(keyed);
+    for place in 0..KEYED as u32 {
+        if !is_used(place) {
+            break;
+        }
+        if is_wide(place) {
+            if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
+                look_wide_at(place, 1);
+            }
+        } else {
+            place_bucket_at(place);
+            seek_bucket_at(place);
+            if look_keyed_at(place, 0) == STALE {
+                refresh_keyed_at(place);
+                look_keyed_at(place, 1);
+            }
+        }
+    }
+}
+
+/// Charges those that are not charged yet. If one refuses after all, what was charged before is to be
+/// [taken back](refund_keyed).
+#[inline(always)]
+pub(crate) fn charge(ctx: *mut xdp_md) {
+    for place in 0..KEYED as u32 {
+        if !is_due(place) {
+            break;
+        }
+        for attempt in 1..=TRIES {
+            let last = u32::from(attempt == TRIES);
+            let mut step = if is_wide(place) {
+                charge_wide_at(place, last)
+            } else if last == 0 && is_missing(place) {
+                STALE
+            } else {
+                charge_keyed_at(place, last)
+            };
+            if step == CHARGED {
+                step = settle_wide_at(place, last);
+            }
+            if step == DONE {
+                break;
+            }
+            if step == STALE {
+                refresh(place);
+            }
+        }
+        if is_wide(place) {
+            write_lease_down(ctx, place);
+        }
+    }
+}
+
+/// Makes the state at a place if it is not there, and brings it up to date.
+#[inline(always)]
+fn refresh(place: u32) {
+    if is_missing(place) {
+        make_bucket_at(place);
+    }
+    // It may have been given away since it was sought.
+    seek_bucket_at(place);
+    refresh_keyed_at(place);
+}
+
+/// Whether the state at a place was sought and is not there.
+#[inline(always)]
+fn is_missing(place: u32) -> bool {
+    PacketScratch::get()
+        .is_some_and(|scratch| scratch.keyed.entries[place as usize] == buckets::NONE)
+}
+
+/// Takes back what was charged to them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_keyed() -> u32 {
+    for place in 0..KEYED as u32 {
+        if !is_used(place) {
+            break;
+        }
+        if is_wide(place) {
+            refund_wide_at(place);
+            continue;
+        }
+        for _ in 0..REFUND_TRIES {
+            if refund_keyed_at(place) == DONE {
+                break;
+            }
+        }
+    }
+    DONE
+}
+
+#[inline(always)]
+fn is_wide(place: u32) -> bool {
+    PacketScratch::get()
+        .is_some_and(|scratch| scratch.keyed.kinds[place as usize] >= Meter::SLIDING_LOG as u32)
+}
+
+#[inline(always)]
+fn is_used(place: u32) -> bool {
+    PacketScratch::get().is_some_and(|scratch| scratch.keyed.bits[place as usize] != 0)
+}
+
+/// Whether there is one at a place that is not charged yet. Behind one that is, there is none.
+#[inline(always)]
+fn is_due(place: u32) -> bool {
+    PacketScratch::get()
+        .is_some_and(|scratch| scratch.keyed.bits[place as usize] & !scratch.bill.charged != 0)
+}
+
+/// Writes down the limits in a set, with their keys.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    if !write_down(scratch, keyed & scratch.bill.asked()) {
+        // There is a limit for every bit and a profile for every source, so this cannot happen.
+        scratch.bill.refused = 1;
+        scratch.bill.contended = 1;
+        scratch.keyed.bits[0] = 0;
+    }
+    DONE
+}
+
+/// Looks at the limit at a place, and charges it if it is the last and all conform; `last` says that
+/// stale state refuses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let now = scratch.time.now;
+    let place = place as usize & (KEYED - 1);
+    let mut places = Places::of(scratch, place);
+    if last == 0 && places.is_stale(place) {
+        return STALE;
+    }
+    charge::look_at(&mut places, place, now);
+    let next = places.keyed.bits.get(place + 1).copied();
+    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
+        // If another CPU was first, it is tried again when all are charged.
+        let _: Charge = charge::charge_at(&mut places, place, false, now);
+    }
+    DONE
+}
+
+/// Charges the limit at a place; `last` says that stale state or a lost race refuses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let now = scratch.time.now;
+    let place = place as usize & (KEYED - 1);
+    let mut places = Places::of(scratch, place);
+    if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
+        return STALE;
+    }
+    match charge::charge_at(&mut places, place, last != 0, now) {
+        Charge::Made => DONE,
+        Charge::LostRace => AGAIN,
+    }
+}
+
+/// Takes back what was charged to the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let now = scratch.time.now;
+    let place = place as usize & (KEYED - 1);
+    match charge::refund_at(&mut Places::of(scratch, place), place, now) {
+        Charge::Made => DONE,
+        Charge::LostRace => AGAIN,
+    }
+}
+
+/// Brings the state at a place up to date, which was sought, at the time that its packet is decided for: a later one would charge the packet
+/// for what passed since.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let (keyed, at) = (&scratch.keyed, place as usize & (KEYED - 1));
+    let (target, entry) = (Binding(keyed.bindings[at]), keyed.entries[at]);
+    let (Some(bucket), Some(measure), Some(meter)) = (
+        BUCKETS.get_ptr_mut(entry),
+        MEASURES.get_ptr_mut(entry),
+        METERS.get(half(target.epoch(), keyed.meters[at])),
+    ) else {
+        return DONE;
+    };
+    if target.0 == 0 {
+        return DONE;
+    }
+    // SAFETY: map values that were just looked up. They are written under the lock of the entry, so no binding is asked
+    // for.
+    let [binding, word, scale, span] = unsafe {
+        [
+            &raw mut (*bucket).binding,
+            &raw mut (*bucket).word,
+            &raw mut (*measure).scale,
+            &raw mut (*measure).span,
+        ]
+        .map(|word| MapWord::new(word))
+    };
+    let state = Measured { word, scale, span };
+    let _: Option<Binding> = bind(&binding, target, || {
+        state.rescale(meter.measure(), |word, _| carry_bucket_at(place, word));
+    });
+    DONE
+}
+
+/// The word of the state at a place, carried over from what it is measured in. It is verified by itself: who calls it tries
+/// several times.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_bucket_at(place: u32, word: u64) -> u64 {
+    let Some(scratch) = PacketScratch::get() else { return word };
+    let (keyed, at) = (&scratch.keyed, place as usize & (KEYED - 1));
+    let number = half(scratch.binding.epoch(), keyed.meters[at]);
+    match (METERS.get(number), MEASURES.get(keyed.entries[at])) {
+        (Some(meter), Some(from)) => meter.carry(word, *from, scratch.time.now),
+        _ => word,
+    }
+}
+
+/// Counts the limits in a set that admitted the packet, and those that refused it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64, monitored: u64) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let outcomes = Outcomes { conform, exceed, monitored };
+    let mut left = outcomes.all();
+    for _ in 0..2 * KEYED {
+        let bit = left & left.wrapping_neg();
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        if let Some(limit) = LIMITS.get(half(scratch.binding.epoch(), Limit::row(bit))) {
+            counters::count(limit.tally, outcomes.of(bit), scratch.bytes);
+        }
+    }
+    0
+}
+
+/// Counts the packet under limits with keys of their own that it was charged to before, by the policy of an
+/// epoch.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn count_leased(epoch: u32, limits: u64) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let mut left = limits;
+    for _ in 0..KEYED {
+        let bit = left & left.wrapping_neg();
+        if bit == 0 {
+            break;
+        }
+        left ^= bit;
+        if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
+            counters::count(limit.tally, Outcome::Conform, scratch.bytes);
+        }
+    }
+    0
+}
+
+/// Notes for how long the limit with a key of its own that refused the packet refuses others of its source, if the source
+/// tells the key by itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (epoch, bit) = (scratch.binding.epoch(), scratch.refusing.bit);
+    let Some(settings) = settings(epoch) else { return 0 };
+    if settings.buckets_of_source & bit == 0 {
+        return 0;
+    }
+    for place in 0..KEYED {
+        if scratch.keyed.bits[place] != bit {
+            continue;
+        }
+        let (Some(limit), Some(meter), Some(bucket)) = (
+            LIMITS.get(half(epoch, Limit::row(bit))),
+            METERS.get(half(epoch, scratch.keyed.meters[place])),
+            BUCKETS.get_ptr(scratch.keyed.entries[place]),
+        ) else {
+            return 0;
+        };
+        let takes_clock = meter.gcra.takes_clock(clock::tick_length());
+        let since = if takes_clock { scratch.time.now } else { scratch.by_tick() };
+        // SAFETY: a map value that was just looked up; an aligned word.
+        let word = unsafe { (&raw const (*bucket).word).read_volatile() };
+        let refusing = &mut scratch.refusing;
+        refusing.since = since;
+        // Others may have something given back there.
+        refusing.wait = meter.gcra.wait(word, since, 1).min(Cached::MOMENT);
+        (refusing.precise, refusing.tally) = (takes_clock.into(), limit.tally);
+        refusing.limits = limits;
+        return 0;
+    }
+    0
+}
+
+/// Writes down the limits in a set, with their keys.
+#[inline(always)]
+fn write_down(scratch: &mut PacketScratch, mut left: u64) -> bool {
+    let Some(profile) = PROFILES.get(half(scratch.binding.epoch(), scratch.binding.profile()))
+    else {
+        return false;
+    };
+    scratch.classify_cost();
+    let class = scratch.cost_class();
+    let slot = SLOT.load();
+    for place in 0..KEYED {
+        let bit = left & left.wrapping_neg();
+        scratch.keyed.bits[place] = bit;
+        if bit == 0 {
+            return true;
+        }
+        left ^= bit;
+        let Some(limit) = LIMITS.get(half(scratch.binding.epoch(), Limit::row(bit))) else {
+            return false;
+        };
+        let own = profile.meters.get(black_box(limit.override_column as usize));
+        scratch.keyed.meters[place] = own.copied().unwrap_or(limit.meter);
+        scratch.keyed.kinds[place] = limit.kind;
+        scratch.keyed.entries[place] = buckets::NONE;
+        scratch.keyed.costs[place] = limit.cost(class, scratch.bytes) * (1 + scratch.leased());
+        scratch.keyed.keys[place].fill(limit, &scratch.packet, scratch.tenant, slot);
+    }
+    // A policy has no more about one packet; only one whose headers hide what it is, and so could be
+    // anything, can be about more. Of it, the narrowest are asked.
+    true
+}
+
+/// The limits as a group, with the state of the one at hand.
+struct Places<'a> {
+    keyed: &'a mut Keyed,
+    bill: &'a mut Bill,
+    epoch: u32,
+    bucket: Option<*mut Bucket>,
+    /// Whether it is charged for several packets, which all limits are to be asked for first.
+    leases: bool,
+}
+
+impl<'a> Places<'a> {
+    #[inline(always)]
+    fn of(scratch: &'a mut PacketScratch, place: usize) -> Self {
+        let leases = scratch.leased() != 0;
+        let PacketScratch { keyed, bill, binding, .. } = scratch;
+        let epoch = binding.epoch();
+        let bucket = BUCKETS.get_ptr_mut(keyed.entries[place]);
+        Self { keyed, bill, epoch, bucket, leases }
+    }
+
+    /// What the state at a place is to be bound to.
+    #[inline(always)]
+    fn target(&self, place: usize) -> Binding {
+        Binding(self.keyed.bindings[place])
+    }
+
+    #[inline(always)]
+    fn is_stale(&self, place: usize) -> bool {
+        self.bucket.is_some_and(|bucket| {
+            // SAFETY: an aligned word of a map value that was looked up in this run.
+            unsafe { (&raw const (*bucket).binding).read_volatile() != self.target(place).0 }
+        })
+    }
+}
+
+impl Group for Places<'_> {
+    type Word = BoundWord;
+    type Policer = Meter;
+    const LEN: usize = KEYED;
+
+    #[inline(always)]
+    fn bill(&mut self) -> &mut Bill {
+        PacketScratch::hide_provenance(self.bill)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, place: usize) -> &mut Look {
+        PacketScratch::hide_provenance(&mut self.keyed.looks[place])
+    }
+
+    #[inline(always)]
+    fn bit(&self, place: usize) -> u64 {
+        self.keyed.bits[place]
+    }
+
+    #[inline(always)]
+    fn policer(&self, place: usize) -> Option<(&Meter, u64)> {
+        let meter = METERS.get(half(self.epoch, self.keyed.meters[place]))?;
+        Some((meter, self.keyed.costs[place]))
+    }
+
+    #[inline(always)]
+    fn find(&mut self, place: usize) -> Option<BoundWord> {
+        let target = self.target(place);
+        // SAFETY: a map value that was looked up in this run; its fields are aligned words. If it is
+        // not bound now, the cell itself finds out.
+        self.bucket.map(|bucket| unsafe {
+            BoundWord::new(&raw mut (*bucket).word, &raw const (*bucket).binding, target)
+        })
+    }
+
+    /// It is made where it is brought up to date.
+    #[inline(always)]
+    fn create(&mut self, _: usize) -> Option<BoundWord> {
+        None
+    }
+}

@@ -1,0 +1,16 @@
+//! What a step of a limit that is kept by keys of its own came to.
+
+/// What a step came to.
+pub(crate) const DONE: u32 = 0;
+
+/// The state at this place is to be brought up to date first.
+pub(super) const STALE: u32 = 1;
+
+/// Another CPU was first: to be tried again.
+pub(crate) const AGAIN: u32 = 2;
+
+/// There is no place: some connections may be over.
+pub(crate) const FULL: u32 = 3;
+
+/// Charged to a wide state: to be settled.
+pub(crate) const CHARGED: u32 = 4;

@@ -1,0 +1,377 @@
+//! What this CPU holds of sources, see [`limiter_common::memory::cache`]: packets are decided by it before their entries are
+//! looked for.
+
+use limiter_common::{
+    abi::policy::{Settings, half},
+    algorithm::policer::Look,
+    base::{
+        address::Address,
+        tally::{self, Tally},
+        word::Word as _,
+    },
+    memory::cache::Cached,
+    packet::reason::Reason,
+    policy::limit::{INLINE, KEYED},
+};
+
+use crate::{
+    kernel::{
+        barrier::escape,
+        clock,
+        key::SourceKey,
+        maps::{CACHE, METERS, PROFILES},
+        scratch::{self, PacketScratch, Refusing},
+    },
+    limits::{
+        counters::{self, Outcome, Outcomes},
+        inline,
+        keyed::count_leased,
+    },
+    policy::{active::settings, verdict::Verdict},
+    table::entry::{self, SourceEntry},
+};
+
+/// The slot of the packet, the place of whose source is known.
+#[inline(always)]
+fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
+    // SAFETY: fields of the value, which is borrowed. There is no room on the stack to keep them.
+    let (of_source, applicable) = unsafe {
+        (
+            (&raw const scratch.place.slot).read_volatile(),
+            (&raw const scratch.applicable).read_volatile(),
+        )
+    };
+    let cached = CACHE.get_ptr_mut(Cached::slot(of_source, applicable).into())?;
+    // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
+    // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
+    Some(unsafe { &mut *cached })
+}
+
+/// Whether a slot is about the packet, whose source has this key, under an epoch.
+#[inline(always)]
+fn is_of(cached: &Cached, scratch: &PacketScratch, key: SourceKey, epoch: u32) -> bool {
+    cached.epoch == epoch
+        && cached.applicable == scratch.applicable
+        // SAFETY: a field of a map value, at a multiple of 8 bytes.
+        && unsafe { SourceKey::read(&raw const cached.source) }.is(key)
+}
+
+/// Decides about the packet, whose place is known, by what this CPU holds of its source, and counts it: it
+/// is dropped if that is refused, and passes, for a reason, if it was leased.
+///
+/// The source is asked for twice, as it need not be kept meanwhile: there is no room on the stack.
+#[inline(always)]
+pub(crate) fn decide(
+    scratch: &mut PacketScratch,
+    source: impl Fn(&PacketScratch) -> Address,
+    epoch: u32,
+    settings: &Settings,
+    conform: impl Fn(&PacketScratch) -> Verdict,
+) -> Option<Verdict> {
+    let cached = slot(scratch)?;
+    let key = SourceKey::of(&source(scratch));
+    if !is_of(cached, scratch.reread(), key, epoch) {
+        return None;
+    }
+    let tick = clock::number();
+    cached.meet(tick);
+    let bytes = scratch.reread().bytes;
+    if cached.until != 0 {
+        // For good, whatever packet it is: when the clock went back, that one may renew the bucket.
+        if !holds(cached, scratch) {
+            cached.until = 0;
+        } else {
+            tally::add(&mut cached.dropped, bytes);
+            counters::count(cached.tally, Outcome::Exceed, bytes);
+            if cached.is_due() {
+                scratch.write_key(SourceKey::of(&source(scratch)));
+                escape(scratch);
+                tell_slot(epoch);
+            }
+            return Some(Verdict::new(Reason::Exceed));
+        }
+    }
+    if !cached.spend(tick) {
+        return None;
+    }
+    tally::add(&mut cached.passed, bytes);
+    counters::count_inline(settings, &Outcomes::conform(cached.limits), bytes);
+    if cached.limits & settings.keyed != 0 {
+        escape(scratch);
+        count_leased(epoch, cached.limits & settings.keyed);
+    }
+    Some(conform(scratch.reread()))
+}
+
+/// Whether a refusal holds still.
+#[inline(always)]
+fn holds(cached: &Cached, scratch: &mut PacketScratch) -> bool {
+    let now = if cached.precise == 0 { scratch::coarse_now(scratch).now } else { clock::now() };
+    cached.holds(now)
+}
+
+/// What may be done about the slot of a packet that was not decided by it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// It is about such packets of its source.
+    Own,
+    /// It is nobody's, or was not used lately.
+    Free,
+    /// It is left to others.
+    Taken,
+}
+
+/// Whose the slot of the packet is, whose source has this key.
+#[inline(always)]
+pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32) -> Slot {
+    match slot(scratch) {
+        Some(cached) if is_of(cached, scratch, key, epoch) => Slot::Own,
+        Some(cached) if !cached.stays(epoch, clock::number()) => Slot::Free,
+        _ => Slot::Taken,
+    }
+}
+
+/// Whether the packet, whose source has this entry, passes because it is charged for several; it is in the
+/// totals of the source then. A source that `comes_often` gets a slot that is free, so that the next ones may be.
+///
+/// The limits are those that are about the packet, all of them inline ones.
+#[inline(always)]
+pub(crate) fn pass(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    limits: u64,
+    comes_often: impl Fn(&mut PacketScratch) -> bool,
+) -> bool {
+    // Without ticks nothing is leased, as nothing tells when that ends.
+    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 {
+        return false;
+    }
+    let epoch = entry.binding.epoch();
+    let found = of(scratch, scratch.key(), epoch);
+    let Some(cached) = slot(scratch) else { return false };
+    let may_lease = found == Slot::Own && cached.demand(entry.profile.lease) > 1;
+    if !may_lease && found != Slot::Free || !comes_often(scratch) {
+        return false;
+    }
+    escape(scratch);
+    if may_lease {
+        return lease(epoch) != 0;
+    }
+    take_slot(epoch, limits);
+    false
+}
+
+/// Gives the slot of the packet to packets of its source that these limits are about, if it is free. It is verified by
+/// itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
+    let Some(cached) = slot(scratch) else { return 0 };
+    if !is_of(cached, scratch, scratch.key(), epoch) {
+        let tick = clock::number();
+        if cached.stays(epoch, tick) {
+            return 0;
+        }
+        tell(cached, scratch, settings);
+        cached.begin(scratch.source, epoch, scratch.applicable, limits);
+        cached.meet(tick);
+    }
+    1
+}
+
+/// Charges the packet, in whose slot its source is, to all of its limits for several packets, if all limits
+/// lease them; 0 if one does not.
+///
+/// It is verified by itself, and called once for all that are leased.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn lease(epoch: u32) -> u32 {
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
+    let Some(entry) = SourceEntry::of(scratch, epoch) else { return 0 };
+    let Some(cached) = slot(scratch) else { return 0 };
+    let limits = entry.profile.limits & scratch.applicable;
+    let packets = cached.demand(entry.profile.lease);
+    let is_own = is_of(cached, scratch, scratch.key(), epoch);
+    if packets < 2 || limits & !entry.profile.leased_of != 0 || !is_own {
+        return 0;
+    }
+    // Before the time of the charge is known, so that what is leased is not used for a tick too long.
+    let tick = clock::number();
+    scratch.binding = entry.binding;
+    scratch.time = scratch::coarse_now(scratch);
+    if !look(scratch, &entry, settings, limits, packets) {
+        return 0;
+    }
+    let left = inline::commit(scratch, &entry, settings, limits);
+    if left != 0 {
+        // Another CPU was first.
+        scratch.bill.charged = limits & !left;
+        if limits != left {
+            scratch.leased = packets - 1;
+            inline::refund_inline();
+            scratch.reread().leased = 0;
+        }
+        return 0;
+    }
+    cached.lease(packets - 1, tick);
+    let mut passed = cached.passed;
+    tally::add(&mut passed, scratch.reread().bytes);
+    entry.account_passed(&passed);
+    clear(&mut cached.passed);
+    1
+}
+
+/// Finds out for how many packets the packet, which limits with keys of their own are about too, is charged at once by
+/// the entry of its source, and notes how many more that are; or that its slot is free, and it may have it.
+#[inline(always)]
+pub(crate) fn plan_lease(scratch: &mut PacketScratch, entry: &SourceEntry, limits: u64) {
+    (scratch.leased, scratch.may_lease) = (0, 0);
+    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
+        return;
+    }
+    // Before the time of the charge is known, so that what is leased is not used for a tick too long.
+    scratch.lease_tick = clock::number();
+    let found = of(scratch, scratch.key(), entry.binding.epoch());
+    scratch.may_lease = u64::from(found != Slot::Taken && scratch.lease_lost == 0);
+    if found == Slot::Own
+        && scratch.lease_lost == 0
+        && let Some(cached) = slot(scratch)
+    {
+        scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
+    }
+}
+
+/// Whether all limits that the packet was looked at by, for several packets, have them to spare, as
+/// [`Gcra::leased`](limiter_common::algorithm::gcra::Gcra::leased) says; 0 if one has not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn may_be_leased() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
+    let (Some(settings), Some(profile)) =
+        (settings(epoch), PROFILES.get(half(epoch, scratch.binding.profile())))
+    else {
+        return 0;
+    };
+    if bill.refused | bill.exceeded != 0 {
+        return 0;
+    }
+    for place in 0..INLINE {
+        if settings.inline[place] & bill.applies == 0 {
+            continue;
+        }
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return 0 };
+        if !meter.gcra.spares(scratch.looks[place].next, scratch.time_of(&meter.gcra)) {
+            return 0;
+        }
+    }
+    for place in 0..KEYED {
+        if scratch.keyed.bits[place] == 0 {
+            break;
+        }
+        let Some(meter) = METERS.get(half(epoch, scratch.keyed.meters[place])) else { return 0 };
+        if !meter.gcra.spares(scratch.keyed.looks[place].next, scratch.time.now) {
+            return 0;
+        }
+    }
+    1
+}
+
+/// Keeps the packets that the packet was charged for and is not itself, in the slot of its source; or gives it the slot.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn keep_lease() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (epoch, limits, more) = (scratch.binding.epoch(), scratch.bill.applies, scratch.leased());
+    if more == 0 {
+        return take_slot(epoch, limits);
+    }
+    scratch.leased = 0;
+    let Some(cached) = slot(scratch) else { return 0 };
+    if !is_of(cached, scratch, scratch.key(), epoch) {
+        return 0;
+    }
+    cached.lease(more, scratch.lease_tick);
+    if let Some(entry) = SourceEntry::of(scratch, epoch)
+        && cached.passed.packets != 0
+    {
+        entry.account_passed(&cached.passed);
+        clear(&mut cached.passed);
+    }
+    1
+}
+
+/// Looks at limits by which each packet costs 1. Whether all of them lease so many; if so, what charging them makes of the
+/// limits is known.
+#[inline(always)]
+fn look(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+    packets: u64,
+) -> bool {
+    let epoch = entry.binding.epoch();
+    let look_at = #[inline(always)]
+    |place: usize, _| {
+        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
+            return false;
+        };
+        let seen = entry.cell(place).load();
+        let Some(next) = meter.gcra.leased(seen, scratch.time(), packets) else { return false };
+        *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
+        true
+    };
+    inline::all(settings, limits, look_at) == 0 && entry.bound() == scratch.reread().binding
+}
+
+/// Tells the entry of the packet's source what was counted of it. It is verified by itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn tell_slot(epoch: u32) -> u32 {
+    if let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch))
+        && let Some(cached) = slot(scratch)
+    {
+        tell(cached, scratch, settings);
+    }
+    0
+}
+
+/// Tells the entry of the source of a slot what was counted of it.
+#[inline(always)]
+fn tell(cached: &mut Cached, scratch: &mut PacketScratch, settings: &Settings) {
+    if cached.is_untold() {
+        entry::account(scratch, &cached.source, settings, &cached.passed, &cached.dropped);
+        clear(&mut cached.passed);
+        clear(&mut cached.dropped);
+    }
+}
+
+/// Counts anew. Who reads meanwhile must not find the tally of one source under another.
+#[inline(always)]
+fn clear(tally: &mut Tally) {
+    // SAFETY: fields of a value that is borrowed here.
+    unsafe {
+        (&raw mut tally.packets).write_volatile(0);
+        (&raw mut tally.bytes).write_volatile(0);
+    }
+}
+
+/// Remembers that a limit refused the packet, if others of its source need not be looked at for a while.
+///
+/// It is called when that is decided: there is no stack for both at once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn remember_refusal() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Refusing { bit, limits, since, wait, tally, precise, .. } = scratch.refusing;
+    let epoch = scratch.binding.epoch();
+    if wait == 0 || take_slot(epoch, limits) == 0 {
+        return 0;
+    }
+    let (Some(cached), Some(settings)) = (slot(scratch), settings(epoch)) else { return 0 };
+    tell(cached, scratch, settings);
+    cached.refuse(bit, tally, precise != 0, since, since.saturating_add(wait));
+    0
+}

@@ -1,0 +1,101 @@
+//! Packets that are decided about before their source is looked up: what is nested too deep, and the link's own control
+//! traffic, which budgets of its own are about and nothing else.
+
+use limiter_common::{
+    abi::policy::half,
+    algorithm::policer::{Look, TRIES},
+    base::word::Word as _,
+    packet::{control::Protocol, reason::Reason},
+    policy::control::{self, ROWS},
+};
+
+use crate::{
+    kernel::{
+        atomics::MapWord,
+        barrier::black_box,
+        clock,
+        maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, SLOT},
+        scratch::PacketScratch,
+    },
+    policy::{active::ActivePolicy, verdict::Verdict},
+};
+
+/// Decides about the packet if it is too deep, or control traffic that has a budget, and gives the place
+/// of the reason; that of [`Verdict::OPEN`] for an ordinary packet.
+///
+/// The kernel verifies it by itself: few packets come here.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn decide_early() -> u32 {
+    let verdict = match decide() {
+        Some(verdict) => verdict,
+        None => Verdict::OPEN,
+    };
+    verdict.0 as u32
+}
+
+/// The place of the packet's protocol in [`Protocol::ALL`]; one that is not there, for an ordinary packet.
+///
+/// The kernel verifies it by itself, and so knows nothing of the protocol where the budgets are charged: it would follow
+/// each protocol through that.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn control_protocol() -> u32 {
+    let protocol = PacketScratch::get().and_then(|scratch| Protocol::of(&scratch.packet));
+    protocol.map_or(ROWS as u32, |protocol| protocol as u32)
+}
+
+#[inline(always)]
+fn decide() -> Option<Verdict> {
+    let (scratch, policy) = (PacketScratch::get()?, ActivePolicy::get()?);
+    if scratch.conform == Reason::TooDeep.index() as u64 {
+        return Some(refuse(Reason::TooDeep, &policy));
+    }
+    // The compiler knows what is given, and would compare with that alone: the verifier has to see the bound.
+    let protocol = *Protocol::ALL.get(black_box(control_protocol() as usize))?;
+    let slot = SLOT.load();
+    let budgets = CONTROL.get(half(policy.epoch, slot))?;
+    if !budgets.is_on(protocol) {
+        return None;
+    }
+    let links = CONTROL_LINKS.get_ptr_mut(slot)?;
+    // The compiler knows that it is one of them, and the verifier does not.
+    let row = black_box(protocol as usize) & (ROWS - 1);
+    // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
+    let link = unsafe { MapWord::new((&raw mut (*links)[row]).cast()) };
+    // For a host that asks for its address, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
+    // not see that a pointer which may not be there is not used then.
+    let place = control::place(&scratch.packet, protocol, policy.settings.seed);
+    let at = place.unwrap_or(control::SOURCES);
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let source = unsafe { MapWord::new(CONTROL_SOURCES.get_ptr_mut(at)?) };
+    let now = clock::now();
+    for _ in 0..TRIES {
+        let of_link = Look { seen: link.load(), next: 0 };
+        let seen = source.load();
+        // A packet that one budget refuses is charged to neither.
+        let next = budgets.charge_link(of_link.seen, now);
+        let source_next = match place {
+            Some(_) => budgets.charge_source(protocol, seen, now),
+            None => Some(seen),
+        };
+        let (Some(next), Some(source_next)) = (next, source_next) else {
+            return Some(refuse(Reason::ControlExceed, &policy));
+        };
+        if (Look { next, ..of_link }).commit(link).is_err() {
+            continue;
+        }
+        if (Look { seen, next: source_next }).commit(source).is_ok() {
+            return Some(Verdict::new(Reason::Control));
+        }
+        // Another CPU was first. If one moved the word of the link too, a packet of its budget is lost.
+        let _: Result<(), u64> = Look { seen: next, next: of_link.seen }.commit(link);
+    }
+    Some(refuse(Reason::Contended, &policy))
+}
+
+/// The verdict on a packet that is dropped for this reason, unless nothing is.
+#[inline(always)]
+fn refuse(reason: Reason, policy: &ActivePolicy) -> Verdict {
+    Verdict::new(if policy.monitors() != 0 { Reason::Monitor } else { reason })
+}

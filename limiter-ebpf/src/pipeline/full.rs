@@ -1,0 +1,216 @@
+//! Deciding about any packet, limit by limit.
+
+use aya_ebpf::bindings::xdp_md;
+use limiter_common::{
+    abi::policy::{Settings, half},
+    base::word::Word as _,
+    memory::cache::Cached,
+    packet::reason::Reason,
+    policy::{
+        charge::{self, Bill, Group as _},
+        limit::Limit,
+    },
+};
+
+use crate::{
+    history::{handshakes::record_syn, penalties::record_violation},
+    kernel::{clock, maps::METERS, scratch::PacketScratch},
+    limits::{
+        counters::{self, Outcomes},
+        inline::{self, Inline, refund_inline},
+        keyed::{self, count_keyed, find_wait_keyed, refund_keyed},
+        near::{count_near, find_near_inline, find_near_keyed},
+    },
+    pipeline::{cache, classify::classify_again},
+    policy::{active::ActivePolicy, verdict::Verdict},
+    table::{entry::SourceEntry, lookup::EntryId},
+};
+
+/// Decides about the packet, under one policy, and gives the place of the reason.
+///
+/// One that stays undecided ([`Reason::Contended`]) is counted nowhere: its source has no entry yet
+/// that is bound to the policy, or other CPUs came first at its state. What it was charged is taken
+/// back, but from state that a swap carries over at that very moment: at most one packet per CPU and
+/// swap is charged there twice. As this is verified by itself, it can be called as often as it takes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn decide_packet(ctx: *mut xdp_md) -> u32 {
+    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
+        return Verdict::new(Reason::Contended).0 as u32;
+    };
+    scratch.monitor = policy.monitors();
+    let verdict = limit(ctx, scratch, &policy);
+    let verdict = if scratch.monitors() { verdict.monitored() } else { verdict };
+    verdict.0 as u32
+}
+
+/// Decides about a packet by its source.
+#[inline(always)]
+fn limit(ctx: *mut xdp_md, scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdict {
+    if scratch.classified != policy.epoch.into() {
+        classify_again(policy.epoch);
+    }
+    // Other parts of the program wrote to it.
+    let scratch = scratch.reread();
+    scratch.find_source(&policy.settings.mask);
+    let Some(entry) = SourceEntry::of(scratch, policy.epoch) else {
+        return Verdict::new(Reason::Contended);
+    };
+    let verdict = decide(ctx, scratch, policy.settings, &entry);
+    if verdict.is_decided() {
+        let scratch = scratch.reread();
+        entry.account(verdict.drops() && !scratch.monitors(), scratch.bytes);
+    }
+    verdict
+}
+
+/// Decides about a packet of a source with an entry.
+#[inline(always)]
+fn decide(
+    ctx: *mut xdp_md,
+    scratch: &mut PacketScratch,
+    settings: &Settings,
+    entry: &SourceEntry,
+) -> Verdict {
+    let (profile, lists) = (entry.profile, entry.lists);
+    let applies = profile.limits & scratch.applicable;
+    let blocked = entry.blocked();
+    if applies | u64::from(lists.listed) | blocked == 0 {
+        return Verdict(scratch.conform);
+    }
+    let by_key = applies & settings.keyed;
+    if by_key != 0 {
+        cache::plan_lease(scratch, entry, applies);
+    }
+    let now = clock::now();
+    if lists.listed != 0
+        && let Some(reason) = lists.listing(now)
+    {
+        return Verdict::new(reason);
+    }
+    if now < blocked {
+        return Verdict::new(Reason::Penalty);
+    }
+    if applies == 0 {
+        return Verdict(scratch.conform);
+    }
+
+    scratch.open_bill(applies, settings.enforced);
+    if applies & !settings.unit != 0 {
+        scratch.classify_cost();
+    }
+    scratch.set_time(now);
+    let scratch = scratch.reread();
+    scratch.binding = entry.binding;
+    scratch.tenant = profile.tenant;
+    let mut group = Inline { entry, settings, scratch: scratch.reread() };
+    charge::look(&mut group, now);
+    if by_key != 0 {
+        keyed::look(ctx, by_key);
+        if group.scratch.leased() != 0 && cache::may_be_leased() == 0 {
+            return charge_alone(group.scratch);
+        }
+    }
+    if group.bill().refused == 0 {
+        if by_key != 0 {
+            keyed::charge(ctx);
+        }
+        if group.bill().refused == 0 {
+            charge::charge(&mut group, now);
+        }
+        if group.bill().refused != 0 {
+            refund_inline();
+            if by_key != 0 {
+                refund_keyed();
+            }
+        }
+    }
+
+    let scratch = scratch.reread();
+    let bill = scratch.bill;
+    if bill.refused != 0 && scratch.leased() != 0 {
+        return charge_alone(scratch);
+    }
+    if bill.contended != 0 {
+        return Verdict::new(Reason::Contended);
+    }
+    let conform = if bill.refused == 0 { bill.charged } else { 0 };
+    let monitored = bill.monitored() | bill.refused & scratch.monitored();
+    let exceed = bill.refused & !monitored;
+    let outcomes = Outcomes { conform, exceed, monitored };
+    counters::count_inline(settings, &outcomes, scratch.bytes);
+    let of = settings.keyed;
+    if outcomes.all() & of != 0 {
+        count_keyed(conform & of, exceed & of, monitored & of);
+    }
+    if bill.refused == 0 {
+        find_near_inline(scratch, settings, entry);
+        if conform & of != 0 {
+            find_near_keyed();
+        }
+        if bill.exceeded != 0 {
+            scratch.reread().may_lease = 0;
+        }
+        if scratch.reread().near != 0 {
+            count_near(scratch.binding.epoch());
+        }
+        scratch.refusing.begin(monitored & monitored.wrapping_neg());
+        if bill.charged & settings.connections != 0 {
+            record_syn(bill.charged & settings.connections);
+        }
+        return Verdict(scratch.conform);
+    }
+    scratch.may_lease = 0;
+    scratch.refusing.begin(bill.refused);
+    refuse(scratch, settings, entry, &bill);
+    Verdict::new(Reason::Exceed)
+}
+
+/// Has a packet that could not be charged for several be charged alone, when it is decided about anew.
+#[inline(always)]
+fn charge_alone(scratch: &mut PacketScratch) -> Verdict {
+    (scratch.leased, scratch.lease_lost) = (0, 1);
+    Verdict::new(Reason::Contended)
+}
+
+/// What comes of a refusal, for the next packets of the source.
+#[inline(always)]
+fn refuse(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry, bill: &Bill) {
+    let (epoch, entry_id) = (entry.binding.epoch(), EntryId(scratch.entry_id));
+    // What is only monitored blocks nobody later.
+    if settings.penalties & bill.refused != 0 && !scratch.monitors() && !entry_id.is_shared() {
+        let until = record_violation(half(epoch, Limit::row(bill.refused)));
+        // Another CPU may be about to write the end of the block.
+        if entry.block(until) && until > scratch.time.now {
+            scratch.refusing.until = until;
+        }
+    }
+    if entry_id == EntryId::OVERFLOW || scratch.monitors() || entry.blocked() > scratch.time.now {
+        return;
+    }
+    // A drop is counted under the limit that is asked first, which may be a narrower one next time.
+    if bill.applies & (bill.refused - 1) != 0 {
+        return;
+    }
+    let Some(index) = inline::place(settings, bill.refused) else {
+        find_wait_keyed(entry.profile.limits & scratch.applicable);
+        return;
+    };
+    let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else { return };
+    // Of packets that do not cost the same, one that costs less may conform.
+    let cost = u64::from(settings.unit & bill.refused != 0);
+    let now = scratch.time_of(&meter.gcra);
+    let wait = meter.gcra.wait(entry.cell(index).load(), now, cost);
+    // The word has to be that of the source still.
+    if cost == 0 && meter.gcra.strict != 0 || entry.bound() != entry.binding {
+        return;
+    }
+    // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
+    let wider = bill.applies & !(bill.refused | (bill.refused - 1));
+    let is_brief = settings.penalties & bill.refused | wider != 0;
+    scratch.refusing.since = now;
+    scratch.refusing.wait = if is_brief { wait.min(Cached::MOMENT) } else { wait };
+    scratch.refusing.precise = u32::from(meter.gcra.takes_clock(clock::tick_length()));
+    scratch.refusing.tally = settings.tallies[index];
+    scratch.refusing.limits = entry.profile.limits & scratch.applicable;
+}

@@ -1,0 +1,357 @@
+//! The first packet of a source in a set of the table that is full.
+
+use aya_ebpf::{bindings::xdp_md, helpers::bpf_get_prandom_u32};
+use limiter_common::{
+    abi::{
+        layout::table_stats::SOURCES,
+        policy::{Profile, Settings, flag, half},
+        table::PROBATION_SLOTS,
+    },
+    algorithm::{binding::Binding, gcra::Gcra, time::Time},
+    packet::reason::Reason,
+    policy::limit::{CostClass, Limit},
+    table::probation::{HELD_OF, ProbationFacts, ProbationSlot, SetState},
+};
+
+use crate::{
+    history::{
+        handshakes::record_syn,
+        penalties::{may_be_blocked, recall_offences},
+    },
+    kernel::{
+        barrier::escape,
+        clock,
+        maps::{METERS, PROFILES},
+        scratch::{self, PacketScratch},
+    },
+    limits::{
+        counters::{self, Outcomes},
+        inline, keyed,
+        near::{count_near, find_near_keyed},
+    },
+    policy::{active::ActivePolicy, profile, verdict::Verdict},
+    table::{churn, lookup::EntryId, record, set::SetRef},
+};
+
+/// Admits the packet, whose source has no entry, if there is nothing to be known of that
+/// but this packet; gives the place of the reason. Otherwise the source needs an entry, and the packet
+/// is undecided. By these limits, which have keys of their own, it was charged before.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn admit_newcomer(by_key: u64) -> u32 {
+    let undecided = Verdict::new(Reason::Contended).0 as u32;
+    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
+        return undecided;
+    };
+    admit(scratch, &policy, by_key).map_or(undecided, |verdict| verdict.0 as u32)
+}
+
+/// Admits the packet likewise, after it was charged to the limits with keys of their own that are about it
+/// and have buckets; or refuses it by one of these. Its headers were read.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn admit_newcomer_by_keys(ctx: *mut xdp_md) -> u32 {
+    let undecided = Verdict::new(Reason::Contended).0 as u32;
+    let by_key = find_keys();
+    if by_key != 0 {
+        keyed::look(ctx, by_key);
+        keyed::charge(ctx);
+        if let Some(reason) = refuse_by_key() {
+            return reason;
+        }
+    }
+    let verdict = admit_newcomer(by_key);
+    if by_key != 0 {
+        if verdict == undecided {
+            keyed::refund_keyed();
+        } else {
+            count_by_key();
+        }
+    }
+    verdict
+}
+
+/// The limits with keys of their own that the packet is to be charged to at first, as bits; 0 if there are
+/// none, or if it takes more to decide about it. It is charged to them at the time of the clock.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_keys() -> u64 {
+    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
+        return 0;
+    };
+    let ActivePolicy { epoch, settings, .. } = policy;
+    if scratch.classified != epoch.into() || policy.monitors() != 0 {
+        return 0;
+    }
+    let number = profile::number(&scratch.source, epoch, settings);
+    let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
+    let applies = profile.limits & scratch.applicable;
+    let by_key = applies & settings.buckets_by_key;
+    let special = applies & !(settings.newcomers | by_key);
+    if by_key == 0 || special != 0 || profile.listed != 0 {
+        return 0;
+    }
+    scratch.open_bill(by_key, settings.enforced);
+    scratch.now = scratch.now();
+    scratch.set_time(scratch.now);
+    let scratch = scratch.reread();
+    scratch.binding = Binding::new(epoch, number);
+    (scratch.number, scratch.numbered) = (number, epoch);
+    scratch.tenant = profile.tenant;
+    by_key
+}
+
+/// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
+/// none then, and counted.
+#[inline(always)]
+fn refuse_by_key() -> Option<u32> {
+    let scratch = PacketScratch::get()?;
+    let bill = scratch.bill;
+    if bill.refused == 0 {
+        return None;
+    }
+    keyed::refund_keyed();
+    if bill.contended != 0 {
+        return Some(Verdict::new(Reason::Contended).0 as u32);
+    }
+    keyed::count_keyed(0, bill.refused, bill.monitored());
+    if let Some(nobody) = EntryId::UNTRACKED.entry() {
+        // SAFETY: a map value that was just looked up.
+        unsafe { record::add(nobody, true, 1, scratch.reread().bytes) };
+    }
+    Some(Verdict::new(Reason::Exceed).0 as u32)
+}
+
+/// Counts what the packet was to the limits with keys of their own that it was charged to.
+#[inline(always)]
+fn count_by_key() {
+    let Some(scratch) = PacketScratch::get() else { return };
+    scratch.near = 0;
+    let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
+    keyed::count_keyed(bill.charged, 0, bill.monitored());
+    find_near_keyed();
+    if scratch.reread().near != 0 {
+        count_near(epoch);
+    }
+}
+
+#[inline(always)]
+fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Option<Verdict> {
+    let (bytes, settings, epoch) = (scratch.bytes, policy.settings, policy.epoch);
+    // The key of the source is by the policy that the packet was classified under.
+    if scratch.classified != epoch.into() {
+        return None;
+    }
+    let number = match by_key {
+        0 => profile::number(&scratch.source, epoch, settings),
+        _ if scratch.numbered == epoch => scratch.number,
+        _ => return None,
+    };
+    let profile = PROFILES.get(half(epoch, number))?;
+    if profile.listed != 0 {
+        let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
+        if let Some(reason) = reason {
+            return decide_listed(scratch, policy, Verdict::new(reason));
+        }
+    }
+    let applies = profile.limits & scratch.applicable & !by_key;
+    let special = applies & !settings.newcomers;
+    // Without profiles of prefixes, that was found out before the call.
+    if settings.flags & flag::PREFIXES != 0
+        && let Some(set_ref) = SetRef::of(scratch.place.set, 0)
+        && pass_untracked(&set_ref, settings, profile, scratch.applicable, scratch.bytes)
+    {
+        return Some(Verdict(scratch.conform));
+    }
+    let can_be = ProbationSlot::can_be(&scratch.source) && bytes <= ProbationFacts::LONGEST;
+    if special != 0 || !can_be {
+        return None;
+    }
+    let packet = Packet { policy, profile, applies, bytes };
+    // Where the clock was read, it is at hand, and a tick would mostly not do.
+    let mut time = match scratch.now {
+        0 => scratch::coarse_now(scratch),
+        now => Time::exact(now),
+    };
+    // A source that was blocked may have lost its entry, and is whatever the packet is.
+    let penalties = settings.penalties & profile.limits;
+    if penalties != 0 && may_be_blocked(time.now) && recall_offences(epoch, penalties) > time.now {
+        return None;
+    }
+    // By the time of a tick, who came in it owes.
+    let state = scratch.state;
+    let is_late = time.tick != 0 && state.owes(0, time.now) && state.owes(1, time.now);
+    let charge = match if is_late { None } else { packet.charge(time) } {
+        Some(charge) => charge,
+        None => {
+            time = Time::exact(scratch.now());
+            packet.charge(time)?
+        }
+    };
+    let now = time.now;
+    if !SetState::holds(charge.until, now) {
+        scratch.owed = charge.owed;
+        return None;
+    }
+    let place = scratch.place;
+    let set_ref = SetRef::lock(place.set, epoch)?;
+    // Where no entry was given away since, the source has none still, and under the lock gets none.
+    let same = set_ref.state().has_number_of(scratch.state) && set_ref.tags() == scratch.tags;
+    let probation = set_ref.probation();
+    if !same || probation.find(&scratch.source) < PROBATION_SLOTS {
+        set_ref.unlock();
+        return None;
+    }
+    let (mut free, mut forgets) = (probation.room(now), false);
+    if free >= PROBATION_SLOTS {
+        let (owes, spared) = (charge.until > now, is_spared());
+        let crowded = set_ref.all_owe(now) == Some(true);
+        // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
+        forgets = owes && spared && crowded;
+        // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
+        let takes_entry = if owes { !forgets } else { !spared && !crowded };
+        if takes_entry {
+            set_ref.unlock();
+            scratch.owed = charge.owed;
+            return None;
+        }
+        if forgets {
+            free = probation.first();
+        }
+    }
+    let facts = ProbationFacts::new(&scratch.source, bytes, charge.places, epoch);
+    if free < PROBATION_SLOTS {
+        set_ref.admit(free, &scratch.source, ProbationSlot { time: now, facts }, charge.until);
+    } else {
+        set_ref.unlock();
+    }
+    count_admitted(settings, applies, bytes, forgets);
+    let opens = applies & settings.connections;
+    if opens != 0 {
+        (scratch.time, scratch.binding) = (time, Binding::new(epoch, 0));
+        escape(scratch);
+        record_syn(opens);
+    }
+    if charge.near != 0 {
+        scratch.near = charge.near;
+        escape(scratch);
+        count_near(epoch);
+    }
+    Some(Verdict(scratch.conform))
+}
+
+/// Admits a packet of a source without an entry, and with a place in this set, on
+/// [credit](limiter_common::table::untracked), if it has it, and counts it.
+#[inline(always)]
+pub(crate) fn pass_untracked(
+    set_ref: &SetRef,
+    settings: &Settings,
+    profile: &Profile,
+    applicable: u64,
+    bytes: u64,
+) -> bool {
+    let applies = profile.limits & applicable;
+    let has_credit = profile.untracked != 0 && applies != 0 && applies & !settings.newcomers == 0;
+    let passes = has_credit && set_ref.admit_untracked(profile.untracked);
+    if passes {
+        count_admitted(settings, applies, bytes, false);
+    }
+    passes
+}
+
+/// Counts a packet that was admitted without an entry, for which somebody else may have been forgotten.
+#[inline(always)]
+fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) {
+    counters::count_inline(settings, &Outcomes::conform(applies), bytes);
+    churn::count(SOURCES, |table_stats| {
+        table_stats.untracked += 1;
+        table_stats.evicted_owing += u64::from(forgets);
+    });
+}
+
+/// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and who is noted
+/// to owe does not make room for it.
+#[inline(always)]
+fn decide_listed(
+    scratch: &PacketScratch,
+    policy: &ActivePolicy,
+    verdict: Verdict,
+) -> Option<Verdict> {
+    let set_ref = SetRef::of(scratch.place.set, policy.epoch)?;
+    if !is_spared() && set_ref.all_owe(clock::now()).is_none() {
+        return None;
+    }
+    Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })
+}
+
+/// Whether no entry is to be taken for a first packet that could do without one. The others take one, so
+/// that a source that goes on sending comes to have one.
+#[inline(always)]
+fn is_spared() -> bool {
+    // SAFETY: the helper has no precondition.
+    let number = unsafe { bpf_get_prandom_u32() };
+    number % HELD_OF != 0
+}
+
+/// A first packet.
+struct Packet<'a> {
+    policy: &'a ActivePolicy,
+    profile: &'a Profile,
+    applies: u64,
+    bytes: u64,
+}
+
+/// What charging it comes to.
+struct Charge {
+    /// Until when its source has to be remembered for it, in nanoseconds, if that is all that is known of it.
+    until: u64,
+    /// Until when an entry owes that is made for it.
+    owed: u64,
+    /// The places of the inline limits that it is charged to, as bits.
+    places: u32,
+    /// Those of them that it leaves near, by their own bits.
+    near: u64,
+}
+
+impl Packet<'_> {
+    /// The bucket of an inline limit. Where no prefix has a profile of its own, it is at hand.
+    #[inline(always)]
+    fn bucket(&self, place: usize) -> Option<&Gcra> {
+        let ActivePolicy { epoch, settings, .. } = *self.policy;
+        if settings.flags & flag::PREFIXES == 0 {
+            return Some(&settings.default_buckets[place]);
+        }
+        Some(&METERS.get(half(epoch, self.profile.meters[place]))?.gcra)
+    }
+
+    /// Charges it; `None` if it does not conform, or if that takes a better clock to tell.
+    #[inline(always)]
+    fn charge(&self, time: Time) -> Option<Charge> {
+        let ActivePolicy { epoch, settings, .. } = *self.policy;
+        let mut charge = Charge { until: time.now, owed: time.now, places: 0, near: 0 };
+        let credit = if clock::tick().is_some() { self.profile.untracked } else { 0 };
+        let charge_one = #[inline(always)]
+        |place: usize, bit: u64| {
+            let Some(bucket) = self.bucket(place) else { return false };
+            let by = |limit: &Limit| limit.cost(CostClass::default(), self.bytes);
+            let cost = inline::cost(settings, epoch, bit, by);
+            let Some(spent) = bucket.admit(0, time, cost) else { return false };
+            // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
+            let more = if credit == 0 { 0 } else { bucket.dearest };
+            let until = time.now + bucket.refills(spent + more);
+            if until > charge.until {
+                charge.until = until;
+            }
+            let owed = time.now + bucket.refills(spent + bucket.untracked_units(credit));
+            if owed > charge.owed {
+                charge.owed = owed;
+            }
+            charge.places |= 1 << place;
+            if spent >= bucket.near {
+                charge.near |= bit;
+            }
+            true
+        };
+        if inline::all(settings, self.applies, charge_one) == 0 { Some(charge) } else { None }
+    }
+}

@@ -1,0 +1,6 @@
+//! The policy in force, looked up.
+
+pub(crate) mod active;
+pub(crate) mod matching;
+pub(crate) mod profile;
+pub(crate) mod verdict;

@@ -1,0 +1,359 @@
+//! The table of buckets that are kept by other keys than the source: finding one, and making one.
+//!
+//! The functions here are verified by themselves, once each, and what they find is noted in the [`PacketScratch`]: their stack
+//! is below that of [`decide`](crate::pipeline::full), which leaves little.
+
+use limiter_common::{
+    abi::{
+        layout::table_stats,
+        policy::{Settings, half},
+        table::WAYS,
+    },
+    algorithm::binding::Binding,
+    base::word::Word as _,
+    policy::limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
+    table::set::{self, DebtUntil, Eviction, Place, Room, Tags, Ways},
+};
+
+use crate::{
+    kernel::{
+        atomics::MapWord,
+        barrier::black_box,
+        maps::{BUCKETS, LIMITS, MEASURES, METERS},
+        scratch::{Keyed, PacketScratch},
+    },
+    policy::active,
+    table::{
+        churn::count,
+        debt::{IDLE, SINGLE},
+        set::SetRef,
+    },
+};
+
+/// No entry.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// That of a key that others share, which is that of a limit that is gone.
+const FOREIGN: u32 = NONE - 1;
+
+/// Finds the entry of the key at a place of the packet, notes it, and gives its number; [`NONE`] if it has none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn seek_bucket_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return NONE };
+    let epoch = scratch.binding.epoch();
+    let Some(settings) = active::settings(epoch) else { return NONE };
+    let at = at as usize & (KEYED - 1);
+    let keyed = &mut scratch.keyed;
+    let key = &keyed.keys[at];
+    let place = keyed.places[at];
+    let (entry, found) = if key.is_shared() {
+        let entry = settings.bucket_sets * WAYS as u32 + Limit::row(keyed.bits[at]);
+        (entry, if is_of(entry, key) { entry } else { FOREIGN })
+    } else {
+        let found = find(place, key, settings);
+        (found, found)
+    };
+    keyed.entries[at] = entry;
+    note_binding(PacketScratch::hide_provenance(keyed), at, epoch);
+    found
+}
+
+/// Notes what the entry of the key at a place has to be bound to: 0 if it is given away at this moment.
+#[inline(always)]
+fn note_binding(keyed: &mut Keyed, at: usize, epoch: u32) {
+    keyed.bindings[at] = 0;
+    let entry = keyed.entries[at];
+    let Some(bucket) = BUCKETS.get_ptr(entry) else { return };
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let seen = || Binding(unsafe { (&raw const (*bucket).binding).read_volatile() });
+    let before = seen();
+    // It may change hands while it is asked whose it is.
+    if !before.is_locked() && is_of(entry, &keyed.keys[at]) && seen() == before {
+        keyed.bindings[at] = Binding::new(epoch, keyed.meters[at]).like(before).0;
+    }
+}
+
+/// Notes where the entry of the key at a place of the packet is, if it has one.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn place_bucket_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
+    let at = at as usize & (KEYED - 1);
+    let key = &scratch.keyed.keys[at];
+    let place = Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
+    scratch.keyed.places[at] = place;
+    // The memory brings all at once what is asked for at once.
+    if let (Some(bucket), Some(set_ref)) =
+        (BUCKETS.get_ptr(entry_of(place, place.home.into(), settings)), SetRef::of(place.set, 0))
+    {
+        let _: Tags = set_ref.tags();
+        // SAFETY: a map value that was just looked up; an aligned word.
+        let _: u64 = unsafe { (&raw const (*bucket).binding).read_volatile() };
+    }
+    0
+}
+
+/// The number of the entry of a key with this place; [`NONE`] if it has none.
+///
+/// Most have the way that they have if they may choose. It takes one line of memory to see that.
+#[inline(always)]
+fn find(place: Place, key: &BucketKey, settings: &Settings) -> u32 {
+    let first = entry_of(place, place.home.into(), settings);
+    if is_of(first, key) {
+        return first;
+    }
+    let Some(set_ref) = SetRef::of(place.set, 0) else { return NONE };
+    if set_ref.tags().have(place.tag) {
+        for way in 0..WAYS {
+            let entry = entry_of(place, way, settings);
+            if set_ref.tag(way) == place.tag && is_of(entry, key) {
+                return entry;
+            }
+        }
+    }
+    NONE
+}
+
+/// The number of the entry of a way of the set of a place.
+#[inline(always)]
+fn entry_of(place: Place, way: usize, settings: &Settings) -> u32 {
+    (place.set - settings.sets) * WAYS as u32 + way as u32
+}
+
+/// Whether an entry is that of a key.
+#[inline(always)]
+fn is_of(entry: u32, key: &BucketKey) -> bool {
+    let Some(bucket) = BUCKETS.get_ptr(entry) else { return false };
+    let key = (&raw const *key).cast::<u64>();
+    let mut differs = 0;
+    for word in 0..BucketKey::WORDS {
+        // SAFETY: a map value that was just looked up, and a key of the packet: both are as long and as aligned as
+        // their words of 64 bits.
+        differs |= unsafe {
+            let other = (&raw const (*bucket).key).cast::<u64>().add(word).read_volatile();
+            other ^ key.add(word).read_volatile()
+        };
+    }
+    differs == 0
+}
+
+/// Has the key at a place of the packet, which was sought and has no entry, have one: its own, or where all of its set
+/// owe, the one that keys share. It has none still if another CPU is at the set, or at the entry.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
+    touch_room_at(at);
+    let set = |scratch: &mut PacketScratch| scratch.keyed.places[at as usize & (KEYED - 1)].set;
+    let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
+    else {
+        return 0;
+    };
+    // Another CPU may have made it meanwhile.
+    if seek_bucket_at(at) == NONE {
+        if find_room_for(at) == 0 {
+            share_bucket_at(at);
+        } else if give_bucket_to(at) != 0 {
+            enter_bucket_at(at);
+        }
+    }
+    set_ref.unlock();
+    0
+}
+
+/// Has the memory bring what finding room reads, before the lock of the set is taken: that waits for what was asked for
+/// before it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn touch_room_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
+    let place = scratch.keyed.places[at as usize & (KEYED - 1)];
+    let home = black_box(place.home.into()) & (WAYS - 1);
+    let (Some(set_ref), Some(measure)) =
+        (SetRef::of(place.set, 0), MEASURES.get_ptr(entry_of(place, home, settings)))
+    else {
+        return 0;
+    };
+    let _: DebtUntil = set_ref.debt(home);
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let _: u64 = unsafe { (&raw const (*measure).scale).read_volatile() };
+    0
+}
+
+/// Finds the way that is to be given to the key at a place of the packet, and notes it; 0 if there is none. The lock of
+/// the set is held.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_room_for(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let at = at as usize & (KEYED - 1);
+    let (place, now) = (scratch.keyed.places[at], scratch.time.now);
+    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
+    let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
+    scratch.keyed.first = entry_of(place, 0, settings);
+    let room = set::room(&BucketSet(set_ref), place, now);
+    scratch.keyed.room = room;
+    u32::from(room.way < WAYS)
+}
+
+/// Notes that the way that was found was given to the key that was sought, for the packet of a limit at a place of the
+/// scratch. The lock of the set is held.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn enter_bucket_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (at, now) = (at as usize & (KEYED - 1), scratch.time.now);
+    let (place, Room { way, owes }) = (scratch.keyed.places[at], scratch.keyed.room);
+    let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
+    // What it will owe for its first packet was found when that was looked at.
+    let meter = METERS.get(half(scratch.binding.epoch(), scratch.keyed.meters[at]));
+    let debt = meter.map_or(0, |meter| meter.measure().owes(scratch.keyed.looks[at].next, now));
+    let debt =
+        if debt != 0 { DebtUntil::until(now + debt, now, true) } else { DebtUntil::past(now) };
+    let is_free = set_ref.tag(way) == 0;
+    // Before the tag is seen.
+    set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
+    set_ref.set_tag(way, place.tag);
+    count(table_stats::BUCKETS, |table_stats| {
+        table_stats.inserted += 1;
+        table_stats.evicted_owing += u64::from(owes);
+        table_stats.evicted_idle += u64::from(!owes & !is_free);
+    });
+    0
+}
+
+/// Has the packet be charged to the bucket that keys share, of the limit at a place of the packet.
+#[inline(always)]
+fn share_bucket_at(at: u32) {
+    let Some(scratch) = PacketScratch::get() else { return };
+    let key = &mut scratch.keyed.keys[at as usize & (KEYED - 1)];
+    *key = BucketKey::shared(key.limit_id);
+    // Another limit may have had its row before.
+    if seek_bucket_at(at) == FOREIGN {
+        give_bucket_to(at);
+    }
+    count(table_stats::BUCKETS, |table_stats| table_stats.untracked += 1);
+}
+
+/// Gives the way that was found, or the entry that keys share, to the key at a place of the packet; 0, and none is noted,
+/// if that owes and may not, or if another CPU is at it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn give_bucket_to(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (epoch, now, keyed) = (scratch.binding.epoch(), scratch.time.now, &mut scratch.keyed);
+    let Some(settings) = active::settings(epoch) else { return 0 };
+    let (at, is_shared) =
+        (at as usize & (KEYED - 1), keyed.keys[at as usize & (KEYED - 1)].is_shared());
+    let (own, noted) = (entry_of(keyed.places[at], keyed.room.way, settings), keyed.entries[at]);
+    let entry = if is_shared { noted } else { own };
+    keyed.entries[at] = NONE;
+    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr_mut(entry), MEASURES.get_ptr_mut(entry))
+    else {
+        return 0;
+    };
+    let key = (&raw const keyed.keys[at]).cast::<u64>();
+    // SAFETY: a map value that was just looked up; aligned words.
+    let [binding, word] = unsafe {
+        [&raw mut (*bucket).binding, &raw mut (*bucket).word].map(|word| MapWord::new(word))
+    };
+    let before = binding.load();
+    let taken = Binding(before).vacated(epoch);
+    if Binding(before).is_locked() || binding.compare_exchange(before, taken.0) != before {
+        return 0;
+    }
+    // What keys share may owe.
+    let may_owe = keyed.room.owes || is_shared;
+    // SAFETY: map values that were just looked up; their fields are aligned words. The key is as long and as aligned.
+    unsafe {
+        if !set::retire_by(&word, may_owe, |word| (*measure).owes(word, now)) {
+            let _: u64 = binding.compare_exchange(taken.0, before);
+            return 0;
+        }
+        (&raw mut (*measure).scale).write_volatile(0);
+        (&raw mut (*measure).span).write_volatile(0);
+        let to = (&raw mut (*bucket).key).cast::<u64>();
+        for word in 0..BucketKey::WORDS {
+            to.add(word).write_volatile(key.add(word).read_volatile());
+        }
+        let _: u64 = binding.compare_exchange(taken.0, taken.unlocked().0);
+    }
+    keyed.entries[at] = entry;
+    1
+}
+
+/// A set of buckets whose lock is held.
+struct BucketSet(SetRef);
+
+impl Ways for BucketSet {
+    #[inline(always)]
+    fn tag(&self, way: usize) -> u8 {
+        self.0.tag(way)
+    }
+
+    #[inline(always)]
+    fn debt(&self, way: usize) -> DebtUntil {
+        self.0.debt(way)
+    }
+
+    #[inline(always)]
+    fn set_debt(&self, way: usize, debt: DebtUntil) {
+        self.0.set_debt(way, debt);
+    }
+
+    #[inline(always)]
+    fn eviction(&self, way: usize, _: u64) -> Eviction {
+        match bucket_usage_of(way as u32) {
+            IDLE => Eviction::Idle,
+            until => Eviction::Owes(until, until & SINGLE != 0),
+        }
+    }
+}
+
+/// What became of a bucket of the set in which room is made, at the time of the packet: [`IDLE`], or until when it owes, in nanoseconds, with [`SINGLE`] if that is no more than a
+/// packet, or to a limit that is gone. The lock of its set is held.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn bucket_usage_of(way: u32) -> u64 {
+    let Some(scratch) = PacketScratch::get() else { return IDLE };
+    let entry = scratch.keyed.first + way;
+    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr(entry), MEASURES.get(entry)) else {
+        return IDLE;
+    };
+    let (epoch, now) = (scratch.binding.epoch(), scratch.time.now);
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let (binding, word, limit_id) = unsafe {
+        (
+            Binding((&raw const (*bucket).binding).read_volatile()),
+            (&raw const (*bucket).word).read_volatile(),
+            (&raw const (*bucket).key.limit_id).read_volatile(),
+        )
+    };
+    let owes = measure.owes(word, now);
+    if owes == 0 {
+        return IDLE;
+    }
+    let may_go = if binding.is_under(epoch) {
+        let meter = METERS.get(half(epoch, binding.profile()));
+        meter.is_some_and(|meter| meter.is_single(word, now))
+    } else {
+        is_gone(limit_id, epoch)
+    };
+    (now + owes) & !SINGLE | u64::from(may_go)
+}
+
+/// Whether no limit of a policy has this limit_id.
+#[inline(always)]
+fn is_gone(limit_id: u32, epoch: u32) -> bool {
+    for row in 0..LIMIT_COUNT {
+        if let Some(limit) = LIMITS.get(half(epoch, row))
+            && limit.bit != 0
+            && limit.limit_id == limit_id
+        {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,211 @@
+//! The entries of sources, bound to the policy in force.
+
+use core::mem::offset_of;
+
+use limiter_common::{
+    abi::{
+        policy::{Profile, Settings, half},
+        table::Source,
+    },
+    algorithm::binding::Binding,
+    base::{address::Address, tally::Tally, word::Word as _},
+    memory::pending::PendingTally,
+    policy::penalty::Block,
+    table::set::Place,
+};
+
+use crate::{
+    kernel::{
+        atomics::{self, BoundWord, MapWord},
+        barrier::{black_box, escape},
+        key::SourceKey,
+        maps::{PROFILES, SOURCES},
+        scratch::PacketScratch,
+    },
+    table::{
+        lookup::EntryId,
+        record::{add, bound, is_of, own},
+    },
+};
+
+/// The entry of a source, bound.
+#[derive(Clone, Copy)]
+pub(crate) struct SourceEntry {
+    pub(crate) source: *mut Source,
+    pub(crate) binding: Binding,
+    pub(crate) profile: &'static Profile,
+    /// What the lists say of the source: its profile, or where it shares the entry, that which it would
+    /// have.
+    pub(crate) lists: &'static Profile,
+}
+
+impl SourceEntry {
+    /// The entry of this number, if it is that of the packet's source, whose key this is, and bound under `epoch`, of
+    /// which these are the settings. The packet has its entry_id there then.
+    #[inline(always)]
+    pub(crate) fn at(
+        number: u32,
+        key: SourceKey,
+        scratch: &mut PacketScratch,
+        epoch: u32,
+        settings: &'static Settings,
+    ) -> Option<Self> {
+        let source = SOURCES.get_ptr_mut(number)?;
+        // SAFETY: it was just looked up.
+        let binding = unsafe { own(source, key, epoch) }?;
+        // Most have the first one. That is guessed where it is a branch, so that nothing waits for the entry.
+        let profile = match binding.profile() {
+            0 => &settings.default_profile,
+            number => PROFILES.get(half(epoch, number))?,
+        };
+        scratch.entry_id = EntryId::new(number).0;
+        Some(Self { source, binding, profile, lists: profile })
+    }
+
+    /// The entry of the packet's source, if there is one that is bound under `epoch`.
+    #[inline(always)]
+    pub(crate) fn of(scratch: &PacketScratch, epoch: u32) -> Option<Self> {
+        let entry_id = EntryId(scratch.entry_id);
+        let source = entry_id.entry()?;
+        if entry_id != EntryId::OVERFLOW {
+            // SAFETY: it was just looked up.
+            let binding = unsafe { own(source, scratch.key(), epoch) }?;
+            // Looked up whichever it is: what follows would be verified once for each map that it can be in. Which one
+            // is guessed as in `at`.
+            let number = binding.profile();
+            let number = if number == 0 { black_box(0) as u32 } else { number };
+            let profile = PROFILES.get(half(epoch, number))?;
+            return Some(Self { source, binding, profile, lists: profile });
+        }
+        // SAFETY: it was just looked up.
+        let binding = unsafe { bound(source) };
+        if !binding.is_under(epoch) || scratch.numbered != epoch {
+            return None;
+        }
+        let profile = PROFILES.get(half(epoch, binding.profile()))?;
+        let lists = PROFILES.get(half(epoch, scratch.number))?;
+        Some(Self { source, binding, profile, lists })
+    }
+
+    /// The binding that it has now.
+    #[inline(always)]
+    pub(crate) fn bound(&self) -> Binding {
+        // SAFETY: an entry points to a map value that was looked up in this run.
+        unsafe { bound(self.source) }
+    }
+
+    /// The word of an inline limit.
+    #[inline(always)]
+    pub(crate) fn cell(&self, index: usize) -> BoundWord {
+        // SAFETY: an entry points to a map value that was looked up in this run.
+        unsafe {
+            let source = self.source;
+            BoundWord::new(
+                &raw mut (*source).words[index],
+                &raw const (*source).binding,
+                self.binding,
+            )
+        }
+    }
+
+    /// When the source was refused last, see [`Episode::last`](limiter_common::memory::event::Episode::last).
+    #[inline(always)]
+    pub(crate) fn refused(&self) -> u64 {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { (&raw const (*self.source).refused).read_volatile() }
+    }
+
+    /// Adds a packet to the totals of the source.
+    #[inline(always)]
+    pub(crate) fn account(&self, dropped: bool, bytes: u64) {
+        if dropped {
+            // SAFETY: as in `cell`; an aligned word.
+            unsafe { add(self.source, true, 1, bytes) };
+        } else {
+            self.account_passed(&Tally { packets: 1, bytes });
+        }
+    }
+
+    /// Adds packets that passed, at most [`u16::MAX`], to the totals of the source.
+    #[inline(always)]
+    pub(crate) fn account_passed(&self, passed: &Tally) {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe {
+            let recent = &raw mut (*self.source).pending;
+            if PendingTally(recent.read_volatile()).is_due() {
+                settle_pending();
+            }
+            atomics::add(recent, PendingTally::of(passed).0);
+        }
+    }
+
+    /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
+    #[inline(always)]
+    pub(crate) fn blocked(&self) -> u64 {
+        Block(self.block_word().load()).until(self.binding)
+    }
+
+    /// Blocks the source until then at least, in nanoseconds. Whether it was not for so long before.
+    #[inline(always)]
+    pub(crate) fn block(&self, until: u64) -> bool {
+        Block::extend(&self.block_word(), until, self.binding)
+    }
+
+    #[inline(always)]
+    fn block_word(&self) -> MapWord {
+        // SAFETY: as in `cell`; an aligned word.
+        unsafe { MapWord::new(&raw mut (*self.source).blocked) }
+    }
+}
+
+const _: () = assert!(offset_of!(Source, address) % 8 == 0);
+
+/// Adds packets to the totals of a source, or of those that have no entry.
+#[inline(never)]
+pub(crate) fn account(
+    scratch: &mut PacketScratch,
+    address: &Address,
+    settings: &Settings,
+    passed: &Tally,
+    dropped: &Tally,
+) {
+    // Looked for is the entry of the packet's source.
+    let (source, place) = (scratch.source, scratch.place);
+    scratch.source = *address;
+    scratch.place = Place::of(address, settings.seed, settings.sets);
+    escape(scratch);
+    let own = EntryId::of(scratch).entry();
+    // SAFETY: it was just looked up.
+    let own = own.filter(|own| unsafe { is_of(*own, scratch.key()) });
+    let scratch = scratch.reread();
+    (scratch.source, scratch.place) = (source, place);
+    if let Some(source) = own.or_else(|| EntryId::UNTRACKED.entry()) {
+        // SAFETY: a map value that was just looked up.
+        unsafe {
+            if passed.packets != 0 {
+                add(source, false, passed.packets, passed.bytes);
+            }
+            if dropped.packets != 0 {
+                add(source, true, dropped.packets, dropped.bytes);
+            }
+        }
+    }
+}
+
+/// Adds what passed of the packet's source lately to all that did.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn settle_pending() -> u32 {
+    let Some(source) = PacketScratch::get().and_then(|scratch| EntryId(scratch.entry_id).entry())
+    else {
+        return 0;
+    };
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let Tally { packets, bytes } =
+        PendingTally::take(&unsafe { MapWord::new(&raw mut (*source).pending) });
+    if packets != 0 {
+        // SAFETY: as above.
+        unsafe { add(source, false, packets, bytes) };
+    }
+    0
+}

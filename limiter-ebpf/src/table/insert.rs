@@ -1,0 +1,177 @@
+//! The entries of sources, made, and brought up to date.
+
+use limiter_common::{
+    abi::{
+        policy::{Settings, half},
+        table::{PROBATION_SLOTS, Source},
+    },
+    algorithm::{
+        binding::{Binding, Bucket, bind},
+        debt,
+    },
+    base::{address::Address, word::Word as _},
+    policy::{
+        limit::{INLINE, Limit},
+        penalty::Block,
+    },
+    table::{probation::ProbationSlot, set::Place},
+};
+
+use crate::{
+    history::penalties::{may_be_blocked, recall_offences},
+    kernel::{
+        atomics::MapWord,
+        barrier::escape,
+        clock,
+        maps::{LIMITS, METERS, PROFILES},
+        scratch::PacketScratch,
+    },
+    policy::{active, profile},
+    table::{
+        carry::carry_word,
+        evict::{find_or_insert, touch},
+        lookup::EntryId,
+        record::add,
+        set::SetRef,
+    },
+};
+
+/// Makes the entry of the packet's source if there is none, and brings it up to date. Gives where it
+/// is; [`EntryId::UNKNOWN`] when other CPUs keep it from being found.
+#[inline(always)]
+pub(crate) fn find_or_insert_entry(
+    scratch: &mut PacketScratch,
+    epoch: u32,
+    settings: &Settings,
+) -> EntryId {
+    let number = profile::number(&scratch.source, epoch, settings);
+    (scratch.number, scratch.numbered) = (number, epoch);
+    let mut entry_id = EntryId::UNREADABLE;
+    if scratch.source.family != Address::NONE.family {
+        scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
+        touch(scratch.place);
+        let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return EntryId::UNKNOWN };
+        find_time();
+        scratch.was_full = 0;
+        escape(scratch);
+        entry_id = EntryId(find_or_insert(epoch));
+        // It changes hands under the lock alone.
+        if entry_id != EntryId::OVERFLOW
+            && let Some(source) = entry_id.entry()
+        {
+            let probation = set_ref.probation();
+            scratch.entry_id = entry_id.0;
+            let came = probation.find(&scratch.source);
+            let has_come = came < PROBATION_SLOTS;
+            scratch.newcomer = if has_come { probation.at(came) } else { ProbationSlot::NONE };
+            escape(scratch);
+            migrate_entry(source, epoch, number, 0);
+            if has_come {
+                set_ref.forget(came);
+            }
+        }
+        set_ref.unlock_changed();
+        if entry_id != EntryId::OVERFLOW {
+            return entry_id;
+        }
+    }
+    if let Some(source) = entry_id.entry() {
+        scratch.entry_id = entry_id.0;
+        find_time();
+        scratch.was_full = 0;
+        scratch.newcomer = ProbationSlot::NONE;
+        escape(scratch);
+        migrate_entry(source, epoch, 0, 1);
+    }
+    entry_id
+}
+
+/// Finds out when the packet's entry is bound. It is verified by itself, as there is little room on the stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_time() -> u32 {
+    if let Some(scratch) = PacketScratch::get() {
+        scratch.set_time(clock::now());
+    }
+    0
+}
+
+/// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
+/// its source was admitted with before it had one, at the time of the packet. It is verified by itself: it is called
+/// where a entry_id was found in any of many ways.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_shared: u32) -> u32 {
+    let (false, Some(scratch), Some(settings), Some(profile)) = (
+        source.is_null(),
+        PacketScratch::get(),
+        active::settings(epoch),
+        PROFILES.get(half(epoch, number)),
+    ) else {
+        return 0;
+    };
+    // SAFETY: the caller looked the entry up in this run; an aligned word. It changes no more, but for
+    // that of a shared entry, which has one generation.
+    let seen = Binding(unsafe { (&raw const (*source).binding).read_volatile() });
+    let target = Binding::new(epoch, number).like(seen);
+    // SAFETY: the caller looked the entry up in this run. It is written under its lock, so no binding
+    // is asked for.
+    let cell = |word: *mut u64| unsafe { MapWord::new(word) };
+    // SAFETY: as above.
+    let entry = cell(unsafe { &raw mut (*source).binding });
+    let _: Option<Binding> = bind(&entry, target, || {
+        let epoch = target.epoch();
+        // A block is of a limit: it goes, and comes back, with that being about the source.
+        let penalties = if is_shared != 0 { 0 } else { settings.penalties & profile.limits };
+        let is_asked = penalties != 0 && may_be_blocked(scratch.time().now);
+        let until = if is_asked { recall_offences(epoch, penalties) } else { 0 };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
+        // If that half is being written for the next one already, it is told of a limit that it has changed since: the
+        // charge of one packet.
+        let before = active::settings(epoch.wrapping_sub(1));
+        let charged =
+            before.map_or(0, |before| scratch.newcomer.facts.charged(epoch, settings, before));
+        for place in 0..INLINE {
+            let number = half(epoch, profile.meters[place]);
+            let Some(meter) = METERS.get(number) else { continue };
+            if settings.inline[place] & profile.limits == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let (bucket, limit_id) = unsafe {
+                let word = cell(&raw mut (*source).words[place]);
+                let scale = cell(&raw mut (*source).scales[place]);
+                (Bucket { word, scale }, &raw mut (*source).limit_ids[place])
+            };
+            let after = settings.limit_ids[place];
+            // SAFETY: as above.
+            if unsafe { limit_id.read_volatile() } == after {
+                bucket.rescale(meter.gcra.scale(), |word, from| {
+                    carry_word(word, from.0, 0, number, scratch.time_of(&meter.gcra))
+                });
+            } else {
+                let credited = meter.gcra.untracked_units(scratch.untracked(profile));
+                bucket.renew(&meter.gcra, scratch.time_of(&meter.gcra), credited);
+                // SAFETY: as above.
+                unsafe { limit_id.write_volatile(after) };
+                // One that owes nothing any more is charged to nothing; its time may be long ago.
+                if charged >> place & 1 != 0
+                    && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
+                {
+                    let word = scratch.newcomer.word(limit, &meter.gcra);
+                    if debt::owes(word, meter.gcra.scale().0, scratch.time_of(&meter.gcra)) != 0 {
+                        let credited = meter.gcra.untracked_units(scratch.untracked(profile));
+                        let word = word.wrapping_add(credited);
+                        let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
+                    }
+                }
+            }
+        }
+        if scratch.newcomer.facts.bytes() != 0 {
+            // SAFETY: as above.
+            unsafe { add(source, false, 1, scratch.newcomer.facts.bytes()) };
+        }
+    });
+    0
+}

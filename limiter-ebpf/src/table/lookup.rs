@@ -1,0 +1,138 @@
+//! Which entry the source of a packet has.
+
+use limiter_common::{
+    abi::{
+        layout::shared,
+        table::{Source, WAYS},
+    },
+    algorithm::binding::Binding,
+    base::address::Address,
+    memory::event::Episode,
+    table::set::{Tags, Ways as _},
+};
+
+use crate::{
+    kernel::{
+        atomics::MapWord,
+        barrier::escape,
+        maps::{SHARED_SOURCES, SOURCES},
+        scratch::PacketScratch,
+    },
+    table::{
+        record::{bound, is_of},
+        set::SetRef,
+    },
+};
+
+/// Which entry a source has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryId(pub(crate) u32);
+
+impl EntryId {
+    /// Not known yet.
+    pub(crate) const UNKNOWN: Self = Self(0);
+    /// That of the sources that found no room.
+    pub(crate) const OVERFLOW: Self = Self(u32::MAX);
+    /// That of the frames whose source cannot be read.
+    pub(crate) const UNREADABLE: Self = Self(u32::MAX - 1);
+    /// That of the totals of sources that have none.
+    pub(crate) const UNTRACKED: Self = Self(u32::MAX - 2);
+    /// Not known yet, in a set without a free way.
+    pub(crate) const SET_FULL: Self = Self(u32::MAX - 3);
+    /// The same, and it was found that the source needs one.
+    pub(crate) const MUST_INSERT: Self = Self(u32::MAX - 4);
+
+    /// Whether several sources share its entry, all of which would pay for what one of them does.
+    #[inline(always)]
+    pub(crate) fn is_shared(self) -> bool {
+        self == Self::OVERFLOW || self == Self::UNREADABLE
+    }
+
+    /// The time in which the source of an entry is over its limits, if it is one of the table that is bound
+    /// so still, and how many packets of it were dropped.
+    #[inline(always)]
+    pub(crate) fn episode(self, binding: Binding) -> Option<(Episode<MapWord>, MapWord)> {
+        if self.is_shared() {
+            return None;
+        }
+        let source = self.entry()?;
+        // SAFETY: it was just looked up.
+        if unsafe { bound(source) } != binding {
+            return None;
+        }
+        // SAFETY: as above; aligned words.
+        Some(unsafe {
+            let [last, told, dropped] = [
+                &raw mut (*source).refused,
+                &raw mut (*source).told,
+                &raw mut (*source).dropped.packets,
+            ]
+            .map(|word| MapWord::new(word));
+            (Episode { last, told }, dropped)
+        })
+    }
+
+    /// An entry of the table.
+    #[inline(always)]
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number + 1)
+    }
+
+    /// That of the packet's source, whose place is known, if it has one.
+    #[inline(always)]
+    pub(crate) fn of(scratch: &mut PacketScratch) -> Self {
+        if scratch.source.family == Address::NONE.family {
+            return Self::UNREADABLE;
+        }
+        let place = scratch.place;
+        let Some(set_ref) = SetRef::of(place.set, 0) else { return Self::UNKNOWN };
+        scratch.state = set_ref.state();
+        scratch.tags = set_ref.tags();
+        if scratch.tags.have(place.tag) {
+            escape(scratch);
+            let way = find_way() as usize;
+            if way < WAYS {
+                return Self::new(set_ref.entry(way));
+            }
+        }
+        Self::none(scratch.reread().tags)
+    }
+
+    /// That of a source without an entry, in a set that had these tags.
+    #[inline(always)]
+    pub(crate) const fn none(tags: Tags) -> Self {
+        if tags.have(0) { Self::UNKNOWN } else { Self::SET_FULL }
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry(self) -> Option<*mut Source> {
+        match self {
+            Self::OVERFLOW => SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW),
+            Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
+            Self::UNTRACKED => SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED),
+            Self(number) => SOURCES.get_ptr_mut(number.wrapping_sub(1)),
+        }
+    }
+}
+
+/// The way of the packet's source, whose place is known, in its set; [`WAYS`] if it has none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_way() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return WAYS as u32 };
+    let place = scratch.place;
+    let Some(set_ref) = SetRef::of(place.set, 0) else { return WAYS as u32 };
+    let mut found = WAYS;
+    for way in 0..WAYS {
+        if set_ref.tag(way) == place.tag
+            && set_ref.debt(way).tag_ext() == place.tag_ext
+            && let Some(source) = SOURCES.get_ptr_mut(set_ref.entry(way))
+            // SAFETY: it was just looked up.
+            && unsafe { is_of(source, scratch.key()) }
+        {
+            found = way;
+            break;
+        }
+    }
+    found as u32
+}

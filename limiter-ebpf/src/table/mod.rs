@@ -1,0 +1,12 @@
+//! The table of sources.
+
+pub(crate) mod buckets;
+pub(crate) mod carry;
+pub(crate) mod churn;
+pub(crate) mod debt;
+pub(crate) mod entry;
+pub(crate) mod evict;
+pub(crate) mod insert;
+pub(crate) mod lookup;
+pub(crate) mod record;
+pub(crate) mod set;

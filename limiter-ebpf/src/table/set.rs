@@ -1,0 +1,256 @@
+//! The sets of the table of sources.
+
+use limiter_common::{
+    abi::table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
+    algorithm::binding::PATIENCE,
+    base::{address::Address, word::Word as _},
+    table::{
+        probation::{ProbationFacts, ProbationSlot, SetState},
+        set::{self, DebtUntil, Eviction, Place, Tags, Ways},
+        untracked::UntrackedAllowance,
+    },
+};
+
+use crate::{
+    kernel::{
+        atomics::MapWord,
+        barrier::black_box,
+        clock,
+        maps::{DEBTS, SETS, UNTRACKED},
+        scratch::PacketScratch,
+    },
+    table::debt::{IDLE, REFERENCED, SINGLE, debt_of},
+};
+
+/// A set.
+#[derive(Clone, Copy)]
+pub(crate) struct SetRef {
+    set: *mut Set,
+    number: u32,
+    /// The epoch that packets go by.
+    epoch: u32,
+}
+
+impl SetRef {
+    #[inline(always)]
+    pub(crate) fn of(number: u32, epoch: u32) -> Option<Self> {
+        Some(Self { set: SETS.get_ptr_mut(number)?, number, epoch })
+    }
+
+    /// Takes the lock of a set; `None` if another CPU has it for too long.
+    #[inline(always)]
+    pub(crate) fn lock(number: u32, epoch: u32) -> Option<Self> {
+        let set_ref = Self::of(number, epoch)?;
+        let word = set_ref.word();
+        for _ in 0..PATIENCE {
+            let seen = word.load();
+            if seen & SetState::LOCK == 0
+                && word.compare_exchange(seen, seen | SetState::LOCK) == seen
+            {
+                return Some(set_ref);
+            }
+            word.pause();
+        }
+        None
+    }
+
+    /// Gives it back, if no entry was given away.
+    #[inline(always)]
+    pub(crate) fn unlock(&self) {
+        self.unlock_as(self.state());
+    }
+
+    /// Gives it back after an entry may have been given away.
+    #[inline(always)]
+    pub(crate) fn unlock_changed(&self) {
+        self.unlock_as(self.state().renumbered());
+    }
+
+    #[inline(always)]
+    fn unlock_as(&self, state: SetState) {
+        // Nobody else writes it. On x86-64, stores are seen in the order in which they were made, and an atomic
+        // instruction would wait for them.
+        // SAFETY: as in `word`.
+        unsafe { (&raw mut (*self.set).probation.state).write_volatile(state.unlocked().0) };
+    }
+
+    /// Its state.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> SetState {
+        SetState(self.word().load())
+    }
+
+    #[inline(always)]
+    fn word(&self) -> MapWord {
+        // SAFETY: the set is a map value that was looked up in this run of the program; an aligned word.
+        unsafe { MapWord::new(&raw mut (*self.set).probation.state) }
+    }
+
+    /// Its newcomers. The lock is held.
+    #[inline(always)]
+    pub(crate) fn probation(&self) -> &Probation {
+        // SAFETY: as in `word`. Who holds the lock alone writes there, but for attempts to take it,
+        // which change nothing.
+        unsafe { &(*self.set).probation }
+    }
+
+    /// Puts a newcomer at a place, who owes until then, in nanoseconds, and gives the lock back.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &self,
+        place: usize,
+        source: &Address,
+        newcomer: ProbationSlot,
+        until: u64,
+    ) {
+        let place = place & (PROBATION_SLOTS - 1);
+        // SAFETY: as in `newcomers`.
+        unsafe {
+            let probation = &raw mut (*self.set).probation;
+            (&raw mut (*probation).times[place]).write_volatile(newcomer.time);
+            (&raw mut (*probation).facts[place]).write_volatile(newcomer.facts.0);
+            let [first, second, ..] = source.words;
+            (&raw mut (*probation).sources[place][0]).write_volatile(first);
+            (&raw mut (*probation).sources[place][1]).write_volatile(second);
+        }
+        self.unlock_as(self.state().with(place, until));
+    }
+
+    /// See [`set::all_owe`].
+    #[inline(always)]
+    pub(crate) fn all_owe(&self, now: u64) -> Option<bool> {
+        let debts = DEBTS.get_ptr(self.number);
+        // SAFETY: a map value that was just looked up; the way is one of the set.
+        let debt =
+            |debts: *const Debts, way: usize| unsafe { (&raw const (*debts)[way]).read_volatile() };
+        set::all_owe((0..WAYS).map(|way| DebtUntil(debts.map_or(0, |debts| debt(debts, way)))), now)
+    }
+
+    /// Whether a packet of a source without an entry is admitted on [credit](UntrackedAllowance), of which so many have it.
+    #[inline(always)]
+    pub(crate) fn admit_untracked(&self, most: u64) -> bool {
+        let (Some(tick), Some(credit)) = (clock::tick(), self.allowance()) else { return false };
+        let seen = credit.load();
+        match UntrackedAllowance(seen).next(tick as u32, most) {
+            Some((next, admitted)) => credit.compare_exchange(seen, next.0) == seen && admitted,
+            None => false,
+        }
+    }
+
+    /// Has no packet admitted on credit until an entry was given, or has them again.
+    #[inline(always)]
+    pub(crate) fn set_allowance(&self, ended: bool) {
+        let Some(credit) = self.allowance() else { return };
+        let seen = credit.load();
+        if ended != (seen == UntrackedAllowance::ENDED.0) {
+            let next =
+                if ended { UntrackedAllowance::ENDED } else { UntrackedAllowance::default() };
+            // Another CPU may count at this moment: the next who finds no entry ends it then.
+            let _: u64 = credit.compare_exchange(seen, next.0);
+        }
+    }
+
+    #[inline(always)]
+    fn allowance(&self) -> Option<MapWord> {
+        // SAFETY: a map value that was just looked up; an aligned word.
+        Some(unsafe { MapWord::new(UNTRACKED.get_ptr_mut(self.number)?) })
+    }
+
+    /// Forgets the newcomer at a place, who has an entry. The lock is held.
+    #[inline(always)]
+    pub(crate) fn forget(&self, place: usize) {
+        // SAFETY: as in `newcomers`.
+        unsafe {
+            let facts = &raw mut (*self.set).probation.facts;
+            (&raw mut (*facts)[place & (PROBATION_SLOTS - 1)])
+                .write_volatile(ProbationFacts::NONE.0);
+        }
+    }
+
+    /// Marks a way as that of a source. The lock is held.
+    #[inline(always)]
+    pub(crate) fn set_tag(&self, way: usize, tag: u8) {
+        // SAFETY: as in `word`; the way is one of the set.
+        unsafe { (&raw mut (*self.set).tags[way & (WAYS - 1)]).write_volatile(tag) };
+    }
+
+    /// The tags of all ways.
+    #[inline(always)]
+    pub(crate) fn tags(&self) -> Tags {
+        // SAFETY: as in `word`; a set is as aligned as two words are, and its tags are as long.
+        Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
+    }
+
+    /// Where the entry of a source is by what the set says: at the way that it has if it may choose, as most have, or
+    /// at the first one with its tag, if that has its mark. Unless it is at the former, the packet knows then what was
+    /// seen of the set.
+    #[inline(always)]
+    pub(crate) fn likely(&self, place: Place, scratch: &mut PacketScratch) -> Likely {
+        // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
+        let home = black_box(place.home.into()) & (WAYS - 1);
+        if self.tag(home) == place.tag {
+            return Likely::Entry(self.entry(home));
+        }
+        // Before the tags, so that an entry that is given away since is not overlooked.
+        scratch.state = self.state();
+        let tags = self.tags();
+        scratch.tags = tags;
+        let Some((way, alone)) = tags.first(place.tag) else { return Likely::Nowhere };
+        let way = black_box(way) & (WAYS - 1);
+        if self.debt(way).tag_ext() == place.tag_ext {
+            Likely::Entry(self.entry(way))
+        } else if alone {
+            Likely::Nowhere
+        } else {
+            Likely::Elsewhere
+        }
+    }
+
+    /// The number of the entry of a way.
+    #[inline(always)]
+    pub(crate) const fn entry(&self, way: usize) -> u32 {
+        self.number * WAYS as u32 + way as u32
+    }
+}
+
+/// Where a set says that the entry of a source is.
+pub(crate) enum Likely {
+    /// It may be the one of this number.
+    Entry(u32),
+    /// It has none, or had none when the set was seen.
+    Nowhere,
+    /// It is to be looked for.
+    Elsewhere,
+}
+
+impl Ways for SetRef {
+    #[inline(always)]
+    fn tag(&self, way: usize) -> u8 {
+        // SAFETY: as in `word`; the way is one of the set.
+        unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn debt(&self, way: usize) -> DebtUntil {
+        let Some(debts) = DEBTS.get_ptr(self.number) else { return DebtUntil(0) };
+        // SAFETY: a map value that was just looked up; the way is one of the set.
+        DebtUntil(unsafe { (&raw const (*debts)[way & (WAYS - 1)]).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn set_debt(&self, way: usize, debt: DebtUntil) {
+        if let Some(debts) = DEBTS.get_ptr_mut(self.number) {
+            // SAFETY: as above.
+            unsafe { (&raw mut (*debts)[way & (WAYS - 1)]).write_volatile(debt.0) };
+        }
+    }
+
+    #[inline(always)]
+    fn eviction(&self, way: usize, now: u64) -> Eviction {
+        match debt_of(self.entry(way), self.epoch, now) {
+            IDLE => Eviction::Idle,
+            REFERENCED => Eviction::Referenced,
+            until => Eviction::Owes(until, until & SINGLE != 0),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The instance that is watched.
+
+use ipnet::IpNet;
+
+use crate::{
+    cli::{
+        change::change, keep_ssh::KeepSsh, limit::rows, list::Asked, maps as open, no_instance,
+        statistics::tables, unix,
+    },
+    datapath::{
+        bpffs::Pins,
+        instance::attached,
+        maps::Maps,
+        survey::{Findings, Search, Survey},
+    },
+    error::{Error, Result},
+    query::{Inquiry, InquiryError, explain::Question, now},
+    watch::{
+        action::Action,
+        controls::READ_ONLY,
+        data_source::DataSource,
+        opened::Details,
+        standing::Standing,
+        view::{Reading, Scan},
+    },
+};
+
+/// An instance that is watched.
+pub(super) struct Watched<'a> {
+    pins: &'a Pins,
+    maps: Maps,
+    survey: Survey,
+    /// How the session is kept that a change is made over; without it, none is made.
+    keep: Option<&'a KeepSsh>,
+}
+
+impl<'a> Watched<'a> {
+    pub(super) fn new(pins: &'a Pins, keep: Option<&'a KeepSsh>) -> Result<Self> {
+        Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), keep })
+    }
+
+    /// Changes the policy as the command would, and says what that would.
+    fn change(&self, action: &Action, keep: &KeepSsh) -> Result<String> {
+        let (session, warning) = keep.found()?;
+        let (said, besides) = match action {
+            Action::Put { list, source, time } => {
+                let asked = Asked {
+                    time: Some(*time),
+                    session,
+                    never_shorter: true,
+                    ..Asked::new(*list, *source)
+                };
+                let (changed, said) = asked.put(self.pins)?;
+                (said, changed.besides())
+            }
+            Action::Switch { limit, mode } => {
+                let changed = change(self.pins, session, |layers| {
+                    Ok(layers.policy.set_mode(limit, *mode)?)
+                })?;
+                (format!("{limit} limit: {}", mode.name()), changed.besides())
+            }
+        };
+        let parts = [said].into_iter().chain(warning).chain(besides);
+        Ok(parts.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl DataSource for Watched<'_> {
+    type Error = Error;
+
+    fn passes(error: &Error) -> bool {
+        matches!(error, Error::Inquiry(InquiryError::Changing))
+    }
+
+    fn read(&mut self, search: Option<&Search>) -> Result<Reading> {
+        let Self { pins, maps, survey, .. } = self;
+        // The instance may have been removed, and made anew.
+        if !maps.are_pinned(pins)? {
+            *maps = open(pins)?;
+            *survey = Survey::default();
+        }
+        let attached = attached(pins, maps)?;
+        if attached.is_empty() {
+            return Err(no_instance(pins));
+        }
+        let scan = |search| -> Result<Scan> {
+            let Findings { sources, matching, occupancy } = survey.look(maps, search)?;
+            Ok(Scan { found: sources, matching, tables: tables(maps, occupancy)? })
+        };
+        let now = now();
+        let shared = Inquiry::new(maps, now)?.shared(now)?;
+        let mut limits = rows(maps.in_force()?.layered(), unix());
+        for row in &mut limits.rows {
+            let fill = shared.iter().find(|(name, _)| *name == row.name);
+            row.used = fill.map(|(_, fill)| fill.percent());
+        }
+        Ok(Reading {
+            snapshot: maps.snapshot(&attached)?,
+            limits,
+            scan: search.map(scan).transpose()?,
+        })
+    }
+
+    fn standings(&mut self, sources: &[IpNet]) -> Result<Vec<Standing>, String> {
+        let now = now();
+        let ask = || -> Result<Vec<Standing>> {
+            let mut inquiry = Inquiry::new(&self.maps, now)?;
+            let brief = |source: &IpNet| Ok(Standing::from(&inquiry.brief(source.addr(), now)?));
+            sources.iter().map(brief).collect()
+        };
+        ask().map_err(|error| in_a_line(&error))
+    }
+
+    fn details(&mut self, source: IpNet) -> Result<Details, String> {
+        let now = now();
+        let ask = || -> Result<Details> {
+            let slot = match &attached(self.pins, &self.maps)?[..] {
+                [only] => Some(only.slot),
+                _ => None,
+            };
+            let mut inquiry = Inquiry::new(&self.maps, now)?;
+            let report = inquiry.source(source, now)?;
+            let question = Question { slot, ..Question::of(source.addr()) };
+            Ok(Details { report, explanation: inquiry.explain(&question, now)? })
+        };
+        ask().map_err(|error| in_a_line(&error))
+    }
+
+    fn act(&mut self, action: &Action) -> Result<String, String> {
+        match self.keep {
+            Some(keep) => self.change(action, keep).map_err(|error| in_a_line(&error)),
+            None => Err(READ_ONLY.to_owned()),
+        }
+    }
+}
+
+/// An error with what to do about it.
+fn in_a_line(error: &Error) -> String {
+    match error.remedy() {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    }
+}

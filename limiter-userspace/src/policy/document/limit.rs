@@ -1,0 +1,260 @@
+//! A limit.
+
+use super::{
+    about::{self, Passes},
+    allowance::{is_given, written_burst},
+    fault::Findings,
+    fields::Fields,
+    key::{key, source_lengths},
+    layers::{count_fits, layers},
+    matching::{TCP, matching},
+    names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, meaning},
+    overrides,
+    reach::Spot,
+    scalar::{self, duration, flag},
+    shape,
+    source::ticked,
+    terms::{Terms, algorithm_of},
+    tree::{Node, Value},
+};
+use crate::policy::{
+    given::Given,
+    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags},
+};
+
+/// The longest block of a penalty by default, in nanoseconds: an hour.
+const LONGEST_BLOCK: u64 = 3600 * limiter_common::algorithm::rate::SECOND;
+
+/// A limit and where parts of it were written, for what is looked at across limits.
+pub(super) struct Found {
+    pub(super) limit: Limit,
+    /// The limit, at its name.
+    pub(super) spot: Spot,
+    /// The overrides.
+    pub(super) overrides: Vec<Spot>,
+}
+
+/// A limit; what of it was understood, if anything.
+pub(super) fn limit(
+    node: &Node<'_>,
+    index: usize,
+    (policy, passes): (&Policy, &mut Passes<'_>),
+    findings: &mut Findings<'_>,
+) -> Option<Found> {
+    findings.object = Some(match name_of(node) {
+        Some(name) => format!("limit {}", ticked(name)),
+        None => format!("limit {}", index + 1),
+    });
+    let found = read(node, policy, passes, findings);
+    findings.object = None;
+    found
+}
+
+/// The name as it was written, so that faults of a limit can tell which.
+fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
+    let Value::Map(pairs) = &node.value else { return None };
+    pairs.iter().find_map(|(word, node)| match &node.value {
+        Value::Text(name) if word.text == "name" => Some(&**name),
+        _ => None,
+    })
+}
+
+fn read(
+    node: &Node<'_>,
+    policy: &Policy,
+    passes: &mut Passes<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Found> {
+    let before = findings.total();
+    let fields = Fields::read(node, &shape::LIMIT, findings)?;
+    let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
+    let known = (policy, passes.files);
+    let matching = fields.get("match").map(|node| matching(node, known, findings));
+    let key = fields.get("key").and_then(|node| key(node, policy.key_prefix, findings));
+    let algorithm = algorithm(&fields, findings);
+    let count = count(&fields, algorithm, findings);
+    let mode = fields
+        .get("action")
+        .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
+    let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
+    check_count(terms, &fields, findings);
+    if let Some(matching) = &matching {
+        check_counted(terms, matching, &fields, findings);
+    }
+    let layers = layers(&fields, terms, key.as_ref(), policy, findings);
+    // Of what it counts and how it decides all the rest depends.
+    let first = layers
+        .first()
+        .map_or(terms, |layer| Terms { algorithm: algorithm_of(&layer.allowance), ..terms });
+    let candidate = fields.get("candidate").and_then(|node| {
+        let fields = Fields::read(node, &shape::ALLOWANCE, findings)?;
+        first.read(&fields, findings)
+    });
+    let penalty = fields.get("penalty").and_then(|node| penalty(node, findings));
+    if let (Some(key), Some(at)) = (&key, fields.place("penalty"))
+        && source_lengths(key, policy.key_prefix).is_none()
+    {
+        let message = "a penalty blocks sources, and the key has none";
+        findings.add(at, message, "add `source` to the key, or remove the penalty");
+    }
+    let mut limit = Limit {
+        name: name.unwrap_or_default().to_owned(),
+        matching: matching.unwrap_or_default(),
+        key: key.clone().unwrap_or_default(),
+        count: count.clone(),
+        mode: mode.unwrap_or_default(),
+        layers,
+        candidate,
+        penalty,
+        overrides: Vec::new(),
+        given: Given::default(),
+    };
+    limit.given.set(None, written_burst(&fields, &count));
+    let mut places = Vec::new();
+    if let Some(node) = fields.get("overrides") {
+        let read = overrides::overrides(node, &limit, key.is_some(), terms, known, findings);
+        for (one, _, burst) in &read {
+            limit.given.set(Some(&one.whom), *burst);
+        }
+        (limit.overrides, places) = read.into_iter().map(|(one, spot, _)| (one, spot)).unzip();
+    }
+    let unlimited = fields.get("unlimited").and_then(|node| flag(node, findings)) == Some(true);
+    let says = is_given(&fields) || fields.get("layers").is_some();
+    if let Some(at) = fields.place("unlimited").filter(|_| unlimited && says) {
+        findings.add(at, "with a rate, it is not unlimited", "remove one of the two");
+    }
+    let limits_nobody = limit.layers.is_empty()
+        && !says
+        && !unlimited
+        && limit.overrides.iter().all(|one| one.layers.is_none());
+    if limits_nobody && fields.get("overrides").is_none_or(|_| !limit.overrides.is_empty()) {
+        let remedy = match terms.algorithm {
+            Algorithm::Concurrent => "give it open connections, such as `limit: 50`",
+            _ => "give it a rate, such as `rate: 10k pps`",
+        };
+        findings.add(fields.at, "it limits nothing", remedy);
+    }
+    name?;
+    key?;
+    let at = fields.get("name").map_or(fields.at, |node| node.at);
+    let spot = Spot::new(at, Some(&fields), findings);
+    if findings.total() == before {
+        about::check(&fields, &limit, (spot, &places), (policy, passes), findings);
+    }
+    Some(Found { limit, spot, overrides: places })
+}
+
+fn algorithm(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Option<Algorithm> {
+    match fields.get("algorithm") {
+        None => Some(Algorithm::TokenBucket),
+        Some(node) => scalar::word(node, "algorithm", &ALGORITHMS, findings),
+    }
+}
+
+fn count(
+    fields: &Fields<'_, '_>,
+    algorithm: Option<Algorithm>,
+    findings: &mut Findings<'_>,
+) -> Count {
+    if let Some(node) = fields.get("cost") {
+        if let Some(at) = fields.place("count") {
+            let message = "`cost` says what is counted already";
+            findings.add(at, message, "remove one of the two");
+        }
+        return costs(node, findings).map_or(Count::Packets, Count::Weighted);
+    }
+    let counted =
+        fields.get("count").and_then(|node| scalar::word(node, "count", &COUNTS, findings));
+    match counted {
+        Some(Counted::Bytes) => Count::Bytes,
+        Some(Counted::Connections) => Count::Connections,
+        Some(Counted::Syns) => Count::Syns,
+        None if algorithm == Some(Algorithm::Concurrent) => Count::Connections,
+        Some(Counted::Packets) | None => Count::Packets,
+    }
+}
+
+fn costs(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Costs> {
+    let fields = Fields::read(node, &shape::COSTS, findings)?;
+    let mut cost = |key: &str| {
+        let node = fields.get(key)?;
+        let cost = scalar::whole(node, "cost", 1..=u64::from(u16::MAX), findings)?;
+        u16::try_from(cost).ok()
+    };
+    let default = cost("default").unwrap_or(1);
+    let by_kind = KINDS.iter().filter_map(|&(name, kind)| Some((kind, cost(name)?))).collect();
+    Some(Costs { default, by_kind })
+}
+
+/// Whether the algorithm can count what is to be counted.
+fn check_count(terms: Terms<'_>, fields: &Fields<'_, '_>, findings: &mut Findings<'_>) {
+    let Some(at) = ["cost", "count"].iter().find_map(|key| fields.get(key)).map(|node| node.at)
+    else {
+        return;
+    };
+    count_fits(terms, at, findings);
+}
+
+/// Whether some packet that matches is counted: only the first packets of TCP connections are, where
+/// connections or SYNs are counted.
+fn check_counted(
+    terms: Terms<'_>,
+    matching: &Match,
+    fields: &Fields<'_, '_>,
+    findings: &mut Findings<'_>,
+) {
+    let counted = match terms.count {
+        Count::Syns => "SYNs",
+        Count::Connections => "TCP connections",
+        _ => return,
+    };
+    let (flags, none) = (matching.tcp_flags, TcpFlags { set: 0, clear: 0 });
+    let TcpFlags { set, clear } = flags.unwrap_or(none);
+    let [syn, ack] = ["syn", "ack"].map(|name| meaning(name, &FLAGS).unwrap_or_default());
+    let opens = set & ack == 0 && clear & syn == 0;
+    let (message, remedy) = if !matching.protocols.is_empty() && !matching.protocols.contains(&TCP)
+    {
+        ("this matches no TCP", "write `protocol: tcp`, or count packets")
+    } else if !matching.icmp_types.is_empty() {
+        ("`icmp_type` leaves no TCP", "remove `icmp_type`, or count packets")
+    } else if !opens && terms.algorithm != Algorithm::Concurrent {
+        ("`tcp_flags` leave no SYN without ACK", "remove `tcp_flags`")
+    } else {
+        return;
+    };
+    let node = ["count", "algorithm"].iter().find_map(|key| fields.get(key));
+    let at = node.map_or(fields.at, |node| node.at);
+    findings.add(at, format!("only {counted} are counted, and {message}"), remedy);
+}
+
+fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
+    let fields = Fields::read(node, &shape::PENALTY, findings)?;
+    let after = fields.get("after").and_then(|node| duration(node, findings));
+    let block = fields.get("block").and_then(|node| duration(node, findings));
+    let backoff = match fields.get("backoff") {
+        Some(node) => scalar::whole(node, "backoff", 1..=10, findings),
+        None => Some(2),
+    };
+    let max = match fields.get("max") {
+        Some(node) => duration(node, findings),
+        None => Some(LONGEST_BLOCK.max(block.unwrap_or_default())),
+    };
+    if let (Some(block), Some(max), Some(node)) = (block, max, fields.get("max"))
+        && max < block
+    {
+        let message = "the longest block is shorter than the first";
+        findings.add(node.at, message, "give `max` at least as long as `block`");
+    }
+    let backoff = u32::try_from(backoff?).ok()?;
+    Some(Penalty { after: after?, block: block?, backoff, max: max? })
+}
+
+/// The algorithm that a limit is written with.
+pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
+    let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
+    let first = limit.layers.first().map(|layer| &layer.allowance);
+    first
+        .or_else(of_override)
+        .or(limit.candidate.as_ref())
+        .map_or(Algorithm::TokenBucket, algorithm_of)
+}

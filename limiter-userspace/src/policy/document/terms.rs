@@ -1,0 +1,143 @@
+//! What algorithms and counts call their amounts, read and written.
+
+use limiter_common::algorithm::{concurrent::Concurrent, rate::Rate};
+
+use super::{
+    allowance::largest_burst,
+    fault::Findings,
+    names::{self, Algorithm},
+    scalar,
+    tree::Node,
+};
+use crate::policy::{
+    model::{Allowance, Count},
+    units::{Burst, format_duration},
+};
+
+/// The keys that say how much, of which each algorithm has its own.
+pub(super) const KEYS: [&str; 7] =
+    ["rate", "burst", "depth", "tolerance", "limit", "window", "idle"];
+
+/// The keys of an algorithm.
+pub(super) const fn keys_of(algorithm: Algorithm) -> &'static [&'static str] {
+    match algorithm {
+        Algorithm::TokenBucket => &["rate", "burst"],
+        Algorithm::LeakyBucket => &["rate", "depth"],
+        Algorithm::Gcra => &["rate", "tolerance"],
+        Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+            &["rate", "limit", "window"]
+        }
+        Algorithm::Concurrent => &["limit", "idle"],
+    }
+}
+
+/// What is needed to understand an allowance.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'c> {
+    pub(super) algorithm: Algorithm,
+    pub(super) count: &'c Count,
+    /// The shortest period of the rates that it is a layer with, if it is one of several.
+    pub(super) shortest: Option<u64>,
+}
+
+impl<'c> Terms<'c> {
+    pub(super) const fn new(algorithm: Algorithm, count: &'c Count) -> Self {
+        Self { algorithm, count, shortest: None }
+    }
+
+    pub(super) fn rate(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Rate> {
+        scalar::value(node, |text| self.count.parse_rate(text), findings)
+    }
+
+    pub(super) fn amount(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Burst> {
+        scalar::value(node, |text| self.count.parse_burst(text), findings)
+    }
+
+    /// The burst of a rate without one. Of several layers, one with a longer period than another has
+    /// all of that period: with less, it would refuse first always, and the other never.
+    pub(super) fn default_burst(self, rate: Rate) -> u64 {
+        let usual = self.count.default_burst(rate);
+        if self.shortest.is_some_and(|shortest| rate.period > shortest) {
+            usual.max(rate.packets.min(largest_burst(rate)))
+        } else {
+            usual
+        }
+    }
+
+    /// What a single packet may cost at least, so that one passes at all.
+    pub(super) fn dearest(self) -> u64 {
+        self.count.room()
+    }
+
+    /// The algorithm as it is written.
+    pub(super) fn algorithm_name(self) -> &'static str {
+        names::word_for(&self.algorithm, &names::ALGORITHMS).unwrap_or_default()
+    }
+
+    pub(super) fn rate_name(self, rate: Rate) -> String {
+        self.count.rate(rate)
+    }
+
+    fn amount_name(self, amount: u64) -> String {
+        self.count.amount(amount)
+    }
+
+    /// An allowance as keys and values, without its algorithm.
+    pub(super) fn written(self, allowance: &Allowance) -> Vec<(&'static str, String)> {
+        match *allowance {
+            Allowance::TokenBucket { rate, burst } => {
+                vec![("rate", self.rate_name(rate)), ("burst", self.amount_name(burst))]
+            }
+            Allowance::LeakyBucket { rate, depth } => {
+                vec![("rate", self.rate_name(rate)), ("depth", self.amount_name(depth))]
+            }
+            Allowance::Gcra { rate, tolerance } => {
+                let tolerance = match (tolerance, self.count) {
+                    (0, Count::Bytes) => "1B".to_owned(),
+                    (0, _) => "1".to_owned(),
+                    (time, _) => format_duration(time),
+                };
+                vec![("rate", self.rate_name(rate)), ("tolerance", tolerance)]
+            }
+            Allowance::FixedWindow { limit, window }
+            | Allowance::SlidingWindow { limit, window }
+            | Allowance::SlidingLog { limit, window } => {
+                vec![("rate", self.rate_name(Rate { packets: limit, period: window }))]
+            }
+            Allowance::Concurrent { limit, idle } => {
+                vec![("limit", limit.to_string()), ("idle", format_duration(idle))]
+            }
+        }
+    }
+}
+
+/// What a rate with a tolerance admits at once.
+pub(super) fn at_once(rate: Rate, tolerance: u64) -> u64 {
+    let count = u128::from(tolerance) * u128::from(rate.packets);
+    u64::try_from(count / u128::from(rate.period).max(1)).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// The algorithm of an allowance.
+pub(super) const fn algorithm_of(allowance: &Allowance) -> Algorithm {
+    match allowance {
+        Allowance::TokenBucket { .. } => Algorithm::TokenBucket,
+        Allowance::LeakyBucket { .. } => Algorithm::LeakyBucket,
+        Allowance::Gcra { .. } => Algorithm::Gcra,
+        Allowance::FixedWindow { .. } => Algorithm::FixedWindow,
+        Allowance::SlidingWindow { .. } => Algorithm::SlidingWindow,
+        Allowance::SlidingLog { .. } => Algorithm::SlidingLog,
+        Allowance::Concurrent { .. } => Algorithm::Concurrent,
+    }
+}
+
+/// The silence after which a connection counts as gone.
+pub(super) fn idle_time(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
+    let idle = scalar::duration(node, findings)?;
+    let message = match idle {
+        ..Concurrent::SHORTEST => "a connection has to be silent for 1 s at least",
+        Concurrent::SHORTEST..=Concurrent::LONGEST => return Some(idle),
+        _ => "a silence of a connection is at most 30 days",
+    };
+    findings.add(node.at, message, "give 1s to 30d, such as `idle: 5m`");
+    None
+}

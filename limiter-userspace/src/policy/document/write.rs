@@ -1,0 +1,191 @@
+//! A policy as a document.
+
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+
+use super::{
+    DOCUMENT_BYTES, VERSION,
+    control::control_entries,
+    instant::format_instant,
+    names::{GLOBAL_MODES, word_for},
+    ports::{protocol_name, range_name},
+    write_limit::limit_entries,
+};
+use crate::policy::{
+    List, PolicyError,
+    model::{GlobalMode, KeyPrefix, Listed, Policy, Service, Whom},
+    shadowed::Entry,
+};
+
+/// Values of a list that are written on one line.
+const ON_ONE_LINE: usize = 4;
+
+/// What a key has: a value in one line, or a list with a line for each entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// What an entry says that has no effect.
+pub(super) const SHADOWED: (&str, &str) = ("shadowed", "true");
+
+/// The document of a policy. Sets that were read from files are written with what was in them, and
+/// entries that have no effect say so.
+///
+/// [`parse`](crate::policy::document::parse) reads it back as the same policy, if that came from a document.
+pub fn to_yaml(policy: &Policy) -> String {
+    let mut text = format!("version: {VERSION}\n");
+    if policy.mode != GlobalMode::default() {
+        line(&mut text, 0, "mode", word_for(&policy.mode, &GLOBAL_MODES).unwrap_or_default());
+    }
+    if policy.key_prefix != KeyPrefix::default() {
+        let KeyPrefix { ipv4, ipv6 } = policy.key_prefix;
+        text.push_str("\ndefaults:\n");
+        line(&mut text, 1, "key_prefix", &format!("{{ipv4: {ipv4}, ipv6: {ipv6}}}"));
+    }
+    for (name, sets) in [("sets", &policy.sets), ("tenants", &policy.tenants)] {
+        heading(&mut text, name, sets.is_empty());
+        for (name, prefixes) in sets {
+            line(&mut text, 1, &scalar(name), "");
+            entry(&mut text, 2, 6, "cidrs", &Written::of_prefixes(prefixes));
+        }
+    }
+    heading(&mut text, "services", policy.services.is_empty());
+    for (name, service) in &policy.services {
+        line(&mut text, 1, &scalar(name), &service_text(service));
+    }
+    let shadowed = policy.without_effect();
+    for list in [List::Allow, List::Deny, List::Penalty] {
+        let entries = policy.list(list).iter().enumerate();
+        let entries: Vec<_> = entries
+            .map(|(place, one)| listed_text(one, shadowed.contains(&Entry::Listed { list, place })))
+            .collect();
+        if !entries.is_empty() {
+            text.push('\n');
+            entry(&mut text, 0, 2, list.key(), &Written::Many(entries));
+        }
+    }
+    let control = control_entries(&policy.control);
+    heading(&mut text, "control", control.is_empty());
+    for (key, value) in &control {
+        entry(&mut text, 1, 4, key, value);
+    }
+    heading(&mut text, "limits", policy.limits.is_empty());
+    for (at, limit) in policy.limits.iter().enumerate() {
+        let mut indent = "  - ";
+        let shadowed = |place: Option<usize>| {
+            shadowed.contains(&match place {
+                None => Entry::Limit { limit: at },
+                Some(place) => Entry::Override { limit: at, place },
+            })
+        };
+        for (key, value) in limit_entries(limit, policy.key_prefix, shadowed) {
+            text.push_str(indent);
+            match value {
+                Written::One(value) => line(&mut text, 0, key, &value),
+                Written::Many(_) => entry(&mut text, 0, 6, key, &value),
+            }
+            indent = "    ";
+        }
+    }
+    text
+}
+
+/// Checks that the document of a policy would not be too long to be read back. One that is shorter can
+/// become so when it is written: with every burst, and with what was in files.
+///
+/// # Errors
+/// [`PolicyError::TooLong`].
+pub fn check_length(policy: &Policy) -> Result<(), PolicyError> {
+    let bytes = to_yaml(policy).len();
+    if bytes as u64 > DOCUMENT_BYTES { Err(PolicyError::TooLong { bytes }) } else { Ok(()) }
+}
+
+impl Written {
+    fn of_prefixes(prefixes: &[IpNet]) -> Self {
+        let each = prefixes.iter().map(|prefix| scalar(&prefix.to_string()));
+        if prefixes.len() <= ON_ONE_LINE {
+            return Self::One(format!("[{}]", each.collect::<Vec<_>>().join(", ")));
+        }
+        Self::Many(each.collect())
+    }
+}
+
+fn heading(text: &mut String, name: &str, empty: bool) {
+    if !empty {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{name}:\n");
+    }
+}
+
+fn line(text: &mut String, depth: usize, key: &str, value: &str) {
+    let space = if value.is_empty() { "" } else { " " };
+    let _ = writeln!(text, "{:1$}{key}:{space}{value}", "", 2 * depth);
+}
+
+/// A key with its value; of a list, each entry is after `indent` spaces.
+fn entry(text: &mut String, depth: usize, indent: usize, key: &str, value: &Written) {
+    match value {
+        Written::One(value) => line(text, depth, key, value),
+        Written::Many(entries) => {
+            line(text, depth, key, "");
+            for entry in entries {
+                let _ = writeln!(text, "{:indent$}- {entry}", "");
+            }
+        }
+    }
+}
+
+/// A text as a single value, in quotes where it would be something else.
+pub(super) fn scalar(text: &str) -> String {
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
+    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if first && text.bytes().all(plain) && text != "null" {
+        return text.to_owned();
+    }
+    // What names are made of has nothing else to escape.
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Values as one, or as a list.
+pub(super) fn one_or_list(values: impl IntoIterator<Item = String>) -> String {
+    let values: Vec<_> = values.into_iter().collect();
+    match values.as_slice() {
+        [value] => value.clone(),
+        values => format!("[{}]", values.join(", ")),
+    }
+}
+
+pub(super) fn mapping(pairs: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+pub(super) fn service_text(service: &Service) -> String {
+    let protocols = service.protocols.iter().map(|&protocol| protocol_name(protocol));
+    let mut pairs = vec![("protocol", one_or_list(protocols))];
+    if !service.ports.is_empty() {
+        pairs.push(("ports", one_or_list(service.ports.iter().map(range_name))));
+    }
+    mapping(pairs)
+}
+
+pub(super) fn whom_text(whom: &Whom) -> String {
+    match whom {
+        Whom::Set(name) => scalar(name),
+        Whom::Prefix(prefix) => scalar(&prefix.to_string()),
+    }
+}
+
+pub(super) fn listed_text(listed: &Listed, shadowed: bool) -> String {
+    let whom = whom_text(&listed.whom);
+    let until = listed.until.map(|until| ("until", format!("\"{}\"", format_instant(until))));
+    if until.is_none() && !shadowed {
+        return whom;
+    }
+    let mark = shadowed.then(|| (SHADOWED.0, SHADOWED.1.to_owned()));
+    mapping([("src", whom)].into_iter().chain(until).chain(mark))
+}

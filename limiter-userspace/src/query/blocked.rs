@@ -1,0 +1,140 @@
+//! The sources that limits block for a while.
+
+use std::{collections::BTreeSet, net::IpAddr, os::fd::AsFd as _, time::Duration};
+
+use ipnet::IpNet;
+use limiter_common::abi::{
+    layout::map,
+    state::{Offence, OffenceKey},
+};
+
+use super::{
+    Inquiry,
+    entries::source_of,
+    lists::{Lists, Until},
+    sample::MOST,
+    source::found,
+    state::SourceState,
+    thinned::Thinned,
+};
+use crate::{
+    datapath::sys,
+    error::{Error, Result},
+};
+
+/// A source that a limit blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The source: an address, or a prefix of that length that makes one.
+    pub source: IpNet,
+    /// The limit; `None` if that is not known any more.
+    pub limit: Option<String>,
+    /// For how long it is blocked still.
+    pub left: Duration,
+    /// How many blocks came without a rest between them.
+    pub blocks: u64,
+}
+
+impl Inquiry<'_> {
+    /// The sources that are blocked now because they stayed over a limit, those with most time left
+    /// first.
+    ///
+    /// # Errors
+    /// What the system says, or [`InquiryError::Changing`](crate::query::InquiryError::Changing).
+    pub fn blocked(&mut self, now: u64) -> Result<Vec<Blocked>> {
+        self.steadily(now, |inquiry| inquiry.find_blocked(now))
+    }
+
+    /// How many sources are blocked now because they stayed over a limit: exactly so, or where there
+    /// are more than [`MOST`], as far as a sample of that many tells.
+    ///
+    /// # Errors
+    /// As [`blocked`](Self::blocked).
+    pub fn blocked_number(&mut self, now: u64) -> Result<u64> {
+        self.steadily(now, |inquiry| {
+            let mut sample = Thinned::new(MOST, now);
+            inquiry.offenders(now)?.into_iter().for_each(|address| sample.offer(|| address));
+            let (mut looked, mut blocked) = (0, 0);
+            for address in sample.kept() {
+                match inquiry.block_of(*address, now)? {
+                    Asked::Changing => continue,
+                    Asked::Free => {}
+                    Asked::Blocked(_) => blocked += 1,
+                }
+                looked += 1;
+            }
+            Ok(Some(sample.seen() * blocked / looked.max(1)))
+        })
+    }
+
+    fn find_blocked(&self, now: u64) -> Result<Option<Vec<Blocked>>> {
+        let mut blocked = Vec::new();
+        for address in self.offenders(now)? {
+            match self.block_of(address, now)? {
+                Asked::Changing => return Ok(None),
+                Asked::Free => {}
+                Asked::Blocked(source) => blocked.push(source),
+            }
+        }
+        blocked.sort_by_key(|source| std::cmp::Reverse(source.left));
+        Ok(Some(blocked))
+    }
+
+    /// The sources that were over limits and may be blocked for it.
+    fn offenders(&self, now: u64) -> Result<BTreeSet<IpAddr>> {
+        let Self { maps, tables, .. } = self;
+        let mut offenders = BTreeSet::new();
+        if tables.settings.penalties == 0 {
+            // Nobody's entry need be looked at for that.
+            return Ok(offenders);
+        }
+        let map = maps.raw(map::OFFENCES)?.fd().as_fd();
+        sys::for_each::<OffenceKey, Offence>(map, |key, offence| {
+            if offence.blocked > now
+                && let Ok(address) = IpAddr::try_from(key.source)
+            {
+                offenders.insert(address);
+            }
+        })
+        .map_err(|error| Error::system("read who was over limits", error))?;
+        // What they did may have had to make room for others.
+        maps.blocked_sources(now, |address| {
+            offenders.insert(address);
+        })?;
+        Ok(offenders)
+    }
+
+    /// Whether a source is blocked.
+    fn block_of(&self, address: IpAddr, now: u64) -> Result<Asked> {
+        let Self { tables, entries, .. } = self;
+        let key = address.into();
+        let Some(source) = source_of(entries.policy().key_prefix, &key) else {
+            return Ok(Asked::Free);
+        };
+        let Some(state) = found(SourceState::find(tables, key, now)?) else {
+            return Ok(Asked::Changing);
+        };
+        let block = Lists::of(entries, &state, now).penalty;
+        if let Some(block) = block
+            && let Until::For(left) = block.until
+        {
+            return Ok(Asked::Blocked(Blocked {
+                source,
+                limit: block.limit,
+                left,
+                blocks: block.blocks,
+            }));
+        }
+        Ok(Asked::Free)
+    }
+}
+
+/// What came of asking about a source.
+enum Asked {
+    /// It is blocked.
+    Blocked(Blocked),
+    /// It is not.
+    Free,
+    /// It changes, and is to be asked about anew.
+    Changing,
+}

@@ -1,0 +1,76 @@
+//! What the limits ask of a packet, one thing at a time.
+
+use limiter_common::{packet::headers::Packet, policy::matching::match_field};
+
+use super::{decide::applicable, tables::Tables};
+use crate::{
+    error::Result,
+    policy::model::{Count, Limit, Match},
+};
+
+/// The things that are asked, with a word for each, in the order in which they are told.
+pub(super) const CONDITIONS: [(u32, &str); 8] = [
+    (match_field::PROTOCOL, "protocol"),
+    (match_field::PORT, "port"),
+    (match_field::FLAGS, "flags"),
+    (match_field::ICMP, "icmp"),
+    (match_field::FRAGMENT, "fragment"),
+    (match_field::LENGTH, "length"),
+    (match_field::INTERFACE, "interface"),
+    (match_field::DESTINATION, "destination"),
+];
+
+/// The limits that accept each thing of a packet, by its place in [`CONDITIONS`], as bits.
+pub(super) struct Accepted([u64; CONDITIONS.len()]);
+
+impl Accepted {
+    /// Looks at each thing of a packet that is `given`; the others are accepted.
+    pub(super) fn by(
+        tables: &Tables<'_>,
+        (packet, bytes, slot): (&Packet, u64, u32),
+        given: u32,
+    ) -> Result<Self> {
+        let mut sets = [u64::MAX; CONDITIONS.len()];
+        for (set, (match_field, _)) in sets.iter_mut().zip(CONDITIONS) {
+            let match_fields = tables.settings.match_fields & match_field & given;
+            *set = applicable(tables, packet, bytes, slot, match_fields)?;
+        }
+        Ok(Self(sets))
+    }
+
+    /// The first thing that a limit does not accept.
+    pub(super) fn against(&self, bit: u64) -> Option<&'static str> {
+        let mut refusing = self.0.iter().zip(CONDITIONS).filter(|(set, _)| *set & bit == 0);
+        refusing.next().map(|(_, (_, word))| word)
+    }
+}
+
+/// The things of a packet that a limit asks about.
+pub(super) fn asked(limit: &Limit) -> u32 {
+    let Match { protocols, ports, tcp_flags, icmp_types, fragments, length, interfaces, .. } =
+        &limit.matching;
+    let Match { destinations, except_destinations, .. } = &limit.matching;
+    let opens = matches!(limit.count, Count::Syns | Count::Connections);
+    [
+        (match_field::PROTOCOL, !protocols.is_empty()),
+        (match_field::PORT, !ports.is_empty()),
+        (match_field::FLAGS, tcp_flags.is_some() || opens),
+        (match_field::ICMP, !icmp_types.is_empty()),
+        (match_field::FRAGMENT, fragments.is_some()),
+        (match_field::LENGTH, length.is_some()),
+        (match_field::INTERFACE, !interfaces.is_empty()),
+        (match_field::DESTINATION, !destinations.is_empty() || !except_destinations.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(_, asked)| *asked)
+    .fold(0, |match_fields, (match_field, _)| match_fields | match_field)
+}
+
+/// The words for things.
+pub(super) fn words(match_fields: u32) -> Vec<&'static str> {
+    CONDITIONS
+        .iter()
+        .filter(|(match_field, _)| match_fields & match_field != 0)
+        .map(|(_, word)| *word)
+        .collect()
+}

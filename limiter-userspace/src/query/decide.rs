@@ -1,0 +1,295 @@
+//! What the program would make of a packet, without charging it to anything.
+//!
+//! The steps are those of the program, made of the same parts of `limiter-common`: only where the
+//! program reads a map value in place, a copy of it is read here, and words that it would store are
+//! forgotten.
+
+use limiter_common::{
+    abi::{layout::map, policy::flag},
+    algorithm::{meter::Meter, policer::Look},
+    base::address::Address,
+    packet::{control::Protocol, headers::Packet, parse::parse, reason::Reason},
+    policy::{
+        charge::{self, Bill, Group},
+        control::{self, ROWS},
+        limit::{BucketKey, CostClass, INLINE, KEYED},
+        matching::classify,
+    },
+};
+
+use super::{
+    frame::Sighting,
+    state::{Found, SourceState, State, Still},
+    tables::Tables,
+};
+use crate::{error::Result, query::wide};
+
+/// What the program would make of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ruling {
+    /// The reason that it would be counted under.
+    pub(super) reason: Reason,
+    /// The reason if packets were dropped.
+    pub(super) enforced: Reason,
+    /// The bit of the limit that refuses it; 0 when none does.
+    pub(super) refused: u64,
+    /// The limits that would refuse it if they were enforced, as bits.
+    pub(super) exceeded: u64,
+    /// The limits that it would be charged to, as bits.
+    pub(super) charged: u64,
+}
+
+impl Ruling {
+    const fn of(reason: Reason) -> Self {
+        Self { reason, enforced: reason, refused: 0, exceeded: 0, charged: 0 }
+    }
+}
+
+/// Decides about a frame under these tables, as if it came in now by the interface in a slot; `None`
+/// when the policy has changed since the tables were opened.
+pub(super) fn decide(
+    tables: &Tables<'_>,
+    frame: &Sighting<'_>,
+    slot: u32,
+    now: u64,
+) -> Result<Option<Ruling>> {
+    let mut packet = Packet::UNREADABLE;
+    let Some(conform) = parse(frame, &mut packet) else {
+        return Ok(Some(Ruling::of(Reason::NonIp)));
+    };
+    let bytes = frame.total as u64;
+    let ruling = if conform == Reason::TooDeep {
+        Some(Ruling::of(conform))
+    } else if let Some(reason) = of_control(tables, &packet, slot, now)? {
+        Some(Ruling::of(reason))
+    } else {
+        Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
+    };
+    let Some(mut ruling) = ruling else { return Ok(None) };
+    if tables.monitoring.is_on() && ruling.reason.drops() {
+        ruling.reason = Reason::Monitor;
+    }
+    Ok(Some(ruling))
+}
+
+/// The protocol of a packet that is control traffic and has a budget on the interface in a slot.
+pub(super) fn control_protocol(
+    tables: &Tables<'_>,
+    packet: &Packet,
+    slot: u32,
+) -> Result<Option<Protocol>> {
+    let Some(protocol) = Protocol::of(packet) else { return Ok(None) };
+    Ok(tables.budgets(slot)?.is_on(protocol).then_some(protocol))
+}
+
+/// The reason of a packet that is control traffic and has a budget.
+fn of_control(tables: &Tables<'_>, packet: &Packet, slot: u32, now: u64) -> Result<Option<Reason>> {
+    let Some(protocol) = control_protocol(tables, packet, slot)? else { return Ok(None) };
+    let budgets = tables.budgets(slot)?;
+    let links: Option<[u64; ROWS]> = tables.maps.entry(map::CONTROL_LINKS, &slot)?;
+    let link = links.unwrap_or_default()[protocol as usize];
+    let has_source = match control::place(packet, protocol, tables.settings.seed) {
+        Some(place) => {
+            let word: Option<u64> = tables.maps.entry(map::CONTROL_SOURCES, &place)?;
+            budgets.charge_source(protocol, word.unwrap_or_default(), now).is_some()
+        }
+        None => true,
+    };
+    let conforms = has_source && budgets.charge_link(link, now).is_some();
+    Ok(Some(if conforms { Reason::Control } else { Reason::ControlExceed }))
+}
+
+/// The limits that a packet is about, whatever its source; only some properties are looked at.
+pub(super) fn applicable(
+    tables: &Tables<'_>,
+    packet: &Packet,
+    bytes: u64,
+    slot: u32,
+    match_fields: u32,
+) -> Result<u64> {
+    tables.with_sets(|sets| classify(packet, || bytes, || slot, match_fields, sets))
+}
+
+/// A packet to be decided about.
+struct Case<'a> {
+    tables: &'a Tables<'a>,
+    packet: &'a Packet,
+    /// The reason to pass it if it is within its limits.
+    conform: Reason,
+    bytes: u64,
+    slot: u32,
+    now: u64,
+}
+
+impl Case<'_> {
+    fn limit(&self) -> Result<Option<Ruling>> {
+        let Self { tables, packet, conform, bytes, slot, now } = *self;
+        let settings = &tables.settings;
+        let mut applicable = applicable(tables, packet, bytes, slot, settings.match_fields)?;
+        if applicable & settings.connections != 0 {
+            applicable &= !tables.charged_before(packet, now)?;
+        }
+        let source = packet.source.masked(&settings.mask);
+        // Whichever CPU gets the packet: mostly, the entry confirms what one of them holds. Of that,
+        // packets make nothing while none is dropped.
+        let cached = match tables.monitoring.is_on() {
+            true => Vec::new(),
+            false => tables.maps.cached(&source)?,
+        };
+        for cached in cached {
+            let is_such = cached.epoch == tables.epoch && cached.applicable == applicable;
+            if is_such && cached.holds(now) {
+                return Ok(Some(Ruling { refused: cached.bit, ..Ruling::of(Reason::Exceed) }));
+            }
+        }
+        match SourceState::find(tables, source, now)? {
+            Found::Source(source) => self.decide(&source, applicable).map(Some),
+            Found::Newer => Ok(None),
+            // Nothing that is only observed is dropped.
+            Found::Locked if settings.flags & flag::LIMITS == 0 => Ok(Some(Ruling::of(conform))),
+            Found::Locked => Ok(Some(Ruling::of(Reason::Contended))),
+        }
+    }
+
+    fn decide(&self, source: &SourceState, applicable: u64) -> Result<Ruling> {
+        let now = self.now;
+        let profile = &source.profile;
+        let conform = Ruling::of(self.conform);
+        if let Some(reason) = profile.listing(now) {
+            return Ok(Ruling::of(reason));
+        }
+        if now < source.blocked {
+            return Ok(Ruling::of(Reason::Penalty));
+        }
+        let applies = profile.limits & applicable;
+        if applies == 0 {
+            return Ok(conform);
+        }
+        let bill = self.look(source, applies)?;
+        let refused = if bill.contended == 0 { bill.refused } else { 0 };
+        let reason = match (bill.refused, bill.contended) {
+            (0, _) => conform.reason,
+            (_, 0) => Reason::Exceed,
+            _ => Reason::Contended,
+        };
+        let charged = if bill.refused == 0 { bill.due() } else { 0 };
+        Ok(Ruling { refused, exceeded: bill.monitored(), charged, ..Ruling::of(reason) })
+    }
+
+    /// Looks at the limits of the packet, first those in the entry of its source.
+    fn look(&self, source: &SourceState, applies: u64) -> Result<Bill> {
+        let Self { tables, now, .. } = *self;
+        let settings = &tables.settings;
+        let bill = Bill { applies, enforced: settings.enforced, ..Bill::default() };
+        let mut inline = Places::<INLINE>::new(bill);
+        for (place, bit) in settings.inline.into_iter().enumerate() {
+            if bit & applies != 0 {
+                let state = source.inline(tables, place)?;
+                inline.set(place, bit, Some(state), state.meter, self.cost(bit)?);
+            }
+        }
+        charge::look(&mut inline, now);
+        let by_key = applies & settings.keyed;
+        if by_key == 0 {
+            return Ok(inline.bill);
+        }
+        let mut keyed = Places::<KEYED>::new(inline.bill);
+        let mut left = by_key & inline.bill.asked();
+        for place in 0..KEYED {
+            let bit = left & left.wrapping_neg();
+            left ^= bit;
+            if bit == 0 {
+                break;
+            }
+            let (number, key) = self.key(source, bit)?;
+            let meter = tables.meter(number)?;
+            if meter.kind >= Meter::SLIDING_LOG {
+                if bit & keyed.bill.asked() != 0
+                    && let Err(refusal) =
+                        wide::Copy::read(tables, &key)?.look(&meter, self.packet, now)
+                {
+                    keyed.bill.refuse(bit, refusal);
+                }
+                continue;
+            }
+            let state = State::keyed(tables, &key, number, now)?;
+            keyed.set(place, bit, state, meter, self.cost(bit)?);
+            charge::look_at(&mut keyed, place, now);
+        }
+        // Of a packet whose headers hide what it is there may be more: the program asks the narrowest.
+        Ok(keyed.bill)
+    }
+
+    /// The number of the meter of a limit, and the key of its state.
+    fn key(&self, source: &SourceState, bit: u64) -> Result<(u32, BucketKey)> {
+        let limit = self.tables.limit(bit)?;
+        let mut key = BucketKey::default();
+        key.fill(&limit, self.packet, source.profile.tenant, self.slot);
+        Ok((Tables::meter_of(&limit, &source.profile), key))
+    }
+
+    fn cost(&self, bit: u64) -> Result<u64> {
+        if self.tables.settings.unit & bit != 0 {
+            return Ok(1);
+        }
+        Ok(self.tables.limit(bit)?.cost(CostClass::of(self.packet), self.bytes))
+    }
+}
+
+/// The key of a source of this address.
+pub(super) fn source_key(tables: &Tables<'_>, address: Address) -> Address {
+    address.masked(&tables.settings.mask)
+}
+
+/// Limits whose state was read.
+struct Places<const N: usize> {
+    bits: [u64; N],
+    meters: [Option<(Meter, u64)>; N],
+    states: [Option<Still>; N],
+    looks: [Look; N],
+    bill: Bill,
+}
+
+impl<const N: usize> Places<N> {
+    const fn new(bill: Bill) -> Self {
+        let (bits, looks) = ([0; N], [Look::NONE; N]);
+        Self { bits, meters: [None; N], states: [None; N], looks, bill }
+    }
+
+    fn set(&mut self, place: usize, bit: u64, state: Option<State>, meter: Meter, cost: u64) {
+        self.bits[place] = bit;
+        self.meters[place] = Some((meter, cost));
+        self.states[place] = state.map(|state| state.still);
+    }
+}
+
+impl<const N: usize> Group for Places<N> {
+    type Word = Still;
+    type Policer = Meter;
+    const LEN: usize = N;
+
+    fn bill(&mut self) -> &mut Bill {
+        &mut self.bill
+    }
+
+    fn look(&mut self, place: usize) -> &mut Look {
+        &mut self.looks[place]
+    }
+
+    fn bit(&self, place: usize) -> u64 {
+        self.bits[place]
+    }
+
+    fn policer(&self, place: usize) -> Option<(&Meter, u64)> {
+        self.meters[place].as_ref().map(|(meter, cost)| (meter, *cost))
+    }
+
+    fn find(&mut self, place: usize) -> Option<Still> {
+        self.states[place]
+    }
+
+    /// Nothing is ever made here.
+    fn create(&mut self, _: usize) -> Option<Still> {
+        None
+    }
+}

@@ -1,0 +1,106 @@
+//! The state of logs and of open connections, as a packet would find it; nothing of it is written.
+
+use std::time::Duration;
+
+use limiter_common::{
+    abi::{layout::map, state::WideState},
+    algorithm::{
+        concurrent::{Concurrent, Signal, Table},
+        meter::Meter,
+        policer::Refusal,
+    },
+    base::{seed::Seed, slots::Slots, word::Word},
+    packet::headers::Packet,
+    policy::limit::BucketKey,
+};
+
+use super::{fill::Fill, tables::Tables};
+use crate::error::Result;
+
+/// A wide state that was read. Whoever stores in it stores nothing.
+pub(super) struct Copy {
+    state: WideState,
+    seed: Seed,
+}
+
+impl Copy {
+    /// A wide state of these tables.
+    pub(super) const fn of(tables: &Tables<'_>, state: WideState) -> Self {
+        Self { state, seed: tables.settings.seed }
+    }
+
+    /// The wide state of a key, one that nothing is written in if there is none yet.
+    pub(super) fn read(tables: &Tables<'_>, key: &BucketKey) -> Result<Self> {
+        let found: Option<WideState> = tables.maps.entry(map::WIDE_STATE, key)?;
+        Ok(Self::of(tables, found.unwrap_or(WideState::NEW)))
+    }
+
+    /// What the limit with this meter says of a packet.
+    pub(super) fn look(
+        &self,
+        meter: &Meter,
+        packet: &Packet,
+        now: u64,
+    ) -> std::result::Result<(), Refusal> {
+        if meter.kind == Meter::SLIDING_LOG {
+            return meter.sliding_log().look(&Control(self.state.control), self, now).map(drop);
+        }
+        // As in the program: without ports nothing is known of the connection.
+        if packet.port().is_none() && !packet.may_have_ports() {
+            return Ok(());
+        }
+        let (tag, signal) = (Concurrent::tag(packet.hash(self.seed, 0)), Signal::of(packet));
+        let leases = meter.concurrent();
+        let looked = leases.look(self, tag, signal, now).map(drop);
+        // The program would look the sockets of those up that say that they are done.
+        let may_be_over = |slot: &u64| leases.is_due(*slot, now);
+        looked.or_else(
+            |refusal| {
+                if self.state.slots.iter().any(may_be_over) { Ok(()) } else { Err(refusal) }
+            },
+        )
+    }
+
+    /// How full it is.
+    pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
+        let control = Control(self.state.control);
+        let (most, used, wait, rest) = if meter.kind == Meter::SLIDING_LOG {
+            let log = meter.sliding_log();
+            let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));
+            (log.limit, log.fill(&control, self, now), wait, rest)
+        } else {
+            let leases = meter.concurrent();
+            let (wait, rest) = (leases.wait(self, now), leases.rest(self, now));
+            (leases.limit, leases.fill(self, now), wait, rest)
+        };
+        let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
+        Fill { most, used: used.min(most), next, full: Duration::from_nanos(rest) }
+    }
+}
+
+impl Slots for Copy {
+    fn load(&self, place: usize) -> u64 {
+        self.state.slots.get(place).copied().unwrap_or(0)
+    }
+
+    fn store(&self, _: usize, _: u64) {}
+
+    fn compare_exchange(&self, place: usize, _: u64, _: u64) -> u64 {
+        self.load(place)
+    }
+}
+
+impl Table for Copy {}
+
+/// The control word of a log.
+struct Control(u64);
+
+impl Word for Control {
+    fn load(&self) -> u64 {
+        self.0
+    }
+
+    fn compare_exchange(&self, _: u64, _: u64) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,168 @@
+//! A case while it is measured.
+
+use anyhow::Result;
+use limiter_common::packet::reason::Reason;
+use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, snapshot::Snapshot};
+
+use super::{
+    batch::{self, Batch},
+    case::Case,
+    charges::Charges,
+    cost::{Cost, Loading},
+    outcome::Outcome,
+    place::Place,
+    programs::Programs,
+    sample::{Figure, median},
+    setting::Setting,
+    slot::{self, Counted},
+};
+
+/// Pairs of batches, one twice the other, that are compared in a check of proportion.
+const PAIRS: usize = 5;
+/// Batches that use up what a bucket gained while the baseline ran.
+const DRAINING: u32 = 10;
+
+/// A case with its programs.
+pub(crate) struct TestBed<'a> {
+    case: Case,
+    slot: u32,
+    instance: &'a Instance,
+    programs: Programs,
+    runs: u32,
+    baseline_runs: u32,
+    over: Vec<f64>,
+    baselines: Vec<f64>,
+    kernel: Vec<f64>,
+    proportion: f64,
+    /// Frames since the start.
+    offered: u64,
+    /// What the limits did with them.
+    charges: Charges,
+}
+
+impl<'a> TestBed<'a> {
+    /// A case, with its programs loaded for a slot of its instance.
+    pub(crate) fn new(
+        case: Case,
+        slot: u32,
+        pins: &Pins,
+        instance: &'a Instance,
+        loading: &mut Vec<Loading>,
+    ) -> Result<Self> {
+        let programs = Programs::load(&case, slot, pins, loading)?;
+        Ok(Self {
+            case,
+            slot,
+            instance,
+            programs,
+            runs: 1_000,
+            baseline_runs: 1_000,
+            over: Vec::new(),
+            baselines: Vec::new(),
+            kernel: Vec::new(),
+            proportion: 0.0,
+            offered: 0,
+            charges: Charges::default(),
+        })
+    }
+
+    /// What is measured.
+    pub(crate) const fn case(&self) -> &Case {
+        &self.case
+    }
+
+    /// Does some work with both programs attached.
+    pub(crate) fn turn(
+        &mut self,
+        places: &mut [Place; 2],
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let [case, baseline] = places;
+        let held = case.take(self.programs.limiter()?)?;
+        let held_baseline = baseline.take(self.programs.baseline()?)?;
+        work(self)?;
+        case.leave(self.programs.limiter()?, held)?;
+        baseline.leave(self.programs.baseline()?, held_baseline)
+    }
+
+    fn run(&mut self, runs: u32) -> Result<Batch> {
+        self.offered += u64::from(runs);
+        batch::run(self.programs.limiter()?, &self.case.frame, runs)
+    }
+
+    fn run_baseline(&mut self, runs: u32) -> Result<Batch> {
+        batch::run(self.programs.baseline()?, &self.case.frame, runs)
+    }
+
+    /// Has the sources met, finds the size of a batch with them, which warms everything up, and checks the proportion.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.programs.meet_sources(&self.case)?;
+        self.runs = batch::calibrate(|runs| self.run(runs))?;
+        self.baseline_runs = batch::calibrate(|runs| self.run_baseline(runs))?;
+        let mut proportions = Vec::new();
+        for _ in 0..PAIRS {
+            let one = self.run(self.runs)?.time.as_secs_f64();
+            let two = self.run(2 * self.runs)?.time.as_secs_f64();
+            proportions.push(two / one);
+        }
+        self.proportion = median(&proportions);
+        self.offered = 0;
+        Ok(())
+    }
+
+    /// Takes so many samples, and notes what they were charged: the limits of an instance count what
+    /// all of its cases do.
+    pub(crate) fn sample(&mut self, samples: usize) -> Result<()> {
+        let before = self.snapshot()?;
+        (0..samples).try_for_each(|_| self.sample_once())?;
+        self.charges.add(&before, &self.snapshot()?);
+        Ok(())
+    }
+
+    /// Takes one sample: the case between two of the baseline.
+    fn sample_once(&mut self) -> Result<()> {
+        let before = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
+        if self.case.setting.is_drained() {
+            self.run(DRAINING * self.runs)?;
+        }
+        let batch = self.run(self.runs)?;
+        let after = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
+        let baseline = f64::midpoint(before, after);
+        self.over.push(batch.per_run(self.runs) - baseline);
+        self.baselines.push(baseline);
+        self.kernel.push(batch.kernel.as_secs_f64() * 1e9);
+        Ok(())
+    }
+
+    /// The counters of the slot.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        slot::snapshot(self.instance, self.slot)
+    }
+
+    /// Checks by the counters that every frame went the way that the case is about.
+    pub(crate) fn check(&self, before: &Snapshot) -> Result<()> {
+        let counted = Counted::between(before, &self.snapshot()?);
+        counted.check(&self.case, self.offered)?;
+        match (self.case.outcome, self.case.setting) {
+            (Outcome::Each(reason), setting) if !matches!(setting, Setting::Example(..)) => {
+                self.charges.check(&self.case, counted.received(), counted.of(reason))
+            }
+            _ => {
+                let (passed, refused) = (counted.passed(), counted.of(Reason::Exceed));
+                self.charges.check_mixed(&self.case, passed, refused, counted.strays(&self.case))
+            }
+        }
+    }
+
+    /// What was found.
+    pub(crate) fn cost(self) -> Cost {
+        Cost {
+            over: Figure::of(&self.over),
+            baseline: median(&self.baselines),
+            kernel: median(&self.kernel),
+            runs: self.runs,
+            proportion: self.proportion,
+            case: self.case,
+        }
+    }
+}
