@@ -155,7 +155,7 @@ impl Inquiry<'_> {
             else {
                 continue;
             };
-            let state = State::of_bucket(tables, &bucket, (number, tables.meter(number)?), now);
+            let state = State::of_bucket(tables, bucket, (number, tables.meter(number)?), now);
             if let Some(fill) = Fill::of(&state, now, usual_cost(limit)) {
                 if limit.key != Key::ALL {
                     sample.limits[*at].spread.add(&fill);
