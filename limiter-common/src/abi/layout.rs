@@ -50,7 +50,7 @@ pub mod map {
     /// Array of [`Source`](crate::abi::table::Source): [`WAYS`](crate::abi::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
     /// Array of [`Bucket`](crate::abi::state::Bucket): [`WAYS`](crate::abi::table::WAYS) for each set, in order, and after those one for
-    /// each limit, at its [`row`](crate::policy::limit::Limit::row), that the keys without an entry share.
+    /// each limit, at its [`tally`](crate::policy::limit::Limit::tally), that the keys without an entry share.
     pub const BUCKETS: &str = "BUCKETS";
     /// Array of [`Measure`](crate::algorithm::meter::Measure): what the words of [`BUCKETS`] are measured in.
     pub const MEASURES: &str = "MEASURES";

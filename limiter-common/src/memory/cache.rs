@@ -57,8 +57,10 @@ pub struct Cached {
     pub passed: Tally,
     /// What was dropped on this account and is not in the totals of the source yet.
     pub dropped: Tally,
+    /// The tick in which one of the limits had too little to spare last for packets to be leased.
+    pub unleased: u32,
     /// 0: the size is a power of two.
-    pub reserved: u64,
+    pub reserved: u32,
 }
 
 impl Cached {

@@ -67,8 +67,11 @@ pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
 #[inline(always)]
 pub(crate) fn charge(ctx: *mut xdp_md) {
     for place in 0..KEYED as u32 {
-        if !is_due(place) {
+        if !is_used(place) || is_refused() {
             break;
+        }
+        if !is_due(place) {
+            continue;
         }
         for attempt in 1..=TRIES {
             let last = u32::from(attempt == TRIES);
@@ -145,11 +148,19 @@ fn is_used(place: u32) -> bool {
     PacketScratch::get().is_some_and(|scratch| scratch.keyed.bits[place as usize] != 0)
 }
 
-/// Whether there is one at a place that is not charged yet. Behind one that is, there is none.
+/// Whether the one at a place is to be charged, and is not yet.
 #[inline(always)]
 fn is_due(place: u32) -> bool {
-    PacketScratch::get()
-        .is_some_and(|scratch| scratch.keyed.bits[place as usize] & !scratch.bill.charged != 0)
+    PacketScratch::get().is_some_and(|scratch| {
+        let bill = &scratch.bill;
+        scratch.keyed.bits[place as usize] & bill.due() & !bill.charged != 0
+    })
+}
+
+/// Whether a limit refuses the packet: no other one is charged then, nor given an entry.
+#[inline(always)]
+fn is_refused() -> bool {
+    PacketScratch::get().is_some_and(|scratch| scratch.bill.refused != 0)
 }
 
 /// Writes down the limits in a set, with their keys.
@@ -331,8 +342,17 @@ pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
         };
         let takes_clock = meter.gcra.takes_clock(clock::tick_length());
         let since = if takes_clock { scratch.time.now } else { scratch.by_tick() };
-        // SAFETY: a map value that was just looked up; an aligned word.
-        let word = unsafe { (&raw const (*bucket).word).read_volatile() };
+        // SAFETY: a map value that was just looked up; aligned words.
+        let (word, binding) = unsafe {
+            (
+                (&raw const (*bucket).word).read_volatile(),
+                (&raw const (*bucket).binding).read_volatile(),
+            )
+        };
+        // It was given away since, and says nothing of this key.
+        if binding != scratch.keyed.bindings[place] {
+            return 0;
+        }
         let refusing = &mut scratch.refusing;
         refusing.since = since;
         // Others may have something given back there.

@@ -226,56 +226,66 @@ extern "C" fn lease(epoch: u32) -> u32 {
 /// the entry of its source, and notes how many more that are; or that its slot is free, and it may have it.
 #[inline(always)]
 pub(crate) fn plan_lease(scratch: &mut PacketScratch, entry: &SourceEntry, limits: u64) {
-    (scratch.leased, scratch.may_lease) = (0, 0);
     if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
         return;
     }
-    // Before the time of the charge is known, so that what is leased is not used for a tick too long.
-    scratch.lease_tick = clock::number();
     let found = of(scratch, scratch.key(), entry.binding.epoch());
     scratch.may_lease = u64::from(found != Slot::Taken && scratch.lease_lost == 0);
     if found == Slot::Own
         && scratch.lease_lost == 0
         && let Some(cached) = slot(scratch)
+        && cached.unleased != scratch.lease_tick
     {
         scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
     }
 }
 
 /// Whether all limits that the packet was looked at by, for several packets, have them to spare, as
-/// [`Gcra::leased`](limiter_common::algorithm::gcra::Gcra::leased) says; 0 if one has not.
+/// [`Gcra::leased`](limiter_common::algorithm::gcra::Gcra::leased) says; 0 if one has not, and no packet of the source
+/// is asked for in this tick any more.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn may_be_leased() -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
+    let is_spared = are_spared(scratch);
+    if !is_spared && let Some(cached) = slot(scratch) {
+        cached.unleased = scratch.lease_tick;
+    }
+    is_spared.into()
+}
+
+#[inline(always)]
+fn are_spared(scratch: &mut PacketScratch) -> bool {
     let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
     let (Some(settings), Some(profile)) =
         (settings(epoch), PROFILES.get(half(epoch, scratch.binding.profile())))
     else {
-        return 0;
+        return false;
     };
     if bill.refused | bill.exceeded != 0 {
-        return 0;
+        return false;
     }
     for place in 0..INLINE {
         if settings.inline[place] & bill.applies == 0 {
             continue;
         }
-        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return 0 };
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return false };
         if !meter.gcra.spares(scratch.looks[place].next, scratch.time_of(&meter.gcra)) {
-            return 0;
+            return false;
         }
     }
     for place in 0..KEYED {
         if scratch.keyed.bits[place] == 0 {
             break;
         }
-        let Some(meter) = METERS.get(half(epoch, scratch.keyed.meters[place])) else { return 0 };
+        let Some(meter) = METERS.get(half(epoch, scratch.keyed.meters[place])) else {
+            return false;
+        };
         if !meter.gcra.spares(scratch.keyed.looks[place].next, scratch.time.now) {
-            return 0;
+            return false;
         }
     }
-    1
+    true
 }
 
 /// Keeps the packets that the packet was charged for and is not itself, in the slot of its source; or gives it the slot.

@@ -57,7 +57,7 @@ fn limit(ctx: *mut xdp_md, scratch: &mut PacketScratch, policy: &ActivePolicy) -
         return Verdict::new(Reason::Contended);
     };
     let verdict = decide(ctx, scratch, policy.settings, &entry);
-    if verdict.is_decided() {
+    if verdict.is_decided() && !verdict.is_open() {
         let scratch = scratch.reread();
         entry.account(verdict.drops() && !scratch.monitors(), scratch.bytes);
     }
@@ -72,6 +72,8 @@ fn decide(
     settings: &Settings,
     entry: &SourceEntry,
 ) -> Verdict {
+    // Before the time of a charge is known, so that what is leased is not used for a tick too long.
+    (scratch.lease_tick, scratch.leased, scratch.may_lease) = (clock::number(), 0, 0);
     let (profile, lists) = (entry.profile, entry.lists);
     let applies = profile.limits & scratch.applicable;
     let blocked = entry.blocked();
@@ -79,9 +81,6 @@ fn decide(
         return Verdict(scratch.conform);
     }
     let by_key = applies & settings.keyed;
-    if by_key != 0 {
-        cache::plan_lease(scratch, entry, applies);
-    }
     let now = clock::now();
     if lists.listed != 0
         && let Some(reason) = lists.listing(now)
@@ -95,6 +94,9 @@ fn decide(
         return Verdict(scratch.conform);
     }
 
+    if by_key != 0 {
+        cache::plan_lease(scratch, entry, applies);
+    }
     scratch.open_bill(applies, settings.enforced);
     if applies & !settings.unit != 0 {
         scratch.classify_cost();
@@ -166,11 +168,11 @@ fn decide(
     Verdict::new(Reason::Exceed)
 }
 
-/// Has a packet that could not be charged for several be charged alone, when it is decided about anew.
+/// Has a packet that could not be charged for several be charged alone: it is decided about anew at once.
 #[inline(always)]
 fn charge_alone(scratch: &mut PacketScratch) -> Verdict {
-    (scratch.leased, scratch.lease_lost) = (0, 1);
-    Verdict::new(Reason::Contended)
+    (scratch.leased, scratch.may_lease, scratch.lease_lost) = (0, 0, 1);
+    Verdict::OPEN
 }
 
 /// What comes of a refusal, for the next packets of the source.

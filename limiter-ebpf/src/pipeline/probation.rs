@@ -30,7 +30,7 @@ use crate::{
         near::{count_near, find_near_keyed},
     },
     policy::{active::ActivePolicy, profile, verdict::Verdict},
-    table::{churn, lookup::EntryId, record, set::SetRef},
+    table::{churn, set::SetRef},
 };
 
 /// Admits the packet, whose source has no entry, if there is nothing to be known of that
@@ -87,7 +87,8 @@ extern "C" fn find_keys() -> u64 {
     let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
     let applies = profile.limits & scratch.applicable;
     let by_key = applies & settings.buckets_by_key;
-    let special = applies & !(settings.newcomers | by_key);
+    // What such a limit with a penalty refuses is to be noted in an entry.
+    let special = applies & !(settings.newcomers | by_key) | by_key & settings.penalties;
     if by_key == 0 || special != 0 || profile.listed != 0 {
         return 0;
     }
@@ -115,10 +116,6 @@ fn refuse_by_key() -> Option<u32> {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
     keyed::count_keyed(0, bill.refused, bill.monitored());
-    if let Some(nobody) = EntryId::UNTRACKED.entry() {
-        // SAFETY: a map value that was just looked up.
-        unsafe { record::add(nobody, true, 1, scratch.reread().bytes) };
-    }
     Some(Verdict::new(Reason::Exceed).0 as u32)
 }
 

@@ -48,7 +48,9 @@ pub(crate) extern "C" fn seek_bucket_at(at: u32) -> u32 {
     let key = &keyed.keys[at];
     let place = keyed.places[at];
     let (entry, found) = if key.is_shared() {
-        let entry = settings.bucket_sets * WAYS as u32 + Limit::row(keyed.bits[at]);
+        let limit = LIMITS.get(half(epoch, Limit::row(keyed.bits[at])));
+        let tally = limit.map_or(0, |limit| limit.tally);
+        let entry = settings.bucket_sets * WAYS as u32 + tally;
         (entry, if is_of(entry, key) { entry } else { FOREIGN })
     } else {
         let found = find(place, key, settings);
@@ -228,9 +230,15 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
 #[inline(always)]
 fn share_bucket_at(at: u32) {
     let Some(scratch) = PacketScratch::get() else { return };
-    let key = &mut scratch.keyed.keys[at as usize & (KEYED - 1)];
-    *key = BucketKey::shared(key.limit_id);
-    // Another limit may have had its row before.
+    let epoch = scratch.binding.epoch();
+    let place = at as usize & (KEYED - 1);
+    let keyed = &mut scratch.keyed;
+    keyed.keys[place] = BucketKey::shared(keyed.keys[place].limit_id);
+    // What sources share knows no overrides.
+    if let Some(limit) = LIMITS.get(half(epoch, Limit::row(keyed.bits[place]))) {
+        keyed.meters[place] = limit.meter;
+    }
+    // Another limit may have had its tally before.
     if seek_bucket_at(at) == FOREIGN {
         give_bucket_to(at);
     }
@@ -312,8 +320,9 @@ impl Ways for BucketSet {
     }
 }
 
-/// What became of a bucket of the set in which room is made, at the time of the packet: [`IDLE`], or until when it owes, in nanoseconds, with [`SINGLE`] if that is no more than a
-/// packet, or to a limit that is gone. The lock of its set is held.
+/// What became of a bucket of the set in which room is made, at the time of the packet: [`IDLE`], or until when it owes,
+/// in nanoseconds, with [`SINGLE`] if that is no more than a packet, or to a limit that is gone. The lock of its set is
+/// held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn bucket_usage_of(way: u32) -> u64 {
@@ -335,25 +344,27 @@ extern "C" fn bucket_usage_of(way: u32) -> u64 {
     if owes == 0 {
         return IDLE;
     }
-    let may_go = if binding.is_under(epoch) {
-        let meter = METERS.get(half(epoch, binding.profile()));
-        meter.is_some_and(|meter| meter.is_single(word, now))
-    } else {
-        is_gone(limit_id, epoch)
+    let meter =
+        if binding.is_under(epoch) { Some(binding.profile()) } else { meter_of(limit_id, epoch) };
+    let may_go = match meter.map(|number| METERS.get(half(epoch, number))) {
+        // The policy has changed since, and the word is by another rate: what it says is told when its key comes.
+        Some(Some(meter)) => meter.measure() == *measure && meter.is_single(word, now),
+        Some(None) => false,
+        None => true,
     };
     (now + owes) & !SINGLE | u64::from(may_go)
 }
 
-/// Whether no limit of a policy has this limit_id.
+/// The number of the meter of a limit under a policy; `None` if the limit is gone.
 #[inline(always)]
-fn is_gone(limit_id: u32, epoch: u32) -> bool {
+fn meter_of(limit_id: u32, epoch: u32) -> Option<u32> {
     for row in 0..LIMIT_COUNT {
         if let Some(limit) = LIMITS.get(half(epoch, row))
             && limit.bit != 0
             && limit.limit_id == limit_id
         {
-            return false;
+            return Some(limit.meter);
         }
     }
-    true
+    None
 }

@@ -2,12 +2,12 @@
 
 use limiter_common::{
     abi::{
-        layout::map,
+        layout::{TALLIES, map},
         state::Bucket,
         table::{Set, WAYS},
     },
     algorithm::{binding::Binding, meter::Measure},
-    policy::limit::{BucketKey, LIMITS},
+    policy::limit::BucketKey,
     table::set::Place,
 };
 
@@ -29,7 +29,7 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub(crate) fn bucket_sets(&self) -> Result<u32> {
-        Ok(self.capacity(map::BUCKETS)?.saturating_sub(LIMITS) / WAYS as u32)
+        Ok(self.capacity(map::BUCKETS)?.saturating_sub(TALLIES) / WAYS as u32)
     }
 
     /// The bucket of a key; that of the keys without one for [such a key](BucketKey::shared). `None` if it has none, or
@@ -44,7 +44,7 @@ impl Maps {
         let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
         let ways = ((place.set - first) * WAYS as u32..).zip(set.tags);
         let own = ways.filter(|(_, tag)| *tag == place.tag).map(|(entry, _)| entry);
-        let shared = sets * WAYS as u32..sets * WAYS as u32 + LIMITS;
+        let shared = sets * WAYS as u32..sets * WAYS as u32 + TALLIES;
         let is_shared = *key == BucketKey::shared(key.limit_id);
         for entry in own.chain(shared.filter(|_| is_shared)) {
             let read = || self.entry::<u32, Bucket>(map::BUCKETS, &entry);
@@ -74,7 +74,7 @@ impl Maps {
         let own = (0..sets).filter_map(|number| Some((number, all.get(first + number)?)));
         let own = own.flat_map(|(number, set)| (number * WAYS..).zip(set.tags));
         let own = own.filter(|(_, tag)| *tag != 0).map(|(entry, _)| entry);
-        let shared = sets * WAYS..sets * WAYS + LIMITS as usize;
+        let shared = sets * WAYS..sets * WAYS + TALLIES as usize;
         for entry in own.chain(shared) {
             let (Some(bucket), Some(measure)) = (buckets.get(entry), measures.get(entry)) else {
                 break;

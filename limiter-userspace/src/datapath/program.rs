@@ -14,7 +14,7 @@ use aya::{
 use limiter_common::{
     abi::{
         interface::Interface,
-        layout::{CHUNK, global, map, program},
+        layout::{CHUNK, TALLIES, global, map, program},
         table::Set,
     },
     memory::ending::Ending,
@@ -146,7 +146,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
     let all_sets = sets.saturating_add(Set::count(sizes.buckets));
-    let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(LIMITS);
+    let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(TALLIES);
     // One for each override, and those that need none: of every limit, and that which admits all.
     let meters = halves.saturating_add(2 * (LIMITS + 1));
     drop(open(Some(pins), 0, Clock::Monotonic, |loader| {

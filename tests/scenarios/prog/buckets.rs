@@ -9,7 +9,7 @@ use limiter_tests::{
     packet::Frame,
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::model::{Allowance, KeyPart, Limit};
+use limiter_userspace::policy::model::{Allowance, KeyPart, Limit, Override, OverrideWhom};
 
 use super::{
     NOW,
@@ -153,4 +153,81 @@ fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
         program.maps().table_stats().unwrap();
     assert!(entries <= 10 && newcomers + entries == 50, "{entries} entries, {newcomers} newcomers");
     program.check_accounts().unwrap();
+}
+
+/// Whoever puts a policy in force again, or lists a source: who owes for a packet makes room still.
+#[test]
+fn who_owes_for_a_packet_makes_room_after_a_change_of_policy_too() {
+    let hour = Allowance::FixedWindow { limit: 5, window: 60 * MINUTE };
+    let (mut program, buckets) = full([by_destination("kept", hour)]);
+    for number in 1..=8 * buckets {
+        assert_eq!(program.run(&to(number)).unwrap(), Verdict::Pass, "{number}");
+    }
+    program.apply(&policy_of([by_destination("kept", hour)])).unwrap();
+    program.at(NOW + 20 * SECOND).unwrap();
+    for number in 0..buckets {
+        assert_eq!(program.run(&to(100_000 + number)).unwrap(), Verdict::Pass, "{number}");
+    }
+}
+
+/// What one limit refuses gives no key of another limit an entry.
+#[test]
+fn a_first_packet_that_is_refused_takes_no_bucket() {
+    let pair = limit("pair", &[KeyPart::Source, KeyPart::Destination], tokens(5));
+    let (mut program, _) = full([pair, limit("all", &[], tokens(10))]);
+    program.crowd().unwrap();
+    let from =
+        |number: u32| Frame::udp((0x0a00_0000 + number).to_be_bytes(), A, 40_000, 53).build();
+    let passed = (0..2_000).filter(|number| program.run(&from(*number)).unwrap() == Verdict::Pass);
+    assert_eq!(passed.count(), 10);
+    let TableStats { inserted: entries, .. } = table_stats(&program);
+    assert!(entries <= 11, "{entries} entries");
+}
+
+/// What keys share goes by the limit itself, whatever the override of who sends.
+#[test]
+fn overrides_do_not_hold_for_what_keys_share() {
+    let slow = Allowance::from(tokens(100));
+    let fast = Allowance::from(per_second(1_000, 100));
+    let mut pairs = limit("pairs", &[KeyPart::Source, KeyPart::Destination], slow);
+    let whom = OverrideWhom::Prefix("203.0.113.0/24".parse().unwrap());
+    pairs.overrides = vec![Override { whom, layers: Some(vec![fast]) }];
+    let (mut program, buckets) = full([pairs]);
+    let from = |source: [u8; 4], number: u32| {
+        Frame::udp(source, (0xc612_0000 + number).to_be_bytes(), 40_000, 53).build()
+    };
+    for number in 0..3 * buckets {
+        passed(&mut program, &from(A, number), 3);
+    }
+    let (of_slow, of_fast) = (from(A, 900_000), from([203, 0, 113, 1], 800_000));
+    passed(&mut program, &of_slow, 500);
+    let mut total = 0;
+    for round in 1..=20 {
+        for half in [0, 1] {
+            program.at(NOW + round * SECOND / 5 + half * SECOND / 10).unwrap();
+            passed(&mut program, &of_fast, 1);
+        }
+        total += passed(&mut program, &of_slow, 500);
+    }
+    assert!(total <= 1, "{total} packets in 4 s");
+}
+
+/// What keys share stays that of its limit, wherever edits move it.
+#[test]
+fn what_keys_share_is_kept_over_edits() {
+    let slow = || by_destination("slow", tokens(3));
+    let (mut program, buckets) = full([slow()]);
+    for number in 0..2 * buckets {
+        passed(&mut program, &to(number), 3);
+    }
+    let of_others = |program: &mut TestProgram| -> u64 {
+        (0..200).map(|number| passed(program, &to(9 * buckets + number), 3)).sum()
+    };
+    assert_eq!(of_others(&mut program), 0, "it is used up");
+    for round in 0..6 {
+        let narrow = limit("narrow", &[KeyPart::Connection], per_second(1_000_000, 1_000_000));
+        let narrow = (round % 2 == 0).then_some(narrow);
+        program.apply(&policy_of(narrow.into_iter().chain([slow()]))).unwrap();
+        assert_eq!(of_others(&mut program), 0, "round {round}");
+    }
 }

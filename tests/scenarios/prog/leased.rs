@@ -1,7 +1,10 @@
 //! Packets that a CPU leases from the limits of a busy source: each is charged before it passes, and what a CPU does not
 //! use in time is lost.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use limiter_common::{
     abi::table::Source,
@@ -17,7 +20,7 @@ use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_c
 use limiter_userspace::{
     policy::{
         Builtin, Policy,
-        model::{Allowance, GlobalMode, KeyPart},
+        model::{Allowance, GlobalMode, KeyPart, Listed},
     },
     query::{Inquiry, limit::Kept},
 };
@@ -25,7 +28,7 @@ use limiter_userspace::{
 use super::{
     NOW, counted,
     cpus::on_two_cpus,
-    define::{limit, policy_of},
+    define::{limit, policy_of, within},
     limit_tallies,
     lists::entry,
     part, per_second, policy, source_word, syn,
@@ -310,7 +313,7 @@ fn where_nothing_is_dropped_all_pass_and_are_counted() {
 
 /// A limit of the source's network, beside its own or alone.
 fn with_network(own: Option<(u64, u64)>, burst: u64) -> Policy {
-    let network = limit("network", &[super::define::within(24, 64)], per_second(RATE, burst));
+    let network = limit("network", &[within(24, 64)], per_second(RATE, burst));
     let own = own.map(|(rate, burst)| limit("own", &[KeyPart::Source], per_second(rate, burst)));
     policy_of(own.into_iter().chain([network]))
 }
@@ -383,4 +386,25 @@ fn what_a_wider_limit_refuses_is_remembered_and_counted() {
     let passed = program.run_many(&frame, 2 * BURST as u32).unwrap();
     assert!((brought - 1..=brought + 1).contains(&passed), "{passed} of {brought}");
     program.check_accounts().unwrap();
+}
+
+/// What the lists say of a source for a time holds for each of its packets, whatever is leased from a wider limit.
+#[test]
+fn who_is_listed_for_a_time_gets_no_lease() {
+    let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1_000_000;
+    let lists: [(fn(&mut Policy) -> &mut Vec<Listed>, u64); 3] = [
+        (|policy| &mut policy.deny, 0),
+        (|policy| &mut policy.penalties, 0),
+        (|policy| &mut policy.allow, 1_000),
+    ];
+    for (number, (list, passes)) in lists.into_iter().enumerate() {
+        let mut policy = with_network(None, BURST);
+        list(&mut policy).push(entry("192.0.2.1/32", Some(until)));
+        let mut program = ticking(&policy);
+        // Another source of the same network comes first.
+        pass(&mut program, &udp([192, 0, 2, 7]), MANY);
+        assert_eq!(program.run_many(&udp(A), 1_000).unwrap(), passes, "list {number}");
+        assert_eq!(program.tally("network").unwrap().conform.packets, MANY, "list {number}");
+        program.check_accounts().unwrap();
+    }
 }

@@ -507,3 +507,22 @@ fn a_block_outlives_what_is_known_of_the_offence() {
     assert_eq!(listed(&program, now), []);
     program.check_accounts().unwrap();
 }
+
+/// A source without an entry is blocked too that stays over a wider limit, in a table that is full.
+#[test]
+fn who_stays_over_a_wider_limit_is_blocked_where_the_table_is_full() {
+    for crowded in [false, true] {
+        let mut program = program(&policy_of([strict("wide", &[within(24, 64)])]));
+        program.at(NOW).unwrap();
+        program.run(&udp(OTHER)).unwrap();
+        if crowded {
+            program.crowd().unwrap();
+        }
+        let mut blocked = 0;
+        for round in 0..60 {
+            let reason = reason_at(&mut program, NOW + round * SECOND, &udp(A));
+            blocked += u32::from(reason == Reason::Penalty);
+        }
+        assert_ne!(blocked, 0, "crowded {crowded}");
+    }
+}
