@@ -64,9 +64,9 @@ impl Sizes {
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;
 
-    /// Checks the sizes against what the kernel's LRU needs to work, in which all but the sources are,
-    /// which have no less for that: it keeps up to 128 free entries to each CPU, and a map that is hardly larger throws out what was
-    /// just used.
+    /// Checks the sizes against what the kernel's LRU needs to work, in which the wide states are, and offences and
+    /// handshakes, of which there are as many as buckets: it keeps up to 128 free entries to each CPU, and a map that is
+    /// hardly larger throws out what was just used. The sources have no less for that.
     ///
     /// # Errors
     /// [`Error::SizeRange`].

@@ -65,6 +65,28 @@ pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
     ]
 }
 
+/// Which keys came into the table of buckets and which had to go.
+pub(super) fn bucket_stats(table_stats: TableStats) -> [Family; 2] {
+    let TableStats { inserted, untracked, evicted_idle, evicted_owing } = table_stats;
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    [
+        counter(
+            "limiter_buckets_admitted_total",
+            "Keys other than a source that were given an entry of the table (entry), and packets of keys that found \
+             no room and share one bucket of their limit (shared).",
+        )
+        .with([("as", "entry")], Whole(inserted))
+        .with([("as", "shared")], Whole(untracked)),
+        counter(
+            "limiter_buckets_evicted_total",
+            "Keys that lost their entry to another one, as they owed nothing (idle), or no more than a packet, or only \
+             to limits that are gone (owing).",
+        )
+        .with([("state", "idle")], Whole(evicted_idle))
+        .with([("state", "owing")], Whole(evicted_owing)),
+    ]
+}
+
 /// How full the tables are.
 ///
 /// # Errors

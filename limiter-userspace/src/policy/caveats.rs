@@ -95,14 +95,14 @@ fn is_within(limit: &Limit, other: &Limit) -> bool {
         && interfaces
 }
 
-/// State by other keys than the source makes room for that of newer ones.
+/// Logs and open connections by other keys than the source make room for those of newer ones.
 fn washing(policy: &Policy) -> Option<Caveat> {
     let parts = |key: &Key| key.parts.clone();
     let is_kept = |allowance: &Allowance, key: &Key| {
-        let parts = parts(key);
-        let is_small = parts.is_empty() || parts == [KeyPart::Source] && allowance.is_bucket();
+        let is_wide =
+            matches!(allowance, Allowance::SlidingLog { .. } | Allowance::Concurrent { .. });
         let few = |part: &KeyPart| matches!(part, KeyPart::Tenant | KeyPart::Interface);
-        is_small || parts.iter().all(few)
+        !is_wide || parts(key).iter().all(few)
     };
     let is_forgotten = |limit: &Limit| {
         let layers = limit.layers.iter();
@@ -232,13 +232,21 @@ mod tests {
     fn keys_that_can_be_washed_out_are_told() {
         let limit = |what: &str| told(&format!("limits: [{{name: a, rate: 5/s, {what}}}]"));
         let none: [&str; 0] = [];
-        for kept in ["key: source", "key: all", "key: tenant", "key: all, algorithm: fixed_window"]
-        {
+        for kept in [
+            "key: source",
+            "key: all",
+            "key: tenant",
+            "key: all, algorithm: sliding_log",
+            "key: source/24",
+            "key: connection",
+            "key: source, algorithm: sliding_window",
+        ] {
             assert_eq!(limit(kept), none, "{kept}");
         }
         let forgotten = ["made-up: a"];
-        for key in ["key: source/24", "key: source, algorithm: sliding_window", "key: connection"] {
-            assert_eq!(limit(key), forgotten, "{key}");
+        for key in ["source/24", "source", "connection"] {
+            let key = format!("key: {key}, algorithm: sliding_log");
+            assert_eq!(limit(&key), forgotten, "{key}");
             assert_eq!(limit(&format!("{key}, action: monitor")), none, "{key}");
             let beside = format!("{key}}}, {{name: b, key: all, rate: 1kpps");
             assert_eq!(limit(&beside), none, "{key}");
@@ -248,7 +256,7 @@ mod tests {
         }
         let ladder =
             "limits: [{name: a, key: source, layers: [{rate: 5/s}, {rate: 9/s, key: source/24}]}]";
-        assert_eq!(told(ladder), forgotten);
+        assert_eq!(told(ladder), none);
     }
 
     #[test]

@@ -148,8 +148,12 @@ fn they_are_what_status_and_the_policy_tell() {
     // Each has the entry that it was given first.
     assert_eq!(of(r#"limiter_sources_admitted_total{as="entry"}"#), tracked);
     assert_eq!(of(r#"limiter_sources_admitted_total{as="newcomer"}"#), 0.0);
+    let keys = of(r#"limiter_table_entries{table="buckets"}"#);
+    assert_eq!(of(r#"limiter_buckets_admitted_total{as="entry"}"#), keys);
+    assert_eq!(of(r#"limiter_buckets_admitted_total{as="shared"}"#), 0.0);
     for state in ["idle", "owing"] {
         assert_eq!(of(&format!(r#"limiter_sources_evicted_total{{state="{state}"}}"#)), 0.0);
+        assert_eq!(of(&format!(r#"limiter_buckets_evicted_total{{state="{state}"}}"#)), 0.0);
     }
     assert_eq!(Some(of("limiter_memory_bytes")), status["memory_bytes"].as_f64());
     let version = env!("CARGO_PKG_VERSION");

@@ -391,8 +391,9 @@ fn what_a_wider_limit_refuses_is_remembered_and_counted() {
 /// What the lists say of a source for a time holds for each of its packets, whatever is leased from a wider limit.
 #[test]
 fn who_is_listed_for_a_time_gets_no_lease() {
+    type Of = fn(&mut Policy) -> &mut Vec<Listed>;
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1_000_000;
-    let lists: [(fn(&mut Policy) -> &mut Vec<Listed>, u64); 3] = [
+    let lists: [(Of, u64); 3] = [
         (|policy| &mut policy.deny, 0),
         (|policy| &mut policy.penalties, 0),
         (|policy| &mut policy.allow, 1_000),
