@@ -26,7 +26,6 @@
 
 use crate::{
     abi::table::{Set, WAYS},
-    algorithm::policer::TRIES,
     base::{address::Address, seed::Seed, word::Word},
     memory::cache::Cached,
     policy::limit::BucketKey,
@@ -333,21 +332,11 @@ pub fn all_owe(debts: impl Iterator<Item = DebtUntil>, now: u64) -> Option<bool>
 }
 
 /// The same of a word that says by itself for how long it `owes`, in nanoseconds: it becomes another one, and what it
-/// says then is of no use.
+/// says then is of no use. `false` too if a packet charges it at this moment.
 #[inline(always)]
 pub fn retire_by<W: Word>(word: &W, may_owe: bool, owes: impl Fn(u64) -> u64) -> bool {
-    let mut seen = word.load();
-    for _ in 0..TRIES {
-        if !may_owe && owes(seen) != 0 {
-            return false;
-        }
-        let found = word.compare_exchange(seen, seen.wrapping_add(1));
-        if found == seen {
-            return true;
-        }
-        seen = found;
-    }
-    false
+    let seen = word.load();
+    (may_owe || owes(seen) == 0) && word.compare_exchange(seen, seen.wrapping_add(1)) == seen
 }
 
 impl Set {

@@ -39,15 +39,16 @@ use crate::{
 };
 
 /// Looks at the limits in a set, but for those that are asked after one that refuses. The last is charged,
-/// if all conform, of these and of those that were looked at before: its state is at hand then.
+/// if all conform, of these and of those that were looked at before: its state is at hand then. `WIDE` says that there may
+/// be wide states among them, which need the context.
 #[inline(always)]
-pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
+pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
     prepare_keyed(keyed);
     for place in 0..KEYED as u32 {
         if !is_used(place) {
             break;
         }
-        if is_wide(place) {
+        if WIDE && is_wide(place) {
             if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
                 look_wide_at(place, 1);
             }
@@ -62,10 +63,10 @@ pub(crate) fn look(ctx: *mut xdp_md, keyed: u64) {
     }
 }
 
-/// Charges those that are not charged yet. If one refuses after all, what was charged before is to be
+/// Charges those that are not charged yet; `WIDE` says as above. If one refuses after all, what was charged before is to be
 /// [taken back](refund_keyed).
 #[inline(always)]
-pub(crate) fn charge(ctx: *mut xdp_md) {
+pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
     for place in 0..KEYED as u32 {
         if !is_used(place) || is_refused() {
             break;
@@ -75,14 +76,14 @@ pub(crate) fn charge(ctx: *mut xdp_md) {
         }
         for attempt in 1..=TRIES {
             let last = u32::from(attempt == TRIES);
-            let mut step = if is_wide(place) {
+            let mut step = if WIDE && is_wide(place) {
                 charge_wide_at(place, last)
             } else if last == 0 && is_missing(place) {
                 STALE
             } else {
                 charge_keyed_at(place, last)
             };
-            if step == CHARGED {
+            if WIDE && step == CHARGED {
                 step = settle_wide_at(place, last);
             }
             if step == DONE {
@@ -92,7 +93,7 @@ pub(crate) fn charge(ctx: *mut xdp_md) {
                 refresh(place);
             }
         }
-        if is_wide(place) {
+        if WIDE && is_wide(place) {
             write_lease_down(ctx, place);
         }
     }

@@ -108,14 +108,14 @@ fn decide(
     let mut group = Inline { entry, settings, scratch: scratch.reread() };
     charge::look(&mut group, now);
     if by_key != 0 {
-        keyed::look(ctx, by_key);
+        keyed::look::<true>(ctx, by_key);
         if group.scratch.leased() != 0 && cache::may_be_leased() == 0 {
             return charge_alone(group.scratch);
         }
     }
     if group.bill().refused == 0 {
         if by_key != 0 {
-            keyed::charge(ctx);
+            keyed::charge::<true>(ctx);
         }
         if group.bill().refused == 0 {
             charge::charge(&mut group, now);

@@ -1,6 +1,8 @@
 //! The first packet of a source in a set of the table that is full.
 
-use aya_ebpf::{bindings::xdp_md, helpers::bpf_get_prandom_u32};
+use core::ptr::null_mut;
+
+use aya_ebpf::helpers::bpf_get_prandom_u32;
 use limiter_common::{
     abi::{
         layout::table_stats::SOURCES,
@@ -50,12 +52,12 @@ pub(crate) extern "C" fn admit_newcomer(by_key: u64) -> u32 {
 /// and have buckets; or refuses it by one of these. Its headers were read.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn admit_newcomer_by_keys(ctx: *mut xdp_md) -> u32 {
+pub(crate) extern "C" fn admit_newcomer_by_keys() -> u32 {
     let undecided = Verdict::new(Reason::Contended).0 as u32;
     let by_key = find_keys();
     if by_key != 0 {
-        keyed::look(ctx, by_key);
-        keyed::charge(ctx);
+        keyed::look::<false>(null_mut(), by_key);
+        keyed::charge::<false>(null_mut());
         if let Some(reason) = refuse_by_key() {
             return reason;
         }

@@ -73,7 +73,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     }
     // Most packets there are end here.
     let mut verdict = match ActivePolicy::get() {
-        Some(policy) => admit(ctx, scratch.reread(), &policy),
+        Some(policy) => admit(scratch.reread(), &policy),
         None => Verdict::new(Reason::Contended),
     };
     for _ in 0..ATTEMPTS {

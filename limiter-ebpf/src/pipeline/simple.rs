@@ -1,7 +1,6 @@
 //! Deciding about a packet that is admitted, or refused as the one before, and nothing else is to be
 //! said of: most packets there are.
 
-use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     abi::policy::{Settings, flag, half},
     algorithm::{policer::Look, time::Time},
@@ -40,11 +39,7 @@ use crate::{
 /// [`Verdict::OPEN`], or undecided ([`Reason::Contended`]) when its source has no entry yet that is
 /// bound to the policy.
 #[inline(always)]
-pub(crate) fn admit(
-    ctx: *mut xdp_md,
-    scratch: &mut PacketScratch,
-    policy: &ActivePolicy,
-) -> Verdict {
+pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdict {
     let settings = policy.settings;
     classify_packet(scratch, policy.epoch, settings);
     // Other parts of the program wrote to it.
@@ -92,7 +87,7 @@ pub(crate) fn admit(
                 }
                 let by_keys = scratch.applicable & settings.buckets_by_key != 0;
                 escape(scratch);
-                let verdict = if by_keys { admit_newcomer_by_keys(ctx) } else { admit_newcomer(0) };
+                let verdict = if by_keys { admit_newcomer_by_keys() } else { admit_newcomer(0) };
                 return Verdict(verdict.into());
             }
             scratch.entry_id = entry_id.0;
