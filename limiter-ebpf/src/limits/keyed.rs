@@ -229,8 +229,8 @@ pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
     }
 }
 
-/// Brings the state at a place up to date, which was sought, at the time that its packet is decided for: a later one would charge the packet
-/// for what passed since.
+/// Brings the state at a place up to date, which was sought, at the time that its packet is decided for: a later one would
+/// charge the packet for what passed since.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn refresh_keyed_at(place: u32) -> u32 {

@@ -222,8 +222,9 @@ extern "C" fn lease(epoch: u32) -> u32 {
     1
 }
 
-/// Finds out for how many packets the packet, which limits with keys of their own are about too, is charged at once by
-/// the entry of its source, and notes how many more that are; or that its slot is free, and it may have it.
+/// Plans a lease for a packet that keyed limits are about too: notes for how many packets more it is charged, or that the
+/// source may take the slot. Other limits than those of [`Profile::leased_of`](limiter_common::abi::policy::Profile) rule
+/// both out.
 #[inline(always)]
 pub(crate) fn plan_lease(scratch: &mut PacketScratch, entry: &SourceEntry, limits: u64) {
     if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
@@ -240,9 +241,9 @@ pub(crate) fn plan_lease(scratch: &mut PacketScratch, entry: &SourceEntry, limit
     }
 }
 
-/// Whether all limits that the packet was looked at by, for several packets, have them to spare, as
-/// [`Gcra::leased`](limiter_common::algorithm::gcra::Gcra::leased) says; 0 if one has not, and no packet of the source
-/// is asked for in this tick any more.
+/// Whether all limits of the packet have what it was checked for to spare, as
+/// [`Gcra::spares`](limiter_common::algorithm::gcra::Gcra::spares) says. Returns 0 if one has not; no lease is planned in
+/// that slot in this tick again.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn may_be_leased() -> u32 {
@@ -288,7 +289,7 @@ fn are_spared(scratch: &mut PacketScratch) -> bool {
     true
 }
 
-/// Keeps the packets that the packet was charged for and is not itself, in the slot of its source; or gives it the slot.
+/// Stores the lease that the packet was charged for in the slot of its source; without one, gives the source the slot.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn keep_lease() -> u32 {

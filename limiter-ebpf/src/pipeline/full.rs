@@ -168,7 +168,7 @@ fn decide(
     Verdict::new(Reason::Exceed)
 }
 
-/// Has a packet that could not be charged for several be charged alone: it is decided about anew at once.
+/// Gives up a lease: the packet is decided about anew at once, and charged alone.
 #[inline(always)]
 fn charge_alone(scratch: &mut PacketScratch) -> Verdict {
     (scratch.leased, scratch.may_lease, scratch.lease_lost) = (0, 0, 1);

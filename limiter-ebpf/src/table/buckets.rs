@@ -1,6 +1,6 @@
 //! The table of buckets that are kept by other keys than the source: finding one, and making one.
 //!
-//! The functions here are verified by themselves, once each, and what they find is noted in the [`PacketScratch`]: their stack
+//! The functions here are verified by themselves, once each. What they find is noted in the [`PacketScratch`]: their stack
 //! is below that of [`decide`](crate::pipeline::full), which leaves little.
 
 use limiter_common::{
@@ -141,8 +141,8 @@ fn is_of(entry: u32, key: &BucketKey) -> bool {
     differs == 0
 }
 
-/// Has the key at a place of the packet, which was sought and has no entry, have one: its own, or where all of its set
-/// owe, the one that keys share. It has none still if another CPU is at the set, or at the entry.
+/// Makes an entry for the key at a place, which was sought and has none. Where all of its set owe, the key takes the entry
+/// that keys share. It has none still if another CPU holds the set, or the entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
@@ -164,8 +164,8 @@ pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
     0
 }
 
-/// Has the memory bring what finding room reads, before the lock of the set is taken: that waits for what was asked for
-/// before it.
+/// Loads what finding room reads, before the lock of the set is taken: an atomic instruction waits for the loads before it,
+/// and these come at once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn touch_room_at(at: u32) -> u32 {
@@ -226,7 +226,7 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
     0
 }
 
-/// Has the packet be charged to the bucket that keys share, of the limit at a place of the packet.
+/// Charges the packet to the bucket that keys of the limit at a place share.
 #[inline(always)]
 fn share_bucket_at(at: u32) {
     let Some(scratch) = PacketScratch::get() else { return };
