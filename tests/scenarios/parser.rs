@@ -81,7 +81,7 @@ fn as_reference(packet: &Packet) -> Option<Reference> {
     let mut key = BucketKey::default();
     key.fill(&limit, packet, 0, 0);
     assert_eq!(key.source(), packet.source);
-    assert_eq!(key.protocol, u32::from(packet.protocol) | packet.source.family << 8);
+    assert_eq!(key.protocol & 0xff, u32::from(packet.protocol));
     assert_eq!(key.ports, (u32::from(ports.source) << 16) | u32::from(ports.destination));
     assert_eq!(key.whose, 0);
     let destination = key.destination();
