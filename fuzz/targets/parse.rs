@@ -8,7 +8,10 @@ mod reference;
 use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
-use limiter_common::{base::address::Address, packet::{frame::Sighting, headers::Packet, parse::parse}};
+use limiter_common::{
+    base::address::Address,
+    packet::{frame::Sighting, headers::Packet, parse::parse},
+};
 
 use self::reference::{Reference, reference};
 
