@@ -27,7 +27,7 @@ use crate::{
         scratch::{Keyed, PacketScratch},
     },
     limits::{
-        counters::{self, Outcome, Outcomes},
+        counters::{self, Outcomes},
         step::{AGAIN, CHARGED, DONE, FULL, STALE},
         wide::{
             charge_wide_at, look_wide_at, make_room_at, refund_wide_at, settle_wide_at,
@@ -279,10 +279,10 @@ extern "C" fn carry_bucket_at(place: u32, word: u64) -> u64 {
     }
 }
 
-/// Counts the limits in a set that admitted the packet, and those that refused it.
+/// Counts the packet under the limits in a set that admitted it, and those that refused it, by the policy of an epoch.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64, monitored: u64) -> u32 {
+pub(crate) extern "C" fn count_keyed(epoch: u32, conform: u64, exceed: u64, monitored: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let outcomes = Outcomes { conform, exceed, monitored };
     let mut left = outcomes.all();
@@ -292,28 +292,8 @@ pub(crate) extern "C" fn count_keyed(conform: u64, exceed: u64, monitored: u64) 
             break;
         }
         left ^= bit;
-        if let Some(limit) = LIMITS.get(half(scratch.binding.epoch(), Limit::row(bit))) {
-            counters::count(limit.tally, outcomes.of(bit), scratch.bytes);
-        }
-    }
-    0
-}
-
-/// Counts the packet under limits with keys of their own that it was charged to before, by the policy of an
-/// epoch.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn count_leased(epoch: u32, limits: u64) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let mut left = limits;
-    for _ in 0..KEYED {
-        let bit = left & left.wrapping_neg();
-        if bit == 0 {
-            break;
-        }
-        left ^= bit;
         if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
-            counters::count(limit.tally, Outcome::Conform, scratch.bytes);
+            counters::count(limit.tally, outcomes.of(bit), scratch.bytes);
         }
     }
     0

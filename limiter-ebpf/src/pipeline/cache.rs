@@ -25,7 +25,7 @@ use crate::{
     limits::{
         counters::{self, Outcome, Outcomes},
         inline,
-        keyed::count_leased,
+        keyed::count_keyed,
     },
     policy::{active::settings, verdict::Verdict},
     table::entry::{self, SourceEntry},
@@ -98,7 +98,7 @@ pub(crate) fn decide(
     counters::count_inline(settings, &Outcomes::conform(cached.limits), bytes);
     if cached.limits & settings.keyed != 0 {
         escape(scratch);
-        count_leased(epoch, cached.limits & settings.keyed);
+        count_keyed(epoch, cached.limits & settings.keyed, 0, 0);
     }
     Some(conform(scratch.reread()))
 }

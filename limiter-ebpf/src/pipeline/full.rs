@@ -143,7 +143,7 @@ fn decide(
     counters::count_inline(settings, &outcomes, scratch.bytes);
     let of = settings.keyed;
     if outcomes.all() & of != 0 {
-        count_keyed(conform & of, exceed & of, monitored & of);
+        count_keyed(entry.binding.epoch(), conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
         find_near_inline(scratch, settings, entry);

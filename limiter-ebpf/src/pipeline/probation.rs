@@ -117,7 +117,7 @@ fn refuse_by_key() -> Option<u32> {
     if bill.contended != 0 {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
-    keyed::count_keyed(0, bill.refused, bill.monitored());
+    keyed::count_keyed(scratch.binding.epoch(), 0, bill.refused, bill.monitored());
     Some(Verdict::new(Reason::Exceed).0 as u32)
 }
 
@@ -127,7 +127,7 @@ fn count_by_key() {
     let Some(scratch) = PacketScratch::get() else { return };
     scratch.near = 0;
     let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
-    keyed::count_keyed(bill.charged, 0, bill.monitored());
+    keyed::count_keyed(epoch, bill.charged, 0, bill.monitored());
     find_near_keyed();
     if scratch.reread().near != 0 {
         count_near(epoch);
