@@ -46,7 +46,6 @@ impl<T: Word + ?Sized> Word for &T {
 }
 
 /// A word of one thread.
-#[cfg(test)]
 impl Word for core::cell::Cell<u64> {
     fn load(&self) -> u64 {
         self.get()

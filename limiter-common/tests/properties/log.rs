@@ -69,9 +69,9 @@ impl State {
     }
 
     fn look(&self, log: SlidingLog, now: u64) -> Result<Look, Refusal> {
-        let before = (self.control.0.get(), self.slots.values());
+        let before = (self.control.get(), self.slots.values());
         let look = log.look(&self.control, &self.slots, now);
-        assert_eq!(before, (self.control.0.get(), self.slots.values()), "a look writes nothing");
+        assert_eq!(before, (self.control.get(), self.slots.values()), "a look writes nothing");
         look
     }
 
@@ -229,7 +229,7 @@ fn a_slot_that_is_not_written_yet_is_noticed() {
     let log = SlidingLog::new(1, SECOND).unwrap();
     let state = State::new();
     // Another CPU is between the two steps of a charge.
-    state.control.0.set(1 << 56 | 1_000);
+    state.control.set(1 << 56 | 1_000);
     assert_eq!(state.look(log, 1_001), Err(Refusal::Contended));
     assert!(
         state.look(SlidingLog { limit: 2, ..log }, 1_001).is_ok(),
@@ -250,7 +250,7 @@ fn a_slot_is_written_before_it_is_claimed_again() {
     }
     let now = 130 * SECOND + 1;
     assert!(state.look(log, now).is_ok());
-    state.slots.0[2].0.set(0);
+    state.slots.0[2].set(0);
     assert_eq!(state.look(log, now), Err(Refusal::Contended));
 }
 

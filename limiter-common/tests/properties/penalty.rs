@@ -11,24 +11,8 @@ use proptest::prelude::*;
 
 use super::{cases, magnitude};
 
-struct Plain(Cell<u64>);
-
-impl Word for Plain {
-    fn load(&self) -> u64 {
-        self.0.get()
-    }
-
-    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        let found = self.0.get();
-        if found == current {
-            self.0.set(new);
-        }
-        found
-    }
-}
-
-fn unknown() -> Offence<Plain> {
-    let [began, last, since, blocked, blocks] = [0; 5].map(|word| Plain(Cell::new(word)));
+fn unknown() -> Offence<Cell<u64>> {
+    let [began, last, since, blocked, blocks] = [0; 5].map(Cell::new);
     Offence { began, last, since, blocked, blocks }
 }
 
@@ -163,7 +147,7 @@ proptest! {
         (other, given_away) in prop_oneof![(any::<u8>(), Just(0)), (Just(0), 0..16_u8)],
     ) {
         let binding = Binding::new(epoch, 3);
-        let word = Plain(Cell::new(Block::new(until, binding).0));
+        let word = Cell::new(Block::new(until, binding).0);
         prop_assert_eq!(Block(word.load()).until(binding), until & !0xff);
         let mut other = Binding::new(epoch.wrapping_add(u32::from(other)), 3);
         for _ in 0..given_away {

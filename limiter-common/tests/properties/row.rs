@@ -5,22 +5,7 @@ use core::cell::Cell;
 use limiter_common::base::{slots::Slots, word::Word};
 
 /// A word.
-#[derive(Default)]
-pub(crate) struct Plain(pub(crate) Cell<u64>);
-
-impl Word for Plain {
-    fn load(&self) -> u64 {
-        self.0.get()
-    }
-
-    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        let found = self.0.get();
-        if found == current {
-            self.0.set(new);
-        }
-        found
-    }
-}
+pub(crate) type Plain = Cell<u64>;
 
 /// A row of slots, zero at first.
 pub(crate) struct Row(pub(crate) [Plain; 128]);
@@ -43,7 +28,7 @@ impl Slots for Row {
     }
 
     fn store(&self, place: usize, word: u64) {
-        self.0[place].0.set(word);
+        self.0[place].set(word);
     }
 
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {

@@ -29,29 +29,6 @@ use limiter_common::{
 use super::tables::Tables;
 use crate::{datapath::buckets::MeasuredBucket, error::Result};
 
-/// A word of a copy, which is changed.
-struct Copied(Cell<u64>);
-
-impl Copied {
-    fn new(word: u64) -> Self {
-        Self(Cell::new(word))
-    }
-}
-
-impl Word for Copied {
-    fn load(&self) -> u64 {
-        self.0.get()
-    }
-
-    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        let found = self.0.get();
-        if found == current {
-            self.0.set(new);
-        }
-        found
-    }
-}
-
 /// A word that was read. Whoever stores in it stores nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Still {
@@ -118,7 +95,7 @@ impl State {
         let MeasuredBucket { bucket: state::Bucket { binding, word, .. }, measure } = *bucket;
         let target = Binding::new(tables.epoch, number).like(Binding(binding));
         let [entry, word, scale, span] =
-            [binding, word, measure.scale, measure.span].map(Copied::new);
+            [binding, word, measure.scale, measure.span].map(Cell::new);
         if entry.load() != target.0 {
             let state = Measured { word: &word, scale: &scale, span: &span };
             let carry = || state.carry(&meter, now);
@@ -282,7 +259,7 @@ fn carried(
         return Ok(entry.words[place]);
     }
     let meter = tables.meter(profile.meters[place])?;
-    let [word, scale] = [entry.words[place], entry.scales[place]].map(Copied::new);
+    let [word, scale] = [entry.words[place], entry.scales[place]].map(Cell::new);
     let bucket = binding::Bucket { word: &word, scale: &scale };
     if entry.limit_ids[place] == tables.settings.limit_ids[place] {
         bucket.carry(&meter.gcra, now);
