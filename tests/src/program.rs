@@ -65,17 +65,22 @@ pub const SMALL: Sizes =
 /// How long the kernel may take to free a program that nothing refers to any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The slot that the program is loaded for, as if an interface were in it.
-const SLOT: Attached = Attached {
-    slot: 0,
-    name: String::new(),
-    alternatives: Vec::new(),
-    link: 0,
-    index: 0,
-    mode: Mode::Native,
-    present: true,
-    exists: true,
-};
+/// The slot that the program is loaded for.
+const SLOT: Attached = attached(0);
+
+/// A slot, as if an interface were in it.
+pub const fn attached(slot: u32) -> Attached {
+    Attached {
+        slot,
+        name: String::new(),
+        alternatives: Vec::new(),
+        link: 0,
+        index: 0,
+        mode: Mode::Native,
+        present: true,
+        exists: true,
+    }
+}
 
 /// An instance without an interface, with a program loaded for its first slot. When it is dropped, another test may get
 /// it, as it was made.

@@ -2,11 +2,8 @@
 
 use anyhow::{Result, ensure};
 use limiter_common::packet::reason::{REASONS, Reason};
-use limiter_userspace::datapath::{
-    instance::{Attached, Instance},
-    mode::Mode,
-    snapshot::Snapshot,
-};
+use limiter_tests::program::attached;
+use limiter_userspace::datapath::{instance::Instance, snapshot::Snapshot};
 
 use super::{case::Case, setting::Setting};
 
@@ -20,17 +17,7 @@ const STRAYS_OF_EXAMPLES: u64 = 10_000;
 
 /// The counters of an instance, and of no interface but the one in this slot.
 pub(crate) fn snapshot(instance: &Instance, slot: u32) -> Result<Snapshot> {
-    let slot = Attached {
-        slot,
-        name: String::new(),
-        alternatives: Vec::new(),
-        link: 0,
-        index: 0,
-        mode: Mode::Native,
-        present: true,
-        exists: true,
-    };
-    Ok(instance.maps().snapshot(&[slot])?)
+    Ok(instance.maps().snapshot(&[attached(slot)])?)
 }
 
 /// Frames by their reasons.
