@@ -12,13 +12,12 @@ use limiter_common::{
     algorithm::binding::Binding,
     base::word::Word as _,
     policy::limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
-    table::set::{self, DebtUntil, Eviction, Place, Room, Tags, Ways},
+    table::set::{self, DebtUntil, Eviction, Place, Room, Ways},
 };
 
 use crate::{
     kernel::{
         atomics::MapWord,
-        barrier::black_box,
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
         scratch::{Keyed, PacketScratch},
     },
@@ -86,14 +85,6 @@ pub(crate) extern "C" fn place_bucket_at(at: u32) -> u32 {
     let key = &scratch.keyed.keys[at];
     let place = Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
     scratch.keyed.places[at] = place;
-    // The memory brings all at once what is asked for at once.
-    if let (Some(bucket), Some(set_ref)) =
-        (BUCKETS.get_ptr(entry_of(place, place.home.into(), settings)), SetRef::of(place.set, 0))
-    {
-        let _: Tags = set_ref.tags();
-        // SAFETY: a map value that was just looked up; an aligned word.
-        let _: u64 = unsafe { (&raw const (*bucket).binding).read_volatile() };
-    }
     0
 }
 
@@ -146,7 +137,6 @@ fn is_of(entry: u32, key: &BucketKey) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
-    touch_room_at(at);
     let set = |scratch: &mut PacketScratch| scratch.keyed.places[at as usize & (KEYED - 1)].set;
     let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
     else {
@@ -161,26 +151,6 @@ pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
         }
     }
     set_ref.unlock();
-    0
-}
-
-/// Loads what finding room reads, before the lock of the set is taken: an atomic instruction waits for the loads before it,
-/// and these come at once.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn touch_room_at(at: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
-    let place = scratch.keyed.places[at as usize & (KEYED - 1)];
-    let home = black_box(place.home.into()) & (WAYS - 1);
-    let (Some(set_ref), Some(measure)) =
-        (SetRef::of(place.set, 0), MEASURES.get_ptr(entry_of(place, home, settings)))
-    else {
-        return 0;
-    };
-    let _: DebtUntil = set_ref.debt(home);
-    // SAFETY: a map value that was just looked up; an aligned word.
-    let _: u64 = unsafe { (&raw const (*measure).scale).read_volatile() };
     0
 }
 
