@@ -32,10 +32,11 @@ use crate::{
 /// No entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// That of a key that others share, which is that of a limit that is gone.
+/// The shared bucket was that of another limit, which is gone.
 const FOREIGN: u32 = NONE - 1;
 
-/// Finds the entry of the key at a place of the packet, notes it, and gives its number; [`NONE`] if it has none.
+/// Finds the entry of the key at a place, notes its number and version word in the scratch, and returns the number:
+/// [`NONE`] if the key has no entry, [`FOREIGN`] if the shared bucket is not yet that of the limit.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn seek_bucket_at(at: u32) -> u32 {
@@ -90,7 +91,7 @@ pub(crate) extern "C" fn place_bucket_at(at: u32) -> u32 {
 
 /// The number of the entry of a key with this place; [`NONE`] if it has none.
 ///
-/// Most have the way that they have if they may choose. It takes one line of memory to see that.
+/// The preferred way is compared first. Most keys are there, and one line of memory tells.
 #[inline(always)]
 fn find(place: Place, key: &BucketKey, settings: &Settings) -> u32 {
     let first = entry_of(place, place.home.into(), settings);
@@ -170,8 +171,7 @@ extern "C" fn find_room_for(at: u32) -> u32 {
     u32::from(room.way < WAYS)
 }
 
-/// Notes that the way that was found was given to the key that was sought, for the packet of a limit at a place of the
-/// scratch. The lock of the set is held.
+/// Writes the tag and the debt note of the way that the key at a place was given. The lock of the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn enter_bucket_at(at: u32) -> u32 {
@@ -179,13 +179,13 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
     let (at, now) = (at as usize & (KEYED - 1), scratch.time.now);
     let (place, Room { way, owes }) = (scratch.keyed.places[at], scratch.keyed.room);
     let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
-    // What it will owe for its first packet was found when that was looked at.
+    // The check of the packet has found what the bucket will owe for it.
     let meter = METERS.get(half(scratch.binding.epoch(), scratch.keyed.meters[at]));
     let debt = meter.map_or(0, |meter| meter.measure().owes(scratch.keyed.looks[at].next, now));
     let debt =
         if debt != 0 { DebtUntil::until(now + debt, now, true) } else { DebtUntil::past(now) };
     let is_free = set_ref.tag(way) == 0;
-    // Before the tag is seen.
+    // Before the tag: a CPU that sees the tag must find the note.
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
     count(table_stats::BUCKETS, |table_stats| {
@@ -204,11 +204,11 @@ fn share_bucket_at(at: u32) {
     let place = at as usize & (KEYED - 1);
     let keyed = &mut scratch.keyed;
     keyed.keys[place] = BucketKey::shared(keyed.keys[place].limit_id);
-    // What sources share knows no overrides.
+    // Keys of several profiles share it, so no override holds.
     if let Some(limit) = LIMITS.get(half(epoch, Limit::row(keyed.bits[place]))) {
         keyed.meters[place] = limit.meter;
     }
-    // Another limit may have had its tally before.
+    // A limit that is gone may have had this tally.
     if seek_bucket_at(at) == FOREIGN {
         give_bucket_to(at);
     }
@@ -242,7 +242,7 @@ extern "C" fn give_bucket_to(at: u32) -> u32 {
     if Binding(before).is_locked() || binding.compare_exchange(before, taken.0) != before {
         return 0;
     }
-    // What keys share may owe.
+    // The shared bucket is given away though it owes: its limit is gone.
     let may_owe = keyed.room.owes || is_shared;
     // SAFETY: map values that were just looked up; their fields are aligned words. The key is as long and as aligned.
     unsafe {
@@ -290,9 +290,8 @@ impl Ways for BucketSet {
     }
 }
 
-/// What became of a bucket of the set in which room is made, at the time of the packet: [`IDLE`], or until when it owes,
-/// in nanoseconds, with [`SINGLE`] if that is no more than a packet, or to a limit that is gone. The lock of its set is
-/// held.
+/// Returns until when the bucket of a way owes, in nanoseconds, or [`IDLE`]. [`SINGLE`] is added if it owes no more than
+/// one packet, or to a limit that is gone. The lock of the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn bucket_usage_of(way: u32) -> u64 {
@@ -317,7 +316,7 @@ extern "C" fn bucket_usage_of(way: u32) -> u64 {
     let meter =
         if binding.is_under(epoch) { Some(binding.profile()) } else { meter_of(limit_id, epoch) };
     let may_go = match meter.map(|number| METERS.get(half(epoch, number))) {
-        // The policy has changed since, and the word is by another rate: what it says is told when its key comes.
+        // Where the rate has changed since, the word cannot be read by this meter.
         Some(Some(meter)) => meter.measure() == *measure && meter.is_single(word, now),
         Some(None) => false,
         None => true,
