@@ -536,12 +536,20 @@ impl Loaded {
         self.with_outstanding(&Address::NONE, self.shared_entry(shared::UNREADABLE)?)
     }
 
-    /// The entry that sources share which found no room.
+    /// What passed and what was dropped of the sources that found no room and share entries.
     ///
     /// # Errors
     /// What the system says.
-    pub fn overflow(&self) -> Result<Source> {
-        self.shared_entry(shared::OVERFLOW)
+    pub fn shared_packets(&self) -> Result<[Tally; 2]> {
+        let mut all = [Tally::default(); 2];
+        for set in 0..shared::OVERFLOWS {
+            let Source { passed, dropped, .. } = self.shared_entry(shared::overflow(set))?;
+            for (all, one) in all.iter_mut().zip([passed, dropped]) {
+                all.packets += one.packets;
+                all.bytes += one.bytes;
+            }
+        }
+        Ok(all)
     }
 
     /// The entry with the totals of sources that have none.

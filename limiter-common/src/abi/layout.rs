@@ -18,7 +18,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 22;
+pub const LAYOUT_VERSION: u32 = 23;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -118,12 +118,20 @@ pub mod program {
 pub mod shared {
     /// Frames whose source cannot be read.
     pub const UNREADABLE: u32 = 0;
-    /// Sources for which no entry could be made.
-    pub const OVERFLOW: u32 = 1;
     /// Sources that have no entry any more, or none yet, for their totals alone.
-    pub const UNTRACKED: u32 = 2;
+    pub const UNTRACKED: u32 = 1;
+    /// The first of [`OVERFLOWS`] entries that sources share for which no entry could be made.
+    pub const OVERFLOW: u32 = 2;
+    /// Number of those entries; a power of two.
+    pub const OVERFLOWS: u32 = 64;
     /// Number of entries.
-    pub const LEN: u32 = 3;
+    pub const LEN: u32 = OVERFLOW + OVERFLOWS;
+
+    /// The entry that the sources of a set share which find no room there.
+    #[inline(always)]
+    pub const fn overflow(set: u32) -> u32 {
+        OVERFLOW + (set & (OVERFLOWS - 1))
+    }
 }
 
 /// Entries of [`map::TABLE_STATS`].
@@ -151,7 +159,7 @@ const _: () = {
     assert!(size_of::<Head>() == 2072);
     assert!(size_of::<Gcra>() == 40);
     assert!(size_of::<crate::algorithm::meter::Meter>() == 64);
-    assert!(size_of::<crate::policy::limit::Limit>() == 160);
+    assert!(size_of::<crate::policy::limit::Limit>() == 168);
     assert!(size_of::<BucketKey>() == 48 && offset_of!(Bucket, key) == 16);
     assert!(size_of::<crate::memory::cache::Cached>() == 128);
     assert!(size_of::<crate::policy::control::Budgets>() == 128);

@@ -194,6 +194,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The number of the profile that has the meters of the
+    /// [entries that sources share](crate::abi::layout::shared::OVERFLOW): each inline limit of the policy, with the
+    /// meter at its [`shared_meter`](crate::policy::limit::Limit::shared_meter).
+    pub const SHARED: u32 = 1;
+
     /// What becomes of their packets at `now`, in nanoseconds, by what was said of them by hand.
     #[inline(always)]
     pub const fn listing(&self, now: u64) -> Option<Reason> {

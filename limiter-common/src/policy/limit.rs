@@ -41,6 +41,10 @@ pub struct Limit {
     pub tally: u32,
     /// The number of its meter, for sources that have none of their own.
     pub meter: u32,
+    /// The number of the meter of what keys share that find no room in the table: a multiple of `meter`.
+    pub shared_meter: u32,
+    /// 0, so that what follows is aligned.
+    pub unused: u32,
     /// Where a source has the number of its own one; [`COLUMNS`] when none has.
     pub override_column: u32,
     /// 1 when a packet costs its bytes.

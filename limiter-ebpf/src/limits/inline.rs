@@ -109,7 +109,7 @@ impl Inline<'_> {
     #[inline(always)]
     fn bucket(&self, place: usize) -> Option<&'static Gcra> {
         let epoch = self.entry.binding.epoch();
-        Some(&METERS.get(half(epoch, self.entry.profile.meters[place]))?.gcra)
+        Some(&METERS.get(half(epoch, self.entry.meters[place]))?.gcra)
     }
 }
 

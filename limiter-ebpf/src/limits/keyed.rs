@@ -35,7 +35,10 @@ use crate::{
         },
     },
     policy::active::settings,
-    table::buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
+    table::{
+        buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
+        lookup::EntryId,
+    },
 };
 
 /// Looks at the limits in a set, but for those that are asked after one that refuses. The last is charged,
@@ -348,10 +351,10 @@ pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
 /// Writes down the limits in a set, with their keys.
 #[inline(always)]
 fn write_down(scratch: &mut PacketScratch, mut left: u64) -> bool {
-    let Some(profile) = PROFILES.get(half(scratch.binding.epoch(), scratch.binding.profile()))
-    else {
-        return false;
-    };
+    // What sources share is bound to a profile of nobody.
+    let is_overflow = EntryId(scratch.entry_id).is_overflow();
+    let number = if is_overflow { scratch.number } else { scratch.binding.profile() };
+    let Some(profile) = PROFILES.get(half(scratch.binding.epoch(), number)) else { return false };
     scratch.classify_cost();
     let class = scratch.cost_class();
     let slot = SLOT.load();

@@ -77,7 +77,7 @@ pub(crate) fn find_near_inline(
     let charged = scratch.bill.charged & !settings.keyed;
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
-        if let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place]))
+        if let Some(meter) = METERS.get(half(epoch, entry.meters[place]))
             && meter.gcra.is_near(scratch.looks[place].next, scratch.time_of(&meter.gcra))
         {
             *PacketScratch::hide_provenance(&mut scratch.near) |= bit;

@@ -326,7 +326,7 @@ fn look(
     let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, _| {
-        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
+        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
             return false;
         };
         let seen = entry.cell(place).load();

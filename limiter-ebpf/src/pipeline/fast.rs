@@ -152,7 +152,7 @@ fn decide_known(
     if entry.blocked() != 0 {
         return None;
     }
-    if entry.lists.listed != 0 {
+    if entry.profile.listed != 0 {
         return by_lists(entry, scratch.bytes);
     }
     let applies = entry.profile.limits & scratch.applicable;
@@ -167,7 +167,7 @@ fn decide_known(
     let bucket = if entry.binding.profile() == 0 {
         &settings.default_buckets[place]
     } else {
-        &METERS.get(half(epoch, entry.profile.meters[place]))?.gcra
+        &METERS.get(half(epoch, entry.meters[place]))?.gcra
     };
     let cell = entry.cell(place);
     let seen = cell.load();

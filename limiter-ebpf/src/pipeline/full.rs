@@ -74,16 +74,16 @@ fn decide(
 ) -> Verdict {
     // Before the time of a charge is known, so that what is leased is not used for a tick too long.
     (scratch.lease_tick, scratch.leased, scratch.may_lease) = (clock::number(), 0, 0);
-    let (profile, lists) = (entry.profile, entry.lists);
+    let profile = entry.profile;
     let applies = profile.limits & scratch.applicable;
     let blocked = entry.blocked();
-    if applies | u64::from(lists.listed) | blocked == 0 {
+    if applies | u64::from(profile.listed) | blocked == 0 {
         return Verdict(scratch.conform);
     }
     let by_key = applies & settings.keyed;
     let now = clock::now();
-    if lists.listed != 0
-        && let Some(reason) = lists.listing(now)
+    if profile.listed != 0
+        && let Some(reason) = profile.listing(now)
     {
         return Verdict::new(reason);
     }
@@ -187,7 +187,7 @@ fn refuse(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry,
             scratch.refusing.until = until;
         }
     }
-    if entry_id == EntryId::OVERFLOW || scratch.monitors() || entry.blocked() > scratch.time.now {
+    if entry_id.is_overflow() || scratch.monitors() || entry.blocked() > scratch.time.now {
         return;
     }
     // A drop is counted under the limit that is asked first, which may be a narrower one next time.
@@ -198,7 +198,7 @@ fn refuse(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry,
         find_wait_keyed(entry.profile.limits & scratch.applicable);
         return;
     };
-    let Some(meter) = METERS.get(half(epoch, entry.profile.meters[index])) else { return };
+    let Some(meter) = METERS.get(half(epoch, entry.meters[index])) else { return };
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & bill.refused != 0);
     let now = scratch.time_of(&meter.gcra);

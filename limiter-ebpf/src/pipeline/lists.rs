@@ -6,10 +6,10 @@ use crate::{policy::verdict::Verdict, table::entry::SourceEntry};
 /// to tell.
 #[inline(always)]
 pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
-    if entry.lists.listed == 0 {
+    if entry.profile.listed == 0 {
         return None;
     }
-    let verdict = Verdict::new(entry.lists.listing_for_ever()?);
+    let verdict = Verdict::new(entry.profile.listing_for_ever()?);
     entry.account(verdict.drops(), bytes);
     Some(verdict)
 }

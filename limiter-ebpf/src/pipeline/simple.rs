@@ -98,7 +98,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
         }
     };
     let applies = entry.profile.limits & scratch.applicable;
-    if entry.blocked() | u64::from(entry.lists.listed) | applies & settings.keyed != 0 {
+    if entry.blocked() | u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
         return match policy.monitors() {
             0 => by_lists(&entry, scratch.bytes).unwrap_or(Verdict::OPEN),
             _ => Verdict::OPEN,
@@ -142,7 +142,7 @@ fn comes_often(
     let (epoch, now) = (entry.binding.epoch(), scratch::coarse_now(scratch).now);
     let is_full = #[inline(always)]
     |place: usize, _| {
-        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else { return true };
+        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else { return true };
         meter.gcra.spent(entry.cell(place).load(), now) == 0
     };
     inline::all(settings, limits, is_full) != 0
@@ -185,7 +185,7 @@ fn look(
     let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
-        let Some(meter) = METERS.get(half(epoch, entry.profile.meters[place])) else {
+        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
             return false;
         };
         let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);

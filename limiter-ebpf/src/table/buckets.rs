@@ -9,7 +9,10 @@ use limiter_common::{
         policy::{Settings, half},
         table::WAYS,
     },
-    algorithm::binding::Binding,
+    algorithm::{
+        binding::Binding,
+        policer::{Policer as _, Refusal},
+    },
     base::word::Word as _,
     policy::limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
     table::set::{self, DebtUntil, Eviction, Place, Room, Ways},
@@ -206,13 +209,34 @@ fn share_bucket_at(at: u32) {
     keyed.keys[place] = BucketKey::shared(keyed.keys[place].limit_id);
     // Keys of several profiles share it, so no override holds.
     if let Some(limit) = LIMITS.get(half(epoch, Limit::row(keyed.bits[place]))) {
-        keyed.meters[place] = limit.meter;
+        keyed.meters[place] = limit.shared_meter;
     }
     // A limit that is gone may have had this tally.
     if seek_bucket_at(at) == FOREIGN {
         give_bucket_to(at);
     }
+    look_again_at(at);
     count(table_stats::BUCKETS, |table_stats| table_stats.untracked += 1);
+}
+
+/// Looks at a fresh state of the key at a place by the meter that it has now: what was found by the meter of its own would
+/// be written as it is where the shared bucket happens to be as fresh.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn look_again_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (epoch, now, at) = (scratch.binding.epoch(), scratch.time.now, at as usize & (KEYED - 1));
+    let (number, cost, bit) =
+        (scratch.keyed.meters[at], scratch.keyed.costs[at], scratch.keyed.bits[at]);
+    let looked = match METERS.get(half(epoch, number)) {
+        Some(meter) => meter.look_fresh(now, cost),
+        None => Err(Refusal::Contended),
+    };
+    match looked {
+        Ok(look) => scratch.keyed.looks[at] = look,
+        Err(refusal) => scratch.bill.refuse(bit, refusal),
+    }
+    0
 }
 
 /// Gives the way that was found, or the entry that keys share, to the key at a place of the packet; 0, and none is noted,

@@ -10,7 +10,7 @@ use limiter_common::{
     algorithm::binding::Binding,
     base::{address::Address, tally::Tally, word::Word as _},
     memory::pending::PendingTally,
-    policy::penalty::Block,
+    policy::{limit::COLUMNS, penalty::Block},
     table::set::Place,
 };
 
@@ -33,10 +33,11 @@ use crate::{
 pub(crate) struct SourceEntry {
     pub(crate) source: *mut Source,
     pub(crate) binding: Binding,
+    /// The profile of the source.
     pub(crate) profile: &'static Profile,
-    /// What the lists say of the source: its profile, or where it shares the entry, that which it would
-    /// have.
-    pub(crate) lists: &'static Profile,
+    /// The numbers of the meters of its words: those of the profile, or where sources share the entry, of
+    /// [`Profile::SHARED`].
+    pub(crate) meters: &'static [u32; COLUMNS],
 }
 
 impl SourceEntry {
@@ -59,7 +60,7 @@ impl SourceEntry {
             number => PROFILES.get(half(epoch, number))?,
         };
         scratch.entry_id = EntryId::new(number).0;
-        Some(Self { source, binding, profile, lists: profile })
+        Some(Self { source, binding, profile, meters: &profile.meters })
     }
 
     /// The entry of the packet's source, if there is one that is bound under `epoch`.
@@ -67,7 +68,7 @@ impl SourceEntry {
     pub(crate) fn of(scratch: &PacketScratch, epoch: u32) -> Option<Self> {
         let entry_id = EntryId(scratch.entry_id);
         let source = entry_id.entry()?;
-        if entry_id != EntryId::OVERFLOW {
+        if !entry_id.is_overflow() {
             // SAFETY: it was just looked up.
             let binding = unsafe { own(source, scratch.key(), epoch) }?;
             // Looked up whichever it is: what follows would be verified once for each map that it can be in. Which one
@@ -75,16 +76,16 @@ impl SourceEntry {
             let number = binding.profile();
             let number = if number == 0 { black_box(0) as u32 } else { number };
             let profile = PROFILES.get(half(epoch, number))?;
-            return Some(Self { source, binding, profile, lists: profile });
+            return Some(Self { source, binding, profile, meters: &profile.meters });
         }
         // SAFETY: it was just looked up.
         let binding = unsafe { bound(source) };
         if !binding.is_under(epoch) || scratch.numbered != epoch {
             return None;
         }
-        let profile = PROFILES.get(half(epoch, binding.profile()))?;
-        let lists = PROFILES.get(half(epoch, scratch.number))?;
-        Some(Self { source, binding, profile, lists })
+        let shared = PROFILES.get(half(epoch, binding.profile()))?;
+        let profile = PROFILES.get(half(epoch, scratch.number))?;
+        Some(Self { source, binding, profile, meters: &shared.meters })
     }
 
     /// The binding that it has now.

@@ -47,9 +47,9 @@ const LINE: usize = 64;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return EntryId::OVERFLOW.0 };
+    let Some(scratch) = PacketScratch::get() else { return EntryId::UNKNOWN.0 };
     let place = scratch.place;
-    let Some(set_ref) = SetRef::of(place.set, epoch) else { return EntryId::OVERFLOW.0 };
+    let Some(set_ref) = SetRef::of(place.set, epoch) else { return EntryId::UNKNOWN.0 };
     if set_ref.tags().have(place.tag) {
         let found = find_way() as usize;
         if found < WAYS {
@@ -61,7 +61,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     let Room { way, owes } = set::room(&set_ref, place, now);
     if way >= WAYS {
         set_ref.set_allowance(true);
-        return EntryId::OVERFLOW.0;
+        return EntryId::overflow(place.set).0;
     }
     let entry = set_ref.entry(way);
     let is_free = set_ref.tag(way) == 0;

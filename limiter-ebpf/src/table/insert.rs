@@ -2,7 +2,7 @@
 
 use limiter_common::{
     abi::{
-        policy::{Settings, half},
+        policy::{Profile, Settings, half},
         table::{PROBATION_SLOTS, Source},
     },
     algorithm::{
@@ -56,7 +56,7 @@ pub(crate) fn find_or_insert_entry(
         escape(scratch);
         entry_id = EntryId(find_or_insert(epoch));
         // It changes hands under the lock alone.
-        if entry_id != EntryId::OVERFLOW
+        if !entry_id.is_overflow()
             && let Some(source) = entry_id.entry()
         {
             let probation = set_ref.probation();
@@ -71,7 +71,7 @@ pub(crate) fn find_or_insert_entry(
             }
         }
         set_ref.unlock_changed();
-        if entry_id != EntryId::OVERFLOW {
+        if !entry_id.is_overflow() {
             return entry_id;
         }
     }
@@ -81,7 +81,8 @@ pub(crate) fn find_or_insert_entry(
         scratch.was_full = 0;
         scratch.newcomer = ProbationSlot::NONE;
         escape(scratch);
-        migrate_entry(source, epoch, 0, 1);
+        let number = if entry_id.is_overflow() { Profile::SHARED } else { 0 };
+        migrate_entry(source, epoch, number, 1);
     }
     entry_id
 }

@@ -31,21 +31,34 @@ pub(crate) struct EntryId(pub(crate) u32);
 impl EntryId {
     /// Not known yet.
     pub(crate) const UNKNOWN: Self = Self(0);
-    /// That of the sources that found no room.
-    pub(crate) const OVERFLOW: Self = Self(u32::MAX);
     /// That of the frames whose source cannot be read.
-    pub(crate) const UNREADABLE: Self = Self(u32::MAX - 1);
+    pub(crate) const UNREADABLE: Self = Self(Self::OVERFLOW - 1);
     /// That of the totals of sources that have none.
-    pub(crate) const UNTRACKED: Self = Self(u32::MAX - 2);
+    pub(crate) const UNTRACKED: Self = Self(Self::OVERFLOW - 2);
     /// Not known yet, in a set without a free way.
-    pub(crate) const SET_FULL: Self = Self(u32::MAX - 3);
+    pub(crate) const SET_FULL: Self = Self(Self::OVERFLOW - 3);
     /// The same, and it was found that the source needs one.
-    pub(crate) const MUST_INSERT: Self = Self(u32::MAX - 4);
+    pub(crate) const MUST_INSERT: Self = Self(Self::OVERFLOW - 4);
+
+    /// The first of those of the sources that found no room.
+    const OVERFLOW: u32 = u32::MAX - shared::OVERFLOWS;
+
+    /// That of the sources that found no room in a set.
+    #[inline(always)]
+    pub(crate) const fn overflow(set: u32) -> Self {
+        Self(Self::OVERFLOW + (shared::overflow(set) - shared::OVERFLOW))
+    }
+
+    /// Whether it is one of those.
+    #[inline(always)]
+    pub(crate) const fn is_overflow(self) -> bool {
+        self.0.wrapping_sub(Self::OVERFLOW) < shared::OVERFLOWS
+    }
 
     /// Whether several sources share its entry, all of which would pay for what one of them does.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
-        self == Self::OVERFLOW || self == Self::UNREADABLE
+        self.is_overflow() || self == Self::UNREADABLE
     }
 
     /// The time in which the source of an entry is over its limits, if it is one of the table that is bound
@@ -107,9 +120,11 @@ impl EntryId {
     #[inline(always)]
     pub(crate) fn entry(self) -> Option<*mut Source> {
         match self {
-            Self::OVERFLOW => SHARED_SOURCES.get_ptr_mut(shared::OVERFLOW),
             Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
             Self::UNTRACKED => SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED),
+            Self(number) if self.is_overflow() => {
+                SHARED_SOURCES.get_ptr_mut(number - Self::OVERFLOW + shared::OVERFLOW)
+            }
             Self(number) => SOURCES.get_ptr_mut(number.wrapping_sub(1)),
         }
     }

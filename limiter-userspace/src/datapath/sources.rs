@@ -164,9 +164,14 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn shared_packets(&self) -> Result<SharedPackets> {
-        let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::OVERFLOW)?;
-        let Source { passed, dropped, .. } = entry.unwrap_or_default().settled();
-        Ok(SharedPackets { passed: passed.packets, dropped: dropped.packets })
+        let mut packets = SharedPackets::default();
+        for set in 0..shared::OVERFLOWS {
+            let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::overflow(set))?;
+            let Source { passed, dropped, .. } = entry.unwrap_or_default().settled();
+            packets.passed += passed.packets;
+            packets.dropped += dropped.packets;
+        }
+        Ok(packets)
     }
 
     /// How many sources have an entry.

@@ -138,6 +138,28 @@ impl Allowance {
         }
     }
 
+    /// The same algorithm, which admits so many times as much, both in the long run and at once; sliding logs and open
+    /// connections as they are, as no keys share those.
+    #[must_use]
+    pub fn times(self, times: u32) -> Self {
+        let many = |count: u64| count.saturating_mul(times.into());
+        let faster = |rate: Rate| Rate { packets: many(rate.packets), ..rate };
+        match self {
+            Self::TokenBucket { rate, burst } => {
+                Self::TokenBucket { rate: faster(rate), burst: many(burst) }
+            }
+            Self::LeakyBucket { rate, depth } => {
+                Self::LeakyBucket { rate: faster(rate), depth: many(depth) }
+            }
+            Self::Gcra { rate, tolerance } => Self::Gcra { rate: faster(rate), tolerance },
+            Self::FixedWindow { limit, window } => Self::FixedWindow { limit: many(limit), window },
+            Self::SlidingWindow { limit, window } => {
+                Self::SlidingWindow { limit: many(limit), window }
+            }
+            Self::SlidingLog { .. } | Self::Concurrent { .. } => self,
+        }
+    }
+
     /// The same algorithm with another rate and burst. A window admits the rate's count in the
     /// rate's period, and open connections the burst.
     pub const fn with(self, bucket: Bucket) -> Self {

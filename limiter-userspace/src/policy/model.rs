@@ -159,6 +159,10 @@ pub struct Limit {
     pub penalty: Option<Penalty>,
     /// What it admits to some instead.
     pub overrides: Vec<Override>,
+    /// How many times its rate and burst the sources, or keys, have together that find no room in a full set of the
+    /// table and share a bucket, 1 to [`Limit::MOST_SHARED`]; `None` for as many as a set has entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<u32>,
     /// How its bursts were written.
     #[serde(default, skip_serializing_if = "Given::is_empty")]
     pub given: Given,
@@ -416,6 +420,9 @@ impl Match {
 }
 
 impl Limit {
+    /// The most that [`shared`](Self::shared) can be.
+    pub const MOST_SHARED: u32 = 1 << 16;
+
     /// An enforced limit of packets by a key, which is about all of them and admits everything.
     pub fn new(name: impl Into<String>, parts: &[KeyPart]) -> Self {
         Self {
@@ -428,6 +435,7 @@ impl Limit {
             candidate: None,
             penalty: None,
             overrides: Vec::new(),
+            shared: None,
             given: Given::default(),
         }
     }

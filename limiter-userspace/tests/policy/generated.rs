@@ -270,7 +270,20 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
             }
             let name = format!("limit_{index}-");
             let given = Given::default();
-            Limit { name, matching, key, count, mode, layers, candidate, penalty, overrides, given }
+            let shared = (index % 3 == 1).then_some(1 + layers.len() as u32 * 100);
+            Limit {
+                name,
+                matching,
+                key,
+                count,
+                mode,
+                layers,
+                candidate,
+                penalty,
+                overrides,
+                shared,
+                given,
+            }
         })
     })
 }

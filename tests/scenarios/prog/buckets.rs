@@ -1,7 +1,7 @@
 //! The table of buckets by other keys than the source: who keeps an entry of a full one, and what becomes of keys without.
 
 use limiter_common::{
-    abi::{counters::TableStats, state::Bucket},
+    abi::{counters::TableStats, state::Bucket, table::WAYS},
     algorithm::rate::SECOND,
     policy::limit::BucketKey,
 };
@@ -75,11 +75,12 @@ fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     let other = limit("other", &[within(24, 64)], per_second(1_000_000, 1_000_000));
     let (mut program, buckets) = full([by_destination("slow", tokens(3)), other]);
     // As many as there is room for, and again, as a set may have more of them than its ways.
-    for number in 0..2 * buckets {
-        passed(&mut program, &to(number), 3);
-    }
+    let all: u64 = (0..2 * buckets).map(|number| passed(&mut program, &to(number), 3)).sum();
     let full = table_stats(&program);
     assert!(full.untracked > 0 && full.inserted <= u64::from(buckets), "{full:?}");
+    // One entry is that of the source's network, by the other limit.
+    let own = full.inserted - 1;
+    assert_eq!(all, 3 * (own + WAYS as u64), "what they share is as much as a set of them has");
     let shared = |program: &TestProgram| -> Vec<(BucketKey, Bucket)> {
         let all = program.buckets().unwrap().into_iter();
         all.filter(|(key, _)| key.is_shared()).collect()

@@ -3,20 +3,27 @@
 use std::net::IpAddr;
 
 use limiter_common::{
-    abi::table::{PROBATION_SLOTS, WAYS},
+    abi::{
+        layout::shared,
+        table::{PROBATION_SLOTS, Set, WAYS},
+    },
     algorithm::rate::SECOND,
     base::{address::Address, tally::Tally},
     memory::cache::Cached,
     packet::reason::Reason,
 };
 use limiter_tests::{
-    packet::set_source,
+    packet::{Frame, SYN, set_source},
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::{Bucket, Builtin, KeyPrefix, Policy};
+use limiter_userspace::policy::{
+    Bucket, Builtin, KeyPrefix, Policy,
+    model::{KeyPart, Limit, Match, Override, OverrideWhom, Whom},
+};
 
 use super::{
-    NOW, counted, lists, part, per_second, policy, set_override, table::smallest, tokens, udp,
+    NOW, counted, define, lists, part, per_second, policy, set_override, table::smallest, tokens,
+    udp,
 };
 
 const KEPT: [u8; 4] = [192, 0, 2, 1];
@@ -184,17 +191,18 @@ fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
     let (kept, offered) = fill(&mut program, &mut flood, sizes);
     let packets = 2 * u64::from(offered);
     let own = 2 * kept.len() as u64;
-    // The first packet of as many as a full set keeps that in mind of, and one burst for all others
-    // that have no entry.
+    // The first packet of as many as a full set keeps that in mind of, and for all others of the set a burst of each of
+    // its entries.
     let first = (sizes.sources as usize / WAYS * PROBATION_SLOTS) as u64;
-    assert_eq!(program.passed().unwrap(), own + first + BURST);
+    let together = u64::from(sizes.sources) * BURST;
+    assert_eq!(program.passed().unwrap(), own + first + together);
     let new = 2 * sizes.sources;
     assert_eq!(newcomers(&mut program, &mut flood, offered, new), 0);
     let bytes = udp(KEPT).len() as u64;
     let tally = |packets| Tally { packets, bytes: packets * bytes };
-    let shared = program.overflow().unwrap();
-    let dropped = packets - own - first - BURST + u64::from(new);
-    assert_eq!((shared.passed, shared.dropped), (tally(BURST), tally(dropped)));
+    let shared = program.shared_packets().unwrap();
+    let dropped = packets - own - first - together + u64::from(new);
+    assert_eq!(shared, [tally(together), tally(dropped)]);
     assert_eq!(counted(&program, Reason::Exceed), dropped);
     assert_eq!(counted(&program, Reason::Contended), 0);
 
@@ -209,7 +217,7 @@ fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
         assert_eq!(passed(&mut program, flood.frame(number), 2), 2, "source {number}");
         assert!(has_entry(&program, Flood::address(number)), "source {number}");
     }
-    assert_eq!(program.overflow().unwrap().passed, tally(BURST));
+    assert_eq!(program.shared_packets().unwrap()[0], tally(together));
     program.check_accounts().unwrap();
 }
 
@@ -270,7 +278,7 @@ fn who_owes_to_a_limit_that_is_gone_makes_room() {
     let (mut program, sizes) = full_table(&policy(&[quick, (Builtin::Source, tokens(BURST))]));
     let mut flood = Flood::new();
     let (kept, offered) = fill(&mut program, &mut flood, sizes);
-    let shared = program.overflow().unwrap();
+    let shared = program.shared_packets().unwrap();
     program.apply(&policy(&[quick])).unwrap();
     for number in &kept {
         assert_eq!(passed(&mut program, flood.frame(*number), 1), 1);
@@ -280,7 +288,7 @@ fn who_owes_to_a_limit_that_is_gone_makes_room() {
         program.at(NOW + 10 * SECOND + u64::from(number) * 2_000).unwrap();
         assert_eq!(passed(&mut program, flood.frame(number), 2), 2, "source {number}");
     }
-    assert_eq!(program.overflow().unwrap(), shared);
+    assert_eq!(program.shared_packets().unwrap(), shared);
     program.check_accounts().unwrap();
 }
 
@@ -290,7 +298,7 @@ fn who_owes_by_a_key_that_is_gone_makes_room() {
     let before = policy(&[(Builtin::Source, tokens(BURST))]);
     let (mut program, sizes) = full_table(&before);
     fill(&mut program, &mut Flood::new(), sizes);
-    let shared = program.overflow().unwrap();
+    let shared = program.shared_packets().unwrap();
     let key_prefix = KeyPrefix { ipv4: 24, ..before.key_prefix };
     program.apply(&Policy { key_prefix, ..before }).unwrap();
     program.at(NOW + 10 * SECOND).unwrap();
@@ -300,7 +308,7 @@ fn who_owes_by_a_key_that_is_gone_makes_room() {
         let network = [172, c, d, 1];
         assert_eq!(passed(&mut program, &udp(network), 2), 2, "{network:?}");
     }
-    assert_eq!(program.overflow().unwrap(), shared);
+    assert_eq!(program.shared_packets().unwrap(), shared);
     program.check_accounts().unwrap();
 }
 
@@ -313,14 +321,14 @@ fn who_is_listed_is_allowed_or_denied_without_an_entry() {
     let (mut program, sizes) = full_table(&limits);
     let mut flood = Flood::new();
     fill(&mut program, &mut flood, sizes);
-    let shared = program.overflow().unwrap();
+    let shared = program.shared_packets().unwrap();
     for (last, passes, reason) in [(2, 30, Reason::Allow), (3, 0, Reason::Deny)] {
         let address = [192, 0, 2, last];
         assert_eq!(passed(&mut program, &udp(address), 30), passes);
         assert!(!has_entry(&program, address));
         assert_eq!(counted(&program, reason), 30);
     }
-    assert_eq!(program.overflow().unwrap(), shared, "nor with that of all");
+    assert_eq!(program.shared_packets().unwrap(), shared, "nor with that of all");
     program.check_accounts().unwrap();
 }
 
@@ -359,7 +367,7 @@ fn there_is_room_for_new_sources_around_the_wrap_of_ages() {
         assert_eq!(passed(&mut program, flood.frame(number), 2), 2, "source {number}");
         assert!(has_entry(&program, Flood::address(number)), "source {number}");
     }
-    assert_eq!(program.overflow().unwrap().passed, Tally::default());
+    assert_eq!(program.shared_packets().unwrap()[0], Tally::default());
     program.check_accounts().unwrap();
 }
 
@@ -398,4 +406,101 @@ fn the_totals_of_a_source_that_stays_at_its_limit_survive_a_flood() {
 #[test]
 fn the_totals_of_a_source_that_stays_busy_survive_a_flood() {
     totals_beside_a_flood(per_second(1_000_000, 20), 10_000, 1);
+}
+
+/// A policy with a slow limit of SYNs to ssh and a fast one of what goes to a web server.
+fn ssh_and_web(shared: Option<u32>) -> Policy {
+    let to_port = |name: &str, port: u16, allowance: Bucket| Limit {
+        matching: Match { protocols: vec![6], ports: vec![port..=port], ..Match::default() },
+        shared,
+        ..define::limit(name, &[KeyPart::Source], allowance)
+    };
+    define::policy_of([
+        to_port("ssh", 22, tokens(BURST)),
+        to_port("web", 443, per_second(1_000, 2_000)),
+    ])
+}
+
+fn segment(address: IpAddr, port: u16) -> Vec<u8> {
+    let mut frame = Frame::tcp([10, 0, 0, 0], [192, 0, 2, 9], 40_000, port, SYN).build();
+    assert!(set_source(&mut frame, address));
+    frame
+}
+
+/// Fills the table with sources that owe to the limit of ssh.
+fn fill_by_ssh(program: &mut TestProgram, sizes: Sizes) {
+    for number in 0..8 * sizes.sources {
+        program.run_many(&segment(Flood::address(number), 22), 2).unwrap();
+    }
+}
+
+/// Visitors of a web server, whose limit is another one than that which fills the table, all pass: before and while a
+/// flood of it goes on.
+#[test]
+fn visitors_lose_nothing_beside_a_table_that_another_limit_fills() {
+    const VISITORS: u32 = 200;
+    const FLOOD: u64 = 100_000;
+    let (mut program, sizes) = full_table(&ssh_and_web(None));
+    fill_by_ssh(&mut program, sizes);
+    assert!(program.shared_packets().unwrap()[1].packets > 0, "the table has room");
+    let (mut sent, mut attacker) = (0, 8 * sizes.sources);
+    // 20 packets a second of each, for two seconds.
+    for round in 0..40_u64 {
+        for visitor in 0..VISITORS {
+            let now =
+                NOW + round * SECOND / 20 + u64::from(visitor) * SECOND / 20 / u64::from(VISITORS);
+            program.at(now).unwrap();
+            let [_, _, c, d] = visitor.to_be_bytes();
+            let frame = segment([172, 16, c, d].into(), 443);
+            assert_eq!(program.run(&frame).unwrap(), Verdict::Pass, "visitor {visitor}, {round}");
+            // As many as come in the time between two visitors, which is 250 us.
+            for _ in 0..part(FLOOD / 4_000) {
+                program.run_many(&segment(Flood::address(attacker), 22), 2).unwrap();
+                attacker += 1;
+            }
+            sent += 1;
+        }
+    }
+    assert_eq!(sent, 8_000);
+    program.check_accounts().unwrap();
+}
+
+/// What they share is a multiple of the limit, which the policy may set.
+#[test]
+fn what_newcomers_share_is_as_large_as_the_policy_says() {
+    for (shared, times) in [(None, WAYS as u64), (Some(1), 1), (Some(100), 100)] {
+        let (mut program, sizes) = full_table(&ssh_and_web(shared));
+        fill_by_ssh(&mut program, sizes);
+        // A set has what it shares with no other: the table has as many sets as there are such entries at most.
+        assert!(Set::count(sizes.sources) <= shared::OVERFLOWS);
+        let frame = segment([172, 16, 0, 1].into(), 443);
+        assert_eq!(passed(&mut program, &frame, 50_000), (2_000 * times).min(50_000), "{shared:?}");
+        program.check_accounts().unwrap();
+    }
+}
+
+/// A limit is about a source without an entry as it is about one with: by whose address it is, and by its tenant.
+#[test]
+fn sources_without_an_entry_have_the_limits_of_their_own() {
+    let named = |name: &str, source: &str, allowance: Bucket| Limit {
+        matching: Match {
+            sources: vec![Whom::Prefix(source.parse().unwrap())],
+            ..Match::default()
+        },
+        shared: Some(1),
+        ..define::limit(name, &[KeyPart::Source], allowance)
+    };
+    let mut policy = ssh_and_web(None);
+    policy.limits.push(named("some", "172.16.0.0/16", tokens(3)));
+    policy.limits[1].overrides.push(Override {
+        whom: OverrideWhom::Prefix("172.17.0.0/16".parse().unwrap()),
+        layers: None,
+    });
+    let (mut program, sizes) = full_table(&policy);
+    fill_by_ssh(&mut program, sizes);
+    let mut web = |source: [u8; 4]| passed(&mut program, &segment(source.into(), 443), 40_000);
+    assert_eq!(web([172, 16, 0, 1]), 3, "that which names it");
+    assert_eq!(web([172, 17, 0, 1]), 40_000, "none, as it is unlimited");
+    assert_eq!(web([172, 18, 0, 1]), 32_000, "that of all");
+    program.check_accounts().unwrap();
 }

@@ -97,6 +97,10 @@ fn read(
         let message = "a penalty blocks sources, and the key has none";
         findings.add(at, message, "add `source` to the key, or remove the penalty");
     }
+    let shared = fields.get("shared").and_then(|node| {
+        let shared = scalar::whole(node, "shared", 1..=Limit::MOST_SHARED.into(), findings)?;
+        u32::try_from(shared).ok()
+    });
     let mut limit = Limit {
         name: name.unwrap_or_default().to_owned(),
         matching: matching.unwrap_or_default(),
@@ -107,6 +111,7 @@ fn read(
         candidate,
         penalty,
         overrides: Vec::new(),
+        shared,
         given: Given::default(),
     };
     limit.given.set(None, written_burst(&fields, &count));

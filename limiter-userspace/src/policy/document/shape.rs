@@ -1,6 +1,7 @@
 //! The keys of the document: what the reader accepts and the schema tells, from the same tables.
 
 use super::{control, names};
+use crate::policy::model::Limit;
 
 /// The keys of a mapping.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
 const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
+const SHARED_DOC: &str = "How many times its rate and burst the newcomers share that find no room in a full table; 16 by default.";
 const KEY_KIND: Kind = OneOrMore(&TextOrMap(
     &[
         "source",
@@ -195,6 +197,7 @@ pub(super) static LIMIT: Shape = Shape {
         key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
         key("penalty", Map(&PENALTY), "What becomes of sources that stay over the limit."),
+        key("shared", Whole(1, Limit::MOST_SHARED as u64), SHARED_DOC),
         key("overrides", List(&Map(&OVERRIDE)), "What it admits to some instead."),
     ],
 };

@@ -84,6 +84,9 @@ pub(super) fn limit_entries(
         ];
         entries.push(("penalty", Written::One(mapping(pairs))));
     }
+    if let Some(shared) = limit.shared {
+        entries.push(("shared", Written::One(shared.to_string())));
+    }
     if !limit.overrides.is_empty() {
         let overrides = limit.overrides.iter().enumerate();
         let overrides =

@@ -283,6 +283,20 @@ impl Meters {
         Ok(number)
     }
 
+    /// The number of a meter that admits so many times as much, or, where a meter cannot, half as many, and so on.
+    fn multiple(
+        &mut self,
+        allowance: Allowance,
+        dearest: u64,
+        times: u32,
+    ) -> Result<u32, PolicyError> {
+        let mut times = times;
+        while times > 1 && allowance.times(times).meter(dearest).is_err() {
+            times /= 2;
+        }
+        self.number(allowance.times(times), dearest)
+    }
+
     fn get(&self, number: u32) -> Option<&Meter> {
         self.meters.get(number as usize)
     }

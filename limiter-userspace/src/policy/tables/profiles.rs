@@ -7,7 +7,7 @@ use limiter_common::{
     abi::policy::{Profile, Settings, flag},
     algorithm::gcra::Gcra,
     base::address::Address,
-    policy::limit::Limit as Compiled,
+    policy::limit::{INLINE, Limit as Compiled},
 };
 
 use super::{
@@ -83,6 +83,9 @@ impl Profiles {
         };
         let nothing = Said::default();
         interner.number(&nothing)?;
+        debug_assert_eq!(interner.profiles.len(), Profile::SHARED as usize);
+        // It is nobody's, so it is not among those that a prefix may have.
+        interner.profiles.push(shared(compiled));
         let mut prefixes = Vec::new();
         // In their order, a prefix comes right after those that contain it and their other parts: the
         // ones around the prefix at hand are a stack.
@@ -172,6 +175,21 @@ impl Profiles {
             *bucket = meters.bucket(meter);
         }
     }
+}
+
+/// The profile of the entries that sources share: see [`Profile::SHARED`].
+fn shared(compiled: &[Compiled]) -> Profile {
+    let mut profile = Profile::default();
+    for row in compiled {
+        let is_inline = (row.override_column as usize) < INLINE;
+        if let Some(meter) = profile.meters.get_mut(row.override_column as usize)
+            && is_inline
+        {
+            *meter = row.shared_meter;
+            profile.limits |= row.bit;
+        }
+    }
+    profile
 }
 
 /// The least of what the meters of a profile's inline limits among these say; 0 if there are none.

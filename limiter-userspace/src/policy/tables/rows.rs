@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use limiter_common::{
+    abi::table::WAYS,
     algorithm::meter::Meter,
     base::address::Mask,
     policy::{
@@ -138,6 +139,13 @@ impl<'a> Rows<'a> {
                 Some(allowance) => meters.number(allowance, row.dearest())?,
                 None => 0,
             };
+            let shared_meter = match row.example() {
+                Some(allowance) => {
+                    let times = row.limit.shared.unwrap_or(WAYS as u32);
+                    meters.multiple(allowance, row.dearest(), times)?
+                }
+                None => 0,
+            };
             let (key, mask) = parts(row.key, policy.key_prefix);
             compiled.push(Compiled {
                 bit: 1 << at,
@@ -147,6 +155,8 @@ impl<'a> Rows<'a> {
                 limit_id: place.limit_id,
                 tally: place.tally,
                 meter,
+                shared_meter,
+                unused: 0,
                 override_column: override_column as u32,
                 bytes: u32::from(row.limit.count == Count::Bytes),
                 kind: row.kind(),

@@ -67,7 +67,11 @@ fn expected(policy: &Policy, address: IpAddr) -> Vec<Meter> {
 #[test]
 fn an_empty_policy_is_one_empty_profile() {
     let tables = compiled(&Policy::default());
-    assert_eq!(tables.profiles, [Profile::default()]);
+    assert_eq!(
+        tables.profiles,
+        [Profile::default(); 2],
+        "that of all, and that of what they share"
+    );
     assert_eq!((&*tables.prefixes, &*tables.rows, &*tables.classes), (&[][..], &[][..], &[][..]));
     assert_eq!(tables.meters, [Meter::default()]);
     let (mask, elsewhere) = (Mask::new(32, 64), u64::MAX);
@@ -91,15 +95,16 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
     let tables = compiled(&policy);
     let [connection, syn, source] = [1, 2, 4];
     let limits: Vec<_> = tables.profiles.iter().map(|profile| profile.limits).collect();
-    assert_eq!(limits, [syn, syn | source, connection | syn | source]);
+    let shared = syn | source;
+    assert_eq!(limits, [syn, shared, syn | source, connection | syn | source]);
     // The IPv6 prefix shares the profile of 10.0.0.0/8.
     let address = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
     assert_eq!(
         tables.prefixes,
         [
-            (40, address("10.0.0.0"), 1),
-            (48, address("10.1.0.0"), 2),
-            (64, address("2001:db8::"), 1)
+            (40, address("10.0.0.0"), 2),
+            (48, address("10.1.0.0"), 3),
+            (64, address("2001:db8::"), 2)
         ]
     );
     let Settings { mask, flags, enforced, unit, keyed, inline, .. } = tables.settings;
@@ -119,7 +124,8 @@ fn rates_that_are_one_share_a_profile() {
         policy.set_override(Builtin::Syn, prefix(&format!("10.0.{third}.0/24")), bucket).unwrap();
     }
     let tables = compiled(&policy);
-    assert_eq!((tables.profiles.len(), tables.meters.len()), (2, 2));
+    // Beside these, the profile and the meter of what sources share.
+    assert_eq!((tables.profiles.len(), tables.meters.len()), (3, 3));
 }
 
 #[test]
@@ -218,8 +224,10 @@ proptest! {
             let admitted = admitted(&tables, looked_up(&tables, address));
             prop_assert_eq!(admitted, expected(&policy, address), "{}", address);
         }
-        for (number, profile) in tables.profiles.iter().enumerate() {
-            let before = &tables.profiles[..number];
+        let mut own = tables.profiles.clone();
+        own.remove(Profile::SHARED as usize);
+        for (number, profile) in own.iter().enumerate() {
+            let before = &own[..number];
             prop_assert!(!before.contains(profile), "profile {} is there twice", number);
         }
     }

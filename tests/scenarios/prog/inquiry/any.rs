@@ -177,6 +177,7 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         candidate: maybe(random, 4, |random| any_allowance(random, bytes)),
         penalty: maybe(random, 3, penalty),
         overrides,
+        shared: None,
         given: Given::default(),
     }
 }

@@ -201,7 +201,7 @@ fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
     policy.set_override(Builtin::Source, prefix("10.0.0.0/8"), bucket(9)).unwrap();
     let tables = compiled(&policy);
     let Settings { default_profile: first, default_buckets: buckets, inline, .. } = tables.settings;
-    assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 2));
+    assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 3));
     assert!(first.untracked != 0, "{first:?}");
     let meters = first.meters.map(|meter| tables.meters[meter as usize].gcra);
     assert_eq!(buckets, meters[..INLINE]);
