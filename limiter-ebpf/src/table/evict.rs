@@ -41,7 +41,8 @@ pub(crate) fn touch(place: Place) {
 const LINE: usize = 64;
 
 /// The [`EntryId`] of the packet's source, whose place is known, in its set, whose lock is held. It is made
-/// if there is none, by the `epoch` that it is behind then, at the time of the packet.
+/// if there is none, by the `epoch` that it is behind then, at the time of the packet. [`EntryId::SET_FULL`] if there is
+/// no room for it.
 ///
 /// Like [`evict`], it is verified by itself, once.
 #[unsafe(no_mangle)]
@@ -61,16 +62,18 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     let Room { way, owes } = set::room(&set_ref, place, now);
     if way >= WAYS {
         set_ref.set_allowance(true);
-        return EntryId::overflow(place.set).0;
+        return EntryId::SET_FULL.0;
     }
-    let entry = set_ref.entry(way);
     let is_free = set_ref.tag(way) == 0;
     scratch.was_full = u64::from(clock::tick().is_some() && !is_free);
     let may_owe = owes || is_free;
-    if evict(entry, may_owe.into(), epoch, now) == 0 {
+    if evict(set_ref.entry(way), may_owe.into(), epoch, now) == 0 {
         return EntryId::UNKNOWN.0;
     }
     set_ref.set_allowance(false);
+    // There is no room on the stack to keep these over the calls.
+    let scratch = scratch.reread();
+    let (now, place) = (scratch.by_tick(), scratch.place);
     // What the entry will owe for a first packet need not be found out from it.
     let owed = scratch.owed;
     let debt = if owed > now { DebtUntil::until(owed, now, true) } else { DebtUntil::past(now) };
@@ -85,7 +88,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
             table_stats.evicted_idle += 1;
         }
     });
-    EntryId::new(entry).0
+    EntryId::new(set_ref.entry(way)).0
 }
 
 /// Takes an entry away from whoever has it and gives it to the packet's source; 0 if it owes after

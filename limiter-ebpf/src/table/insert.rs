@@ -55,6 +55,9 @@ pub(crate) fn find_or_insert_entry(
         scratch.was_full = 0;
         escape(scratch);
         entry_id = EntryId(find_or_insert(epoch));
+        if entry_id == EntryId::SET_FULL {
+            entry_id = EntryId::overflow(scratch.reread().place.set);
+        }
         // It changes hands under the lock alone.
         if !entry_id.is_overflow()
             && let Some(source) = entry_id.entry()

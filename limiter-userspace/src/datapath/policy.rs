@@ -28,6 +28,7 @@ use limiter_common::{
 pub use self::document::{Origin, StoredPolicy};
 use super::{
     maps::{Maps, object},
+    sizes::Sizes,
     sys, trie,
 };
 use crate::{
@@ -267,10 +268,12 @@ impl Maps {
     }
 
     fn check_capacity(&self, tables: &Tables) -> Result<()> {
-        for (name, needed) in
-            [(map::PROFILES, tables.profiles.len()), (map::METERS, tables.meters.len())]
-        {
-            let capacity = self.capacity(name)? / 2;
+        for (name, needed, unnamed) in [
+            (map::PROFILES, tables.profiles.len(), Sizes::UNNAMED),
+            (map::METERS, tables.meters.len(), 0),
+        ] {
+            let needed = needed.saturating_sub(unnamed as usize);
+            let capacity = (self.capacity(name)? / 2).saturating_sub(unnamed);
             if needed > capacity as usize {
                 return Err(Error::Capacity { needed, capacity });
             }

@@ -147,8 +147,10 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let sets = Set::count(sizes.sources);
     let all_sets = sets.saturating_add(Set::count(sizes.buckets));
     let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(TALLIES);
-    // One for each override, and those that need none: of every limit, and that which admits all.
-    let meters = halves.saturating_add(2 * (LIMITS + 1));
+    let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
+    // One for each override, and those that need none: of every limit, and of what is shared of it, and that which admits
+    // all.
+    let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
     drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, all_sets)
@@ -161,7 +163,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::ENDINGS, sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE))
             .map_max_entries(map::SYN_DEDUP, sizes.buckets)
             .map_max_entries(map::OFFENCES, sizes.buckets)
-            .map_max_entries(map::PROFILES, halves)
+            .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
     })?);
     let failed = |name: &str| format!("make the map {name}");

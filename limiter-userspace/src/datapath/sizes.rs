@@ -41,7 +41,7 @@ impl Sizes {
             sources: maps.capacity(map::SOURCES)?,
             buckets: maps.bucket_sets()? * WAYS as u32,
             wide_states: maps.capacity(map::WIDE_STATE)?,
-            overrides: maps.capacity(map::PROFILES)? / 2,
+            overrides: (maps.capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
         })
     }
 
@@ -60,6 +60,9 @@ impl Sizes {
             ("--overrides", self.overrides),
         ]
     }
+
+    /// Profiles that no prefix has, beside those that `overrides` counts: that of what newcomers share.
+    pub(super) const UNNAMED: u32 = 1;
 
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;

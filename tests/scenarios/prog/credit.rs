@@ -180,7 +180,8 @@ fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
     const RATE: u64 = 4_000;
     const BURST: u64 = 8_000;
     let sizes = Sizes { overrides: 8, ..smallest() };
-    let limits = policy(&[(Builtin::Source, per_second(RATE, BURST))]);
+    let mut limits = policy(&[(Builtin::Source, per_second(RATE, BURST))]);
+    limits.limits[0].shared = Some(1);
     let mut program = TestProgram::new(sizes, &limits, Clock::Ticking(TICK)).unwrap();
     program.at(NOW).unwrap();
     let others: Vec<_> = beside_a(&program).take(WAYS).collect();
