@@ -16,6 +16,9 @@ pub const INLINE: usize = 8;
 /// Limits that are about one packet and kept by other keys than its source.
 pub const KEYED: usize = 8;
 
+/// Those among them whose state takes more than a word: sliding logs and open connections.
+pub const WIDE: usize = 2;
+
 /// Tenants that a policy can have.
 pub const TENANTS: usize = 0xffff;
 

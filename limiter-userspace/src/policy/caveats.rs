@@ -7,7 +7,10 @@ use limiter_common::algorithm::{
     rate::{Rate, SECOND},
 };
 
-use super::model::{Allowance, Count, GlobalMode, Key, KeyPart, Limit, Mode, Policy};
+use super::{
+    model::{Allowance, Count, GlobalMode, Key, KeyPart, Limit, Mode, Policy},
+    tables::{Dearest, dearest},
+};
 
 /// Something that gets past limits of a policy, or is done to others by them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub struct Caveat {
 
 /// The caveats of a policy, each once for all limits that it is about.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
-    let all = [fragments, washing, sockets, spoofing, single];
+    let all = [fragments, washing, sockets, spoofing, single, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
@@ -174,6 +177,23 @@ fn single(policy: &Policy) -> Option<Caveat> {
     )
 }
 
+/// The dearest packet takes long enough for a flood of it to use a CPU up.
+fn costly(policy: &Policy) -> Option<Caveat> {
+    const MOST: u64 = 1_000;
+    let Dearest { packet, nanoseconds, limits } =
+        dearest(policy).filter(|dearest| dearest.nanoseconds > MOST)?;
+    let (micros, tenth) = (nanoseconds / 1_000, nanoseconds % 1_000 / 100);
+    let thousands = 1_000_000 / nanoseconds;
+    Some(Caveat {
+        limits,
+        message: format!(
+            "a packet ({packet}) of a new source and connection takes about {micros}.{tenth} us of a CPU: \
+             {thousands},000 a second use it up"
+        ),
+        remedy: "give them a narrower `match`, or `key: source` and `count: syns`".to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +203,7 @@ mod tests {
     fn told(limits: &str) -> Vec<String> {
         let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
         let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-        let words = ["fragments", "made-up", "reset", "forged source", "burst of 1"];
+        let words = ["fragments", "made-up", "reset", "forged source", "burst of 1", "of a CPU"];
         let word = |caveat: &Caveat| {
             let is_said = |word: &&str| caveat.message.contains(*word);
             words.into_iter().find(is_said).unwrap().to_owned()
@@ -283,5 +303,22 @@ mod tests {
             let monitored = format!("mode: monitor\nlimits: [{{name: a, key: source, {what}}}]");
             assert_eq!(told(&monitored), none, "{what}");
         }
+    }
+
+    #[test]
+    fn a_packet_that_takes_over_a_microsecond_is_told() {
+        let limit = |number: u32| {
+            let burst = 100 - number;
+            format!(
+                "{{name: n{number}, key: [source, destination], rate: {number}/s, burst: {burst}}}"
+            )
+        };
+        let of = |numbers: std::ops::RangeInclusive<u32>| {
+            let limits: Vec<String> = numbers.map(limit).collect();
+            told(&format!("limits: [{}]", limits.join(", ")))
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(of(1..=3), none);
+        assert_eq!(of(1..=4), ["of a CPU: n1 n2 n3 n4"]);
     }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use limiter_common::{
     algorithm::rate::Rate,
-    policy::limit::{COLUMNS, INLINE, KEYED, LIMITS},
+    policy::limit::{COLUMNS, INLINE, LIMITS},
 };
 use thiserror::Error;
 
@@ -183,7 +183,7 @@ pub enum PolicyError {
     },
     /// More limits about one packet than are asked.
     #[error(
-        "{} limits that are not kept per source can be about one packet ({packet}): {}; {KEYED} are the most",
+        "{} limits {what} can be about one packet ({packet}): {}; {most} are the most",
         limits.len(), limits.join(", ")
     )]
     TooManyAtOnce {
@@ -191,6 +191,10 @@ pub enum PolicyError {
         packet: String,
         /// The limits.
         limits: Vec<String>,
+        /// How many there may be.
+        most: usize,
+        /// What they are.
+        what: &'static str,
     },
     /// More limits with overrides than a profile has room for.
     #[error(

@@ -7,7 +7,7 @@ use limiter_tests::packet::{ACK, Frame, IPV4, SYN};
 use super::{
     example, flood,
     outcome::Outcome,
-    setting::{Keyed, OWN, Setting},
+    setting::{Keyed, OWN, Setting, Stack},
 };
 
 pub(crate) const SOURCE4: [u8; 4] = [10, (OWN >> 8) as u8, OWN as u8, 7];
@@ -186,6 +186,19 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     for number in [2, 4, 8] {
         let (id, name) = (format!("limits_{number}"), format!("{number} limits of the source"));
         cases.push(Case::new(id, name, Setting::Limits(number), &udp)?);
+    }
+    for stack in Stack::ALL {
+        let (id, name) = (
+            format!("stacked_{}", stack.name()),
+            format!("{} limits {} on one packet, new ports each", stack.limits(), stack.name()),
+        );
+        let case = Case::new(id, name, Setting::Stacked(stack), &syn)?.of(Sources::NewConnections);
+        // Places of open connections are given to new ones while others are left.
+        let outcome = match stack {
+            Stack::Concurrent => Outcome::Most(&[Reason::Exceed, Reason::Conform], &[]),
+            Stack::SlidingLog | Stack::Buckets => case.outcome,
+        };
+        cases.push(Case { outcome, ..case });
     }
     for number in [16, 64] {
         let (id, name) =

@@ -1,7 +1,10 @@
 //! The policies that are measured, each of an instance of its own.
 
 use anyhow::Result;
-use limiter_common::algorithm::rate::{Rate, SECOND};
+use limiter_common::{
+    algorithm::rate::{Rate, SECOND},
+    policy::limit::{KEYED, WIDE},
+};
 use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
@@ -72,6 +75,59 @@ impl Keyed {
     }
 }
 
+/// As many limits about one packet as a policy may have, by keys that each packet brings a new one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// Lists of open connections, of which those of the source are full.
+    Concurrent,
+    /// Logs by connection.
+    SlidingLog,
+    /// Buckets by connection.
+    Buckets,
+}
+
+impl Stack {
+    pub(crate) const ALL: [Self; 3] = [Self::Concurrent, Self::SlidingLog, Self::Buckets];
+
+    /// How many.
+    pub(crate) const fn limits(self) -> u64 {
+        match self {
+            Self::Concurrent | Self::SlidingLog => WIDE as u64,
+            Self::Buckets => KEYED as u64,
+        }
+    }
+
+    /// Its name in ids.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Concurrent => "concurrent",
+            Self::SlidingLog => "sliding_log",
+            Self::Buckets => "keyed",
+        }
+    }
+
+    fn limit(self, number: u64) -> Limit {
+        let name = format!("limit-{number}");
+        let limit = 128 - number;
+        match self {
+            Self::Concurrent => {
+                let allowance = Allowance::Concurrent { limit, idle: 60 * SECOND };
+                Limit { count: Count::Connections, ..by_key(name, &[KeyPart::Source], allowance) }
+            }
+            Self::SlidingLog => {
+                let allowance = Allowance::SlidingLog { limit, window: (1 + number) * SECOND };
+                by_key(name, &[KeyPart::Connection], allowance)
+            }
+            Self::Buckets => {
+                let Bucket { rate, burst } = AMPLE;
+                let rate = Rate { packets: rate.packets + 4_000 * number, ..rate };
+                let allowance = Allowance::TokenBucket { rate, burst: burst - number };
+                by_key(name, &[KeyPart::Connection], allowance)
+            }
+        }
+    }
+}
+
 /// A policy and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
@@ -93,6 +149,8 @@ pub(crate) enum Setting {
     Keyed(Keyed),
     /// So many limits of the source.
     Limits(u32),
+    /// As many limits by other keys as can be.
+    Stacked(Stack),
     /// One limit of the source by this algorithm.
     Algorithm(Allowance),
     /// So many overrides of the limit of the source, in one of which it is.
@@ -206,6 +264,7 @@ impl Setting {
             Self::Observe
             | Self::Keyed(_)
             | Self::Limits(_)
+            | Self::Stacked(_)
             | Self::Scoped(_)
             | Self::Algorithm(_) => &[],
             Self::Deep => &[(Builtin::Source, DEEP)],
@@ -250,6 +309,9 @@ impl Setting {
                     }
                     limit
                 }));
+            }
+            Self::Stacked(stack) => {
+                policy.limits.extend((0..stack.limits()).map(|number| stack.limit(number)));
             }
             Self::Algorithm(allowance) => policy.limits.push(by_source(0, allowance)),
             Self::SpoofedConnections | Self::NewSyn => {
@@ -318,9 +380,10 @@ mod tests {
                 compile(&policy, &Assignment::default(), &Context::default()).unwrap();
             let overrides = overrides as usize;
             assert_eq!(tables.prefixes.len(), overrides);
-            assert_eq!(tables.profiles.len(), overrides + 1);
-            // None, that of all others, and those of the overrides.
-            assert_eq!(tables.meters.len(), overrides + 2);
+            // That of all others, and that of what newcomers share.
+            assert_eq!(tables.profiles.len(), overrides + 2);
+            // None beside these.
+            assert_eq!(tables.meters.len(), overrides + 3);
         }
     }
 }

@@ -43,7 +43,7 @@ const MIB: f64 = (1 << 20) as f64;
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
-const TARGETS: [Row; 69] = [
+const TARGETS: [Row; 72] = [
     ("known source with one limit, over nop", AtMost, 80.0, " ns", |at| cost(at, REFERENCE)),
     ("the same by the clock, which short bursts take", AtMost, 80.0, " ns", |at| cost(at, ORDINARY_SMALL)),
     ("the same by the tick of the kernel", AtMost, 50.0, " ns", |at| cost(at, DEEP)),
@@ -80,6 +80,9 @@ const TARGETS: [Row; 69] = [
     ("web-edge.yaml: made-up sources' SYNs", AtMost, 250.0, " ns", |at| cost(at, "web_edge_made_up_syn")),
     ("web-edge.yaml: made-up sources' UDP", AtMost, 200.0, " ns", |at| cost(at, "web_edge_made_up_udp")),
     ("web-edge.yaml: made-up sources' IPv6 with 8 options", AtMost, 300.0, " ns", |at| cost(at, "web_edge_made_up_ipv6")),
+    ("as many `concurrent` as can be on one packet", AtMost, 1_000.0, " ns", |at| cost(at, "stacked_concurrent")),
+    ("as many `sliding_log` as can be on one packet", AtMost, 1_000.0, " ns", |at| cost(at, "stacked_sliding_log")),
+    ("as many keyed buckets as can be on one packet", AtMost, 1_000.0, " ns", |at| cost(at, "stacked_keyed")),
     ("10,000 overrides against one", AtMost, 1.1, "x", |at| cost(at, MANY_OVERRIDES) / cost(at, ONE_OVERRIDE)),
     ("100,000 overrides against none", AtMost, 1.1, "x", |at| cost(at, "overrides_100000") / cost(at, REFERENCE)),
     ("64 limits in the policy against one", AtMost, 1.1, "x", |at| cost(at, "scoped_64") / cost(at, REFERENCE)),

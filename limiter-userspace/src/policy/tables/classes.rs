@@ -7,7 +7,7 @@ use limiter_common::{
     base::address::Address,
     packet::protocol::UNKNOWN_PROTOCOL,
     policy::{
-        limit::{INTERFACES, KEYED},
+        limit::{INTERFACES, KEYED, WIDE},
         matching::{match_field, offset},
     },
 };
@@ -204,18 +204,34 @@ fn flags(row: &Row<'_>) -> Option<TcpFlags> {
 }
 
 /// Checks that no packet has more limits by keys of their own than are asked, those included that the
-/// entry of a source has no word left for. Only protocols and ports are told apart, which is on the
-/// safe side.
+/// entry of a source has no word left for, nor more with wide state.
 fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
     let by_key =
         |row: &&Row<'_>| held.get(&row.identity()).is_some_and(|place| place.word.is_none());
     let keyed: Vec<&Row<'_>> = rows.iter().filter(by_key).collect();
-    if keyed.len() <= KEYED {
-        return Ok(());
+    let wide: Vec<&Row<'_>> = rows.iter().filter(|row| row.is_wide()).collect();
+    for (rows, most, what) in [
+        (keyed, KEYED, "that are not kept per source"),
+        (wide, WIDE, "by `sliding_log` or `concurrent`"),
+    ] {
+        if rows.len() > most
+            && let Some((packet, limits)) =
+                together(&rows).into_iter().find(|(_, limits)| limits.len() > most)
+        {
+            let limits = limits.into_iter().map(Row::name).collect();
+            return Err(PolicyError::TooManyAtOnce { packet, limits, most, what });
+        }
     }
+    Ok(())
+}
+
+/// Those of some rows that can be about one packet, for each packet that they tell apart, with that in words. Only protocols
+/// and ports are told apart, which is on the safe side.
+pub(super) fn together<'r, 'a>(keyed: &[&'r Row<'a>]) -> Vec<(String, Vec<&'r Row<'a>>)> {
+    let mut packets = Vec::new();
     let mut protocols: Vec<Option<u8>> = vec![None];
     let mut ports: Vec<Option<u16>> = vec![None];
-    for row in &keyed {
+    for row in keyed {
         protocols.extend(row.limit.matching.protocols.iter().copied().map(Some));
         ports.extend(row.limit.matching.ports.iter().map(|range| Some(*range.start())));
     }
@@ -225,7 +241,7 @@ fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
     ports.dedup();
     for protocol in &protocols {
         for port in &ports {
-            let about = |row: &&&Row<'_>| {
+            let about = |row: &&Row<'_>| {
                 let it = &row.limit.matching;
                 // A packet of an unknown protocol, which has no port, could be of any.
                 let fits =
@@ -234,17 +250,14 @@ fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
                     && (it.ports.is_empty()
                         || port.is_some_and(|port| within(&it.ports, u32::from(port))))
             };
-            let limits: Vec<String> = keyed.iter().filter(about).map(|row| row.name()).collect();
-            if limits.len() > KEYED {
-                let protocol =
-                    protocol.map_or("any protocol".to_owned(), |it| format!("protocol {it}"));
-                let port = port.map_or(String::new(), |port| format!(", port {port}"));
-                let packet = format!("{protocol}{port}");
-                return Err(PolicyError::TooManyAtOnce { packet, limits });
-            }
+            let protocol =
+                protocol.map_or("any protocol".to_owned(), |it| format!("protocol {it}"));
+            let port = port.map_or(String::new(), |port| format!(", port {port}"));
+            let rows: Vec<&Row<'_>> = keyed.iter().copied().filter(about).collect();
+            packets.push((format!("{protocol}{port}"), rows));
         }
     }
-    Ok(())
+    packets
 }
 
 impl Policy {

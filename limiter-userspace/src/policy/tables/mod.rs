@@ -5,6 +5,7 @@
 
 mod assignment;
 mod classes;
+mod cost;
 mod interfaces;
 mod longest;
 mod profiles;
@@ -23,8 +24,11 @@ use limiter_common::{
     },
 };
 
-pub use self::longest::LongestPrefix;
 use self::{classes::Classes, profiles::Profiles, rows::Rows};
+pub use self::{
+    cost::{Dearest, dearest},
+    longest::LongestPrefix,
+};
 use super::{
     error::PolicyError,
     interfaces::Port,

@@ -113,8 +113,7 @@ impl<'a> Rows<'a> {
 
     /// Whether it counts new connections.
     pub(super) fn counts_connections(&self, at: usize) -> bool {
-        let row = &self.rows[at];
-        row.limit.count == Count::Connections && !row.is_of_connections()
+        self.rows[at].counts_new_connections()
     }
 
     /// The rows as the datapath has them.
@@ -207,6 +206,21 @@ impl<'a> Row<'a> {
             _ => Meter::BUCKET,
         };
         kind as u32
+    }
+
+    /// Whether it counts new connections.
+    pub(super) fn counts_new_connections(&self) -> bool {
+        self.limit.count == Count::Connections && !self.is_of_connections()
+    }
+
+    /// Whether who sends packets cannot choose its keys.
+    pub(super) fn has_few_keys(&self) -> bool {
+        self.key.parts.iter().all(|part| matches!(part, KeyPart::Tenant | KeyPart::Interface))
+    }
+
+    /// Whether its state takes more than a word.
+    pub(super) fn is_wide(&self) -> bool {
+        u64::from(self.kind()) >= Meter::SLIDING_LOG
     }
 
     /// Whether it counts open connections, which only TCP tells of.
