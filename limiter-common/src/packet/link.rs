@@ -5,8 +5,8 @@
 //!
 //! * Linux looks neither at the version, the type and the code of a PPPoE session frame, nor does this.
 //! * The length that PPPoE declares bounds what follows, as that of an IP header does.
-//! * The protocol of PPP has one byte if that is odd (protocol field compression). Linux reads it so, though RFC 2516
-//!   advises against it.
+//! * The protocol of PPP has one byte if that is odd (protocol field compression). RFC 2516 advises against it, and
+//!   Linux took such frames until 2026.
 //! * Behind the last label is IP if the first four bits are 4 or 6. So a pseudowire without a control word whose inner
 //!   destination address begins with 4 or 6 is taken for IP.
 //! * A header that is cut short leaves a frame whose source cannot be read.

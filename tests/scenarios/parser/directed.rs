@@ -133,24 +133,24 @@ fn sessions_and_labels_are_read_through() {
     ];
     for (name, framed) in framings {
         for plain in [tcp4(SYN), tcp6(SYN)] {
-            expect(&name, &framed(plain.clone()).build(), TCP_SYN);
-            expect(&name, &framed(plain.clone()).padded().build(), TCP_SYN);
-            expect(&name, &framed(plain.clone().payload(700)).build(), TCP_SYN);
+            expect(name, &framed(plain.clone()).build(), TCP_SYN);
+            expect(name, &framed(plain.clone()).padded().build(), TCP_SYN);
+            expect(name, &framed(plain.clone().payload(700)).build(), TCP_SYN);
             let first = Expected { fragment: FIRST, ..TCP_SYN };
-            expect(&name, &framed(plain.clone().fragment(1, 0, true)).build(), first);
+            expect(name, &framed(plain.clone().fragment(1, 0, true)).build(), first);
             let later = ReferenceFragment::Later(2);
             let later = Expected { fragment: later, anomaly: NONE, may_open: false, ..HIDDEN_TCP };
-            expect(&name, &framed(plain.clone().fragment(1, 2, true)).build(), later);
+            expect(name, &framed(plain.clone().fragment(1, 2, true)).build(), later);
             let unsized_ = Expected { anomaly: UNSIZED, ..TCP_SYN };
-            expect(&name, &framed(plain.clone().declared_length(0)).build(), unsized_);
+            expect(name, &framed(plain.clone().declared_length(0)).build(), unsized_);
         }
         let options = Extension::destination_options(3);
         let eight = (0..8).fold(tcp6(SYN), |it, _| it.extension(options.clone()));
-        expect(&name, &framed(eight.clone()).build(), TCP_SYN);
+        expect(name, &framed(eight.clone()).build(), TCP_SYN);
         let nine = Expected { anomaly: TOO_DEEP, ..LOST };
-        expect(&name, &framed(eight.extension(options)).build(), nine);
+        expect(name, &framed(eight.extension(options)).build(), nine);
         let options = tcp4(SYN).options(&[1; 40]);
-        expect(&name, &framed(options).build(), TCP_SYN);
+        expect(name, &framed(options).build(), TCP_SYN);
     }
     for labels in 5..8 {
         for frame in [tcp4(SYN).labels(labels), tcp6(SYN).pppoe().labels(labels)] {
