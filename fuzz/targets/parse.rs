@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use libfuzzer_sys::fuzz_target;
 use limiter_common::{
     base::address::Address,
-    packet::{frame::Sighting, headers::Packet, parse::parse},
+    packet::{frame::Sighting, headers::Packet, link::NonIp, parse::parse},
 };
 
-use self::reference::{Reference, reference};
+use self::reference::{Reference, is_of_link, reference};
 
 /// Bytes of a frame.
 const LONGEST: usize = 4_096;
@@ -29,6 +29,7 @@ fuzz_target!(|frame: &[u8]| {
 
     let expected = reference(frame);
     assert_eq!(reason.map_or("non_ip", |reason| reason.name()), expected.reason(), "{packet:?}");
+    assert_eq!(reason == Err(NonIp::LinkProtocol), is_of_link(frame));
     let Reference::Ip { source, destination, protocol, ports, port, tcp_flags, may_open, .. } =
         expected
     else {

@@ -126,7 +126,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
             }
             let port = random.pick(&context.interfaces);
             let mut packet = Packet::UNREADABLE;
-            if parse(&frame[..], &mut packet).is_none() {
+            if parse(&frame[..], &mut packet).is_err() {
                 continue;
             }
             // Merged ones are longer than any that is made here.

@@ -12,6 +12,7 @@ use limiter_common::{
     packet::{
         control::{self as core, Protocol},
         headers::{Anomaly, Fragment, Packet},
+        link::NonIp,
         parse::parse,
         reason::Reason,
     },
@@ -20,7 +21,7 @@ use limiter_common::{
 use limiter_tests::{
     packet::kinds,
     random::{self, SEED_VARIABLE},
-    reference::{Reference, ReferenceAnomaly, ReferenceFragment, control, reference},
+    reference::{Reference, ReferenceAnomaly, ReferenceFragment, control, is_of_link, reference},
 };
 
 use self::mutation::{Random, mutate};
@@ -50,12 +51,16 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     let _case = Case { name, frame };
     let expected = reference(frame);
     let mut packet = Packet::UNREADABLE;
-    let (observed, reason) = if let Some(reason) = parse(frame, &mut packet) {
-        assert_eq!(reason, Reason::conform(&packet));
-        (as_reference(&packet), reason)
-    } else {
-        assert_eq!(packet, Packet::UNREADABLE);
-        (Some(Reference::NonIp), Reason::NonIp)
+    let (observed, reason) = match parse(frame, &mut packet) {
+        Ok(reason) => {
+            assert_eq!(reason, Reason::conform(&packet));
+            (as_reference(&packet), reason)
+        }
+        Err(what) => {
+            assert_eq!(packet, Packet::UNREADABLE);
+            assert_eq!(what == NonIp::LinkProtocol, is_of_link(frame), "{what:?}");
+            (Some(Reference::NonIp), Reason::NonIp)
+        }
     };
     assert_eq!(observed.as_ref(), Some(&expected));
     assert_eq!(reason.name(), expected.reason());

@@ -21,6 +21,7 @@ mod keys;
 mod leased;
 mod lifecycle;
 mod limits;
+mod link;
 mod lists;
 mod matching;
 #[cfg(feature = "datapath-log")]

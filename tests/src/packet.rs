@@ -41,6 +41,10 @@ pub const ACK: u8 = 0x10;
 pub const IPV4: u16 = 0x0800;
 /// Ethertype of IPv6.
 pub const IPV6: u16 = 0x86dd;
+/// Ethertype of the session frames of PPPoE.
+pub const PPPOE: u16 = 0x8864;
+/// Ethertype of MPLS labels.
+pub const MPLS: u16 = 0x8847;
 /// The ethertypes of VLAN tags: 802.1Q, 802.1ad and the older stacked one.
 pub const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
@@ -53,9 +57,19 @@ pub struct Frame {
     source_mac: [u8; 6],
     destination_mac: [u8; 6],
     tags: Vec<(u16, u16)>,
+    session: Option<Session>,
+    labels: usize,
     body: Body,
     padded: bool,
     trailer: Vec<u8>,
+}
+
+/// The headers of a PPPoE session.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    /// Whether the protocol of PPP has a byte instead of two.
+    compressed: bool,
+    declared_length: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,6 +147,8 @@ impl Frame {
             source_mac: [2, 0, 0, 0, 0, 1],
             destination_mac: [2, 0, 0, 0, 0, 2],
             tags: Vec::new(),
+            session: None,
+            labels: 0,
             body,
             padded: false,
             trailer: Vec::new(),
@@ -150,6 +166,36 @@ impl Frame {
     #[must_use]
     pub fn tag(mut self, ether_type: u16, vlan: u16) -> Self {
         self.tags.push((ether_type, vlan));
+        self
+    }
+
+    /// Puts it into a PPPoE session, behind the tags. What is not IP has the protocol of PPP in place of the ethertype.
+    #[must_use]
+    pub fn pppoe(mut self) -> Self {
+        self.session = Some(Session { compressed: false, declared_length: None });
+        self
+    }
+
+    /// The same, with a protocol of PPP of a single byte, if that is odd.
+    #[must_use]
+    pub fn compressed_pppoe(mut self) -> Self {
+        self.session = Some(Session { compressed: true, declared_length: None });
+        self
+    }
+
+    /// Declares this length in the header of PPPoE instead of the true one.
+    #[must_use]
+    pub fn pppoe_length(mut self, length: u16) -> Self {
+        if let Some(session) = &mut self.session {
+            session.declared_length = Some(length);
+        }
+        self
+    }
+
+    /// Puts this many MPLS labels before the datagram, behind tags and PPPoE.
+    #[must_use]
+    pub fn labels(mut self, count: usize) -> Self {
+        self.labels = count;
         self
     }
 
@@ -248,10 +294,22 @@ impl Frame {
             frame.extend(ether_type.to_be_bytes());
             frame.extend(vlan.to_be_bytes());
         }
-        let (ether_type, body) = match &self.body {
+        let (mut ether_type, mut body) = match &self.body {
             Body::Ip(ip) => ip.build(),
             Body::Other { ether_type, bytes } => (*ether_type, bytes.clone()),
         };
+        if self.labels > 0 {
+            let stack = (1..=self.labels).flat_map(|number| {
+                let label = (15 + number as u32) << 12 | u32::from(number == self.labels) << 8 | 64;
+                label.to_be_bytes()
+            });
+            body.splice(0..0, stack);
+            ether_type = MPLS;
+        }
+        if let Some(session) = self.session {
+            body.splice(0..0, session.bytes(ether_type, body.len()));
+            ether_type = PPPOE;
+        }
         frame.extend(ether_type.to_be_bytes());
         frame.extend(body);
         frame.extend(&self.trailer);
@@ -283,6 +341,24 @@ impl Frame {
                 frame.fragment(identification, (start / 8) as u16, more).build()
             })
             .collect()
+    }
+}
+
+impl Session {
+    /// The headers of PPPoE and PPP, in front of so many bytes of an ethertype.
+    fn bytes(self, ether_type: u16, behind: usize) -> Vec<u8> {
+        let protocol = match ether_type {
+            IPV4 => 0x0021,
+            IPV6 => 0x0057,
+            MPLS => 0x0281,
+            protocol => protocol,
+        };
+        let [high, low] = protocol.to_be_bytes();
+        let is_short = self.compressed && high == 0 && low & 1 == 1;
+        let protocol = if is_short { vec![low] } else { vec![high, low] };
+        let length = (protocol.len() + behind) as u16;
+        let length = self.declared_length.unwrap_or(length);
+        [&[0x11, 0, 0, 7], &length.to_be_bytes()[..], &protocol].concat()
     }
 }
 
@@ -344,6 +420,26 @@ mod tests {
             same(Frame::echo(A4, B4, 5, 6), written!(v4().icmpv4_echo_request(5, 6), length));
             same(Frame::echo(A6, B6, 5, 6), written!(v6().icmpv6_echo_request(5, 6), length));
         }
+    }
+
+    #[test]
+    fn a_session_and_labels_are_put_before_the_datagram() {
+        let plain = Frame::udp(A4, B4, 1, 2).payload(4);
+        let datagram = &plain.build()[14..];
+        let session = plain.clone().tag(0x8100, 5).pppoe();
+        let header = [0x88, 0x64, 0x11, 0, 0, 7, 0, 34];
+        let expected = [&header[..], &[0, 0x21], datagram].concat();
+        assert_eq!(session.build()[16..], expected);
+        let short = plain.clone().compressed_pppoe().pppoe_length(9).build();
+        assert_eq!(short[12..], [&[0x88, 0x64, 0x11, 0, 0, 7, 0, 9, 0x21], datagram].concat());
+        let labels = [0, 1, 0, 64, 0, 1, 0x11, 64];
+        let expected = [&[0x88, 0x47], &labels[..], datagram].concat();
+        assert_eq!(plain.clone().labels(2).build()[12..], expected);
+        let both = plain.pppoe().labels(2).build();
+        let header = [0x88, 0x64, 0x11, 0, 0, 7, 0, 42, 2, 0x81];
+        assert_eq!(both[12..], [&header[..], &labels, datagram].concat());
+        let control = Frame::other(0xc021, [9, 1]).pppoe().build();
+        assert_eq!(control[12..], [0x88, 0x64, 0x11, 0, 0, 7, 0, 4, 0xc0, 0x21, 9, 1]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub enum Reference {
     NonIp,
     /// The source address cannot be read.
     Unreadable,
-    /// More tags than are read.
+    /// More tags or labels than are read.
     TooDeep,
     /// A packet with a source address.
     Ip {
@@ -75,6 +75,7 @@ pub enum ReferenceAnomaly {
 pub const UNKNOWN_PROTOCOL: u8 = 255;
 
 const MOST_TAGS: usize = 4;
+const MOST_LABELS: usize = 4;
 const MOST_EXTENSIONS: usize = 8;
 
 impl Reference {
@@ -99,11 +100,32 @@ impl Reference {
 /// Reads `frame` (from the destination MAC address on).
 #[must_use]
 pub fn reference(frame: &[u8]) -> Reference {
-    match strip_link(frame) {
-        Err(hidden) => hidden,
-        Ok((EtherType::IPV4, rest)) => ipv4(rest).unwrap_or(Reference::Unreadable),
-        Ok((EtherType::IPV6, rest)) => ipv6(rest).unwrap_or(Reference::Unreadable),
-        Ok(_) => Reference::NonIp,
+    let Inner { ether_type, rest, complete } = match strip_link(frame) {
+        Ok(inner) => inner,
+        Err(hidden) => return hidden,
+    };
+    let read = match ether_type {
+        EtherType::IPV4 => ipv4(rest, complete),
+        EtherType::IPV6 => ipv6(rest, complete),
+        _ => return Reference::NonIp,
+    };
+    read.unwrap_or(Reference::Unreadable)
+}
+
+/// Whether `frame` is of a protocol of the link itself, which no policy limits.
+#[must_use]
+pub fn is_of_link(frame: &[u8]) -> bool {
+    const TYPES: [u16; 16] = [
+        0x0806, 0x22ea, 0x8035, 0x8808, 0x8809, 0x8863, 0x888e, 0x88c7, 0x88cc, 0x88e3, 0x88e5,
+        0x88f5, 0x88f6, 0x88f7, 0x88fb, 0x8902,
+    ];
+    let Ok((EtherType(ether_type), rest)) = strip_tags(frame) else { return false };
+    match ether_type {
+        0x8864 => rest.len() >= 8 && rest[6] & 0x81 == 0x80 && strip_link(frame).is_ok(),
+        0..0x600 => {
+            frame[..5] == [0x01, 0x80, 0xc2, 0, 0] && frame[5] < 16 || rest.starts_with(&[0xfe; 2])
+        }
+        other => TYPES.contains(&other),
     }
 }
 
@@ -116,7 +138,7 @@ pub fn control(frame: &[u8]) -> Option<(&'static str, bool)> {
     else {
         return None;
     };
-    let (_, rest) = strip_link(frame).ok()?;
+    let Inner { rest, .. } = strip_link(frame).ok()?;
     let hops = if source.is_ipv4() { rest[8] } else { rest[7] };
     let whole = fragment == ReferenceFragment::Whole;
     if anomaly != ReferenceAnomaly::None || !whole && protocol != 89 {
@@ -160,8 +182,75 @@ pub fn control(frame: &[u8]) -> Option<(&'static str, bool)> {
     }
 }
 
+/// What is behind the headers of the link.
+struct Inner<'a> {
+    ether_type: EtherType,
+    /// No more than PPPoE declares.
+    rest: &'a [u8],
+    /// Whether all that it declares is there.
+    complete: bool,
+}
+
+/// Takes off tags, PPPoE and labels. What is behind those and is not IP has the ethertype of the outermost of them.
+fn strip_link(frame: &[u8]) -> Result<Inner<'_>, Reference> {
+    let (ether_type, rest) = strip_tags(frame)?;
+    match ether_type {
+        EtherType(0x8864) => {
+            let (ether_type, rest, complete) = strip_session(rest).ok_or(Reference::Unreadable)?;
+            let (ether_type, rest) = strip_labels(ether_type, rest)?;
+            Ok(Inner { ether_type, rest, complete })
+        }
+        _ => {
+            let (ether_type, rest) = strip_labels(ether_type, rest)?;
+            Ok(Inner { ether_type, rest, complete: true })
+        }
+    }
+}
+
+/// What PPP carries, as an ethertype, and whether it is as long as PPPoE declares.
+fn strip_session(rest: &[u8]) -> Option<(EtherType, &[u8], bool)> {
+    let (header, behind) = rest.split_first_chunk::<6>()?;
+    let declared = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let (payload, complete) = cut(behind, declared);
+    let (&first, datagram) = payload.split_first()?;
+    let (protocol, datagram) = if first % 2 == 1 {
+        (u16::from(first), datagram)
+    } else {
+        let (&second, datagram) = datagram.split_first()?;
+        (u16::from_be_bytes([first, second]), datagram)
+    };
+    let ether_type = match protocol {
+        0x0021 => EtherType::IPV4,
+        0x0057 => EtherType::IPV6,
+        0x0281 | 0x0283 => EtherType(0x8847),
+        _ => EtherType(0x8864),
+    };
+    Some((ether_type, datagram, complete))
+}
+
+/// Takes off labels, if the ethertype says that there are any.
+fn strip_labels(ether_type: EtherType, rest: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
+    if ![0x8847, 0x8848].contains(&ether_type.0) {
+        return Ok((ether_type, rest));
+    }
+    let words = rest.chunks_exact(4).take(MOST_LABELS);
+    let bottom = words.clone().position(|label| label[2] & 1 != 0);
+    match bottom {
+        None if words.len() == MOST_LABELS => Err(Reference::TooDeep),
+        None => Err(Reference::Unreadable),
+        Some(number) => {
+            let datagram = &rest[4 * (number + 1)..];
+            match datagram.first().ok_or(Reference::Unreadable)? >> 4 {
+                4 => Ok((EtherType::IPV4, datagram)),
+                6 => Ok((EtherType::IPV6, datagram)),
+                _ => Ok((ether_type, datagram)),
+            }
+        }
+    }
+}
+
 /// The ethertype behind all tags, and what follows it.
-fn strip_link(frame: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
+fn strip_tags(frame: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
     let cut = |_| Reference::Unreadable;
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).map_err(cut)?;
     let mut ether_type = ethernet.ether_type();
@@ -196,7 +285,7 @@ fn cut(rest: &[u8], declared: usize) -> (&[u8], bool) {
     }
 }
 
-fn ipv4(rest: &[u8]) -> Option<Reference> {
+fn ipv4(rest: &[u8], whole: bool) -> Option<Reference> {
     let fixed: &[u8; 20] = rest.first_chunk()?;
     if fixed[0] >> 4 != 4 {
         return None;
@@ -215,10 +304,10 @@ fn ipv4(rest: &[u8]) -> Option<Reference> {
         Err(_) => upper.anomaly = ReferenceAnomaly::Malformed,
     }
     upper.declares(declared);
-    Some(upper.finish(address(12), address(16), complete))
+    Some(upper.finish(address(12), address(16), whole && complete))
 }
 
-fn ipv6(rest: &[u8]) -> Option<Reference> {
+fn ipv6(rest: &[u8], whole: bool) -> Option<Reference> {
     let header = Ipv6HeaderSlice::from_slice(rest).ok()?;
     let payload = &rest[header.slice().len()..];
     let declared = match header.payload_length() {
@@ -230,7 +319,7 @@ fn ipv6(rest: &[u8]) -> Option<Reference> {
     let mut upper = walk(header.next_header(), payload, MOST_EXTENSIONS, ReferenceFragment::Whole);
     upper.declares(header.payload_length());
     let source: Ipv6Addr = header.source_addr();
-    Some(upper.finish(source.into(), header.destination_addr().into(), complete))
+    Some(upper.finish(source.into(), header.destination_addr().into(), whole && complete))
 }
 
 /// Follows a chain of which at most `left` more extension headers are looked into.

@@ -70,7 +70,7 @@ pub mod map {
     /// Array of [`Budgets`](crate::policy::control::Budgets), at [`half`](crate::abi::policy::half) of the slot of the interface.
     pub const CONTROL: &str = "CONTROL";
     /// Array of the words of what control traffic may send: at the slot of the interface, one for each
-    /// [`Protocol`](crate::packet::control::Protocol).
+    /// [`Protocol`](crate::packet::control::Protocol), and one for what is [not IP](crate::policy::control::NON_IP_ROW).
     pub const CONTROL_LINKS: &str = "CONTROL_LINKS";
     /// Array of the words of what sources of control traffic may send, at their
     /// [`place`](crate::policy::control::place).
@@ -162,7 +162,7 @@ const _: () = {
     assert!(size_of::<crate::policy::limit::Limit>() == 168);
     assert!(size_of::<BucketKey>() == 48 && offset_of!(Bucket, key) == 16);
     assert!(size_of::<crate::memory::cache::Cached>() == 128);
-    assert!(size_of::<crate::policy::control::Budgets>() == 128);
+    assert!(size_of::<crate::policy::control::Budgets>() == 168);
     assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Debts>() == 64);
     assert!(size_of::<Source>() == 256);
@@ -180,6 +180,6 @@ const _: () = {
             && SLOTS == crate::algorithm::concurrent::Concurrent::MOST
     );
     assert!(size_of::<LimitTally>() == 64 && size_of::<TableStats>() == 32);
-    assert!(size_of::<Counters>() == 16 * REASONS);
+    assert!(size_of::<Counters>() == 16 * REASONS && REASONS == 15);
     assert!(size_of::<Interface>() == 32);
 };

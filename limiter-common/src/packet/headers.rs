@@ -4,6 +4,7 @@ use crate::{
     base::{address::Address, seed::Seed, siphash::SipHash},
     packet::{
         frame::Frame,
+        link::Link,
         protocol::{ACK, ICMP, ICMPV6, SCTP, SYN, TCP, TCP_FLAGS_END, UDP, UNKNOWN_PROTOCOL},
     },
 };
@@ -42,7 +43,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// What is known of a frame with more than [`TAG_BOUND`](crate::packet::parse::TAG_BOUND) tags.
+    /// What is known of a frame with more tags or labels than are [walked](crate::packet::link).
     pub const TOO_DEEP: Self = Self { anomaly: Anomaly::TooDeep, ..Self::UNREADABLE };
     /// What is known of a frame whose source cannot be read.
     pub const UNREADABLE: Self = Self {
@@ -239,8 +240,8 @@ pub enum Anomaly {
     Unreadable,
     /// A header is cut short, or a length contradicts the frame.
     Malformed,
-    /// More than [`TAG_BOUND`](crate::packet::parse::TAG_BOUND) tags, or more than [`EXTENSION_BOUND`](crate::packet::extension::EXTENSION_BOUND) extension
-    /// headers. The kernel strips any number of them, so such a packet is dropped, unless nothing is.
+    /// More tags or labels than are [walked](crate::packet::link), or more than
+    /// [`EXTENSION_BOUND`](crate::packet::extension::EXTENSION_BOUND) extension headers. The kernel strips any number of them, so such a packet is dropped, unless nothing is.
     TooDeep,
     /// The IP header declares a length of 0: a packet that the kernel merged beyond 64 kB (BIG TCP), or one that was
     /// captured before the network card cut it (TSO). Its headers are read by the length of the frame. On the wire
@@ -269,25 +270,27 @@ pub(crate) struct Datagram {
 }
 
 impl Datagram {
-    /// The datagram that declares `length` bytes from the network header on; more than the frame has is an anomaly. One
-    /// whose length field is 0 ends with the frame.
+    /// The datagram that declares `length` bytes from the network header on; more than the link has for it is an
+    /// anomaly, and so is a link that declares more than the frame has. One whose length field is 0 ends where the link
+    /// says.
     #[inline(always)]
     pub(crate) fn new<F: Frame + ?Sized>(
         packet: &mut Packet,
         frame: &F,
-        network: usize,
+        link: Link,
         length: usize,
         field: usize,
     ) -> Self {
-        let mut end = network + length;
+        let mut end = link.network() + length;
         if field == 0 {
             packet.anomaly = Anomaly::Unsized;
-            end = frame.total();
+            end = link.end();
         }
-        if end > frame.total() {
+        if end > link.end() || link.end() > frame.total() {
             packet.anomaly = Anomaly::Malformed;
         }
-        Self { end: if end < frame.len() { end } else { frame.len() } }
+        let of_link = if link.end() < frame.len() { link.end() } else { frame.len() };
+        Self { end: if end < of_link { end } else { of_link } }
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@ pub mod control;
 pub mod extension;
 pub mod frame;
 pub mod headers;
+pub mod link;
 pub mod parse;
 pub mod plain;
 pub mod protocol;

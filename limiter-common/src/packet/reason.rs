@@ -14,7 +14,7 @@ pub enum Reason {
     Malformed = 2,
     /// Passed: the source cannot be read; within the limits of the one source that such frames share.
     Unreadable = 3,
-    /// Passed: not IP, which no limit is about.
+    /// Passed: not IP, which no limit is about; within its budget if it has one.
     NonIp = 4,
     /// Passed: [control traffic](crate::packet::control) of the link, within its budgets.
     Control = 5,
@@ -28,14 +28,16 @@ pub enum Reason {
     Deny = 9,
     /// Dropped: the source is blocked for a time.
     Penalty = 10,
-    /// Dropped: more tags or extension headers than are walked, whoever sent it and whatever limits and lists say; but
+    /// Dropped: more tags, labels or extension headers than are walked, whoever sent it and whatever limits and lists say; but
     /// where nothing is dropped it passes as [`Monitor`](Self::Monitor).
     TooDeep = 11,
     /// Dropped: control traffic of the link, over one of its budgets.
     ControlExceed = 12,
+    /// Dropped: [not IP](crate::packet::link::NonIp::Other), over the budget of such frames.
+    NonIpExceed = 13,
     /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
     /// policy changed under it, or the kernel had no entry to give.
-    Contended = 13,
+    Contended = 14,
 }
 
 /// Number of reasons.
@@ -43,7 +45,7 @@ pub const REASONS: usize = Reason::ALL.len();
 
 impl Reason {
     /// Every reason, in the order of its place in the counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Conform,
         Self::Fragment,
         Self::Malformed,
@@ -57,6 +59,7 @@ impl Reason {
         Self::Penalty,
         Self::TooDeep,
         Self::ControlExceed,
+        Self::NonIpExceed,
         Self::Contended,
     ];
 
@@ -103,6 +106,7 @@ impl Reason {
             Self::Penalty => "penalty",
             Self::TooDeep => "too_deep",
             Self::ControlExceed => "control_exceed",
+            Self::NonIpExceed => "non_ip_exceed",
             Self::Contended => "contended",
         }
     }

@@ -1,4 +1,4 @@
-//! The budgets of the link's own [control traffic](crate::packet::control).
+//! The budgets of the link's own [control traffic](crate::packet::control), and of what is [not IP](crate::packet::link).
 
 use crate::{
     algorithm::{
@@ -14,6 +14,10 @@ use crate::{
 
 /// Rows that there is room for in [`Budgets`] and in the words of an interface.
 pub const ROWS: usize = 16;
+
+/// The row of frames that are [not IP](crate::packet::link::NonIp::Other), behind those of the protocols.
+pub const NON_IP_ROW: usize = ROWS - 1;
+const _: () = assert!(Protocol::ALL.len() <= NON_IP_ROW);
 
 /// Words for the budgets of sources. A source has the one at [`place`] of it; two sources may share one. One more is of
 /// nobody.
@@ -36,11 +40,12 @@ pub const fn place(packet: &Packet, protocol: Protocol, seed: Seed) -> Option<u3
     Some(hash as u32 % SOURCES)
 }
 
-/// What an interface admits of control traffic.
+/// What an interface admits of control traffic, and of what is not IP.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// The protocols that have budgets, by their [`bit`](Protocol::bit). Packets of the others are ordinary.
+    /// The protocols that have budgets, by their [`bit`](Protocol::bit). Packets of the others are ordinary. The bit of
+    /// [`NON_IP_ROW`] says whether frames that are not IP have one.
     pub protocols: u64,
     /// What each protocol may send.
     pub link: Gcra,
@@ -48,13 +53,30 @@ pub struct Budgets {
     pub source: Gcra,
     /// What each source may send of a protocol that can be forged [from afar](Protocol::is_far).
     pub far: Gcra,
+    /// What is admitted of frames that are not IP.
+    pub non_ip: Gcra,
 }
 
 impl Budgets {
+    /// The bit in [`protocols`](Self::protocols) of frames that are not IP.
+    pub const NON_IP: u64 = 1 << NON_IP_ROW;
+
     /// Whether packets of a protocol have a budget.
     #[inline(always)]
     pub const fn is_on(&self, protocol: Protocol) -> bool {
         self.protocols & protocol.bit() != 0
+    }
+
+    /// Whether frames that are not IP have a budget.
+    #[inline(always)]
+    pub const fn limits_non_ip(&self) -> bool {
+        self.protocols & Self::NON_IP != 0
+    }
+
+    /// What a frame that is not IP makes of their word; `None` if that has no budget left.
+    #[inline(always)]
+    pub fn charge_non_ip(&self, word: u64, now: u64) -> Option<u64> {
+        charge(&self.non_ip, word, now)
     }
 
     /// What a packet makes of the word of its protocol; `None` if that has no budget left.

@@ -26,6 +26,6 @@ pub unsafe fn add(word: *mut u64) {
 #[inline(always)]
 pub fn parse(ctx: &XdpContext) {
     if let Some(scratch) = PacketScratch::get() {
-        parse::parse(&XdpFrame::new::<false>(ctx), &mut scratch.packet);
+        let _ = parse::parse(&XdpFrame::new::<false>(ctx), &mut scratch.packet);
     }
 }

@@ -1,12 +1,12 @@
-//! Packets that are decided about before their source is looked up: what is nested too deep, and the link's own control
-//! traffic, which budgets of its own are about and nothing else.
+//! Packets that are decided about before their source is looked up: what is nested too deep, the link's own control
+//! traffic, which budgets of its own are about and nothing else, and what is not IP.
 
 use limiter_common::{
     abi::policy::half,
     algorithm::policer::{Look, TRIES},
     base::word::Word as _,
     packet::{control::Protocol, reason::Reason},
-    policy::control::{self, ROWS},
+    policy::control::{self, NON_IP_ROW, ROWS},
 };
 
 use crate::{
@@ -32,6 +32,41 @@ pub(crate) extern "C" fn decide_early() -> u32 {
         None => Verdict::OPEN,
     };
     verdict.0 as u32
+}
+
+/// Decides about a frame that is neither IP nor of a protocol of the link, and gives the place of the reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn decide_non_ip() -> u32 {
+    let verdict = match non_ip() {
+        Some(verdict) => verdict,
+        None => Verdict::new(Reason::NonIp),
+    };
+    verdict.0 as u32
+}
+
+/// The verdict of the budget of such frames; `None` if there is none.
+#[inline(always)]
+fn non_ip() -> Option<Verdict> {
+    let (policy, slot) = (ActivePolicy::get()?, SLOT.load());
+    let budgets = CONTROL.get(half(policy.epoch, slot))?;
+    if !budgets.limits_non_ip() {
+        return None;
+    }
+    let links = CONTROL_LINKS.get_ptr_mut(slot)?;
+    // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
+    let word = unsafe { MapWord::new((&raw mut (*links)[NON_IP_ROW]).cast()) };
+    let now = clock::now();
+    for _ in 0..TRIES {
+        let seen = word.load();
+        let Some(next) = budgets.charge_non_ip(seen, now) else {
+            return Some(refuse(Reason::NonIpExceed, &policy));
+        };
+        if (Look { seen, next }).commit(word).is_ok() {
+            return Some(Verdict::new(Reason::NonIp));
+        }
+    }
+    Some(refuse(Reason::Contended, &policy))
 }
 
 /// The place of the packet's protocol in [`Protocol::ALL`]; one that is not there, for an ordinary packet.

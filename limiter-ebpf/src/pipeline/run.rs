@@ -4,7 +4,13 @@ use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use limiter_common::{
     abi::policy::flag,
     base::tally::Tally,
-    packet::{control, frame::Frame as _, parse::parse, reason::Reason},
+    packet::{
+        control,
+        frame::Frame as _,
+        link::{self, Link, NonIp},
+        parse::parse_by,
+        reason::Reason,
+    },
 };
 
 #[cfg(feature = "messages")]
@@ -14,7 +20,7 @@ use crate::{
     kernel::{frame::XdpFrame, scratch::PacketScratch},
     pipeline::{
         cache::{keep_lease, remember_refusal},
-        control::decide_early,
+        control::{decide_early, decide_non_ip},
         fast,
         full::decide_packet,
         simple::admit,
@@ -49,12 +55,14 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
 /// Runs the limiter on a frame that is not decided about by the fast path.
 #[inline(always)]
 fn run_any(ctx: *mut xdp_md) -> u32 {
-    let is_ip = parse_packet(ctx) != 0;
+    let parsed = parse_packet(ctx);
     let Some(scratch) = PacketScratch::get() else {
         return Verdict::new(Reason::Contended).settle(0);
     };
-    if !is_ip {
-        return Verdict::new(Reason::NonIp).settle(scratch.bytes);
+    if parsed != IP {
+        let free = Verdict::new(Reason::NonIp);
+        let verdict = if parsed == OTHER { Verdict(decide_non_ip().into()) } else { free };
+        return verdict.settle(scratch.reread().bytes);
     }
     scratch.refusing.bit = 0;
     scratch.classified = NEVER;
@@ -106,16 +114,43 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     verdict.settle(bytes)
 }
 
-/// Reads the frame, and gives 1 if it is IP, or could be. It is verified by itself: what
-/// is on its stack is gone when the packet is decided.
+/// A frame that is of a protocol of the link itself, see [`NonIp`].
+const LINK_PROTOCOL: u32 = 0;
+/// A frame that is IP, or could be.
+const IP: u32 = 1;
+/// Any other frame.
+const OTHER: u32 = 2;
+
+/// Reads the frame, and tells what it is. It is verified by itself: what is on its stack is gone when the packet is
+/// decided.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn parse_packet(ctx: *mut xdp_md) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(scratch) = PacketScratch::get() else { return LINK_PROTOCOL };
     let frame = XdpFrame::of(ctx, scratch.bytes as usize);
-    let Some(conform) = parse(&frame, &mut scratch.packet) else { return 0 };
-    scratch.conform = conform.index() as u64;
-    1
+    let parsed = parse_by(
+        &frame,
+        &mut scratch.packet,
+        #[inline(always)]
+        |_| Link(read_link(ctx)),
+    );
+    match parsed {
+        Ok(conform) => {
+            scratch.conform = conform.index() as u64;
+            IP
+        }
+        Err(NonIp::LinkProtocol) => LINK_PROTOCOL,
+        Err(NonIp::Other) => OTHER,
+    }
+}
+
+/// Reads the link headers, and gives them as a [`Link`]. It is verified by itself: what is behind them is then followed
+/// once, and not for each number of tags and labels.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn read_link(ctx: *mut xdp_md) -> u64 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    link::read(&XdpFrame::of(ctx, scratch.bytes as usize)).0
 }
 
 /// Binds the entry of the packet's source to the policy in force, or makes it.

@@ -1,4 +1,4 @@
-//! The budgets of the link's own control traffic.
+//! The budgets of the link's own control traffic, and of what is not IP.
 
 use std::collections::BTreeSet;
 
@@ -133,11 +133,16 @@ impl Policy {
         let ordinary = here.fold(budgets.ordinary, |bits, matching| bits | named(matching));
         let bucket =
             |allowance: Allowance| -> Result<Gcra, PolicyError> { Ok(allowance.meter(1)?.gcra) };
+        let (bit, non_ip) = match self.non_ip {
+            Some(budget) => (Budgets::NON_IP, bucket(budget)?),
+            None => (0, Gcra::default()),
+        };
         Ok(Budgets {
-            protocols: all() & !ordinary,
+            protocols: all() & !ordinary | bit,
             link: bucket(budgets.budget)?,
             source: bucket(budgets.per_source)?,
             far: bucket(budgets.far)?,
+            non_ip,
         })
     }
 }
@@ -194,6 +199,21 @@ mod tests {
         }
         let one = "{name: it, match: {protocol: vrrp, interface: wan}, key: source, rate: 1/s}";
         assert_eq!(ordinary(&policy(&format!("limits: [{one}]")), "lan"), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_not_ip_has_a_budget_where_the_policy_says_so() {
+        for (text, burst) in [
+            ("", None),
+            ("control: off", None),
+            ("non_ip: {rate: 100/s, burst: 7}", Some(7)),
+            ("control: off\nnon_ip: {rate: 1000/s, burst: 64}", Some(64)),
+        ] {
+            for budgets in policy(text).control_budgets(|_, _| false).unwrap() {
+                let found = budgets.limits_non_ip().then(|| budgets.non_ip.left(0));
+                assert_eq!(found, burst, "{text}");
+            }
+        }
     }
 
     #[test]

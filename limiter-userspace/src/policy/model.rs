@@ -38,6 +38,9 @@ pub struct Policy {
     /// What the link's own control traffic may send.
     #[serde(default)]
     pub control: Control,
+    /// What each interface admits of frames that are not IP, and of no protocol of the link; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub non_ip: Option<Allowance>,
     /// The limits, in the order in which they were written; at most 64.
     pub limits: Vec<Limit>,
 }

@@ -8,10 +8,10 @@ use limiter_common::{
     abi::{layout::map, policy::flag},
     algorithm::{meter::Meter, policer::Look},
     base::address::Address,
-    packet::{control::Protocol, headers::Packet, parse::parse, reason::Reason},
+    packet::{control::Protocol, headers::Packet, link::NonIp, parse::parse, reason::Reason},
     policy::{
         charge::{self, Bill, Group},
-        control::{self, ROWS},
+        control::{self, NON_IP_ROW, ROWS},
         limit::{BucketKey, CostClass, INLINE, KEYED},
         matching::classify,
     },
@@ -54,22 +54,32 @@ pub(super) fn decide(
     now: u64,
 ) -> Result<Option<Ruling>> {
     let mut packet = Packet::UNREADABLE;
-    let Some(conform) = parse(frame, &mut packet) else {
-        return Ok(Some(Ruling::of(Reason::NonIp)));
-    };
     let bytes = frame.total as u64;
-    let ruling = if conform == Reason::TooDeep {
-        Some(Ruling::of(conform))
-    } else if let Some(reason) = of_control(tables, &packet, slot, now)? {
-        Some(Ruling::of(reason))
-    } else {
-        Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
+    let ruling = match parse(frame, &mut packet) {
+        Err(what) => Some(Ruling::of(of_non_ip(tables, what, slot, now)?)),
+        Ok(Reason::TooDeep) => Some(Ruling::of(Reason::TooDeep)),
+        Ok(conform) => match of_control(tables, &packet, slot, now)? {
+            Some(reason) => Some(Ruling::of(reason)),
+            None => Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?,
+        },
     };
     let Some(mut ruling) = ruling else { return Ok(None) };
     if tables.monitoring.is_on() && ruling.reason.drops() {
         ruling.reason = Reason::Monitor;
     }
     Ok(Some(ruling))
+}
+
+/// The reason of a frame that is not IP.
+fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Reason> {
+    let budgets = tables.budgets(slot)?;
+    if what == NonIp::LinkProtocol || !budgets.limits_non_ip() {
+        return Ok(Reason::NonIp);
+    }
+    let links: Option<[u64; ROWS]> = tables.maps.entry(map::CONTROL_LINKS, &slot)?;
+    let word = links.unwrap_or_default()[NON_IP_ROW];
+    let conforms = budgets.charge_non_ip(word, now).is_some();
+    Ok(if conforms { Reason::NonIp } else { Reason::NonIpExceed })
 }
 
 /// The protocol of a packet that is control traffic and has a budget on the interface in a slot.

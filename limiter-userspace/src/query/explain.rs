@@ -129,7 +129,8 @@ impl Inquiry<'_> {
         let frame = question.sketch().build()?;
         let frame = Sighting::whole(&frame);
         let mut packet = Packet::UNREADABLE;
-        parse(&frame, &mut packet);
+        // It is IP, as a sketch makes nothing else.
+        let _ = parse(&frame, &mut packet);
         let key = source_key(tables, Address::from(question.source));
         let Some(source) = source_of(policy.key_prefix, &key) else { return Ok(None) };
         let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };

@@ -169,7 +169,7 @@ mod tests {
     fn parsed(sketch: &Sketch) -> (Packet, usize) {
         let frame = sketch.build().unwrap();
         let mut packet = Packet::UNREADABLE;
-        assert!(parse(&Sighting::whole(&frame), &mut packet).is_some());
+        assert!(parse(&Sighting::whole(&frame), &mut packet).is_ok());
         (packet, frame.len())
     }
 
@@ -231,9 +231,9 @@ mod tests {
         let frame = sketch.build().unwrap();
         let cut = Sighting { bytes: &frame[..64], total: frame.len() };
         let mut packet = Packet::UNREADABLE;
-        assert!(parse(&cut, &mut packet).is_some());
+        assert!(parse(&cut, &mut packet).is_ok());
         assert_eq!(Reason::conform(&packet), Reason::Conform, "cut by the capture, not malformed");
-        assert!(parse(&Sighting::whole(&frame[..64]), &mut packet).is_some());
+        assert!(parse(&Sighting::whole(&frame[..64]), &mut packet).is_ok());
         assert_eq!(Reason::conform(&packet), Reason::Malformed);
     }
 }

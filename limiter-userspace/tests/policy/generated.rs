@@ -343,8 +343,8 @@ fn policy() -> impl Strategy<Value = Policy> {
     let head = (any::<bool>(), 24..=32_u8, 48..=128_u8);
     let lists = (listed(21), listed(22), listed(23), around());
     let limits = (0..4_u16).prop_flat_map(|number| (0..number).map(limit).collect::<Vec<_>>());
-    let parts = (head, sets, tenants, lists, control(), limits);
-    parts.prop_map(|(head, sets, tenants, lists, control, limits)| {
+    let parts = (head, sets, tenants, lists, (control(), option::of(checked(0))), limits);
+    parts.prop_map(|(head, sets, tenants, lists, (control, non_ip), limits)| {
         let (monitor, ipv4, ipv6) = head;
         let sets = SETS.map(str::to_owned).into_iter().zip([sets.0, sets.1, sets.2, sets.3]);
         let tenants = TENANTS.map(str::to_owned).into_iter().zip([tenants.0, tenants.1, tenants.2]);
@@ -364,6 +364,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             deny,
             penalties,
             control,
+            non_ip,
             limits,
         }
     })

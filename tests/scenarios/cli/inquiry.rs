@@ -239,9 +239,11 @@ fn packets_of_a_file_are_judged_each_by_itself() {
     // More than any limit admits at once, but none of them is charged.
     frames.extend(vec![fresh; 100]);
     frames.push(Frame::other(0x0806, [0; 28]).build());
+    // In a session and behind a label, they are of the same source.
+    frames.extend([udp(SENDER, 53).pppoe().build(), udp(SENDER, 54).labels(1).build()]);
     let file = Scratch::new("packets.pcap", &pcap(&frames));
     let summary = bench.json(&format!("test -j --pcap {}", file.path()));
-    assert_eq!(summary["packets"], 103);
+    assert_eq!(summary["packets"], 105);
     let told = summary["verdicts"].as_array().unwrap().iter().map(|it| {
         let word = |name: &str| it[name].as_str().unwrap_or("-");
         (word("verdict"), word("reason"), word("limit"), it["packets"].as_u64().unwrap())
@@ -250,14 +252,18 @@ fn packets_of_a_file_are_judged_each_by_itself() {
     assert_eq!(
         told,
         [
-            ("pass", "conform", "-", 101),
+            ("pass", "conform", "-", 102),
             ("pass", "non_ip", "-", 1),
-            ("drop", "exceed", "connection", 1),
+            ("drop", "exceed", "connection", 2),
         ]
     );
     let lines = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
     assert!(lines.starts_with("1: drop (exceed; limit connection)\n2: pass (conform)"), "{lines}");
     assert!(lines.contains("\n103: pass (non_ip)\n"), "{lines}");
+    assert!(
+        lines.contains("\n104: drop (exceed; limit connection)\n105: pass (conform)"),
+        "{lines}"
+    );
     assert!(bench.done("test --help").stdout.contains("judged each by itself"));
 }
 

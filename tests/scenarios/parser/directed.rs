@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use limiter_tests::{
     packet::{ACK, Extension, FIN, Frame, IPV4, IPV6, PSH, RST, SYN, TAGS},
-    reference::{Reference, ReferenceAnomaly, ReferenceFragment, UNKNOWN_PROTOCOL, control},
+    reference::{
+        Reference, ReferenceAnomaly, ReferenceFragment, UNKNOWN_PROTOCOL, control, is_of_link,
+    },
 };
 
 use super::check;
@@ -111,6 +113,106 @@ fn four_tags_are_read_and_more_are_too_deep() {
             let verdict = if count <= 4 { Reference::NonIp } else { Reference::TooDeep };
             assert_eq!(check(&name, &arp), verdict, "{name}");
         }
+    }
+}
+
+#[test]
+fn sessions_and_labels_are_read_through() {
+    type Change = fn(Frame) -> Frame;
+    let framings: [(&str, Change); 8] = [
+        ("a session", Frame::pppoe),
+        ("a session with a short protocol", Frame::compressed_pppoe),
+        ("tags and a session", |it| it.tag(0x88a8, 1).tag(0x8100, 2).pppoe()),
+        ("four tags and a session", |it| {
+            TAGS.iter().chain(&[0x8100]).fold(it, |it, tag| it.tag(*tag, 1)).pppoe()
+        }),
+        ("a label", |it| it.labels(1)),
+        ("a tag and labels", |it| it.tag(0x8100, 1).labels(3)),
+        ("four labels", |it| it.labels(4)),
+        ("a session and labels", |it| it.tag(0x8100, 1).pppoe().labels(4)),
+    ];
+    for (name, framed) in framings {
+        for plain in [tcp4(SYN), tcp6(SYN)] {
+            expect(name, &framed(plain.clone()).build(), TCP_SYN);
+            expect(name, &framed(plain.clone()).padded().build(), TCP_SYN);
+            expect(name, &framed(plain.clone().payload(700)).build(), TCP_SYN);
+            let first = Expected { fragment: FIRST, ..TCP_SYN };
+            expect(name, &framed(plain.clone().fragment(1, 0, true)).build(), first);
+            let later = ReferenceFragment::Later(2);
+            let later = Expected { fragment: later, anomaly: NONE, may_open: false, ..HIDDEN_TCP };
+            expect(name, &framed(plain.clone().fragment(1, 2, true)).build(), later);
+            let unsized_ = Expected { anomaly: UNSIZED, ..TCP_SYN };
+            expect(name, &framed(plain.clone().declared_length(0)).build(), unsized_);
+        }
+        let options = Extension::destination_options(3);
+        let eight = (0..8).fold(tcp6(SYN), |it, _| it.extension(options.clone()));
+        expect(name, &framed(eight.clone()).build(), TCP_SYN);
+        let nine = Expected { anomaly: TOO_DEEP, ..LOST };
+        expect(name, &framed(eight.extension(options)).build(), nine);
+        let options = tcp4(SYN).options(&[1; 40]);
+        expect(name, &framed(options).build(), TCP_SYN);
+    }
+    for labels in 5..8 {
+        for frame in [tcp4(SYN).labels(labels), tcp6(SYN).pppoe().labels(labels)] {
+            assert_eq!(check(&labels, &frame.build()), Reference::TooDeep, "{labels} labels");
+        }
+    }
+    let tagged = (0..5).fold(tcp4(SYN), |it, _| it.tag(0x8100, 1));
+    for frame in [tagged.clone().pppoe(), tagged.labels(1)] {
+        assert_eq!(check(&"five tags", &frame.build()), Reference::TooDeep);
+    }
+}
+
+#[test]
+fn the_length_of_a_session_bounds_its_datagram() {
+    for (plain, header) in [(tcp4(SYN), 20), (tcp6(SYN), 40)] {
+        let datagram = plain.build().len() - ETHERNET;
+        for (framed, protocol) in
+            [(plain.clone().pppoe(), 2), (plain.clone().compressed_pppoe(), 1)]
+        {
+            for length in 0..datagram + protocol + 8 {
+                let frame = framed.clone().pppoe_length(length as u16).build();
+                let name = format!("{length} of {datagram} bytes, and {protocol}");
+                // What of the datagram is declared.
+                match length.checked_sub(protocol) {
+                    None => assert_eq!(check(&name, &frame), Reference::Unreadable, "{name}"),
+                    Some(there) if there < header => {
+                        assert_eq!(check(&name, &frame), Reference::Unreadable, "{name}");
+                    }
+                    Some(there) if there == datagram => expect(&name, &frame, TCP_SYN),
+                    Some(there) => {
+                        let (ports, flags) = (there >= header + 4, there >= header + 14);
+                        let expected = Expected {
+                            ports: if ports { PORTS } else { (0, 0) },
+                            port: ports,
+                            tcp_flags: flags.then_some(SYN),
+                            anomaly: MALFORMED,
+                            ..TCP_SYN
+                        };
+                        expect(&name, &frame, expected);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_in_a_session_or_behind_labels_and_no_ip_is_not_ip() {
+    let control = [0x8021, 0x8057, 0x80fd, 0xc021, 0xc023, 0xc025, 0xc223, 0xc227];
+    for protocol in control.into_iter().chain([0x0029, 0x002d, 0x003d, 0x00fd, 0x4021]) {
+        let frame = Frame::other(protocol, [0x45; 40]).tag(0x8100, 1).pppoe().build();
+        assert_eq!(check(&protocol, &frame), Reference::NonIp, "{protocol:#x}");
+        assert_eq!(is_of_link(&frame), control.contains(&protocol), "{protocol:#x}");
+    }
+    for first in 0..16_u8 {
+        let frame = Frame::other(0, [first << 4; 60]).labels(2).build();
+        let expected = match first {
+            4 | 6 => continue,
+            _ => Reference::NonIp,
+        };
+        assert_eq!(check(&first, &frame), expected, "{first}");
+        assert!(!is_of_link(&frame));
     }
 }
 

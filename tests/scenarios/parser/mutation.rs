@@ -1,6 +1,6 @@
 //! Random changes to frames: of single bits, and of the fields that parsers trust.
 
-use limiter_tests::packet::{Extension, IPV4, IPV6, TAGS, network_layer};
+use limiter_tests::packet::{Extension, IPV4, IPV6, MPLS, PPPOE, TAGS, network_layer};
 
 /// Values that mean something in one header field or another.
 const TELLING: [u8; 28] = [
@@ -48,7 +48,7 @@ impl Random {
 
 /// Changes `frame` in one way.
 pub(crate) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, Vec<u8>)]) {
-    match random.below(12) {
+    match random.below(14) {
         0 => {
             let bit = random.below(frame.len() * 8);
             if let Some(byte) = frame.get_mut(bit / 8) {
@@ -87,6 +87,8 @@ pub(crate) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, V
         7 | 8 => chain(random, frame),
         9 => length(random, frame),
         10 => fragment(random, frame),
+        11 => session(random, frame),
+        12 => labels(random, frame),
         _ => set_protocol(random, frame),
     }
     frame.truncate(LONGEST);
@@ -133,6 +135,41 @@ fn chain(random: &mut Random, frame: &mut Vec<u8>) {
         let length = (frame.len() - network - 40) as u16;
         set(frame, network + 4, &length.to_be_bytes());
     }
+}
+
+/// Puts what is behind the tags into a PPPoE session.
+fn session(random: &mut Random, frame: &mut Vec<u8>) {
+    let Some((ether_type, network)) = network_layer(frame) else {
+        return;
+    };
+    let protocol: &[u8] = match (ether_type, random.below(6)) {
+        (_, 0) => &[0xc0, 0x21],
+        (_, 1) => &[0x02, 0x81],
+        (IPV4, 2) => &[0x21],
+        (IPV6, 2) => &[0x57],
+        (IPV6, _) => &[0x00, 0x57],
+        _ => &[0x00, 0x21],
+    };
+    let mut length = (protocol.len() + frame.len() - network) as u16;
+    if random.below(4) == 0 {
+        length = random.below(usize::from(length) + 4) as u16;
+    }
+    let [high, low] = length.to_be_bytes();
+    frame.splice(network..network, [&[0x11, 0, 0, 1, high, low], protocol].concat());
+    set(frame, network - 2, &PPPOE.to_be_bytes());
+}
+
+/// Puts up to six labels before the datagram.
+fn labels(random: &mut Random, frame: &mut Vec<u8>) {
+    let Some((_, network)) = network_layer(frame) else {
+        return;
+    };
+    let count = 1 + random.below(6);
+    let bottom = |number| u8::from(number + 1 == count) | random.byte() & 0xfe;
+    let stack: Vec<_> = (0..count).map(bottom).flat_map(|third| [0, 1, third, 64]).collect();
+    frame.splice(network..network, stack);
+    let type_or_protocol = if random.below(4) == 0 { [2, 0x81] } else { MPLS.to_be_bytes() };
+    set(frame, network - 2, &type_or_protocol);
 }
 
 /// Lies about a length: of the datagram, of the header, or of the first extension header.

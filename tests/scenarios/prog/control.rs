@@ -18,7 +18,7 @@ const UNTRACKED: [u16; 8] = [0; 8];
 const GLOBAL: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
 const NEIGHBOUR: [u8; 4] = [192, 0, 2, 9];
 
-fn policy(text: &str) -> Policy {
+pub(super) fn policy(text: &str) -> Policy {
     let text = format!("version: 1\n{text}");
     parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
 }
@@ -28,7 +28,7 @@ fn solicitation(from: [u16; 8]) -> Frame {
 }
 
 /// One packet of each protocol that comes from the link, and one of each that may come from afar.
-fn kinds() -> [Vec<Frame>; 2] {
+pub(super) fn kinds() -> [Vec<Frame>; 2] {
     let group6 = |last| [0xff02, 0, 0, 0, 0, 0, 0, last];
     let report = Frame::ip(LOCAL, group6(0x16), 58).bytes(&[143]).payload(27).ttl(1);
     let link = [
@@ -48,7 +48,7 @@ fn kinds() -> [Vec<Frame>; 2] {
 }
 
 /// Runs a frame so many times, asking each time first what will become of it; how many passed.
-fn run(program: &mut TestProgram, frame: &Frame, times: u32, now: u64) -> u32 {
+pub(super) fn run(program: &mut TestProgram, frame: &Frame, times: u32, now: u64) -> u32 {
     let frame = frame.build();
     let mut passed = 0;
     for _ in 0..times {

@@ -14,7 +14,8 @@ const INIT: [u8; 20] = [1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0
 /// may make them, those included that a receiver drops.
 #[must_use]
 pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
-    let frames = [ipv4(), ipv4_fragments(), ipv6(), ipv6_extensions(), tagged(), not_ip()];
+    let frames =
+        [ipv4(), ipv4_fragments(), ipv6(), ipv6_extensions(), tagged(), behind(), not_ip()];
     frames.concat().into_iter().map(|(name, frame)| (name, frame.build())).collect()
 }
 
@@ -84,6 +85,7 @@ fn ipv6() -> Vec<(&'static str, Frame)> {
         ("ipv6-tcp-rst", tcp6(RST)),
         ("ipv6-icmp-echo", Frame::echo(A6, B6, 1, 2).payload(56)),
         ("ipv6-sctp-init", Frame::sctp(A6, B6, 5_000, 5_001).bytes(&INIT)),
+        ("ipv6-neighbour-solicitation", solicitation()),
         ("ipv6-no-next-header", Frame::ip(A6, B6, 59)),
         ("ipv6-esp", Frame::ip(A6, B6, 50).payload(40)),
         ("ipv6-in-ipv6", Frame::ip(A6, B6, 41).bytes(&datagram(&tcp6(SYN)))),
@@ -153,23 +155,46 @@ fn tagged() -> Vec<(&'static str, Frame)> {
     ]
 }
 
+/// IP in PPPoE sessions and behind labels.
+fn behind() -> Vec<(&'static str, Frame)> {
+    let options = Extension::destination_options(0);
+    vec![
+        ("pppoe-ipv4-udp", udp4().pppoe().payload(18)),
+        ("pppoe-ipv4-tcp-syn", tcp4(SYN).pppoe()),
+        ("pppoe-ipv4-tcp-syn-padded", tcp4(SYN).compressed_pppoe().padded()),
+        ("pppoe-ipv4-fragment", udp4().pppoe().payload(16).fragment(3, 4, true)),
+        ("pppoe-ipv6-tcp-syn", tcp6(SYN).pppoe()),
+        ("pppoe-compressed-ipv6-options-udp", udp6().compressed_pppoe().extension(options)),
+        ("vlan-pppoe-ipv4-tcp-syn", tcp4(SYN).tag(0x8100, 7).pppoe()),
+        ("qinq-pppoe-ipv6-udp", udp6().tag(0x88a8, 7).tag(0x8100, 7).pppoe()),
+        ("pppoe-labels-ipv4-udp", udp4().pppoe().labels(2)),
+        ("label-ipv4-udp", udp4().labels(1)),
+        ("label-ipv6-tcp-syn", tcp6(SYN).labels(1)),
+        ("vlan-two-labels-ipv6-udp", udp6().tag(0x8100, 7).labels(2)),
+        ("four-labels-ipv4-tcp-syn", tcp4(SYN).labels(4)),
+        ("four-labels-ipv6-fragment", udp6().labels(4).payload(16).fragment(3, 4, true)),
+        ("five-labels-ipv4-udp", udp4().labels(5)),
+    ]
+}
+
 fn not_ip() -> Vec<(&'static str, Frame)> {
     // Bridge protocol data behind an LLC header; the length takes the place of the ethertype.
     let spanning_tree = [&[0x42, 0x42, 3][..], &[0; 35]].concat();
     // Chassis, port, time to live, end.
     let lldp = [0x02, 2, 7, 1, 0x04, 2, 7, 1, 0x06, 2, 0, 120, 0, 0];
-    // Label 16, bottom of the stack.
-    let mpls = [&[0, 1, 0x01, 64][..], &datagram(&udp4())].concat();
-    let inner = datagram(&tcp4(SYN));
-    let length = (inner.len() + 2) as u16;
-    let pppoe = [&[0x11, 0, 0, 1], &length.to_be_bytes()[..], &[0, 0x21], &inner].concat();
     vec![
         ("arp", arp()),
         ("arp-padded", arp().padded()),
         ("lldp", Frame::other(0x88cc, lldp)),
         ("llc-spanning-tree", Frame::other(38, spanning_tree).padded()),
-        ("mpls-ipv4", Frame::other(0x8847, mpls)),
-        ("pppoe-ipv4-tcp-syn", Frame::other(0x8864, pppoe)),
+        (
+            "llc-snap",
+            Frame::other(28, [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &[0x45; 20]].concat()).padded(),
+        ),
+        ("mpls-pseudowire", Frame::other(0x8847, [0, 1, 1, 64, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1])),
+        // Echo request of LCP.
+        ("pppoe-lcp", Frame::other(0xc021, [9, 1, 0, 8, 0, 0, 0, 0]).pppoe().padded()),
+        ("pppoe-compressed-datagram", Frame::other(0x00fd, [0; 20]).pppoe()),
         ("pppoe-discovery", Frame::other(0x8863, [0x11, 9, 0, 0, 0, 4, 1, 1, 0, 0])),
         ("ethernet-header-alone", Frame::other(0x88b5, [])),
     ]
@@ -185,6 +210,11 @@ fn arp() -> Frame {
 fn igmp_query() -> Frame {
     let query = [0x11, 0x64, 0xee, 0x9b, 0, 0, 0, 0];
     Frame::ip(A4, [224, 0, 0, 1], 2).options(&[0x94, 4, 0, 0]).ttl(1).bytes(&query)
+}
+
+fn solicitation() -> Frame {
+    let group = [0xff02, 0, 0, 0, 0, 1, 0xff00, 1];
+    Frame::ip(A6, group, 58).bytes(&[135]).payload(27).ttl(255)
 }
 
 fn ah_tcp_syn() -> Frame {

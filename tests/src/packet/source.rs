@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{IPV4, IPV6, TAGS};
+use super::{IPV4, IPV6, MPLS, PPPOE, TAGS};
 
 /// Writes `source` over the source address and brings the checksums up to date, without reading the
 /// payload. The transport checksum is known to be there for TCP, UDP and ICMPv6 directly behind the
@@ -41,17 +41,40 @@ pub fn set_source(frame: &mut [u8], source: IpAddr) -> bool {
     true
 }
 
-/// The ethertype behind all tags and where what it names begins; `None` when the frame ends before.
+/// The ethertype behind all tags, PPPoE and labels, and where what it names begins; `None` when the frame ends before.
 #[must_use]
 pub fn network_layer(frame: &[u8]) -> Option<(u16, usize)> {
+    let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let mut at = 12;
-    loop {
-        let ether_type = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
-        if !TAGS.contains(&ether_type) {
-            return Some((ether_type, at + 2));
-        }
+    while TAGS.contains(&word(at)?) {
         at += 4;
     }
+    let mut ether_type = word(at)?;
+    at += 2;
+    if ether_type == PPPOE {
+        let first = *frame.get(at + 6)?;
+        let is_short = first & 1 == 1;
+        let protocol = if is_short { first.into() } else { word(at + 6)? };
+        at += if is_short { 7 } else { 8 };
+        ether_type = match protocol {
+            0x21 => IPV4,
+            0x57 => IPV6,
+            0x281 => MPLS,
+            _ => return Some((PPPOE, at)),
+        };
+    }
+    if ether_type == MPLS {
+        while frame.get(at + 2)? & 1 == 0 {
+            at += 4;
+        }
+        at += 4;
+        ether_type = match frame.get(at)? >> 4 {
+            4 => IPV4,
+            6 => IPV6,
+            _ => MPLS,
+        };
+    }
+    Some((ether_type, at))
 }
 
 fn replace<const N: usize>(datagram: &mut [u8], at: usize, new: [u8; N]) -> [u8; N] {
@@ -109,6 +132,10 @@ mod tests {
                     Frame::udp(from4, TO4, 1, 2).payload(18).build(),
                     Frame::udp(from4, TO4, 1, 2).tag(0x88a8, 3).tag(0x8100, 4).build(),
                     Frame::tcp(from4, TO4, 1, 2, SYN).options(&[1; 12]).padded().build(),
+                    Frame::udp(from4, TO4, 1, 2).payload(3).tag(0x8100, 4).pppoe().build(),
+                    Frame::udp(from4, TO4, 1, 2).payload(3).pppoe().labels(2).build(),
+                    Frame::udp(from6, TO6, 1, 2).payload(3).compressed_pppoe().build(),
+                    Frame::udp(from6, TO6, 1, 2).payload(3).labels(4).build(),
                     Frame::echo(from4, TO4, 1, 2).payload(5).build(),
                     Frame::ip(from4, TO4, 17).fragment(9, 1, false).payload(24).build(),
                     Frame::udp(from6, TO6, 1, 2).payload(19).build(),

@@ -1,6 +1,4 @@
-//! `control`: the budgets of the link's own control traffic, read and written.
-
-use limiter_common::packet::control::Protocol;
+//! `control`, the budgets of the link's own control traffic, and `non_ip`, that of what is not IP: read and written.
 
 use super::{
     fault::Findings,
@@ -63,9 +61,7 @@ fn budgets(
     findings: &mut Findings<'_>,
 ) -> ControlBudgets {
     let mut read = |key: &str, other: Allowance| {
-        let Some(node) = fields.get(key) else { return other };
-        let Some(fields) = Fields::read(node, &shape::BUDGET, findings) else { return other };
-        terms().read(&fields, findings).unwrap_or(other)
+        fields.get(key).and_then(|node| budget(node, findings)).unwrap_or(other)
     };
     let budget = read("budget", others.budget);
     let per_source = read("per_source", others.per_source);
@@ -75,6 +71,16 @@ fn budgets(
         None => others.ordinary,
     };
     ControlBudgets { budget, per_source, far, ordinary }
+}
+
+/// Reads a budget; `None` if it is none.
+pub(super) fn budget(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Allowance> {
+    terms().read(&Fields::read(node, &shape::BUDGET, findings)?, findings)
+}
+
+/// A budget as it is written.
+pub(super) fn budget_text(budget: &Allowance) -> String {
+    mapping(terms().written(budget))
 }
 
 fn protocols(node: &Node<'_>, findings: &mut Findings<'_>) -> u64 {
@@ -120,8 +126,7 @@ fn budget_entries(
         ("far", far, others.far),
     ];
     let differing = each.into_iter().filter(|(_, one, other)| *one != other);
-    let mut entries: Vec<_> =
-        differing.map(|(key, one, _)| (key, mapping(terms().written(one)))).collect();
+    let mut entries: Vec<_> = differing.map(|(key, one, _)| (key, budget_text(one))).collect();
     if *ordinary != others.ordinary {
         let named: Vec<_> =
             names().into_iter().filter(|name| ordinary & bits_of(name) != 0).collect();
@@ -130,5 +135,3 @@ fn budget_entries(
     }
     entries
 }
-
-const _: () = assert!(Protocol::ALL.len() <= limiter_common::policy::control::ROWS);

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    control::control_entries,
+    control::{budget_text, control_entries},
     limit::written_algorithm,
     names::{GLOBAL_MODES, word_for},
     terms::Terms,
@@ -71,6 +71,8 @@ pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
         entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect::<Vec<_>>()
     };
     changes.pairs("control", &control(old), &control(new));
+    let non_ip = |policy: &Policy| policy.non_ip.as_ref().map_or("off".to_owned(), budget_text);
+    changes.value("non_ip", &non_ip(old), &non_ip(new));
     changes.limits(old, new);
     changes.0
 }

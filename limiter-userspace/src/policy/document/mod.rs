@@ -232,6 +232,11 @@ fn policy(
         policy.control = control::control(node, findings);
         findings.object = None;
     }
+    if let Some(node) = fields.get("non_ip") {
+        findings.object = Some("`non_ip`".to_owned());
+        policy.non_ip = control::budget(node, findings);
+        findings.object = None;
+    }
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, &files, findings));
     let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);

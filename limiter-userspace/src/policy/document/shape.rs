@@ -97,6 +97,11 @@ pub(super) static DOCUMENT: Shape = Shape {
         key("deny", List(&TextOrMap(&["192.0.2.0/24"], &LISTED)), "Dropped."),
         key("penalties", List(&TextOrMap(&["192.0.2.9"], &LISTED)), "Blocked by hand."),
         key("control", TextOrMap(&["off"], &CONTROL), "Budgets of the link's own control traffic."),
+        key(
+            "non_ip",
+            Map(&BUDGET),
+            "What each interface admits of what is not IP; all, if not given.",
+        ),
         key("limits", List(&Map(&LIMIT)), "Evaluated from the top; all that match must admit."),
     ],
 };
@@ -125,7 +130,7 @@ pub(super) static CONTROL_OVERRIDE: Shape = Shape {
     ],
 };
 
-/// A budget of control traffic.
+/// A budget of control traffic, or of what is not IP.
 pub(super) static BUDGET: Shape = Shape {
     what: "a budget",
     keys: &[

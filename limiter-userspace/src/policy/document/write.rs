@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     DOCUMENT_BYTES, VERSION,
-    control::control_entries,
+    control::{budget_text, control_entries},
     instant::format_instant,
     names::{GLOBAL_MODES, word_for},
     ports::{protocol_name, range_name},
@@ -71,6 +71,10 @@ pub fn to_yaml(policy: &Policy) -> String {
     heading(&mut text, "control", control.is_empty());
     for (key, value) in &control {
         entry(&mut text, 1, 4, key, value);
+    }
+    if let Some(budget) = &policy.non_ip {
+        text.push('\n');
+        line(&mut text, 0, "non_ip", &budget_text(budget));
     }
     heading(&mut text, "limits", policy.limits.is_empty());
     for (at, limit) in policy.limits.iter().enumerate() {

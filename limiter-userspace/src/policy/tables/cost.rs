@@ -93,13 +93,9 @@ mod tests {
 
     #[test]
     fn limits_of_the_source_without_a_word_in_its_entry_are_looked_up() {
-        let many: Vec<String> = (1..=INLINE + 1)
-            .map(|number| {
-                let burst = 100 - number;
-                format!("{{name: n{number}, key: source, rate: {number}/s, burst: {burst}}}")
-            })
-            .collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(cost(&many).0, PACKET + INLINE as u64 * INLINE_LIMIT + NEW_KEY);
+        let layer = |number| format!("{{rate: {number}/s, burst: {}}}", 100 - number);
+        let layers: Vec<String> = (1..=INLINE + 1).map(layer).collect();
+        let limit = format!("{{name: n, key: source, layers: [{}]}}", layers.join(", "));
+        assert_eq!(cost(&[&limit]).0, PACKET + INLINE as u64 * INLINE_LIMIT + NEW_KEY);
     }
 }

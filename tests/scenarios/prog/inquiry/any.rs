@@ -195,6 +195,10 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
         let limits = 1 + random.below(7);
         let policy = Policy {
             control: Control::default(),
+            non_ip: maybe(random, 2, |random| Allowance::TokenBucket {
+                rate: Rate { packets: 1, period: 60 * SECOND },
+                burst: 1 + random.below(2) as u64,
+            }),
             mode: if random.below(6) == 0 { GlobalMode::Monitor } else { GlobalMode::Enforce },
             key_prefix: KeyPrefix { ipv4, ipv6 },
             sets: BTreeMap::from([("some".into(), prefixes(random))]),
@@ -288,6 +292,8 @@ pub(super) fn any_frame(random: &mut Random, kinds: &[(&str, Vec<u8>)]) -> Vec<u
         0 => frame.fragment(1, 0, true).build(),
         1 => frame.fragment(1, 1 + random.below(2) as u16, true).build(),
         2 => frame.tag(0x8100, 5).build(),
+        3 => frame.pppoe().build(),
+        4 => frame.labels(1 + random.below(5)).build(),
         _ => frame.build(),
     }
 }
