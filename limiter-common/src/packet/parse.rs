@@ -103,6 +103,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        identification: u32::from(u16::from_ne_bytes([header[4], header[5]])),
         hops: header[8],
         alert: 0,
     };
@@ -135,6 +136,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, network: usize, packet: &mut Packet) -> Op
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        identification: 0,
         hops: header[7],
         alert: 0,
     };

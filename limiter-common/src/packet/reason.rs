@@ -33,9 +33,13 @@ pub enum Reason {
     TooDeep = 11,
     /// Dropped: control traffic of the link, over one of its budgets.
     ControlExceed = 12,
+    /// Dropped: a first fragment that contradicts an earlier one of the same datagram, whoever sent it and whatever limits
+    /// and lists say, see [`fragment`](crate::memory::fragment); but where nothing is dropped it passes as
+    /// [`Monitor`](Self::Monitor).
+    Overlap = 13,
     /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
     /// policy changed under it, or the kernel had no entry to give.
-    Contended = 13,
+    Contended = 14,
 }
 
 /// Number of reasons.
@@ -43,7 +47,7 @@ pub const REASONS: usize = Reason::ALL.len();
 
 impl Reason {
     /// Every reason, in the order of its place in the counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Conform,
         Self::Fragment,
         Self::Malformed,
@@ -57,6 +61,7 @@ impl Reason {
         Self::Penalty,
         Self::TooDeep,
         Self::ControlExceed,
+        Self::Overlap,
         Self::Contended,
     ];
 
@@ -103,6 +108,7 @@ impl Reason {
             Self::Penalty => "penalty",
             Self::TooDeep => "too_deep",
             Self::ControlExceed => "control_exceed",
+            Self::Overlap => "overlap",
             Self::Contended => "contended",
         }
     }

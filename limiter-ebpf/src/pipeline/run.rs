@@ -49,11 +49,11 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
 /// Runs the limiter on a frame that is not decided about by the fast path.
 #[inline(always)]
 fn run_any(ctx: *mut xdp_md) -> u32 {
-    let is_ip = parse_packet(ctx) != 0;
+    let parsed = parse_packet(ctx);
     let Some(scratch) = PacketScratch::get() else {
         return Verdict::new(Reason::Contended).settle(0);
     };
-    if !is_ip {
+    if parsed == NOT_IP {
         return Verdict::new(Reason::NonIp).settle(scratch.bytes);
     }
     scratch.refusing.bit = 0;
@@ -65,7 +65,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     tell_anomaly();
     // What of the packet was written is read back: the ways that the parser took are no longer told apart.
     let scratch = scratch.reread();
-    if scratch.conform == Reason::TooDeep.index() as u64 || control::may_be(&scratch.packet) {
+    if parsed == UNUSUAL {
         let verdict = Verdict(decide_early().into());
         if !verdict.is_open() {
             return verdict.settle(scratch.reread().bytes);
@@ -106,16 +106,28 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     verdict.settle(bytes)
 }
 
-/// Reads the frame, and gives 1 if it is IP, or could be. It is verified by itself: what
+/// What [`parse_packet`] gives for a frame that is not IP.
+const NOT_IP: u32 = 0;
+/// The same for a packet that is [looked at early](decide_early).
+const UNUSUAL: u32 = 1;
+/// The same for any other packet.
+const USUAL: u32 = 2;
+
+/// Reads the frame, and says what it is. It is verified by itself: what
 /// is on its stack is gone when the packet is decided.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn parse_packet(ctx: *mut xdp_md) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(scratch) = PacketScratch::get() else { return NOT_IP };
     let frame = XdpFrame::of(ctx, scratch.bytes as usize);
-    let Some(conform) = parse(&frame, &mut scratch.packet) else { return 0 };
+    let Some(conform) = parse(&frame, &mut scratch.packet) else { return NOT_IP };
     scratch.conform = conform.index() as u64;
-    1
+    // What the parser found out is read back: its ways are no longer told apart.
+    let scratch = scratch.reread();
+    let unusual = scratch.conform == Reason::TooDeep.index() as u64
+        || scratch.packet.fragment.0 != 0
+        || control::may_be(&scratch.packet);
+    if unusual { UNUSUAL } else { USUAL }
 }
 
 /// Binds the entry of the packet's source to the policy in force, or makes it.

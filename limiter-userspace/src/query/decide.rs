@@ -8,7 +8,12 @@ use limiter_common::{
     abi::{layout::map, policy::flag},
     algorithm::{meter::Meter, policer::Look},
     base::address::Address,
-    packet::{control::Protocol, headers::Packet, parse::parse, reason::Reason},
+    packet::{
+        control::Protocol,
+        headers::{Fragment, Packet},
+        parse::parse,
+        reason::Reason,
+    },
     policy::{
         charge::{self, Bill, Group},
         control::{self, ROWS},
@@ -18,6 +23,7 @@ use limiter_common::{
 };
 
 use super::{
+    fragments::Fragments,
     frame::Sighting,
     state::{Found, SourceState, State, Still},
     tables::Tables,
@@ -46,9 +52,11 @@ impl Ruling {
 }
 
 /// Decides about a frame under these tables, as if it came in now by the interface in a slot; `None`
-/// when the policy has changed since the tables were opened.
+/// when the policy has changed since the tables were opened. A fragment has to do with others, and came in at a time; or
+/// it is one of which no other was seen.
 pub(super) fn decide(
     tables: &Tables<'_>,
+    fragments: Option<(&Fragments, u64)>,
     frame: &Sighting<'_>,
     slot: u32,
     now: u64,
@@ -62,6 +70,8 @@ pub(super) fn decide(
         Some(Ruling::of(conform))
     } else if let Some(reason) = of_control(tables, &packet, slot, now)? {
         Some(Ruling::of(reason))
+    } else if let Some(reason) = of_fragment(tables, fragments, &mut packet)? {
+        Some(Ruling::of(reason))
     } else {
         Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?
     };
@@ -70,6 +80,18 @@ pub(super) fn decide(
         ruling.reason = Reason::Monitor;
     }
     Ok(Some(ruling))
+}
+
+/// Has a fragment follow the first one of its datagram, and gives the reason to drop it, if there is one.
+fn of_fragment(
+    tables: &Tables<'_>,
+    fragments: Option<(&Fragments, u64)>,
+    packet: &mut Packet,
+) -> Result<Option<Reason>> {
+    if packet.fragment.get() == Fragment::Whole || tables.settings.flags & flag::FRAGMENTS == 0 {
+        return Ok(None);
+    }
+    fragments.map_or(Ok(None), |(fragments, at)| fragments.follow(tables, packet, at))
 }
 
 /// The protocol of a packet that is control traffic and has a budget on the interface in a slot.
