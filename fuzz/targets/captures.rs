@@ -14,7 +14,7 @@ fuzz_target!(|file: &[u8]| {
     let mut left = file.len();
     loop {
         match capture.read() {
-            Ok(Some(sighting)) => {
+            Ok(Some((_, sighting))) => {
                 left =
                     left.checked_sub(sighting.bytes.len()).expect("a packet longer than the file");
                 assert!(sighting.bytes.len() <= sighting.total);

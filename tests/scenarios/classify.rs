@@ -6,11 +6,15 @@
 mod naive;
 mod policies;
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use limiter_common::{
     base::address::Address,
-    packet::{headers::Packet, parse::parse},
+    memory::fragment::{Datagram, follow},
+    packet::{
+        headers::{Fragment, Packet},
+        parse::parse,
+    },
     policy::{
         limit::{INLINE, INTERFACES, KEYED},
         matching::{Sets, classify},
@@ -128,6 +132,10 @@ fn a_packet_is_about_the_limits_that_say_so() {
             let mut packet = Packet::UNREADABLE;
             if parse(&frame[..], &mut packet).is_err() {
                 continue;
+            }
+            if packet.fragment.get() != Fragment::Whole {
+                let datagram = Datagram::of(&packet, tables.settings.seed);
+                assert_eq!(follow(&mut packet, datagram, &Cell::new(0), 0), None);
             }
             // Merged ones are longer than any that is made here.
             let merged = random.below(8) == 0;

@@ -13,6 +13,7 @@ mod define;
 mod differential;
 mod exact;
 mod fast_path;
+mod fragments;
 mod frames;
 mod inquiry;
 mod kernel;

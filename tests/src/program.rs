@@ -27,8 +27,12 @@ use limiter_common::{
         table::{Debts, JiffyClock, Set, Source, WAYS},
     },
     base::{address::Address, tally::Tally},
-    memory::event::SourceEvent,
-    packet::reason::Reason,
+    memory::{event::SourceEvent, fragment::Datagram},
+    packet::{
+        headers::{Fragment, Packet},
+        parse::parse,
+        reason::Reason,
+    },
     policy::limit::BucketKey,
     table::set::DebtUntil,
 };
@@ -109,6 +113,7 @@ struct Tables {
     clock: Array<MapData, u64>,
     ticked: Array<MapData, JiffyClock>,
     debts: Array<MapData, Debts>,
+    fragments: Array<MapData, u64>,
     sources: Array<MapData, Source>,
     wide_states: HashMap<MapData, BucketKey, WideState>,
     shared: Array<MapData, Source>,
@@ -121,6 +126,7 @@ impl Tables {
             clock: typed(pins, map::TEST_CLOCK)?,
             ticked: typed(pins, map::JIFFY_CLOCK)?,
             debts: typed(pins, map::DEBTS)?,
+            fragments: typed(pins, map::FRAGMENTS)?,
             sources: typed(pins, map::SOURCES)?,
             wide_states: typed(pins, map::WIDE_STATE)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
@@ -618,6 +624,7 @@ impl Loaded {
             map::WIDE_STATE,
             map::OFFENCES,
             map::SYN_DEDUP,
+            map::FRAGMENTS,
             map::CACHE,
         ] {
             self.memory.blank_map(name)?;
@@ -632,6 +639,19 @@ impl Loaded {
     /// What the system says.
     pub fn forget_endings(&mut self) -> Result<()> {
         self.memory.blank_map(map::ENDINGS)
+    }
+
+    /// Forgets what was said of the datagram of a frame, if that is a fragment, and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget_fragment(&mut self, frame: &[u8]) -> Result<()> {
+        let mut packet = Packet::UNREADABLE;
+        if parse(frame, &mut packet).is_some() && packet.fragment.get() != Fragment::Whole {
+            let seed = self.maps().in_force()?.held.seed();
+            self.tables.fragments.set(Datagram::of(&packet, seed).place(), 0, 0)?;
+        }
+        Ok(())
     }
 
     /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.

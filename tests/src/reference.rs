@@ -482,9 +482,9 @@ impl Upper {
         const SYN: u8 = 0x02;
         const ACK: u8 = 0x10;
         match (self.protocol, self.fragment, self.tcp_flags) {
-            (UNKNOWN_PROTOCOL, _, _) => true,
             // The flags are in the second unit of 8 bytes: only a fragment from there can set them.
-            (6, ReferenceFragment::Later(offset), _) => offset == 1,
+            (6 | UNKNOWN_PROTOCOL, ReferenceFragment::Later(offset), _) => offset == 1,
+            (UNKNOWN_PROTOCOL, _, _) => true,
             (6, _, Some(flags)) => flags & SYN != 0 && flags & ACK == 0,
             (6, _, None) => true,
             _ => false,

@@ -63,6 +63,9 @@ pub mod map {
     pub const OFFENCES: &str = "OFFENCES";
     /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
+    /// Array of the words of [fragments](crate::memory::fragment), at the
+    /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
+    pub const FRAGMENTS: &str = "FRAGMENTS";
     /// Array of [`Source`](crate::abi::table::Source), at the constants of [`shared`](crate::abi::layout::shared).
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
     /// Per-CPU array of [`Cached`](crate::memory::cache::Cached), at its [`slot`](crate::memory::cache::Cached::slot).
@@ -180,6 +183,8 @@ const _: () = {
             && SLOTS == crate::algorithm::concurrent::Concurrent::MOST
     );
     assert!(size_of::<LimitTally>() == 64 && size_of::<TableStats>() == 32);
-    assert!(size_of::<Counters>() == 16 * REASONS && REASONS == 15);
+    assert!(size_of::<Counters>() == 16 * REASONS);
+    assert!(REASONS == 16 && crate::policy::matching::offset::COUNT == 131_913);
+    assert!(crate::memory::fragment::WORDS == 16_384);
     assert!(size_of::<Interface>() == 32);
 };

@@ -161,6 +161,8 @@ pub mod flag {
     pub const CLOCK: u32 = 16;
     /// A limit asks about destinations, which the fast path does not look at.
     pub const DESTINATIONS: u32 = 32;
+    /// A limit asks about what a later fragment has from its first one: protocol, ports, flags or type.
+    pub const FRAGMENTS: u32 = 64;
 }
 
 /// What holds for the sources of a prefix.

@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// What to look a connection up by that a packet opens: a hash of its addresses, ports and initial
-/// sequence number, never 0; `None` for packets that open none, or of which that is not known.
+/// sequence number, never 0; `None` for packets that open none, or of which that is not known, and for later fragments.
 #[inline(always)]
 pub const fn key(packet: &Packet, seed: Seed) -> Option<u64> {
     match packet.tcp_flags.get() {
-        Some(flags) if TcpFlags::open(flags) => {
+        Some(flags) if TcpFlags::open(flags) && !packet.is_later() => {
             let key = packet.hash(seed, packet.sequence);
             Some(if key == 0 { 1 } else { key })
         }

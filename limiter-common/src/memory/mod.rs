@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod ending;
 pub mod event;
+pub mod fragment;
 pub mod handshake;
 pub mod jiffy;
 pub mod pending;

@@ -33,8 +33,8 @@ struct Shape {
     less: u8,
     /// of 2^unit bytes.
     unit: u8,
-    /// The bits of its third and fourth byte that are the fragment field.
-    fragment: u16,
+    /// The bits of its first eight bytes, as they lie in memory, that are the fragment field and the identification.
+    fragment: u64,
 }
 
 const FINAL: Shape = Shape { extension: 0, length: 0, less: 0, unit: 0, fragment: 0 };
@@ -50,9 +50,15 @@ static SHAPES: [Shape; 256] = {
         index += 1;
     }
     shapes[AUTHENTICATION as usize] = Shape { less: 2, unit: 2, ..OPTIONS };
-    shapes[FRAGMENT as usize] = Shape { length: 0, fragment: 0xfff9, ..OPTIONS };
+    shapes[FRAGMENT as usize] = Shape { length: 0, fragment: bits(0xfff9, u32::MAX), ..OPTIONS };
     shapes
 };
+
+/// The first eight bytes of a header that has nothing but these, as they lie in memory.
+const fn bits(field: u16, identification: u32) -> u64 {
+    let ([a, b], [c, d, e, f]) = (field.to_be_bytes(), identification.to_be_bytes());
+    u64::from_ne_bytes([0, 0, a, b, c, d, e, f])
+}
 
 /// Whether a header of this protocol is followed by another.
 #[inline(always)]
@@ -65,22 +71,24 @@ pub(crate) struct Chain {
     /// What the next header is.
     protocol: u8,
     anomaly: Anomaly,
-    /// The fragment fields seen, together: an atomic fragment within a fragment takes nothing back. A bit that they do
-    /// not have says whether there is a router alert: there is no room on the stack for more.
-    field: u16,
+    /// The fragment fields seen, together, and behind them the identifications: an atomic fragment within a fragment takes
+    /// nothing back. Linux drops a packet with two of them. A bit that they do not have says whether there is a router
+    /// alert: there is no room on the stack for more.
+    seen: u64,
 }
 
 impl Chain {
-    const OFFSET: u16 = 0xfff8;
-    /// The bit of `field` for [`Packet::alert`].
-    const ALERTS: u16 = 2;
+    const OFFSET: u64 = bits(0xfff8, 0);
+    /// The bit of `seen` for [`Packet::alert`].
+    const ALERTS: u64 = bits(Self::ALERT_BIT, 0);
+    const ALERT_BIT: u16 = 2;
     /// The router alert option, of multicast listener discovery.
     const ALERT: [u8; 4] = [5, 2, 0, 0];
 
     /// A chain that begins with a header of this protocol.
     #[inline(always)]
     pub(crate) const fn new(protocol: u8) -> Self {
-        Self { protocol, anomaly: Anomaly::None, field: 0 }
+        Self { protocol, anomaly: Anomaly::None, seen: 0 }
     }
 
     /// Walks the headers from `offset` on, and says where the transport header is; 0 when none was
@@ -97,7 +105,7 @@ impl Chain {
             && let Some([_, 0, a, b, c, d, e, f]) = datagram.read::<8, F>(frame, offset)
             && ([a, b, c, d] == Self::ALERT || [c, d, e, f] == Self::ALERT)
         {
-            self.field = Self::ALERTS;
+            self.seen = Self::ALERTS;
         }
         for _ in 0..EXTENSION_BOUND {
             let shape = SHAPES[usize::from(self.protocol)];
@@ -111,8 +119,8 @@ impl Chain {
                 return self.lost(Anomaly::Malformed);
             }
             self.protocol = header[0];
-            self.field |= u16::from_be_bytes([header[2], header[3]]) & shape.fragment;
-            if self.field & Self::OFFSET != 0 {
+            self.seen |= u64::from_ne_bytes(header) & shape.fragment;
+            if self.seen & Self::OFFSET != 0 {
                 return 0;
             }
             if !is(self.protocol) {
@@ -137,7 +145,10 @@ impl Chain {
             packet.anomaly = self.anomaly;
         }
         packet.protocol = self.protocol;
-        packet.fragment = FragmentField(self.field & !Self::ALERTS);
-        packet.alert = (self.field & Self::ALERTS) as u8;
+        let [.., a, b, c, d, e, f] = self.seen.to_ne_bytes();
+        let field = u16::from_be_bytes([a, b]);
+        packet.fragment = FragmentField(field & !Self::ALERT_BIT);
+        packet.identification = u32::from_ne_bytes([c, d, e, f]);
+        packet.alert = (field & Self::ALERT_BIT) as u8;
     }
 }

@@ -35,6 +35,9 @@ pub struct Packet {
     pub sequence: u32,
     /// The ports, both zero unless they are really there.
     pub ports: Ports,
+    /// What a [fragment](Self::fragment) has in common with the others of its datagram: 16 bits in IPv4, 32 in IPv6,
+    /// in network order as they lie in memory. It means nothing in other packets, and is 0 in [plain](mod@crate::packet::plain) ones.
+    pub identification: u32,
     /// The time to live, or the hop limit; 0 for a [plain](mod@crate::packet::plain) packet, of which nobody asks for it.
     pub hops: u8,
     /// Not 0 if its first header is of hop-by-hop options with a router alert (RFC 2711) for multicast listener
@@ -56,6 +59,7 @@ impl Packet {
         fragment: FragmentField(0),
         anomaly: Anomaly::Unreadable,
         transport: Transport::NONE,
+        identification: 0,
         hops: 0,
         alert: 0,
     };
@@ -95,9 +99,21 @@ impl Packet {
         self.may_have_header() && matches!(self.protocol, ICMP | ICMPV6 | UNKNOWN_PROTOCOL)
     }
 
-    /// Whether it could have a transport header that could not be read: later fragments have none.
+    /// Whether it could have a transport header that could not be read, or be of a datagram with one.
     const fn may_have_header(&self) -> bool {
-        self.transport.read == 0 && !matches!(self.fragment.get(), Fragment::Later(_))
+        self.transport.read == 0
+    }
+
+    /// Whether it tells of its connection by itself, as far as that can be told: later fragments do not.
+    #[inline(always)]
+    pub const fn has_connection(&self) -> bool {
+        !self.is_later() && (self.port().is_some() || self.may_have_ports())
+    }
+
+    /// Whether it is a fragment that is not the first of its datagram.
+    #[inline(always)]
+    pub const fn is_later(&self) -> bool {
+        matches!(self.fragment.get(), Fragment::Later(_))
     }
 
     /// The type of ICMP or ICMPv6; `None` if there is none, or none that could be read.
@@ -108,12 +124,13 @@ impl Packet {
 
     /// Whether the packet opens a TCP connection, or that cannot be ruled out: SYN without ACK; TCP
     /// whose flags are out of reach; a second fragment that could overwrite the flags of the first
-    /// (RFC 3128); a chain of headers whose end is unknown.
+    /// (RFC 3128); a chain of headers whose end is unknown. Other later fragments open none, whatever their
+    /// first one does.
     #[inline(always)]
     pub const fn may_open(&self) -> bool {
         match (self.protocol, self.fragment.get()) {
+            (TCP | UNKNOWN_PROTOCOL, Fragment::Later(offset)) => offset == 1,
             (UNKNOWN_PROTOCOL, _) => true,
-            (TCP, Fragment::Later(offset)) => offset == 1,
             (TCP, Fragment::Whole | Fragment::First) => self.tcp_flags.may_open(),
             _ => false,
         }
@@ -137,7 +154,7 @@ impl Transport {
 
     /// This type of ICMP.
     #[inline(always)]
-    const fn icmp(kind: u8) -> Self {
+    pub(crate) const fn icmp(kind: u8) -> Self {
         Self { read: Self::ICMP_READ, icmp: kind }
     }
 

@@ -98,6 +98,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        identification: u32::from(u16::from_ne_bytes([header[4], header[5]])),
         hops: header[8],
         alert: 0,
     };
@@ -131,6 +132,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option
         fragment: FragmentField(0),
         anomaly: Anomaly::None,
         transport: Transport::NONE,
+        identification: 0,
         hops: header[7],
         alert: 0,
     };

@@ -281,6 +281,7 @@ impl Header {
             fragment: FragmentField(0),
             anomaly: Anomaly::None,
             transport: Transport::PORTS,
+            identification: 0,
             hops: 0,
             alert: 0,
         };
@@ -353,8 +354,8 @@ mod tests {
         if is_plain {
             assert_eq!(parse_any(frame, &mut any, link::read(frame)), Ok(()));
             assert!(!control::may_be(&any));
-            // Nobody asks for it.
-            any.hops = 0;
+            // Nobody asks for these.
+            (any.hops, any.identification) = (0, 0);
             assert_eq!(Reason::conform(&plain), Reason::Conform);
         }
         assert_eq!(plain, any, "{what:02x?} of {}", frame.total());

@@ -35,9 +35,13 @@ pub enum Reason {
     ControlExceed = 12,
     /// Dropped: [not IP](crate::packet::link::NonIp::Other), over the budget of such frames.
     NonIpExceed = 13,
+    /// Dropped: a first fragment that contradicts an earlier one of the same datagram, whoever sent it and whatever limits
+    /// and lists say, see [`fragment`](crate::memory::fragment); but where nothing is dropped it passes as
+    /// [`Monitor`](Self::Monitor).
+    Overlap = 14,
     /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
     /// policy changed under it, or the kernel had no entry to give.
-    Contended = 14,
+    Contended = 15,
 }
 
 /// Number of reasons.
@@ -45,7 +49,7 @@ pub const REASONS: usize = Reason::ALL.len();
 
 impl Reason {
     /// Every reason, in the order of its place in the counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Conform,
         Self::Fragment,
         Self::Malformed,
@@ -60,6 +64,7 @@ impl Reason {
         Self::TooDeep,
         Self::ControlExceed,
         Self::NonIpExceed,
+        Self::Overlap,
         Self::Contended,
     ];
 
@@ -107,6 +112,7 @@ impl Reason {
             Self::TooDeep => "too_deep",
             Self::ControlExceed => "control_exceed",
             Self::NonIpExceed => "non_ip_exceed",
+            Self::Overlap => "overlap",
             Self::Contended => "contended",
         }
     }

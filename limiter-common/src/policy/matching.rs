@@ -6,8 +6,8 @@
 //! asks about are not looked at.
 
 use crate::packet::{
-    headers::{Fragment, Packet},
-    protocol::UNKNOWN_PROTOCOL,
+    headers::{Fragment, Packet, TcpFlags},
+    protocol::{TCP, UNKNOWN_PROTOCOL},
 };
 
 /// A property, as its bit in [`Settings::match_fields`](crate::abi::policy::Settings::match_fields).
@@ -34,15 +34,18 @@ pub mod match_field {
 pub mod offset {
     /// By protocol number. What has the number of an unknown one could be any.
     pub const PROTOCOL: u32 = 0;
-    /// By flags of TCP; behind them TCP whose flags are unknown, and what is not TCP.
+    /// By flags of TCP; behind them TCP whose flags are unknown, what is not TCP, and later fragments.
     pub const FLAGS: u32 = PROTOCOL + 256;
     /// TCP whose flags are unknown.
     pub const FLAGS_UNKNOWN: u32 = FLAGS + 256;
     /// What is not TCP.
     pub const FLAGS_NONE: u32 = FLAGS_UNKNOWN + 1;
+    /// A later fragment of TCP whose first one has unknown flags, or opens a connection: it could have any flags, and opens
+    /// no connection by itself.
+    pub const FLAGS_LATER: u32 = FLAGS_NONE + 1;
     /// By type of ICMP or ICMPv6; behind them what has none.
-    pub const ICMP: u32 = FLAGS_NONE + 1;
-    /// What is not ICMP, or a later fragment, which has no type.
+    pub const ICMP: u32 = FLAGS_LATER + 1;
+    /// What is not ICMP.
     pub const ICMP_NONE: u32 = ICMP + 256;
     /// What could have any type.
     pub const ICMP_UNKNOWN: u32 = ICMP_NONE + 1;
@@ -52,7 +55,7 @@ pub mod offset {
     pub const INTERFACE: u32 = FRAGMENT + 2;
     /// By destination port; behind them what has none.
     pub const PORT: u32 = INTERFACE + crate::policy::limit::INTERFACES;
-    /// What has no ports, as later fragments.
+    /// What has no ports.
     pub const PORT_NONE: u32 = PORT + 65_536;
     /// What could have any port.
     pub const PORT_UNKNOWN: u32 = PORT_NONE + 1;
@@ -74,8 +77,8 @@ pub trait Sets {
 /// The limits that a packet is about, of so many bytes, and received on the interface of a slot, which are asked for if a
 /// limit does. Only the properties in `match_fields` are looked at.
 ///
-/// What cannot be read counts as what it could be. Later fragments have no ports and no type, and never
-/// pretend to.
+/// What cannot be read counts as what it could be. So does a later fragment, unless it
+/// [follows](crate::memory::fragment) its first one: then it has the ports, the type and the flags of that.
 #[inline(always)]
 pub fn classify(
     packet: &Packet,
@@ -145,9 +148,13 @@ fn by_headers(packet: &Packet, match_fields: u32, sets: &impl Sets) -> u64 {
 /// 3128) has unknown ones, and so has a chain of headers whose end is unknown.
 #[inline(always)]
 const fn flags(packet: &Packet) -> u32 {
-    const TCP: u8 = 6;
     match (packet.protocol, packet.fragment.get()) {
-        (UNKNOWN_PROTOCOL, _) | (TCP, Fragment::Later(1)) => offset::FLAGS_UNKNOWN,
+        (TCP | UNKNOWN_PROTOCOL, Fragment::Later(1)) => offset::FLAGS_UNKNOWN,
+        (TCP | UNKNOWN_PROTOCOL, Fragment::Later(_)) => match packet.tcp_flags.get() {
+            Some(flags) if !TcpFlags::open(flags) => offset::FLAGS + flags as u32,
+            _ => offset::FLAGS_LATER,
+        },
+        (UNKNOWN_PROTOCOL, _) => offset::FLAGS_UNKNOWN,
         (TCP, Fragment::Whole | Fragment::First) => match packet.tcp_flags.get() {
             Some(flags) => offset::FLAGS + flags as u32,
             None => offset::FLAGS_UNKNOWN,

@@ -9,6 +9,7 @@ mod cpus;
 mod credit;
 mod edge;
 mod examples;
+mod fragment;
 mod gcra;
 mod key;
 mod lease;

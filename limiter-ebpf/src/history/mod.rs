@@ -1,5 +1,6 @@
 //! What is remembered of sources and connections beside the table of sources.
 
+pub(crate) mod fragments;
 pub(crate) mod handshakes;
 pub(crate) mod penalties;
 pub(crate) mod sockets;

@@ -19,7 +19,7 @@ use limiter_common::{
     },
     algorithm::meter::{Measure, Meter},
     base::address::Address,
-    memory::{cache::Cached, ending::Ending, event::EventStats},
+    memory::{cache::Cached, ending::Ending, event::EventStats, fragment},
     policy::{
         control::{self, Budgets},
         limit::{BucketKey, INTERFACES, LIMITS as LIMIT_COUNT, Limit},
@@ -82,6 +82,10 @@ pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_m
 /// LRU, because nobody tells that a connection is over.
 #[map]
 pub(crate) static SYN_DEDUP: LruHashMap<u64, Handshake> = LruHashMap::with_max_entries(1, 0);
+
+/// No LRU, which takes a lock for each first fragment: a newer datagram takes the word of any other at its place.
+#[map]
+pub(crate) static FRAGMENTS: Array<u64> = Array::with_max_entries(fragment::WORDS, 0);
 
 #[map]
 pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);

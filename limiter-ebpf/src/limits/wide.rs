@@ -17,7 +17,6 @@ use limiter_common::{
         sliding_log::{Event, SlidingLog},
     },
     base::{seed::Seed, slots::Slots},
-    packet::headers::Packet,
     policy::{charge::Charge, limit::KEYED},
 };
 
@@ -235,13 +234,6 @@ fn meter(scratch: &PacketScratch, place: usize) -> Option<&'static Meter> {
     METERS.get(half(scratch.binding.epoch(), scratch.keyed.meters[place]))
 }
 
-/// Whether leases are about the packet: a later fragment tells nothing of its connection. What has
-/// ports that could not be read is one connection with all like it.
-#[inline(always)]
-const fn has_connection(packet: &Packet) -> bool {
-    packet.port().is_some() || packet.may_have_ports()
-}
-
 /// Looks at the limit at a place; `last` says that one without a free place refuses.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -257,7 +249,7 @@ pub(crate) extern "C" fn look_wide_at(place: u32, last: u32) -> u32 {
     let Some(entry) = Entry::find(scratch, place) else { return DONE };
     let looked = if meter.kind == Meter::SLIDING_LOG {
         meter.sliding_log().look(&entry.control, &entry.slots, scratch.time.now).map(|_| ())
-    } else if has_connection(&scratch.packet) {
+    } else if scratch.packet.has_connection() {
         let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
         meter.concurrent().look(&entry.slots, tag, signal, scratch.time.now).map(|_| ())
     } else {
@@ -335,7 +327,7 @@ pub(crate) extern "C" fn write_lease_down(ctx: *mut xdp_md, place: u32) -> u32 {
     let is_charged = scratch.keyed.bits[place] & scratch.bill.charged != 0;
     if !is_charged
         || scratch.keyed.kinds[place] != Meter::CONCURRENT as u32
-        || !has_connection(&scratch.packet)
+        || !scratch.packet.has_connection()
         || !scratch.keyed.written[place].lease.closes()
     {
         return 0;
@@ -382,7 +374,7 @@ pub(crate) extern "C" fn settle_wide_at(place: u32, last: u32) -> u32 {
         scratch.bill.charged |= bit;
         return DONE;
     };
-    let is_lease = meter.kind != Meter::SLIDING_LOG && has_connection(&scratch.packet);
+    let is_lease = meter.kind != Meter::SLIDING_LOG && scratch.packet.has_connection();
     if is_lease && !meter.concurrent().settled(&entry.slots, scratch.keyed.written[at].lease, now) {
         if last == 0 {
             return AGAIN;
@@ -409,7 +401,7 @@ fn charge(scratch: &mut PacketScratch, place: usize) -> Result<Charge, Refusal> 
             return Ok(Charge::LostRace);
         };
         scratch.keyed.written[place].event = event.0;
-    } else if has_connection(&scratch.packet) {
+    } else if scratch.packet.has_connection() {
         let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
         let leases = meter.concurrent();
         let look = leases.look(&entry.slots, tag, signal, now)?;
@@ -433,7 +425,7 @@ extern "C" fn near_wide(state: *mut WideState, place: u32) -> u32 {
     let is_near = if meter.kind == Meter::SLIDING_LOG {
         meter.sliding_log().is_near(&slots, Event(written.event))
     } else {
-        has_connection(&scratch.packet)
+        scratch.packet.has_connection()
             && meter.concurrent().is_near(&slots, written.lease, scratch.time.now)
     };
     if is_near {
@@ -457,7 +449,7 @@ pub(crate) extern "C" fn refund_wide_at(place: u32) -> u32 {
     let written = &scratch.keyed.written[place];
     if meter.kind == Meter::SLIDING_LOG {
         SlidingLog::refund(&entry.control, &entry.slots, Event(written.event));
-    } else if has_connection(&scratch.packet) {
+    } else if scratch.packet.has_connection() {
         Concurrent::refund(&entry.slots, written.lease);
     }
     0

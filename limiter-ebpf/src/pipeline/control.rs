@@ -1,8 +1,9 @@
-//! Packets that are decided about before their source is looked up: what is nested too deep, the link's own control
-//! traffic, which budgets of its own are about and nothing else, and what is not IP.
+//! Packets that are looked at before their source is looked up: what is nested too deep, fragments, which have to do with
+//! others of their datagram, the link's own control traffic, which budgets of its own are about and nothing else, and what
+//! is not IP.
 
 use limiter_common::{
-    abi::policy::half,
+    abi::policy::{flag, half},
     algorithm::policer::{Look, TRIES},
     base::word::Word as _,
     packet::{control::Protocol, reason::Reason},
@@ -10,6 +11,7 @@ use limiter_common::{
 };
 
 use crate::{
+    history::fragments::follow_fragment,
     kernel::{
         atomics::MapWord,
         barrier::black_box,
@@ -20,16 +22,25 @@ use crate::{
     policy::{active::ActivePolicy, verdict::Verdict},
 };
 
-/// Decides about the packet if it is too deep, or control traffic that has a budget, and gives the place
-/// of the reason; that of [`Verdict::OPEN`] for an ordinary packet.
+/// Decides about the packet if it is too deep, a fragment that contradicts another, or control traffic that has a budget,
+/// and gives the place of the reason; that of [`Verdict::OPEN`] for an ordinary packet. A later fragment is given what its first one
+/// said.
 ///
 /// The kernel verifies it by itself: few packets come here.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn decide_early() -> u32 {
-    let verdict = match decide() {
-        Some(verdict) => verdict,
-        None => Verdict::OPEN,
+    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
+        return Verdict::OPEN.0 as u32;
+    };
+    let verdict = if scratch.conform == Reason::TooDeep.index() as u64 {
+        refuse(Reason::TooDeep, &policy)
+    } else if let Some(verdict) = decide(scratch, &policy) {
+        verdict
+    } else if scratch.packet.fragment.0 != 0 && policy.settings.flags & flag::FRAGMENTS != 0 {
+        follow(&policy)
+    } else {
+        Verdict::OPEN
     };
     verdict.0 as u32
 }
@@ -80,12 +91,9 @@ extern "C" fn control_protocol() -> u32 {
     protocol.map_or(ROWS as u32, |protocol| protocol as u32)
 }
 
+/// The verdict on control traffic that has a budget; `None` for an ordinary packet.
 #[inline(always)]
-fn decide() -> Option<Verdict> {
-    let (scratch, policy) = (PacketScratch::get()?, ActivePolicy::get()?);
-    if scratch.conform == Reason::TooDeep.index() as u64 {
-        return Some(refuse(Reason::TooDeep, &policy));
-    }
+fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     // The compiler knows what is given, and would compare with that alone: the verifier has to see the bound.
     let protocol = *Protocol::ALL.get(black_box(control_protocol() as usize))?;
     let slot = SLOT.load();
@@ -115,7 +123,7 @@ fn decide() -> Option<Verdict> {
             None => Some(seen),
         };
         let (Some(next), Some(source_next)) = (next, source_next) else {
-            return Some(refuse(Reason::ControlExceed, &policy));
+            return Some(refuse(Reason::ControlExceed, policy));
         };
         if (Look { next, ..of_link }).commit(link).is_err() {
             continue;
@@ -126,7 +134,17 @@ fn decide() -> Option<Verdict> {
         // Another CPU was first. If one moved the word of the link too, a packet of its budget is lost.
         let _: Result<(), u64> = Look { seen: next, next: of_link.seen }.commit(link);
     }
-    Some(refuse(Reason::Contended, &policy))
+    Some(refuse(Reason::Contended, policy))
+}
+
+/// Has a fragment follow the first one of its datagram: the verdict on one that is dropped, or [`Verdict::OPEN`].
+#[inline(always)]
+fn follow(policy: &ActivePolicy) -> Verdict {
+    let verdict = Verdict(follow_fragment(policy.epoch).into());
+    if !verdict.is_open() && policy.monitors() != 0 {
+        return Verdict::new(Reason::Monitor);
+    }
+    verdict
 }
 
 /// The verdict on a packet that is dropped for this reason, unless nothing is.

@@ -59,7 +59,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     let Some(scratch) = PacketScratch::get() else {
         return Verdict::new(Reason::Contended).settle(0);
     };
-    if parsed != IP {
+    if parsed < UNUSUAL {
         let free = Verdict::new(Reason::NonIp);
         let verdict = if parsed == OTHER { Verdict(decide_non_ip().into()) } else { free };
         return verdict.settle(scratch.reread().bytes);
@@ -73,7 +73,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     tell_anomaly();
     // What of the packet was written is read back: the ways that the parser took are no longer told apart.
     let scratch = scratch.reread();
-    if scratch.conform == Reason::TooDeep.index() as u64 || control::may_be(&scratch.packet) {
+    if parsed == UNUSUAL {
         let verdict = Verdict(decide_early().into());
         if !verdict.is_open() {
             return verdict.settle(scratch.reread().bytes);
@@ -116,10 +116,12 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
 
 /// A frame that is of a protocol of the link itself, see [`NonIp`].
 const LINK_PROTOCOL: u32 = 0;
-/// A frame that is IP, or could be.
-const IP: u32 = 1;
-/// Any other frame.
-const OTHER: u32 = 2;
+/// Any other frame that is not IP.
+const OTHER: u32 = 1;
+/// A packet that is [looked at early](decide_early).
+const UNUSUAL: u32 = 2;
+/// Any other packet.
+const USUAL: u32 = 3;
 
 /// Reads the frame, and tells what it is. It is verified by itself: what is on its stack is gone when the packet is
 /// decided.
@@ -135,13 +137,16 @@ extern "C" fn parse_packet(ctx: *mut xdp_md) -> u32 {
         |_| Link(read_link(ctx)),
     );
     match parsed {
-        Ok(conform) => {
-            scratch.conform = conform.index() as u64;
-            IP
-        }
-        Err(NonIp::LinkProtocol) => LINK_PROTOCOL,
-        Err(NonIp::Other) => OTHER,
+        Ok(conform) => scratch.conform = conform.index() as u64,
+        Err(NonIp::LinkProtocol) => return LINK_PROTOCOL,
+        Err(NonIp::Other) => return OTHER,
     }
+    // What the parser found out is read back: its ways are no longer told apart.
+    let scratch = scratch.reread();
+    let unusual = scratch.conform == Reason::TooDeep.index() as u64
+        || scratch.packet.fragment.0 != 0
+        || control::may_be(&scratch.packet);
+    if unusual { UNUSUAL } else { USUAL }
 }
 
 /// Reads the link headers, and gives them as a [`Link`]. It is verified by itself: what is behind them is then followed

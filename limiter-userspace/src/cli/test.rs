@@ -19,6 +19,7 @@ use crate::{
     query::{
         Inquiry,
         capture::Capture,
+        fragments::Fragments,
         frame::{Sighting, Sketch},
         now,
         target::parse_address,
@@ -31,7 +32,8 @@ The verdict is that of the live policy on the state as it is now, found by the c
 in the kernel is made of. Nothing is charged, made or counted.
 
 Packets of a file are judged each by itself, against the state as it is now: none of them is charged, \
-so that a burst in the file does not use up a limit.";
+so that a burst in the file does not use up a limit. But later fragments follow the first one of their \
+datagram, if that is in the file before them.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -103,8 +105,12 @@ impl Test {
         let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
         let mut inquiry = Inquiry::new(&maps, now())?;
         let mut summary = Summary::default();
-        while let Some(sighting) = capture.read()? {
-            let verdict = inquiry.verdict(&sighting, slot, now())?;
+        let (fragments, start) = (Fragments::default(), now());
+        let mut first = None;
+        while let Some((time, sighting)) = capture.read()? {
+            // Fragments are told apart by when they came, as if the first packet came now.
+            let at = start + time.saturating_sub(*first.get_or_insert(time));
+            let verdict = inquiry.verdict_after(&fragments, at, &sighting, slot, now())?;
             summary.add(&verdict, sighting.total as u64);
             if self.verbose {
                 verdict::print(output, Some(summary.packets()), &verdict)?;

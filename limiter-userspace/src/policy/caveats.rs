@@ -8,7 +8,7 @@ use limiter_common::algorithm::{
 };
 
 use super::{
-    model::{Allowance, Count, GlobalMode, Key, KeyPart, Limit, Mode, Policy},
+    model::{Allowance, GlobalMode, Key, KeyPart, Limit, Mode, Policy},
     tables::{Dearest, dearest},
 };
 
@@ -25,7 +25,7 @@ pub struct Caveat {
 
 /// The caveats of a policy, each once for all limits that it is about.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
-    let all = [fragments, washing, sockets, spoofing, single, costly];
+    let all = [washing, sockets, spoofing, single, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
@@ -45,57 +45,6 @@ fn about(
 /// Whether a limit drops anything.
 fn enforces(policy: &Policy, limit: &Limit) -> bool {
     policy.mode != GlobalMode::Monitor && limit.mode == Mode::Enforce && !limit.is_off()
-}
-
-/// Later fragments pass limits that ask for ports.
-fn fragments(policy: &Policy) -> Option<Caveat> {
-    let asks = |limit: &Limit| {
-        let of = &limit.matching;
-        !of.ports.is_empty() || !of.icmp_types.is_empty()
-    };
-    let counts = |limit: &Limit| !matches!(limit.count, Count::Connections | Count::Syns);
-    let passed = |limit: &Limit| {
-        asks(limit)
-            && counts(limit)
-            && limit.mode != Mode::Off
-            && limit.matching.fragments.is_none()
-    };
-    let covers = |limit: &Limit, other: &Limit| {
-        let of = &other.matching;
-        let protocols = &limit.matching.protocols;
-        // One that only counts is beside another that only counts.
-        let holds = enforces(policy, other) && !other.layers.is_empty();
-        (if enforces(policy, limit) { holds } else { other.mode != Mode::Off })
-            && counts(other)
-            && !asks(other)
-            && of.tcp_flags.is_none()
-            && of.fragments != Some(false)
-            && of.length.is_none()
-            && (of.protocols.is_empty()
-                || !protocols.is_empty() && protocols.iter().all(|it| of.protocols.contains(it)))
-            && is_within(limit, other)
-    };
-    let is_about =
-        |limit: &Limit| passed(limit) && !policy.limits.iter().any(|other| covers(limit, other));
-    about(
-        policy,
-        is_about,
-        "later fragments have no ports and pass it",
-        "add a limit with `match: { fragments: true }`",
-    )
-}
-
-/// Whether all packets that one limit is about from somewhere to somewhere, another is too.
-fn is_within(limit: &Limit, other: &Limit) -> bool {
-    let (of, wide) = (&limit.matching, &other.matching);
-    let holds = |wide: &[_], of: &[_]| wide.is_empty() || !of.is_empty() && wide == of;
-    let interfaces =
-        wide.interfaces.is_empty() || !of.interfaces.is_empty() && wide.interfaces == of.interfaces;
-    holds(&wide.sources, &of.sources)
-        && holds(&wide.destinations, &of.destinations)
-        && wide.except_sources.iter().all(|it| of.except_sources.contains(it))
-        && wide.except_destinations.iter().all(|it| of.except_destinations.contains(it))
-        && interfaces
 }
 
 /// Logs and open connections by other keys than the source make room for those of newer ones.
@@ -203,7 +152,7 @@ mod tests {
     fn told(limits: &str) -> Vec<String> {
         let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
         let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-        let words = ["fragments", "made-up", "reset", "forged source", "burst of 1", "of a CPU"];
+        let words = ["made-up", "reset", "forged source", "burst of 1", "of a CPU"];
         let word = |caveat: &Caveat| {
             let is_said = |word: &&str| caveat.message.contains(*word);
             words.into_iter().find(is_said).unwrap().to_owned()
@@ -211,41 +160,6 @@ mod tests {
         let all = caveats(&policy);
         assert!(all.iter().all(|caveat| !caveat.remedy.is_empty()));
         all.iter().map(|caveat| format!("{}: {}", word(caveat), caveat.limits.join(" "))).collect()
-    }
-
-    #[test]
-    fn ports_without_a_limit_of_fragments_are_told() {
-        let dns = "{name: dns, match: {protocol: udp, ports: 53}, key: source, rate: 500/s}";
-        let web =
-            "{name: web, match: {protocol: [tcp, udp], ports: 443}, key: source, rate: 5kpps}";
-        let of = |others: &str| told(&format!("limits: [{dns}, {web}{others}]"));
-        assert_eq!(of(""), ["fragments: dns web"]);
-        let other = |what: &str| of(&format!(", {{name: o, key: source, rate: 2kpps, {what}}}"));
-        let none: [&str; 0] = [];
-        for (what, expected) in [
-            ("match: {fragments: true}", &none[..]),
-            ("match: {protocol: [tcp, udp, icmp]}", &none),
-            ("match: {protocol: udp}", &["fragments: web"]),
-            ("action: monitor", &["fragments: dns web"]),
-            ("action: off", &["fragments: dns web"]),
-            ("match: {source: 192.0.2.0/24}", &["fragments: dns web"]),
-            ("match: {fragments: false}", &["fragments: dns web"]),
-            ("count: syns", &["fragments: dns web"]),
-        ] {
-            assert_eq!(other(what), expected, "{what}");
-        }
-        let unlimited = format!(
-            "limits: [{dns}, {{name: o, key: source, overrides: [{{src: 192.0.2.7, rate: 5/s}}]}}]"
-        );
-        assert_eq!(told(&unlimited), ["fragments: dns"], "nearly nobody is limited");
-        let monitored = format!(
-            "limits: [{{action: monitor, {}, {{name: o, key: source, rate: 2kpps, action: monitor}}]",
-            &dns[1..]
-        );
-        assert_eq!(told(&monitored), none, "it is seen by what is tried with it");
-        let syns = "limits: [{name: a, match: {protocol: tcp, ports: 22}, key: source, rate: 5/s, \
-                    count: connections}]";
-        assert_eq!(told(syns), none, "later fragments open no connections");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Capture<R = BufReader<File>> {
     swapped: bool,
     /// Bytes of the checksum that frames end with, which the program never sees.
     checksum: usize,
+    /// Nanoseconds of the unit in which the second half of times is.
+    unit: u64,
     /// Packets that were read.
     packets: u64,
     buffer: Vec<u8>,
@@ -51,7 +53,8 @@ impl<R: Read> Capture<R> {
     /// As [`open`](Capture::open).
     pub fn new(path: &Path, reader: R) -> Result<Self, InquiryError> {
         let (path, buffer) = (path.to_path_buf(), Vec::new());
-        let mut capture = Self { path, reader, swapped: false, checksum: 0, packets: 0, buffer };
+        let (swapped, checksum, unit, packets) = (false, 0, 1_000, 0);
+        let mut capture = Self { path, reader, swapped, checksum, unit, packets, buffer };
         let mut header = [0; HEADER];
         let read = capture.fill(&mut header)?;
         let [a, b, c, d, ..] = header;
@@ -72,6 +75,9 @@ impl<R: Read> Capture<R> {
         if read < HEADER {
             return Err(capture.broken("ends within its header"));
         }
+        if capture.word(&header) == 0xa1b2_3c4d {
+            capture.unit = 1;
+        }
         let version = capture.half(&header[4..]);
         if version != 2 {
             return Err(capture.broken(&format!("is of the pcap format {version}, not 2")));
@@ -91,11 +97,11 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The next packet; `None` at the end.
+    /// The next packet, and when it came in, in nanoseconds since 1970; `None` at the end.
     ///
     /// # Errors
     /// What the system says, or that the file is broken.
-    pub fn read(&mut self) -> Result<Option<Sighting<'_>>, InquiryError> {
+    pub fn read(&mut self) -> Result<Option<(u64, Sighting<'_>)>, InquiryError> {
         let mut record = [0; RECORD];
         match self.fill(&mut record)? {
             0 => return Ok(None),
@@ -109,6 +115,8 @@ impl<R: Read> Capture<R> {
                 self.broken(&format!("is broken: packet {number} has {captured} bytes of {total}"))
             );
         }
+        let [seconds, rest] = [0, 4].map(|at| u64::from(self.word(&record[at..])));
+        let time = seconds * 1_000_000_000 + rest * self.unit;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(captured, 0);
         let read = self.fill(&mut buffer)?;
@@ -118,7 +126,7 @@ impl<R: Read> Capture<R> {
         }
         self.packets += 1;
         let total = total.max(captured).saturating_sub(self.checksum);
-        Ok(Some(Sighting { bytes: &self.buffer[..captured.min(total)], total }))
+        Ok(Some((time, Sighting { bytes: &self.buffer[..captured.min(total)], total })))
     }
 
     /// Reads as much as there is, up to the length of the buffer.
@@ -184,7 +192,7 @@ mod tests {
         let told = |error: InquiryError| format!("{error}; {}", error.remedy().unwrap_or_default());
         let mut capture = Capture::new(Path::new("x.pcap"), bytes).map_err(told)?;
         let mut packets = Vec::new();
-        while let Some(Sighting { bytes, total }) = capture.read().map_err(told)? {
+        while let Some((_, Sighting { bytes, total })) = capture.read().map_err(told)? {
             packets.push((bytes.to_vec(), total));
         }
         Ok(packets)
@@ -203,6 +211,18 @@ mod tests {
             }
         }
         assert_eq!(read(&file(true, 0xa1b2_c3d4, 1, &[])).unwrap(), []);
+    }
+
+    #[test]
+    fn times_are_read_in_either_resolution() {
+        for (magic, expected) in [(0xa1b2_c3d4, 1_000_002_000), (0xa1b2_3c4d, 1_000_000_002)] {
+            for big in [false, true] {
+                let bytes = file(big, magic, 1, &PACKETS);
+                let mut capture = Capture::new(Path::new("x.pcap"), &bytes[..]).unwrap();
+                let (time, _) = capture.read().unwrap().unwrap();
+                assert_eq!(time, expected, "{magic:x} {big}");
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,13 @@ use limiter_common::{
     abi::{layout::map, policy::flag},
     algorithm::{meter::Meter, policer::Look},
     base::address::Address,
-    packet::{control::Protocol, headers::Packet, link::NonIp, parse::parse, reason::Reason},
+    packet::{
+        control::Protocol,
+        headers::{Fragment, Packet},
+        link::NonIp,
+        parse::parse,
+        reason::Reason,
+    },
     policy::{
         charge::{self, Bill, Group},
         control::{self, NON_IP_ROW, ROWS},
@@ -18,6 +24,7 @@ use limiter_common::{
 };
 
 use super::{
+    fragments::Fragments,
     frame::Sighting,
     state::{Found, SourceState, State, Still},
     tables::Tables,
@@ -46,9 +53,11 @@ impl Ruling {
 }
 
 /// Decides about a frame under these tables, as if it came in now by the interface in a slot; `None`
-/// when the policy has changed since the tables were opened.
+/// when the policy has changed since the tables were opened. A fragment has to do with others, and came in at a time; or
+/// it is one of which no other was seen.
 pub(super) fn decide(
     tables: &Tables<'_>,
+    fragments: Option<(&Fragments, u64)>,
     frame: &Sighting<'_>,
     slot: u32,
     now: u64,
@@ -58,10 +67,16 @@ pub(super) fn decide(
     let ruling = match parse(frame, &mut packet) {
         Err(what) => Some(Ruling::of(of_non_ip(tables, what, slot, now)?)),
         Ok(Reason::TooDeep) => Some(Ruling::of(Reason::TooDeep)),
-        Ok(conform) => match of_control(tables, &packet, slot, now)? {
-            Some(reason) => Some(Ruling::of(reason)),
-            None => Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?,
-        },
+        Ok(conform) => {
+            let early = match of_control(tables, &packet, slot, now)? {
+                None => of_fragment(tables, fragments, &mut packet)?,
+                reason => reason,
+            };
+            match early {
+                Some(reason) => Some(Ruling::of(reason)),
+                None => Case { tables, packet: &packet, conform, bytes, slot, now }.limit()?,
+            }
+        }
     };
     let Some(mut ruling) = ruling else { return Ok(None) };
     if tables.monitoring.is_on() && ruling.reason.drops() {
@@ -80,6 +95,18 @@ fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Re
     let word = links.unwrap_or_default()[NON_IP_ROW];
     let conforms = budgets.charge_non_ip(word, now).is_some();
     Ok(if conforms { Reason::NonIp } else { Reason::NonIpExceed })
+}
+
+/// Has a fragment follow the first one of its datagram, and gives the reason to drop it, if there is one.
+fn of_fragment(
+    tables: &Tables<'_>,
+    fragments: Option<(&Fragments, u64)>,
+    packet: &mut Packet,
+) -> Result<Option<Reason>> {
+    if packet.fragment.get() == Fragment::Whole || tables.settings.flags & flag::FRAGMENTS == 0 {
+        return Ok(None);
+    }
+    fragments.map_or(Ok(None), |(fragments, at)| fragments.follow(tables, packet, at))
 }
 
 /// The protocol of a packet that is control traffic and has a budget on the interface in a slot.

@@ -168,7 +168,8 @@ impl Inquiry<'_> {
         });
         let lists = Lists::of(&self.entries, &state, now);
         let listed = lists.decide();
-        let ruling = if certain || listed { decide(tables, &frame, slot, now)? } else { None };
+        let ruling =
+            if certain || listed { decide(tables, None, &frame, slot, now)? } else { None };
         let off = policy.limits.iter().filter(|limit| limit.mode == Mode::Off);
         limits.extend(
             off.map(|limit| (LimitReport::off(limit, policy.key_prefix), Standing::Not("off"))),

@@ -11,6 +11,7 @@ mod entries;
 pub mod error;
 pub mod explain;
 mod fill;
+pub mod fragments;
 pub mod frame;
 mod keys;
 pub mod limit;
@@ -31,6 +32,7 @@ use limiter_common::packet::reason::Reason;
 use self::{
     decide::{Ruling, decide},
     entries::Entries,
+    fragments::Fragments,
     frame::Sighting,
     tables::Tables,
 };
@@ -84,8 +86,24 @@ impl<'a> Inquiry<'a> {
     /// # Errors
     /// What the system says, or [`InquiryError::Changing`].
     pub fn verdict(&mut self, frame: &Sighting<'_>, slot: u32, now: u64) -> Result<Verdict> {
+        self.verdict_after(&Fragments::default(), now, frame, slot, now)
+    }
+
+    /// The same after other frames, of which the first fragments are known. It came in `at` a time, in nanoseconds, as far
+    /// as these go.
+    ///
+    /// # Errors
+    /// As [`verdict`](Self::verdict).
+    pub fn verdict_after(
+        &mut self,
+        fragments: &Fragments,
+        at: u64,
+        frame: &Sighting<'_>,
+        slot: u32,
+        now: u64,
+    ) -> Result<Verdict> {
         self.steadily(now, |inquiry| {
-            let ruling = decide(&inquiry.tables, frame, slot, now)?;
+            let ruling = decide(&inquiry.tables, Some((fragments, at)), frame, slot, now)?;
             Ok(ruling.map(|ruling| inquiry.verdict_of(&ruling)))
         })
     }

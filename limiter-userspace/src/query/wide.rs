@@ -45,8 +45,7 @@ impl Copy {
         if meter.kind == Meter::SLIDING_LOG {
             return meter.sliding_log().look(&Control(self.state.control), self, now).map(drop);
         }
-        // As in the program: without ports nothing is known of the connection.
-        if packet.port().is_none() && !packet.may_have_ports() {
+        if !packet.has_connection() {
             return Ok(());
         }
         let (tag, signal) = (Concurrent::tag(packet.hash(self.seed, 0)), Signal::of(packet));

@@ -10,7 +10,7 @@ use limiter_userspace::policy::{
 
 use super::{ACK, SYN};
 
-/// A packet, by the reference.
+/// A packet, by the reference; a later fragment whose first one was not seen.
 pub(super) struct Facts<'a> {
     pub(super) frame: &'a Reference,
     pub(super) bytes: u64,
@@ -21,12 +21,20 @@ pub(super) struct Facts<'a> {
 enum Flags {
     None,
     Unknown,
+    /// Those of another fragment. It may open a connection, and this one does not.
+    Elsewhere,
     Known(u8),
 }
 
 impl Facts<'_> {
     fn protocol(&self) -> u8 {
         match self.frame {
+            // Only the first fragment tells what is behind the extension headers of IPv6.
+            Reference::Ip { source, fragment: ReferenceFragment::Later(_), .. }
+                if source.is_ipv6() =>
+            {
+                UNKNOWN_PROTOCOL
+            }
             Reference::Ip { protocol, .. } => *protocol,
             _ => UNKNOWN_PROTOCOL,
         }
@@ -35,8 +43,9 @@ impl Facts<'_> {
     fn flags(&self) -> Flags {
         let Reference::Ip { tcp_flags, fragment, .. } = self.frame else { return Flags::Unknown };
         match (self.protocol(), fragment) {
-            (UNKNOWN_PROTOCOL, _) | (6, ReferenceFragment::Later(1)) => Flags::Unknown,
-            (6, ReferenceFragment::Later(_)) => Flags::None,
+            (6 | UNKNOWN_PROTOCOL, ReferenceFragment::Later(1)) => Flags::Unknown,
+            (6 | UNKNOWN_PROTOCOL, ReferenceFragment::Later(_)) => Flags::Elsewhere,
+            (UNKNOWN_PROTOCOL, _) => Flags::Unknown,
             (6, _) => tcp_flags.map_or(Flags::Unknown, Flags::Known),
             _ => Flags::None,
         }
@@ -44,9 +53,7 @@ impl Facts<'_> {
 
     /// Whether what was not found of a header could be there, as it is of one of these protocols.
     fn hides(&self, protocols: &[u8]) -> bool {
-        let later =
-            matches!(self.frame, Reference::Ip { fragment: ReferenceFragment::Later(_), .. });
-        !later && (self.protocol() == UNKNOWN_PROTOCOL || protocols.contains(&self.protocol()))
+        self.protocol() == UNKNOWN_PROTOCOL || protocols.contains(&self.protocol())
     }
 
     /// Whether a limit is about it, its source left aside.
@@ -78,13 +85,17 @@ impl Facts<'_> {
             && (it.destinations.is_empty() || within(&it.destinations))
             && !within(&it.except_destinations)
             && it.tcp_flags.is_none_or(|wanted| self.has(wanted))
-            && (limit.count != Count::Syns || self.has(TcpFlags { set: SYN, clear: ACK }))
+            && (limit.count != Count::Syns || self.opens())
+    }
+
+    fn opens(&self) -> bool {
+        !matches!(self.flags(), Flags::Elsewhere) && self.has(TcpFlags { set: SYN, clear: ACK })
     }
 
     fn has(&self, wanted: TcpFlags) -> bool {
         match self.flags() {
             Flags::None => false,
-            Flags::Unknown => true,
+            Flags::Unknown | Flags::Elsewhere => true,
             Flags::Known(flags) => flags & wanted.set == wanted.set && flags & wanted.clear == 0,
         }
     }

@@ -268,6 +268,28 @@ fn packets_of_a_file_are_judged_each_by_itself() {
 }
 
 #[test]
+fn fragments_of_a_file_follow_the_first_one_of_their_datagram() {
+    let bench = bench();
+    send(&bench, udp(SENDER, 53), 16);
+    let first = |port| udp(SENDER, port).payload(64).fragment(7, 0, true).build();
+    let later = |id| Frame::ip(SENDER, TO, 17).payload(64).fragment(id, 9, false).build();
+    let file = Scratch::new(
+        "fragments.pcap",
+        &pcap(&[later(7), first(53), later(7), later(8), first(54)]),
+    );
+    let lines = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
+    let told: Vec<_> = lines.lines().take(5).collect();
+    let refused = "drop (exceed; limit connection)";
+    let expected = ["pass (fragment)", refused, refused, "pass (fragment)", "drop (overlap)"];
+    for (number, (told, expected)) in told.iter().zip(expected).enumerate() {
+        assert!(told.starts_with(&format!("{}: {expected}", number + 1)), "{lines}");
+    }
+    // Nothing of it is known to the program, or to who asks next.
+    let lines = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
+    assert!(lines.starts_with("1: pass (fragment)"), "{lines}");
+}
+
+#[test]
 fn files_that_are_no_captures_are_refused_with_the_remedy() {
     let bench = bench();
     let next = Scratch::new("next.pcapng", &[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]);

@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod dns;
+mod fragments;
 mod ssh;
 mod tenant;
 

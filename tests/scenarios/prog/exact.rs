@@ -10,7 +10,7 @@ use limiter_common::{
 use limiter_tests::{
     model::{self, Exact as _},
     program::{TestProgram, Verdict},
-    reference::{Reference, control},
+    reference::{Reference, ReferenceFragment, UNKNOWN_PROTOCOL, control},
 };
 use limiter_userspace::policy::{Bucket, Builtin};
 
@@ -122,6 +122,16 @@ impl Model {
                 return Verdict::Pass;
             }
             Reference::Unreadable | Reference::TooDeep => (None, None, true),
+            Reference::Ip {
+                source: source @ IpAddr::V6(_),
+                destination,
+                fragment: ReferenceFragment::Later(offset),
+                ..
+            } => {
+                // Only its first fragment tells the protocol.
+                let connection = (source, destination, (0, 0), UNKNOWN_PROTOCOL);
+                (Some(self.policy.key(source)), Some(connection), offset == 1)
+            }
             Reference::Ip { source, destination, ports, protocol, may_open, .. } => {
                 let connection = (source, destination, ports, protocol);
                 (Some(self.policy.key(source)), Some(connection), may_open)

@@ -12,7 +12,7 @@ use limiter_common::packet::reason::Reason;
 use limiter_tests::{
     packet::{Extension, Frame, kinds},
     program::{Clock, LONGEST, SHORTEST, SMALL, Sizes, TestProgram, Verdict},
-    reference::{Reference, control, reference},
+    reference::{Reference, ReferenceFragment, UNKNOWN_PROTOCOL, control, reference},
 };
 use limiter_userspace::policy::{Builtin, Policy};
 
@@ -152,6 +152,8 @@ fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option
                 if *spent > BURST { Verdict::Drop } else { Verdict::Pass }
             }
         };
+        // Each fragment is of a datagram of its own.
+        program.forget_fragment(frame).unwrap();
         assert_eq!(program.run(frame).unwrap(), expected, "{what:?}");
         verdicts.entry(what.reason()).or_default()[expected as usize] += 1;
     });
@@ -168,6 +170,10 @@ fn no_frame_gets_past_the_limit_of_its_source() {
 #[test]
 fn no_frame_that_may_open_a_connection_gets_past_the_limit_of_syns() {
     hold(Builtin::Syn, |frame| match frame {
+        // Its protocol is that of the first one, which was not seen.
+        Reference::Ip {
+            source: IpAddr::V6(_), fragment: ReferenceFragment::Later(offset), ..
+        } => (*offset == 1).then(|| source(frame)),
         Reference::Unreadable | Reference::Ip { may_open: true, .. } => Some(source(frame)),
         _ => None,
     });
@@ -179,6 +185,12 @@ fn no_frame_gets_past_the_limit_of_its_connection() {
         Reference::NonIp | Reference::TooDeep => None,
         // All of them are one connection, as they are of one source.
         Reference::Unreadable => Some(None),
+        Reference::Ip {
+            source: source @ IpAddr::V6(_),
+            destination,
+            fragment: ReferenceFragment::Later(_),
+            ..
+        } => Some(Some((source, destination, (0, 0), UNKNOWN_PROTOCOL))),
         Reference::Ip { source, destination, ports, protocol, .. } => {
             Some(Some((source, destination, ports, protocol)))
         }

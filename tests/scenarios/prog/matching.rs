@@ -38,7 +38,7 @@ limits: [{{ name: it, match: {{ {matching} }}, key: {key}, rate: 1/min, burst: 1
 }
 
 /// Checks that a limit is about some frames and not about others, if it is kept for all packets, if it
-/// is kept by their sources, and if what is refused of a source is remembered.
+/// is kept by their sources, and if what is refused of a source is remembered. No fragment has another of its datagram.
 fn check(program: &mut TestProgram, matching: &str, about: &[Frame], not: &[Frame]) {
     for key in ["all", "source"] {
         program.forget().unwrap();
@@ -51,6 +51,7 @@ fn check(program: &mut TestProgram, matching: &str, about: &[Frame], not: &[Fram
         for (frames, expected) in [(about, Verdict::Drop), (not, Verdict::Pass)] {
             for frame in frames {
                 let bytes = frame.build();
+                program.forget_fragment(&bytes).unwrap();
                 program.run(&bytes).unwrap();
                 let verdict = program.run(&bytes).unwrap();
                 assert_eq!(verdict, expected, "{{ {matching} }} by {key}: {frame:?}");

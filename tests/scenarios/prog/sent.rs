@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use limiter_tests::packet::{ACK, Frame, SYN};
+use limiter_tests::{
+    packet::{ACK, Frame, SYN},
+    reference::UNKNOWN_PROTOCOL,
+};
 use limiter_userspace::policy::{
     KeyPrefix, Policy,
     model::{Count, KeyPart, PacketKind},
@@ -31,7 +34,7 @@ pub(super) enum Transport {
     Udp([u16; 2]),
     /// An echo request.
     Echo,
-    /// A fragment of UDP that is not the first.
+    /// A fragment of UDP that is not the first, which was not seen.
     Later,
 }
 
@@ -93,6 +96,8 @@ impl Sent {
     fn protocol(&self) -> u8 {
         match self.transport {
             Transport::Tcp(..) => 6,
+            // Of IPv6, only the first fragment tells it.
+            Transport::Later if self.source.is_ipv6() => UNKNOWN_PROTOCOL,
             Transport::Udp(_) | Transport::Later => 17,
             Transport::Echo if self.source.is_ipv4() => 1,
             Transport::Echo => 58,
@@ -140,7 +145,7 @@ impl Sent {
             PacketKind::Syn => matches!(self.transport, Transport::Tcp(_, SYN)),
             PacketKind::Icmp => self.transport == Transport::Echo,
             PacketKind::Tcp => matches!(self.transport, Transport::Tcp(..)),
-            PacketKind::Udp => matches!(self.transport, Transport::Udp(_) | Transport::Later),
+            PacketKind::Udp => self.protocol() == 17,
         };
         let first = costs.by_kind.iter().find(|(kind, _)| fits(kind));
         first.map_or(costs.default, |(_, cost)| *cost).into()

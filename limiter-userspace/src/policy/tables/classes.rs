@@ -41,6 +41,7 @@ impl Classes {
         let mut classes =
             Self { match_fields: 0, sets: Vec::new(), elsewhere: 0, destinations: Vec::new() };
         let flags: Vec<Option<TcpFlags>> = rows.iter().map(flags).collect();
+        let opens: Vec<bool> = rows.iter().map(counts_openings).collect();
         let protocols: Vec<Vec<u8>> = rows.iter().map(protocols).collect();
         classes.match_field(rows, match_field::PROTOCOL, offset::PROTOCOL, 256, |at, _, value| {
             let protocols = &protocols[at];
@@ -49,12 +50,16 @@ impl Classes {
                     || protocols.iter().any(|it| u32::from(*it) == value)
             })
         });
-        let end = offset::FLAGS_NONE + 1 - offset::FLAGS;
+        let end = offset::FLAGS_LATER + 1 - offset::FLAGS;
         classes.match_field(rows, match_field::FLAGS, offset::FLAGS, end, |at, _, value| {
             let TcpFlags { set, clear } = flags[at]?;
             Some(match u8::try_from(value) {
                 Ok(bits) => bits & set == set && bits & clear == 0,
-                Err(_) => offset::FLAGS + value == offset::FLAGS_UNKNOWN,
+                Err(_) => match offset::FLAGS + value {
+                    offset::FLAGS_UNKNOWN => true,
+                    offset::FLAGS_LATER => !opens[at],
+                    _ => false,
+                },
             })
         });
         let end = offset::ICMP_UNKNOWN + 1 - offset::ICMP;
@@ -194,13 +199,16 @@ fn protocols(row: &Row<'_>) -> Vec<u8> {
 /// connections has to see all their packets.
 fn flags(row: &Row<'_>) -> Option<TcpFlags> {
     let own = row.limit.matching.tcp_flags;
-    match row.limit.count {
-        Count::Syns | Count::Connections if !row.is_of_connections() => {
-            let TcpFlags { set, clear } = own.unwrap_or(TcpFlags { set: 0, clear: 0 });
-            Some(TcpFlags { set: set | SYN, clear: clear | ACK })
-        }
-        _ => own,
+    if !counts_openings(row) {
+        return own;
     }
+    let TcpFlags { set, clear } = own.unwrap_or(TcpFlags { set: 0, clear: 0 });
+    Some(TcpFlags { set: set | SYN, clear: clear | ACK })
+}
+
+/// Whether it counts what opens a connection.
+fn counts_openings(row: &Row<'_>) -> bool {
+    matches!(row.limit.count, Count::Syns | Count::Connections) && !row.is_of_connections()
 }
 
 /// Checks that no packet has more limits by keys of their own than are asked, those included that the

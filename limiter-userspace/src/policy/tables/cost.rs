@@ -94,8 +94,9 @@ mod tests {
     #[test]
     fn limits_of_the_source_without_a_word_in_its_entry_are_looked_up() {
         let layer = |number| format!("{{rate: {number}/s, burst: {}}}", 100 - number);
-        let layers: Vec<String> = (1..=INLINE + 1).map(layer).collect();
+        let layers: Vec<String> = (1..=INLINE).map(layer).collect();
         let limit = format!("{{name: n, key: source, layers: [{}]}}", layers.join(", "));
-        assert_eq!(cost(&[&limit]).0, PACKET + INLINE as u64 * INLINE_LIMIT + NEW_KEY);
+        let more = "{name: m, match: {protocol: tcp}, key: source, rate: 1/s}";
+        assert_eq!(cost(&[&limit, more]).0, PACKET + INLINE as u64 * INLINE_LIMIT + NEW_KEY);
     }
 }

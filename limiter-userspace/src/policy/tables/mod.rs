@@ -209,7 +209,15 @@ fn compile_rows(
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
     });
+    // What a packet costs may depend on its protocol too.
+    let by_header = set(&|at| {
+        let Row { key, costs, .. } = compiled[at];
+        key.0 & (Key::PORT | Key::SOURCE_PORT) != 0 || costs.iter().any(|cost| *cost != costs[0])
+    });
+    let of_header =
+        match_field::PROTOCOL | match_field::PORT | match_field::FLAGS | match_field::ICMP;
     for (flag, on) in [
+        (flag::FRAGMENTS, settings.match_fields & of_header != 0 || by_header != 0),
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
         (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),

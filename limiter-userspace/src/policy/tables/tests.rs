@@ -109,7 +109,7 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
     );
     let Settings { mask, flags, enforced, unit, keyed, inline, .. } = tables.settings;
     assert_eq!(mask, Mask::new(30, 60));
-    assert_eq!(flags, flag::PREFIXES | flag::LIMITS | flag::FAST);
+    assert_eq!(flags, flag::PREFIXES | flag::LIMITS | flag::FAST | flag::FRAGMENTS);
     assert_eq!((enforced, unit, keyed), (7, 7, connection));
     assert_eq!(inline, [source, syn, 0, 0, 0, 0, 0, 0], "that of most packets first");
 }

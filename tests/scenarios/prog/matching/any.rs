@@ -67,6 +67,7 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
                 continue;
             }
             let here = random.below(2) == 0;
+            program.forget_fragment(&frame).unwrap();
             let verdict = if here { program.run(&frame) } else { neighbour.run(&frame) };
             let frame_of = reference(&frame);
             let deep = frame_of.reason() == "too_deep";

@@ -41,18 +41,19 @@ fn a_protocol_is_the_number_in_the_header() {
 #[test]
 fn flags_are_set_and_not_set() {
     let tcp = |flags: u8| [Frame::tcp(A, B, 1, 2, flags), Frame::tcp(A6, B6, 1, 2, flags)];
-    // What cannot be read could be set or not. Only a fragment from the eighth byte on can overwrite it.
+    // What cannot be read could be set or not, and so could what is in another fragment.
     let unknown = [
         Frame::ip(A, B, 6).payload(13),
         Frame::ip(A6, B6, 6).payload(8),
         Frame::ip(A, B, 6).payload(8).fragment(1, 0, true),
         Frame::ip(A6, B6, 6).payload(16).fragment(1, 1, false),
+        Frame::ip(A, B, 6).payload(16).fragment(1, 2, false),
+        Frame::ip(A6, B6, 6).payload(16).fragment(1, 2, true),
     ];
     let none = [
         Frame::udp(A, B, 1, 2).payload(18),
         Frame::sctp(A6, B6, 1, 2).payload(18),
-        Frame::ip(A, B, 6).payload(16).fragment(1, 2, false),
-        Frame::ip(A6, B6, 6).payload(16).fragment(1, 2, true),
+        Frame::ip(A, B, 17).payload(16).fragment(1, 2, false),
     ];
     let cases: [(&str, u8, u8, usize); 7] = [
         ("syn", 0x02, 0x10, 64),
@@ -101,9 +102,8 @@ fn a_type_of_icmp_is_that_of_its_family() {
             let frame = Frame::ip(from, to, number);
             frame.bytes(&[numbers[0]; 8]).fragment(1, offset, more)
         };
-        // A later fragment has no type; what was cut off before it could have any.
-        not.extend([part(1, true), part(2, false)]);
-        about.extend([part(0, true), Frame::ip(from, to, number)]);
+        // A later fragment could be of any type, and so could what was cut off before it.
+        about.extend([part(1, true), part(2, false), part(0, true), Frame::ip(from, to, number)]);
         let matching = format!("protocol: {protocol}, icmp_type: {types}");
         check(&mut program, &matching, &about, &not);
     }

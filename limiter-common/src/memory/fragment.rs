@@ -1,0 +1,320 @@
+//! Later fragments follow the first one of their datagram.
+//!
+//! A later fragment has no transport header. What the first one says, the ports and the flags of TCP or the type of
+//! ICMP, is noted for the others of its datagram: those of the same source, destination and identification, in IPv4 of the
+//! same protocol too. They are matched and charged as packets with the header of the first one. One whose first was not
+//! seen could be reassembled to any datagram, and counts as what it could be. In IPv6 that is any protocol: only the
+//! first fragment tells which (RFC 8200, section 4.5).
+//!
+//! Two first fragments of one datagram that contradict each other are what hides from a limit where the others go: the
+//! one that the host drops is sent for the limiter, the other one for the host. No honest sender sends them: an identification is
+//! not used again for two minutes (RFC 6864, section 4.2). So what was noted stands, and the second one is dropped.
+//!
+//! A note is one word, so that nobody reads half of it. The words are a table that is indexed by a keyed hash; a note
+//! takes the place of any other at its index. Who floods the table with first fragments has others forgotten: their
+//! later ones count as those whose first was not seen.
+
+use crate::{
+    base::{address::Address, seed::Seed, siphash::SipHash, word::Word},
+    packet::{
+        headers::{Anomaly, Packet, Ports, TcpFlags, Transport},
+        protocol::{ICMP, ICMPV6, SCTP, TCP, UDP, UNKNOWN_PROTOCOL},
+        reason::Reason,
+    },
+};
+
+/// Words of the table.
+pub const WORDS: u32 = 1 << 14;
+
+/// Nanoseconds of a window: a note is of the window in which it was made.
+pub const WINDOW: u64 = 16_000_000_000;
+
+/// How many windows ago a note that is followed was made, at most.
+const FOLLOWED: u64 = 1;
+
+/// How many windows ago one was made that first fragments must not contradict, at most. It is one more: who waits until
+/// a note is forgotten, to send the other first one, has the host keep the later ones for a window. How much a host keeps is bounded,
+/// by 4 MB in Linux.
+const BINDING: u64 = 2;
+
+/// Which datagram a fragment is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    hash: u64,
+}
+
+impl Datagram {
+    /// That of a fragment.
+    #[inline(always)]
+    pub const fn of(packet: &Packet, seed: Seed) -> Self {
+        let [a, b, c, d] = packet.source.words;
+        let [e, f, g, h] = packet.destination;
+        let mut hash = SipHash::new(seed.key()).word((a as u64) << 32 | e as u64);
+        let mut what = packet.identification as u64;
+        if packet.source.family == Address::IPV4 {
+            what |= (packet.protocol as u64) << 32;
+        } else {
+            hash = hash.word((b as u64) << 32 | f as u64);
+            hash = hash.word((c as u64) << 32 | g as u64);
+            hash = hash.word((d as u64) << 32 | h as u64);
+        }
+        Self { hash: hash.word(what).finish() }
+    }
+
+    /// The place of its word in the table, below [`WORDS`].
+    #[inline(always)]
+    pub const fn place(self) -> u32 {
+        self.hash as u32 % WORDS
+    }
+
+    /// What a word says of it, if it does, and it was written at most so many windows before `window`.
+    #[inline(always)]
+    const fn said(self, word: u64, window: u64, most: u64) -> Option<Said> {
+        let written = word >> Said::BITS ^ self.hash >> Said::BITS;
+        let age = window.wrapping_sub(written) & (u64::MAX >> Said::BITS);
+        // Of a word that nothing was written in, it could seem so.
+        if word != 0 && age <= most { Some(Said(word & Said::ALL)) } else { None }
+    }
+
+    /// The word that says this of it. What tells it from other datagrams is mixed with the window.
+    #[inline(always)]
+    const fn word(self, said: Said, window: u64) -> u64 {
+        (self.hash >> Said::BITS ^ window) << Said::BITS | said.0
+    }
+}
+
+/// What a first fragment says, as the low bits of a word: the ports, or the type of ICMP, in 32 bits; above them the flags of TCP
+/// with a bit that says so, or another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said(u64);
+
+impl Said {
+    const BITS: u32 = 41;
+    const ALL: u64 = (1 << Self::BITS) - 1;
+    const TCP: u64 = 1 << 40;
+    const FLAGS: u32 = 32;
+    /// Nothing is asked about it but by connection.
+    const SOURCE_PORT: u64 = 0xffff_0000;
+    /// It is malformed: perhaps its transport header goes on in another fragment.
+    const NOTHING: Self = Self((UNKNOWN_PROTOCOL as u64) << Self::FLAGS);
+
+    #[inline(always)]
+    const fn by(first: &Packet) -> Self {
+        if !matches!(first.anomaly, Anomaly::None) {
+            return Self::NOTHING;
+        }
+        let Ports { source, destination } = first.ports;
+        let header = match first.icmp_type() {
+            Some(kind) => kind as u64,
+            None => (source as u64) << 16 | destination as u64,
+        };
+        match first.tcp_flags.get() {
+            Some(flags) => Self(Self::TCP | (flags as u64) << Self::FLAGS | header),
+            None => Self((first.protocol as u64) << Self::FLAGS | header),
+        }
+    }
+
+    #[inline(always)]
+    const fn contradicts(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !Self::SOURCE_PORT != 0
+    }
+
+    /// Gives a later fragment what is said.
+    #[inline(always)]
+    const fn give(self, packet: &mut Packet) {
+        let byte = (self.0 >> Self::FLAGS) as u8;
+        if self.0 & Self::TCP != 0 {
+            packet.protocol = TCP;
+            packet.tcp_flags = TcpFlags::known(byte);
+        } else {
+            packet.protocol = byte;
+        }
+        match packet.protocol {
+            TCP | UDP | SCTP => {
+                let (source, destination) = ((self.0 >> 16) as u16, self.0 as u16);
+                packet.ports = Ports { source, destination };
+                packet.transport = Transport::PORTS;
+            }
+            ICMP | ICMPV6 => packet.transport = Transport::icmp(self.0 as u8),
+            _ => {}
+        }
+    }
+}
+
+/// Notes what a first fragment says, or has a later one follow its first; `word` is the one at the
+/// [`place`](Datagram::place) of its datagram, and `now` the monotonic time in nanoseconds. `Some` is the reason to drop
+/// it: [`Reason::Overlap`], or [`Reason::Contended`] when another CPU wrote the word meanwhile.
+#[inline(always)]
+pub fn follow(
+    packet: &mut Packet,
+    datagram: Datagram,
+    word: &impl Word,
+    now: u64,
+) -> Option<Reason> {
+    let window = now / WINDOW;
+    if packet.is_later() {
+        match datagram.said(word.load(), window, FOLLOWED) {
+            Some(said) if said.0 != Said::NOTHING.0 => said.give(packet),
+            _ if packet.source.family != Address::IPV4 => packet.protocol = UNKNOWN_PROTOCOL,
+            _ => {}
+        }
+        return None;
+    }
+    let (seen, said) = (word.load(), Said::by(packet));
+    if let Some(before) = datagram.said(seen, window, BINDING)
+        && said.contradicts(before)
+    {
+        return Some(Reason::Overlap);
+    }
+    let next = datagram.word(said, window);
+    if seen == next || word.compare_exchange(seen, next) == seen {
+        None
+    } else {
+        Some(Reason::Contended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+    use crate::packet::headers::FragmentField;
+
+    const SEED: Seed = Seed([1, 2, 3, 4]);
+    const SECOND: u64 = 1_000_000_000;
+    /// A window begins.
+    const NOW: u64 = 1_000 * WINDOW;
+    const MORE: FragmentField = FragmentField(1);
+    const LATER: FragmentField = FragmentField(9 << 3);
+
+    fn first(protocol: u8, to: u16) -> Packet {
+        let source = Address::v4([192, 0, 2, 1]);
+        let destination = Address::v4([198, 51, 100, 1]).words;
+        let ports = Ports { source: 5_000, destination: to };
+        let anomaly = Anomaly::None;
+        let found = Packet { source, destination, protocol, anomaly, ..Packet::UNREADABLE };
+        let transport = Transport::PORTS;
+        Packet { ports, transport, identification: 7, fragment: MORE, ..found }
+    }
+
+    fn syn(to: u16) -> Packet {
+        Packet { tcp_flags: TcpFlags::known(2), ..first(TCP, to) }
+    }
+
+    fn esp() -> Packet {
+        Packet { transport: Transport::NONE, ports: Ports::default(), ..first(50, 0) }
+    }
+
+    fn of_ipv6(packet: Packet) -> Packet {
+        Packet { source: Address::v6([1, 2, 3, 4]), destination: [5, 6, 7, 8], ..packet }
+    }
+
+    /// A later fragment of its datagram.
+    fn later(packet: &Packet) -> Packet {
+        let Packet { source, destination, protocol, identification, .. } = *packet;
+        let anomaly = Anomaly::None;
+        let nothing = Packet { source, destination, protocol, anomaly, ..Packet::UNREADABLE };
+        Packet { identification, fragment: LATER, ..nothing }
+    }
+
+    fn sees(word: &Cell<u64>, mut packet: Packet, now: u64) -> Result<Packet, Reason> {
+        let datagram = Datagram::of(&packet, SEED);
+        follow(&mut packet, datagram, word, now).map_or(Ok(packet), Err)
+    }
+
+    #[test]
+    fn a_later_fragment_has_the_header_of_its_first() {
+        let ports = Ports::default();
+        let echo = Packet { transport: Transport::icmp(8), ports, ..first(ICMP, 0) };
+        for first in [first(UDP, 53), first(SCTP, 9), syn(443), echo, esp()] {
+            for first in [first, of_ipv6(first)] {
+                let (word, alone) = (Cell::new(0), later(&first));
+                assert_eq!(sees(&word, first, NOW), Ok(first), "it is as it was");
+                let expected = Packet { fragment: LATER, ..first };
+                assert_eq!(sees(&word, alone, NOW), Ok(expected));
+                // In IPv6, it may say another protocol.
+                let other = Packet { protocol: 59, ..alone };
+                let follows = sees(&word, other, NOW) == Ok(expected);
+                assert_eq!(follows, first.source.family == Address::IPV6);
+            }
+        }
+    }
+
+    #[test]
+    fn one_whose_first_was_not_seen_could_be_any() {
+        let word = Cell::new(0);
+        let four = later(&first(UDP, 53));
+        assert_eq!(sees(&word, four, NOW), Ok(four));
+        assert!(four.may_have_ports() && four.port().is_none() && !four.may_open());
+        let six = of_ipv6(four);
+        let any = Packet { protocol: UNKNOWN_PROTOCOL, ..six };
+        assert_eq!(sees(&word, six, NOW), Ok(any));
+        assert!(any.may_have_ports() && any.may_have_type() && !any.may_open());
+        // Nor does a first say anything that has not all of its header.
+        let short = Packet { anomaly: Anomaly::Malformed, ..first(UDP, 53) };
+        assert_eq!(sees(&word, short, NOW), Ok(short));
+        assert_eq!(sees(&word, four, NOW), Ok(four));
+        assert_eq!(sees(&word, first(UDP, 53), NOW), Err(Reason::Overlap), "one hides the other");
+    }
+
+    #[test]
+    fn a_note_is_followed_for_two_windows_at_most_and_binds_for_another() {
+        for made in [NOW, NOW + WINDOW - 1] {
+            let (word, first, other) = (Cell::new(0), first(UDP, 53), first(UDP, 54));
+            sees(&word, first, made).unwrap();
+            let follows = |now| sees(&word, later(&first), now).unwrap().port() == Some(53);
+            for near in [made, made + 15 * SECOND + 900_000_000, made + WINDOW] {
+                assert!(follows(near), "{near}");
+            }
+            assert!(follows(NOW + 2 * WINDOW - 1) && !follows(NOW + 2 * WINDOW));
+            let binding = sees(&word, other, NOW + 3 * WINDOW - 1);
+            assert_eq!(binding, Err(Reason::Overlap));
+            assert!(sees(&word, other, NOW + 3 * WINDOW).is_ok());
+            // Years later.
+            assert!(!follows(NOW + (WINDOW << 20)));
+        }
+    }
+
+    #[test]
+    fn what_was_noted_stands() {
+        for (one, other) in [
+            (first(UDP, 53), first(UDP, 9_999)),
+            (syn(22), syn(23)),
+            (syn(22), Packet { tcp_flags: TcpFlags::known(16), ..syn(22) }),
+            (of_ipv6(first(UDP, 53)), of_ipv6(esp())),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let word = Cell::new(0);
+                sees(&word, one, NOW).unwrap();
+                assert_eq!(sees(&word, other, NOW), Err(Reason::Overlap));
+                let follows = sees(&word, later(&one), NOW).unwrap();
+                assert_eq!((follows.port(), follows.tcp_flags), (one.port(), one.tcp_flags));
+            }
+        }
+        // It is sent again, or by another socket to the same port.
+        let word = Cell::new(0);
+        sees(&word, first(UDP, 53), NOW).unwrap();
+        let ports = Ports { source: 6_000, destination: 53 };
+        let again = Packet { ports, ..first(UDP, 53) };
+        sees(&word, again, NOW + 2 * WINDOW).unwrap();
+        assert_eq!(sees(&word, later(&again), NOW + 3 * WINDOW).unwrap().ports, ports);
+    }
+
+    #[test]
+    fn a_word_that_another_cpu_wrote_meanwhile_is_not_overwritten() {
+        struct Racing(Cell<u64>);
+        impl Word for Racing {
+            fn load(&self) -> u64 {
+                self.0.get()
+            }
+            fn compare_exchange(&self, _: u64, _: u64) -> u64 {
+                77
+            }
+        }
+        let mut packet = first(UDP, 53);
+        let datagram = Datagram::of(&packet, SEED);
+        let racing = Racing(Cell::new(0));
+        assert_eq!(follow(&mut packet, datagram, &racing, NOW), Some(Reason::Contended));
+    }
+}
