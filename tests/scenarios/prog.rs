@@ -35,6 +35,7 @@ mod notices;
 mod object;
 mod overrides;
 mod penalties;
+mod proofs;
 mod refused;
 mod sent;
 mod sets;

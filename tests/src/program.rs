@@ -609,6 +609,7 @@ impl Loaded {
             map::MEASURES,
             map::WIDE_STATE,
             map::OFFENCES,
+            map::REFUSED_SYNS,
             map::SYN_DEDUP,
             map::CACHE,
         ] {
@@ -632,6 +633,14 @@ impl Loaded {
     /// What the system says.
     pub fn forget_offences(&mut self) -> Result<()> {
         self.memory.blank_map(map::OFFENCES)
+    }
+
+    /// Forgets SYNs that limits with penalties refused, as when others needed the room, and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget_refused_syns(&mut self) -> Result<()> {
+        self.memory.blank_map(map::REFUSED_SYNS)
     }
 
     fn close(mut self) -> Result<()> {

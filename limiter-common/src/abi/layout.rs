@@ -18,7 +18,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 22;
+pub const LAYOUT_VERSION: u32 = 23;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -61,6 +61,9 @@ pub mod map {
     pub const ENDINGS: &str = "ENDINGS";
     /// LRU hash of [`Offence`](crate::abi::state::Offence) by [`OffenceKey`](crate::abi::state::OffenceKey).
     pub const OFFENCES: &str = "OFFENCES";
+    /// LRU hash of [`RefusedSyn`](crate::memory::refused_syn::RefusedSyn) by its
+    /// [`key`](crate::memory::refused_syn::RefusedSyn::key).
+    pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
     /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of [`Source`](crate::abi::table::Source), at the constants of [`shared`](crate::abi::layout::shared).
@@ -165,6 +168,7 @@ const _: () = {
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
+    assert!(size_of::<crate::memory::refused_syn::RefusedSyn>() == 32);
     assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
     assert!(size_of::<WideState>() == 1032);
     assert!(

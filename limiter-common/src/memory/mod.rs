@@ -6,3 +6,4 @@ pub mod event;
 pub mod handshake;
 pub mod jiffy;
 pub mod pending;
+pub mod refused_syn;

@@ -2,4 +2,5 @@
 
 pub(crate) mod handshakes;
 pub(crate) mod penalties;
+pub(crate) mod proofs;
 pub(crate) mod sockets;

@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod dns;
+mod penalty;
 mod ssh;
 mod tenant;
 
