@@ -127,6 +127,13 @@ fn matches_are_numbers() {
 }
 
 #[test]
+fn packets_count_without_proof_where_the_penalty_says_so() {
+    let policy = valid("penalty-unproven");
+    let unproven = |name| limit(&policy, name).penalty.unwrap().unproven;
+    assert_eq!([unproven("dns"), unproven("ssh")], [Unproven::Block, Unproven::Ignore]);
+}
+
+#[test]
 fn lists_hold_until_their_time() {
     let policy = valid("lists");
     assert_eq!(policy.allow[1].until, Some(1_801_418_400));

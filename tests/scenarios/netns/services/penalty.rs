@@ -54,8 +54,8 @@ fn refusals(net: &Net) -> [u64; 2] {
 #[track_caller]
 fn send(net: &Net, frames: impl IntoIterator<Item = Frame>) {
     let mut senders: Vec<_> = frames.into_iter().map(|frame| net.sender(2_000, frame)).collect();
-    let sent = crate::netns::send(&mut senders, Duration::from_secs(2), |_| {});
-    assert!(sent.iter().all(|sent| sent.packets > 1_000), "{sent:?}");
+    let sent = crate::netns::send(&mut senders, Duration::from_secs(1), |_| {});
+    assert!(sent.iter().all(|sent| sent.packets > 500), "{sent:?}");
 }
 
 /// Asserts that a ping and a datagram of the client reach the router.
@@ -99,10 +99,10 @@ limits:
     let tcp = |from, to, flags| Frame::tcp(victim, router, from, to, flags).sequence(7);
     // SYNs of other connections and of this one.
     send(&net, [2_001, 2_002, 2_003, port].map(|from| tcp(from, PORT, SYN)));
-    assert!(Counts::of(&net, "ssh").exceed > 1_000);
+    assert!(Counts::of(&net, "ssh").exceed > 500);
     // Segments of no connection, to the listening socket and to ports that nobody has.
     send(&net, [tcp(2_001, PORT, ACK), tcp(port, 80, ACK), tcp(port, PORT, RST)]);
-    assert!(Counts::of(&net, "rest").exceed > 1_000);
+    assert!(Counts::of(&net, "rest").exceed > 500);
     assert_eq!(blocked(&net), [""; 0]);
     let [counted, unproven] = refusals(&net);
     assert!(counted == 0 && unproven > 0, "{counted} counted, {unproven} did not");
@@ -134,14 +134,15 @@ fn whoever_tries_passwords_is_blocked() {
                 while !is_blocked() {
                     assert!(start.elapsed() < PATIENCE, "nobody is blocked: {:?}", refusals(&net));
                     let client = &net.hosts.client.namespace;
-                    let patience = Duration::from_secs(20);
+                    // Until the SYN has been sent some times.
+                    let patience = Duration::from_secs(13);
                     let Some(mut login) =
                         Connection::open_within(client, from, to, patience).unwrap()
                     else {
                         continue;
                     };
-                    // The connection ends with the block.
-                    drop(login.hear().and_then(|_| login.ask("password")));
+                    // What it hears it acknowledges, which is the proof.
+                    drop(login.hear());
                 }
             });
         }
@@ -165,19 +166,10 @@ limits:
     penalty: {{ {PENALTY} }}"
     ));
     let _service = service(&net);
-    let from = net.hosts.client_port.v4;
-    let start = Instant::now();
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                while blocked(&net).is_empty() {
-                    assert!(start.elapsed() < PATIENCE, "nobody is blocked: {:?}", refusals(&net));
-                    let Some(mut connection) = open(&net, from, PORT) else { continue };
-                    while blocked(&net).is_empty() && connection.ask("line").is_ok() {}
-                }
-            });
-        }
-    });
+    let (from, to) = (net.hosts.client_port.v4, net.hosts.router_port.v4);
+    let connection = open(&net, from, PORT).unwrap();
+    let port = connection.port().unwrap();
+    send(&net, [Frame::tcp(from, to, port, PORT, ACK)]);
     assert_eq!(blocked(&net), [from.to_string()]);
     assert!(refusals(&net)[0] > 0);
     end(&net);
@@ -186,9 +178,7 @@ limits:
 /// Of a datagram nothing can be proven, so it is the policy's word that blocks.
 #[test]
 fn a_flood_of_datagrams_has_its_source_blocked_where_the_policy_says_so() {
-    for (unproven, is_blocked) in
-        [("", false), (", unproven: ignore", false), (", unproven: block", true)]
-    {
+    for (unproven, is_blocked) in [("", false), (", unproven: block", true)] {
         let net = Net::new();
         let limit = format!(
             "limits: [{{name: udp, match: {{protocol: udp}}, key: source, rate: 50/s, \
