@@ -293,7 +293,7 @@ fn forged_syns_before_a_connection_is_opened_block_nobody() {
     let host = Loopback::new(ADDRESSES[0]);
     let port = host.free_port();
     assert_eq!(reason_at(&mut program, NOW, &host.frame(1, SYN, 7)), Reason::Conform);
-    for (number, sequence) in [0, 1 << 30, 1 << 31, FIRST].into_iter().enumerate() {
+    for (number, sequence) in [0, 1 << 30, 1 << 31, 3 << 30].into_iter().enumerate() {
         let now = NOW + 20 * number as u64 * SECOND + SECOND;
         let reasons = each_second(&mut program, now, 12, |_| host.frame(port, SYN, sequence));
         assert_eq!(reasons, [Reason::Exceed; 12]);
@@ -304,6 +304,12 @@ fn forged_syns_before_a_connection_is_opened_block_nobody() {
         let segment = host.frame(port, ACK, (1 << 20) + 1_460 * at);
         let reason = reason_at(&mut program, NOW + 80 * SECOND + u64::from(at), &segment);
         assert_eq!(reason, Reason::Conform);
+    }
+    // Whoever knows where it is could have it follow a SYN; but one of an open connection is followed by nothing.
+    let last = refuse_syns(&mut program, &host, port, NOW + 100 * SECOND);
+    let segment = host.frame(port, ACK, FIRST.wrapping_add(1));
+    for at in [last + SECOND, last + SECOND + 1] {
+        assert_eq!(reason_at(&mut program, at, &segment), Reason::Conform);
     }
     assert_eq!(violations(&program).0, 0);
     program.check_accounts().unwrap();
