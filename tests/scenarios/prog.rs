@@ -37,6 +37,7 @@ mod notices;
 mod object;
 mod overrides;
 mod penalties;
+mod proofs;
 mod refused;
 mod sent;
 mod sets;

@@ -623,6 +623,7 @@ impl Loaded {
             map::MEASURES,
             map::WIDE_STATE,
             map::OFFENCES,
+            map::REFUSED_SYNS,
             map::SYN_DEDUP,
             map::FRAGMENTS,
             map::CACHE,
@@ -647,7 +648,7 @@ impl Loaded {
     /// What the system says.
     pub fn forget_fragment(&mut self, frame: &[u8]) -> Result<()> {
         let mut packet = Packet::UNREADABLE;
-        if parse(frame, &mut packet).is_some() && packet.fragment.get() != Fragment::Whole {
+        if parse(frame, &mut packet).is_ok() && packet.fragment.get() != Fragment::Whole {
             let seed = self.maps().in_force()?.held.seed();
             self.tables.fragments.set(Datagram::of(&packet, seed).place(), 0, 0)?;
         }
@@ -660,6 +661,14 @@ impl Loaded {
     /// What the system says.
     pub fn forget_offences(&mut self) -> Result<()> {
         self.memory.blank_map(map::OFFENCES)
+    }
+
+    /// Forgets SYNs that limits with penalties refused, as when others needed the room, and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget_refused_syns(&mut self) -> Result<()> {
+        self.memory.blank_map(map::REFUSED_SYNS)
     }
 
     fn close(mut self) -> Result<()> {

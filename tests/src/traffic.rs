@@ -9,7 +9,7 @@ mod service;
 mod stream;
 
 pub use self::{
-    connection::Connection,
+    connection::{Connection, connect_from},
     pace::{Pace, Stop},
     receiver::{Arrivals, Count, Flow, Receiver},
     sender::{Sender, Sent, send_together},

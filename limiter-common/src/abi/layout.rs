@@ -61,6 +61,9 @@ pub mod map {
     pub const ENDINGS: &str = "ENDINGS";
     /// LRU hash of [`Offence`](crate::abi::state::Offence) by [`OffenceKey`](crate::abi::state::OffenceKey).
     pub const OFFENCES: &str = "OFFENCES";
+    /// LRU hash of [`RefusedSyn`](crate::memory::refused_syn::RefusedSyn) by its
+    /// [`key`](crate::memory::refused_syn::RefusedSyn::key).
+    pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
     /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the
@@ -176,6 +179,7 @@ const _: () = {
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
+    assert!(size_of::<crate::memory::refused_syn::RefusedSyn>() == 32);
     assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
     assert!(size_of::<WideState>() == 1032);
     assert!(

@@ -17,6 +17,7 @@ use crate::{
         cache::Cached,
         ending::Ending,
         event::{EventStats, SourceEvent},
+        refused_syn::RefusedSyn,
     },
     policy::{
         control::Budgets,
@@ -54,6 +55,7 @@ pod!(
     OffenceKey,
     Handshake,
     Profile,
+    RefusedSyn,
     Set,
     Settings,
     Source,

@@ -47,6 +47,11 @@ pub struct EventStats {
     pub happened: [u64; kind::COUNT],
     /// How often of those that was not told: beyond the budget, or nobody had read what was told before.
     pub suppressed: [u64; kind::COUNT],
+    /// Refused packets that counted towards a block, as something proved them or their limit asks for nothing. A SYN
+    /// counts with its repetitions once, when a connection has followed it.
+    pub proven: u64,
+    /// Refused packets of limits with a penalty that did not, as nothing proved them then.
+    pub unproven: u64,
     /// Since when the budget is used, in nanoseconds.
     since: u64,
     /// How much of it is.
@@ -151,7 +156,7 @@ const fn is_over(word: u64, now: u64, time: u64) -> bool {
 
 const _: () = {
     assert!(size_of::<SourceEvent>() == 56);
-    assert!(size_of::<EventStats>() == 64);
+    assert!(size_of::<EventStats>() == 80);
 };
 
 #[cfg(test)]

@@ -7,3 +7,4 @@ pub mod fragment;
 pub mod handshake;
 pub mod jiffy;
 pub mod pending;
+pub mod refused_syn;

@@ -1,6 +1,13 @@
 //! Sources that stay over a limit, blocked for a time.
 
-use crate::{algorithm::binding::Binding, base::word::Word};
+use crate::{
+    algorithm::binding::Binding,
+    base::word::Word,
+    packet::{
+        headers::{Anomaly, Fragment, Packet, TcpFlags},
+        protocol::{ACK, TCP},
+    },
+};
 
 /// What happens to a source that stays over a limit; all zero when nothing does.
 #[repr(C)]
@@ -15,7 +22,49 @@ pub struct Penalty {
     /// By what each block is longer than the one before, 1 to [`Penalty::STEEPEST`].
     pub backoff: u64,
     /// Which limit it is of: the [`limit_id`](crate::policy::limit::Limit::limit_id) of the layer that it began with.
-    pub limit: u64,
+    pub limit: u32,
+    /// 1 when packets count that nothing [proves](Evidence), otherwise 0.
+    pub unproven: u32,
+}
+
+/// What can prove that a packet was sent from its source address, and not forged: a handshake that was completed from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Nothing.
+    None,
+    /// It is a SYN: packets of the connection that it opens.
+    Follows,
+    /// It is a segment of a connection: the socket of that, if this host has a full one.
+    Socket,
+}
+
+impl Evidence {
+    /// States of a full socket, of `include/net/tcp_states.h`, as bits: ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT,
+    /// LAST_ACK and CLOSING. A socket that listens, a request and one in TIME_WAIT prove nothing of a packet.
+    const FULL: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+
+    /// What can prove a packet.
+    #[inline(always)]
+    pub const fn of(packet: &Packet) -> Self {
+        if packet.protocol != TCP
+            || !matches!(packet.fragment.get(), Fragment::Whole)
+            || !matches!(packet.anomaly, Anomaly::None)
+        {
+            return Self::None;
+        }
+        match packet.tcp_flags.get() {
+            Some(flags) if TcpFlags::open(flags) => Self::Follows,
+            // Every segment of an open connection has an ACK, but some resets.
+            Some(flags) if flags & ACK != 0 => Self::Socket,
+            _ => Self::None,
+        }
+    }
+
+    /// Whether a socket in this state, of `include/net/tcp_states.h`, proves the segments of its connection.
+    #[inline(always)]
+    pub const fn is_full(state: u32) -> bool {
+        state < u32::BITS && Self::FULL >> state & 1 != 0
+    }
 }
 
 /// What is known of a source that was over a limit; all zero at first.
@@ -82,20 +131,49 @@ impl Penalty {
     /// over it, nor makes it worse.
     #[inline(always)]
     pub fn exceed<W: Word>(&self, offence: &Offence<W>, now: u64) -> u64 {
+        self.exceed_from(offence, now, now, now)
+    }
+
+    /// The same of a source that is found at `now` to have been over the limit from `from` to `to`, without a rest in
+    /// between: both are at most `now`, in nanoseconds.
+    ///
+    /// What lies before the end of its last block was paid for by that, and what lies before the time that the offence
+    /// knows of, with a rest between them, is forgotten. So the same time can be noted twice, and times in any order.
+    #[inline(always)]
+    pub fn exceed_from<W: Word>(&self, offence: &Offence<W>, from: u64, to: u64, now: u64) -> u64 {
         let [began, last] = [&offence.began, &offence.last].map(Word::load);
         let [since, blocked] = [&offence.since, &offence.blocked].map(Word::load);
         let until = self.until(since, blocked);
-        set(&offence.last, last, now);
-        if began == 0 || now.wrapping_sub(last) as i64 > self.rest() as i64 {
-            set(&offence.began, began, if now == 0 { 1 } else { now });
+        if to < until {
             return until;
         }
-        let time = now.wrapping_sub(began);
-        if (time as i64) < self.after as i64 || !set(&offence.began, began, 0) {
+        let from = if from < until { until } else { from };
+        let from = if from == 0 { 1 } else { from };
+        if began != 0 && is_later(began, now, 0) {
+            // The clock went back.
+            set(&offence.last, last, to);
+            return until;
+        }
+        let (first, latest) = if began == 0 || is_later(from, last, self.rest()) {
+            (from, to)
+        } else if is_later(began, to, self.rest()) {
+            return until;
+        } else {
+            (
+                if is_later(began, from, 0) { from } else { began },
+                if is_later(last, to, 0) { last } else { to },
+            )
+        };
+        set(&offence.last, last, latest);
+        if first != began && !set(&offence.began, began, first) {
+            return until;
+        }
+        let time = latest.wrapping_sub(first);
+        if (time as i64) < self.after as i64 || !set(&offence.began, first, 0) {
             return until;
         }
         let blocks = offence.blocks.load();
-        let rested = now.wrapping_sub(until) as i64 > self.most as i64;
+        let rested = is_later(now, until, self.most);
         let number = if rested { 1 } else { blocks + 1 };
         set(&offence.blocks, blocks, number);
         let end = now + self.length(number);
@@ -108,10 +186,18 @@ impl Penalty {
     }
 }
 
+/// Whether a time is later than another by more than so many nanoseconds.
+#[inline(always)]
+const fn is_later(time: u64, other: u64, by: u64) -> bool {
+    time.wrapping_sub(other) as i64 > by as i64
+}
+
 /// A block as the entry of a source has it: until when the source is blocked, and the
 /// [`version_tag`](Binding::version_tag) of the binding under which that was found. Whoever decides under another
 /// one neither goes by it nor changes it, so that no block outlives the binding of the entry that it
 /// was made under.
+///
+/// Beside it is noted whether a SYN of the source was refused that a connection may [follow](Evidence::Follows).
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(pub u64);
@@ -119,6 +205,8 @@ pub struct Block(pub u64);
 impl Block {
     /// The low bits, which are those of the mark; times are exact to 256 ns.
     const VERSION_TAG: u64 = 0xff;
+    /// The bit of a source of which such a SYN was refused. Times, in nanoseconds, have none as high for 292 years.
+    pub const AWAITS_PROOF: u64 = 1 << 63;
 
     /// One until then, in nanoseconds; 0 for none.
     #[inline(always)]
@@ -129,8 +217,20 @@ impl Block {
     /// Until when it is one under a binding, in nanoseconds, or was; 0 if it never was.
     #[inline(always)]
     pub const fn until(self, binding: Binding) -> u64 {
-        let until = self.0 & !Self::VERSION_TAG;
-        if until != 0 && self.is_under(binding) { until } else { 0 }
+        self.state(binding) & !Self::AWAITS_PROOF
+    }
+
+    /// Whether a proof is awaited of what its source did under a binding.
+    #[inline(always)]
+    pub const fn awaits_proof(self, binding: Binding) -> bool {
+        self.state(binding) & Self::AWAITS_PROOF != 0
+    }
+
+    /// What there is of it under a binding; 0 if its source was never blocked and no proof is awaited.
+    #[inline(always)]
+    pub const fn state(self, binding: Binding) -> u64 {
+        let state = self.0 & !Self::VERSION_TAG;
+        if state != 0 && self.is_under(binding) { state } else { 0 }
     }
 
     #[inline(always)]
@@ -143,8 +243,20 @@ impl Block {
     /// was made longer.
     #[inline(always)]
     pub fn extend<W: Word>(word: &W, until: u64, binding: Binding) -> bool {
-        let (seen, block) = (word.load(), Self::new(until, binding));
-        Self(seen).is_under(binding) && seen < block.0 && set(word, seen, block.0)
+        let seen = word.load();
+        let block = seen & Self::AWAITS_PROOF | Self::new(until, binding).0;
+        Self(seen).is_under(binding) && seen < block && set(word, seen, block)
+    }
+
+    /// Notes in a word that a proof is awaited, or that none is any more, if it is of this binding. Where another CPU
+    /// moves the word just now, the next packet does it.
+    #[inline(always)]
+    pub fn await_proof<W: Word>(word: &W, awaits: bool, binding: Binding) {
+        let seen = word.load();
+        let next = seen & !Self::AWAITS_PROOF | if awaits { Self::AWAITS_PROOF } else { 0 };
+        if Self(seen).is_under(binding) && seen != next {
+            set(word, seen, next);
+        }
     }
 }
 

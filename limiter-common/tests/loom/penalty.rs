@@ -10,7 +10,7 @@ use loom::{sync::Arc, thread};
 use super::{NOW, Plain, check};
 
 const PENALTY: Penalty =
-    Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2, limit: 1 };
+    Penalty { after: 1_000, block: 10_000, most: 40_000, backoff: 2, limit: 1, unproven: 0 };
 
 fn offence(began: u64, blocked: u64, blocks: u64) -> Arc<Offence<Plain>> {
     let since = blocked.saturating_sub(PENALTY.block);
@@ -86,6 +86,25 @@ fn a_cut_block_is_never_seen_to_be_longer() {
         assert_eq!(end, NOW + 2 * PENALTY.block);
         let read = reader.join().unwrap();
         assert!(read <= end, "{read}");
+    });
+}
+
+/// One CPU blocks a source while another notes that a proof is awaited: one of both may have to be done again, and neither
+/// makes the other undone.
+#[test]
+fn a_block_and_an_awaited_proof_do_not_undo_each_other() {
+    check(3, || {
+        let binding = Binding::new(1, 0);
+        let word = Arc::new(Plain::new(Block::new(0, binding).0));
+        let blocker = {
+            let word = Arc::clone(&word);
+            thread::spawn(move || Block::extend(&*word, 1 << 20, binding))
+        };
+        Block::await_proof(&*word, true, binding);
+        let has_blocked = blocker.join().unwrap();
+        let block = Block(word.load());
+        assert_eq!(block.until(binding), if has_blocked { 1 << 20 } else { 0 });
+        assert!(block.awaits_proof(binding) || has_blocked);
     });
 }
 

@@ -53,7 +53,7 @@ impl Part {
         }
         frame.extend(body);
         let mut packet = Packet::UNREADABLE;
-        assert_eq!(parse(&frame[..], &mut packet), Some(Reason::Fragment));
+        assert_eq!(parse(&frame[..], &mut packet), Ok(Reason::Fragment));
         packet
     }
 }

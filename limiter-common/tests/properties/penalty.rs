@@ -5,7 +5,7 @@ use core::cell::Cell;
 use limiter_common::{
     algorithm::binding::Binding,
     base::word::Word,
-    policy::penalty::{Block, Offence, Penalty},
+    policy::penalty::{Block, Evidence, Offence, Penalty},
 };
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ fn penalty() -> impl Strategy<Value = Penalty> {
     (prop_oneof![time(), short], time(), time(), 1..=Penalty::STEEPEST).prop_map(
         |(after, block, most, backoff)| {
             let most = most.max(block);
-            Penalty { after, block, most, backoff, limit: 1 }
+            Penalty { after, block, most, backoff, limit: 1, unproven: 0 }
         },
     )
 }
@@ -109,6 +109,55 @@ proptest! {
         }
     }
 
+    /// What is found out later, in any order and more than once, blocks a source once if it was over the limit for long
+    /// enough without a rest, and never otherwise.
+    #[test]
+    fn what_is_proven_later_counts_at_its_time(
+        penalty in penalty(),
+        begin in magnitude(60),
+        steps in steps(),
+        order in prop::collection::vec((any::<prop::sample::Index>(), 0..9_usize), 1..60),
+    ) {
+        let mut times = vec![begin + 1];
+        for one in steps {
+            let now = times[times.len() - 1];
+            times.push(now + step(&penalty, 0, now, one));
+        }
+        times.retain(|time| *time < u64::MAX / 4);
+        let has_rest = |at: usize| times[at + 1] - times[at] > penalty.rest();
+        let spans: Vec<(u64, u64)> = order
+            .iter()
+            .map(|(first, more)| {
+                let first = first.index(times.len());
+                let most = (first + more).min(times.len() - 1);
+                let last = (first..most).find(|at| has_rest(*at)).unwrap_or(most);
+                (times[first], times[last])
+            })
+            .collect();
+        // The longest time without a rest, of all that was noted.
+        let mut sorted = spans.clone();
+        sorted.sort_unstable();
+        let (mut longest, mut run) = (0, sorted[0]);
+        for (from, to) in sorted {
+            run = if from > run.1 && from - run.1 > penalty.rest() {
+                (from, to)
+            } else {
+                (run.0, run.1.max(to))
+            };
+            longest = longest.max(run.1 - run.0);
+        }
+        let (offence, now) = (unknown(), times[times.len() - 1]);
+        for (from, to) in spans.iter().chain(&spans) {
+            let until = penalty.exceed_from(&offence, *from, *to, now);
+            prop_assert_eq!(until, offence.blocked.load());
+        }
+        let blocks = offence.blocks.load();
+        prop_assert!(blocks <= u64::from(longest >= penalty.after), "{} of {}", blocks, longest);
+        // Nothing makes the latest one forgotten.
+        let is_latest_enough = spans.iter().max().is_some_and(|(from, to)| to - from >= penalty.after);
+        prop_assert!(blocks == 1 || !is_latest_enough, "{:?}", spans);
+    }
+
     #[test]
     fn a_block_grows_by_the_backoff_up_to_the_longest(
         penalty in penalty(), blocks in prop_oneof![0..40_u64, any::<u64>()],
@@ -156,8 +205,16 @@ proptest! {
         if other != binding {
             prop_assert_eq!(Block(word.load()).until(other), 0);
         }
-        Block::extend(&word, longer, other);
         let extended = if other == binding { until.max(longer) } else { until };
+        // That a proof is awaited makes a block neither longer nor shorter, and is of the binding too.
+        Block::await_proof(&word, true, other);
+        prop_assert_eq!(Block(word.load()).awaits_proof(binding), other == binding);
+        prop_assert_eq!(Block(word.load()).until(binding), until & !0xff);
+        Block::extend(&word, longer, other);
+        prop_assert_eq!(Block(word.load()).awaits_proof(binding), other == binding);
+        prop_assert_eq!(Block(word.load()).until(binding), extended & !0xff);
+        Block::await_proof(&word, false, other);
+        prop_assert!(!Block(word.load()).awaits_proof(binding));
         prop_assert_eq!(Block(word.load()).until(binding), extended & !0xff);
     }
 
@@ -171,4 +228,11 @@ proptest! {
         penalty.exceed(&offence, now.max(1).saturating_sub(back).max(1));
         prop_assert_eq!(offence.blocks.load(), 0);
     }
+}
+
+/// A socket that has seen the end of its handshake, and is not left in TIME_WAIT.
+#[test]
+fn few_states_of_a_socket_prove_something() {
+    let full: Vec<u32> = (0..200).filter(|state| Evidence::is_full(*state)).collect();
+    assert_eq!(full, [1, 4, 5, 8, 9, 11]);
 }

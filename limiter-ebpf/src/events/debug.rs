@@ -72,6 +72,9 @@ pub(crate) extern "C" fn tell_binding() -> u32 {
 pub(crate) extern "C" fn tell_refusal(reason: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let (bit, wait) = (scratch.refusing.bit, scratch.refusing.wait);
+    if bit == 0 {
+        return 0;
+    }
     tell!(scratch.source, "{:i}: over limit 0x{:x}: reason {}, for {} ns", bit, reason, wait);
     0
 }

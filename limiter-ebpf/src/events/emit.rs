@@ -17,7 +17,7 @@ use crate::{
     table::lookup::EntryId,
 };
 
-/// Notes that the packet is over a limit, and tells of it if that is something new.
+/// Notes that the packet is over a limit, or has its source blocked, and tells of it if that is something new.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn note_refusal() -> u32 {
@@ -26,33 +26,35 @@ pub(crate) extern "C" fn note_refusal() -> u32 {
     let Some((episode, dropped)) = EntryId(scratch.entry_id).episode(scratch.binding) else {
         return 0;
     };
-    let monitored = scratch.refusing.bit & (scratch.monitored() | !scratch.bill.refused) != 0;
-    let emission = episode.refuse(scratch.time.now, monitored);
-    if emission != Emission::Nothing {
-        let kind = if monitored { kind::MONITORED } else { kind::LIMITED };
-        emit(scratch, &dropped, kind, emission == Emission::GoesOn);
+    let (bit, blocking) = (scratch.refusing.bit, scratch.refusing.blocking);
+    if bit != 0 {
+        let monitored = bit & (scratch.monitored() | !scratch.bill.refused) != 0;
+        let emission = episode.refuse(scratch.time.now, monitored);
+        if emission != Emission::Nothing {
+            let kind = if monitored { kind::MONITORED } else { kind::LIMITED };
+            emit(scratch, bit, &dropped, kind, emission == Emission::GoesOn);
+        }
     }
     if scratch.refusing.until != 0 {
-        emit(scratch, &dropped, kind::BLOCKED, false);
+        emit(scratch, blocking, &dropped, kind::BLOCKED, false);
     }
     0
 }
 
-/// Tells what happened to the source of the packet, or counts it only.
+/// Tells what a limit, whose bit this is, did to the source of the packet, or counts it only.
 #[inline(always)]
-fn emit(scratch: &PacketScratch, dropped: &MapWord, kind: u16, again: bool) {
+fn emit(scratch: &PacketScratch, bit: u64, dropped: &MapWord, kind: u16, again: bool) {
     let Some(event_stats) = EVENT_STATS.get_ptr_mut(0) else { return };
     // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its end on a
     // CPU before the next packet.
     let event_stats = unsafe { &mut *event_stats };
-    let refusing = &scratch.refusing;
-    let row = half(scratch.binding.epoch(), Limit::row(refusing.bit));
+    let row = half(scratch.binding.epoch(), Limit::row(bit));
     let now = scratch.time.now;
     let emitted = event_stats.spend(now, kind, again)
         && LIMITS.get(row).is_some_and(|limit| {
             let event = SourceEvent {
                 time: now,
-                until: if kind == kind::BLOCKED { refusing.until } else { 0 },
+                until: if kind == kind::BLOCKED { scratch.refusing.until } else { 0 },
                 dropped: dropped.load(),
                 source: scratch.source,
                 slot: SLOT.load(),

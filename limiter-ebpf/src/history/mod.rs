@@ -3,4 +3,5 @@
 pub(crate) mod fragments;
 pub(crate) mod handshakes;
 pub(crate) mod penalties;
+pub(crate) mod proofs;
 pub(crate) mod sockets;

@@ -5,7 +5,6 @@ use limiter_common::{
     abi::{layout::shared, policy::half, state::Offence as Known},
     algorithm::binding::PATIENCE,
     base::word::Word as _,
-    packet::headers::Anomaly,
     policy::{
         limit::{LIMITS as LIMIT_COUNT, Limit},
         penalty::Offence,
@@ -20,22 +19,18 @@ use crate::kernel::{
 
 static NEW: Known = Known::NEW;
 
-/// Notes that the source of the packet was over the limit in a row, and gives until when it is
-/// blocked for that, in nanoseconds, or was. Where the table has no room, it is not; nor for a packet that declares no
-/// length, which the kernel drops when it comes off a wire.
+/// Notes that the source of the packet was over the limit in a row from one time to another, and gives until when it is
+/// blocked for that, or was; all in nanoseconds. Where the table has no room, it is not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "a value would be copied to the stack"
 )]
-pub(crate) extern "C" fn record_violation(row: u32) -> u64 {
+pub(crate) extern "C" fn count_violation(row: u32, from: u64, to: u64, now: u64) -> u64 {
     let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
-    if let Anomaly::Unsized = scratch.packet.anomaly {
-        return 0;
-    }
     scratch.offence.source = scratch.source;
-    scratch.offence.limit = limit.penalty.limit as u32;
+    scratch.offence.limit = limit.penalty.limit;
     let found = OFFENCES.get_ptr_mut(&scratch.offence).or_else(|| {
         // Another CPU may have made it first, which is as good.
         let _: Result<(), i32> = OFFENCES.insert(&scratch.offence, &NEW, u64::from(BPF_NOEXIST));
@@ -54,7 +49,7 @@ pub(crate) extern "C" fn record_violation(row: u32) -> u64 {
         .map(|word| MapWord::new(word))
     };
     let offence = Offence { began, last, since, blocked, blocks };
-    let until = limit.penalty.exceed(&offence, scratch.time.now);
+    let until = limit.penalty.exceed_from(&offence, from, to, now);
     note_block(until);
     until
 }
@@ -105,7 +100,7 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
             break;
         }
         left ^= bit;
-        scratch.offence.limit = limit.penalty.limit as u32;
+        scratch.offence.limit = limit.penalty.limit;
         if let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) {
             // SAFETY: aligned words of a map value that was just looked up.
             let (since, blocked) = unsafe {

@@ -1,4 +1,4 @@
-//! The sockets of connections that say that they are done.
+//! The sockets of connections: of those that say that they are done, and of those whose packets are to be proven.
 //!
 //! When a FIN or a reset comes, nobody knows yet whether the host takes it for true. So the connection
 //! is written down by its addresses and ports. Its socket is looked up later, when its place is needed.
@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use limiter_common::{
     algorithm::concurrent::Socket, base::address::Address, memory::ending::Ending,
+    policy::penalty::Evidence,
 };
 
 use crate::kernel::{maps::ENDINGS, scratch::PacketScratch};
@@ -40,8 +41,26 @@ pub(crate) fn recall(ctx: *mut xdp_md, tag: u32) -> Socket {
     ENDINGS.get_ptr_mut(tag).map_or(Socket::Unknown, |ending| look_up(ctx, ending))
 }
 
+/// Whether this host has a full socket of the connection of the packet, a segment of TCP.
+#[inline(always)]
+pub(crate) fn is_full(ctx: *mut xdp_md, scratch: &mut PacketScratch) -> bool {
+    scratch.ending.note(&scratch.packet);
+    state(ctx, &raw mut scratch.ending).is_some_and(Evidence::is_full)
+}
+
 #[inline(always)]
 fn look_up(ctx: *mut xdp_md, ending: *mut Ending) -> Socket {
+    match state(ctx, ending) {
+        None | Some(LISTEN) => Socket::None,
+        Some(TIME_WAIT | LAST_ACK | CLOSING) => Socket::Left,
+        // CLOSE_WAIT too: its owner has not closed it.
+        Some(_) => Socket::Held,
+    }
+}
+
+/// The state of the socket of a connection, of `include/net/tcp_states.h`.
+#[inline(always)]
+fn state(ctx: *mut xdp_md, ending: *mut Ending) -> Option<u32> {
     // SAFETY: a value of a map, which was looked up in this run of the program.
     let (family, tuple) = unsafe { ((*ending).family, (&raw mut (*ending).tuple)) };
     let bytes = if family == Address::IPV4 { Ending::IPV4 } else { Ending::IPV6 };
@@ -49,18 +68,12 @@ fn look_up(ctx: *mut xdp_md, ending: *mut Ending) -> Socket {
     // SAFETY: the context is the one that the program was called with; the tuple has so many bytes.
     let socket = unsafe { bpf_skc_lookup_tcp(ctx.cast(), tuple, bytes, netns, 0) };
     if socket.is_null() {
-        return Socket::None;
+        return None;
     }
     // SAFETY: the socket was just found, and is given back once.
-    let state = unsafe {
+    unsafe {
         let state = (&raw const (*socket).state).read_volatile();
         bpf_sk_release(socket.cast());
-        state
-    };
-    match state {
-        LISTEN => Socket::None,
-        TIME_WAIT | LAST_ACK | CLOSING => Socket::Left,
-        // CLOSE_WAIT too: its owner has not closed it.
-        _ => Socket::Held,
+        Some(state)
     }
 }

@@ -19,7 +19,7 @@ use limiter_common::{
     },
     algorithm::meter::{Measure, Meter},
     base::address::Address,
-    memory::{cache::Cached, ending::Ending, event::EventStats, fragment},
+    memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
         limit::{BucketKey, INTERFACES, LIMITS as LIMIT_COUNT, Limit},
@@ -78,6 +78,11 @@ pub(crate) static ENDINGS: LruHashMap<u32, Ending> = LruHashMap::with_max_entrie
 
 #[map]
 pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_max_entries(1, 0);
+
+/// LRU, because most of them are followed by nothing, as forged ones are.
+#[map]
+pub(crate) static REFUSED_SYNS: LruHashMap<u64, RefusedSyn> =
+    LruHashMap::with_max_entries(RefusedSyn::ENTRIES, 0);
 
 /// LRU, because nobody tells that a connection is over.
 #[map]

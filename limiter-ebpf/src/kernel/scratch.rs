@@ -9,7 +9,7 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
     base::address::{Address, Mask},
-    memory::{ending::Ending, jiffy::JiffyClock},
+    memory::{ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
     packet::headers::Packet,
     policy::{
         charge::Bill,
@@ -60,6 +60,9 @@ pub(crate) struct PacketScratch {
     pub(crate) handshake: Handshake,
     /// By what its socket is looked up, while it is.
     pub(crate) ending: Ending,
+    /// By what a refused SYN of its connection is looked up, and what is written of it, while it is.
+    pub(crate) connection: u64,
+    pub(crate) refused_syn: RefusedSyn,
     /// How many sockets were found that keep their places, while they are looked up.
     pub(crate) in_vain: u64,
     /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
@@ -104,6 +107,10 @@ pub(crate) struct PacketScratch {
     pub(crate) binding: Binding,
     /// The limit that it is over.
     pub(crate) refusing: Refusing,
+    /// The enforced limit that refused it, as a bit; 0 if none did.
+    pub(crate) refused: u64,
+    /// 1 if it may [prove](crate::history::proofs) what its source did, should it pass; otherwise 0.
+    pub(crate) may_prove: u64,
     /// A tick of the kernel, and the time that was first read in it; these stay from packet to packet.
     pub(crate) tick: u64,
     pub(crate) ticked: u64,
@@ -356,6 +363,8 @@ pub(crate) struct Refusing {
     pub(crate) wait: u64,
     /// Until when the source is blocked from now on, in nanoseconds; 0 if it is not, or was before.
     pub(crate) until: u64,
+    /// The limit that blocks it then.
+    pub(crate) blocking: u64,
     pub(crate) tally: u32,
     /// 1 if the clock tells when that ends, 0 if a tick does.
     pub(crate) precise: u32,
@@ -365,6 +374,6 @@ impl Refusing {
     /// Begins with a limit, or none.
     #[inline(always)]
     pub(crate) fn begin(&mut self, bit: u64) {
-        (self.bit, self.wait, self.until) = (bit, 0, 0);
+        (self.bit, self.wait, self.until, self.blocking) = (bit, 0, 0, 0);
     }
 }

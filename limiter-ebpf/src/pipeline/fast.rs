@@ -149,7 +149,7 @@ fn decide_known(
     epoch: u32,
     settings: &Settings,
 ) -> Option<Verdict> {
-    if entry.blocked() != 0 {
+    if entry.has_offended() {
         return None;
     }
     if entry.profile.listed != 0 {

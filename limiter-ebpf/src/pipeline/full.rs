@@ -2,28 +2,23 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    abi::policy::{Settings, half},
-    base::word::Word as _,
-    memory::cache::Cached,
+    abi::policy::Settings,
     packet::reason::Reason,
-    policy::{
-        charge::{self, Bill, Group as _},
-        limit::Limit,
-    },
+    policy::charge::{self, Group as _},
 };
 
 use crate::{
-    history::{handshakes::record_syn, penalties::record_violation},
-    kernel::{clock, maps::METERS, scratch::PacketScratch},
+    history::handshakes::record_syn,
+    kernel::{clock, scratch::PacketScratch},
     limits::{
         counters::{self, Outcomes},
-        inline::{self, Inline, refund_inline},
-        keyed::{self, count_keyed, find_wait_keyed, refund_keyed},
+        inline::{Inline, refund_inline},
+        keyed::{self, count_keyed, refund_keyed},
         near::{count_near, find_near_inline, find_near_keyed},
     },
     pipeline::{cache, classify::classify_again},
     policy::{active::ActivePolicy, verdict::Verdict},
-    table::{entry::SourceEntry, lookup::EntryId},
+    table::entry::SourceEntry,
 };
 
 /// Decides about the packet, under one policy, and gives the place of the reason.
@@ -56,6 +51,9 @@ fn limit(ctx: *mut xdp_md, scratch: &mut PacketScratch, policy: &ActivePolicy) -
     let Some(entry) = SourceEntry::of(scratch, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };
+    // No limit may be about the packet. It is asked here, as each branch behind the decision doubles what the verifier
+    // follows.
+    (scratch.binding, scratch.may_prove) = (entry.binding, entry.awaits_proof().into());
     let verdict = decide(ctx, scratch, policy.settings, &entry);
     if verdict.is_decided() && !verdict.is_open() {
         let scratch = scratch.reread();
@@ -103,7 +101,6 @@ fn decide(
     }
     scratch.set_time(now);
     let scratch = scratch.reread();
-    scratch.binding = entry.binding;
     scratch.tenant = profile.tenant;
     let mut group = Inline { entry, settings, scratch: scratch.reread() };
     charge::look(&mut group, now);
@@ -164,7 +161,7 @@ fn decide(
     }
     scratch.may_lease = 0;
     scratch.refusing.begin(bill.refused);
-    refuse(scratch, settings, entry, &bill);
+    scratch.refused = bill.refused;
     Verdict::new(Reason::Exceed)
 }
 
@@ -173,46 +170,4 @@ fn decide(
 fn charge_alone(scratch: &mut PacketScratch) -> Verdict {
     (scratch.leased, scratch.may_lease, scratch.lease_lost) = (0, 0, 1);
     Verdict::OPEN
-}
-
-/// What comes of a refusal, for the next packets of the source.
-#[inline(always)]
-fn refuse(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry, bill: &Bill) {
-    let (epoch, entry_id) = (entry.binding.epoch(), EntryId(scratch.entry_id));
-    // What is only monitored blocks nobody later.
-    if settings.penalties & bill.refused != 0 && !scratch.monitors() && !entry_id.is_shared() {
-        let until = record_violation(half(epoch, Limit::row(bill.refused)));
-        // Another CPU may be about to write the end of the block.
-        if entry.block(until) && until > scratch.time.now {
-            scratch.refusing.until = until;
-        }
-    }
-    if entry_id.is_overflow() || scratch.monitors() || entry.blocked() > scratch.time.now {
-        return;
-    }
-    // A drop is counted under the limit that is asked first, which may be a narrower one next time.
-    if bill.applies & (bill.refused - 1) != 0 {
-        return;
-    }
-    let Some(index) = inline::place(settings, bill.refused) else {
-        find_wait_keyed(entry.profile.limits & scratch.applicable);
-        return;
-    };
-    let Some(meter) = METERS.get(half(epoch, entry.meters[index])) else { return };
-    // Of packets that do not cost the same, one that costs less may conform.
-    let cost = u64::from(settings.unit & bill.refused != 0);
-    let now = scratch.time_of(&meter.gcra);
-    let wait = meter.gcra.wait(entry.cell(index).load(), now, cost);
-    // The word has to be that of the source still.
-    if cost == 0 && meter.gcra.strict != 0 || entry.bound() != entry.binding {
-        return;
-    }
-    // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
-    let wider = bill.applies & !(bill.refused | (bill.refused - 1));
-    let is_brief = settings.penalties & bill.refused | wider != 0;
-    scratch.refusing.since = now;
-    scratch.refusing.wait = if is_brief { wait.min(Cached::MOMENT) } else { wait };
-    scratch.refusing.precise = u32::from(meter.gcra.takes_clock(clock::tick_length()));
-    scratch.refusing.tally = settings.tallies[index];
-    scratch.refusing.limits = entry.profile.limits & scratch.applicable;
 }

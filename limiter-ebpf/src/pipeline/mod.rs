@@ -10,6 +10,7 @@ pub(crate) mod fast;
 pub(crate) mod full;
 pub(crate) mod lists;
 pub(crate) mod probation;
+pub(crate) mod refusal;
 mod run;
 pub(crate) mod simple;
 

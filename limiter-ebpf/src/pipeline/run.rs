@@ -23,6 +23,7 @@ use crate::{
         control::{decide_early, decide_non_ip},
         fast,
         full::decide_packet,
+        refusal::settle_refusal,
         simple::admit,
     },
     policy::{active::ActivePolicy, verdict::Verdict},
@@ -64,7 +65,8 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
         let verdict = if parsed == OTHER { Verdict(decide_non_ip().into()) } else { free };
         return verdict.settle(scratch.reread().bytes);
     }
-    scratch.refusing.bit = 0;
+    scratch.refusing.begin(0);
+    (scratch.refused, scratch.may_prove) = (0, 0);
     scratch.classified = NEVER;
     scratch.handshake_key = 0;
     scratch.tag = 0;
@@ -105,7 +107,9 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
     if scratch.may_lease != 0 {
         keep_lease();
     }
-    if scratch.refusing.bit != 0 {
+    // All that comes of a refusal is one branch: the verifier follows each to the end.
+    if scratch.refusing.bit | scratch.may_prove != 0 {
+        settle_refusal(ctx, verdict.0);
         note_refusal();
         remember_refusal();
         #[cfg(feature = "messages")]

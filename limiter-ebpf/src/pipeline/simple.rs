@@ -98,7 +98,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
         }
     };
     let applies = entry.profile.limits & scratch.applicable;
-    if entry.blocked() | u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
+    if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
         return match policy.monitors() {
             0 => by_lists(&entry, scratch.bytes).unwrap_or(Verdict::OPEN),
             _ => Verdict::OPEN,

@@ -146,6 +146,24 @@ impl SourceEntry {
         Block(self.block_word().load()).until(self.binding)
     }
 
+    /// Whether the source may be blocked, or a connection of it may [prove](crate::history::proofs) what it did.
+    #[inline(always)]
+    pub(crate) fn has_offended(&self) -> bool {
+        Block(self.block_word().load()).state(self.binding) != 0
+    }
+
+    /// Whether a connection of the source may prove what it did.
+    #[inline(always)]
+    pub(crate) fn awaits_proof(&self) -> bool {
+        Block(self.block_word().load()).awaits_proof(self.binding)
+    }
+
+    /// Notes whether that is so.
+    #[inline(always)]
+    pub(crate) fn await_proof(&self, awaits: bool) {
+        Block::await_proof(&self.block_word(), awaits, self.binding);
+    }
+
     /// Blocks the source until then at least, in nanoseconds. Whether it was not for so long before.
     #[inline(always)]
     pub(crate) fn block(&self, until: u64) -> bool {

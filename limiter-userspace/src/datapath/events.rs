@@ -61,6 +61,8 @@ impl Maps {
             for (sum, more) in sum.suppressed.iter_mut().zip(of_cpu.suppressed) {
                 *sum = sum.wrapping_add(more);
             }
+            sum.proven = sum.proven.wrapping_add(of_cpu.proven);
+            sum.unproven = sum.unproven.wrapping_add(of_cpu.unproven);
         }
         Ok(sum)
     }

@@ -17,7 +17,7 @@ use limiter_common::{
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
-    memory::{cache::Cached, ending::Ending, event::EventStats, fragment},
+    memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
         limit::{BucketKey, INTERFACES, LIMITS, Limit},
@@ -42,7 +42,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 32] = [
+pub(crate) const SHAPES: [Shape; 33] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -59,6 +59,7 @@ pub(crate) const SHAPES: [Shape; 32] = [
     shape::<BucketKey, WideState>(map::WIDE_STATE, MapType::LruHash, None),
     shape::<u32, Ending>(map::ENDINGS, MapType::LruHash, None),
     shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
+    shape::<u64, RefusedSyn>(map::REFUSED_SYNS, MapType::LruHash, Some(RefusedSyn::ENTRIES)),
     shape::<u64, Handshake>(map::SYN_DEDUP, MapType::LruHash, None),
     shape::<u32, u64>(map::FRAGMENTS, MapType::Array, Some(fragment::WORDS)),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),

@@ -10,14 +10,19 @@ use aya::programs::ProgramInfo;
 
 use super::{Finding, Verdict};
 use crate::{
-    datapath::{bpffs::Pins, instance::Attached, privilege, program::Program},
+    datapath::{bpffs::Pins, instance::Attached, maps::Maps, privilege, program::Program},
     error::{Error, Result},
     output::number::{grouped, memory, wait},
+    policy::caveats::asking_for_proof,
 };
 
 /// Clocks that are read by an instruction or two, without leaving the kernel.
 const FAST_CLOCKS: [&str; 6] =
     ["tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
+
+/// Whether this network namespace forwards packets.
+const FORWARDING: [&str; 2] =
+    ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
 
 /// Memory that is enough for an instance of the default size, 402 MiB, and something beside it, in bytes.
 const ENOUGH: u64 = 512 << 20;
@@ -43,6 +48,7 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
         Ok(ours) => {
             let found = format!("attached to {}", grouped(ours.len() as u64));
             findings.push(Finding::ok("instance", found));
+            findings.extend(penalties(pins));
         }
         Err(error) => findings.push(failed("instance", error)),
     }
@@ -101,6 +107,28 @@ fn file_system(pins: &Pins) -> Finding {
         Ok(()) => Finding::ok("bpffs", format!("{directory} is on a BPF file system")),
         Err(error) => failed("bpffs", &error),
     }
+}
+
+/// Whether penalties can block the sources of what this host passes on.
+fn penalties(pins: &Pins) -> Option<Finding> {
+    const CHECK: &str = "penalties";
+    let in_force = match Maps::open(pins).and_then(|maps| maps.in_force()) {
+        Ok(in_force) => in_force,
+        Err(error) => return Some(failed(CHECK, &error)),
+    };
+    let limits = asking_for_proof(&in_force.policy);
+    let forwards = |path: &str| read(path).is_some_and(|value| value != "0");
+    if limits.is_empty() || !FORWARDING.into_iter().any(forwards) {
+        return None;
+    }
+    let found = format!(
+        "this host forwards packets, and no packet to another host has a source blocked by {}",
+        limits.join(", ")
+    );
+    Some(
+        Finding::new(CHECK, Verdict::Note, found)
+            .with_remedy("where forged sources may be blocked, `unproven: block` in the penalty"),
+    )
 }
 
 /// What the clock is, which packets with limits read.

@@ -220,7 +220,7 @@ fn lists(layered: Layered<'_>, unix: u64) -> Family {
 }
 
 /// What happened to sources.
-fn notices(maps: &Maps) -> Result<[Family; 2]> {
+fn notices(maps: &Maps) -> Result<[Family; 3]> {
     let mut happened = Family::new(
         "limiter_source_events_total",
         Kind::Counter,
@@ -239,7 +239,16 @@ fn notices(maps: &Maps) -> Result<[Family; 2]> {
         happened.push([("event", name)], Whole(event_stats.happened[usize::from(kind)]));
         left_out.push([("event", name)], Whole(event_stats.suppressed[usize::from(kind)]));
     }
-    Ok([happened, left_out])
+    let refusals = Family::new(
+        "limiter_penalty_refusals_total",
+        Kind::Counter,
+        "Refusals by limits with a penalty that were looked at: those that counted towards a block of their source, and \
+         those that did not, as no connection to this host proved them (unproven). A SYN that a connection follows \
+         counts later.",
+    )
+    .with([("result", "counted")], Whole(event_stats.proven))
+    .with([("result", "unproven")], Whole(event_stats.unproven));
+    Ok([happened, left_out, refusals])
 }
 
 /// What else holds now.

@@ -8,7 +8,7 @@ use limiter_common::algorithm::{
 };
 
 use super::{
-    model::{Allowance, GlobalMode, Key, KeyPart, Limit, Mode, Policy},
+    model::{Allowance, GlobalMode, Key, KeyPart, Limit, Mode, Penalty, Policy, Unproven},
     tables::{Dearest, dearest},
 };
 
@@ -25,7 +25,7 @@ pub struct Caveat {
 
 /// The caveats of a policy, each once for all limits that it is about.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
-    let all = [washing, sockets, spoofing, single, costly];
+    let all = [washing, sockets, spoofing, unprovable, elsewhere, single, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
@@ -102,9 +102,52 @@ fn sockets(policy: &Policy) -> Option<Caveat> {
 fn spoofing(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
-        |limit| enforces(policy, limit) && limit.penalty.is_some(),
+        |limit| has_penalty(policy, limit, Unproven::Block),
         "packets with a forged source can have that source blocked, with its open connections",
-        "put who must not be cut off on the `allow` list, or take the penalty out",
+        "put who must not be cut off on the `allow` list, or take `unproven: block` out",
+    )
+}
+
+/// Whether a limit blocks sources, and what refused packets count for that nothing proves.
+fn has_penalty(policy: &Policy, limit: &Limit, unproven: Unproven) -> bool {
+    let is_such = |penalty: &Penalty| penalty.unproven == unproven;
+    enforces(policy, limit) && limit.penalty.as_ref().is_some_and(is_such)
+}
+
+/// The limits with a penalty that only packets of connections to this host begin.
+pub(crate) fn asking_for_proof(policy: &Policy) -> Vec<&str> {
+    let limits = policy.limits.iter();
+    let asking = limits.filter(|limit| has_penalty(policy, limit, Unproven::Ignore));
+    asking.map(|limit| limit.name.as_str()).collect()
+}
+
+/// Whether packets of a limit can be of a TCP connection, which alone proves that a source is not forged.
+fn can_be_proven(limit: &Limit) -> bool {
+    const TCP: u8 = 6;
+    let of = &limit.matching;
+    (of.protocols.is_empty() || of.protocols.contains(&TCP))
+        && of.icmp_types.is_empty()
+        && of.fragments != Some(true)
+}
+
+/// Blocks that nothing can begin.
+fn unprovable(policy: &Policy) -> Option<Caveat> {
+    about(
+        policy,
+        |limit| has_penalty(policy, limit, Unproven::Ignore) && !can_be_proven(limit),
+        "its penalty blocks nobody: only packets of TCP connections prove that their source is not forged",
+        "take the penalty out, or accept forged sources by `unproven: block` in it",
+    )
+}
+
+/// Blocks that only connections to this host begin.
+fn elsewhere(policy: &Policy) -> Option<Caveat> {
+    about(
+        policy,
+        |limit| has_penalty(policy, limit, Unproven::Ignore) && can_be_proven(limit),
+        "its penalty blocks sources of TCP connections that end on this host, in the network namespace of the interface, \
+         and nobody else",
+        "where others are to be blocked, accept forged sources by `unproven: block` in it",
     )
 }
 
@@ -152,7 +195,15 @@ mod tests {
     fn told(limits: &str) -> Vec<String> {
         let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
         let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-        let words = ["made-up", "reset", "forged source", "burst of 1", "of a CPU"];
+        let words = [
+            "made-up",
+            "reset",
+            "forged source can",
+            "blocks nobody",
+            "nobody else",
+            "burst of 1",
+            "of a CPU",
+        ];
         let word = |caveat: &Caveat| {
             let is_said = |word: &&str| caveat.message.contains(*word);
             words.into_iter().find(is_said).unwrap().to_owned()
@@ -200,7 +251,21 @@ mod tests {
         let open = "algorithm: concurrent, limit: 10";
         assert_eq!(limit(open), ["made-up: a", "reset: a"]);
         let penalty = "rate: 5/s, penalty: {after: 10s, block: 1m}";
-        assert_eq!(limit(penalty), ["forged source: a"]);
+        assert_eq!(limit(penalty), ["nobody else: a"]);
+        for (which, expected) in [
+            ("protocol: tcp", "nobody else"),
+            ("protocol: [udp, tcp], ports: 53", "nobody else"),
+            ("protocol: udp", "blocks nobody"),
+            ("protocol: icmp", "blocks nobody"),
+            ("protocol: tcp, fragments: true", "blocks nobody"),
+        ] {
+            let told = limit(&format!("match: {{{which}}}, {penalty}"));
+            assert!(told.contains(&format!("{expected}: a")), "{which}: {told:?}");
+        }
+        let unproven = "rate: 5/s, penalty: {after: 10s, block: 1m, unproven: block}";
+        assert_eq!(limit(unproven), ["forged source can: a"]);
+        let unproven = format!("match: {{protocol: udp}}, {unproven}");
+        assert_eq!(limit(&unproven), ["forged source can: a"]);
         for single in ["rate: 1/h, burst: 1", "rate: 5/min"] {
             assert_eq!(limit(single), ["burst of 1: a"], "{single}");
         }

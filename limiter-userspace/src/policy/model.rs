@@ -403,6 +403,21 @@ pub struct Penalty {
     pub backoff: u32,
     /// The longest block, in ns, at least `block`.
     pub max: u64,
+    /// What refused packets count for that could be forged.
+    #[serde(default)]
+    pub unproven: Unproven,
+}
+
+/// What refused packets count for that could be forged: no connection with a socket on this host proves that their source
+/// sent them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unproven {
+    /// For nothing: they are dropped.
+    #[default]
+    Ignore,
+    /// They count towards a block of their source.
+    Block,
 }
 
 impl Match {

@@ -237,7 +237,7 @@ fn offences(
         let bit = left & left.wrapping_neg();
         left ^= bit;
         let penalty = tables.limit(bit)?.penalty;
-        let key = OffenceKey { source, limit: penalty.limit as u32 };
+        let key = OffenceKey { source, limit: penalty.limit };
         let known: Option<Offence> = tables.maps.entry(map::OFFENCES, &key)?;
         found.extend(known.map(|known| {
             let blocked = penalty.until(known.since, known.blocked);

@@ -11,7 +11,8 @@ use limiter_userspace::policy::{
     document::{diff, parse, to_yaml},
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, KeyPrefix, Layer, Limit, Listed, Match,
-        Mode, Override, OverrideWhom, PacketKind, Penalty, Policy, Service, TcpFlags, Whom,
+        Mode, Override, OverrideWhom, PacketKind, Penalty, Policy, Service, TcpFlags, Unproven,
+        Whom,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
@@ -209,13 +210,16 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
             .prop_map(|(allowance, key)| Layer { allowance, key });
         let parts = (matching(index), source_key(), count(algorithm), vec(layer, layers));
         let modes = prop_oneof![Just(Mode::Enforce), Just(Mode::Monitor), Just(Mode::Off)];
-        let penalty =
-            (time(), time(), 1..=10_u32, time()).prop_map(|(after, block, backoff, max)| Penalty {
+        let unproven = prop_oneof![Just(Unproven::Ignore), Just(Unproven::Block)];
+        let penalty = (time(), time(), 1..=10_u32, time(), unproven).prop_map(
+            |(after, block, backoff, max, unproven)| Penalty {
                 after,
                 block,
                 backoff,
                 max: max.max(block),
-            });
+                unproven,
+            },
+        );
         let whoms = (subsequence(TENANTS.to_vec(), 0..3), prefixes(91));
         let allowances = vec(option::of(vec(checked(algorithm), layers.max(1))), 16);
         let more = (modes, option::of(penalty), option::of(checked(algorithm)), whoms, allowances);

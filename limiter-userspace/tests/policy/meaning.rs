@@ -5,7 +5,7 @@ use limiter_userspace::policy::{
     document::{diff, parse, read},
     model::{
         Allowance, Count, GlobalMode, KeyPart, KeyPrefix, Limit, Mode, OverrideWhom, PacketKind,
-        Policy, TcpFlags, Whom,
+        Policy, TcpFlags, Unproven, Whom,
     },
 };
 
@@ -45,6 +45,7 @@ fn the_example_means_what_it_says() {
     let penalty = web.penalty.unwrap();
     assert_eq!((penalty.after, penalty.block), (5 * SECOND, 60 * SECOND));
     assert_eq!((penalty.backoff, penalty.max), (2, 3600 * SECOND));
+    assert_eq!(penalty.unproven, Unproven::Ignore);
     assert_eq!(web.overrides[1].whom, OverrideWhom::Tenant("acme".into()));
     let dns = limit(&policy, "dns-bytes");
     assert_eq!((dns.count, dns.mode), (Count::Bytes, Mode::Monitor));
@@ -123,6 +124,13 @@ fn matches_are_numbers() {
     assert_eq!(resets.ports, [22..=22, 8000..=8010, 443..=443]);
     assert_eq!(limit(&policy, "gre").matching.protocols, [47, 115]);
     assert_eq!(limit(&policy, "gre").matching.fragments, Some(false));
+}
+
+#[test]
+fn packets_count_without_proof_where_the_penalty_says_so() {
+    let policy = valid("penalty-unproven");
+    let unproven = |name| limit(&policy, name).penalty.unwrap().unproven;
+    assert_eq!([unproven("dns"), unproven("ssh")], [Unproven::Block, Unproven::Ignore]);
 }
 
 #[test]

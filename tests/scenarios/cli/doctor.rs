@@ -3,7 +3,7 @@
 use limiter_tests::sandbox::{BPFFS, Sandbox};
 use serde_json::Value;
 
-use super::{Bench, SMALL};
+use super::{Bench, Document, SMALL};
 
 /// What was found of a check; the last one of that name.
 #[track_caller]
@@ -75,6 +75,40 @@ fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
     assert_eq!(finding(&told, "host", "instance")["verdict"], "fail", "{told}");
     let whose = finding(&told, "eth0", "xdp");
     assert_eq!((&whose["verdict"], &whose["remedy"]), (&"note".into(), &Value::Null), "{whose}");
+}
+
+/// What a router passes on has no socket here that proves where it came from.
+#[test]
+fn it_tells_of_penalties_that_a_router_begins_none_of() {
+    let bench = Bench::new();
+    let forward = |on: u8| {
+        let set = format!("net.ipv4.ip_forward={on}");
+        assert!(
+            bench.hosts.router.command("sysctl").arg("-qw").arg(set).status().unwrap().success()
+        );
+    };
+    let told = || {
+        let report = report(&bench, "", 0);
+        let findings = report["findings"].as_array().unwrap().iter();
+        let found = findings.filter(|it| it["check"] == "penalties").collect::<Vec<_>>();
+        found.first().map(|it| (it["verdict"].clone(), it["found"].as_str().unwrap().to_owned()))
+    };
+    let limit = |penalty: &str| {
+        let rate = "key: source, rate: 9/s, penalty: {after: 1s, block: 1m";
+        let document = Document::new(&format!("limits: [{{name: some, {rate}{penalty}}}}}]"));
+        bench.done(&document.in_place("policy apply FILE"));
+    };
+    bench.done(&format!("attach eth0 {SMALL}"));
+    forward(1);
+    limit("");
+    let (verdict, found) = told().unwrap();
+    assert_eq!(verdict, "note");
+    assert!(found.contains("forwards") && found.ends_with(" some"), "{found}");
+    forward(0);
+    assert_eq!(told(), None, "it forwards nothing");
+    forward(1);
+    limit(", unproven: block");
+    assert_eq!(told(), None, "packets need no proof");
 }
 
 #[test]

@@ -18,7 +18,8 @@ fn a_source_is_told_of_when_it_is_over_a_limit_is_blocked_and_is_not_any_more() 
     let bench = Bench::new();
     let document = Document::new(
         "limits:\n\
-         - {name: source, key: source, rate: 1/min, burst: 20, penalty: {after: 100ms, block: 2s}}\n\
+         - {name: source, key: source, rate: 1/min, burst: 20, \
+         penalty: {after: 100ms, block: 2s, unproven: block}}\n\
          - {name: web, match: {protocol: tcp, ports: 80}, key: source, rate: 5/s}",
     );
     bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));

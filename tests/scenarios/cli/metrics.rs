@@ -289,7 +289,8 @@ fn they_tell_that_the_table_is_full() {
 fn they_tell_of_blocks_trials_and_the_switch() {
     let bench = Bench::new();
     let document = Document::new(
-        "limits: [{name: source, key: source, rate: 1/min, burst: 2, penalty: {after: 1s, block: 10m}}]",
+        "limits: [{name: source, key: source, rate: 1/min, burst: 2, \
+         penalty: {after: 1s, block: 10m, unproven: block}}]",
     );
     bench.done(&format!("attach eth0 {SMALL}"));
     let told = series(&bench);

@@ -131,7 +131,10 @@ fn every_example_is_a_policy() {
         if example.ends_with("web-edge.yaml") {
             // It has a penalty, which is what its operator has to know.
             let [line] = told[..] else { panic!("{checked}") };
-            assert!(line.starts_with("warning: limit syn: packets with a forged source"), "{line}");
+            assert!(
+                line.starts_with("warning: limit syn: its penalty blocks sources of TCP"),
+                "{line}"
+            );
         } else {
             assert!(told.is_empty(), "{checked}");
         }

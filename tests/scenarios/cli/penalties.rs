@@ -33,7 +33,7 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     let bench = Bench::new();
     let document = Document::new(
         "limits: [{name: some, key: source, rate: 10/s, burst: 10, \
-         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h}}]",
+         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h, unproven: block}}]",
     );
     bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
     bench.done("penalty add 203.0.113.9 --for 1h");
@@ -83,7 +83,7 @@ fn a_source_of_ipv6_is_free_again_by_its_prefix_or_any_of_its_addresses() {
     let bench = Bench::new();
     let document = Document::new(
         "limits: [{name: some, key: source, rate: 10/s, burst: 10, \
-         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h}}]",
+         penalty: {after: 100ms, block: 60s, backoff: 2, max: 1h, unproven: block}}]",
     );
     bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
     let address = |last| Ipv6Addr::from([0x2001, 0xdb8, 0x77, 0, 0, 0, 0, last]);

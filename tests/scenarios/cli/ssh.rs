@@ -206,7 +206,7 @@ fn every_change_keeps_the_peer() {
 
 #[test]
 fn a_peer_that_a_limit_blocks_already_is_kept() {
-    let penalty = "penalty: {after: 100ms, block: 1h}";
+    let penalty = "penalty: {after: 100ms, block: 1h, unproven: block}";
     let some =
         Document::new(&format!("limits: [{{name: some, key: source, rate: 1/s, {penalty}}}]"));
     let other = Document::new(&format!(

@@ -3,6 +3,7 @@
 mod concurrent;
 mod dns;
 mod fragments;
+mod penalty;
 mod ssh;
 mod tenant;
 

@@ -126,7 +126,8 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
 
 #[test]
 fn control_traffic_is_charged_to_no_limit() {
-    let limit = "limits: [{name: it, key: source, rate: 1/min, burst: 4, penalty: {after: 1ms, block: 1h}}]";
+    let limit = "limits: [{name: it, key: source, rate: 1/min, burst: 4, \
+                 penalty: {after: 1ms, block: 1h, unproven: block}}]";
     let mut program = program(&policy(limit));
     // A neighbour uses up what its /64 may send, and is blocked.
     let other = Frame::udp([0xfe80, 0, 0, 0, 0, 0, 0, 2], GLOBAL, 1_000, 9).payload(18);

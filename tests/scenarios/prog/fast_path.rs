@@ -15,7 +15,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Bucket, Builtin, KeyPrefix, Policy,
-    model::{Count, GlobalMode, KeyPart, Limit, Listed, Match, Mode, Penalty, Whom},
+    model::{Count, GlobalMode, KeyPart, Limit, Listed, Match, Mode, Penalty, Unproven, Whom},
 };
 
 use super::{
@@ -94,7 +94,8 @@ fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
     };
     if random.below(3) == 0 {
         let (after, block) = (SECOND / 4, 20 * SECOND);
-        limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
+        limit.penalty =
+            Some(Penalty { after, block, backoff: 1, max: block, unproven: Unproven::Block });
     }
     if random.below(8) == 0 { in_mode(Mode::Monitor, limit) } else { limit }
 }

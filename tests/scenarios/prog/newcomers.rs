@@ -16,7 +16,9 @@ use limiter_tests::{
 use limiter_userspace::{
     policy::{
         Builtin, KeyPrefix, Policy,
-        model::{Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty},
+        model::{
+            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Unproven,
+        },
     },
     query::Inquiry,
 };
@@ -68,6 +70,7 @@ fn any_policy(random: &mut Random) -> Policy {
             block: SECOND / 5,
             backoff: 2,
             max: SECOND,
+            unproven: Unproven::Block,
         });
         let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
         let count = match (bytes, opens) {
@@ -272,7 +275,13 @@ fn where_all_owe_a_source_that_goes_on_sending_is_held() {
 /// Who is blocked is not admitted as a newcomer with what the penalty is not for.
 #[test]
 fn a_block_holds_for_a_source_without_an_entry() {
-    let penalty = Penalty { after: 1, block: 600 * SECOND, backoff: 1, max: 600 * SECOND };
+    let penalty = Penalty {
+        after: 1,
+        block: 600 * SECOND,
+        backoff: 1,
+        max: 600 * SECOND,
+        unproven: Unproven::Block,
+    };
     let opens = Limit {
         count: Count::Syns,
         penalty: Some(penalty),
@@ -413,7 +422,8 @@ fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
 /// Whatever is to be remembered of it besides.
 #[test]
 fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
-    let penalty = Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND };
+    let penalty =
+        Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND, unproven: Unproven::Block };
     let packets = limit("packets", &[KeyPart::Source], tokens(2));
     let opens = Limit { count: Count::Connections, ..packets.clone() };
     let packets = Limit { penalty: Some(penalty), ..packets };

@@ -15,7 +15,7 @@ use limiter_userspace::{
         Policy,
         model::{
             Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty,
-            Whom,
+            Unproven, Whom,
         },
     },
     query::{Inquiry, blocked::Blocked},
@@ -33,8 +33,13 @@ const OTHER: [u8; 4] = [10, 0, 0, 2];
 const B: [u8; 4] = [198, 51, 100, 1];
 const DAY: u64 = 86_400 * SECOND;
 
-const PENALTY: Penalty =
-    Penalty { after: 10 * SECOND, block: 60 * SECOND, backoff: 2, max: 200 * SECOND };
+const PENALTY: Penalty = Penalty {
+    after: 10 * SECOND,
+    block: 60 * SECOND,
+    backoff: 2,
+    max: 200 * SECOND,
+    unproven: Unproven::Block,
+};
 
 /// A limit that admits a packet of UDP a day, with a penalty: strict, so that time alone gives nothing.
 fn strict(name: &str, parts: &[KeyPart]) -> Limit {
@@ -45,7 +50,7 @@ fn strict(name: &str, parts: &[KeyPart]) -> Limit {
 }
 
 /// Runs a packet at a time, and tells the reason that it is counted under.
-fn reason_at(program: &mut TestProgram, now: u64, frame: &[u8]) -> Reason {
+pub(super) fn reason_at(program: &mut TestProgram, now: u64, frame: &[u8]) -> Reason {
     program.at(now).unwrap();
     let before = program.counters().unwrap().reasons;
     let verdict = program.run(frame).unwrap();
@@ -317,7 +322,13 @@ fn what_is_done_to_one_limit_is_nothing_to_another() {
 fn blocks_of_another_limit_make_none_longer() {
     let mut short = strict("short", &[KeyPart::Source]);
     short.matching.protocols = vec![6];
-    short.penalty = Some(Penalty { after: Cached::MOMENT, block: SECOND, backoff: 1, max: SECOND });
+    short.penalty = Some(Penalty {
+        after: Cached::MOMENT,
+        block: SECOND,
+        backoff: 1,
+        max: SECOND,
+        unproven: Unproven::Block,
+    });
     let mut program = program(&policy_of([strict("long", &[KeyPart::Source]), short]));
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
     assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);

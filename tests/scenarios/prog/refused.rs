@@ -9,7 +9,7 @@ use limiter_common::{
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Bucket, Builtin,
-    model::{KeyPart, Limit, Penalty},
+    model::{KeyPart, Limit, Penalty, Unproven},
 };
 
 use super::{
@@ -158,7 +158,13 @@ fn frames_without_a_source_are_counted_in_the_end_too() {
 /// Each refusal counts where a source is blocked for staying over a limit.
 #[test]
 fn it_is_only_for_a_moment_where_there_is_a_penalty() {
-    let penalty = Penalty { after: SECOND, block: SECOND, backoff: 1, max: SECOND };
+    let penalty = Penalty {
+        after: SECOND,
+        block: SECOND,
+        backoff: 1,
+        max: SECOND,
+        unproven: Unproven::Block,
+    };
     let strict = |penalty| Limit { penalty, ..limit("strict", &[KeyPart::Source], tokens(5)) };
     let mut program = here(&[]);
     for (penalty, longest) in [(None, Cached::LONGEST), (Some(penalty), Cached::MOMENT)] {

@@ -9,7 +9,7 @@ use limiter_userspace::{
     datapath::monitoring::Monitoring,
     policy::{
         Policy,
-        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Whom},
+        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Unproven, Whom},
         units::parse_prefix,
     },
     query::{Inquiry, frame::Sighting},
@@ -121,7 +121,13 @@ fn it_holds_before_and_after_a_policy_is_taken_back() {
 
 #[test]
 fn who_is_over_a_limit_meanwhile_is_not_blocked_for_it() {
-    let penalty = Penalty { after: SECOND, block: 60 * SECOND, backoff: 2, max: 600 * SECOND };
+    let penalty = Penalty {
+        after: SECOND,
+        block: 60 * SECOND,
+        backoff: 2,
+        max: 600 * SECOND,
+        unproven: Unproven::Block,
+    };
     let strict = Limit {
         penalty: Some(penalty),
         ..limit("strict", &[KeyPart::Source], super::per_second(5, 5))

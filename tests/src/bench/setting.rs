@@ -9,7 +9,7 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
+        model::{Allowance, Count, KeyPart, Layer, Limit, Listed, Penalty, Unproven, Whom},
         units::default_burst,
     },
 };
@@ -33,8 +33,13 @@ const SMALL: Bucket = Bucket { rate: AMPLE.rate, burst: 999 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
 /// A packet is paid after ten minutes.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
-const PENALTY: Penalty =
-    Penalty { after: SECOND, block: 60 * SECOND, backoff: 2, max: 3_600 * SECOND };
+const PENALTY: Penalty = Penalty {
+    after: SECOND,
+    block: 60 * SECOND,
+    backoff: 2,
+    max: 3_600 * SECOND,
+    unproven: Unproven::Block,
+};
 
 /// What a limit is by, where it is not by the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ impl Connection {
         patience: Duration,
     ) -> Result<Option<Self>> {
         let open = || {
-            let socket = begin(Some(from), to)?;
+            let socket = begin(Some((from, 0).into()), to)?;
             if !is_answered(&socket, patience)? {
                 return Ok(None);
             }
@@ -117,8 +117,24 @@ impl Connection {
     }
 }
 
-/// Sends the first SYN of a connection, from an address if one is given, and waits for nothing.
-pub(super) fn begin(from: Option<IpAddr>, to: SocketAddr) -> io::Result<OwnedFd> {
+/// Opens a connection from an address and a port, in the namespace of this thread.
+///
+/// # Errors
+/// What the system says, also that the port is taken, or that nobody answers.
+pub fn connect_from(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = begin(Some(from), to)?;
+    if !is_answered(&socket, Connection::ANSWER)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let stream = TcpStream::from(socket);
+    stream.take_error()?.map_or(Ok(()), Err)?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Sends the first SYN of a connection, from an address and port if these are given (a port of the system's choice for 0),
+/// and waits for nothing.
+pub(super) fn begin(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<OwnedFd> {
     let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the call has no pointers.
@@ -129,7 +145,7 @@ pub(super) fn begin(from: Option<IpAddr>, to: SocketAddr) -> io::Result<OwnedFd>
     // SAFETY: the call gave a new descriptor to us alone.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     if let Some(from) = from {
-        call(libc::bind, &socket, (from, 0).into())?;
+        call(libc::bind, &socket, from)?;
     }
     match call(libc::connect, &socket, to) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),

@@ -8,7 +8,7 @@ use super::{
     key::{key, source_lengths},
     layers::{count_fits, layers},
     matching::{TCP, matching},
-    names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, meaning},
+    names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, meaning},
     overrides,
     reach::Spot,
     scalar::{self, duration, flag},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::policy::{
     given::Given,
-    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags},
+    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven},
 };
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
@@ -250,8 +250,12 @@ fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
         let message = "the longest block is shorter than the first";
         findings.add(node.at, message, "give `max` at least as long as `block`");
     }
+    let unproven = match fields.get("unproven") {
+        Some(node) => scalar::word(node, "value of `unproven`", &UNPROVEN, findings),
+        None => Some(Unproven::default()),
+    };
     let backoff = u32::try_from(backoff?).ok()?;
-    Some(Penalty { after: after?, block: block?, backoff, max: max? })
+    Some(Penalty { after: after?, block: block?, backoff, max: max?, unproven: unproven? })
 }
 
 /// The algorithm that a limit is written with.

@@ -1,6 +1,6 @@
 //! The words of the document and what they mean.
 
-use crate::policy::model::{GlobalMode, Mode, PacketKind};
+use crate::policy::model::{GlobalMode, Mode, PacketKind, Unproven};
 
 /// Words and what they mean.
 pub(crate) type Words<T> = [(&'static str, T)];
@@ -31,6 +31,9 @@ pub(super) static GLOBAL_MODES: [(&str, GlobalMode); 2] =
 
 pub(super) static MODES: [(&str, Mode); 3] =
     [("enforce", Mode::Enforce), ("monitor", Mode::Monitor), ("off", Mode::Off)];
+
+pub(super) static UNPROVEN: [(&str, Unproven); 2] =
+    [("ignore", Unproven::Ignore), ("block", Unproven::Block)];
 
 pub(super) static ALGORITHMS: [(&str, Algorithm); 7] = [
     ("token_bucket", Algorithm::TokenBucket),
@@ -145,6 +148,10 @@ pub(super) fn global_modes() -> Vec<&'static str> {
 
 pub(super) fn modes() -> Vec<&'static str> {
     words(&MODES)
+}
+
+pub(super) fn unproven() -> Vec<&'static str> {
+    words(&UNPROVEN)
 }
 
 pub(super) fn algorithms() -> Vec<&'static str> {

@@ -300,5 +300,10 @@ pub(super) static PENALTY: Shape = Shape {
         needed("block", DURATION, "How long it is blocked the first time."),
         key("backoff", Whole(1, 10), "How many times as long each next time; 2 by default."),
         key("max", DURATION, "The longest block; 1h by default."),
+        key(
+            "unproven",
+            Word(names::unproven),
+            "What packets count for that no connection to this host proves: `ignore` (the default) or `block`.",
+        ),
     ],
 };

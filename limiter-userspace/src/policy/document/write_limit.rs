@@ -4,13 +4,13 @@ use super::{
     key::key_name,
     limit::written_algorithm,
     matching::flags_name,
-    names::{Algorithm, COUNTS, Counted, KINDS, MODES, word_for},
+    names::{Algorithm, COUNTS, Counted, KINDS, MODES, UNPROVEN, word_for},
     ports::{protocol_name, range_name},
     terms::{Terms, algorithm_of},
     write::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
 };
 use crate::policy::{
-    model::{Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom},
+    model::{Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, Unproven},
     units::format_duration,
 };
 
@@ -82,6 +82,10 @@ pub(super) fn limit_entries(
             ("backoff", penalty.backoff.to_string()),
             ("max", format_duration(penalty.max)),
         ];
+        // As it is by default, it is not written.
+        let unproven = word_for(&penalty.unproven, &UNPROVEN).map(str::to_owned);
+        let unproven = unproven.filter(|_| penalty.unproven != Unproven::default());
+        let pairs = pairs.into_iter().chain(unproven.map(|word| ("unproven", word)));
         entries.push(("penalty", Written::One(mapping(pairs))));
     }
     if let Some(shared) = limit.shared {

@@ -17,7 +17,7 @@ use super::{
         error::PolicyError,
         model::{
             Allowance, Costs, Count, Key, KeyPart, KeyPrefix, Limit, Mode, Override, OverrideWhom,
-            PacketKind, Policy,
+            PacketKind, Policy, Unproven,
         },
     },
     Meters,
@@ -97,7 +97,8 @@ impl<'a> Rows<'a> {
             block: bounded(penalty.block),
             most: bounded(penalty.max.max(penalty.block)),
             backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
-            limit: held.penalty(&limit.name).into(),
+            limit: held.penalty(&limit.name),
+            unproven: u32::from(penalty.unproven == Unproven::Block),
         }
     }
 

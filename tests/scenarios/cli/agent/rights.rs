@@ -30,7 +30,7 @@ fn document(deny: &str, rate: u32, ports: &str) -> String {
          allow: [203.0.113.200]\n\
          deny: [bad, {deny}]\n\
          limits:\n\
-         - {{name: source, key: source, rate: {rate}/h, burst: 5, penalty: {{after: 1s, block: 1m}}, \
+         - {{name: source, key: source, rate: {rate}/h, burst: 5, penalty: {{after: 1s, block: 1m, unproven: block}}, \
          overrides: [{{src: 192.0.2.64/26, rate: 2/h, burst: 5}}, {{tenant: acme, rate: 3/h, burst: 5}}]}}\n\
          - {{name: nets, key: source/24, rate: 900/s, burst: 200}}\n\
          - {{name: there, key: source, match: {{destination: own, except_destination: 198.19.0.0/16, \

@@ -25,7 +25,7 @@ pub(super) fn policy(name: &str) -> String {
          deny: [192.0.2.4]\n\
          limits:\n\
          - {{name: source, key: source, rate: 50/s, burst: 20, candidate: {{rate: 5/s, burst: 5}}, \
-         penalty: {{after: 2s, block: 1m}}}}\n\
+         penalty: {{after: 2s, block: 1m, unproven: block}}}}\n\
          - {{name: {name}, key: all, action: monitor, rate: 100/s}}\n\
          - {{name: pair, key: [source, destination], rate: 1/min, burst: 10k}}\n"
     )

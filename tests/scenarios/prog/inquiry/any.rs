@@ -14,7 +14,7 @@ use limiter_userspace::policy::{
     control::Control,
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
-        Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Whom,
+        Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
     },
 };
 
@@ -159,7 +159,13 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         let millisecond = SECOND / 1_000;
         let block = (1 + random.below(900) as u64) * millisecond;
         let after = random.below(20) as u64 * millisecond;
-        Penalty { after, block, backoff: 1 + random.below(3) as u32, max: 4 * block }
+        Penalty {
+            after,
+            block,
+            backoff: 1 + random.below(3) as u32,
+            max: 4 * block,
+            unproven: Unproven::Block,
+        }
     };
     Limit {
         name,

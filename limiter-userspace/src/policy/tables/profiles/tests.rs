@@ -8,7 +8,7 @@ use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Whom},
+            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Unproven, Whom},
         },
         Assignment, compile,
         tests::{bucket, compiled, looked_up, prefix},
@@ -81,7 +81,8 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     assert_eq!(of_all(&weighted), [0; 3]);
     source(&mut policy, |limit| {
         let (after, block) = (1, 1_000_000_000);
-        limit.penalty = Some(Penalty { after, block, backoff: 1, max: block });
+        limit.penalty =
+            Some(Penalty { after, block, backoff: 1, max: block, unproven: Unproven::Block });
     });
     assert_eq!(of_all(&policy), [0; 3]);
 }
@@ -131,7 +132,8 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     assert_eq!(with(&|limit| limit.count = Count::Connections), one);
     let costs = Costs { default: 2, by_kind: BTreeMap::new() };
     assert_eq!(with(&|limit| limit.count = Count::Weighted(costs.clone())), one);
-    let penalty = Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND };
+    let penalty =
+        Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND, unproven: Unproven::Block };
     assert_eq!(with(&|limit| limit.penalty = Some(penalty)), [(0, 0); 3], "they may be blocked");
     // It is about some sources.
     let near = |limit: &mut Limit| {

@@ -1,0 +1,119 @@
+//! What comes of a packet for the next ones of its source: of one that was refused, and of one that proves that SYNs which
+//! were refused were of its source.
+//!
+//! The packet is decided about already: there is no other function on the stack.
+
+use aya_ebpf::bindings::xdp_md;
+use limiter_common::{
+    abi::policy::{Settings, half},
+    algorithm::time::Time,
+    base::word::Word as _,
+    memory::{cache::Cached, refused_syn::RefusedSyn},
+    policy::penalty::Block,
+};
+
+use crate::{
+    history::proofs::{prove_refused_syn, record_violation},
+    kernel::{barrier::escape, clock, maps::METERS, scratch::PacketScratch},
+    limits::{inline, keyed::find_wait_keyed},
+    policy::{active::settings, verdict::Verdict},
+    table::{entry::SourceEntry, lookup::EntryId},
+};
+
+/// Does what comes of the packet, with this verdict, if an enforced limit refused it, or if it passes and may prove something.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn settle_refusal(ctx: *mut xdp_md, verdict: u64) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let (epoch, refused) = (scratch.binding.epoch(), scratch.refused);
+    let is_dropped = Verdict(verdict).drops() || scratch.monitors();
+    if refused == 0 && (scratch.may_prove == 0 || is_dropped) {
+        return 0;
+    }
+    // It may have been given away meanwhile.
+    let Some(entry) = SourceEntry::of(scratch, epoch) else { return 0 };
+    let Some(settings) = settings(epoch) else { return 0 };
+    escape(scratch);
+    if refused == 0 {
+        prove(ctx, scratch, settings, &entry);
+        return 0;
+    }
+    // What is only monitored blocks nobody later.
+    if settings.penalties & refused != 0
+        && !scratch.monitors()
+        && !EntryId(scratch.entry_id).is_shared()
+    {
+        penalise(ctx, scratch, &entry);
+    }
+    find_wait(scratch.reread(), settings, &entry);
+    0
+}
+
+/// Blocks the source of a packet that was refused by a limit with a penalty, if it has been over that for long enough.
+#[inline(always)]
+fn penalise(ctx: *mut xdp_md, scratch: &mut PacketScratch, entry: &SourceEntry) {
+    let until = record_violation(ctx, scratch.refused);
+    if until == Block::AWAITS_PROOF {
+        entry.await_proof(true);
+        return;
+    }
+    let scratch = scratch.reread();
+    // Another CPU may be about to write the end of the block.
+    if entry.block(until) && until > scratch.time.now {
+        (scratch.refusing.until, scratch.refusing.blocking) = (until, scratch.refused);
+    }
+}
+
+/// Blocks the source of a packet that passes, if that proves that it has been over a limit for long enough.
+#[inline(always)]
+fn prove(ctx: *mut xdp_md, scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry) {
+    let now = clock::now();
+    // The last refusal is noted whichever limit it was by, so it is none before that of a SYN.
+    if RefusedSyn::is_forgotten(entry.refused(), now) {
+        entry.await_proof(false);
+        return;
+    }
+    let limits = settings.penalties & entry.profile.limits;
+    let until = prove_refused_syn(ctx, entry.binding.epoch(), limits);
+    if until > now && entry.block(until) {
+        let scratch = scratch.reread();
+        (scratch.time, scratch.refusing.until) = (Time::exact(now), until);
+    }
+}
+
+/// Finds out for how long others of the source are refused for sure.
+#[inline(always)]
+fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry) {
+    let (epoch, refused, applies) = (entry.binding.epoch(), scratch.refused, scratch.bill.applies);
+    if EntryId(scratch.entry_id).is_overflow()
+        || scratch.monitors()
+        || entry.blocked() > scratch.time.now
+    {
+        return;
+    }
+    // A drop is counted under the limit that is asked first, which may be a narrower one next time.
+    if applies & (refused - 1) != 0 {
+        return;
+    }
+    let Some(index) = inline::place(settings, refused) else {
+        find_wait_keyed(entry.profile.limits & scratch.applicable);
+        return;
+    };
+    let Some(meter) = METERS.get(half(epoch, entry.meters[index])) else { return };
+    // Of packets that do not cost the same, one that costs less may conform.
+    let cost = u64::from(settings.unit & refused != 0);
+    let now = scratch.time_of(&meter.gcra);
+    let wait = meter.gcra.wait(entry.cell(index).load(), now, cost);
+    // The word has to be that of the source still.
+    if cost == 0 && meter.gcra.strict != 0 || entry.bound() != scratch.binding {
+        return;
+    }
+    // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
+    let wider = applies & !(refused | (refused - 1));
+    let is_brief = settings.penalties & refused | wider != 0;
+    scratch.refusing.since = now;
+    scratch.refusing.wait = if is_brief { wait.min(Cached::MOMENT) } else { wait };
+    scratch.refusing.precise = u32::from(meter.gcra.takes_clock(clock::tick_length()));
+    scratch.refusing.tally = settings.tallies[index];
+    scratch.refusing.limits = entry.profile.limits & scratch.applicable;
+}
