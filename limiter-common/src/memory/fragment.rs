@@ -37,6 +37,9 @@ const FOLLOWED: u64 = 1;
 /// by 4 MB in Linux.
 const BINDING: u64 = 2;
 
+/// How often a note is tried, where other CPUs write the word at the same time.
+const TRIES: u32 = 2;
+
 /// Which datagram a fragment is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
@@ -143,7 +146,7 @@ impl Said {
 
 /// Notes what a first fragment says, or has a later one follow its first; `word` is the one at the
 /// [`place`](Datagram::place) of its datagram, and `now` the monotonic time in nanoseconds. `Some` is the reason to drop
-/// it: [`Reason::Overlap`], or [`Reason::Contended`] when another CPU wrote the word meanwhile.
+/// it, [`Reason::Overlap`].
 #[inline(always)]
 pub fn follow(
     packet: &mut Packet,
@@ -160,18 +163,21 @@ pub fn follow(
         }
         return None;
     }
-    let (seen, said) = (word.load(), Said::by(packet));
-    if let Some(before) = datagram.said(seen, window, BINDING)
-        && said.contradicts(before)
-    {
-        return Some(Reason::Overlap);
-    }
+    let said = Said::by(packet);
     let next = datagram.word(said, window);
-    if seen == next || word.compare_exchange(seen, next) == seen {
-        None
-    } else {
-        Some(Reason::Contended)
+    for _ in 0..TRIES {
+        let seen = word.load();
+        if let Some(before) = datagram.said(seen, window, BINDING)
+            && said.contradicts(before)
+        {
+            return Some(Reason::Overlap);
+        }
+        if seen == next || word.compare_exchange(seen, next) == seen {
+            break;
+        }
     }
+    // Where others are first each time, nothing is noted: the later ones count as what they could be.
+    None
 }
 
 #[cfg(test)]
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_another_cpu_wrote_meanwhile_is_not_overwritten() {
+    fn a_first_one_passes_where_other_cpus_write_the_word_each_time() {
         struct Racing(Cell<u64>);
         impl Word for Racing {
             fn load(&self) -> u64 {
@@ -315,6 +321,6 @@ mod tests {
         let mut packet = first(UDP, 53);
         let datagram = Datagram::of(&packet, SEED);
         let racing = Racing(Cell::new(0));
-        assert_eq!(follow(&mut packet, datagram, &racing, NOW), Some(Reason::Contended));
+        assert_eq!(follow(&mut packet, datagram, &racing, NOW), None);
     }
 }

@@ -114,7 +114,8 @@ impl Protocol {
             (IGMP, 1) if is_whole && to.is_ipv4 && to.is_multicast() => Some(Self::Igmp),
             (VRRP, 255) if is_whole && to.is_group(18, 0x12) => Some(Self::Vrrp),
             (OSPF, 1) if to.is_group(5, 5) || to.is_group(6, 6) => Some(Self::Ospf),
-            (OSPF, 1) if !to.is_multicast() => Some(Self::OspfFar),
+            // In IPv6 a later fragment may be of any protocol, whatever it says.
+            (OSPF, 1) if !to.is_multicast() && (is_whole || to.is_ipv4) => Some(Self::OspfFar),
             (UDP, 255) if is_whole && packet.ports.destination == BFD_PORT => Some(Self::Bfd),
             (UDP, _) if is_whole && is_dhcp(packet.ports, to.is_ipv4) => {
                 if to.is_of_link() {

@@ -136,7 +136,7 @@ impl Key {
     pub const SOURCE: u32 = 1;
     /// The destination.
     pub const DESTINATION: u32 = 2;
-    /// The destination port, with the protocol; later fragments have port 0.
+    /// The destination port, with the protocol; later fragments have that of their first, or port 0.
     pub const PORT: u32 = 4;
     /// The source port; with the other three, the connection.
     pub const SOURCE_PORT: u32 = 8;

@@ -1,6 +1,6 @@
 //! What proves that a refused packet was not forged, so that it counts towards a block of its source.
 
-use aya_ebpf::bindings::{BPF_NOEXIST, xdp_md};
+use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     abi::policy::half,
     memory::refused_syn::RefusedSyn,
@@ -71,19 +71,13 @@ extern "C" fn remember_refused_syn(row: u32, bit: u64, rest: u64) -> u64 {
         row: Limit::row(bit),
         unused: 0,
     };
-    if let Some(known) = REFUSED_SYNS.get_ptr_mut(&scratch.connection) {
-        // SAFETY: a map value that was just looked up, of aligned words. CPUs that write it at once make of it what one of
-        // them makes of it, or a time that is as long.
-        unsafe {
-            scratch.refused_syn.began = scratch.refused_syn.since(&known.read_volatile(), rest);
-            known.write_volatile(scratch.refused_syn);
-        }
-    } else {
-        // What another CPU made first is as good.
-        let flags = u64::from(BPF_NOEXIST);
-        let _: Result<(), i32> =
-            REFUSED_SYNS.insert(&scratch.connection, &scratch.refused_syn, flags);
+    if let Some(known) = REFUSED_SYNS.get_ptr(&scratch.connection) {
+        // SAFETY: a map value that was just looked up, of aligned words.
+        let known = unsafe { known.read_volatile() };
+        scratch.refused_syn.began = scratch.refused_syn.since(&known, rest);
     }
+    // It is exchanged as a whole: of what two CPUs write in its place, half could be of one SYN and half of another.
+    let _: Result<(), i32> = REFUSED_SYNS.insert(&scratch.connection, &scratch.refused_syn, 0);
     Block::AWAITS_PROOF
 }
 
@@ -108,10 +102,15 @@ pub(crate) extern "C" fn prove_refused_syn(ctx: *mut xdp_md, epoch: u32, limits:
     scratch.refused_syn = unsafe { known.read_volatile() };
     let syn = &scratch.refused_syn;
     let (from, to, of, row) = (syn.began, syn.last, syn.limit, half(epoch, syn.row));
-    if !syn.is_followed_by(scratch.packet.sequence, now) || !sockets::is_full(ctx, scratch) {
+    let follows = syn.is_followed_by(scratch.packet.sequence, now);
+    if !sockets::is_full(ctx, scratch) {
         return 0;
     }
+    // Whether it follows or not: compared with each segment of the connection, any number would be met in time.
     let _: Result<(), i32> = REFUSED_SYNS.remove(&scratch.connection);
+    if !follows {
+        return 0;
+    }
     // Another policy may have another limit there.
     let Some(limit) = LIMITS.get(row) else { return 0 };
     if limit.penalty.limit != of || limit.bit & limits == 0 {

@@ -14,7 +14,7 @@ use limiter_common::{
     memory::cache::Cached,
     policy::{
         charge::{self, Bill, Charge, Group},
-        limit::{KEYED, Limit},
+        limit::{KEYED, Limit, WIDE},
     },
 };
 
@@ -172,6 +172,13 @@ fn is_refused() -> bool {
 #[inline(never)]
 pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
+    let Some(settings) = settings(scratch.binding.epoch()) else { return DONE };
+    // Of wide states, two are asked at most: a packet that hides what it is could be about more.
+    let wide = keyed & !settings.buckets_by_key;
+    let first = wide & wide.wrapping_neg();
+    let second = (wide ^ first) & (wide ^ first).wrapping_neg();
+    let keyed = keyed & settings.buckets_by_key | first | second;
+    const { assert!(WIDE == 2) };
     if !write_down(scratch, keyed & scratch.bill.asked()) {
         // There is a limit for every bit and a profile for every source, so this cannot happen.
         scratch.bill.refused = 1;

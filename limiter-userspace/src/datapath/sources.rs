@@ -185,7 +185,7 @@ impl Maps {
     }
 }
 
-/// Packets of the sources that share the overflow entry, as the table has no room for them.
+/// Packets of the sources that share the overflow entries, as the table has no room for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedPackets {
     /// Packets that passed.

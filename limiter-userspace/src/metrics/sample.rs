@@ -130,7 +130,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         Family::new(
             "limiter_shared_packets_total",
             Kind::Counter,
-            "Packets of sources that found no room in the table, shared one entry, and passed or were dropped.",
+            "Packets of sources that found no room in the table, shared an entry, and passed or were dropped.",
         )
         .with([("verdict", "passed")], Whole(passed))
         .with([("verdict", "dropped")], Whole(dropped)),

@@ -293,7 +293,7 @@ mod tests {
             told(&format!("limits: [{{name: n, key: [source, destination], layers: [{layers}]}}]"))
         };
         let none: [&str; 0] = [];
-        assert_eq!(of(3), none);
-        assert_eq!(of(4), ["of a CPU: n"]);
+        assert_eq!(of(1), none);
+        assert_eq!(of(2), ["of a CPU: n"]);
     }
 }

@@ -50,6 +50,14 @@ fn a_packet_that_is_refused_is_charged_nowhere() {
             limit("e", &[KeyPart::Interface], Allowance::Concurrent { limit: 9, idle: MINUTE }),
             limit("f", &[], Allowance::SlidingWindow { limit: 9, window: MINUTE }),
         ];
+        // Beside one with wide state there may be one more.
+        let is_wide = matches!(
+            refusing.layers[0].allowance,
+            Allowance::SlidingLog { .. } | Allowance::Concurrent { .. }
+        );
+        let others: Vec<_> =
+            others.into_iter().filter(|limit| !is_wide || limit.name != "d").collect();
+        let names: Vec<_> = others.iter().map(|limit| limit.name.clone()).collect();
         let mut program = program(&policy_of(others.into_iter().chain([refusing.clone()])));
         let opens = |port| Frame::tcp(A, B, port, 443, SYN).build();
         assert_eq!(program.run(&opens(1)).unwrap(), Verdict::Pass);
@@ -61,7 +69,9 @@ fn a_packet_that_is_refused_is_charged_nowhere() {
             assert!(words(&program) == before, "{refusing:?}");
         }
         assert_eq!(tally(&program, &refusing.name), (1, 3));
-        assert_eq!(["a", "b", "c", "d", "e", "f"].map(|name| tally(&program, name)), [(1, 0); 6]);
+        for name in names {
+            assert_eq!(tally(&program, &name), (1, 0), "{name} beside {refusing:?}");
+        }
         program.check_accounts().unwrap();
     }
 }

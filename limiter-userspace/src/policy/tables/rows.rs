@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_common::{
     abi::table::WAYS,
-    algorithm::meter::Meter,
+    algorithm::{meter::Meter, rate::Rate},
     base::address::Mask,
     policy::{
         limit::{COLUMNS, CostClass, INLINE, Key as Parts, LIMITS, Limit as Compiled},
@@ -139,7 +139,7 @@ impl<'a> Rows<'a> {
                 Some(allowance) => meters.number(allowance, row.dearest())?,
                 None => 0,
             };
-            let shared_meter = match row.example() {
+            let shared_meter = match row.allowance.or_else(|| row.least_override()) {
                 Some(allowance) => {
                     let times = row.limit.shared.unwrap_or(WAYS as u32);
                     meters.multiple(allowance, row.dearest(), times)?
@@ -207,6 +207,16 @@ impl<'a> Row<'a> {
             _ => Meter::BUCKET,
         };
         kind as u32
+    }
+
+    /// What it admits to those with the slowest override; `None` if it has none with a rate.
+    fn least_override(&self) -> Option<Allowance> {
+        let rate = |allowance: &Allowance| {
+            let Rate { packets, period } = allowance.bucket().rate;
+            packets as f64 / period as f64
+        };
+        let allowances = self.overrides().filter_map(|(_, allowance)| allowance);
+        allowances.min_by(|one, other| rate(one).total_cmp(&rate(other)))
     }
 
     /// Whether it counts new connections.

@@ -204,20 +204,18 @@ fn open_connections_are_told_with_the_times_until_places_are_free() {
     let by_port = [KeyPart::Source, KeyPart::DestinationPort];
     let open = |limit| Allowance::Concurrent { limit, idle: 60 * SECOND };
     let log = Allowance::SlidingLog { limit: 2, window: 60 * SECOND };
-    let policy = Policy {
-        limits: vec![
-            of("open", &[KeyPart::Source], open(4)),
-            of("ports", &by_port, open(3)),
-            of("logged", &by_port, log),
-        ],
-        ..Policy::default()
+    let opened = |limits: Vec<Limit>| {
+        let policy = Policy { limits, ..Policy::default() };
+        let (mut program, mut now) = (program(&policy), monotonic());
+        for (port, from) in [(80, 5_000), (80, 5_001), (443, 5_000), (25, 5_000)] {
+            program.at(now).unwrap();
+            program.run(&Frame::tcp(OTHER, TO, from, port, SYN).build()).unwrap();
+            now += SECOND;
+        }
+        (program, now)
     };
-    let (mut program, mut now) = (program(&policy), monotonic());
-    for (port, from) in [(80, 5_000), (80, 5_001), (443, 5_000), (25, 5_000)] {
-        program.at(now).unwrap();
-        program.run(&Frame::tcp(OTHER, TO, from, port, SYN).build()).unwrap();
-        now += SECOND;
-    }
+    let limits = vec![of("open", &[KeyPart::Source], open(4)), of("ports", &by_port, open(3))];
+    let (program, now) = opened(limits);
     let report = source(&program, OTHER, now);
     let own = report.limits.iter().find(|limit| limit.name == "open").unwrap();
     let fill = own.fill().unwrap();
@@ -229,24 +227,22 @@ fn open_connections_are_told_with_the_times_until_places_are_free() {
     let own = later.limits.iter().find(|limit| limit.name == "open").unwrap();
     assert_eq!((own.fill().unwrap().used, own.fill().unwrap().full), (0, Duration::ZERO));
 
-    let mut told: Vec<_> = report
-        .states
-        .iter()
-        .map(|state| (state.limit.as_str(), state.key.as_str(), state.fill.unwrap().used))
-        .collect();
-    told.sort_unstable();
-    assert_eq!(
-        told,
-        [
-            ("logged", "192.0.2.1 port 25/tcp", 1),
-            ("logged", "192.0.2.1 port 443/tcp", 1),
-            ("logged", "192.0.2.1 port 80/tcp", 2),
-            ("ports", "192.0.2.1 port 25/tcp", 1),
-            ("ports", "192.0.2.1 port 443/tcp", 1),
-            ("ports", "192.0.2.1 port 80/tcp", 2),
-        ]
-    );
-    assert_eq!(report.total, 6);
+    let (logged, at) = opened(vec![of("logged", &by_port, log)]);
+    for (name, report) in [("ports", &report), ("logged", &source(&logged, OTHER, at))] {
+        let told = report.states.iter().map(|state| {
+            assert_eq!(state.limit, name);
+            (state.key.as_str(), state.fill.unwrap().used)
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_unstable();
+        let expected = [
+            ("192.0.2.1 port 25/tcp", 1),
+            ("192.0.2.1 port 443/tcp", 1),
+            ("192.0.2.1 port 80/tcp", 2),
+        ];
+        assert_eq!(told, expected, "{name}");
+        assert_eq!(report.total, 3);
+    }
     let stranger = source(&program, TENANT, now);
     assert_eq!(stranger.total, 0);
 }
