@@ -25,7 +25,7 @@ const PACKET: u64 = 300;
 const INLINE_LIMIT: u64 = 10;
 const KNOWN_KEY: u64 = 80;
 const NEW_KEY: u64 = 600;
-const WIDE_LIMIT: u64 = 900;
+const WIDE_LIMIT: u64 = 700;
 const NEW_CONNECTION: u64 = 900;
 
 /// The dearest packet that limits of a policy are about; `None` where there are none, or too many.
