@@ -19,7 +19,8 @@ const WEB: &str = "limits: [{name: web, match: {protocol: tcp, ports: [80, 443]}
 #[test]
 fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
     let bench = Bench::new();
-    let penalty = WEB.replace("burst: 2k", "burst: 2k, penalty: {after: 10s, block: 1m}");
+    let penalty = "burst: 2k, penalty: {after: 10s, block: 1m, unproven: block}";
+    let penalty = WEB.replace("burst: 2k", penalty);
     let good = Document::new(&format!("deny: [203.0.113.0/24, 192.0.2.1]\n{penalty}"));
     let outcome = bench.done(&good.in_place("policy check FILE"));
     assert_eq!(outcome.stdout, good.in_place("FILE: ok: 1 limit, 2 prefixes\n"));
@@ -27,7 +28,7 @@ fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
     assert_eq!((&check["limits"], &check["prefixes"]), (&1.into(), &2.into()));
     // What the limits do not keep out is told with a remedy, and by nobody else.
     let caveat = "limit web: packets with a forged source can have that source blocked, with its open connections";
-    let hint = "put who must not be cut off on the `allow` list, or take the penalty out";
+    let hint = "put who must not be cut off on the `allow` list, or take `unproven: block` out";
     outcome.assert_says(&[&format!("warning: {caveat}; {hint}\n")]);
     assert_eq!(check["caveats"][0]["limits"][0], "web");
     assert_eq!(check["caveats"][0]["hint"], hint);
