@@ -13,7 +13,8 @@ use super::{
 pub struct Dearest {
     /// The packet, in words.
     pub packet: String,
-    /// Nanoseconds of a CPU of the machine of docs/benchmarks, to some tens of per cent.
+    /// Nanoseconds of a CPU of the machine of docs/benchmarks when its neighbours are quiet; half as much more, or twice as
+    /// much, when they are busy.
     pub nanoseconds: u64,
     /// The limits that make it dear, in the order in which they are asked.
     pub limits: Vec<String>,
