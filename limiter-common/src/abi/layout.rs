@@ -126,14 +126,14 @@ pub mod shared {
     pub const UNREADABLE: u32 = 0;
     /// Sources that have no entry any more, or none yet, for their totals alone.
     pub const UNTRACKED: u32 = 1;
-    /// The first of [`OVERFLOWS`] entries that sources share for which no entry could be made.
+    /// The first of [`OVERFLOWS`] overflow entries. Sources share one when their set has no room for an entry.
     pub const OVERFLOW: u32 = 2;
-    /// Number of those entries; a power of two.
+    /// Number of overflow entries; a power of two.
     pub const OVERFLOWS: u32 = 64;
     /// Number of entries.
     pub const LEN: u32 = OVERFLOW + OVERFLOWS;
 
-    /// The entry that the sources of a set share which find no room there.
+    /// The overflow entry of a set.
     #[inline(always)]
     pub const fn overflow(set: u32) -> u32 {
         OVERFLOW + (set & (OVERFLOWS - 1))

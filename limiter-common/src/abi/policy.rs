@@ -196,9 +196,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The number of the profile that has the meters of the
-    /// [entries that sources share](crate::abi::layout::shared::OVERFLOW): each inline limit of the policy, with the
-    /// meter at its [`shared_meter`](crate::policy::limit::Limit::shared_meter).
+    /// The number of the profile that the [overflow entries](crate::abi::layout::shared::OVERFLOW) are bound to. It has
+    /// every inline limit of the policy, each with its [`shared_meter`](crate::policy::limit::Limit::shared_meter).
     pub const SHARED: u32 = 1;
 
     /// What becomes of their packets at `now`, in nanoseconds, by what was said of them by hand.

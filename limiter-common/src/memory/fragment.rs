@@ -1,25 +1,24 @@
 //! Later fragments follow the first one of their datagram.
 //!
-//! A later fragment has no transport header. What the first one says, the ports and the flags of TCP or the type of
-//! ICMP, is noted for the others of its datagram: those of the same source, destination and identification, in IPv4 of the
-//! same protocol too. They are matched and charged as packets with the header of the first one. One whose first was not
-//! seen could be reassembled to any datagram, and counts as what it could be. In IPv6 that is any protocol: only the
-//! first fragment tells which (RFC 8200, section 4.5).
+//! A later fragment has no transport header. The first fragment of a datagram is noted: its ports and flags of TCP, or its
+//! type of ICMP. The note is for the fragments of the same source, destination and identification, and in IPv4 of the same
+//! protocol. They are matched and charged as packets with the header of the first one. A later fragment without a note
+//! could belong to any datagram, and counts as what it could be. In IPv6 that is any protocol: only the first fragment
+//! tells which (RFC 8200, section 4.5).
 //!
-//! Two first fragments of one datagram that contradict each other are what hides from a limit where the others go: the
-//! one that the host drops is sent for the limiter, the other one for the host. No honest sender sends them: an identification is
-//! not used again for two minutes (RFC 6864, section 4.2). So what was noted stands, and the second one is dropped.
+//! Two first fragments of one datagram may contradict each other. A sender could show one of them to the limiter, with a
+//! fault for which the host drops it, and the other one to the host. So the note stands, and the second one is dropped.
+//! RFC 6864, section 4.2, forbids a sender to use an identification again within two minutes.
 //!
-//! A note is one word, so that nobody reads half of it. The words are a table that is indexed by a keyed hash; a note
-//! takes the place of any other at its index. Who floods the table with first fragments has others forgotten: their
-//! later ones count as those whose first was not seen.
+//! A note is one word, so that no CPU reads half of it. The words are a table with a keyed hash for an index. A note
+//! replaces any other note at its index. A flood of first fragments replaces the notes of other senders, whose later
+//! fragments then count as what they could be.
 
 use crate::{
     base::{address::Address, seed::Seed, siphash::SipHash, word::Word},
     packet::{
         headers::{Anomaly, Packet, Ports, TcpFlags, Transport},
         protocol::{ICMP, ICMPV6, SCTP, TCP, UDP, UNKNOWN_PROTOCOL},
-        reason::Reason,
     },
 };
 
@@ -32,9 +31,9 @@ pub const WINDOW: u64 = 16_000_000_000;
 /// How many windows ago a note that is followed was made, at most.
 const FOLLOWED: u64 = 1;
 
-/// How many windows ago one was made that first fragments must not contradict, at most. It is one more: who waits until
-/// a note is forgotten, to send the other first one, has the host keep the later ones for a window. How much a host keeps is bounded,
-/// by 4 MB in Linux.
+/// How many windows ago a note was made that first fragments must not contradict, at most. It is one window more than
+/// notes are followed: a sender that waits for the end of a note makes the host keep the later fragments for a window.
+/// Linux keeps 4 MB of them at most.
 const BINDING: u64 = 2;
 
 /// How often a note is tried, where other CPUs write the word at the same time.
@@ -144,16 +143,11 @@ impl Said {
     }
 }
 
-/// Notes what a first fragment says, or has a later one follow its first; `word` is the one at the
-/// [`place`](Datagram::place) of its datagram, and `now` the monotonic time in nanoseconds. `Some` is the reason to drop
-/// it, [`Reason::Overlap`].
+/// Notes what a first fragment says, or gives a later one what its first said. `word` is the one at the
+/// [`place`](Datagram::place) of the datagram, and `now` the monotonic time in nanoseconds. Returns whether a first
+/// fragment contradicts one that was noted: it is to be dropped as [`Overlap`](crate::packet::reason::Reason::Overlap).
 #[inline(always)]
-pub fn follow(
-    packet: &mut Packet,
-    datagram: Datagram,
-    word: &impl Word,
-    now: u64,
-) -> Option<Reason> {
+pub fn follow(packet: &mut Packet, datagram: Datagram, word: &impl Word, now: u64) -> bool {
     let window = now / WINDOW;
     if packet.is_later() {
         match datagram.said(word.load(), window, FOLLOWED) {
@@ -161,7 +155,7 @@ pub fn follow(
             _ if packet.source.family != Address::IPV4 => packet.protocol = UNKNOWN_PROTOCOL,
             _ => {}
         }
-        return None;
+        return false;
     }
     let said = Said::by(packet);
     let next = datagram.word(said, window);
@@ -170,14 +164,14 @@ pub fn follow(
         if let Some(before) = datagram.said(seen, window, BINDING)
             && said.contradicts(before)
         {
-            return Some(Reason::Overlap);
+            return true;
         }
         if seen == next || word.compare_exchange(seen, next) == seen {
             break;
         }
     }
-    // Where others are first each time, nothing is noted: the later ones count as what they could be.
-    None
+    // If other CPUs write the word each time, nothing is noted: the later fragments count as what they could be.
+    false
 }
 
 #[cfg(test)]
@@ -185,7 +179,7 @@ mod tests {
     use core::cell::Cell;
 
     use super::*;
-    use crate::packet::headers::FragmentField;
+    use crate::packet::{headers::FragmentField, reason::Reason};
 
     const SEED: Seed = Seed([1, 2, 3, 4]);
     const SECOND: u64 = 1_000_000_000;
@@ -226,7 +220,8 @@ mod tests {
 
     fn sees(word: &Cell<u64>, mut packet: Packet, now: u64) -> Result<Packet, Reason> {
         let datagram = Datagram::of(&packet, SEED);
-        follow(&mut packet, datagram, word, now).map_or(Ok(packet), Err)
+        let contradicts = follow(&mut packet, datagram, word, now);
+        if contradicts { Err(Reason::Overlap) } else { Ok(packet) }
     }
 
     #[test]
@@ -321,6 +316,6 @@ mod tests {
         let mut packet = first(UDP, 53);
         let datagram = Datagram::of(&packet, SEED);
         let racing = Racing(Cell::new(0));
-        assert_eq!(follow(&mut packet, datagram, &racing, NOW), None);
+        assert!(!follow(&mut packet, datagram, &racing, NOW));
     }
 }

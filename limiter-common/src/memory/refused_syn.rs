@@ -1,9 +1,9 @@
 //! SYNs that a limit with a penalty refused.
 //!
-//! A SYN can be forged, so that it was refused is no offence of its source yet. A client that hears nothing sends the same
-//! SYN again (RFC 9293, section 3.8.1). When one of these is admitted and its connection gets a full socket on this host,
-//! the client has answered the sequence number of the host: the SYNs before were its own. So they are remembered by their
-//! connection until a packet of that comes, which [follows](RefusedSyn::is_followed_by) them.
+//! A SYN can be forged, so a refused SYN is no offence of its source yet. A client that gets no answer sends the same SYN
+//! again (RFC 9293, section 3.8.1). Once one of them is admitted and its connection has a full socket on this host, the
+//! client has answered the sequence number of the host. Then the SYNs before were its own. So a refused SYN is remembered by
+//! its connection until a packet of that [follows](RefusedSyn::is_followed_by) it.
 
 use crate::{base::seed::Seed, packet::headers::Packet};
 

@@ -15,15 +15,19 @@ pub(crate) const IPV4: u16 = EtherType::Ipv4 as u16;
 
 pub(crate) const IPV6: u16 = EtherType::Ipv6 as u16;
 
-pub(crate) const TCP: u8 = IpProto::Tcp as u8;
+/// TCP.
+pub const TCP: u8 = IpProto::Tcp as u8;
 
-pub(crate) const UDP: u8 = IpProto::Udp as u8;
+/// UDP.
+pub const UDP: u8 = IpProto::Udp as u8;
 
 pub(crate) const SCTP: u8 = IpProto::Sctp as u8;
 
-pub(crate) const ICMP: u8 = IpProto::Icmp as u8;
+/// ICMP.
+pub const ICMP: u8 = IpProto::Icmp as u8;
 
-pub(crate) const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
+/// ICMP for IPv6.
+pub const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
 /// Bytes of a TCP header up to and with its flags.
 pub(crate) const TCP_FLAGS_END: usize = 14;

@@ -44,7 +44,8 @@ pub struct Limit {
     pub tally: u32,
     /// The number of its meter, for sources that have none of their own.
     pub meter: u32,
-    /// The number of the meter of what keys share that find no room in the table: a multiple of `meter`.
+    /// The number of the meter of the shared bucket, which sources and keys without room in the table are charged to. It
+    /// admits a multiple of what `meter` does.
     pub shared_meter: u32,
     /// 0, so that what follows is aligned.
     pub unused: u32,

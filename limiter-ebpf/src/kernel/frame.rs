@@ -65,8 +65,8 @@ impl Frame for XdpFrame {
         if offset > Self::REACH {
             return None;
         }
-        // Of an offset that a read before found too large, the verifier of Linux 6.12 follows the way on which it is not,
-        // and knows nothing of it there.
+        // If an earlier read found the offset too large, the verifier of Linux 6.12 follows the impossible branch here, and
+        // forgets the bound there.
         let offset = black_box(offset) & Self::REACH;
         // Exactly this form, `start + N > end`, is the one that every kernel's verifier understands.
         let start = self.start + offset;

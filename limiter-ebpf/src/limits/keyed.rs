@@ -173,7 +173,7 @@ fn is_refused() -> bool {
 pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let Some(settings) = settings(scratch.binding.epoch()) else { return DONE };
-    // Of wide states, two are asked at most: a packet that hides what it is could be about more.
+    // A policy has at most two limits with wide state about one packet, unless it hides its ports or its protocol.
     let wide = keyed & !settings.buckets_by_key;
     let first = wide & wide.wrapping_neg();
     let second = (wide ^ first) & (wide ^ first).wrapping_neg();
@@ -358,7 +358,7 @@ pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
 /// Writes down the limits in a set, with their keys.
 #[inline(always)]
 fn write_down(scratch: &mut PacketScratch, mut left: u64) -> bool {
-    // What sources share is bound to a profile of nobody.
+    // An overflow entry is bound to a profile of its own, not to that of the source.
     let is_overflow = EntryId(scratch.entry_id).is_overflow();
     let number = if is_overflow { scratch.number } else { scratch.binding.profile() };
     let Some(profile) = PROFILES.get(half(scratch.binding.epoch(), number)) else { return false };

@@ -1,6 +1,5 @@
-//! Packets that are looked at before their source is looked up: what is nested too deep, fragments, which have to do with
-//! others of their datagram, the link's own control traffic, which budgets of its own are about and nothing else, and what
-//! is not IP.
+//! Steps before the source is looked up: packets that are nested too deep, control traffic of the link, which has budgets
+//! of its own, fragments, and frames that are not IP.
 
 use limiter_common::{
     abi::policy::{flag, half},
@@ -22,9 +21,9 @@ use crate::{
     policy::{active::ActivePolicy, verdict::Verdict},
 };
 
-/// Decides about the packet if it is too deep, a fragment that contradicts another, or control traffic that has a budget,
-/// and gives the place of the reason; that of [`Verdict::OPEN`] for an ordinary packet. A later fragment is given what its first one
-/// said.
+/// Decides about the packet if it is too deep, control traffic that has a budget, or a first fragment that contradicts
+/// another. Returns the place of the reason, or that of [`Verdict::OPEN`] for an ordinary packet. A later fragment gets what
+/// its first one said.
 ///
 /// The kernel verifies it by itself: few packets come here.
 #[unsafe(no_mangle)]
@@ -38,7 +37,10 @@ pub(crate) extern "C" fn decide_early() -> u32 {
     } else if let Some(verdict) = decide(scratch, &policy) {
         verdict
     } else if scratch.packet.fragment.0 != 0 && policy.settings.flags & flag::FRAGMENTS != 0 {
-        follow(&policy)
+        match follow_fragment(policy.epoch) {
+            0 => Verdict::OPEN,
+            _ => refuse(Reason::Overlap, &policy),
+        }
     } else {
         Verdict::OPEN
     };
@@ -135,16 +137,6 @@ fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
         let _: Result<(), u64> = Look { seen: next, next: of_link.seen }.commit(link);
     }
     Some(refuse(Reason::Contended, policy))
-}
-
-/// Has a fragment follow the first one of its datagram: the verdict on one that is dropped, or [`Verdict::OPEN`].
-#[inline(always)]
-fn follow(policy: &ActivePolicy) -> Verdict {
-    let verdict = Verdict(follow_fragment(policy.epoch).into());
-    if !verdict.is_open() && policy.monitors() != 0 {
-        return Verdict::new(Reason::Monitor);
-    }
-    verdict
 }
 
 /// The verdict on a packet that is dropped for this reason, unless nothing is.

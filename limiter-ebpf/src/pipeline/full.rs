@@ -51,7 +51,7 @@ fn limit(ctx: *mut xdp_md, scratch: &mut PacketScratch, policy: &ActivePolicy) -
     let Some(entry) = SourceEntry::of(scratch, policy.epoch) else {
         return Verdict::new(Reason::Contended);
     };
-    // No limit may be about the packet. It is asked here, as each branch behind the decision doubles what the verifier
+    // Also if no limit is about the packet. It is asked before the decision: a branch behind that doubles what the verifier
     // follows.
     (scratch.binding, scratch.may_prove) = (entry.binding, entry.awaits_proof().into());
     let verdict = decide(ctx, scratch, policy.settings, &entry);

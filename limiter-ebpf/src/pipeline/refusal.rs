@@ -1,7 +1,7 @@
-//! What comes of a packet for the next ones of its source: of one that was refused, and of one that proves that SYNs which
-//! were refused were of its source.
+//! The step after the verdict. A refusal is counted towards a block of the source, and the time for which it holds is found.
+//! A packet that passes may prove a SYN that was refused before.
 //!
-//! The packet is decided about already: there is no other function on the stack.
+//! It runs after the decision, whose functions would leave too little of the stack.
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
@@ -20,7 +20,8 @@ use crate::{
     table::{entry::SourceEntry, lookup::EntryId},
 };
 
-/// Does what comes of the packet, with this verdict, if an enforced limit refused it, or if it passes and may prove something.
+/// Counts the packet's refusal by an enforced limit, and finds how long it holds. If the packet passes by this verdict
+/// instead, counts the refused SYN that it proves.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn settle_refusal(ctx: *mut xdp_md, verdict: u64) -> u32 {
@@ -30,7 +31,7 @@ pub(crate) extern "C" fn settle_refusal(ctx: *mut xdp_md, verdict: u64) -> u32 {
     if refused == 0 && (scratch.may_prove == 0 || is_dropped) {
         return 0;
     }
-    // It may have been given away meanwhile.
+    // The entry may have been given away since the decision.
     let Some(entry) = SourceEntry::of(scratch, epoch) else { return 0 };
     let Some(settings) = settings(epoch) else { return 0 };
     escape(scratch);
@@ -81,7 +82,7 @@ fn prove(ctx: *mut xdp_md, scratch: &mut PacketScratch, settings: &Settings, ent
     }
 }
 
-/// Finds out for how long others of the source are refused for sure.
+/// Finds for how long the limit refuses the next packets of the source for sure.
 #[inline(always)]
 fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry) {
     let (epoch, refused, applies) = (entry.binding.epoch(), scratch.refused, scratch.bill.applies);

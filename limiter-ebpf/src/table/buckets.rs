@@ -219,8 +219,8 @@ fn share_bucket_at(at: u32) {
     count(table_stats::BUCKETS, |table_stats| table_stats.untracked += 1);
 }
 
-/// Looks at a fresh state of the key at a place by the meter that it has now: what was found by the meter of its own would
-/// be written as it is where the shared bucket happens to be as fresh.
+/// Checks the packet anew, against a fresh bucket of the shared meter. The first check was by the meter of the key, and its
+/// result would be stored if the shared bucket is as fresh as a new one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn look_again_at(at: u32) -> u32 {

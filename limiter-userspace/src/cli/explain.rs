@@ -1,6 +1,7 @@
 //! `limiter policy explain`.
 
 use clap::Args;
+use limiter_common::packet::protocol::TCP;
 
 use super::{maps, test::slot};
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
         explain::Question,
         now,
         target::{parse_address, parse_target},
-        words::{TCP, check_protocol, icmp_of, parse_flags, parse_icmp},
+        words::{check_protocol, icmp_of, parse_flags, parse_icmp},
     },
 };
 

@@ -148,8 +148,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let all_sets = sets.saturating_add(Set::count(sizes.buckets));
     let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(TALLIES);
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
-    // One for each override, and those that need none: of every limit, and of what is shared of it, and that which admits
-    // all.
+    // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
     let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
     drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
         loader

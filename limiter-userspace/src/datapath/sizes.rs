@@ -61,7 +61,7 @@ impl Sizes {
         ]
     }
 
-    /// Profiles that no prefix has, beside those that `overrides` counts: that of what newcomers share.
+    /// Profiles beside those that `overrides` counts: that of the overflow entries.
     pub(super) const UNNAMED: u32 = 1;
 
     /// The most entries of a map here.

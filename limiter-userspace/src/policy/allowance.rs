@@ -138,8 +138,8 @@ impl Allowance {
         }
     }
 
-    /// The same algorithm, which admits so many times as much, both in the long run and at once; sliding logs and open
-    /// connections as they are, as no keys share those.
+    /// The same algorithm with a rate and a burst that are so many times as large. A sliding log and open connections stay
+    /// as they are: keys never share one.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         let many = |count: u64| count.saturating_mul(times.into());

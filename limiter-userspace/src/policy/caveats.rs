@@ -2,9 +2,12 @@
 //!
 //! It is told by `limiter policy check` alone: it is of the policy's making, and no fault of it.
 
-use limiter_common::algorithm::{
-    concurrent::Concurrent,
-    rate::{Rate, SECOND},
+use limiter_common::{
+    algorithm::{
+        concurrent::Concurrent,
+        rate::{Rate, SECOND},
+    },
+    packet::protocol::TCP,
 };
 
 use super::{
@@ -123,7 +126,6 @@ pub(crate) fn asking_for_proof(policy: &Policy) -> Vec<&str> {
 
 /// Whether packets of a limit can be of a TCP connection, which alone proves that a source is not forged.
 fn can_be_proven(limit: &Limit) -> bool {
-    const TCP: u8 = 6;
     let of = &limit.matching;
     (of.protocols.is_empty() || of.protocols.contains(&TCP))
         && of.icmp_types.is_empty()

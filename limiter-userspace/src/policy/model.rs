@@ -162,8 +162,8 @@ pub struct Limit {
     pub penalty: Option<Penalty>,
     /// What it admits to some instead.
     pub overrides: Vec<Override>,
-    /// How many times its rate and burst the sources, or keys, have together that find no room in a full set of the
-    /// table and share a bucket, 1 to [`Limit::MOST_SHARED`]; `None` for as many as a set has entries.
+    /// By what its rate and burst are multiplied for the shared bucket, 1 to [`Limit::MOST_SHARED`]; `None` for 16, the
+    /// entries of a set. Sources and keys are charged to the shared bucket when their set of the table is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
     /// How its bursts were written.
@@ -403,17 +403,16 @@ pub struct Penalty {
     pub backoff: u32,
     /// The longest block, in ns, at least `block`.
     pub max: u64,
-    /// What refused packets count for that could be forged.
+    /// Whether refused packets count that could be forged.
     #[serde(default)]
     pub unproven: Unproven,
 }
 
-/// What refused packets count for that could be forged: no connection with a socket on this host proves that their source
-/// sent them.
+/// Whether refused packets count towards a block that no TCP connection to this host proves: such packets could be forged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unproven {
-    /// For nothing: they are dropped.
+    /// They do not count. They are dropped all the same.
     #[default]
     Ignore,
     /// They count towards a block of their source.

@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use limiter_common::packet::protocol::TCP;
 
 use super::{
     lists::List,
     model::{GlobalMode, Limit, Match, Mode, OverrideWhom, Policy, Whom},
     run_time::{Layered, Phase, decides, phases},
 };
-
-const TCP: u8 = 6;
 
 /// A TCP connection from somebody to this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,16 +97,19 @@ fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Re
     Ok(if conforms { Reason::NonIp } else { Reason::NonIpExceed })
 }
 
-/// Has a fragment follow the first one of its datagram, and gives the reason to drop it, if there is one.
+/// Gives a fragment what the first one of its datagram said. Returns the reason to drop it, if there is one.
 fn of_fragment(
     tables: &Tables<'_>,
     fragments: Option<(&Fragments, u64)>,
     packet: &mut Packet,
 ) -> Result<Option<Reason>> {
-    if packet.fragment.get() == Fragment::Whole || tables.settings.flags & flag::FRAGMENTS == 0 {
-        return Ok(None);
+    let is_asked = tables.settings.flags & flag::FRAGMENTS != 0;
+    match fragments.filter(|_| is_asked && packet.fragment.get() != Fragment::Whole) {
+        Some((fragments, at)) => {
+            Ok(fragments.follow(tables, packet, at)?.then_some(Reason::Overlap))
+        }
+        None => Ok(None),
     }
-    fragments.map_or(Ok(None), |(fragments, at)| fragments.follow(tables, packet, at))
 }
 
 /// The protocol of a packet that is control traffic and has a budget on the interface in a slot.

@@ -8,7 +8,12 @@ use std::{
 use ipnet::IpNet;
 use limiter_common::{
     base::address::Address,
-    packet::{control::Protocol, headers::Packet, parse::parse},
+    packet::{
+        control::Protocol,
+        headers::Packet,
+        parse::parse,
+        protocol::{TCP, UDP},
+    },
     policy::{limit::Key, matching::match_field},
 };
 
@@ -22,7 +27,7 @@ use super::{
     lists::{Lists, Until},
     source::found,
     state::SourceState,
-    words::{TCP, UDP, has_ports, is_icmp},
+    words::{has_ports, is_icmp},
 };
 use crate::{
     datapath::monitoring::Monitoring,

@@ -8,7 +8,7 @@ use std::{
 use limiter_common::{
     abi::layout::map,
     memory::fragment::{Datagram, follow},
-    packet::{headers::Packet, reason::Reason},
+    packet::headers::Packet,
 };
 
 use super::tables::Tables;
@@ -21,14 +21,14 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Notes what a first fragment says, or gives a later one what was noted; gives the reason to drop it, if there is
-    /// one.
+    /// Notes what a first fragment says, or gives a later one what was noted. Returns whether a first one contradicts an
+    /// earlier one.
     pub(super) fn follow(
         &self,
         tables: &Tables<'_>,
         packet: &mut Packet,
         now: u64,
-    ) -> Result<Option<Reason>> {
+    ) -> Result<bool> {
         let datagram = Datagram::of(packet, tables.settings.seed);
         let place = datagram.place();
         let known = self.words.borrow().get(&place).copied();
@@ -37,10 +37,10 @@ impl Fragments {
             None => tables.maps.entry(map::FRAGMENTS, &place)?.unwrap_or_default(),
         };
         let word = Cell::new(before);
-        let reason = follow(packet, datagram, &word, now);
+        let contradicts = follow(packet, datagram, &word, now);
         if word.get() != before {
             self.words.borrow_mut().insert(place, word.get());
         }
-        Ok(reason)
+        Ok(contradicts)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use limiter_common::packet::control;
 pub use limiter_common::packet::frame::Sighting;
-
-use super::{
-    error::InquiryError,
-    words::{TCP, UDP},
+use limiter_common::packet::{
+    control,
+    protocol::{TCP, UDP},
 };
+
+use super::error::InquiryError;
 
 /// What an operator says of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

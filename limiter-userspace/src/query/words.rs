@@ -1,5 +1,7 @@
 //! Reading and writing what is said of packets: protocols, ports, flags, types.
 
+use limiter_common::packet::protocol::{ICMP, ICMPV6, TCP};
+
 use super::InquiryError;
 use crate::policy::{
     document::names::{
@@ -7,14 +9,6 @@ use crate::policy::{
     },
     units::quoted,
 };
-
-/// The number of TCP.
-pub const TCP: u8 = 6;
-/// The number of UDP.
-pub(super) const UDP: u8 = 17;
-const ICMP: u8 = 1;
-/// The number of ICMP for IPv6.
-const ICMPV6: u8 = 58;
 
 /// Whether packets of a protocol have the flags and the type that are asked for.
 ///

@@ -74,8 +74,8 @@ fn a_key_that_owes_is_kept_through_any_flood() {
 fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     let other = limit("other", &[within(24, 64)], per_second(1_000_000, 1_000_000));
     let (mut program, buckets) = full([by_destination("slow", tokens(3)), other]);
-    // As many as there is room for, and again, as a set may have more of them than its ways.
-    let all: u64 = (0..2 * buckets).map(|number| passed(&mut program, &to(number), 3)).sum();
+    // So many that no set is left with room: with twice as many keys as buckets, one is in a run of 25.
+    let all: u64 = (0..4 * buckets).map(|number| passed(&mut program, &to(number), 3)).sum();
     let full = table_stats(&program);
     assert!(full.untracked > 0 && full.inserted <= u64::from(buckets), "{full:?}");
     // One entry is that of the source's network, by the other limit.
@@ -218,7 +218,7 @@ fn overrides_do_not_hold_for_what_keys_share() {
 fn what_keys_share_is_kept_over_edits() {
     let slow = || by_destination("slow", tokens(3));
     let (mut program, buckets) = full([slow()]);
-    for number in 0..2 * buckets {
+    for number in 0..4 * buckets {
         passed(&mut program, &to(number), 3);
     }
     let of_others = |program: &mut TestProgram| -> u64 {

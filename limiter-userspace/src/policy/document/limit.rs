@@ -7,7 +7,7 @@ use super::{
     fields::Fields,
     key::{key, source_lengths},
     layers::{count_fits, layers},
-    matching::{TCP, matching},
+    matching::matching,
     names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, meaning},
     overrides,
     reach::Spot,
@@ -21,6 +21,7 @@ use crate::policy::{
     given::Given,
     model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven},
 };
+use limiter_common::packet::protocol::TCP;
 
 /// The longest block of a penalty by default, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::algorithm::rate::SECOND;

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use limiter_common::packet::protocol::TCP;
+
 use super::{
     fault::Findings,
     fields::Fields,
@@ -22,7 +24,6 @@ use crate::policy::{
 /// What reads sets and prefixes, for what the policy has already.
 type WhomsReader = fn(&Node<'_>, (&Policy, &FromFiles), &mut Findings<'_>) -> Vec<Whom>;
 
-pub(super) const TCP: u8 = 6;
 const ICMP: [u8; 2] = [1, 58];
 /// The header of Ethernet.
 const SHORTEST_FRAME: u16 = 14;

@@ -68,7 +68,7 @@ const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
 const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
-const SHARED_DOC: &str = "How many times its rate and burst the newcomers share that find no room in a full table; 16 by default.";
+const SHARED_DOC: &str = "The factor of rate and burst for the bucket that newcomers share when the table is full; 16 by default.";
 const KEY_KIND: Kind = OneOrMore(&TextOrMap(
     &[
         "source",
@@ -303,7 +303,7 @@ pub(super) static PENALTY: Shape = Shape {
         key(
             "unproven",
             Word(names::unproven),
-            "What packets count for that no connection to this host proves: `ignore` (the default) or `block`.",
+            "Whether packets count that no connection to this host proves: `ignore` (the default) or `block`.",
         ),
     ],
 };

@@ -1,11 +1,11 @@
 //! What packets the limits are about, whosever they are.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use limiter_common::{
     base::address::Address,
-    packet::protocol::UNKNOWN_PROTOCOL,
+    packet::protocol::{TCP, UNKNOWN_PROTOCOL},
     policy::{
         limit::{INTERFACES, KEYED, WIDE},
         matching::{match_field, offset},
@@ -190,7 +190,6 @@ fn within(ranges: &[RangeInclusive<u16>], value: u32) -> bool {
 
 /// The protocols that a limit asks for, by itself or because it counts open connections.
 fn protocols(row: &Row<'_>) -> Vec<u8> {
-    const TCP: u8 = 6;
     let own = &row.limit.matching.protocols;
     if own.is_empty() && row.is_of_connections() { vec![TCP] } else { own.clone() }
 }
@@ -223,23 +222,51 @@ fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
         (wide, WIDE, "by `sliding_log` or `concurrent`"),
     ] {
         if rows.len() > most
-            && let Some((packet, limits)) =
-                together(&rows).into_iter().find(|(_, limits)| limits.len() > most)
+            && let Some((kind, limits)) = together(&rows).find(|(_, limits)| limits.len() > most)
         {
             let limits = limits.into_iter().map(Row::name).collect();
-            return Err(PolicyError::TooManyAtOnce { packet, limits, most, what });
+            return Err(PolicyError::TooManyAtOnce {
+                packet: kind.to_string(),
+                limits,
+                most,
+                what,
+            });
         }
     }
     Ok(())
 }
 
-/// Those of some rows that can be about one packet, for each packet that they tell apart, with that in words. Only protocols
-/// and ports are told apart, which is on the safe side.
-pub(super) fn together<'r, 'a>(keyed: &[&'r Row<'a>]) -> Vec<(String, Vec<&'r Row<'a>>)> {
-    let mut packets = Vec::new();
+/// A kind of packets that limits tell apart.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// `None` for a protocol that no limit names.
+    protocol: Option<u8>,
+    /// `None` for a packet without ports, or with one that no limit names.
+    port: Option<u16>,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Some(protocol) => write!(formatter, "protocol {protocol}")?,
+            None => formatter.write_str("any protocol")?,
+        }
+        match self.port {
+            Some(port) => write!(formatter, ", port {port}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// For each kind of packets that these rows tell apart, those of the rows that can be about one packet of it. Only protocols
+/// and ports are told apart, so they may be too many. More of them can be about a packet that hides its port or protocol: of
+/// these, the datapath asks the narrowest.
+pub(super) fn together<'r, 'a>(
+    rows: &[&'r Row<'a>],
+) -> impl Iterator<Item = (Kind, Vec<&'r Row<'a>>)> {
     let mut protocols: Vec<Option<u8>> = vec![None];
     let mut ports: Vec<Option<u16>> = vec![None];
-    for row in keyed {
+    for row in rows {
         protocols.extend(row.limit.matching.protocols.iter().copied().map(Some));
         ports.extend(row.limit.matching.ports.iter().map(|range| Some(*range.start())));
     }
@@ -247,25 +274,20 @@ pub(super) fn together<'r, 'a>(keyed: &[&'r Row<'a>]) -> Vec<(String, Vec<&'r Ro
     protocols.dedup();
     ports.sort_unstable();
     ports.dedup();
-    for protocol in &protocols {
-        for port in &ports {
-            let about = |row: &&Row<'_>| {
-                let it = &row.limit.matching;
-                // A packet of an unknown protocol, which has no port, could be of any.
-                let fits =
-                    protocol.map_or(port.is_none(), |protocol| it.protocols.contains(&protocol));
-                (it.protocols.is_empty() || fits)
-                    && (it.ports.is_empty()
-                        || port.is_some_and(|port| within(&it.ports, u32::from(port))))
-            };
-            let protocol =
-                protocol.map_or("any protocol".to_owned(), |it| format!("protocol {it}"));
-            let port = port.map_or(String::new(), |port| format!(", port {port}"));
-            let rows: Vec<&Row<'_>> = keyed.iter().copied().filter(about).collect();
-            packets.push((format!("{protocol}{port}"), rows));
-        }
-    }
-    packets
+    let kinds = protocols.into_iter().flat_map(move |protocol| {
+        let ports = ports.clone().into_iter();
+        ports.map(move |port| Kind { protocol, port })
+    });
+    kinds.map(|kind| (kind, rows.iter().copied().filter(|row| can_be_about(row, kind)).collect()))
+}
+
+/// Whether a limit can be about a packet of a kind.
+fn can_be_about(row: &Row<'_>, Kind { protocol, port }: Kind) -> bool {
+    let it = &row.limit.matching;
+    // A packet of an unknown protocol, which has no port, could be of any.
+    let fits = protocol.map_or(port.is_none(), |protocol| it.protocols.contains(&protocol));
+    (it.protocols.is_empty() || fits)
+        && (it.ports.is_empty() || port.is_some_and(|port| within(&it.ports, u32::from(port))))
 }
 
 impl Policy {

@@ -4,27 +4,28 @@ use limiter_common::policy::limit::INLINE;
 
 use super::{
     super::model::Policy,
-    classes::together,
+    classes::{Kind, together},
     rows::{Row, Rows},
 };
 
-/// A packet, and what the limits that are about it cost where each of them meets it for the first time.
+/// The dearest packet: the first one of its source and connection, so that each limit by another key makes a new state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dearest {
     /// The packet, in words.
     pub packet: String,
-    /// Nanoseconds of a CPU of the machine of docs/benchmarks when its neighbours are quiet; half as much more, or twice as
-    /// much, when they are busy.
+    /// Nanoseconds of a CPU, estimated for the machine of docs/benchmarks. A busy host takes up to twice as long.
     pub nanoseconds: u64,
-    /// The limits that make it dear, in the order in which they are asked.
+    /// The names of the limits that make it dear, in the order in which they are asked.
     pub limits: Vec<String>,
 }
 
-// Nanoseconds of what a packet may meet, by rows of the benchmark: `new_source_64k` with the full decision, each of
-// `limits_8`, `key_all`, each of `stacked_keyed`, of `stacked_sliding_log` and `stacked_concurrent`, and `new_syn`.
+// Parts of the cost of a packet in nanoseconds, rounded, with the row of the benchmark that each is taken from. First the
+// decision without limits (`new_source_owing_64k`), an inline limit (`limits_8`), and a key that is known (`key_all`).
 const PACKET: u64 = 300;
 const INLINE_LIMIT: u64 = 10;
 const KNOWN_KEY: u64 = 80;
+// A key that has no bucket yet (`stacked_keyed`), wide state (`stacked_sliding_log`, `stacked_concurrent`), and noting the
+// SYN of a new connection (`new_syn`).
 const NEW_KEY: u64 = 600;
 const WIDE_LIMIT: u64 = 700;
 const NEW_CONNECTION: u64 = 900;
@@ -33,11 +34,11 @@ const NEW_CONNECTION: u64 = 900;
 pub fn dearest(policy: &Policy) -> Option<Dearest> {
     let rows = Rows::new(policy).ok()?;
     let all: Vec<&Row<'_>> = rows.iter().collect();
-    let packets = together(&all).into_iter().filter(|(_, rows)| !rows.is_empty());
-    packets.map(|(packet, rows)| of(packet, &rows)).max_by_key(|dearest| dearest.nanoseconds)
+    let packets = together(&all).filter(|(_, rows)| !rows.is_empty());
+    packets.map(|(kind, rows)| of(kind, &rows)).max_by_key(|dearest| dearest.nanoseconds)
 }
 
-fn of(packet: String, rows: &[&Row<'_>]) -> Dearest {
+fn of(kind: Kind, rows: &[&Row<'_>]) -> Dearest {
     let mut inline = 0;
     let mut nanoseconds = PACKET;
     let mut limits: Vec<String> = Vec::new();
@@ -52,15 +53,14 @@ fn of(packet: String, rows: &[&Row<'_>]) -> Dearest {
             (false, false) => NEW_KEY,
         };
         nanoseconds += cost;
-        opens |= row.counts_new_connections();
-        if (cost != INLINE_LIMIT || row.counts_new_connections())
-            && !limits.contains(&row.limit.name)
-        {
+        opens |= row.counts_connections();
+        let is_dear = !is_inline || row.counts_connections();
+        if is_dear && !limits.contains(&row.limit.name) {
             limits.push(row.limit.name.clone());
         }
     }
     nanoseconds += if opens { NEW_CONNECTION } else { 0 };
-    Dearest { packet, nanoseconds, limits }
+    Dearest { packet: kind.to_string(), nanoseconds, limits }
 }
 
 #[cfg(test)]

@@ -295,7 +295,8 @@ impl Meters {
         Ok(number)
     }
 
-    /// The number of a meter that admits so many times as much, or, where a meter cannot, half as many, and so on.
+    /// The number of the meter of an allowance [times](Allowance::times) a factor. If no meter can have that, the factor is
+    /// halved until one can.
     fn multiple(
         &mut self,
         allowance: Allowance,

@@ -84,7 +84,7 @@ impl Profiles {
         let nothing = Said::default();
         interner.number(&nothing)?;
         debug_assert_eq!(interner.profiles.len(), Profile::SHARED as usize);
-        // It is nobody's, so it is not among those that a prefix may have.
+        // Past the interner: no prefix may have this profile.
         interner.profiles.push(shared(compiled));
         let mut prefixes = Vec::new();
         // In their order, a prefix comes right after those that contain it and their other parts: the
@@ -177,15 +177,13 @@ impl Profiles {
     }
 }
 
-/// The profile of the entries that sources share: see [`Profile::SHARED`].
+/// The profile of the overflow entries, see [`Profile::SHARED`].
 fn shared(compiled: &[Compiled]) -> Profile {
     let mut profile = Profile::default();
     for row in compiled {
-        let is_inline = (row.override_column as usize) < INLINE;
-        if let Some(meter) = profile.meters.get_mut(row.override_column as usize)
-            && is_inline
-        {
-            *meter = row.shared_meter;
+        let column = row.override_column as usize;
+        if column < INLINE {
+            profile.meters[column] = row.shared_meter;
             profile.limits |= row.bit;
         }
     }

@@ -114,7 +114,7 @@ impl<'a> Rows<'a> {
 
     /// Whether it counts new connections.
     pub(super) fn counts_connections(&self, at: usize) -> bool {
-        self.rows[at].counts_new_connections()
+        self.rows[at].counts_connections()
     }
 
     /// The rows as the datapath has them.
@@ -209,7 +209,7 @@ impl<'a> Row<'a> {
         kind as u32
     }
 
-    /// What it admits to those with the slowest override; `None` if it has none with a rate.
+    /// The allowance of the slowest override; `None` if no override has one.
     fn least_override(&self) -> Option<Allowance> {
         let rate = |allowance: &Allowance| {
             let Rate { packets, period } = allowance.bucket().rate;
@@ -220,11 +220,11 @@ impl<'a> Row<'a> {
     }
 
     /// Whether it counts new connections.
-    pub(super) fn counts_new_connections(&self) -> bool {
+    pub(super) fn counts_connections(&self) -> bool {
         self.limit.count == Count::Connections && !self.is_of_connections()
     }
 
-    /// Whether who sends packets cannot choose its keys.
+    /// Whether its keys are few: a sender cannot make up tenants or interfaces.
     pub(super) fn has_few_keys(&self) -> bool {
         self.key.parts.iter().all(|part| matches!(part, KeyPart::Tenant | KeyPart::Interface))
     }
