@@ -18,7 +18,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of
 /// another version are never used.
-pub const LAYOUT_VERSION: u32 = 23;
+pub const LAYOUT_VERSION: u32 = 24;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.

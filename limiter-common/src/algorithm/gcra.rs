@@ -41,13 +41,25 @@ pub struct Gcra {
     /// Binary digits of `interval` after the point; at most [`Gcra::MAX_FRACTION`].
     pub fraction: u16,
     /// 1 when there has to be room for the whole packet, as in a queue; 0 when any room will do.
-    pub strict: u32,
+    pub strict: u16,
+    /// [`Gcra::PRECISE`] where every packet is charged by the clock, else 0.
+    pub precise: u16,
 }
 
 impl Gcra {
     /// No bucket.
-    pub const NONE: Self =
-        Self { interval: 0, depth: 0, dearest: 0, near: 0, shift: 0, fraction: 0, strict: 0 };
+    pub const NONE: Self = Self {
+        interval: 0,
+        depth: 0,
+        dearest: 0,
+        near: 0,
+        shift: 0,
+        fraction: 0,
+        strict: 0,
+        precise: 0,
+    };
+    /// Binary digits of which no depth has more, see [`will_do`](Self::will_do).
+    pub const PRECISE: u16 = 60;
     /// The largest shift.
     pub const MAX_SHIFT: u16 = 10;
     /// The most binary digits of an interval after the point.
@@ -147,10 +159,12 @@ impl Gcra {
         tick == 0 || !self.will_do(Time { now: 0, tick })
     }
 
-    /// Whether the time is good enough.
+    /// Whether the time is good enough: one that is exact always is, and that of a tick where the bucket holds
+    /// [enough](Self::FEWEST_TICKS) and need not be precise.
     #[inline(always)]
     pub const fn will_do(&self, time: Time) -> bool {
-        self.depth >= (time.tick * Self::FEWEST_TICKS) << self.shift
+        // Of a depth, nothing is left by the shift.
+        self.depth >> self.precise >= (time.tick * Self::FEWEST_TICKS) << self.shift
     }
 
     /// Nanoseconds from `now` until a packet of this cost conforms, unless others are charged

@@ -41,6 +41,15 @@ impl Meter {
         Self { kind: Self::BUCKET, gcra, reserved: [0; 2] }
     }
 
+    /// The same, by which every packet is charged by the clock. Only buckets go by ticks.
+    #[must_use]
+    pub const fn precise(self) -> Self {
+        match self.kind {
+            Self::BUCKET => Self { gcra: Gcra { precise: Gcra::PRECISE, ..self.gcra }, ..self },
+            _ => self,
+        }
+    }
+
     /// The meter of a fixed window.
     pub const fn fixed(window: Window) -> Self {
         Self::of_window(Self::FIXED, window)

@@ -65,9 +65,12 @@ impl Gcra {
     const SHORTEST_TICK: u64 = 1_000_000;
 
     /// How many packets of sources that nobody remembers may pass in a tick, see [`credit`](crate::table::untracked): so
-    /// many that those of [`TICKS`] take the shortest tick to refill at most, and are a thousandth of the burst or less. Not
-    /// for the packet path.
+    /// many that those of [`TICKS`] take the shortest tick to refill at most, and are a thousandth of the burst or less;
+    /// none by a bucket that is precise. Not for the packet path.
     pub fn untracked(&self) -> u64 {
+        if self.precise != 0 {
+            return 0;
+        }
         let units = (self.depth / 1_000).min(Self::SHORTEST_TICK << self.shift) / TICKS;
         units.checked_div(self.dearest).map_or(0, |packets| packets.min(UntrackedAllowance::MOST))
     }

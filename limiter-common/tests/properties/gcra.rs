@@ -216,6 +216,11 @@ proptest! {
         prop_assert_eq!(gcra.takes_clock(tick), !will_do);
         prop_assert_eq!(gcra.conform(word, time, cost).is_some(), conforms && will_do);
         prop_assert!(gcra.takes_clock(0) && gcra.will_do(Time::exact(now)));
+        // One that is to be precise never does.
+        let precise = Meter::bucket(gcra).precise().gcra;
+        prop_assert!(precise.takes_clock(tick) && precise.will_do(Time::exact(now)));
+        prop_assert!(tick == 0 || !precise.will_do(time));
+        prop_assert_eq!(precise.decide(word, now, cost), gcra.decide(word, now, cost));
     }
 
     /// Whether a packet of cost 1 exceeds is what the decision is, of any word that is not lost.

@@ -59,7 +59,7 @@ fn assert_shares(gcra: &Gcra) -> Result<(), TestCaseError> {
 /// Holds a bucket against what was stated.
 fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<(), TestCaseError> {
     let [packets, period] = [rate.packets, rate.period].map(u128::from);
-    let &Gcra { interval, depth, dearest: most, near: _, shift, fraction, strict } = gcra;
+    let &Gcra { interval, depth, dearest: most, near: _, shift, fraction, strict, precise } = gcra;
     prop_assert!(shift <= Gcra::MAX_SHIFT && fraction <= Gcra::MAX_FRACTION);
     prop_assert!(
         depth <= Gcra::MAX_DEPTH && most <= Gcra::MAX_DEPTH && interval <= Gcra::MAX_DEPTH
@@ -70,7 +70,7 @@ fn assert_promises(gcra: &Gcra, rate: Rate, burst: u64, dearest: u64) -> Result<
     }
     // What the kernel half multiplies keeps within a word.
     prop_assert!(interval.checked_mul(dearest).is_some());
-    prop_assert_eq!(strict, 0);
+    prop_assert_eq!((strict, precise), (0, 0));
     assert_shares(gcra)?;
     prop_assert!(fraction == 0 || shift == Gcra::MAX_SHIFT && dearest > 1);
     // interval / 2^(shift + fraction) against period / packets, without rounding.

@@ -27,11 +27,27 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { sources: 1 << 20, buckets: 1 << 18, wide_states: 1 << 13, overrides: 1 << 17 }
+        Self::for_sources(1 << 20)
     }
 }
 
 impl Sizes {
+    /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 8,
+    /// a wide state for 128. No size is less than can be asked for on this machine.
+    pub fn for_sources(sources: u32) -> Self {
+        Self::for_cpus(sources, cpus())
+    }
+
+    fn for_cpus(sources: u32, cpus: u32) -> Self {
+        let [_, buckets, wide_states, _] = Self::least(cpus);
+        Self {
+            sources,
+            buckets: (sources / 4).max(buckets),
+            wide_states: (sources / 128).max(wide_states),
+            overrides: (sources / 8).max(Self::FEWEST_OVERRIDES),
+        }
+    }
+
     /// Those of an instance.
     ///
     /// # Errors
@@ -64,24 +80,62 @@ impl Sizes {
     /// Profiles beside those that `overrides` counts: that of the overflow entries.
     pub(super) const UNNAMED: u32 = 1;
 
+    /// Overrides that there is room for unless fewer are asked for.
+    const FEWEST_OVERRIDES: u32 = 1 << 12;
+
     /// The most entries of a map here.
     pub const MOST: u32 = 1 << 26;
 
-    /// Checks the sizes against what the kernel's LRU needs to work, in which the wide states are, and offences and
-    /// handshakes, of which there are as many as buckets: it keeps up to 128 free entries to each CPU, and a map that is
-    /// hardly larger throws out what was just used. The sources have no less for that.
+    /// The least of each size, in the order of [`by_option`](Self::by_option): what the kernel's LRU needs to work, in which
+    /// the wide states are, and offences and handshakes, of which there are as many as buckets. It keeps up to 128 free
+    /// entries to each CPU, and a map that is hardly larger throws out what was just used. The sources have no less for that.
+    fn least(cpus: u32) -> [u32; 4] {
+        let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
+        [tracked, tracked, tracked, 1]
+    }
+
+    /// Checks the sizes against what can be asked for on this machine.
     ///
     /// # Errors
     /// [`Error::SizeRange`].
     pub fn check(&self) -> Result<()> {
-        let cpus = nr_cpus().map_or(1, |cpus| cpus as u32);
-        let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
-        let least = [tracked, tracked, tracked, 1];
-        for ((option, asked), least) in self.by_option().into_iter().zip(least) {
+        self.check_for(cpus())
+    }
+
+    fn check_for(&self, cpus: u32) -> Result<()> {
+        for ((option, asked), least) in self.by_option().into_iter().zip(Self::least(cpus)) {
             if !(least..=Self::MOST).contains(&asked) {
                 return Err(Error::SizeRange { option, asked, least, most: Self::MOST });
             }
         }
         Ok(())
+    }
+}
+
+/// CPUs that the kernel has room for.
+fn cpus() -> u32 {
+    nr_cpus().map_or(1, |cpus| cpus as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_usual_can_be_had_on_any_machine() {
+        for cpus in [1, 2, 16, 17, 64, 256, 1_024] {
+            let [least, ..] = Sizes::least(cpus);
+            for sources in [1 << 20, 1 << 16, least] {
+                Sizes::for_cpus(sources.max(least), cpus).check_for(cpus).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn all_sizes_go_with_that_of_the_sources() {
+        let by_sources = |sources| Sizes::for_cpus(sources, 2).by_option().map(|(_, size)| size);
+        assert_eq!(by_sources(1 << 20), [1 << 20, 1 << 18, 1 << 13, 1 << 17]);
+        assert_eq!(by_sources(1 << 16), [1 << 16, 1 << 14, 1 << 10, 1 << 13]);
+        assert_eq!(by_sources(1 << 10), [1 << 10, 1 << 10, 1 << 10, 1 << 12]);
     }
 }

@@ -166,6 +166,9 @@ pub struct Limit {
     /// entries of a set. Sources and keys are charged to the shared bucket when their set of the table is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
+    /// Whether each packet is charged by the clock: none by the tick of the kernel, none from a lease.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub precise: bool,
     /// How its bursts were written.
     #[serde(default, skip_serializing_if = "Given::is_empty")]
     pub given: Given,
@@ -453,6 +456,7 @@ impl Limit {
             penalty: None,
             overrides: Vec::new(),
             shared: None,
+            precise: false,
             given: Given::default(),
         }
     }

@@ -275,6 +275,7 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
             let name = format!("limit_{index}-");
             let given = Given::default();
             let shared = (index % 3 == 1).then_some(1 + layers.len() as u32 * 100);
+            let precise = index % 2 == 1;
             Limit {
                 name,
                 matching,
@@ -286,6 +287,7 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
                 penalty,
                 overrides,
                 shared,
+                precise,
                 given,
             }
         })

@@ -194,12 +194,14 @@ fn a_rest_brings_the_burst_and_not_a_packet_more() {
     program.check_accounts().unwrap();
 }
 
-/// By the exact time, as no tick may be trusted, and where a tick is too long for the burst.
+/// By the exact time, as no tick may be trusted, where a tick is too long for the burst, and where the limit is precise.
 #[test]
 fn who_is_to_be_exact_to_the_packet_leases_nothing() {
     let exact = (ample(), Clock::Test);
     let short = policy(&[(Builtin::Source, per_second(RATE, 8 * RATE * TICK / SECOND - 1))]);
-    for (policy, clock) in [exact, (short, Clock::Ticking(TICK))] {
+    let mut precise = ample();
+    precise.limits.iter_mut().for_each(|limit| limit.precise = true);
+    for (policy, clock) in [exact, (short, Clock::Ticking(TICK)), (precise, Clock::Ticking(TICK))] {
         let mut program = TestProgram::new(SMALL, &policy, clock).unwrap();
         program.at(NOW).unwrap();
         for passed in 1..=2 * MANY {

@@ -1,5 +1,5 @@
 //! Packets that are decided by the time of the last tick of the kernel: what that may admit too much or too little, and
-//! the same verdicts as by the exact time where a bucket takes less than eight ticks to fill.
+//! the same verdicts as by the exact time where a bucket takes less than eight ticks to fill, or is to be precise.
 
 use limiter_common::{
     algorithm::{
@@ -78,6 +78,13 @@ fn short(random: &mut Random) -> Bucket {
     bucket(Rate::per_second(packets), 1 + random.below(most as usize) as u64)
 }
 
+/// A bucket that takes eight ticks to fill, or longer.
+fn long(random: &mut Random) -> Bucket {
+    let packets = 1 + random.below(1_000) as u64;
+    let least = (packets * DEEP).div_ceil(SECOND);
+    bucket(Rate::per_second(packets), least + random.below(64) as u64)
+}
+
 /// Nanoseconds until the next packet: none, about a token, within a tick, at its end, or a rest.
 fn pause(random: &mut Random, pace: Bucket, now: u64) -> u64 {
     let interval = (pace.rate.period / pace.rate.packets) as usize;
@@ -93,21 +100,25 @@ fn pause(random: &mut Random, pace: Bucket, now: u64) -> u64 {
 }
 
 #[test]
-fn short_buckets_say_what_they_say_by_the_exact_time() {
+fn short_and_precise_buckets_say_what_they_say_by_the_exact_time() {
     let (seed, kinds) = (seed(), kinds());
     let mut both = Both::new(&Policy::default());
     let [mut passed, mut dropped] = [0_u64; 2];
     for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
+        let precise = run % 2 == 1;
         let mut limits = Vec::new();
         for limit in Builtin::ALL {
             if limits.is_empty() || random.below(3) > 0 {
-                limits.push((limit, short(&mut random)));
+                let bucket = if precise { long } else { short };
+                limits.push((limit, bucket(&mut random)));
             }
         }
         let mut now = 10 * SECOND + random.below(1 << 50) as u64;
-        let _run = Run { seed, run, of: &(&limits, now) };
-        both.apply(&policy(&limits));
+        let _run = Run { seed, run, of: &(precise, &limits, now) };
+        let mut policy = policy(&limits);
+        policy.limits.iter_mut().for_each(|limit| limit.precise = precise);
+        both.apply(&policy);
         let frames: Vec<_> = (0..8)
             .map(|source: u8| {
                 let (_, kind) = random.pick(&kinds);

@@ -9,7 +9,7 @@ use super::setting::Setting;
 /// Bytes of the maps of an instance that has one limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// With room for 64 k sources, and otherwise as by default.
+    /// With room for 64 k sources, and in proportion for all else.
     pub(crate) small: u64,
     /// As by default, which is with room for 1 M.
     pub(crate) default: u64,
@@ -24,6 +24,5 @@ pub(crate) fn measure() -> Result<Memory> {
         instance.close()?;
         Ok(bytes)
     };
-    let default = Sizes::default();
-    Ok(Memory { small: bytes(Sizes { sources: 1 << 16, ..default })?, default: bytes(default)? })
+    Ok(Memory { small: bytes(Sizes::for_sources(1 << 16))?, default: bytes(Sizes::default())? })
 }

@@ -43,13 +43,13 @@ pub(super) struct Attach {
     /// Sources tracked at once [default: 1048576]
     #[arg(long, value_name = "N")]
     sources: Option<u32>,
-    /// States tracked at once by other keys than the source, such as connections [default: 262144]
+    /// States tracked at once by other keys than the source, such as connections [default: a quarter of the sources]
     #[arg(long, value_name = "N", alias = "connections")]
     buckets: Option<u32>,
-    /// Logs and lists of open connections kept at once [default: 8192]
+    /// Logs and lists of open connections kept at once [default: one for 128 sources]
     #[arg(alias = "ledgers", long, value_name = "N")]
     wide_states: Option<u32>,
-    /// Distinct combinations of limits for sources [default: 131072]
+    /// Distinct combinations of limits for sources [default: one for 8 sources]
     #[arg(long, value_name = "N")]
     overrides: Option<u32>,
     /// Mount a BPF file system first if there is none
@@ -182,9 +182,9 @@ impl Attach {
     }
 
     fn sizes(&self) -> Sizes {
-        let default = Sizes::default();
+        let default = self.sources.map_or_else(Sizes::default, Sizes::for_sources);
         Sizes {
-            sources: Sizes::whole_sets(self.sources.unwrap_or(default.sources)),
+            sources: Sizes::whole_sets(default.sources),
             buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),
             wide_states: self.wide_states.unwrap_or(default.wide_states),
             overrides: self.overrides.unwrap_or(default.overrides),

@@ -86,7 +86,9 @@ fn options(generic: bool, sizes: &Sizes) -> String {
     if generic {
         options.push_str(" --mode skb");
     }
-    for ((option, size), usual) in sizes.by_option().into_iter().zip(Sizes::default().by_option()) {
+    let sources = Sizes::default().sources;
+    let usual = Sizes { sources, ..Sizes::for_sources(sizes.sources) };
+    for ((option, size), usual) in sizes.by_option().into_iter().zip(usual.by_option()) {
         if size != usual.1 {
             options.push_str(&format!(" {option} {size}"));
         }
@@ -234,8 +236,8 @@ mod tests {
     #[test]
     fn sizes_and_the_mode_are_those_of_the_instance() {
         assert_eq!(options(false, &Sizes::default()), "");
-        let sizes = Sizes { sources: 4_000, buckets: 2_000, ..Sizes::default() };
-        assert_eq!(options(true, &sizes), " --mode skb --sources 4000 --buckets 2000");
+        let sizes = Sizes { buckets: 200_000, ..Sizes::for_sources(400_000) };
+        assert_eq!(options(true, &sizes), " --mode skb --sources 400000 --buckets 200000");
         let sizes = Sizes { wide_states: 1, overrides: 2, ..Sizes::default() };
         let text = Unit { options: options(false, &sizes), ..unit(None) }.to_string();
         let line =

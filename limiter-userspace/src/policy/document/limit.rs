@@ -102,6 +102,7 @@ fn read(
         let shared = scalar::whole(node, "shared", 1..=Limit::MOST_SHARED.into(), findings)?;
         u32::try_from(shared).ok()
     });
+    let precise = fields.get("precise").and_then(|node| flag(node, findings)) == Some(true);
     let mut limit = Limit {
         name: name.unwrap_or_default().to_owned(),
         matching: matching.unwrap_or_default(),
@@ -113,6 +114,7 @@ fn read(
         penalty,
         overrides: Vec::new(),
         shared,
+        precise,
         given: Given::default(),
     };
     limit.given.set(None, written_burst(&fields, &count));

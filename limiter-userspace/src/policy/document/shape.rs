@@ -68,6 +68,7 @@ const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
 const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
+const PRECISE_DOC: &str = "Exact to the packet: each is charged by the clock, which takes longer; none by the tick, none in advance.";
 const SHARED_DOC: &str = "The factor of rate and burst for the bucket that newcomers share when the table is full; 16 by default.";
 const KEY_KIND: Kind = OneOrMore(&TextOrMap(
     &[
@@ -202,6 +203,7 @@ pub(super) static LIMIT: Shape = Shape {
         key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
         key("penalty", Map(&PENALTY), "What becomes of sources that stay over the limit."),
+        key("precise", Flag, PRECISE_DOC),
         key("shared", Whole(1, Limit::MOST_SHARED as u64), SHARED_DOC),
         key("overrides", List(&Map(&OVERRIDE)), "What it admits to some instead."),
     ],

@@ -88,6 +88,9 @@ pub(super) fn limit_entries(
         let pairs = pairs.into_iter().chain(unproven.map(|word| ("unproven", word)));
         entries.push(("penalty", Written::One(mapping(pairs))));
     }
+    if limit.precise {
+        entries.push(("precise", Written::One("true".to_owned())));
+    }
     if let Some(shared) = limit.shared {
         entries.push(("shared", Written::One(shared.to_string())));
     }

@@ -32,7 +32,7 @@ pub use self::{
 use super::{
     error::PolicyError,
     interfaces::Port,
-    model::{Allowance, GlobalMode, Policy},
+    model::{GlobalMode, Policy},
     run_time::Layered,
 };
 pub use crate::policy::tables::assignment::Assignment;
@@ -284,8 +284,7 @@ impl Default for Meters {
 }
 
 impl Meters {
-    fn number(&mut self, allowance: Allowance, dearest: u64) -> Result<u32, PolicyError> {
-        let meter = allowance.meter(dearest)?;
+    fn number(&mut self, meter: Meter) -> Result<u32, PolicyError> {
         if let Some(&number) = self.numbers.get(&meter) {
             return Ok(number);
         }
@@ -293,21 +292,6 @@ impl Meters {
         self.meters.push(meter);
         self.numbers.insert(meter, number);
         Ok(number)
-    }
-
-    /// The number of the meter of an allowance [times](Allowance::times) a factor. If no meter can have that, the factor is
-    /// halved until one can.
-    fn multiple(
-        &mut self,
-        allowance: Allowance,
-        dearest: u64,
-        times: u32,
-    ) -> Result<u32, PolicyError> {
-        let mut times = times;
-        while times > 1 && allowance.times(times).meter(dearest).is_err() {
-            times /= 2;
-        }
-        self.number(allowance.times(times), dearest)
     }
 
     fn get(&self, number: u32) -> Option<&Meter> {

@@ -256,7 +256,7 @@ fn said<'a>(
             }
             if let OverrideWhom::Prefix(prefix) = whom {
                 let meter =
-                    allowance.map_or(Ok(0), |allowance| meters.number(allowance, row.dearest()))?;
+                    allowance.map_or(Ok(0), |allowance| meters.number(row.meter(allowance)?))?;
                 check_whole_keys(policy, row, *prefix)?;
                 said.entry(*prefix).or_default().overrides.push((at, meter));
             }
@@ -306,7 +306,7 @@ fn of_tenants(
                 return Err(PolicyError::Undefined { what: "tenant", name: quoted(name) });
             }
             let meter =
-                allowance.map_or(Ok(0), |allowance| meters.number(allowance, row.dearest()))?;
+                allowance.map_or(Ok(0), |allowance| meters.number(row.meter(allowance)?))?;
             found.insert((at, tenant), meter);
         }
     }

@@ -136,14 +136,11 @@ impl<'a> Rows<'a> {
                     .ok_or_else(|| PolicyError::TooManyColumns { limit: row.limit.name.clone() })?,
             };
             let meter = match row.allowance {
-                Some(allowance) => meters.number(allowance, row.dearest())?,
+                Some(allowance) => meters.number(row.meter(allowance)?)?,
                 None => 0,
             };
             let shared_meter = match row.allowance.or_else(|| row.least_override()) {
-                Some(allowance) => {
-                    let times = row.limit.shared.unwrap_or(WAYS as u32);
-                    meters.multiple(allowance, row.dearest(), times)?
-                }
+                Some(allowance) => meters.number(row.shared_meter(allowance)?)?,
                 None => 0,
             };
             let (key, mask) = parts(row.key, policy.key_prefix);
@@ -195,6 +192,22 @@ impl<'a> Row<'a> {
             conditions: self.limit.conditions(),
             inline: self.key.parts == [KeyPart::Source] && algorithm == "bucket",
         }
+    }
+
+    /// The meter of an allowance under it.
+    pub(super) fn meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
+        let meter = allowance.meter(self.dearest())?;
+        Ok(if self.limit.precise { meter.precise() } else { meter })
+    }
+
+    /// The meter of its shared bucket, which admits [times](Allowance::times) as much. If no meter can have that, the
+    /// factor is halved until one can.
+    fn shared_meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
+        let mut times = self.limit.shared.unwrap_or(WAYS as u32);
+        while times > 1 && self.meter(allowance.times(times)).is_err() {
+            times /= 2;
+        }
+        self.meter(allowance.times(times))
     }
 
     /// The kind of its meters.

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::policy::{
     Bucket, Builtin, KeyPrefix,
-    model::{Override, OverrideWhom},
+    model::{Allowance, Override, OverrideWhom},
 };
 
 pub(super) fn bucket(packets: u64) -> Bucket {

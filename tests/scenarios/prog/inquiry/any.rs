@@ -184,6 +184,7 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         penalty: maybe(random, 3, penalty),
         overrides,
         shared: None,
+        precise: false,
         given: Given::default(),
     }
 }

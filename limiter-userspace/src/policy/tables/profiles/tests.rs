@@ -74,6 +74,9 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     let mut other = policy.clone();
     source(&mut other, |limit| limit.count = Count::Connections);
     assert_eq!(of_all(&other), [0; 3]);
+    let mut precise = policy.clone();
+    source(&mut precise, |limit| limit.precise = true);
+    assert_eq!(of_all(&precise), [0; 3]);
     let mut weighted = policy.clone();
     source(&mut weighted, |limit| {
         limit.count = Count::Weighted(Costs { default: 2, by_kind: BTreeMap::new() });
@@ -163,6 +166,9 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
         policy.set_default(Builtin::Source, bucket(burst)).unwrap();
         assert_eq!(fast(&policy), flags, "{burst}");
     }
+    let mut precise = policy.clone();
+    precise.limits.iter_mut().for_each(|limit| limit.precise = true);
+    assert_eq!(fast(&precise), flag::FAST | flag::CLOCK);
     // Where there are no ticks, each packet takes the clock.
     policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
     let (tables, _) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
