@@ -95,7 +95,7 @@ static PRIVILEGED: [Suite; 4] = [
     Suite {
         selection: Selection::Netns,
         name: "floods",
-        modules: &["netns::lifetime", "netns::package"],
+        modules: &["netns::lifetime", "netns::package", "netns::services::penalty"],
         threads: 2,
     },
     Suite { selection: Selection::Netns, name: "netns", modules: &["netns"], threads: 1 },
