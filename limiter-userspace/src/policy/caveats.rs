@@ -51,7 +51,7 @@ fn enforces(policy: &Policy, limit: &Limit) -> bool {
 }
 
 /// Keys of sliding logs and open connections can be washed out: state for new keys replaces that of others.
-/// Not told if another enforced limit with state that stays is about the same packets.
+/// The caveat is omitted if another enforced limit, whose state stays, is about the same packets.
 fn washing(policy: &Policy) -> Option<Caveat> {
     let parts = |key: &Key| key.parts.clone();
     let is_kept = |allowance: &Allowance, key: &Key| {

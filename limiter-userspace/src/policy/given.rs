@@ -8,7 +8,7 @@ use super::{model::OverrideWhom, units::Burst};
 /// A burst that is not here is the default of the rate. Only limits and overrides with one layer have
 /// entries.
 ///
-/// This changes nothing about what is admitted: any two values are equal.
+/// All values are equal, so that limits that differ only in the form of a burst are equal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Given(Vec<(Option<OverrideWhom>, Burst)>);

@@ -63,6 +63,14 @@ impl Named for Port {
 }
 
 /// Returns the interfaces that a word stands for, by the rules of this [module](self).
+///
+/// ```
+/// use limiter_userspace::policy::interfaces::{Port, select};
+///
+/// let ports = [Port::new(0, "eth0", 2), Port::new(1, "veth1", 7)];
+/// assert_eq!(select("if7", &ports), [&ports[1]]);
+/// assert_eq!(select("*eth*", &ports).len(), 2);
+/// ```
 pub fn select<'a, T: Named>(word: &str, interfaces: &'a [T]) -> Vec<&'a T> {
     let names =
         |it: &'a T| std::iter::once(it.name()).chain(it.alternatives().iter().map(String::as_str));

@@ -123,6 +123,16 @@ pub fn read_with_files(
 ///
 /// # Errors
 /// All faults of the document and its files.
+///
+/// ```
+/// use limiter_userspace::policy::document::{parse, to_yaml};
+///
+/// let text = "version: 1\nlimits: [{name: web, key: source, rate: 10k pps}]";
+/// let policy = parse("policy.yaml", text.as_bytes(), &mut |_| unreachable!("no set files")).unwrap();
+/// assert_eq!(policy.limits[0].name, "web");
+/// let written = to_yaml(&policy);
+/// assert_eq!(parse("written", written.as_bytes(), &mut |_| unreachable!("no set files")), Ok(policy));
+/// ```
 pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy, Faults> {
     parse_with_warnings(name, text, 0, files).map(|(policy, _)| policy)
 }

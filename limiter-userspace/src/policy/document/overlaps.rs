@@ -80,8 +80,8 @@ impl Group {
     }
 }
 
-/// Resolves overlaps within `groups`: a single set, or all tenants, of which the longest prefix decides. No
-/// prefix that is left changes nothing.
+/// Resolves overlaps within `groups`: a single set, or all tenants, of which the longest prefix decides. Each
+/// prefix that is left makes a difference.
 pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Resolved> {
     let each = || groups.iter().zip(0..);
     let (mut kept, others) = told(each().flat_map(|(group, at)| group.written(at)).collect());

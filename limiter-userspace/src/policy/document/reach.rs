@@ -28,7 +28,7 @@ pub(super) const FILE_CHANGES: &str =
 pub(super) const FILE_CHANGES_LIST: &str = "it may stay: that changes with the file; write \
                                             `{src: ..., shadowed: true}` to be told no more";
 
-/// The place of an entry, and what was said of its effect.
+/// The place of an entry, and whether it may be without effect.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) at: Place,

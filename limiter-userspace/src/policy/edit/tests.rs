@@ -334,7 +334,7 @@ fn edited(
     let mut policy = parsed(&format!("version: 1\nlimits: [{{name: web, key: source, {limit}}}]"));
     for (src, rate, burst) in edits {
         policy.set_bucket("web", src.map(prefix), *rate, *burst).unwrap();
-        // As it is kept.
+        // Stored and read back, as between two commands.
         let kept = serde_json::to_vec(&policy).unwrap();
         policy = serde_json::from_slice(&kept).unwrap();
     }

@@ -23,8 +23,8 @@ struct Lasting<'p> {
 /// The search in one policy.
 struct Search<'p, 'f> {
     policy: &'p Policy,
-    /// Sets and tenants with files. As entries to be found they stand for every address; as lists they shadow
-    /// only by what the document itself has of them.
+    /// Sets and tenants with files, whose prefixes can change. As an entry to be found, one stands for every
+    /// address; in a list, it stands for the prefixes that the document itself has.
     files: &'f FromFiles,
     everybody: [IpNet; 2],
     /// `allow` and `deny`.
