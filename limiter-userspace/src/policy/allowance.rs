@@ -1,4 +1,4 @@
-//! What a limit admits, with its arithmetic.
+//! The arithmetic of allowances: their meters, their rates and bursts, and comparing two of them.
 
 use limiter_common::algorithm::{
     concurrent::Concurrent,
@@ -11,21 +11,20 @@ use limiter_common::algorithm::{
 
 use super::{error::PolicyError, model::Allowance};
 
-/// A rate and a burst: what a token bucket admits.
+/// A rate and a burst, as a token bucket has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
-    /// What is admitted in the long run.
+    /// The long-run rate.
     pub rate: Rate,
-    /// What is admitted at once after a rest, at least 1.
+    /// The most that is admitted at once, at least 1.
     pub burst: u64,
 }
 
 impl Bucket {
-    /// A bucket that the datapath can keep.
+    /// A bucket that the datapath can represent.
     ///
     /// # Errors
-    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or
-    /// [`PolicyError::BurstTooLong`].
+    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or [`PolicyError::BurstTooLong`].
     pub fn new(rate: Rate, burst: u64) -> Result<Self, PolicyError> {
         let bucket = Self { rate, burst };
         Allowance::from(bucket).meter(1).map(|_| bucket)
@@ -39,11 +38,14 @@ impl From<Bucket> for Allowance {
 }
 
 impl Allowance {
-    /// The parameters that the datapath keeps it with, for packets that cost `dearest` at most.
+    /// Compiles the allowance to what the datapath charges by. `dearest` is the largest cost of a packet.
     ///
     /// # Errors
-    /// [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`], [`PolicyError::BurstTooLong`] or
-    /// [`PolicyError::TooDear`].
+    /// - [`PolicyError::RateOutOfBounds`], [`PolicyError::NoBurst`] or [`PolicyError::BurstTooLong`] for the
+    ///   numbers of a bucket;
+    /// - [`PolicyError::TooDear`] if a packet that costs `dearest` is longer, at this rate, than a bucket can
+    ///   hold;
+    /// - [`PolicyError::Algorithm`] for the numbers of a window, a log or open connections.
     pub fn meter(self, dearest: u64) -> Result<Meter, PolicyError> {
         let made = match self {
             Self::TokenBucket { rate, burst } => rate.bucket(burst, dearest),
@@ -76,7 +78,7 @@ impl Allowance {
         Window::new(limit, window).map(meter).map_err(|_| self.out_of_bounds())
     }
 
-    /// The error for a limit or a time that the algorithm does not take.
+    /// The error for a limit or a time that is out of the algorithm's range.
     const fn out_of_bounds(self) -> PolicyError {
         PolicyError::Algorithm {
             name: self.algorithm(),
@@ -113,14 +115,15 @@ impl Allowance {
         }
     }
 
-    /// As a rate and what is admitted at once: for a window its limit per its length.
+    /// The allowance as a rate and a burst. A window has its limit as both, per its length. Open connections
+    /// have no rate; theirs is the limit per second.
     pub const fn bucket(self) -> Bucket {
         match self {
             Self::TokenBucket { rate, burst } | Self::LeakyBucket { rate, depth: burst } => {
                 Bucket { rate, burst }
             }
             Self::Gcra { rate, tolerance } => {
-                // A rate that is none was not checked yet.
+                // The rate may be unchecked, and zero.
                 let interval = match rate.period.checked_div(rate.packets) {
                     None | Some(0) => 1,
                     Some(interval) => interval,
@@ -138,8 +141,8 @@ impl Allowance {
         }
     }
 
-    /// The same algorithm with a rate and a burst that are so many times as large. A sliding log and open connections stay
-    /// as they are: keys never share one.
+    /// The same algorithm with `times` the rate and the burst. A GCRA keeps its tolerance, which is a time.
+    /// Sliding logs and open connections stay as they are: their keys never share state.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         let many = |count: u64| count.saturating_mul(times.into());
@@ -160,8 +163,8 @@ impl Allowance {
         }
     }
 
-    /// The same algorithm with another rate and burst. A window admits the rate's count in the
-    /// rate's period, and open connections the burst.
+    /// The same algorithm with another rate and burst. Windows take the rate as their limit and length; open
+    /// connections take the burst as their limit.
     pub const fn with(self, bucket: Bucket) -> Self {
         let Bucket { rate, burst } = bucket;
         let Rate { packets: limit, period: window } = rate;
@@ -182,11 +185,11 @@ impl Allowance {
         }
     }
 
-    /// Whether it admits all that `other` admits, of the same packets by the same key: beside that,
-    /// it never refuses one. Of two that cannot be compared, neither does.
+    /// Whether the allowance admits everything that `other` admits, of the same packets by the same key, so
+    /// that beside `other` it never refuses a packet. False if the two cannot be compared, such as different
+    /// algorithms.
     pub fn never_refuses_beside(self, other: Self) -> bool {
-        // Of two buckets that are charged alike, the one that is larger and fills faster always has
-        // more in it.
+        // If two buckets are charged alike, the larger one that fills faster always holds more.
         let is_wider = |rate: Rate, held: u64, than: Rate, than_held: u64| {
             let [rate_packets, rate_period] = [rate.packets, rate.period].map(u128::from);
             let [packets, period] = [than.packets, than.period].map(u128::from);
@@ -201,7 +204,7 @@ impl Allowance {
             | (Self::Gcra { rate, tolerance: burst }, Self::Gcra { rate: than, tolerance: held }) => {
                 is_wider(rate, burst, than, held)
             }
-            // Its windows are parts of the other's.
+            // Each of its windows lies within one of the other's.
             (
                 Self::FixedWindow { limit, window },
                 Self::FixedWindow { limit: least, window: longest },
@@ -222,7 +225,7 @@ impl Allowance {
         }
     }
 
-    /// The name of the algorithm in a policy.
+    /// The name of the algorithm in a document.
     pub const fn algorithm(self) -> &'static str {
         match self {
             Self::TokenBucket { .. } => "token_bucket",
@@ -235,7 +238,7 @@ impl Allowance {
         }
     }
 
-    /// Whether it can be kept in the entry of a source.
+    /// Whether the state is one GCRA word, which fits into the entry of a source.
     pub const fn is_bucket(self) -> bool {
         matches!(self, Self::TokenBucket { .. } | Self::LeakyBucket { .. } | Self::Gcra { .. })
     }
@@ -245,7 +248,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// One of each algorithm.
+    /// One allowance of each algorithm.
     fn every(rate: Rate, burst: u64) -> [Allowance; 7] {
         let Rate { packets: limit, period: window } = rate;
         [

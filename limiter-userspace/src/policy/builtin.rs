@@ -1,8 +1,8 @@
-//! The limits that every policy can have by a name alone.
+//! The limits that have a name without being defined in a document.
 
 use super::model::{Count, KeyPart, Limit};
 
-/// A limit that needs no definition: `limiter limit set source --rate 1kpps`.
+/// A limit that can be set by its name alone: `limiter limit set source --rate 1kpps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Builtin {
     /// Packets per connection.
@@ -14,7 +14,7 @@ pub enum Builtin {
 }
 
 impl Builtin {
-    /// Every one, narrow before wide.
+    /// All of them, narrow before wide.
     pub const ALL: [Self; 3] = [Self::Connection, Self::Syn, Self::Source];
 
     /// The name that operators use.
@@ -26,12 +26,12 @@ impl Builtin {
         }
     }
 
-    /// The built-in limit of a name.
+    /// The built-in limit with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)
     }
 
-    /// The limit, which admits everything.
+    /// The definition of the limit, without a rate: it limits nobody.
     pub fn limit(self) -> Limit {
         let key = if self == Self::Connection { KeyPart::Connection } else { KeyPart::Source };
         let count = if self == Self::Syn { Count::Syns } else { Count::Packets };

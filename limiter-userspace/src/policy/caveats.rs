@@ -1,6 +1,6 @@
-//! What a policy that is as it may be does not keep out, and what would.
+//! What a valid policy does not protect from, and what to change for that.
 //!
-//! It is told by `limiter policy check` alone: it is of the policy's making, and no fault of it.
+//! Only `limiter policy check` prints these caveats. None of them is an error: the policy is in force.
 
 use limiter_common::{
     algorithm::{
@@ -15,24 +15,24 @@ use super::{
     tables::{Dearest, dearest},
 };
 
-/// Something that gets past limits of a policy, or is done to others by them.
+/// A way to get past limits of a policy, or harm that they can do to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caveat {
-    /// The limits that it is about, in the order of the policy.
+    /// The names of the limits concerned, in the order of the policy.
     pub limits: Vec<String>,
-    /// What it is.
+    /// What can happen.
     pub message: String,
-    /// What to do about it.
+    /// What to change.
     pub remedy: String,
 }
 
-/// The caveats of a policy, each once for all limits that it is about.
+/// Returns the caveats of a policy, each once with all limits that it concerns.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
     let all = [washing, sockets, spoofing, unprovable, elsewhere, single, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
-/// That of the limits for which there is something to tell.
+/// The caveat for the limits that `is_about` selects; `None` if it selects none.
 fn about(
     policy: &Policy,
     is_about: impl Fn(&Limit) -> bool,
@@ -45,12 +45,13 @@ fn about(
     told.then(|| Caveat { limits, message: message.into(), remedy: remedy.into() })
 }
 
-/// Whether a limit drops anything.
+/// Whether a limit can drop packets.
 fn enforces(policy: &Policy, limit: &Limit) -> bool {
     policy.mode != GlobalMode::Monitor && limit.mode == Mode::Enforce && !limit.is_off()
 }
 
-/// Logs and open connections by other keys than the source make room for those of newer ones.
+/// Keys of sliding logs and open connections can be washed out: state for new keys replaces that of others.
+/// The caveat is omitted if another enforced limit, whose state stays, is about the same packets.
 fn washing(policy: &Policy) -> Option<Caveat> {
     let parts = |key: &Key| key.parts.clone();
     let is_kept = |allowance: &Allowance, key: &Key| {
@@ -83,7 +84,7 @@ fn washing(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// Open connections are those of sockets on this host.
+/// Open connections that end on another host: there is no socket here to look up.
 fn sockets(policy: &Policy) -> Option<Caveat> {
     let is_concurrent = |limit: &Limit| {
         let of = |it: &Allowance| matches!(it, Allowance::Concurrent { .. });
@@ -101,7 +102,7 @@ fn sockets(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// Blocks are earned in the name of others.
+/// Penalties with `unproven: block`: forged packets have their source blocked.
 fn spoofing(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
@@ -111,20 +112,21 @@ fn spoofing(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// Whether a limit blocks sources, and what refused packets count for that nothing proves.
+/// Whether a limit drops packets and has a penalty with this setting of `unproven`.
 fn has_penalty(policy: &Policy, limit: &Limit, unproven: Unproven) -> bool {
     let is_such = |penalty: &Penalty| penalty.unproven == unproven;
     enforces(policy, limit) && limit.penalty.as_ref().is_some_and(is_such)
 }
 
-/// The limits with a penalty that only packets of connections to this host begin.
+/// The names of the limits whose penalties only packets with a proof begin.
 pub(crate) fn asking_for_proof(policy: &Policy) -> Vec<&str> {
     let limits = policy.limits.iter();
     let asking = limits.filter(|limit| has_penalty(policy, limit, Unproven::Ignore));
     asking.map(|limit| limit.name.as_str()).collect()
 }
 
-/// Whether packets of a limit can be of a TCP connection, which alone proves that a source is not forged.
+/// Whether a limit can match a segment of a TCP connection. Only such a segment proves that its source is not
+/// forged.
 fn can_be_proven(limit: &Limit) -> bool {
     let of = &limit.matching;
     (of.protocols.is_empty() || of.protocols.contains(&TCP))
@@ -132,7 +134,7 @@ fn can_be_proven(limit: &Limit) -> bool {
         && of.fragments != Some(true)
 }
 
-/// Blocks that nothing can begin.
+/// Penalties that need a proof, of limits whose packets can have none.
 fn unprovable(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
@@ -142,7 +144,7 @@ fn unprovable(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// Blocks that only connections to this host begin.
+/// Penalties that need a proof: they block only peers of connections to this host.
 fn elsewhere(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
@@ -153,10 +155,11 @@ fn elsewhere(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// A bucket of one packet admits two in a moment.
+/// Slow token buckets with a burst of 1: they admit two packets at once as soon as the second token begins to
+/// fill.
 fn single(policy: &Policy) -> Option<Caveat> {
     let is_single = |allowance: &Allowance| {
-        // Those that come more often are no two in any length of time that matters.
+        // At more than one a second, two packets at once make no difference.
         let is_slow = |rate: Rate| rate.packets.saturating_mul(SECOND) <= rate.period;
         matches!(allowance, Allowance::TokenBucket { rate, burst: 1 } if is_slow(*rate))
     };
@@ -171,7 +174,7 @@ fn single(policy: &Policy) -> Option<Caveat> {
     )
 }
 
-/// The dearest packet takes long enough for a flood of it to use a CPU up.
+/// The most expensive packet that the policy can be sent, if it takes a CPU more than 1 us.
 fn costly(policy: &Policy) -> Option<Caveat> {
     const MOST: u64 = 1_000;
     let Dearest { packet, nanoseconds, limits } =
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
     use crate::policy::document::parse;
 
-    /// The limits of each caveat of a document, with a word of what it says.
+    /// The limits of each caveat of a document, with a keyword of its message.
     fn told(limits: &str) -> Vec<String> {
         let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
         let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
@@ -203,7 +206,7 @@ mod tests {
             let is_said = |word: &&str| caveat.message.contains(*word);
             words.into_iter().find(is_said).unwrap().to_owned()
         };
-        // What packets cost is another matter.
+        // Costs have a test of their own.
         let is_other = |caveat: &Caveat| !caveat.message.contains("of a CPU");
         let all: Vec<_> = caveats(&policy).into_iter().filter(is_other).collect();
         assert!(all.iter().all(|caveat| !caveat.remedy.is_empty()));

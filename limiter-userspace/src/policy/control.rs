@@ -1,4 +1,4 @@
-//! The budgets of the link's own control traffic, and of what is not IP.
+//! The budgets of the link's own control traffic, and of frames that are not IP.
 
 use std::collections::BTreeSet;
 
@@ -17,37 +17,39 @@ use super::{
     model::{Allowance, Match, Mode, Policy},
 };
 
-/// The budgets of control traffic, for all interfaces and for some in particular.
+/// The budgets of control traffic: the default ones and those of named interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
-    /// Those of an interface that no override names.
+    /// The budgets of interfaces that no override names.
     pub budgets: ControlBudgets,
-    /// Those of interfaces; the first one that names an interface decides.
+    /// Budgets of named interfaces. Of several overrides that name an interface, the first applies.
     pub overrides: Vec<ControlOverride>,
 }
 
-/// The budgets of control traffic on an interface. All count packets, and are token buckets.
+/// The budgets of control traffic on one interface: token buckets that count packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlBudgets {
-    /// What each protocol may send.
+    /// The budget of each protocol.
     pub budget: Allowance,
-    /// What each source of a protocol may send.
+    /// The budget of each source of a protocol.
     pub per_source: Allowance,
-    /// What each source may send of what can be forged from afar.
+    /// The budget of each source for packets that can be forged from afar: OSPF and DHCP to a unicast
+    /// address.
     pub far: Allowance,
-    /// The protocols that have no budget and are ordinary packets, by their [`bit`](Protocol::bit).
+    /// The protocols without a budget, whose packets are treated as ordinary ones: their
+    /// [`bit`](Protocol::bit)s, or-ed.
     pub ordinary: u64,
 }
 
-/// Budgets of their own for some interfaces.
+/// Budgets of named interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlOverride {
-    /// The names of the interfaces.
+    /// Names, patterns or indices of interfaces.
     pub interfaces: Vec<String>,
-    /// Their budgets.
+    /// The budgets of each of these interfaces.
     pub budgets: ControlBudgets,
 }
 
@@ -56,7 +58,7 @@ const fn per_second(packets: u64, burst: u64) -> Allowance {
 }
 
 impl Default for ControlBudgets {
-    /// Room for a link of some hundred neighbours that all come back at once; one source has half of it.
+    /// Sized for a link of some hundred neighbours that all come back at once; one source may use half of it.
     fn default() -> Self {
         Self {
             budget: per_second(1_000, 2_000),
@@ -67,12 +69,12 @@ impl Default for ControlBudgets {
     }
 }
 
-/// All protocols, by their [`bit`](Protocol::bit).
+/// The [`bit`](Protocol::bit)s of all protocols.
 pub(super) fn all() -> u64 {
     bits(|_| true)
 }
 
-/// The rows of a protocol with this name.
+/// The [`bit`](Protocol::bit)s of the protocols with this name; OSPF and DHCP have two each.
 pub(super) fn bits_of(name: &str) -> u64 {
     bits(|protocol| protocol.name() == name)
 }
@@ -82,14 +84,14 @@ fn bits(wanted: impl Fn(Protocol) -> bool) -> u64 {
     wanted.fold(0, |bits, protocol| bits | protocol.bit())
 }
 
-/// The names of protocols, each once.
+/// The names of the protocols, each once.
 pub(super) fn names() -> Vec<&'static str> {
     let mut seen = BTreeSet::new();
     Protocol::ALL.into_iter().map(Protocol::name).filter(|name| seen.insert(*name)).collect()
 }
 
-/// The protocols that a match names: by the number of a protocol that is nothing else, by a type of ICMPv6, or by a
-/// single port.
+/// The bits of the protocols that a match names: by a protocol number that is used for nothing else, by a
+/// type of ICMPv6, or by a single port.
 fn named(matching: &Match) -> u64 {
     let Match { protocols, ports, icmp_types, .. } = matching;
     let has_type = |types: &[u8]| icmp_types.iter().any(|kind| types.contains(kind));
@@ -111,10 +113,10 @@ fn named(matching: &Match) -> u64 {
 }
 
 impl Policy {
-    /// The budgets of each slot. `means` tells whether a word for interfaces means the one in a slot.
+    /// The budgets of each slot. `means` tells whether a word stands for the interface in a slot.
     ///
     /// # Errors
-    /// That a budget is none which the datapath can keep.
+    /// An error of [`Allowance::meter`] for a budget.
     pub(super) fn control_budgets(
         &self,
         means: impl Fn(&str, u32) -> bool,
@@ -188,7 +190,7 @@ mod tests {
             };
             let mut expected = names.to_vec();
             expected.dedup();
-            // Those of one protocol that are not neighbours in the table.
+            // OSPF and DHCP have two bits each, which are not next to each other.
             let found = ordinary(&policy(&text("")), "wan");
             assert_eq!(
                 found.iter().collect::<BTreeSet<_>>(),

@@ -1,4 +1,4 @@
-//! What a limit counts, as operators write its rates and amounts.
+//! Rates and amounts in the unit that a limit counts: parsing, defaults and display.
 
 use limiter_common::algorithm::rate::Rate;
 
@@ -13,50 +13,51 @@ use super::{
 };
 use crate::output::number::grouped;
 
-/// The least that a packet can have: the headers of Ethernet and IPv4.
+/// Bytes of the smallest frame that a limit can be about: an Ethernet and an IPv4 header.
 const SMALLEST_FRAME: u64 = 34;
 
 impl Count {
-    /// Reads a rate of what is counted.
+    /// Parses a rate in the unit of this count.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The [`ValueError`] of the parser.
     pub fn parse_rate(&self, text: &str) -> Result<Rate, ValueError> {
         if *self == Self::Bytes { parse_data_rate(text) } else { parse_rate(text) }
     }
 
-    /// Reads how much of what is counted may come at once.
+    /// Parses a burst in the unit of this count, as an amount or as a time.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The [`ValueError`] of the parser.
     pub fn parse_burst(&self, text: &str) -> Result<Burst, ValueError> {
         if *self == Self::Bytes { parse_data_burst(text) } else { parse_burst(text) }
     }
 
-    /// The burst of a limit that was given none.
+    /// The burst of a limit that was written without one.
     pub fn default_burst(&self, rate: Rate) -> u64 {
         match self {
             Self::Bytes => default_data_burst(rate),
-            // Room for the dearest packet, or it would never pass.
+            // Without room for the most expensive packet, that packet would never pass.
             Self::Weighted(_) => default_burst(rate).max(self.room()),
             _ => default_burst(rate),
         }
     }
 
-    /// The bucket of a rate and a burst as they were written; without a burst, the default one.
+    /// Parses a rate and a burst into a bucket. Without a burst, it has the default of the rate.
     ///
     /// # Errors
-    /// What is wrong with them; [`PolicyError::NoRoom`] when some packet would never pass.
+    /// [`PolicyError::Value`] if one cannot be parsed, [`PolicyError::NoRoom`] if some packet would never
+    /// pass, or an error of [`Bucket::new`].
     pub fn bucket(&self, rate: &str, burst: Option<&str>) -> Result<Bucket, PolicyError> {
         let rate = self.parse_rate(rate)?;
         let burst = burst.map(|burst| self.parse_burst(burst)).transpose()?;
         self.bucket_of(rate, burst)
     }
 
-    /// The same of what was read.
+    /// Like [`bucket`](Self::bucket), with values that are parsed already.
     ///
     /// # Errors
-    /// As [`bucket`](Self::bucket).
+    /// As [`bucket`](Self::bucket), without [`PolicyError::Value`].
     pub fn bucket_of(&self, rate: Rate, burst: Option<Burst>) -> Result<Bucket, PolicyError> {
         let burst = burst.map_or_else(|| self.default_burst(rate), |burst| burst.packets(rate));
         let least = self.room();
@@ -67,7 +68,7 @@ impl Count {
         Bucket::new(rate, burst)
     }
 
-    /// The least burst with which a packet of each kind can pass.
+    /// The smallest burst with which a packet of each kind can pass.
     pub fn room(&self) -> u64 {
         match self {
             Self::Bytes => SMALLEST_FRAME,
@@ -78,17 +79,17 @@ impl Count {
         }
     }
 
-    /// A rate as operators write it.
+    /// A rate in the syntax of [`parse_rate`](Self::parse_rate).
     pub fn rate(&self, rate: Rate) -> String {
         if *self == Self::Bytes { format_data_rate(rate) } else { format_rate(rate) }
     }
 
-    /// An amount as operators write it.
+    /// An amount in the syntax of [`parse_burst`](Self::parse_burst).
     pub fn amount(&self, amount: u64) -> String {
         if *self == Self::Bytes { format_size(amount) } else { amount.to_string() }
     }
 
-    /// An amount with what it is of, in words.
+    /// An amount with its unit in words, for people.
     pub fn described(&self, amount: u64) -> String {
         match self {
             Self::Packets => format!("{} packets", grouped(amount)),
@@ -99,7 +100,7 @@ impl Count {
         }
     }
 
-    /// What is counted, in the word of a document; costs have none.
+    /// The value of `count` in a document; `weighted` for costs, which have a key of their own there.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -112,7 +113,7 @@ impl Count {
 }
 
 impl Allowance {
-    /// The long-run rate, unless it has none.
+    /// The long-run rate; `None` for open connections.
     pub const fn rate(self) -> Option<Rate> {
         match self {
             Self::Concurrent { .. } => None,

@@ -1,4 +1,4 @@
-//! The edits of a policy that the command line makes.
+//! Edits of a policy by commands.
 
 use std::borrow::Cow;
 
@@ -16,15 +16,15 @@ use super::{
 use crate::policy::document::do_the_same;
 
 impl Policy {
-    /// The limit of a name, if the policy has it.
+    /// The limit with this name.
     pub fn limit(&self, name: impl AsRef<str>) -> Option<&Limit> {
         self.limits.iter().find(|limit| limit.name == name.as_ref())
     }
 
-    /// The limit of a name, or a built-in one that admits everything.
+    /// The limit with this name, or the built-in one, which has no rate.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownLimit`], with the limit that was probably meant.
+    /// [`PolicyError::UnknownLimit`], with the nearest name as a suggestion.
     pub fn limit_or_builtin(&self, name: impl AsRef<str>) -> Result<Limit, PolicyError> {
         let name = name.as_ref();
         match (self.limit(name), Builtin::by_name(name)) {
@@ -34,7 +34,7 @@ impl Policy {
         }
     }
 
-    /// The limits, with the built-in ones that are not set before the others, as lists show them.
+    /// The limits in the order in which commands list them: the built-in ones, set or not, before the others.
     pub fn listed_limits(&self) -> Vec<Limit> {
         let missing = Builtin::ALL.into_iter().filter(|builtin| self.limit(builtin).is_none());
         let mut limits: Vec<Limit> = missing.map(Builtin::limit).collect();
@@ -62,14 +62,14 @@ impl Policy {
         PolicyError::UnknownLimit { name: quoted(name), nearest, known }
     }
 
-    /// The limit of a name, to be changed; a built-in one comes into being.
+    /// The limit with this name, for changing. A built-in limit that is not set is added.
     fn limit_mut(&mut self, name: &str) -> Result<&mut Limit, PolicyError> {
         let place = match self.limits.iter().position(|limit| limit.name == name) {
             Some(place) => place,
             None => {
                 let builtin = Builtin::by_name(name).ok_or_else(|| self.unknown(name))?;
                 let new = builtin.limit();
-                // No document may have both.
+                // No document may have two limits with the same match, key and count.
                 if let Some(same) = self.limits.iter().find(|other| do_the_same(other, &new)) {
                     let (limit, other) = (name.to_owned(), same.name.clone());
                     return Err(PolicyError::SameLimit { limit, other });
@@ -81,11 +81,13 @@ impl Policy {
         Ok(&mut self.limits[place])
     }
 
-    /// Sets what a limit admits to keys without an override.
+    /// Sets the rate and burst of a limit for keys without an override.
     ///
     /// # Errors
-    /// See [`Bucket::new`]; or [`PolicyError::UnknownLimit`], [`PolicyError::Layers`] or
-    /// [`PolicyError::SameLimit`].
+    /// - [`PolicyError::UnknownLimit`];
+    /// - [`PolicyError::Layers`] if the limit has several layers;
+    /// - [`PolicyError::SameLimit`] if a built-in limit would be added beside one that does the same;
+    /// - an error of [`Allowance::meter`] for the rate or the burst.
     pub fn set_default(
         &mut self,
         name: impl AsRef<str>,
@@ -101,11 +103,12 @@ impl Policy {
         Ok(())
     }
 
-    /// Sets what a limit admits to each source within `prefix`.
+    /// Sets the rate and burst of a limit for each source within `prefix`.
     ///
     /// # Errors
-    /// See [`set_default`](Self::set_default); and [`PolicyError::OverrideTooNarrow`],
-    /// [`PolicyError::NotAbout`], or [`PolicyError::Value`] for a prefix with host bits.
+    /// See [`set_default`](Self::set_default); also [`PolicyError::OverrideTooNarrow`],
+    /// [`PolicyError::NotAbout`] if the match leaves the prefix out, and [`PolicyError::Value`] for a prefix
+    /// with host bits.
     pub fn set_override(
         &mut self,
         name: impl AsRef<str>,
@@ -114,7 +117,7 @@ impl Policy {
     ) -> Result<(), PolicyError> {
         let name = name.as_ref();
         self.key_prefix.check_source(prefix)?;
-        // Of a limit with many overrides, no copy is made.
+        // A limit may have many overrides, so it is not copied.
         let allowance = match self.limit(name) {
             Some(limit) => {
                 let [sources, _] = Scopes::now(self).both(&limit.matching);
@@ -134,13 +137,14 @@ impl Policy {
         Ok(())
     }
 
-    /// Sets the rate of a limit, or its burst, or both, to keys without an override or to each source
-    /// within `prefix`, as they are written. What is not given stays as it is: a burst that was never
-    /// written is the usual one of the rate.
+    /// Sets the rate of a limit, its burst, or both, as the operator wrote them: for each source within
+    /// `prefix`, or without one for keys that have no override. Returns the result. A rate that is `None`
+    /// stays as it is. A burst that is `None` keeps the form in which it was written; if it never was, it is
+    /// the default of the rate.
     ///
     /// # Errors
-    /// See [`set_override`](Self::set_override) and [`Count::bucket`](super::model::Count::bucket); or
-    /// [`PolicyError::NotSet`] for a burst without a rate.
+    /// See [`set_override`](Self::set_override) and [`Count::bucket`](super::model::Count::bucket); also
+    /// [`PolicyError::NotSet`] for a burst where there is no rate.
     pub fn set_bucket(
         &mut self,
         name: impl AsRef<str>,
@@ -162,7 +166,7 @@ impl Policy {
         };
         let given = match (burst, held) {
             (Some(burst), _) => Some(limit.count.parse_burst(burst)?),
-            // Of open connections, there is nothing else.
+            // Open connections have no rate that a default could come from.
             (None, Some(Allowance::Concurrent { limit, .. })) => Some(Burst::Packets(limit)),
             (None, _) => limit.given.get(whom.as_ref()),
         };
@@ -181,11 +185,10 @@ impl Policy {
         Ok(bucket)
     }
 
-    /// Has a limit drop what is over it, or only count that.
+    /// Sets whether a limit drops packets, only counts them, or is off.
     ///
     /// # Errors
-    /// [`PolicyError::NotSet`] for a built-in limit that limits nobody, or
-    /// [`PolicyError::UnknownLimit`].
+    /// [`PolicyError::NotSet`] for a built-in limit that is not set, or [`PolicyError::UnknownLimit`].
     pub fn set_mode(&mut self, name: impl AsRef<str>, mode: Mode) -> Result<(), PolicyError> {
         let name = name.as_ref();
         match self.limits.iter_mut().find(|limit| limit.name == name) {
@@ -198,12 +201,13 @@ impl Policy {
         Ok(())
     }
 
-    /// Removes what a limit admits to keys without an override, in all its layers; its overrides stay.
-    /// A built-in limit with nothing left is gone.
+    /// Removes all layers of a limit; its overrides stay. A built-in limit without overrides is removed.
     ///
     /// # Errors
-    /// [`PolicyError::NotSet`], [`PolicyError::UnknownLimit`], or [`PolicyError::LayersOverridden`],
-    /// as overrides of several layers mean nothing without them.
+    /// - [`PolicyError::NotSet`] if it has no layers;
+    /// - [`PolicyError::UnknownLimit`];
+    /// - [`PolicyError::LayersOverridden`] if it has overrides of several layers, which mean nothing without
+    ///   those.
     pub fn del_default(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
         let name = name.as_ref();
         let limit = self.limit_or_builtin(name)?;
@@ -224,7 +228,7 @@ impl Policy {
     /// Removes a limit with all its overrides.
     ///
     /// # Errors
-    /// [`PolicyError::NotSet`] or [`PolicyError::UnknownLimit`].
+    /// [`PolicyError::NotSet`] for a built-in limit that is not set, or [`PolicyError::UnknownLimit`].
     pub fn del_limit(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
         let name = name.as_ref();
         if self.limit(name).is_none() {
@@ -235,11 +239,11 @@ impl Policy {
         Ok(())
     }
 
-    /// Removes an override of a limit.
+    /// Removes the override of a limit for exactly this prefix. A built-in limit with nothing left is
+    /// removed.
     ///
     /// # Errors
-    /// [`PolicyError::NoOverride`], with the overrides that are nearest, or
-    /// [`PolicyError::UnknownLimit`].
+    /// [`PolicyError::NoOverride`], with the nearest overrides, or [`PolicyError::UnknownLimit`].
     pub fn del_override(
         &mut self,
         name: impl AsRef<str>,
@@ -262,7 +266,7 @@ impl Policy {
         Err(PolicyError::NoOverride { limit: name.to_owned(), prefix, nearest, total })
     }
 
-    /// Forgets a built-in limit that has nothing set.
+    /// Removes a built-in limit without layers and overrides.
     fn tidy(&mut self, name: &str) {
         let empty = |limit: &Limit| limit.layers.is_empty() && limit.overrides.is_empty();
         if Builtin::by_name(name).is_some() {
@@ -270,11 +274,11 @@ impl Policy {
         }
     }
 
-    /// Sets what of an address makes a source.
+    /// Sets the prefix lengths of a source.
     ///
     /// # Errors
-    /// [`PolicyError::KeyPrefixTooLong`], or [`PolicyError::KeyPrefixTooWide`] when an override
-    /// would be within a source.
+    /// [`PolicyError::KeyPrefixTooLong`], or [`PolicyError::KeyPrefixTooWide`] if an override is narrower
+    /// than such a source.
     pub fn set_key_prefix(&mut self, key_prefix: KeyPrefix) -> Result<(), PolicyError> {
         key_prefix.check()?;
         for limit in &self.limits {
@@ -292,7 +296,8 @@ impl Policy {
 }
 
 impl Limit {
-    /// Whether nobody is limited.
+    /// Whether the limit limits nobody: it has neither layers nor overrides. [`Limit::mode`] is not
+    /// considered.
     pub const fn is_off(&self) -> bool {
         self.layers.is_empty() && self.overrides.is_empty()
     }
@@ -305,12 +310,13 @@ impl Limit {
         })
     }
 
-    /// Where an override is, or should be: they are in the order of whom they are for.
+    /// The index of an override, or where to insert it. The search requires that overrides are sorted by
+    /// [`Override::whom`].
     fn place(&self, whom: &OverrideWhom) -> Result<usize, usize> {
         self.overrides.binary_search_by(|entry| entry.whom.cmp(whom))
     }
 
-    /// What it admits to those of an override, or to others, if that is one rate.
+    /// The allowance of the override for `whom`, or of the limit for `None`, if it has exactly one layer.
     fn held_by(&self, whom: Option<&OverrideWhom>) -> Option<Allowance> {
         let Some(whom) = whom else {
             let [layer] = self.layers.as_slice() else { return None };
@@ -322,7 +328,7 @@ impl Limit {
         }
     }
 
-    /// The same, to be changed.
+    /// Like [`held_by`](Self::held_by), for changing.
     fn held_by_mut(&mut self, whom: Option<&OverrideWhom>) -> Option<&mut Allowance> {
         let Some(whom) = whom else {
             let [layer] = self.layers.as_mut_slice() else { return None };
@@ -335,7 +341,7 @@ impl Limit {
         }
     }
 
-    /// What the limit admits with another rate and burst.
+    /// The algorithm of the limit with another rate and burst.
     fn allowance_with(&self, bucket: Bucket) -> Result<Allowance, PolicyError> {
         if self.layers.len() > 1 {
             return Err(PolicyError::Layers { limit: self.name.clone() });
@@ -348,7 +354,7 @@ impl Limit {
     }
 }
 
-/// Leading bits that two prefixes share; `None` for those of different families.
+/// The number of leading bits that two prefixes share; `None` for different address families.
 fn bits_in_common(a: IpNet, b: IpNet) -> Option<u32> {
     let differing = match (a, b) {
         (IpNet::V4(a), IpNet::V4(b)) => (a.addr().to_bits() ^ b.addr().to_bits()).leading_zeros(),

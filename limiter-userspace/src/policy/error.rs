@@ -1,4 +1,4 @@
-//! What is wrong with a policy or an edit of it.
+//! Errors of a policy and of edits of it.
 
 use ipnet::IpNet;
 use limiter_common::{
@@ -10,21 +10,21 @@ use thiserror::Error;
 use super::units::{ValueError, format_rate};
 use crate::policy::document::DOCUMENT_BYTES;
 
-/// What an error means for the command that met it.
+/// How a command reports an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyErrorKind {
-    /// A value on the command line is bad.
+    /// A bad value on the command line.
     Usage,
-    /// The policy would not be, or is not, a valid one.
+    /// The policy is invalid, or an edit would make it so.
     Invalid,
-    /// What is to be shown or removed is not there.
+    /// What was to be shown or removed does not exist.
     NotFound,
 }
 
-/// What is wrong with a policy or an edit of it; nothing was changed.
+/// An error of a policy or of an edit. On an error, nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// A value that cannot be read.
+    /// A value that cannot be parsed.
     #[error(transparent)]
     Value(#[from] ValueError),
     /// No limit has this name.
@@ -32,9 +32,9 @@ pub enum PolicyError {
     UnknownLimit {
         /// The name, quoted.
         name: String,
-        /// The limit that was probably meant.
+        /// The nearest name, if one is near.
         nearest: Option<String>,
-        /// The limits that there are.
+        /// The names of the limits.
         known: Vec<String>,
     },
     /// A rate out of its bounds, see [`Rate::check`].
@@ -61,35 +61,35 @@ pub enum PolicyError {
         /// The largest burst at this rate.
         largest: u64,
     },
-    /// A packet that costs more than a bucket of this rate can be charged.
+    /// A packet whose cost at this rate is longer than a bucket can represent.
     #[error("a packet that costs {cost} is more than can be kept at {}", format_rate(*rate))]
     TooDear {
         /// The rate.
         rate: Rate,
-        /// What the dearest packet costs.
+        /// The cost of the most expensive packet.
         cost: u64,
-        /// The most that one may cost at this rate.
+        /// The largest cost at this rate.
         most: u64,
     },
-    /// A length that no address has.
+    /// A prefix length that is longer than an address.
     #[error("sources of {family} cannot be counted per /{length}: addresses have {bits} bits")]
     KeyPrefixTooLong {
         /// The family.
         family: &'static str,
         /// The prefix length.
         length: u8,
-        /// Bits of an address.
+        /// The number of bits of an address.
         bits: u8,
     },
-    /// An override within a source.
+    /// A prefix that is narrower than a source.
     #[error("sources are counted per /{length}, and {prefix} is narrower")]
     OverrideTooNarrow {
-        /// The override's prefix.
+        /// The prefix.
         prefix: IpNet,
-        /// The prefix length that makes a source of its family.
+        /// The prefix length of a source in its address family.
         length: u8,
     },
-    /// A new prefix length of sources with which an override would be within one.
+    /// A new prefix length of sources that is shorter than the prefix of an override.
     #[error(
         "sources cannot be counted per /{length}: limit {limit} has a narrower override for {prefix}"
     )]
@@ -98,7 +98,7 @@ pub enum PolicyError {
         limit: String,
         /// The override's prefix.
         prefix: IpNet,
-        /// The prefix length asked for.
+        /// The new prefix length.
         length: u8,
     },
     /// The limit has no rate for sources without an override.
@@ -106,7 +106,7 @@ pub enum PolicyError {
     NotSet {
         /// The limit.
         limit: String,
-        /// How many overrides it has.
+        /// The number of its overrides.
         overrides: usize,
     },
     /// The limit has no such override.
@@ -116,72 +116,72 @@ pub enum PolicyError {
         limit: String,
         /// The prefix asked for.
         prefix: IpNet,
-        /// Its overrides that are nearest to that, at most [`PolicyError::NEAREST`].
+        /// The nearest overrides of the limit, at most [`PolicyError::NEAREST`].
         nearest: Vec<IpNet>,
-        /// How many it has.
+        /// The number of its overrides.
         total: usize,
     },
     /// A stored policy that cannot be used.
     #[error("the stored policy cannot be used: {cause}")]
     Document {
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// Numbers that an algorithm does not take.
+    /// Numbers that are out of the algorithm's range.
     #[error("{name} takes {bounds}")]
     Algorithm {
-        /// Its name in a policy.
+        /// The name of the algorithm in a document.
         name: &'static str,
-        /// What it takes.
+        /// The range.
         bounds: &'static str,
     },
-    /// An edit of one rate where there are several.
+    /// An edit of the rate of a limit with several layers.
     #[error("limit {limit} has several layers")]
     Layers {
         /// The limit.
         limit: String,
     },
-    /// A limit whose layers cannot be deleted without its overrides.
+    /// Deleting the layers of a limit whose overrides have several layers too.
     #[error("limit {limit} has several layers, and overrides of all of them")]
     LayersOverridden {
         /// The limit.
         limit: String,
     },
-    /// A limit that does what another does.
+    /// A built-in limit would be added beside one with the same match, key and count.
     #[error("limit {other} has the match, key and count of limit {limit}")]
     SameLimit {
-        /// The limit that is not there yet.
+        /// The built-in limit.
         limit: String,
-        /// The one that is.
+        /// The limit that exists.
         other: String,
     },
-    /// A policy that could not be written as a document.
+    /// A policy whose document would be too long to be read back.
     #[error(
         "as a document, the policy has {:.1} MiB, more than {} MiB: it could not be saved",
         *bytes as f64 / f64::from(1 << 20), DOCUMENT_BYTES >> 20
     )]
     TooLong {
-        /// How many bytes it has.
+        /// The length of the document in bytes.
         bytes: usize,
     },
-    /// More limits than there are bits.
+    /// More limits than the 64 bits of a set of limits.
     #[error(
         "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
     )]
     TooManyLimits {
-        /// How many it has.
+        /// The number that the policy needs, each layer and candidate being one.
         needed: usize,
     },
-    /// More tenants than can be numbered.
+    /// More tenants than tenant numbers.
     #[error(
         "the policy has {needed} tenants; {} are the most",
         limiter_common::policy::limit::TENANTS
     )]
     TooManyTenants {
-        /// How many it has.
+        /// The number of tenants.
         needed: usize,
     },
-    /// More limits about one packet than are asked.
+    /// More keyed limits about one packet than the datapath evaluates.
     #[error(
         "{} limits {what} can be about one packet ({packet}): {}; {most} are the most",
         limits.len(), limits.join(", ")
@@ -189,14 +189,14 @@ pub enum PolicyError {
     TooManyAtOnce {
         /// The packet, in words.
         packet: String,
-        /// The limits.
+        /// The names of the limits.
         limits: Vec<String>,
-        /// How many there may be.
+        /// The largest number.
         most: usize,
-        /// What they are.
+        /// Which limits are counted, in words.
         what: &'static str,
     },
-    /// More limits with overrides than a profile has room for.
+    /// More keyed limits with overrides than a profile has columns for.
     #[error(
         "limit {limit} has overrides, and {} others that are not kept per source have some already",
         COLUMNS - INLINE
@@ -205,89 +205,89 @@ pub enum PolicyError {
         /// The limit.
         limit: String,
     },
-    /// More different profiles or meters than can be numbered.
+    /// More different profiles or meters than the tables have room for.
     #[error("the policy has more than {most} different combinations of limits")]
     TooManyProfiles {
-        /// How many there may be.
+        /// The largest number.
         most: u32,
     },
-    /// A name that nothing has.
+    /// A name that is used and not defined.
     #[error("{what} {name} is used, but not defined")]
     Undefined {
-        /// `set`, `tenant`, ...
+        /// What it names: `set`, `tenant`, ...
         what: &'static str,
         /// The name, quoted.
         name: String,
     },
-    /// An override that is not about whole keys.
+    /// An override that the key of its limit cannot tell apart.
     #[error(
         "limit {limit} is not kept per source or tenant, so it can have no override for {whom}"
     )]
     OverrideOfKey {
         /// The limit.
         limit: String,
-        /// Whom it is for.
+        /// The sources that it is for.
         whom: String,
     },
-    /// An override without one allowance for each layer, or of another algorithm.
+    /// An override that does not have one allowance, of the same algorithm, for each layer.
     #[error("the override of limit {limit} for {whom} does not fit its layers")]
     OverrideShape {
         /// The limit.
         limit: String,
-        /// Whom it is for.
+        /// The sources that it is for.
         whom: String,
     },
-    /// An override for sources that no packet of the limit has.
+    /// An override for sources that the match of its limit leaves out.
     #[error("limit {limit} is not about {prefix}: its `match` leaves it out")]
     NotAbout {
         /// The limit.
         limit: String,
-        /// Whom the override would be for.
+        /// The sources that it would be for.
         prefix: IpNet,
     },
-    /// What is to be removed from a list is not in it.
+    /// The prefix to be removed is not in the list.
     #[error("{list} has no entry for {whom}")]
     NotListed {
         /// `allow`, `deny` or `penalty`.
         list: &'static str,
-        /// Whom.
+        /// The prefix.
         whom: String,
-        /// The entry of it that includes that.
+        /// The entry that decides about all of the prefix, if it is of this list.
         within: Option<String>,
     },
-    /// What is to be put on a list for a time is on it for longer.
+    /// The list has the prefix already, until a later time.
     #[error("{list} has {prefix} already, for longer than that")]
     ListedLonger {
         /// `allow`, `deny` or `penalty`.
         list: &'static str,
-        /// Whom.
+        /// The prefix.
         prefix: IpNet,
     },
-    /// An entry that nothing would ever come to.
+    /// An entry that would never decide, because the same prefix is allowed for ever.
     #[error("{entry} in {list} would be shadowed by {by} in allow")]
     Shadowed {
         /// `deny` or `penalty`.
         list: &'static str,
-        /// Its entry.
+        /// The entry.
         entry: String,
         /// The entry of `allow`.
         by: String,
     },
-    /// A burst that some packet does not fit into.
+    /// A burst that is smaller than the cost of some packet.
     #[error("a burst of {burst} has no room for a packet that costs {least}")]
     NoRoom {
-        /// The burst, as it is written.
+        /// The burst, as it is written in a document.
         burst: String,
-        /// The least that there has to be.
+        /// The smallest burst, as it is written in a document.
         least: String,
     },
 }
 
 impl PolicyError {
-    /// How many overrides are named beside one that was not found.
+    /// The number of overrides that are named if one was not found.
     pub const NEAREST: usize = 3;
 
-    /// What it means for the command.
+    /// How a command reports the error.
     pub const fn kind(&self) -> PolicyErrorKind {
         match self {
             Self::Value(_)
@@ -323,7 +323,7 @@ impl PolicyError {
         }
     }
 
-    /// What to do about it.
+    /// What the user can do about it; `None` if there is nothing to add to the message.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Value(error) => error.remedy(),

@@ -1,7 +1,7 @@
-//! Changes of set files that are refused: they would cut this host off, or lift most of a list.
+//! Refuses changes of set files that would cut this host off, or empty a long list.
 //!
-//! Files of sets come from feeds, which break: one gains `0.0.0.0/0`, or is empty after a failed
-//! download. What the document itself says is the operator's word and is never refused.
+//! Files of sets come from feeds, and feeds break: one gains `0.0.0.0/0`, or is empty after a failed
+//! download. What the document itself lists is what the operator meant, and is never refused.
 
 use std::{
     collections::BTreeSet,
@@ -19,16 +19,16 @@ use super::{
 };
 use crate::policy::document::Cover;
 
-/// A list of at least so many entries may not lose over half of them.
+/// Entries from which on a list may not lose more than half of them.
 const LONG: usize = 20;
-/// Of the unicast addresses of a family, a change may newly cover one in so many.
+/// A change may newly cover at most one in this many unicast addresses of a family.
 const SHARE: u128 = 8;
 
-/// The addresses by which this host is reached. Loopback and link-local ones are not among them:
-/// ordinary lists of bogons have those.
+/// The addresses by which this host is reached, without loopback and link-local ones: ordinary lists of
+/// bogons contain those.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its own addresses.
+    /// The host's own addresses.
     pub addresses: BTreeSet<IpAddr>,
     /// The gateways of its routes.
     pub gateways: BTreeSet<IpAddr>,
@@ -36,13 +36,13 @@ pub struct Host {
     pub networks: BTreeSet<IpNet>,
 }
 
-/// Why a change of set files is refused: at least one reason.
+/// The reasons why a change of set files is refused; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct Refusal(Vec<Reason>);
 
 impl Refusal {
-    /// The reasons, one for each set or tenant and each list that it is in.
+    /// The reasons: one for each refused tenant, and for each refused set in each list that names it.
     pub fn reasons(&self) -> &[Reason] {
         &self.0
     }
@@ -51,24 +51,25 @@ impl Refusal {
 /// Why the file of a set or a tenant is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// The set or the tenant, such as "set `bad`, in `deny`".
+    /// The set or the tenant in words, such as "set `bad`, in `deny`,".
     group: String,
-    /// What its file does.
+    /// What a change of its file would do.
     pub harm: Harm,
 }
 
-/// What a change of a file does.
+/// The harm of a changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// It newly covers every address of a family, by a prefix of length 0.
+    /// The file newly covers every address of a family, by a prefix of length 0.
     Everything(IpNet),
-    /// It newly covers an address of this host.
+    /// The file newly covers an address of this host.
     Address(IpAddr),
-    /// It newly covers a gateway of this host.
+    /// The file newly covers a gateway of this host.
     Gateway(IpAddr),
-    /// It newly covers a network that this host is on.
+    /// The file newly covers a network that this host is on.
     Network(IpNet),
-    /// It newly covers more than an eighth of the unicast addresses of IPv4, or of IPv6.
+    /// The file newly covers more than an eighth of the unicast addresses of IPv4, or of IPv6: the family's
+    /// name.
     Share(&'static str),
     /// A long list loses more than half of its entries.
     Loss {
@@ -99,12 +100,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Judges what set files change from `old`, the policy in force, to `new`, whose sets and tenants with
-/// files are in `files`. Sets count where `allow`, `deny` or the penalties name them. Without `old`,
-/// which is before the first policy, a large share is no reason.
+/// Checks the change from `old`, the policy in force, to `new`. `files` are the sets and tenants of `new`
+/// that have files; sets are checked in each of `allow`, `deny` and the penalties that names them. Without
+/// `old`, before the first policy, [`Harm::Share`] and [`Harm::Loss`] are not checked.
 ///
 /// # Errors
-/// Why the change is refused.
+/// A [`Refusal`] with all reasons.
 pub fn guard(
     old: Option<&Policy>,
     new: &Policy,
@@ -153,7 +154,7 @@ pub fn guard(
     if reasons.is_empty() { Ok(()) } else { Err(Refusal(reasons)) }
 }
 
-/// What a list covers without the change.
+/// What a list, or all tenants, cover without the change.
 struct Known {
     prefixes: Vec<IpNet>,
     cover: Cover<()>,
@@ -167,8 +168,8 @@ impl Known {
         Self { cover: Cover::of(prefixes.clone()), prefixes, is_change }
     }
 
-    /// What the entries of a set do that were others before; nothing if it is harmless. Those that are `certain`
-    /// are there whatever its file has.
+    /// Returns the harm of a set or tenant whose prefixes change from `before` to `after`; `None` if there is
+    /// none. `certain` are those of its prefixes that the document lists.
     fn judge(
         &self,
         (before, after): (Option<&Vec<IpNet>>, Option<&Vec<IpNet>>),
@@ -203,14 +204,14 @@ impl Known {
                 }
             }
         }
-        // What the document itself has would make up for a file that lost everything.
+        // Prefixes of the document are left out: they would hide that the file has lost everything.
         let certain = Cover::of(certain.to_vec());
         let of_file = |set: &[IpNet]| -> Vec<IpNet> {
             set.iter().copied().filter(|it| certain.around(*it).is_none()).collect()
         };
         let (before, of_after) = (of_file(before?), of_file(after));
         if before.len() >= LONG && of_after.len() * 2 < before.len() {
-            // Fewer entries that cover the same are the same list, written in short.
+            // A shorter list that covers the same is no loss.
             let left = Cover::of(after.to_vec());
             let lost = before.iter().filter(|prefix| left.around(**prefix).is_none()).count();
             if lost * 2 > before.len() {
@@ -221,7 +222,7 @@ impl Known {
     }
 }
 
-/// An address family, and what of it is unicast: 0.0.0.0 to 223.255.255.255, and 2000::/3.
+/// An address family. Its unicast addresses are 0.0.0.0 to 223.255.255.255, or 2000::/3.
 #[derive(Clone, Copy)]
 enum Family {
     V4,
@@ -252,12 +253,12 @@ impl Family {
         }
     }
 
-    /// How many addresses those are.
+    /// The number of unicast addresses.
     fn size(self) -> u128 {
         self.blocks().iter().map(size).sum()
     }
 
-    /// How many of them a cover has.
+    /// The number of unicast addresses in a cover.
     fn unicast(self, cover: &Cover<()>) -> u128 {
         let blocks = self.blocks();
         let within = |prefix: IpNet| -> u128 {
@@ -274,7 +275,7 @@ impl Family {
     }
 }
 
-/// How many addresses a prefix has; of `::/0`, which has one more than can be counted, one less.
+/// The number of addresses in a prefix; for `::/0`, one less than that, the largest `u128`.
 fn size(prefix: &IpNet) -> u128 {
     let bits = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
     1_u128.checked_shl(bits).unwrap_or(u128::MAX)

@@ -1,46 +1,48 @@
-//! Names of interfaces, and what a word of an operator means among interfaces.
+//! Names of interfaces, and which interfaces a word of an operator stands for.
 //!
-//! Every command, the agent, policies and metrics ask [`select`], so that a word means the same everywhere:
+//! All commands, the agent, policies and metrics call [`select`], so a word means the same everywhere. The
+//! first of these that fits applies:
 //!
 //! 1. the name or an alternative name (`altname` of ip-link(8)) of an interface;
-//! 2. or else `ifN`: the interface with the index N, as ip(8) and tc(8) write it;
-//! 3. or else a pattern of names: `*` stands for any characters, `?` for one.
+//! 2. `ifN`: the interface with the index N, as ip(8) and tc(8) write it;
+//! 3. a pattern of names: `*` stands for any characters, `?` for one.
 
 use super::units::printable;
 
-/// Bytes of the longest alternative name; the kernel has room for them and a zero.
+/// Bytes of the longest alternative name: `ALTIFNAMSIZ` of Linux without the final zero.
 pub const LONGEST_NAME: usize = 127;
 
-/// What has the names of an interface.
+/// Something with the names and the index of an interface.
 pub trait Named {
-    /// Its name.
+    /// The interface name.
     fn name(&self) -> &str;
-    /// Its alternative names.
+    /// The alternative names.
     fn alternatives(&self) -> &[String];
-    /// Its index; 0 if it is not in this network namespace.
+    /// The interface index; 0 if the interface is not in this network namespace.
     fn index(&self) -> u32;
 }
 
 /// An attached interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its place in the tables.
+    /// The number of the interface in the tables, from 0.
     pub slot: u32,
-    /// Its name; the one it had when it was attached, if it is not here.
+    /// The interface name; the one at the time of the attach if the interface is not in this network
+    /// namespace.
     pub name: String,
-    /// Its alternative names; none are known if it is not here.
+    /// The alternative names; empty if the interface is not in this network namespace.
     pub alternatives: Vec<String>,
-    /// Its index; 0 if it is not here.
+    /// The interface index; 0 if the interface is not in this network namespace.
     pub index: u32,
 }
 
 impl Port {
-    /// An interface of this network namespace that has no alternative names.
+    /// An interface of this network namespace without alternative names.
     pub fn new(slot: u32, name: &str, index: u32) -> Self {
         Self { slot, name: name.to_owned(), alternatives: Vec::new(), index }
     }
 
-    /// Whether it is in this network namespace, so that all its names are known.
+    /// Whether the interface is in this network namespace, so that all its names are known.
     pub const fn is_here(&self) -> bool {
         self.index != 0
     }
@@ -60,7 +62,15 @@ impl Named for Port {
     }
 }
 
-/// The interfaces that a word means.
+/// Returns the interfaces that a word stands for, by the rules of this [module](self).
+///
+/// ```
+/// use limiter_userspace::policy::interfaces::{Port, select};
+///
+/// let ports = [Port::new(0, "eth0", 2), Port::new(1, "veth1", 7)];
+/// assert_eq!(select("if7", &ports), [&ports[1]]);
+/// assert_eq!(select("*eth*", &ports).len(), 2);
+/// ```
 pub fn select<'a, T: Named>(word: &str, interfaces: &'a [T]) -> Vec<&'a T> {
     let names =
         |it: &'a T| std::iter::once(it.name()).chain(it.alternatives().iter().map(String::as_str));
@@ -78,22 +88,22 @@ pub fn select<'a, T: Named>(word: &str, interfaces: &'a [T]) -> Vec<&'a T> {
     Vec::new()
 }
 
-/// Whether a word is a pattern, which may mean several interfaces, or none today.
+/// Whether a word is a pattern. A pattern may stand for several interfaces, or for none yet.
 pub fn is_pattern(word: &str) -> bool {
     word.contains(['*', '?'])
 }
 
-/// The index in `ifN`.
+/// The index N of a word `ifN`; `None` for leading zeros and numbers above 32 bits.
 fn index(word: &str) -> Option<u32> {
     let digits = word.strip_prefix("if")?;
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     digits.parse().ok().filter(|_| plain)
 }
 
-/// Checks that there can be an interface that a word means.
+/// Checks that a word can stand for an interface: its length and characters.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A message that says what is wrong.
 pub fn check(word: &str) -> Result<(), String> {
     let wrong =
         |byte: char| byte.is_whitespace() || byte.is_control() || matches!(byte, '/' | ':' | ',');
@@ -110,7 +120,7 @@ pub fn check(word: &str) -> Result<(), String> {
     }
 }
 
-/// Names in a line: of many, the first ones.
+/// Joins names for one line of output. Of more than 12, only the first are shown.
 pub fn listed(names: &[String]) -> String {
     const MOST: usize = 12;
     let shown: Vec<_> = names.iter().take(MOST).map(|name| printable(name, LONGEST_NAME)).collect();
@@ -121,12 +131,12 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
-/// Whether a name fits a pattern.
+/// Whether a name matches a pattern.
 fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut seen) = (0, 0);
-    // The last `*`, and where what it stands for ends: one more if the rest does not fit.
+    // The last `*` and the end of what it stands for; on a mismatch, it takes one character more.
     let mut star = None;
     while seen < name.len() {
         match pattern.get(at) {
@@ -164,7 +174,7 @@ mod tests {
             with(Port::new(0, "eth0", 2), &["enp175s0f1np1-uplink-a", &long]),
             Port::new(1, "veth1", 7),
             with(Port::new(2, "veth22", 8), &["if2"]),
-            // Elsewhere.
+            // In another network namespace.
             Port::new(3, "veth3", 0),
         ];
         select(word, &ports).iter().map(|port| port.slot).collect()

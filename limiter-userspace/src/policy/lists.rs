@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{Listed, Policy, Whom};
 
-/// A list of a policy.
+/// One of the lists of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum List {
@@ -20,10 +20,10 @@ pub enum List {
 }
 
 impl List {
-    /// All lists, in the order in which a document asks them.
+    /// All lists, in the order in which a document evaluates them.
     pub const ALL: [Self; 3] = [Self::Allow, Self::Deny, Self::Penalty];
 
-    /// The name that commands go by.
+    /// The name of the list's command.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -32,7 +32,7 @@ impl List {
         }
     }
 
-    /// The key of the document.
+    /// The name of the list's key in a document.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -43,7 +43,7 @@ impl List {
 }
 
 impl Listed {
-    /// Whether it holds no more at a time of Unix, in seconds.
+    /// Whether the entry has ended at `now`, in seconds of Unix time.
     pub fn is_over(&self, now: u64) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -82,7 +82,7 @@ impl Policy {
         lists.into_iter().flatten().any(|listed| listed.until.is_some())
     }
 
-    /// Drops the entries of all lists that are over at `now`, and says how many they were.
+    /// Removes the entries of all lists that have ended at `now` (seconds of Unix time). Returns how many.
     pub fn drop_over(&mut self, now: u64) -> usize {
         List::ALL
             .map(|list| {
@@ -95,7 +95,7 @@ impl Policy {
             .sum()
     }
 
-    /// The prefixes that are meant; none of a set that is not there.
+    /// The prefixes that `whom` stands for; none if the set does not exist.
     pub(super) fn prefixes<'p>(&'p self, whom: &'p Whom) -> &'p [IpNet] {
         match whom {
             Whom::Prefix(prefix) => std::slice::from_ref(prefix),

@@ -1,9 +1,12 @@
-//! Policy: what an operator wants, from the words of the command line to the tables of the kernel.
+//! Policy: from the words of the command line to the tables that the kernel reads.
 //!
-//! Everything here is pure. [`units`] reads and prints values, [`model`] is the policy, [`edit`] its edits,
-//! [`lists`] are the lists of it and [`run_time`] those beside it, [`shadowed`] is what of it decides nothing,
-//! [`caveats`] what it does not keep out, [`document`] the document that operators write, and [`tables`] what the
-//! datapath is given.
+//! Nothing here touches the kernel.
+//!
+//! - [`model`] is the policy with every value parsed; [`edit`] changes it.
+//! - [`document`] reads and writes the YAML that operators keep, [`units`] its values.
+//! - [`lists`] are the lists of a document, [`run_time`] those that commands set beside it.
+//! - [`shadowed`] finds entries without effect, [`caveats`] what a valid policy does not protect from.
+//! - [`tables`] compiles a policy into what the datapath reads.
 
 pub mod allowance;
 pub mod builtin;

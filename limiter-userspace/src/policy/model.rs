@@ -1,10 +1,9 @@
-//! The policy: what an operator means, with every value understood.
+//! The policy with every value parsed, independent of the document that it was read from (see
+//! [`document`](super::document)) and of the tables that it is compiled to (see [`tables`](super::tables)).
+//! Sets that name a file hold the prefixes of that file.
 //!
-//! Nothing here knows the form that it was written in (see `spec`) or the tables that it becomes
-//! (see `tables`). Sets that were read from files are here with what was in them.
-//!
-//! Nothing here is checked either: a policy that came from `spec` is, one that was put together by
-//! hand or read back from storage is only as good as whoever made it.
+//! These types check nothing. A policy that [`document`](super::document) read is valid; one that was built
+//! by hand or deserialized from storage need not be.
 
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
@@ -18,41 +17,42 @@ use super::{control::Control, error::PolicyError, given::Given, units::prefix::c
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Whether anything is dropped at all.
+    /// Whether any packet is dropped.
     pub mode: GlobalMode,
-    /// What of an address makes a source.
+    /// The prefix lengths of a source: in lists, in tenants, and for keys without lengths of their own.
     pub key_prefix: KeyPrefix,
     /// Named sets of prefixes, for `match`, `allow` and `deny`; each sorted, without duplicates.
     pub sets: BTreeMap<String, Vec<IpNet>>,
-    /// Named groups of prefixes, each sorted, without duplicates; the longest prefix decides whose
-    /// a source is.
+    /// Named groups of prefixes, each sorted, without duplicates. A source belongs to the tenant with the
+    /// longest prefix around it.
     pub tenants: BTreeMap<String, Vec<IpNet>>,
-    /// Names for ports.
+    /// Protocols and ports by name, for `match`.
     pub services: BTreeMap<String, Service>,
-    /// Never limited, never penalised.
+    /// Sources that no limit and no penalty applies to.
     pub allow: Vec<Listed>,
-    /// Dropped.
+    /// Sources whose packets are all dropped.
     pub deny: Vec<Listed>,
-    /// Sources that were blocked by hand until a time (`limiter penalty add`).
+    /// Sources that are blocked by hand (`penalties` of the document), usually until a time.
     pub penalties: Vec<Listed>,
-    /// What the link's own control traffic may send.
+    /// The budgets of the link's own control traffic.
     #[serde(default)]
     pub control: Control,
-    /// What each interface admits of frames that are not IP, and of no protocol of the link; `None` for all.
+    /// The budget of each interface for frames that are neither IP nor a protocol of the link; `None`: no
+    /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub non_ip: Option<Allowance>,
     /// The limits, in the order in which they were written; at most 64.
     pub limits: Vec<Limit>,
 }
 
-/// Whether a policy drops.
+/// Whether the limits of a policy drop packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GlobalMode {
-    /// Each limit as its own [`Mode`] says.
+    /// Each limit does what its own [`Mode`] says.
     #[default]
     Enforce,
-    /// Nothing is dropped; what would be is counted.
+    /// Nothing is dropped. Packets that would be are counted.
     Monitor,
 }
 
@@ -60,9 +60,9 @@ pub enum GlobalMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyPrefix {
-    /// Of IPv4, 0 to 32.
+    /// For IPv4, 0 to 32.
     pub ipv4: u8,
-    /// Of IPv6, 0 to 128.
+    /// For IPv6, 0 to 128.
     pub ipv6: u8,
 }
 
@@ -73,7 +73,7 @@ impl Default for KeyPrefix {
 }
 
 impl KeyPrefix {
-    /// Whether these are lengths that addresses have.
+    /// Checks that no length is longer than an address.
     ///
     /// # Errors
     /// [`PolicyError::KeyPrefixTooLong`].
@@ -86,8 +86,7 @@ impl KeyPrefix {
         Ok(())
     }
 
-    /// Whether sources can be told by a prefix: one that is no narrower than a source, without host
-    /// bits.
+    /// Checks that `prefix` stands for whole sources: it is no narrower than one and has no host bits.
     ///
     /// # Errors
     /// [`PolicyError::OverrideTooNarrow`], or [`PolicyError::Value`] for a prefix with host bits.
@@ -100,7 +99,7 @@ impl KeyPrefix {
         Ok(())
     }
 
-    /// The length that makes a source of the family of `prefix`.
+    /// The length for the address family of `prefix`.
     pub const fn length_for(self, prefix: &IpNet) -> u8 {
         match prefix {
             IpNet::V4(_) => self.ipv4,
@@ -109,17 +108,17 @@ impl KeyPrefix {
     }
 }
 
-/// An entry of `allow`, of `deny` or of the penalties.
+/// An entry of [`Policy::allow`], [`Policy::deny`] or [`Policy::penalties`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listed {
-    /// Whom it is about.
+    /// The sources that the entry is for.
     pub whom: Whom,
-    /// Until when it holds, in seconds of Unix time; `None` for ever.
+    /// When the entry ends, in seconds of Unix time; `None`: never.
     pub until: Option<u64>,
 }
 
-/// Addresses, by the name of a set or as a prefix.
+/// Addresses, by prefix or by the name of a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whom {
@@ -129,66 +128,68 @@ pub enum Whom {
     Prefix(IpNet),
 }
 
-/// What a name for ports stands for.
+/// What the name of a service stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
     /// IANA protocol numbers.
     pub protocols: Vec<u8>,
-    /// Destination ports; none for those without ports.
+    /// Ranges of destination ports; empty when any port matches.
     pub ports: Vec<RangeInclusive<u16>>,
 }
 
-/// A limit: which packets, counted how, per what, how many.
+/// A limit: which packets it is about, what of them it counts, by which key, and how much it admits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// Unique in the policy: 1 to 32 of `a`-`z`, `0`-`9`, `_` and `-`.
     pub name: String,
-    /// Which packets.
+    /// The packets that the limit is about.
     pub matching: Match,
-    /// Per what.
+    /// What packets must share to have one state; a [`Layer`] may have a key of its own.
     pub key: Key,
-    /// What of a packet is counted.
+    /// What a packet costs.
     pub count: Count,
-    /// Whether it drops.
+    /// Whether the limit drops packets, only counts them, or is off.
     pub mode: Mode,
-    /// What it admits, all of which must; empty when only overrides admit anything in particular
-    /// (then sources without an override are not limited).
+    /// The allowances of the limit, all of which must admit a packet. Empty: only sources with an override
+    /// are limited.
     pub layers: Vec<Layer>,
-    /// Counted beside the live one, never enforced; its algorithm is that of the first layer.
+    /// Another allowance that is counted beside the layers and never drops a packet. Its algorithm is that of
+    /// the first layer.
     pub candidate: Option<Allowance>,
-    /// What becomes of a source that stays over the limit.
+    /// The block of a source that stays over the limit; `None`: no block.
     pub penalty: Option<Penalty>,
-    /// What it admits to some instead.
+    /// Other allowances for some sources or tenants, each [`Override::whom`] once.
     pub overrides: Vec<Override>,
-    /// By what its rate and burst are multiplied for the shared bucket, 1 to [`Limit::MOST_SHARED`]; `None` for 16, the
-    /// entries of a set. Sources and keys are charged to the shared bucket when their set of the table is full.
+    /// How many times the rate and burst of the limit the shared bucket has, 1 to [`Limit::MOST_SHARED`];
+    /// `None`: 16, the ways of a set. Sources and keys that find no room in the table are charged to the
+    /// shared bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
-    /// Whether each packet is charged by the clock: none by the tick of the kernel, none from a lease.
+    /// Whether each packet is charged at the exact time: never at jiffy time, never from a lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub precise: bool,
-    /// How its bursts were written.
+    /// The bursts of the limit and its overrides as the operator wrote them.
     #[serde(default, skip_serializing_if = "Given::is_empty")]
     pub given: Given,
 }
 
-/// Whether a limit drops.
+/// What a limit does with packets that exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// What is over the limit is dropped.
+    /// Drops them.
     #[default]
     Enforce,
-    /// What would be dropped is counted and passed.
+    /// Counts them and lets them pass.
     Monitor,
-    /// Nothing is counted.
+    /// Nothing: the limit counts no packets.
     Off,
 }
 
 impl Mode {
-    /// The word of a document.
+    /// The word for it in a document.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -198,22 +199,21 @@ impl Mode {
     }
 }
 
-/// A rate of a limit.
+/// One of the allowances of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// What it admits.
+    /// How much the layer admits.
     pub allowance: Allowance,
-    /// A key of its own, in a ladder; `None` for that of the limit.
+    /// The layer's own key, as in a ladder of prefix lengths; `None`: the key of the limit.
     pub key: Option<Key>,
 }
 
-/// What packets must share to be counted together; without parts, one state for all packets.
+/// What packets must share to have one state. Without parts, all packets have the same state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// At most one of each kind, and of [`KeyPart::Source`] and [`KeyPart::SourcePrefix`] at most
-    /// one.
+    /// Each kind of part at most once, and only one of [`KeyPart::Source`] and [`KeyPart::SourcePrefix`].
     pub parts: Vec<KeyPart>,
 }
 
@@ -223,27 +223,27 @@ pub struct Key {
 pub enum KeyPart {
     /// The source address, masked to [`Policy::key_prefix`].
     Source,
-    /// The source address, masked to lengths of its own: `source/24` is IPv4 /24 and IPv6 as in
+    /// The source address, masked to other lengths. `source/24` (up to 32) is IPv4 /24, and IPv6 as in
     /// [`Policy::key_prefix`]; `source/48` (above 32) is IPv6 /48 and IPv4 /32.
     SourcePrefix {
-        /// Of IPv4, 0 to 32.
+        /// For IPv4, 0 to 32.
         ipv4: u8,
-        /// Of IPv6, 0 to 128.
+        /// For IPv6, 0 to 128.
         ipv6: u8,
     },
-    /// The destination address, whole.
+    /// The destination address, unmasked.
     Destination,
-    /// The destination port; 0 for packets without ports.
+    /// The destination port with the protocol; port 0 for packets without ports.
     DestinationPort,
-    /// Addresses, ports and protocol.
+    /// Both addresses, both ports and the protocol.
     Connection,
-    /// The tenant of the source; packets of no tenant are not limited.
+    /// The tenant of the source. Packets of sources without a tenant are not limited.
     Tenant,
-    /// The interface that the packet came in by.
+    /// The interface that received the packet.
     Interface,
 }
 
-/// What of a packet is counted.
+/// What a packet costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
@@ -252,35 +252,36 @@ pub enum Count {
     Packets,
     /// The bytes of the frame, from the Ethernet header on.
     Bytes,
-    /// 1 for the SYN of a new TCP connection, 0 when it is sent again and for all others; see
+    /// 1 for the SYN of a new TCP connection; 0 for its retransmissions and for all other packets. See
     /// [`Handshake`](limiter_common::memory::handshake::Handshake).
     Connections,
     /// 1 for a SYN without ACK, 0 for the others.
     Syns,
-    /// By the kind of the packet.
+    /// A weight for each kind of packet.
     Weighted(Costs),
 }
 
-/// The cost of a packet by its kind: the first of [`PacketKind`], in their order, that is in
-/// `by_kind` and fits.
+/// Weights by kind. A packet costs the weight of its kind, the first in the order of [`PacketKind`] that
+/// `by_kind` has and that describes the packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Of packets of no kind in `by_kind`, 1 to 65535.
+    /// For packets of no kind in `by_kind`, 1 to 65535.
     pub default: u16,
-    /// Of packets of a kind, 1 to 65535.
+    /// For packets of a kind, 1 to 65535.
     pub by_kind: BTreeMap<PacketKind, u16>,
 }
 
-/// Kinds of packets that cost differently, in the order in which they are tried.
+/// Kinds of packets that can have different weights. If several describe a packet, the first one with a
+/// weight counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketKind {
-    /// A fragment, the first one too.
+    /// A fragment, first or later.
     Fragment,
     /// TCP with SYN and without ACK.
     Syn,
-    /// ICMP and ICMPv6.
+    /// ICMP or ICMPv6.
     Icmp,
     /// TCP.
     Tcp,
@@ -288,21 +289,22 @@ pub enum PacketKind {
     Udp,
 }
 
-/// How much, by which algorithm. Costs are in what the limit counts: packets, bytes, ...
+/// An algorithm and its numbers. Amounts are in the unit of [`Limit::count`]: packets, bytes, connections,
+/// SYNs or weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Allowance {
-    /// A bucket that fills with `rate` and holds `burst`.
+    /// A bucket that fills at `rate` and holds `burst`.
     TokenBucket {
-        /// What is admitted in the long run.
+        /// The long-run rate.
         #[serde(with = "RateFields")]
         rate: Rate,
-        /// What is admitted at once after a rest, at least 1.
+        /// The most that is admitted at once, at least 1.
         burst: u64,
     },
-    /// A virtual queue that drains with `rate` and holds `depth`.
+    /// A virtual queue that drains at `rate` and holds `depth`.
     LeakyBucket {
-        /// The outflow.
+        /// The rate at which the queue drains.
         #[serde(with = "RateFields")]
         rate: Rate,
         /// What the queue holds, at least 1.
@@ -310,43 +312,43 @@ pub enum Allowance {
     },
     /// The generic cell rate algorithm (ITU-T I.371).
     Gcra {
-        /// What is admitted in the long run; its inverse is the increment T.
+        /// The long-run rate, the inverse of the increment T.
         #[serde(with = "RateFields")]
         rate: Rate,
-        /// How much earlier than its time a packet may come, the limit tau, in ns.
+        /// How much earlier than its theoretical time a packet may come, in ns: the limit tau of I.371.
         tolerance: u64,
     },
-    /// So much in each window from a multiple of its length to the next.
+    /// At most `limit` in each window. Windows begin at multiples of their length on the monotonic clock.
     FixedWindow {
         /// What a window admits, at least 1.
         limit: u64,
-        /// The length of a window in ns, at least 1.
+        /// The length of a window in ns, 1 ms to 366 days.
         window: u64,
     },
-    /// So much in a window that moves with the time, by two counters.
+    /// At most about `limit` in the last `window`, estimated from the counters of two fixed windows.
     SlidingWindow {
         /// What a window admits, at least 1.
         limit: u64,
-        /// The length of the window in ns, at least 1.
+        /// The length of the window in ns, 1 ms to 366 days.
         window: u64,
     },
-    /// So much in a window that moves with the time, exactly.
+    /// At most `limit` in any `window`, exactly: the time of each admitted packet is kept.
     SlidingLog {
         /// What a window admits, 1 to 128.
         limit: u64,
-        /// The length of the window in ns, at least 1.
+        /// The length of the window in ns, 1 ns to 366 days; a document gives at least 1 ms.
         window: u64,
     },
-    /// So many open connections at once.
+    /// At most `limit` open connections.
     Concurrent {
         /// Open connections, 1 to 128.
         limit: u64,
-        /// After how long without a packet a connection counts as closed, in ns, at least 1.
+        /// Time without packets after which a connection counts as closed, in ns: 1 s to 30 days.
         idle: u64,
     },
 }
 
-/// The fields of a [`Rate`], which is of a crate without serde.
+/// The fields of a [`Rate`], whose crate does not use serde.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Rate", deny_unknown_fields)]
 struct RateFields {
@@ -354,33 +356,35 @@ struct RateFields {
     period: u64,
 }
 
-/// Which packets: all that is given must hold; an empty list says nothing.
+/// The packets that a limit is about: those that meet every condition. An empty list or `None` is no
+/// condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Match {
-    /// IANA protocol numbers, one of which it must be.
+    /// IANA protocol numbers; one must be the packet's.
     pub protocols: Vec<u8>,
-    /// Destination ports, in one of which it must be.
+    /// Ranges of destination ports; one must contain the packet's.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Flags of TCP.
+    /// Flags of the TCP header.
     pub tcp_flags: Option<TcpFlags>,
-    /// Types of ICMP or ICMPv6, one of which it must be.
+    /// Types of ICMP or ICMPv6; one must be the packet's.
     pub icmp_types: Vec<u8>,
-    /// `true` for only fragments, `false` for none.
+    /// `true`: only fragments; `false`: no fragments.
     pub fragments: Option<bool>,
-    /// Bytes of the frame, from the Ethernet header on.
+    /// The length of the frame in bytes, from the Ethernet header on.
     pub length: Option<RangeInclusive<u16>>,
-    /// Names of interfaces, by one of which it must come in.
+    /// Names, patterns or indices of interfaces (see [`interfaces`](super::interfaces)); one must have
+    /// received the packet.
     pub interfaces: Vec<String>,
-    /// In one of which the source must be.
+    /// Sets and prefixes; one must contain the source.
     pub sources: Vec<Whom>,
-    /// In one of which the destination must be.
+    /// Sets and prefixes; one must contain the destination.
     pub destinations: Vec<Whom>,
-    /// In none of which the source may be.
+    /// Sets and prefixes; none may contain the source.
     pub except_sources: Vec<Whom>,
-    /// In none of which the destination may be.
+    /// Sets and prefixes; none may contain the destination.
     pub except_destinations: Vec<Whom>,
-    /// The service that protocols and ports came from, so that it is shown as written.
+    /// The service that `protocols` and `ports` were copied from; the document is written back with its name.
     pub service: Option<String>,
 }
 
@@ -390,7 +394,7 @@ pub struct Match {
 pub struct TcpFlags {
     /// Bits that must be set.
     pub set: u8,
-    /// Bits that must not; none of `set`.
+    /// Bits that must not be set; none of them is in `set`.
     pub clear: u8,
 }
 
@@ -398,32 +402,33 @@ pub struct TcpFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Penalty {
-    /// How long over the limit until it is blocked, in ns.
+    /// How long a source stays over the limit before it is blocked, in ns.
     pub after: u64,
-    /// How long it is blocked the first time, in ns, at least 1.
+    /// The length of the first block, in ns, at least 1.
     pub block: u64,
-    /// How many times as long each next time, 1 to 10.
+    /// The factor from one block to the next, 1 to 10.
     pub backoff: u32,
     /// The longest block, in ns, at least `block`.
     pub max: u64,
-    /// Whether refused packets count that could be forged.
+    /// Whether refused packets that no connection to this host proves begin a block.
     #[serde(default)]
     pub unproven: Unproven,
 }
 
-/// Whether refused packets count towards a block that no TCP connection to this host proves: such packets could be forged.
+/// What a refused packet without a proof does. A packet is proven by a full socket of its own TCP connection
+/// on this host; any other packet may be forged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unproven {
-    /// They do not count. They are dropped all the same.
+    /// It counts towards no block. It is dropped like any other.
     #[default]
     Ignore,
-    /// They count towards a block of their source.
+    /// It counts towards a block of its source.
     Block,
 }
 
 impl Match {
-    /// How many things are asked about.
+    /// The number of conditions.
     const fn conditions(&self) -> usize {
         !self.protocols.is_empty() as usize
             + !self.ports.is_empty() as usize
@@ -440,10 +445,10 @@ impl Match {
 }
 
 impl Limit {
-    /// The most that [`shared`](Self::shared) can be.
+    /// The largest value of [`shared`](Self::shared).
     pub const MOST_SHARED: u32 = 1 << 16;
 
-    /// An enforced limit of packets by a key, which is about all of them and admits everything.
+    /// An enforced limit that counts all packets by a key, without layers: it limits nobody.
     pub fn new(name: impl Into<String>, parts: &[KeyPart]) -> Self {
         Self {
             name: name.into(),
@@ -461,30 +466,30 @@ impl Limit {
         }
     }
 
-    /// Whether its own key counts: not if each layer has another.
+    /// Whether state is kept by `key`. If every layer has a key of its own, none is.
     pub(super) fn uses_own_key(&self) -> bool {
         self.layers.is_empty() || self.layers.iter().any(|layer| layer.key.is_none())
     }
 
-    /// The keys that it counts by.
+    /// The keys that state is kept by: that of the limit, if it is used, and those of layers.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         let own = self.uses_own_key().then_some(&self.key);
         own.into_iter().chain(self.layers.iter().filter_map(|layer| layer.key.as_ref()))
     }
 
-    /// Whether all that it counts is of tenants.
+    /// Whether every key has the tenant, so that packets without a tenant are not limited.
     pub(super) fn is_of_tenants(&self) -> bool {
         self.keys().all(|key| key.parts.contains(&KeyPart::Tenant))
     }
 
-    /// How many things of a packet it asks about, what it counts being one.
+    /// The number of conditions on a packet, with that of [`Limit::count`].
     pub(super) const fn conditions(&self) -> usize {
         let counts = matches!(self.count, Count::Syns | Count::Connections);
         self.matching.conditions() + counts as usize
     }
 }
 
-/// What a layer is called where each has a line: the first one as the limit.
+/// The display name of layer `layer` (from 0) of the limit `name`: the first has the name of the limit.
 pub fn name_of_layer(name: &str, layer: usize) -> String {
     if layer == 0 { name.to_owned() } else { format!("{name} (layer {})", layer + 1) }
 }
@@ -495,17 +500,17 @@ impl Limit {
         name_of_layer(&self.name, layer)
     }
 
-    /// What the candidate is called where it has a line.
+    /// The display name of the candidate.
     pub fn name_of_candidate(&self) -> String {
         format!("{} (candidate)", self.name)
     }
 
-    /// Whether the candidate is counted; it never drops.
+    /// The mode of the candidate: [`Mode::Off`] if the limit is off, else [`Mode::Monitor`].
     pub fn mode_of_candidate(&self) -> Mode {
         if self.mode == Mode::Off { Mode::Off } else { Mode::Monitor }
     }
 
-    /// What has a state of its own under a layer.
+    /// The key of layer `layer` (from 0): its own, or that of the limit.
     pub fn key_of_layer(&self, layer: usize) -> &Key {
         self.layers.get(layer).and_then(|layer| layer.key.as_ref()).unwrap_or(&self.key)
     }
@@ -520,22 +525,22 @@ impl fmt::Display for OverrideWhom {
     }
 }
 
-/// What a limit admits to some instead of its layers.
+/// Another allowance of a limit, for some sources or for a tenant, in place of its layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
-    /// To whom.
+    /// The sources or the tenant.
     pub whom: OverrideWhom,
-    /// One for each layer of the limit; `None`: not limited.
+    /// One allowance for each layer of the limit; `None`: not limited.
     pub layers: Option<Vec<Allowance>>,
 }
 
-/// To whom a limit admits something else.
+/// The sources that an override is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverrideWhom {
-    /// To each key within a prefix of source addresses; the longest decides.
+    /// Each key within a prefix of source addresses. Of several prefixes around a key, the longest applies.
     Prefix(IpNet),
-    /// To each key of a tenant of [`Policy::tenants`].
+    /// Each key of a tenant of [`Policy::tenants`].
     Tenant(String),
 }

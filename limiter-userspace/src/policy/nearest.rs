@@ -1,10 +1,10 @@
-//! Guessing what a misspelt word was meant to be.
+//! Suggestions for misspelt words.
 
-/// Words longer than this are no misspelling of anything here.
+/// Longest word that is compared, in bytes: distances take quadratic time, and no name here is longer.
 const LONGEST: usize = 32;
 
-/// The one of `names` that `word` abbreviates or misspells, the nearest first; `None` when more
-/// than half of it would have to change.
+/// The name that `word` abbreviates or misspells; of several, the nearest. `None` if more than half of the
+/// longer word would have to change.
 pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.as_bytes();
     if word.is_empty() || word.len() > LONGEST {
@@ -21,7 +21,8 @@ pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
         .map(|(_, name)| name)
 }
 
-/// Bytes to insert, delete or replace to make `b` of `a`, letter case apart.
+/// Levenshtein distance in bytes, without regard to case: insertions, deletions and replacements that turn
+/// `a` into `b`.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Reading a policy that is to be applied.
+//! Reading a document whose policy is about to be applied.
 
 use std::path::Path;
 
@@ -8,27 +8,25 @@ use crate::{
     policy::document::{self, Warnings},
 };
 
-/// Reads the policy in a document, which has to be one that can be applied at a time of Unix, in
-/// seconds, and what of it is hardly meant so. `opened` is told of each file before it
-/// is opened, the document first.
+/// Reads the policy in a document and compiles it once, to show that it can be applied. Returns it with
+/// warnings. `now` is in seconds of Unix time: entries that ended before are warned of. `opened` is called
+/// with the path of each file before it is opened, the document first.
 ///
 /// # Errors
-/// All that is wrong with it, or [`Error::Impossible`].
+/// [`Error::Faults`] with everything that is wrong in the document, or [`Error::Impossible`] if it does not
+/// compile or is too long when it is written back.
 pub fn read(path: &Path, now: u64, opened: &mut dyn FnMut(&Path)) -> Result<(Policy, Warnings)> {
     read_with_files(path, now, opened).map(|(policy, warnings, _)| (policy, warnings))
 }
 
-/// As [`read`], with the sets and tenants that have files.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], and returns which sets and tenants have files.
 pub fn read_with_files(
     path: &Path,
     now: u64,
     opened: &mut dyn FnMut(&Path),
 ) -> Result<(Policy, Warnings, FromFiles)> {
     let (policy, warnings, files) = document::read_with_files(path, now, opened)?;
-    // For no interface and on no state, all that is impossible shows as well.
+    // Without interfaces and without earlier state, compiling fails for the same policies.
     let context = Context { unix: now, ..Context::default() };
     compile(&policy, &Assignment::default(), &context)
         .and_then(|_| document::check_length(&policy))
@@ -36,7 +34,7 @@ pub fn read_with_files(
     Ok((policy, warnings, files))
 }
 
-/// The name of a file, fit for a terminal.
+/// A path as text that is safe to print on a terminal, at most 256 characters.
 pub fn name(path: &Path) -> String {
     printable(&path.display().to_string(), 256)
 }

@@ -1,7 +1,7 @@
-//! The run-time lists: a layer of bans, allows and penalties beside the document.
+//! The run-time lists: bans, allows and penalties that commands set, beside the lists of the document.
 //!
-//! Commands such as `limiter deny add` write to this layer, and an edit of the document leaves it alone.
-//! [`decides`] is the one place that says which entry of both layers holds for a source.
+//! Commands such as `limiter deny add` write to this layer; edits of the document do not touch it.
+//! [`decides`] is the only place that says which entry of the two layers holds for a source.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -15,71 +15,72 @@ use super::{
     shadowed::{Entry as ShadowedEntry, Shadowed},
 };
 
-/// The reason of entries that an older version stored in its document.
+/// The reason given to entries that an older version stored in its document.
 const UPGRADED: &str = "set before the upgrade";
 
-/// An end that never comes, in seconds of Unix time.
+/// The end of an entry without an end, in seconds of Unix time.
 const NEVER: u64 = u64::MAX;
 
-/// A layer without entries.
+/// A run-time layer without entries.
 static EMPTY: RunTime = RunTime { entries: Vec::new() };
 
-/// Most characters of a reason.
+/// The longest reason, in characters.
 pub const REASON: usize = 200;
 
-/// An entry that a command set.
+/// A run-time entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The list that it is of.
+    /// The list that the entry is in.
     pub list: List,
-    /// The sources that it is about: a prefix without host bits.
+    /// The sources that the entry is for: a prefix without host bits.
     pub prefix: IpNet,
-    /// Whether it takes sources off this list of the document, instead of putting them on.
+    /// Whether the entry is an exception: it takes the sources off this list of the document instead of
+    /// adding them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exception: bool,
-    /// Until when it holds, in seconds of Unix time; `None` for ever.
+    /// When the entry ends, in seconds of Unix time; `None`: never.
     pub until: Option<u64>,
-    /// Why it was set, in the words of whoever set it.
+    /// The reason that the user gave, at most [`REASON`] characters.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The user who set it.
+    /// The user who set the entry.
     #[serde(default)]
     pub by: Option<String>,
-    /// When it was set, in seconds of Unix time.
+    /// When the entry was set, in seconds of Unix time.
     #[serde(default)]
     pub since: Option<u64>,
 }
 
-/// The run-time layer. Of a list, each prefix has one entry at most, and beside it one exception.
+/// The run-time layer. In each list, a prefix has at most one entry and at most one exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunTime {
     entries: Vec<Entry>,
 }
 
-/// What came of taking a prefix off a list.
+/// How a prefix was taken off a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// Its run-time entry is gone.
+    /// Its run-time entry was removed.
     Entry,
-    /// The document has it, and a run-time exception takes it off.
+    /// A run-time exception was added, since the prefix is listed in the document.
     Excepted,
 }
 
-/// A document and the run-time lists beside it, to be changed together.
+/// A document and the run-time lists beside it, for changing both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
-    /// The policy of the document, with the edits of its limits.
+    /// The policy of the document, with the edits that commands made to its limits.
     pub policy: Policy,
     /// The run-time lists.
     pub run_time: RunTime,
-    /// Whether the lists of the policy may have entries that commands set: up to version 0.1 they were
-    /// stored as part of it.
+    /// Whether the lists of `policy` may hold entries that commands set: version 0.1 stored those in the
+    /// document.
     pub unsorted: bool,
 }
 
-/// Both layers, to be read.
+/// A document and the run-time lists beside it, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Layered<'a> {
     /// The policy of the document.
@@ -88,30 +89,31 @@ pub struct Layered<'a> {
     pub run_time: &'a RunTime,
 }
 
-/// Where an entry comes from.
+/// The layer of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer<'a> {
-    /// The document: a prefix of its own, or a set.
+    /// The document; the entry names a prefix or a set.
     Document(&'a Whom),
-    /// A command.
+    /// The run-time lists.
     RunTime(&'a Entry),
 }
 
-/// An entry of either layer, for one prefix.
+/// An entry of either layer with one of its prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stated<'a> {
-    /// The list that it is of.
+    /// The list that the entry is in.
     pub list: List,
-    /// The sources that it is about.
+    /// The sources that the entry is for.
     pub prefix: IpNet,
-    /// Until when it holds, in seconds of Unix time; [`u64::MAX`] for ever.
+    /// When the entry ends, in seconds of Unix time; [`u64::MAX`]: never.
     pub until: u64,
-    /// Where it comes from.
+    /// The layer that the entry comes from.
     pub layer: Layer<'a>,
 }
 
-/// The ends of what holds for a source, as the datapath asks for them: `allowed` first, then `denied`, then
-/// `blocked`. In seconds of Unix time; 0 for what does not hold, [`u64::MAX`] for ever.
+/// Until when lists apply to a source, as the datapath stores it. The datapath evaluates `allowed` first,
+/// then `denied`, then `blocked`. Each is in seconds of Unix time: 0 if the list does not apply, [`u64::MAX`]
+/// for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Until when the source is allowed.
@@ -120,8 +122,8 @@ pub struct Listing {
     pub denied: u64,
     /// Until when it is blocked by hand.
     pub blocked: u64,
-    /// When these say too little, and have to be found anew: the datapath cannot store that a source is
-    /// allowed after a ban has ended.
+    /// When this listing has to be computed again, in seconds of Unix time. Three end times cannot say, for
+    /// example, that a source is allowed after a ban has ended.
     pub stale: Option<u64>,
 }
 
@@ -135,19 +137,19 @@ impl Entry {
         Self { list, prefix, exception: false, until: None, reason: None, by: None, since: None }
     }
 
-    /// Whether it holds no more at a time of Unix, in seconds.
+    /// Whether the entry has ended at `now`, in seconds of Unix time.
     pub fn is_over(&self, now: u64) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// What only one entry of a layer has.
+    /// The identity of the entry: a layer has one entry with each.
     const fn place(&self) -> (List, IpNet, bool) {
         (self.list, self.prefix, self.exception)
     }
 }
 
 impl<'a> Stated<'a> {
-    /// An entry of the document, for one of the prefixes that it means.
+    /// An entry of the document, for one of the prefixes that it stands for.
     pub fn of_document(list: List, listed: &'a Listed, prefix: IpNet) -> Self {
         let until = listed.until.unwrap_or(NEVER);
         Self { list, prefix, until, layer: Layer::Document(&listed.whom) }
@@ -172,14 +174,15 @@ impl<'a> Stated<'a> {
     }
 }
 
-/// The entry that decides about a source at `now`, in seconds of Unix time, of those whose prefixes have it:
+/// Returns the entry that decides about a source at `now` (seconds of Unix time), or `None`. `stated` has the
+/// entries whose prefixes contain the source.
 ///
-/// 1. An exception hides the entries of its list in the document that are as long as it or shorter.
-/// 2. Each layer has an answer of what is left. The document asks all of `allow`, then all of `deny`, then the
-///    penalties; its answer is as long as the longest entry of the list that has one. Run-time, the longest
-///    prefix answers, and the lists are asked so on one prefix.
-/// 3. The longer answer decides: the run-time one if both are as long. What the document's answer is asked before
-///    does not count, however long.
+/// 1. An exception hides the document's entries in its list whose prefixes are as long as its own or shorter.
+/// 2. Each layer answers from the entries that are left.
+///    - The document evaluates all of `allow`, then all of `deny`, then the penalties. Its answer has the
+///      length of the longest prefix in the first list with an entry; the lists after it do not count.
+///    - The run-time layer answers by its longest prefix; on the same prefix the lists have that order too.
+/// 3. The answer with the longer prefix decides. If both are as long, the run-time answer does.
 pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<'a>> {
     let live = || stated.iter().filter(|it| it.until > now);
     let is_hidden = |it: &Stated<'_>| {
@@ -198,19 +201,19 @@ pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<
     answer
 }
 
-/// A time in which one list decides about a source.
+/// A period in which one list decides about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase<'s, 'a> {
-    /// The entry that decides when it begins.
+    /// The entry that decides when the period begins.
     pub by: &'s Stated<'a>,
-    /// When it begins, in seconds of Unix time.
+    /// When the period begins, in seconds of Unix time.
     pub from: u64,
-    /// When it ends; [`u64::MAX`] for never.
+    /// When the period ends, in seconds of Unix time; [`u64::MAX`]: never.
     pub until: u64,
 }
 
-/// What decides about a source from `now` on, in the order of time. Between two phases there may be a time in
-/// which nothing does.
+/// The periods in which some list decides about a source, from `now` on (seconds of Unix time), in order of
+/// time. There may be gaps between them. `stated` is as in [`decides`].
 pub fn phases<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Vec<Phase<'s, 'a>> {
     let mut times: Vec<u64> = stated.iter().map(|it| it.until).collect();
     times.retain(|it| *it > now && *it != NEVER);
@@ -229,11 +232,12 @@ pub fn phases<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Vec<Phase<'s, 'a>> 
     phases
 }
 
-/// What holds for a source from `now` on, of entries whose prefixes have it.
+/// Computes what the datapath stores for a source from `now` on (seconds of Unix time). `stated` is as in
+/// [`decides`].
 pub fn listing(stated: &[Stated<'_>], now: u64) -> Listing {
     let mut listing = Listing::default();
     if !stated.iter().any(Stated::is_run_time) {
-        // In this order the datapath asks, so there is nothing to be found out.
+        // The datapath evaluates the document's lists in the document's order, so their ends suffice.
         for it in stated.iter().filter(|it| it.until > now) {
             let field = listing.field(it.list);
             *field = it.until.max(*field);
@@ -264,38 +268,40 @@ impl Listing {
 }
 
 impl RunTime {
-    /// All entries, exceptions too, in the order in which they were set.
+    /// All entries and exceptions, in the order in which they were set.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether it has no entry.
+    /// Whether there are neither entries nor exceptions.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entries of a list, exceptions too.
+    /// The entries and exceptions of a list.
     pub fn list(&self, list: List) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.list == list)
     }
 
-    /// The entry of a list that puts a prefix on it.
+    /// The entry of a list for exactly this prefix, exceptions apart.
     pub fn get(&self, list: List, prefix: IpNet) -> Option<&Entry> {
         self.list(list).find(|entry| entry.prefix == prefix && !entry.exception)
     }
 
-    /// The exception of a list for a prefix.
+    /// The exception of a list for exactly this prefix.
     pub fn exception(&self, list: List, prefix: IpNet) -> Option<&Entry> {
         self.list(list).find(|entry| entry.prefix == prefix && entry.exception)
     }
 
-    /// Puts an entry in the place of the one that its list has for the prefix, and says whether there was one.
-    /// An exception stays beside an entry: a ban that ends leaves what was before it. Entries that are over at
-    /// `now` are dropped.
+    /// Adds an entry, or replaces the one with the same list and prefix; returns whether there was one. An
+    /// exception and an entry of the same prefix are kept side by side, so that the exception holds again
+    /// when a ban ends. Entries that have ended at `now` (seconds of Unix time) are removed.
     ///
     /// # Errors
-    /// [`PolicyError::OverrideTooNarrow`] for less than a source, or [`PolicyError::Shadowed`] when the layer
-    /// allows the same prefix for ever; nothing was changed then.
+    /// Nothing is changed on an error.
+    /// - [`PolicyError::Value`] for a prefix with host bits;
+    /// - [`PolicyError::OverrideTooNarrow`] for a prefix that is narrower than a source;
+    /// - [`PolicyError::Shadowed`] if this layer allows the same prefix for ever.
     pub fn put(&mut self, policy: &Policy, entry: Entry, now: u64) -> Result<bool, PolicyError> {
         let Entry { list, prefix, .. } = entry;
         policy.key_prefix.check_source(prefix)?;
@@ -314,7 +320,8 @@ impl RunTime {
         Ok(is_there)
     }
 
-    /// Checks that an entry of a list for a prefix does not hold longer already, in seconds of Unix time.
+    /// Checks that a new end is not before that of the entry with the same list and prefix. Ends are in
+    /// seconds of Unix time; `None`: never.
     ///
     /// # Errors
     /// [`PolicyError::ListedLonger`].
@@ -332,33 +339,34 @@ impl RunTime {
         }
     }
 
-    /// Takes in the entries of another layer, in the place of its own for the same prefixes.
+    /// Adds the entries of another layer; they replace those with the same list and prefix.
     pub fn extend(&mut self, other: &Self) {
         let taken: HashSet<_> = other.entries.iter().map(Entry::place).collect();
         self.entries.retain(|it| !taken.contains(&it.place()));
         self.entries.extend_from_slice(&other.entries);
     }
 
-    /// Removes the entries of a list, exceptions too, and says how many they were.
+    /// Removes all entries and exceptions of a list; returns how many.
     pub fn flush(&mut self, list: List) -> usize {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.list != list);
         before - self.entries.len()
     }
 
-    /// Drops the entries that are over at `now`, and says how many they were.
+    /// Removes the entries that have ended at `now` (seconds of Unix time); returns how many.
     pub fn drop_over(&mut self, now: u64) -> usize {
         let before = self.entries.len();
         self.entries.retain(|entry| !entry.is_over(now));
         before - self.entries.len()
     }
 
-    /// Whether an entry has an end.
+    /// Whether an entry or an exception has an end.
     pub fn has_ends(&self) -> bool {
         self.entries.iter().any(|entry| entry.until.is_some())
     }
 
-    /// Removes the entry of a list that puts a prefix on it at `now`, and says whether there was one.
+    /// Removes the entry of a list for exactly this prefix if it still holds at `now`; returns whether it
+    /// did.
     fn remove(&mut self, list: List, prefix: IpNet, now: u64) -> bool {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.place() != (list, prefix, false) || entry.is_over(now));
@@ -367,13 +375,13 @@ impl RunTime {
 }
 
 impl Layers {
-    /// Both, to be read.
+    /// The same for reading.
     pub const fn view(&self) -> Layered<'_> {
         Layered { policy: &self.policy, run_time: &self.run_time }
     }
 
-    /// The limits and overrides that decide nothing, as it is told: the lists of both layers have all that they
-    /// are for.
+    /// The limits and overrides without effect, as text: the lists of both layers contain all of their
+    /// sources.
     pub fn shadowed(&self) -> Vec<String> {
         let mut all = self.policy.clone();
         for entry in self.run_time.entries.iter().filter(|entry| !entry.exception) {
@@ -385,10 +393,11 @@ impl Layers {
         found.map(|it| it.to_string()).collect()
     }
 
-    /// Another document with the same run-time lists.
+    /// The same run-time lists beside another document.
     ///
-    /// Of an older version's policy, what another document has not is taken for set at run time: a ban too many
-    /// is seen in the list, a lost one is not.
+    /// If `self` is [`unsorted`](Self::unsorted), its listed prefixes that `document` lacks become run-time
+    /// entries. Some may be bans that the old document had: a ban too many shows in `limiter deny list`, a
+    /// lost one would not.
     #[must_use]
     pub fn under(&self, document: Policy) -> Self {
         let mut run_time = self.run_time.clone();
@@ -413,9 +422,10 @@ impl Layers {
         Self { policy: document, run_time, unsorted: false }
     }
 
-    /// Tells what an older version's commands set from what is in the document that its policy came from.
+    /// Separates what commands of an older version set from what `document` has, the one that the policy came
+    /// from. Prefixes that the document lists and the policy does not become exceptions.
     ///
-    /// Limits stay as they are in force, which edits may have made others than those of the document.
+    /// Limits stay as they are in force: edits may have changed them since.
     #[must_use]
     pub fn sorted_by(&self, document: &Policy) -> Self {
         let mut policy = self.policy.clone();
@@ -439,9 +449,10 @@ impl Layers {
         sorted
     }
 
-    /// What is to be kept of an instance that is about to be removed: the run-time lists, and of an older
-    /// version's policy all prefixes whose entries decide now or later, as its document is gone with it. One that
-    /// another list is asked before until then is in force at once, by its longer prefix: a ban too many is seen.
+    /// The run-time lists to keep when an instance is removed. For an [`unsorted`](Self::unsorted) policy,
+    /// whose document is gone with it, they include the prefixes of its lists whose entries decide now or
+    /// later. Such an entry may have been hidden until some time by another list; as the longer prefix it
+    /// then decides at once. A ban too many shows in the list.
     pub fn kept(&self, now: u64) -> RunTime {
         let key_prefix = self.policy.key_prefix;
         let mut kept = self.under(Policy { key_prefix, ..Policy::default() }).run_time;
@@ -454,11 +465,12 @@ impl Layers {
         kept
     }
 
-    /// Takes a prefix off a list: its run-time entry that holds at `now`, or else with an `exception` the entry of
-    /// the document. Run-time entries that are over then are dropped.
+    /// Takes a prefix off a list. Removes its run-time entry if that holds at `now` (seconds of Unix time);
+    /// else adds `exception`, if the document lists exactly this prefix. Run-time entries that have ended at
+    /// `now` are removed.
     ///
     /// # Errors
-    /// [`PolicyError::NotListed`]; nothing was changed then.
+    /// [`PolicyError::NotListed`], or an error of [`RunTime::put`]; nothing is changed on an error.
     pub fn take_off(&mut self, exception: Entry, now: u64) -> Result<Removed, PolicyError> {
         let Entry { list, prefix, .. } = exception;
         if self.run_time.remove(list, prefix, now) {
@@ -501,14 +513,14 @@ impl<'a> From<&'a Layers> for Layered<'a> {
 }
 
 impl<'a> Layered<'a> {
-    /// How many entries of a list hold at `now`, in seconds of Unix time.
+    /// The number of entries of a list that hold at `now`, in seconds of Unix time, in both layers.
     pub fn listed(self, list: List, now: u64) -> usize {
         let document = self.policy.list(list).iter().filter(|listed| !listed.is_over(now));
         let run_time = self.run_time.list(list).filter(|it| !it.exception && !it.is_over(now));
         document.count() + run_time.count()
     }
 
-    /// The entries of both layers whose prefixes have all of this one.
+    /// The entries of both layers whose prefixes contain all of `prefix`.
     pub fn around(self, prefix: IpNet) -> Vec<Stated<'a>> {
         let mut stated = Vec::new();
         for list in List::ALL {
@@ -522,7 +534,7 @@ impl<'a> Layered<'a> {
         stated
     }
 
-    /// The run-time entries, but for those that are narrower than a source.
+    /// The run-time entries, without those that are narrower than a source of this policy.
     pub fn run_time(self) -> impl Iterator<Item = Stated<'a>> {
         let fits = move |entry: &&Entry| self.policy.key_prefix.check_source(entry.prefix).is_ok();
         self.run_time.entries.iter().filter(fits).map(Stated::of_run_time)

@@ -5,27 +5,27 @@ use std::rc::Rc;
 use crate::policy::document::Cover;
 use ipnet::IpNet;
 
-/// Those of some sets and prefixes, or all, without those of others.
+/// A set of addresses: those that are named, or all, without those that are excepted.
 pub(super) struct Scope {
-    /// What of the named is left of each; `None` for all addresses.
+    /// The named prefixes; `None` for all addresses.
     named: Option<Named>,
     excepted: Rc<Cover<()>>,
-    /// Whether it can have addresses of IPv4, and of IPv6.
+    /// Whether the scope can have IPv4 addresses, and IPv6 addresses.
     families: [bool; 2],
 }
 
-/// What is named.
+/// The sets and prefixes that a match names.
 pub(super) struct Named {
-    /// All, also what is excepted.
+    /// Their union, with what is excepted.
     pub(super) all: Rc<Cover<()>>,
-    /// Prefixes that are not excepted as a whole, in their order, none within another.
+    /// The prefixes of `all` that are not excepted as a whole, sorted, none within another.
     pub(super) left: Rc<[IpNet]>,
-    /// Whether a set has no prefixes, or may have any: nobody knows which it will have.
+    /// Whether the prefixes may become any: a set has none yet, or has a file.
     pub(super) open: bool,
 }
 
 impl Scope {
-    /// What is named, or all, without what is excepted.
+    /// The scope of `named`, or of all addresses, without `excepted`.
     pub(super) fn new(named: Option<Named>, excepted: Rc<Cover<()>>) -> Self {
         let families = match &named {
             Some(Named { left, open: false, .. }) => {
@@ -38,7 +38,7 @@ impl Scope {
         Self { named, excepted, families }
     }
 
-    /// What of it is of families.
+    /// Restricts the scope to address families.
     pub(super) fn of_families(mut self, families: [bool; 2]) -> Self {
         for (family, other) in self.families.iter_mut().zip(families) {
             *family &= other;
@@ -46,12 +46,13 @@ impl Scope {
         self
     }
 
-    /// Whether it has nobody. With nothing named it has at least what cannot be read of a packet.
+    /// Whether the scope has no address. If nothing is named it is not empty: packets whose source or
+    /// destination cannot be read count too.
     pub(super) fn is_empty(&self) -> bool {
         self.named.as_ref().is_some_and(|named| !named.open && named.left.is_empty())
     }
 
-    /// Whether it has part of a prefix.
+    /// Whether the scope has an address of `prefix`.
     pub(super) fn has_part_of(&self, prefix: IpNet) -> bool {
         let [v4, v6] = self.families;
         let of_family = if prefix.addr().is_ipv4() { v4 } else { v6 };
@@ -64,7 +65,7 @@ impl Scope {
         *open || inner || all.around(prefix).is_some()
     }
 
-    /// Whether it can have addresses of IPv4, and of IPv6.
+    /// Whether the scope can have IPv4 addresses, and IPv6 addresses.
     pub(super) const fn families(&self) -> [bool; 2] {
         self.families
     }
@@ -81,7 +82,7 @@ mod tests {
         scopes::Scopes,
     };
 
-    /// A prefix of the first /24 of IPv4, or of IPv6.
+    /// A prefix within the first /24 of IPv4, or within the first /120 of IPv6.
     fn prefix((v4, last, length): (bool, u8, u8)) -> IpNet {
         let net = match v4 {
             true => IpNet::new([0, 0, 0, last].into(), 24 + length),
@@ -96,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// Held to every single address.
+        /// Compared with a search over every address.
         #[test]
         fn it_has_what_is_named_and_not_excepted(
             named in whoms(),

@@ -1,4 +1,4 @@
-//! The scopes of many matches, of which several may name the same large sets.
+//! The scopes of all matches of a policy, several of which may name the same large sets.
 
 use std::{borrow::Cow, collections::HashMap, rc::Rc};
 
@@ -11,39 +11,40 @@ use super::{
 };
 use crate::policy::document::{Cover, PREFIXES};
 
-/// How many prefixes are kept: what a policy may have, as it is named and excepted on both sides.
+/// The most prefixes that are cached: four times those of a policy, for named and excepted lists of sources
+/// and destinations.
 const KEPT: usize = 4 * PREFIXES;
 
-/// Makes the scopes of the matches of a policy. What a list of sets and prefixes has together is kept
-/// for the next match that has the same list, in whatever order.
+/// Computes the scopes of matches, and caches the union of each list of sets and prefixes for later matches
+/// with the same list in any order.
 pub(super) struct Scopes<'p> {
     pub(super) policy: &'p Policy,
     pub(super) files: Cow<'p, FromFiles>,
     lists: HashMap<Vec<Whom>, Joined>,
-    /// What one list leaves of another, by the numbers of the two.
+    /// For two lists by their numbers, the prefixes of the first that the second does not contain.
     left: HashMap<[usize; 2], Rc<[IpNet]>>,
-    /// The number of the list that came last.
+    /// The number of the newest list.
     last: usize,
-    /// How many prefixes are kept in all.
+    /// The number of prefixes in the cache.
     kept: usize,
 }
 
-/// What a list has.
+/// The union of a list of sets and prefixes.
 #[derive(Clone)]
 struct Joined {
     number: usize,
     all: Rc<Cover<()>>,
-    /// Whether a set has no prefixes, or may have any.
+    /// Whether the prefixes may become any: a set has none yet, or has a file.
     open: bool,
 }
 
 impl<'p> Scopes<'p> {
-    /// Scopes with what files have now.
+    /// Scopes with the present contents of files.
     pub(super) fn now(policy: &'p Policy) -> Self {
         Self::new(policy, Cow::Owned(FromFiles::default()))
     }
 
-    /// Scopes whatever is in the files of these sets and tenants.
+    /// Scopes that hold whatever the files of these sets and tenants contain.
     pub(super) fn certain(policy: &'p Policy, files: &'p FromFiles) -> Self {
         Self::new(policy, Cow::Borrowed(files))
     }
@@ -53,8 +54,8 @@ impl<'p> Scopes<'p> {
         Self { policy, files, lists, left, last: 0, kept: 0 }
     }
 
-    /// The sources and the destinations of a match; the sources of the family of the destinations, as
-    /// both of a packet are.
+    /// The sources and the destinations of a match. The sources are restricted to the address families of the
+    /// destinations, since both addresses of a packet are of one family.
     pub(super) fn both(&mut self, matching: &Match) -> [Scope; 2] {
         let Match { sources, except_sources, destinations, except_destinations, .. } = matching;
         let sources = self.scope(sources, except_sources);
@@ -62,8 +63,8 @@ impl<'p> Scopes<'p> {
         [sources.of_families(destinations.families()), destinations]
     }
 
-    /// What could be anything for its file is open where it is named, and excepts no more than it has
-    /// in any case.
+    /// The scope of `named` without `excepted`. A set with a file may have any addresses if it is named; if
+    /// it is excepted, it has only those that the document lists.
     pub(super) fn scope(&mut self, named: &[Whom], excepted: &[Whom]) -> Scope {
         let excepted = self.list(excepted);
         let named = (!named.is_empty()).then(|| {
@@ -82,7 +83,7 @@ impl<'p> Scopes<'p> {
             return joined.clone();
         }
         let prefixes = whoms.iter().flat_map(|whom| self.files.certain(whom, self.policy));
-        // Several that make up a wider one are that.
+        // Prefixes that make up a wider one are merged to that.
         let all = Rc::new(Cover::of(prefixes.copied().collect()));
         let open = whoms
             .iter()
@@ -106,7 +107,7 @@ impl<'p> Scopes<'p> {
         left
     }
 
-    /// Limits that all name something else must not fill the memory: all that was kept is forgotten.
+    /// Counts `more` prefixes into the cache, after emptying it if they would exceed [`KEPT`].
     fn make_room(&mut self, more: usize) {
         if self.kept + more > KEPT {
             self.lists.clear();

@@ -1,4 +1,4 @@
-//! Whether a policy could cut off a connection, such as the one that it is applied over.
+//! Whether a policy can drop the packets of a connection, such as the SSH session that it is applied from.
 
 use std::net::IpAddr;
 
@@ -11,22 +11,22 @@ use super::{
     run_time::{Layered, Phase, decides, phases},
 };
 
-/// A TCP connection from somebody to this host.
+/// A TCP connection from a peer to this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// From where.
+    /// The peer's address.
     pub peer: IpAddr,
-    /// From which port, if that is known.
+    /// The peer's port, if it is known.
     pub peer_port: Option<u16>,
-    /// To which address, if that is known.
+    /// This host's address, if it is known.
     pub host: Option<IpAddr>,
-    /// To which port, if that is known.
+    /// This host's port, if it is known.
     pub port: Option<u16>,
 }
 
 impl Session {
-    /// The connection that `SSH_CONNECTION` tells of: the address and the port of the peer, and those
-    /// of the host.
+    /// Parses the value of `SSH_CONNECTION`: the peer's address and port, then those of this host. `None` if
+    /// it does not begin with an address.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let peer = address(words.next()?)?;
@@ -37,16 +37,16 @@ impl Session {
     }
 }
 
-/// An address as packets carry it: without its zone, and IPv4 as such.
+/// Parses an address as packets have it: without a zone, and IPv4-mapped IPv6 as IPv4.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.split_once('%').map_or(text, |(address, _)| address);
     text.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 impl Layered<'_> {
-    /// Whether packets of a connection could be dropped at `now`, in seconds of Unix time, or after a
-    /// while: by a list, or by a limit that is enforced, however much it admits. What allows it for
-    /// less than until `end` does not count.
+    /// Whether packets of a connection can be dropped at `now` or later: by a list, or by an enforced limit,
+    /// however high its rate. An `allow` entry protects the connection only if it holds until `end`. Both
+    /// times are in seconds of Unix time.
     pub fn could_drop(self, session: &Session, now: u64, end: u64) -> bool {
         if self.spares(session.peer, now, end) {
             return false;
@@ -56,15 +56,16 @@ impl Layered<'_> {
             || self.policy.could_limit(session)
     }
 
-    /// Whether a block that some limit made of the source of a connection could hold under this policy:
-    /// as long as there is any limit that blocks, whomever it is about. What allows it for less than
-    /// until `end` does not count.
+    /// Whether a block of the connection's source can be in force under this policy. Any limit with a penalty
+    /// suffices, whatever its match: the block may come from another policy. An `allow` entry protects the
+    /// source only if it holds until `end`. Both times are in seconds of Unix time.
     pub fn could_block(self, session: &Session, now: u64, end: u64) -> bool {
         let blocks = |limit: &Limit| limit.mode == Mode::Enforce && limit.penalty.is_some();
         !self.spares(session.peer, now, end) && self.policy.limits.iter().any(blocks)
     }
 
-    /// Whether nothing is dropped of an address from `now` until `end`, in seconds of Unix time.
+    /// Whether no packet of an address is dropped from `now` until `end`, in seconds of Unix time: it is
+    /// allowed all the time, or the policy only monitors.
     fn spares(self, address: IpAddr, now: u64, end: u64) -> bool {
         let stated = self.around(self.policy.source_of(address));
         let first = phases(&stated, now).first().copied();
@@ -73,7 +74,7 @@ impl Layered<'_> {
         self.policy.mode == GlobalMode::Monitor || first.is_some_and(is_lasting)
     }
 
-    /// The entry of a list that decides about all sources of a prefix at `now`, in words.
+    /// The entry that decides at `now` about all sources within `prefix`, as text, if it is of this list.
     pub fn covering(self, list: List, prefix: IpNet, now: u64) -> Option<String> {
         let stated = self.around(prefix);
         decides(&stated, now).filter(|by| by.list == list).map(ToString::to_string)
@@ -81,23 +82,23 @@ impl Layered<'_> {
 }
 
 impl Policy {
-    /// The source that an address is counted as.
+    /// The source that an address belongs to, by [`Policy::key_prefix`].
     pub fn source_of(&self, address: IpAddr) -> IpNet {
         let whole = IpNet::from(address);
         IpNet::new(address, self.key_prefix.length_for(&whole)).map_or(whole, |net| net.trunc())
     }
 
-    /// A prefix, or the source that it is of if that is wider.
+    /// `prefix`, or the source that it is a part of if it is narrower than one.
     pub fn widened(&self, prefix: IpNet) -> IpNet {
         let narrower = prefix.prefix_len() > self.key_prefix.length_for(&prefix);
         if narrower { self.source_of(prefix.addr()) } else { prefix }
     }
 
-    /// Whether a limit could drop packets of a connection, however much it admits.
+    /// Whether an enforced limit can drop packets of a connection, however high its rate.
     fn could_limit(&self, session: &Session) -> bool {
         self.limits.iter().any(|limit| {
             limit.mode == Mode::Enforce
-                // One with a penalty blocks its source for all that it sends.
+                // A penalty drops all packets of its source, also those that do not match.
                 && (limit.penalty.is_some() || self.is_about(&limit.matching, session))
                 && self.is_from(&limit.matching, session.peer)
                 && self.admits_part(limit, session.peer)
@@ -113,14 +114,15 @@ impl Policy {
         }
     }
 
-    /// Whether a limit is about a source.
+    /// Whether the sources of a match include `peer`.
     fn is_from(&self, matching: &Match, peer: IpAddr) -> bool {
         let any = |whoms: &[Whom]| whoms.iter().any(|whom| self.has(whom, peer));
         (matching.sources.is_empty() || any(&matching.sources)) && !any(&matching.except_sources)
     }
 
-    /// Whether some packet of a connection could match, whatever its source. What packets of the same connection differ
-    /// in, or comes from elsewhere, is not asked.
+    /// Whether packets of a connection can meet a match, by protocol, host address and host port. Other
+    /// conditions (interface, flags, length, fragments) are taken as met: packets of one connection differ in
+    /// them. The sources of the match are not checked here.
     fn is_about(&self, matching: &Match, session: &Session) -> bool {
         let any = |whoms: &[Whom], address| whoms.iter().any(|whom| self.has(whom, address));
         let Match { protocols, ports, icmp_types, .. } = matching;
@@ -136,7 +138,7 @@ impl Policy {
             })
     }
 
-    /// Whether a limit admits only so much to an address.
+    /// Whether a limit has a rate for an address: its own override, that of its tenant, or the layers.
     fn admits_part(&self, limit: &Limit, address: IpAddr) -> bool {
         let tenant = self.tenant_of(address);
         if tenant.is_none() && limit.is_of_tenants() {
@@ -162,7 +164,7 @@ impl Policy {
         own.map_or(!limit.layers.is_empty(), |entry| entry.layers.is_some())
     }
 
-    /// The tenant of an address.
+    /// The tenant of an address: the one with the longest prefix around it.
     fn tenant_of(&self, address: IpAddr) -> Option<&String> {
         self.tenants
             .iter()

@@ -1,8 +1,9 @@
-//! Entries of a policy that decide nothing, since a list is asked before them.
+//! Entries of a policy that decide nothing, because a list that is evaluated before them has all of their
+//! sources.
 //!
-//! They come and go with the lists: a source that is denied during an attack keeps its override for
-//! the time after it. So no edit is refused for what it shadows. The document says `shadowed: true` of
-//! each, which is found anew whenever it is written and no part of the policy.
+//! They come and go with the lists: a source that is denied during an attack keeps its override for the time
+//! after it. So no edit is refused for what it shadows. Each such entry has the mark `shadowed: true` in a
+//! document. The mark is computed whenever a document is written, and is no part of the policy.
 
 mod search;
 
@@ -16,68 +17,68 @@ use super::{
     units::printable,
 };
 
-/// An entry that decides nothing as long as lists have all that it is for, for ever.
+/// An entry that decides nothing while lists have all of its sources, without an end.
 #[derive(Clone, Debug)]
 pub struct Shadowed<'p> {
-    /// Which one it is.
+    /// The entry.
     pub entry: Entry,
     what: What<'p>,
     by: By<'p>,
 }
 
-/// What an entry is shadowed by.
+/// The lists that shadow an entry.
 #[derive(Clone, Debug)]
 struct By<'p> {
-    /// The lists that are asked first.
+    /// The lists, in the order in which they are evaluated.
     lists: Vec<List>,
-    /// What of the list includes it; `None` for several prefixes that do together.
+    /// The prefix of the list around the entry, and how it is listed; `None` if several prefixes make up the
+    /// entry.
     around: Option<(IpNet, &'p Whom)>,
 }
 
-/// An entry, by its place.
+/// An entry, by its position in the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// Of a list.
+    /// An entry of a list.
     Listed {
         /// The list.
         list: List,
-        /// Its place in the list.
+        /// The index of the entry.
         place: usize,
     },
     /// A limit.
     Limit {
-        /// Its place.
+        /// The index of the limit.
         limit: usize,
     },
     /// An override.
     Override {
-        /// The place of its limit.
+        /// The index of the limit.
         limit: usize,
-        /// Its place in the limit.
+        /// The index of the override in the limit.
         place: usize,
     },
 }
 
-/// What an entry is told as.
+/// An entry in words, for messages.
 #[derive(Clone, Copy, Debug)]
 enum What<'p> {
     Listed(List, &'p Whom),
-    /// A limit, by its name.
+    /// The name of a limit.
     Limit(&'p str),
-    /// An override of the limit of a name.
+    /// The name of the limit, and the sources of the override.
     Override(&'p str, &'p OverrideWhom),
 }
 
-/// Sets and tenants, by their names, of which a file has prefixes, each with those that it has
-/// whatever is in the file.
+/// The sets and tenants of a document that have files, each with the prefixes that the document itself lists.
 #[derive(Clone, Debug, Default)]
 pub struct FromFiles {
     /// The sets.
     pub sets: HashMap<String, Vec<IpNet>>,
     /// The tenants.
     pub tenants: HashMap<String, Vec<IpNet>>,
-    /// Tenants without a file, some of whose prefixes are within others of theirs: which of these matter
-    /// is up to files of others.
+    /// Tenants without a file that have prefixes within their own wider ones. Whether such a prefix matters
+    /// depends on the file of another tenant. Each is here with all prefixes of the document.
     pub nested: HashMap<String, Vec<IpNet>>,
 }
 
@@ -87,12 +88,12 @@ impl FromFiles {
         self.sets.is_empty() && self.tenants.is_empty()
     }
 
-    /// Whether what is meant could be any prefixes.
+    /// Whether a set has a file, so that its prefixes can change at any time.
     pub(super) fn may_be_any(&self, whom: &Whom) -> bool {
         matches!(whom, Whom::Set(name) if self.sets.contains_key(name))
     }
 
-    /// The prefixes that are meant whatever the files have.
+    /// The prefixes of `whom` that do not depend on files.
     pub(super) fn certain<'a>(&'a self, whom: &'a Whom, policy: &'a Policy) -> &'a [IpNet] {
         let written = match whom {
             Whom::Set(name) => self.sets.get(name),
@@ -101,7 +102,7 @@ impl FromFiles {
         written.map_or_else(|| policy.prefixes(whom), Vec::as_slice)
     }
 
-    /// The prefixes of a tenant whatever the files have.
+    /// The prefixes of a tenant that do not depend on files.
     pub(super) fn certain_of_tenant<'a>(&'a self, name: &str, policy: &'a Policy) -> &'a [IpNet] {
         let written = self.tenants.get(name).or_else(|| self.nested.get(name));
         let written = written.or_else(|| policy.tenants.get(name));
@@ -110,7 +111,7 @@ impl FromFiles {
 }
 
 impl Shadowed<'_> {
-    /// What to do about it in a document.
+    /// What to change in a document.
     pub const fn remedy(&self) -> &'static str {
         match self.entry {
             Entry::Listed { .. } => {

@@ -1,7 +1,8 @@
-//! Limits that no packet meets, and overrides for nobody of their limit.
+//! Limits that no packet can meet, and overrides that apply to none of the limit's packets.
 //!
-//! By the document alone that is a mistake, unless it says `shadowed: true`. It comes as well with what
-//! files have, and then the limit is in force all the same, so that it counts when they change.
+//! If the document alone makes it so, that is an error, unless the entry says `shadowed: true`. If the
+//! present contents of files do, it is a warning: the limit is compiled, and has an effect when the files
+//! change.
 
 use std::collections::HashSet;
 
@@ -13,23 +14,23 @@ use super::{
     shadowed::Entry,
 };
 
-/// Why a limit, or what of it, is about nobody.
+/// Why a limit, or an override of it, applies to no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unmet {
-    /// `except` has all that `source` has.
+    /// `except` has all addresses of `source`.
     Sources,
-    /// `except_destination` has all that `destination` has.
+    /// `except_destination` has all addresses of `destination`.
     Destinations,
     /// `source` and `destination` are of different families.
     Families,
-    /// A key counts tenants only, and the match leaves all of them out.
+    /// A key has the tenant, and the match leaves all tenants out.
     Tenants,
-    /// The match leaves out whom the override at a place is for.
+    /// The match leaves out the sources of the override with this index.
     Override(usize),
 }
 
 impl Scopes<'_> {
-    /// What is about nobody in a limit of the policy.
+    /// The reasons why a limit, or an override of it, applies to no packet.
     pub(super) fn unmet(&mut self, limit: &Limit) -> Vec<Unmet> {
         let [sources, destinations] = self.both(&limit.matching);
         let tenants = &self.policy.tenants;
@@ -44,7 +45,7 @@ impl Scopes<'_> {
             return vec![nothing];
         }
         let tenant = |(name, prefixes): (&String, &Vec<IpNet>)| {
-            // Of a tenant without prefixes, nobody knows which it will have.
+            // A tenant without prefixes may get any.
             prefixes.is_empty()
                 || self.files.tenants.contains_key(name)
                 || prefixes.iter().any(|prefix| sources.has_part_of(*prefix))
@@ -66,8 +67,8 @@ impl Scopes<'_> {
 }
 
 impl Policy {
-    /// The entries that have no effect, as lists shadow them or as no packet meets them: those of which
-    /// a document says `shadowed: true`.
+    /// The entries without an effect: lists shadow them, or no packet meets them. A document marks them with
+    /// `shadowed: true`.
     pub fn without_effect(&self) -> HashSet<Entry> {
         let mut found: HashSet<_> = self.shadowed().iter().map(|it| it.entry).collect();
         let mut scopes = Scopes::now(self);

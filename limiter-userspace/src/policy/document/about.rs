@@ -1,4 +1,4 @@
-//! Limits, and entries of them, that are about nobody.
+//! Finds limits, and overrides of them, that apply to no packet.
 
 use std::collections::HashSet;
 
@@ -17,11 +17,12 @@ use crate::policy::{
     unmet::Unmet,
 };
 
-/// What the limits of a policy are about: by its document, and with what files have now.
+/// What the limits of a policy apply to, in two ways: whatever its files contain, and by their present
+/// contents.
 pub(super) struct Passes<'p> {
     pub(super) files: &'p FromFiles,
     certain: Scopes<'p>,
-    /// Without files, it would be the same again.
+    /// `None` without files: the result would be the same.
     now: Option<Scopes<'p>>,
 }
 
@@ -32,7 +33,8 @@ impl<'p> Passes<'p> {
     }
 }
 
-/// Looks at a limit that is understood, at where it is and where its overrides are.
+/// Reports what of a limit applies to no packet. `spot` and `overrides` are the places of the limit and of
+/// its overrides.
 pub(super) fn check(
     fields: &Fields<'_, '_>,
     limit: &Limit,
@@ -41,7 +43,7 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) {
     let certain = passes.certain.unmet(limit);
-    // There may be as many as overrides: each is looked up, not searched for.
+    // There may be as many as overrides, so each is looked up in a set.
     let known: HashSet<Unmet> = certain.iter().copied().collect();
     let now = passes.now.as_mut().map(|scopes| scopes.unmet(limit));
     let by_files = now.into_iter().flatten().filter(|unmet| !known.contains(unmet));
@@ -63,7 +65,7 @@ pub(super) fn check(
     }
 }
 
-/// What is wrong, and what to do about it if it is so by the document.
+/// The message, and the remedy if the document alone is the cause.
 fn told(unmet: Unmet, is_certain: bool, limit: &Limit, policy: &Policy) -> (String, &'static str) {
     let all_excepted =
         |except: &str, of: &str| format!("it matches nothing: `{except}` has all that `{of}` has");
@@ -92,7 +94,7 @@ fn told(unmet: Unmet, is_certain: bool, limit: &Limit, policy: &Policy) -> (Stri
     }
 }
 
-/// Where it is told.
+/// The places in the document to report.
 fn places(
     unmet: Unmet,
     own: Spot,
@@ -112,7 +114,7 @@ fn places(
     vec![node.map_or(fields.at, |node| node.at)]
 }
 
-/// Where the keys with a tenant are: that of the limit, if it is used, and those of layers.
+/// The keys with a tenant: that of the limit, if it is used, and those of layers.
 fn keys_of_tenants(
     fields: &Fields<'_, '_>,
     limit: &Limit,

@@ -1,4 +1,4 @@
-//! How much a limit admits, by which algorithm.
+//! Reads allowances: how much a limit admits, by which algorithm.
 
 use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 
@@ -16,19 +16,19 @@ use crate::policy::{
     units::{Burst, time::LONGEST},
 };
 
-/// Events of a sliding log, and connections of a concurrent limit.
+/// The most events of a sliding log, and the most connections of a concurrent limit.
 pub(super) const TRACKED: u64 = 128;
 /// The shortest window, in nanoseconds.
 const SHORTEST_WINDOW: u64 = 1_000_000;
-/// When a connection without packets counts as closed, in nanoseconds.
+/// The default of `idle`, in nanoseconds.
 const IDLE: u64 = 300 * SECOND;
 
-/// Whether a mapping says how much.
+/// Whether a mapping has any key of an allowance.
 pub(super) fn is_given(fields: &Fields<'_, '_>) -> bool {
     KEYS.iter().any(|key| fields.get(key).is_some())
 }
 
-/// The burst of a mapping that says how much, or of the only one of its layers, as it was written.
+/// The burst as it was written in a mapping, or in its only layer.
 pub(super) fn written_burst(fields: &Fields<'_, '_>, count: &Count) -> Option<Burst> {
     const BURSTS: [&str; 3] = ["burst", "depth", "tolerance"];
     let text = |node: &Node<'_>| match &node.value {
@@ -46,7 +46,7 @@ pub(super) fn written_burst(fields: &Fields<'_, '_>, count: &Count) -> Option<Bu
 }
 
 impl Terms<'_> {
-    /// How much the keys of a mapping say.
+    /// Reads the allowance from the keys of a mapping.
     pub(super) fn read(
         self,
         fields: &Fields<'_, '_>,
@@ -117,7 +117,7 @@ impl Terms<'_> {
         })
     }
 
-    /// The tolerance in nanoseconds that admits `count` at once.
+    /// The tolerance in nanoseconds that admits `count` packets at once; 0 for other algorithms than GCRA.
     fn tolerance(
         self,
         rate: Rate,
@@ -128,7 +128,7 @@ impl Terms<'_> {
         if self.algorithm != Algorithm::Gcra {
             return Some(0);
         }
-        // The first of them needs none.
+        // The first packet needs no tolerance.
         let time = u128::from(count.saturating_sub(1)) * u128::from(rate.period);
         let time = u64::try_from(time.div_ceil(u128::from(rate.packets).max(1)));
         let time = time.ok().filter(|&time| time <= LONGEST);
@@ -208,7 +208,7 @@ impl Terms<'_> {
         })
     }
 
-    /// An amount that cannot be a time.
+    /// Reads an amount that may not be a time.
     fn count_of(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
         match self.amount(node, findings)? {
             Burst::Packets(count) => Some(count),
@@ -229,7 +229,7 @@ impl Terms<'_> {
         Some(Allowance::Concurrent { limit: limit?, idle: idle? })
     }
 
-    /// Whether at least one packet of each kind passes.
+    /// Whether the allowance admits a packet of each kind; a fault if not.
     fn check_room(
         self,
         allowance: &Allowance,
@@ -258,7 +258,7 @@ impl Terms<'_> {
     }
 }
 
-/// The largest burst that a bucket of a rate can hold.
+/// The largest burst that a bucket can hold at this rate.
 pub(super) fn largest_burst(rate: Rate) -> u64 {
     let (mut fits, mut too_long) = (1, u64::MAX);
     while too_long - fits > 1 {

@@ -1,4 +1,5 @@
-//! `control`, the budgets of the link's own control traffic, and `non_ip`, that of what is not IP: read and written.
+//! Reads and writes `control`, the budgets of the link's own control traffic, and `non_ip`, that of frames
+//! that are not IP.
 
 use super::{
     fault::Findings,
@@ -16,12 +17,12 @@ use crate::policy::{
     model::{Allowance, Count},
 };
 
-/// All protocols, in one word.
+/// The word for all protocols.
 const ALL: &str = "all";
-/// No budgets at all, in place of the mapping.
+/// The word for no budgets, in place of the mapping.
 const OFF: &str = "off";
 
-/// The words of `ordinary`.
+/// The words that `ordinary` takes.
 pub(super) fn words() -> Vec<&'static str> {
     names().into_iter().chain([ALL]).collect()
 }
@@ -54,7 +55,7 @@ pub(super) fn control(node: &Node<'_>, findings: &mut Findings<'_>) -> Control {
     control
 }
 
-/// Reads budgets; what is not given is as in others.
+/// Reads budgets; those that are missing are as in `others`.
 fn budgets(
     fields: &Fields<'_, '_>,
     others: &ControlBudgets,
@@ -73,7 +74,7 @@ fn budgets(
     ControlBudgets { budget, per_source, far, ordinary }
 }
 
-/// Reads a budget; `None` if it is none.
+/// Reads a budget.
 pub(super) fn budget(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Allowance> {
     terms().read(&Fields::read(node, &shape::BUDGET, findings)?, findings)
 }
@@ -98,7 +99,7 @@ fn terms() -> Terms<'static> {
     Terms::new(Algorithm::TokenBucket, &Count::Packets)
 }
 
-/// The keys of `control` and their values; none where it is the default.
+/// The keys of `control` and their values, without those that are as by default.
 pub(super) fn control_entries(control: &Control) -> Vec<(&'static str, Written)> {
     let base = &control.budgets;
     let own = budget_entries(base, &ControlBudgets::default()).into_iter();
@@ -114,7 +115,7 @@ pub(super) fn control_entries(control: &Control) -> Vec<(&'static str, Written)>
     entries
 }
 
-/// What of budgets is not as in others.
+/// The keys and values of the budgets that differ from `others`.
 fn budget_entries(
     budgets: &ControlBudgets,
     others: &ControlBudgets,

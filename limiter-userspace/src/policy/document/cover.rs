@@ -1,10 +1,10 @@
-//! Which of many prefixes a prefix is within.
+//! Finds which of many prefixes contains a prefix.
 
 use ipnet::IpNet;
 
-/// Prefixes with something to say of each, of which the widest are kept.
+/// The widest of many prefixes, each with a value.
 pub(in crate::policy) struct Cover<T> {
-    /// Sorted, none within another.
+    /// Sorted; no prefix is within another.
     widest: Vec<(IpNet, T)>,
 }
 
@@ -21,12 +21,12 @@ impl<T> Cover<T> {
         Self { widest }
     }
 
-    /// The prefixes that are kept, in their order.
+    /// The prefixes, sorted.
     pub(in crate::policy) fn widest(&self) -> impl ExactSizeIterator<Item = IpNet> {
         self.widest.iter().map(|&(prefix, _)| prefix)
     }
 
-    /// The widest prefix that contains `prefix`.
+    /// The prefix of the cover that contains `prefix`, with its value.
     pub(in crate::policy) fn around(&self, prefix: IpNet) -> Option<&(IpNet, T)> {
         let after = self.widest.partition_point(|&(outer, _)| outer <= prefix);
         self.widest[..after].last().filter(|(outer, _)| outer.contains(&prefix))
@@ -34,14 +34,14 @@ impl<T> Cover<T> {
 }
 
 impl Cover<()> {
-    /// What prefixes have together: those that make up a wider one are that.
+    /// The union of prefixes; those that make up a wider one are merged to it.
     pub(in crate::policy) fn of(prefixes: Vec<IpNet>) -> Self {
         let widest = merged(prefixes).into_iter().map(|prefix| (prefix, ())).collect();
         Self { widest }
     }
 }
 
-/// The fewest prefixes that have the same addresses, in their order.
+/// The fewest prefixes with the same addresses, sorted.
 fn merged(mut prefixes: Vec<IpNet>) -> Vec<IpNet> {
     prefixes.sort_unstable();
     let mut merged: Vec<IpNet> = Vec::with_capacity(prefixes.len());

@@ -1,4 +1,4 @@
-//! What changes from one policy to another.
+//! The changes from one policy to another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,18 +20,18 @@ use crate::{
     policy::model::{Limit, Listed, OverrideWhom, Policy},
 };
 
-/// Entries of a list that are told each; of longer ones, only how many change.
+/// The most changes of a list that are printed one by one; the others are only counted.
 const EACH: usize = 8;
 
-/// Something that changes. It prints as a line: `+` for what is new, `-` for what is gone, and `~`
-/// for what becomes something else, with where it is in the document.
+/// A change of a policy. It prints as a line with its path in the document: `+` for an addition, `-` for a
+/// removal, and `~` for another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// `+`, `-` or `~`.
     pub sign: char,
-    /// Where it is, such as `limits.web.rate`.
+    /// The path in the document, such as `limits.web.rate`.
     pub path: String,
-    /// What it is, or becomes; may be empty.
+    /// The value, or the old and the new one; may be empty.
     pub what: String,
 }
 
@@ -43,8 +43,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes that make the new policy of the old one, in the order of the document; none when
-/// they are the same. What is shadowed follows from the rest, and is not told.
+/// Returns the changes from `old` to `new`, in the order of the document; empty if the policies are the same.
+/// Marks `shadowed` are left out: they follow from the rest.
 pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
     let mut changes = Changes(Vec::new());
     let mode = |policy: &Policy| word_for(&policy.mode, &GLOBAL_MODES).unwrap_or_default();
@@ -119,7 +119,7 @@ impl Changes {
         }
     }
 
-    /// Values by names.
+    /// Compares values by name.
     fn pairs(&mut self, list: &str, old: &[(String, String)], new: &[(String, String)]) {
         let [before, after] =
             [old, new].map(|pairs| pairs.iter().cloned().collect::<BTreeMap<_, _>>());
@@ -196,7 +196,7 @@ impl Changes {
     }
 }
 
-/// A limit in a line.
+/// A limit on one line, without its name and overrides.
 fn summary(limit: &Limit, policy: &Policy) -> String {
     let entries = limit_entries(limit, policy.key_prefix, |_| false).into_iter();
     let entries = entries.filter(|(key, _)| !["name", "overrides"].contains(key));
@@ -212,7 +212,7 @@ fn overrides(limit: &Limit) -> Vec<(String, String)> {
             OverrideWhom::Tenant(name) => name.clone(),
         };
         let text = override_text(one, limit, terms, false);
-        // What follows for whom it is.
+        // The rest follows the prefix or the name of the tenant.
         let what = text.split_once(", ").map_or("", |(_, what)| what);
         (whom, what.trim_end_matches('}').to_owned())
     });

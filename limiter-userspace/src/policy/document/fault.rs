@@ -1,37 +1,38 @@
-//! What is wrong with a document, all of it at once.
+//! Faults and warnings of a document, all of which are reported at once.
 
 use std::fmt;
 
 use super::source::{Excerpt, Place, Source, excerpt};
 use crate::policy::units::ValueError;
 
-/// Faults that are kept; more are only counted, so that a hostile document has a bounded answer.
+/// The most faults and the most warnings that are kept; others are only counted, so that a hostile document
+/// has a bounded answer.
 const KEPT: usize = 200;
 
-/// Something that is wrong with a document, and where.
+/// A fault or a warning, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The document or file, safe to print on a terminal.
+    /// The name of the document or of the file of a set, safe to print on a terminal.
     pub file: String,
-    /// The line, from 1; `None` when it is about the whole file.
+    /// The line, from 1; `None` for the whole file.
     pub line: Option<usize>,
-    /// The column in characters, from 1.
+    /// The column in characters, from 1; 0 for the whole file.
     pub column: usize,
-    /// What is wrong, with the object it is about.
+    /// What is wrong, with the object that it is in.
     pub message: String,
     /// What to do about it.
     pub remedy: Option<String>,
     excerpt: Option<Excerpt>,
-    /// What is told instead to who may read the file.
+    /// The message with text of the file, for users who may read it.
     quoted: Option<Box<Quoted>>,
-    /// Whether the document is used all the same.
+    /// Whether the fault does not keep the document from being used.
     warning: bool,
-    /// The document first, then files in the order in which they were read.
+    /// 0 for the document, then 1 and up for files in the order in which they were read.
     rank: usize,
 }
 
-/// What quotes the file of a set. It may be a link to what the reader of a log may not read, so it is only
-/// told where that is asked for.
+/// A message that quotes the file of a set. The path may lead to a file that the reader of a log must not
+/// see, so the quote is only printed on request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Quoted {
     message: String,
@@ -39,7 +40,7 @@ struct Quoted {
     excerpt: Excerpt,
 }
 
-/// What is wrong with a line of a file: by its kind alone, and with what it has.
+/// What is wrong with a line of a file: in general terms, and with a quote of the line.
 pub(super) struct InLine {
     pub(super) message: String,
     pub(super) remedy: String,
@@ -48,7 +49,7 @@ pub(super) struct InLine {
 }
 
 impl InLine {
-    /// What says nothing of the line.
+    /// A message that quotes nothing of the line.
     pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), remedy.into());
         Self { quoted_message: message.clone(), quoted_remedy: remedy.clone(), message, remedy }
@@ -66,14 +67,14 @@ impl From<&ValueError> for InLine {
     }
 }
 
-/// All that is wrong with a document; at least one thing.
+/// All faults of a document; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     list: Vec<Fault>,
     total: usize,
 }
 
-/// What of a document is as it may be, but hardly meant so.
+/// The warnings of a document: what is valid and probably a mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
     list: Vec<Fault>,
@@ -81,29 +82,29 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// The warnings in the order of the document, at most 200.
+    /// The warnings in the order of their lines, at most 200.
     pub fn list(&self) -> &[Fault] {
         &self.list
     }
 
-    /// How many there are, with those that are not in the list.
+    /// The number of warnings, with those beyond the list.
     pub const fn total(&self) -> usize {
         self.total
     }
 }
 
 impl Faults {
-    /// The faults in the order of the document, at most 200.
+    /// The faults in the order of their lines, those of the document first; at most 200.
     pub fn list(&self) -> &[Fault] {
         &self.list
     }
 
-    /// How many there are, with those that are not in the list.
+    /// The number of faults, with those beyond the list.
     pub const fn total(&self) -> usize {
         self.total
     }
 
-    /// The same with lines of files of sets, for who may read these.
+    /// The same faults with quotes of set files, for a user who may read those.
     #[must_use]
     pub fn quoting(mut self) -> Self {
         for fault in &mut self.list {
@@ -184,12 +185,12 @@ impl fmt::Display for Warnings {
 
 impl std::error::Error for Faults {}
 
-/// Faults while they are found.
+/// The faults and warnings that were found so far.
 pub(super) struct Findings<'t> {
     source: &'t Source<'t>,
-    /// The object that is being read, such as a limit with its name.
+    /// The object that is being read, such as "limit `web`"; it begins the message of a fault.
     pub(super) object: Option<String>,
-    /// Seconds of Unix time, of when the document is read.
+    /// The time at which the document is read, in seconds of Unix time.
     pub(super) now: u64,
     list: Vec<Fault>,
     total: usize,
@@ -207,7 +208,7 @@ impl<'t> Findings<'t> {
         Self { source, object: None, now, list: Vec::new(), total: 0, warnings, files: 0 }
     }
 
-    /// Something is wrong at a place of the document.
+    /// Adds a fault at a place of the document.
     pub(super) fn add(&mut self, at: Place, message: impl Into<String>, remedy: impl Into<String>) {
         self.total += 1;
         if self.is_full() {
@@ -228,7 +229,7 @@ impl<'t> Findings<'t> {
         self.list.push(fault);
     }
 
-    /// Something at a place of the document is hardly meant so.
+    /// Adds a warning at a place of the document.
     pub(super) fn warn(
         &mut self,
         at: Place,
@@ -253,18 +254,19 @@ impl<'t> Findings<'t> {
         });
     }
 
-    /// A value was refused.
+    /// Adds the fault of a value that was not parsed.
     pub(super) fn value(&mut self, at: Place, error: &ValueError) {
         self.add(at, error.to_string(), super::scalar::remedy(error));
     }
 
-    /// Begins the faults of another file; gives its rank.
+    /// Counts another file; returns its [`Fault::rank`].
     pub(super) fn next_file(&mut self) -> usize {
         self.files += 1;
         self.files
     }
 
-    /// Something is wrong with bytes of a line, from 1, of another file.
+    /// Adds a fault in the file of a set: its name and rank, the number (from 1) and text of the line, and
+    /// the bytes of the line that are wrong.
     pub(super) fn add_in_file(
         &mut self,
         (file, rank): (&str, usize),
@@ -296,7 +298,7 @@ impl<'t> Findings<'t> {
         self.list.push(fault);
     }
 
-    /// A message with the object that it is about.
+    /// The message, after the object that is being read.
     fn told(&self, message: String) -> String {
         match &self.object {
             Some(object) => format!("{object}: {message}"),
@@ -309,24 +311,24 @@ impl<'t> Findings<'t> {
         self.source.line(at.start)
     }
 
-    /// Whether more would only be counted.
+    /// Whether further faults are only counted.
     pub(super) const fn is_full(&self) -> bool {
         self.list.len() >= KEPT
     }
 
-    /// How many there are.
+    /// The number of faults.
     pub(super) const fn total(&self) -> usize {
         self.total
     }
 
-    /// The warnings, in the order of the document.
+    /// Takes the warnings, in the order of the document.
     pub(super) fn take_warnings(&mut self) -> Warnings {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.list.sort_by_key(|warning| (warning.line, warning.column));
         warnings
     }
 
-    /// What was found, in the order of the document; `None` for nothing.
+    /// The faults, in the order of the document and its files; `None` if there are none.
     pub(super) fn into_faults(self) -> Option<Faults> {
         let Self { mut list, total, .. } = self;
         list.sort_by_key(|fault| (fault.rank, fault.line, fault.column));
@@ -334,7 +336,7 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// A text, if there is any.
+/// `None` for an empty text.
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

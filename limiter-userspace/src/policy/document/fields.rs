@@ -1,4 +1,4 @@
-//! Mappings, by the keys of their shape.
+//! Reads mappings by the keys of their [`Shape`].
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::policy::nearest::nearest;
 
-/// The values of a mapping.
+/// The values of a mapping by their keys.
 pub(super) struct Fields<'n, 't> {
-    /// Where the mapping begins.
+    /// The place of the first key, or of the mapping if it is empty.
     pub(super) at: Place,
     values: HashMap<&'static str, (Place, &'n Node<'t>)>,
 }
 
-/// Words of other tools for keys of this document.
+/// Keys that other tools use, with the key of this document.
 const FOREIGN: [(&str, &str); 18] = [
     ("proto", "protocol"),
     ("protocols", "protocol"),
@@ -41,8 +41,7 @@ const FOREIGN: [(&str, &str); 18] = [
 ];
 
 impl<'n, 't> Fields<'n, 't> {
-    /// The values of a mapping; unknown keys, keys that are given twice and needed ones that are
-    /// not given are faults.
+    /// Reads a mapping. Unknown keys, repeated keys and missing keys that are needed are faults.
     pub(super) fn read(
         node: &'n Node<'t>,
         shape: &'static Shape,
@@ -65,7 +64,7 @@ impl<'n, 't> Fields<'n, 't> {
             }
         }
         for key in shape.keys {
-            // One that is only misspelt is told as that.
+            // A misspelt key was reported already.
             if key.needed && !values.contains_key(key.name) && !meant.contains(key.name) {
                 let message = format!("{} needs `{}`", shape.what, key.name);
                 findings.add(at, message, lower(key.doc));
@@ -79,13 +78,13 @@ impl<'n, 't> Fields<'n, 't> {
         self.values.get(key).map(|&(_, node)| node)
     }
 
-    /// Where a key is.
+    /// The place of a key.
     pub(super) fn place(&self, key: &str) -> Option<Place> {
         self.values.get(key).map(|&(at, _)| at)
     }
 }
 
-/// Values by names of the operator's choice, each name once and well formed.
+/// Reads a mapping whose keys are names that the operator chose. Repeated and malformed names are faults.
 pub(super) fn named<'n, 't>(
     node: &'n Node<'t>,
     what: &str,
@@ -108,7 +107,7 @@ pub(super) fn named<'n, 't>(
     found
 }
 
-/// The values of a list.
+/// The values of a list; a fault for anything else.
 pub(super) fn list<'n, 't>(node: &'n Node<'t>, findings: &mut Findings<'_>) -> &'n [Node<'t>] {
     match &node.value {
         Value::List(nodes) => nodes,
@@ -119,7 +118,7 @@ pub(super) fn list<'n, 't>(node: &'n Node<'t>, findings: &mut Findings<'_>) -> &
     }
 }
 
-/// Tells of an unknown key; gives the one that was probably meant.
+/// Reports an unknown key; returns the key that was probably meant.
 fn unknown(word: &Word<'_>, shape: &Shape, findings: &mut Findings<'_>) -> Option<&'static str> {
     let known = || shape.keys.iter().map(|key| key.name);
     let foreign = FOREIGN
@@ -143,7 +142,7 @@ fn twice(word: &Word<'_>, first: Place, findings: &mut Findings<'_>) {
     findings.add(word.at, message, format!("the first is on line {}", findings.line(first)));
 }
 
-/// A sentence as what follows `help:`.
+/// A sentence without its full stop, in lower case, to follow `help:`.
 fn lower(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())

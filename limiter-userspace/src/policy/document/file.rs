@@ -1,4 +1,4 @@
-//! Files, read with care.
+//! Reads regular files of bounded size.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,36 +9,36 @@ use std::{
 
 use thiserror::Error;
 
-/// Bytes of a document.
+/// The largest document, in bytes.
 pub const DOCUMENT_BYTES: u64 = 8 << 20;
-/// Bytes of the file of a set.
+/// The largest file of a set, in bytes; also the limit for all set files of a policy together.
 pub const SET_BYTES: u64 = 64 << 20;
 
 /// Why a file was not read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FileError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("it cannot be read: {cause}")]
     Unreadable {
-        /// What the system says.
+        /// The error of the system.
         cause: String,
     },
-    /// It is a directory, a pipe or a device.
+    /// The path leads to a directory, a pipe, a socket or a device.
     #[error("it is {what}")]
     NotAFile {
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
-    /// It is larger than what is read of one.
+    /// The file is larger than the limit.
     #[error("it is larger than {} MiB", most >> 20)]
     TooLarge {
-        /// Bytes that are read of one.
+        /// The limit in bytes.
         most: u64,
     },
 }
 
 impl FileError {
-    /// What to do about it.
+    /// What the user can do about it.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "check that it is there and may be read by this user",
@@ -48,14 +48,11 @@ impl FileError {
     }
 }
 
-/// The bytes of a regular file of at most `most` bytes.
+/// Reads a regular file of at most `most` bytes.
 ///
-/// It is opened once and all questions are asked of what was opened, so it does not matter what
-/// the name leads to a moment later. Opening never waits, also for a pipe that nobody writes to,
-/// and a file that grows while it is read is cut off at `most`.
-///
-/// # Errors
-/// Any [`FileError`].
+/// The file is opened once, and its type and size are those of the open file, so it does not matter if the
+/// path is changed meanwhile. Opening never blocks, not even on a pipe without a writer. A file that grows
+/// beyond `most` while it is read is refused.
 pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
     let unreadable = |error: io::Error| FileError::Unreadable { cause: error.to_string() };
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -79,7 +76,7 @@ pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
     if bytes.len() as u64 > most { Err(FileError::TooLarge { most }) } else { Ok(bytes) }
 }
 
-/// At most one byte more than `most`.
+/// Reads at most one byte more than `most`.
 fn read_up_to(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,10 +1,18 @@
-//! Times of the clock: `2027-01-31T18:00:00Z` (RFC 3339, in UTC), or seconds of Unix time.
+//! Points in time: `2027-01-31T18:00:00Z` (RFC 3339 in UTC), or seconds of Unix time.
 
 const DAY: u64 = 24 * 3600;
-/// 9999-12-31T23:59:59Z, the last that has four digits of a year.
+/// 9999-12-31T23:59:59Z, the last second of a four-digit year.
 const LAST: u64 = 253_402_300_799;
 
-/// Reads a time, in seconds of Unix time; `None` when it is none.
+/// Parses a point in time to seconds of Unix time. `None` for other text, and for years before 1970.
+///
+/// ```
+/// use limiter_userspace::policy::document::parse_instant;
+///
+/// assert_eq!(parse_instant("2027-01-31T18:00:00Z"), Some(1_801_418_400));
+/// assert_eq!(parse_instant("1801418400"), Some(1_801_418_400));
+/// assert_eq!(parse_instant("2027-02-30T18:00:00Z"), None);
+/// ```
 pub fn parse_instant(text: &str) -> Option<u64> {
     if !text.is_empty() && text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok();
@@ -30,7 +38,7 @@ pub fn parse_instant(text: &str) -> Option<u64> {
     good.then(|| (days - 1) * DAY + hour * 3600 + minute * 60 + second)
 }
 
-/// A time of Unix, in seconds, as it is written in a document: in UTC.
+/// Formats seconds of Unix time as [`parse_instant`] reads them: in UTC, or as a number after the year 9999.
 pub fn format_instant(seconds: u64) -> String {
     if seconds > LAST {
         return seconds.to_string();
@@ -50,7 +58,7 @@ pub fn format_instant(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
 }
 
-/// Days from 1970 to the beginning of a year that is not before it.
+/// Days from 1970-01-01 to the first day of `year`, from 1970 on.
 const fn days_before(year: u64) -> u64 {
     let past = year.saturating_sub(1);
     let leap = past / 4 - past / 100 + past / 400;

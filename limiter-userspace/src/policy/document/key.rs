@@ -1,4 +1,4 @@
-//! What packets must share to be counted together.
+//! Reads and writes keys: what packets must share to have one state.
 
 use ipnet::IpNet;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::policy::model::{Key, KeyPart, KeyPrefix};
 
-/// Parts by their name; `source/N` has its own.
+/// The parts with a fixed name; `source/N` is parsed by itself.
 static PARTS: [(&str, KeyPart); 6] = [
     ("source", KeyPart::Source),
     ("destination", KeyPart::Destination),
@@ -22,10 +22,10 @@ static PARTS: [(&str, KeyPart); 6] = [
     ("interface", KeyPart::Interface),
 ];
 
-/// One state for all packets.
+/// The word for a key without parts: one state for all packets.
 const ALL: &str = "all";
 
-/// A key.
+/// Reads a key. `lengths` are the prefix lengths of a source.
 pub(super) fn key(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Option<Key> {
     let nodes = scalar::up_to(scalar::ENTRIES, node, findings);
     if nodes.is_empty() {
@@ -96,7 +96,7 @@ fn part(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Opt
     None
 }
 
-/// Prefix lengths of a mapping; those that are not given are as in `default`.
+/// Reads prefix lengths from a mapping; those that it lacks are as in `default`.
 pub(super) fn prefix_lengths(
     node: &Node<'_>,
     default: KeyPrefix,
@@ -114,7 +114,7 @@ pub(super) fn prefix_lengths(
     Some(KeyPrefix { ipv4: ipv4?, ipv6: ipv6? })
 }
 
-/// Whether one says nothing beside the other.
+/// Whether one of two parts changes nothing beside the other.
 fn overlap(a: &KeyPart, b: &KeyPart) -> bool {
     let source = |part: &KeyPart| matches!(part, KeyPart::Source | KeyPart::SourcePrefix { .. });
     a == b
@@ -125,7 +125,7 @@ fn overlap(a: &KeyPart, b: &KeyPart) -> bool {
             })
 }
 
-/// The lengths that sources are told apart by; `None` for a key without a source.
+/// The prefix lengths by which a key tells sources apart; `None` for a key without a source.
 pub(super) fn source_lengths(key: &Key, lengths: KeyPrefix) -> Option<KeyPrefix> {
     key.parts.iter().find_map(|&part| match part {
         KeyPart::Source => Some(lengths),
@@ -135,11 +135,11 @@ pub(super) fn source_lengths(key: &Key, lengths: KeyPrefix) -> Option<KeyPrefix>
     })
 }
 
-/// What to do where sources are wider than somebody wants to tell apart.
+/// The remedy for a prefix that is narrower than a source.
 pub(super) const LONGER: &str = "make `key_prefix` of `defaults` longer";
 
-/// Whether prefixes are none within a source, where these lengths make one. Of what they are, where that
-/// was written, and what else to do about it, is told.
+/// Checks that no prefix is narrower than a source of these lengths; a fault if one is. `of` follows the
+/// prefix in the message, `at` is where it was written, and `otherwise` a second remedy.
 pub(super) fn whole(
     prefixes: &[IpNet],
     lengths: KeyPrefix,
@@ -157,7 +157,7 @@ pub(super) fn whole(
     narrow.is_none()
 }
 
-/// A part as it is written in a list; a source with lengths of its own may need a mapping.
+/// A part as it is written in a list. A source with lengths of its own may need a mapping.
 pub(super) fn part_name(part: KeyPart, lengths: KeyPrefix) -> String {
     match part {
         KeyPart::SourcePrefix { ipv4, ipv6 } if ipv6 == lengths.ipv6 => format!("source/{ipv4}"),
@@ -169,7 +169,7 @@ pub(super) fn part_name(part: KeyPart, lengths: KeyPrefix) -> String {
     }
 }
 
-/// A key as it is written, where sources are told apart by these lengths.
+/// A key as it is written, if `lengths` are the prefix lengths of a source.
 pub fn key_name(key: &Key, lengths: KeyPrefix) -> String {
     let parts: Vec<_> = key.parts.iter().map(|&part| part_name(part, lengths)).collect();
     match parts.as_slice() {

@@ -1,4 +1,4 @@
-//! The rates of a limit.
+//! Reads the layers of a limit.
 
 use super::{
     allowance::is_given,
@@ -16,10 +16,10 @@ use crate::policy::{
     units::parse_duration,
 };
 
-/// Layers of a limit.
+/// The most layers of a limit.
 const LAYERS: usize = 8;
 
-/// Whether an algorithm can count what is to be counted; a fault if not.
+/// Whether the algorithm supports what the limit counts; a fault if not.
 pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_>) -> bool {
     let (message, remedy) = match (terms.algorithm, terms.count) {
         (Algorithm::Concurrent, Count::Connections) => return true,
@@ -35,7 +35,7 @@ pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_
     false
 }
 
-/// The layers of a limit, of which there is one when its own keys say how much.
+/// Reads the layers of a limit: the entries of `layers`, or one from the limit's own keys.
 pub(super) fn layers(
     fields: &Fields<'_, '_>,
     terms: Terms<'_>,
@@ -82,7 +82,7 @@ pub(super) fn layers(
     found
 }
 
-/// Layers that never refuse, since another of the same key always does before.
+/// Reports layers that never refuse a packet, because another layer with the same key always refuses it too.
 pub(super) fn never_refusing(
     layers: &[(Allowance, Option<Key>, Place)],
     findings: &mut Findings<'_>,
@@ -92,7 +92,7 @@ pub(super) fn never_refusing(
             *other != index
                 && of == key
                 && allowance.never_refuses_beside(*narrow)
-                // Of two that admit the same, the first stays.
+                // Of two layers that admit the same, the first stays.
                 && (*other < index || !narrow.never_refuses_beside(*allowance))
         });
         if let Some((other, _)) = narrower {
@@ -104,7 +104,7 @@ pub(super) fn never_refusing(
     }
 }
 
-/// The shortest period of the rates of several layers.
+/// The shortest period of the rates and windows of several layers, in nanoseconds; `None` for fewer than two.
 pub(super) fn shortest_period(nodes: &[Node<'_>], count: &Count) -> Option<u64> {
     let period = |node: &Node<'_>| {
         let Value::Map(pairs) = &node.value else { return None };
@@ -136,7 +136,7 @@ fn layer(
         None => terms.algorithm,
     };
     let own = Terms { algorithm, ..terms };
-    // What does not fit the limit itself was told there.
+    // What does not fit the limit itself was reported there.
     if algorithm != terms.algorithm {
         let at = fields.get("algorithm").map_or(fields.at, |node| node.at);
         if (algorithm == Algorithm::Concurrent) != (terms.algorithm == Algorithm::Concurrent) {

@@ -1,4 +1,4 @@
-//! A limit.
+//! Reads limits.
 
 use super::{
     about::{self, Passes},
@@ -23,19 +23,20 @@ use crate::policy::{
 };
 use limiter_common::packet::protocol::TCP;
 
-/// The longest block of a penalty by default, in nanoseconds: an hour.
+/// The default of `max` of a penalty, in nanoseconds: an hour.
 const LONGEST_BLOCK: u64 = 3600 * limiter_common::algorithm::rate::SECOND;
 
-/// A limit and where parts of it were written, for what is looked at across limits.
+/// A limit with the places of its parts, for checks across limits.
 pub(super) struct Found {
     pub(super) limit: Limit,
-    /// The limit, at its name.
+    /// The place of its name.
     pub(super) spot: Spot,
-    /// The overrides.
+    /// The places of its overrides.
     pub(super) overrides: Vec<Spot>,
 }
 
-/// A limit; what of it was understood, if anything.
+/// Reads a limit. `index`, from 0, stands for the name if that cannot be read. `None` if it has no valid name
+/// or key.
 pub(super) fn limit(
     node: &Node<'_>,
     index: usize,
@@ -51,7 +52,7 @@ pub(super) fn limit(
     found
 }
 
-/// The name as it was written, so that faults of a limit can tell which.
+/// The name as it was written, to begin the limit's faults with.
 fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     let Value::Map(pairs) = &node.value else { return None };
     pairs.iter().find_map(|(word, node)| match &node.value {
@@ -83,7 +84,7 @@ fn read(
         check_counted(terms, matching, &fields, findings);
     }
     let layers = layers(&fields, terms, key.as_ref(), policy, findings);
-    // Of what it counts and how it decides all the rest depends.
+    // The other keys depend on what is counted and on the algorithm.
     let first = layers
         .first()
         .map_or(terms, |layer| Terms { algorithm: algorithm_of(&layer.allowance), ..terms });
@@ -194,7 +195,7 @@ fn costs(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Costs> {
     Some(Costs { default, by_kind })
 }
 
-/// Whether the algorithm can count what is to be counted.
+/// Reports an algorithm that does not support what the limit counts.
 fn check_count(terms: Terms<'_>, fields: &Fields<'_, '_>, findings: &mut Findings<'_>) {
     let Some(at) = ["cost", "count"].iter().find_map(|key| fields.get(key)).map(|node| node.at)
     else {
@@ -203,8 +204,8 @@ fn check_count(terms: Terms<'_>, fields: &Fields<'_, '_>, findings: &mut Finding
     count_fits(terms, at, findings);
 }
 
-/// Whether some packet that matches is counted: only the first packets of TCP connections are, where
-/// connections or SYNs are counted.
+/// Reports a match without any packet that is counted: of connections and SYNs, only the first packet of a
+/// TCP connection is.
 fn check_counted(
     terms: Terms<'_>,
     matching: &Match,
@@ -261,7 +262,7 @@ fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
     Some(Penalty { after: after?, block: block?, backoff, max: max?, unproven: unproven? })
 }
 
-/// The algorithm that a limit is written with.
+/// The value of the limit's key `algorithm` when it is written.
 pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
     let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
     let first = limit.layers.first().map(|layer| &layer.allowance);

@@ -1,4 +1,4 @@
-//! `allow`, `deny` and `penalties`, and whom a match is about.
+//! Reads `allow`, `deny` and `penalties`, and the sets and prefixes of a match.
 
 use std::collections::HashMap;
 
@@ -20,11 +20,11 @@ use crate::policy::{
     units::parse_prefix,
 };
 
-/// An entry and where it was written.
+/// An entry with its place.
 pub(super) type Entry = (Listed, Spot);
 
-/// The entries of a list; one that can never be reached is a fault, or is to be left out where that
-/// depends on what a file has.
+/// Reads the entries of a list. An entry within another one is a fault; if it is so only for what a file has,
+/// the entry is marked to be left out.
 pub(super) fn entries(
     node: &Node<'_>,
     policy: &Policy,
@@ -82,7 +82,7 @@ fn instant(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
     instant
 }
 
-/// A set by its name, or a prefix. They cannot be confused: a name has none of `.`, `:` and `/`.
+/// Reads the name of a set, or a prefix. The two are distinct: no name contains `.`, `:` or `/`.
 pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Whom> {
     let text = scalar::text(node, findings)?;
     if text.contains(['.', ':', '/']) {
@@ -96,7 +96,7 @@ pub(super) fn whom(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>
     None
 }
 
-/// Finds fault with less than a source in what the document has; of a file, that is left out.
+/// Reports prefixes of the document that are narrower than a source. Those of files are left out elsewhere.
 fn of_sources(
     whom: &Whom,
     at: Place,
@@ -107,7 +107,7 @@ fn of_sources(
     whole(written, policy.key_prefix, &of(whom), (at, LONGER), findings);
 }
 
-/// Sets or prefixes of sources, each once.
+/// Reads sets and prefixes of sources, each once.
 pub(super) fn sources(
     node: &Node<'_>,
     known: (&Policy, &FromFiles),
@@ -116,7 +116,7 @@ pub(super) fn sources(
     each(node, known, findings, of_sources)
 }
 
-/// Sets or prefixes of destinations, each once.
+/// Reads sets and prefixes of destinations, each once.
 pub(super) fn destinations(
     node: &Node<'_>,
     known: (&Policy, &FromFiles),
@@ -149,8 +149,9 @@ fn each(
     found
 }
 
-/// Prefixes of a list that another entry of it contains already. A file that grew must not keep a
-/// policy from being applied at boot: what only a file contains is left out, which changes nothing.
+/// Finds prefixes of a list that another entry of it contains. Within an entry of the document, that is a
+/// fault. Within the contents of a file, the prefix is left out with a warning, which changes nothing: a file
+/// that grew must not keep a policy from being applied at boot.
 fn within_others(
     found: &mut [Entry],
     policy: &Policy,
@@ -160,8 +161,8 @@ fn within_others(
     let found: Vec<(&Whom, Option<u64>, &mut Spot)> =
         found.iter_mut().map(|(listed, spot)| (&listed.whom, listed.until, spot)).collect();
     let (mut certain, mut by_files) = (Vec::new(), Vec::new());
-    // Of what is the same the first is kept: sets first, so that the order of the list says nothing. A
-    // prefix that is around itself then is within no other.
+    // Of equal prefixes the first is kept; sets come first, so that the order of the list does not matter. A
+    // prefix that finds itself in the cover is within no other.
     let lasting = || found.iter().filter(|(_, until, _)| until.is_none());
     let is_set = |whom: &Whom| matches!(whom, Whom::Set(_));
     let sets = lasting().filter(|(whom, ..)| is_set(whom));
@@ -201,7 +202,7 @@ fn shown(whom: &Whom) -> String {
     }
 }
 
-/// The set that a prefix came from.
+/// The set that a prefix came from, for a message.
 fn of(whom: &Whom) -> String {
     match whom {
         Whom::Set(name) => format!(" of set {}", ticked(name)),

@@ -1,4 +1,4 @@
-//! Which packets a limit is about.
+//! Reads `match`: the packets that a limit is about.
 
 use std::ops::RangeInclusive;
 
@@ -21,14 +21,14 @@ use crate::policy::{
     shadowed::FromFiles,
 };
 
-/// What reads sets and prefixes, for what the policy has already.
+/// Reads sets and prefixes, given the policy read so far and its files.
 type WhomsReader = fn(&Node<'_>, (&Policy, &FromFiles), &mut Findings<'_>) -> Vec<Whom>;
 
 const ICMP: [u8; 2] = [1, 58];
-/// The header of Ethernet.
+/// Bytes of an Ethernet header.
 const SHORTEST_FRAME: u16 = 14;
 
-/// A match.
+/// Reads a match. `known` are the policy read so far and its files.
 pub(super) fn matching(
     node: &Node<'_>,
     known: (&Policy, &FromFiles),
@@ -130,7 +130,8 @@ pub(super) fn interfaces(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<St
     })
 }
 
-/// Flags that must be set and, with `!`, that must not; `syn` alone is that of a new connection.
+/// Reads flags that must be set and, after `!`, flags that must not be. `syn` alone means `syn,!ack`, the
+/// flags of a new connection.
 fn tcp_flags(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<TcpFlags> {
     let (mut flags, mut words_read) = (TcpFlags { set: 0, clear: 0 }, 0);
     for node in scalar::up_to(scalar::ENTRIES, node, findings) {
@@ -209,8 +210,8 @@ fn icmp_types(node: &Node<'_>, protocols: &[u8], findings: &mut Findings<'_>) ->
     found
 }
 
-/// What a number of a type means in the other family, if that has another name there. Types are matched
-/// by their numbers, whichever of the protocols it is.
+/// The name that the number of an ICMP type has in the other protocol, if that is another name. Limits match
+/// types by number, whichever of the two protocols the packet has.
 fn other_type((v4, v6): IcmpType) -> Option<&'static str> {
     let other = |(_, (other4, other6)): &&(_, IcmpType)| {
         (v6.is_some() && *other4 == v6) || (v4.is_some() && *other6 == v4)

@@ -1,9 +1,9 @@
 //! The policy document: YAML, read strictly and written back.
 //!
-//! [`read`] and [`parse`] give a [`Policy`] in which everything is understood, or all that is wrong
-//! with the document at once, each with its place. [`to_yaml`] writes what they read, [`schema`]
-//! tells editors what may be written, from the tables that the reader goes by, and [`diff`] what
-//! changes from one policy to another in the words of the document.
+//! [`read`] and [`parse`] return a [`Policy`] with every value parsed, or all faults of the document at once,
+//! each with its place. [`to_yaml`] writes what they read. [`schema`] is the JSON Schema of the document,
+//! made from the tables that the reader uses. [`diff`] lists the changes from one policy to another in the
+//! words of the document.
 
 mod about;
 mod allowance;
@@ -63,26 +63,27 @@ use super::{
     shadowed::FromFiles,
 };
 
-/// The version of the document that is read and written.
+/// The version of the document format.
 pub const VERSION: u64 = 1;
-/// Limits of a policy.
+/// The largest number of limits in a document.
 pub const LIMITS: usize = 64;
-/// Prefixes of a policy: of its sets, tenants, lists and overrides together.
+/// The largest number of prefixes in a policy: of its sets, tenants, lists and overrides together.
 pub const PREFIXES: usize = 131_072;
 
-/// What gives the bytes of the file of a set, by its path as it is in the document.
+/// Reads the file of a set. The argument is its path as in the document.
 pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
 
-/// Reads the policy in a file. Files of sets whose paths are relative are beside it.
+/// Reads the policy in a file. Relative paths of set files start from the folder of that file.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All faults of the document and its files.
 pub fn read(path: &Path) -> Result<Policy, Faults> {
     read_with_warnings(path, 0, &mut |_| {}).map(|(policy, _)| policy)
 }
 
-/// As [`read`], with what of the document is as it may be, but hardly meant so at a time of Unix, in
-/// seconds. `opened` is told of each file before it is opened, the document first.
+/// Like [`read`], and returns warnings: entries that are valid and probably a mistake. `now` is in seconds of
+/// Unix time; entries that ended before are warned of. `opened` is called with the path of each file before
+/// it is opened, the document first.
 ///
 /// # Errors
 /// As [`read`].
@@ -94,7 +95,7 @@ pub fn read_with_warnings(
     read_with_files(path, now, opened).map(|(policy, warnings, _)| (policy, warnings))
 }
 
-/// As [`read_with_warnings`], with the sets and tenants that have files.
+/// Like [`read_with_warnings`], and returns which sets and tenants have files.
 ///
 /// # Errors
 /// As [`read`].
@@ -117,17 +118,27 @@ pub fn read_with_files(
     })
 }
 
-/// Reads a policy from the bytes of a document; `name` is what it is called in faults. Nothing but
-/// `files` is asked for anything else.
+/// Reads a policy from the bytes of a document. `name` stands for it in faults. Set files are read by
+/// `files`; nothing else is opened.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All faults of the document and its files.
+///
+/// ```
+/// use limiter_userspace::policy::document::{parse, to_yaml};
+///
+/// let text = "version: 1\nlimits: [{name: web, key: source, rate: 10k pps}]";
+/// let policy = parse("policy.yaml", text.as_bytes(), &mut |_| unreachable!("no set files")).unwrap();
+/// assert_eq!(policy.limits[0].name, "web");
+/// let written = to_yaml(&policy);
+/// assert_eq!(parse("written", written.as_bytes(), &mut |_| unreachable!("no set files")), Ok(policy));
+/// ```
 pub fn parse(name: &str, text: &[u8], files: &mut SetFiles<'_>) -> Result<Policy, Faults> {
     parse_with_warnings(name, text, 0, files).map(|(policy, _)| policy)
 }
 
-/// As [`parse`], with what of the document is as it may be, but hardly meant so at a time of Unix, in
-/// seconds.
+/// Like [`parse`], and returns warnings: entries that are valid and probably a mistake. `now` is in seconds
+/// of Unix time; entries that ended before are warned of.
 ///
 /// # Errors
 /// As [`parse`].
@@ -140,7 +151,7 @@ pub fn parse_with_warnings(
     parse_with_files(name, text, now, files).map(|(policy, warnings, _)| (policy, warnings))
 }
 
-/// As [`parse_with_warnings`], with the sets and tenants that have files.
+/// Like [`parse_with_warnings`], and returns which sets and tenants have files.
 ///
 /// # Errors
 /// As [`parse`].
@@ -174,9 +185,9 @@ pub fn parse_with_files(
     }
 }
 
-/// A document that is no text from a byte on.
+/// The fault of a document that is not UTF-8 from byte `at` on.
 fn not_text(name: &str, text: &[u8], at: usize) -> Faults {
-    // What is before it is text, and enough to show where it is.
+    // The valid text before it suffices to show the place.
     let before = text.get(..at).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
     let source = Source::new(name, before);
     let mut findings = Findings::new(&source);
@@ -242,15 +253,15 @@ fn policy(
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);
     for (list, spots) in listed {
         let mut spots = spots.iter();
-        // There is a place for each.
+        // Each entry has a spot.
         policy.list_mut(list).retain(|_| spots.next().is_none_or(|spot| !spot.left_out));
     }
     reach::number_of_prefixes(&policy, fields.at, findings);
     (policy, files)
 }
 
-/// Whether the document is of the version that is read. Of another, nothing else would be
-/// understood.
+/// Whether the document has the version that is read; a fault if not. The keys of another version would only
+/// give misleading faults.
 fn is_of_version(root: &Node<'_>, findings: &mut Findings<'_>) -> bool {
     let Value::Map(pairs) = &root.value else { return true };
     let Some((_, node)) = pairs.iter().find(|(word, _)| word.text == "version") else {
@@ -275,7 +286,7 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
             let protocols = protocols.unwrap_or_default();
             let ports = fields.get("ports").map(|node| {
                 let ports = ports::ports(node, findings);
-                // Without a protocol, that is what is told.
+                // A missing protocol is a fault of its own.
                 if given {
                     ports::check_ports(node, given, &protocols, findings);
                 }
@@ -288,7 +299,7 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
     }
 }
 
-/// Reads the limits; gives where the overrides of each are.
+/// Reads the limits into the policy. Returns the places of the limits and of their overrides.
 fn limits(
     node: &Node<'_>,
     policy: &mut Policy,

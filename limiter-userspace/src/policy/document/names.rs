@@ -1,11 +1,11 @@
-//! The words of the document and what they mean.
+//! The words of the document, and what they stand for.
 
 use crate::policy::model::{GlobalMode, Mode, PacketKind, Unproven};
 
-/// Words and what they mean.
+/// A table of words and what they stand for.
 pub(crate) type Words<T> = [(&'static str, T)];
 
-/// The algorithms.
+/// The values of `algorithm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     TokenBucket,
@@ -17,7 +17,7 @@ pub(super) enum Algorithm {
     Concurrent,
 }
 
-/// What `count` says.
+/// The values of `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     Packets,
@@ -60,7 +60,7 @@ pub(super) static KINDS: [(&str, PacketKind); 5] = [
     ("udp", PacketKind::Udp),
 ];
 
-/// Protocols by the names of IANA; the first of a number is the one that is written.
+/// Protocols by the names of IANA. Of several names for a number, the first is written.
 pub(crate) static PROTOCOLS: [(&str, u8); 16] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -80,7 +80,7 @@ pub(crate) static PROTOCOLS: [(&str, u8); 16] = [
     ("sctp", 132),
 ];
 
-/// Those of them whose ports the programs read.
+/// The protocols whose ports the datapath reads.
 pub(crate) const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
 /// Well-known ports.
@@ -109,7 +109,7 @@ pub(crate) static PORTS: [(&str, u16); 22] = [
     ("wireguard", 51820),
 ];
 
-/// Flags of TCP by their bit.
+/// The flags of the TCP header by their bits.
 pub(crate) static FLAGS: [(&str, u8); 8] = [
     ("fin", 0x01),
     ("syn", 0x02),
@@ -121,10 +121,10 @@ pub(crate) static FLAGS: [(&str, u8); 8] = [
     ("cwr", 0x80),
 ];
 
-/// The number of a type in ICMP and in ICMPv6.
+/// The number of a type in ICMP, and in ICMPv6.
 pub(crate) type IcmpType = (Option<u8>, Option<u8>);
 
-/// Types of ICMP (RFC 792) and of ICMPv6 (RFC 4443, RFC 4861) with the same name.
+/// Types of ICMP (RFC 792, RFC 1256) and of ICMPv6 (RFC 4443, RFC 4861), by the name that they share.
 pub(crate) static ICMP_TYPES: [(&str, IcmpType); 14] = [
     ("echo-reply", (Some(0), Some(129))),
     ("echo-request", (Some(8), Some(128))),
@@ -167,12 +167,12 @@ pub(crate) fn words<T>(table: &Words<T>) -> Vec<&'static str> {
     table.iter().map(|&(word, _)| word).collect()
 }
 
-/// What a word means.
+/// What a word stands for.
 pub(crate) fn meaning<T: Copy>(word: &str, table: &Words<T>) -> Option<T> {
     table.iter().find(|&&(known, _)| known == word).map(|&(_, meaning)| meaning)
 }
 
-/// The word for something; the first, if it has several.
+/// The word for a value; of several, the first.
 pub(crate) fn word_for<T: PartialEq>(meant: &T, table: &Words<T>) -> Option<&'static str> {
     table.iter().find(|(_, meaning)| meaning == meant).map(|&(word, _)| word)
 }

@@ -1,8 +1,8 @@
-//! Prefixes of files that are narrower than a source, where sources are meant: by tenants, and by sets of
-//! lists and of `source` and `except` of limits.
+//! Leaves out prefixes of files that are narrower than a source where sources are meant: in tenants, and in
+//! sets that lists, `source` or `except` name.
 //!
-//! By the document alone that is a fault. A feed may have a single host among its networks all the same,
-//! and must not keep a policy from being applied at boot for it: that one is left out with a warning.
+//! In the document itself, such a prefix is a fault. In a file it is a warning: a feed may have a single host
+//! among its networks, and must not keep a policy from being applied at boot.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::output::number::grouped;
 
-/// What could be the names of sets that mean sources, of a document of which nothing else is read yet.
+/// The names that may be sets of sources, found before anything else of the document is read.
 pub(super) fn sets_of_sources<'n>(fields: &Fields<'n, '_>) -> HashSet<&'n str> {
     let mut found = HashSet::new();
     for list in ["allow", "deny", "penalties"] {
@@ -38,7 +38,7 @@ pub(super) fn sets_of_sources<'n>(fields: &Fields<'n, '_>) -> HashSet<&'n str> {
     found
 }
 
-/// Texts of a value, of each of a list, or of `src`.
+/// Collects the texts of a value, of the entries of a list, and of their key `src`.
 fn names<'n>(node: &'n Node<'_>, found: &mut HashSet<&'n str>) {
     let mut of_entry = |node: &'n Node<'_>| {
         let entry = std::iter::once(node).chain(values(node, &["src"]));
@@ -53,7 +53,7 @@ fn names<'n>(node: &'n Node<'_>, found: &mut HashSet<&'n str>) {
     }
 }
 
-/// The values of some keys, if it is a mapping.
+/// The values of some keys of a mapping; none for anything else.
 fn values<'n, 't>(
     node: &'n Node<'t>,
     keys: &'static [&'static str],
@@ -66,9 +66,9 @@ fn values<'n, 't>(
     of_keys.map(|(_, node)| node)
 }
 
-/// Leaves out prefixes of files that are narrower than a source, with a warning for each group.
+/// Removes prefixes of files that are narrower than a source, with one warning for each group.
 pub(super) fn leave_out(groups: &[Group], entries: &mut Vec<Entry>, findings: &mut Findings<'_>) {
-    // By the group: how many, and the first with its line.
+    // For each group: the number of prefixes, and the first one with its line.
     let mut narrow: BTreeMap<usize, (u64, usize, IpNet)> = BTreeMap::new();
     entries.retain(|&Entry { prefix, group, origin }| {
         let (Some(lengths), Origin::File(line)) = (groups[group].lengths, origin) else {

@@ -1,8 +1,8 @@
-//! Prefixes that say nothing, as others of their set or tenant include them, and those that two
-//! tenants have.
+//! Finds prefixes that change nothing, because a wider one of their set or tenant contains them, and prefixes
+//! that two tenants have.
 //!
-//! What is so by the document alone is a fault. What is so for what a file has is left out with a
-//! warning: a file that grew must not keep a policy from being applied at boot.
+//! If the document alone makes it so, that is a fault. If a file does, the prefix is left out with a warning:
+//! a file that grew must not keep a policy from being applied at boot.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -16,33 +16,33 @@ use super::{
 };
 use crate::{output::number::grouped, policy::model::KeyPrefix};
 
-/// The prefixes of a set or a tenant as they were read.
+/// A set or a tenant as it was read.
 pub(super) struct Group {
     /// `set` or `tenant`.
     pub(super) what: &'static str,
     pub(super) name: String,
-    /// Where it has its name.
+    /// The place of its name.
     pub(super) at: Place,
-    /// Those of the document, each with its place.
+    /// The prefixes of the document, each with its place.
     pub(super) written: Vec<(IpNet, Place)>,
-    /// Its file, and where that is named.
+    /// Its file, and the place where the file is named.
     pub(super) file: Option<(Rc<SetFile>, Place)>,
-    /// What makes a source, if it is about sources.
+    /// The prefix lengths of a source, if the group stands for sources.
     pub(super) lengths: Option<KeyPrefix>,
 }
 
-/// What prefixes of a set or a tenant there are in the end, in their order.
+/// The prefixes of a set or a tenant in the policy, sorted.
 #[derive(Clone, Default)]
 pub(super) struct Resolved {
     pub(super) all: Vec<IpNet>,
-    /// Those that the document has, whatever is in the file.
+    /// The prefixes that the document lists, whatever the file contains.
     pub(super) written: Vec<IpNet>,
-    /// Whether some of `written` are within others, and matter if the file of another tenant has what is
-    /// around them.
+    /// Whether `written` has prefixes within others of it. They matter only if the file of another tenant has
+    /// a prefix in between.
     pub(super) is_nested: bool,
 }
 
-/// A prefix of a group, by the place of that.
+/// A prefix, with the index of its group.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) prefix: IpNet,
@@ -53,12 +53,11 @@ pub(super) struct Entry {
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
     Document(Place),
-    /// Line, from 1.
+    /// The line, from 1.
     File(usize),
 }
 
-/// Entries that say something, in the order of their prefixes; and the others, each with the one
-/// that says it already.
+/// The entries that matter, sorted by prefix; and the others, each with the entry that contains it.
 type Told = (Vec<Entry>, Vec<(Entry, Entry)>);
 
 impl Group {
@@ -81,8 +80,8 @@ impl Group {
     }
 }
 
-/// The prefixes of groups whose longest prefix decides, such that none says what another does: a
-/// set alone, or all tenants.
+/// Resolves overlaps within `groups`: a single set, or all tenants, of which the longest prefix decides. Each
+/// prefix that is left makes a difference.
 pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Resolved> {
     let each = || groups.iter().zip(0..);
     let (mut kept, others) = told(each().flat_map(|(group, at)| group.written(at)).collect());
@@ -109,8 +108,8 @@ pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Reso
     resolved
 }
 
-/// Entries of the document that are within others of their tenant and are so for nothing unless the file of
-/// another tenant has what is around them. All others that say nothing are faults.
+/// Returns the entries of the document within a wider one of the same tenant that matter if the file of
+/// another tenant has a prefix in between. All other entries that change nothing are faults.
 fn nested(
     groups: &[Group],
     others: Vec<(Entry, Entry)>,
@@ -124,7 +123,7 @@ fn nested(
             fault(groups, entry, other, findings);
             continue;
         }
-        // Sorted, so what is the same is next to each other.
+        // They are sorted, so equal ones are next to each other.
         let last = found.last().copied();
         match last.filter(|it| (it.group, it.prefix) == (entry.group, entry.prefix)) {
             Some(same) => fault(groups, entry, same, findings),
@@ -135,12 +134,12 @@ fn nested(
 }
 
 fn told(mut entries: Vec<Entry>) -> Told {
-    // Stable, so that of two that are the same the second one says nothing: the document goes before
-    // files, and what is before it in the document or the file.
+    // Sorted by prefix, and equal prefixes by precedence: those of the document before those of files, then
+    // by their order. The first of equal ones is kept.
     let of_file = |entry: &Entry| matches!(entry.origin, Origin::File(_));
     entries.sort_by_key(|entry| (entry.prefix, of_file(entry), entry.group));
     let (mut kept, mut others) = (Vec::with_capacity(entries.len()), Vec::new());
-    // What is around a prefix, the widest first, each with the entry that says whose it is.
+    // The prefixes around the present one, the widest first, each with the entry that decides there.
     let mut around: Vec<(IpNet, Entry)> = Vec::new();
     for entry in entries {
         while around.last().is_some_and(|(outer, _)| !outer.contains(&entry.prefix)) {
@@ -150,7 +149,7 @@ fn told(mut entries: Vec<Entry>) -> Told {
             Some(&(prefix, other)) if prefix == entry.prefix => others.push((entry, other)),
             Some(&(_, outer)) if outer.group == entry.group => {
                 others.push((entry, outer));
-                // No other group has it either.
+                // No other group has this prefix.
                 around.push((entry.prefix, outer));
             }
             _ => {
@@ -162,7 +161,7 @@ fn told(mut entries: Vec<Entry>) -> Told {
     (kept, others)
 }
 
-/// An entry of the document that says what another one of it does.
+/// Reports an entry of the document that another entry of the document contains.
 fn fault(groups: &[Group], entry: Entry, other: Entry, findings: &mut Findings<'_>) {
     let (prefix, group) = (entry.prefix, &groups[entry.group]);
     if entry.group != other.group {
@@ -185,9 +184,9 @@ fn fault(groups: &[Group], entry: Entry, other: Entry, findings: &mut Findings<'
     findings.object = None;
 }
 
-/// Tells what is left out: one by one of the document, and all of a file at once.
+/// Warns of the entries that are left out: of the document one by one, of a file all at once.
 fn warn(groups: &[Group], left_out: &[(Entry, Entry)], findings: &mut Findings<'_>) {
-    // By the group and the one that has them: how many, and the first.
+    // For each group and the group that contains its entries: the number, and the first entry by line.
     let mut of_files: BTreeMap<(usize, usize), (u64, usize, Entry, Entry)> = BTreeMap::new();
     for &(entry, other) in left_out {
         match entry.origin {

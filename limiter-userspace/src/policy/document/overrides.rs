@@ -1,4 +1,4 @@
-//! What a limit admits to some instead of its layers.
+//! Reads overrides: other allowances for some sources or tenants.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ use crate::policy::{
     units::{Burst, parse_prefix},
 };
 
-/// The overrides of a limit that has all but them; where each says for whom it is; and its burst, as
-/// it was written.
+/// Reads the overrides of `limit`, which is complete except for them. Returns each with its place and its
+/// burst as it was written.
 pub(super) fn overrides(
     node: &Node<'_>,
     limit: &Limit,
@@ -94,7 +94,7 @@ fn whom(
     }
 }
 
-/// Whether the keys of the limit can tell apart those whom an override is for.
+/// Checks that the keys of the limit tell apart the sources that an override is for.
 fn check_key(
     whom: &OverrideWhom,
     at: Place,
@@ -132,7 +132,7 @@ fn check_one_key(
         findings.add(at, message, remedy);
         return false;
     };
-    // First those of the document, which a file does not hide.
+    // First the prefixes of the document, so that a fault of theirs is reported whatever the file has.
     let [written, all]: [&[IpNet]; 2] = match whom {
         OverrideWhom::Prefix(prefix) => [std::slice::from_ref(prefix), &[]],
         OverrideWhom::Tenant(_) if tenants => [&[]; 2],
@@ -149,7 +149,7 @@ fn check_one_key(
     whole(written, lengths, &of, narrower, findings) && whole(all, lengths, &of, narrower, findings)
 }
 
-/// What is admitted; `Some(None)` for everything.
+/// Reads what an override admits; `Some(None)` for everything.
 #[expect(clippy::option_option, reason = "the outer says whether it was understood")]
 fn layers(
     fields: &Fields<'_, '_>,
@@ -222,7 +222,7 @@ fn check_number(given: usize, needed: usize, at: Place, findings: &mut Findings<
     None
 }
 
-/// For whom, as it is told.
+/// The sources of an override, for a message.
 pub(super) fn shown(whom: &OverrideWhom) -> String {
     match whom {
         OverrideWhom::Prefix(prefix) => prefix.to_string(),

@@ -1,4 +1,4 @@
-//! Protocols and ports.
+//! Reads and writes protocols and ports.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::policy::nearest::nearest;
 
-/// Protocols by name or number, each once.
+/// Reads protocols by name or number, each once.
 pub(super) fn protocols(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<u8> {
     several(node, findings, |node, findings| {
         let text = scalar::text(node, findings)?;
@@ -23,7 +23,7 @@ pub(super) fn protocols(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<u8>
     })
 }
 
-/// Whether packets of the protocols have the ports that are asked for.
+/// Reports ports of protocols that have none. `given` tells whether the key `protocol` is there.
 pub(super) fn check_ports(
     node: &Node<'_>,
     given: bool,
@@ -33,14 +33,14 @@ pub(super) fn check_ports(
     let without = protocols.iter().find(|protocol| !WITH_PORTS.contains(protocol));
     let message = match without {
         Some(protocol) => format!("{} has no ports that can be matched", protocol_name(*protocol)),
-        // What was given is a fault already.
+        // The protocol that was written has a fault already.
         None if given => return,
         None => "`ports` needs a protocol that has them".to_owned(),
     };
     findings.add(node.at, message, "write `protocol: tcp`, `udp` or `sctp`");
 }
 
-/// Ports and ranges of them, none within another.
+/// Reads ports and ranges of ports, which may not overlap.
 pub(super) fn ports(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<RangeInclusive<u16>> {
     let mut found: Vec<RangeInclusive<u16>> = Vec::new();
     for node in scalar::up_to(scalar::ENTRIES, node, findings) {
@@ -75,7 +75,7 @@ fn port(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<RangeInclusive<u
     found
 }
 
-/// A number or two with a `-` between, the lower first.
+/// Parses a number, or two with `-` in between, the lower first.
 pub(super) fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (start, end) = text.split_once('-').unwrap_or((text, text));
     let bound = |text: &str| number(text.trim()).and_then(|number| u16::try_from(number).ok());
@@ -91,12 +91,12 @@ pub(super) fn range_name(range: &RangeInclusive<u16>) -> String {
     }
 }
 
-/// A protocol as it is written.
+/// A protocol as it is written: by name if it has one.
 pub(super) fn protocol_name(protocol: u8) -> String {
     word_for(&protocol, &PROTOCOLS).map_or_else(|| protocol.to_string(), str::to_owned)
 }
 
-/// Values of a list, each once.
+/// Reads the values of a list, each once.
 pub(super) fn several<T: PartialEq>(
     node: &Node<'_>,
     findings: &mut Findings<'_>,

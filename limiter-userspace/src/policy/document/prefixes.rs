@@ -1,4 +1,4 @@
-//! Sets of prefixes, from the document and from files.
+//! Reads sets and tenants: their prefixes in the document and in files.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -18,23 +18,23 @@ use super::{
 };
 use crate::policy::{model::Policy, shadowed::FromFiles, units::parse_prefix};
 
-/// Bad lines of one file that are told.
+/// Faulty lines of a file that are reported before the rest is skipped.
 const BAD_LINES: usize = 20;
-/// Bytes of a line of a file, with its comment.
+/// The longest line of a file, in bytes, with its comment.
 const LINE_BYTES: usize = 1024;
 
-/// Reads sets, all of which together are bounded.
+/// Reads sets and tenants within the bounds for all of them together.
 struct Sets<'f> {
     files: &'f mut SetFiles<'f>,
-    /// Prefixes that may still come.
+    /// The number of prefixes that may still be read.
     left: usize,
-    /// Bytes of files that may still come.
+    /// The number of bytes of files that may still be read.
     bytes_left: usize,
-    /// The files that were read, by the paths in the document.
+    /// The files that were read, by their paths in the document.
     known: HashMap<String, Rc<SetFile>>,
 }
 
-/// A file of a set.
+/// The file of a set.
 pub(super) struct SetFile {
     name: String,
     rank: usize,
@@ -43,7 +43,7 @@ pub(super) struct SetFile {
     prefixes: Vec<(IpNet, usize)>,
 }
 
-/// Reads the sets and tenants into the policy; gives those that have files.
+/// Reads the sets and tenants into the policy. Returns those that have files.
 pub(super) fn sets_and_tenants<'f>(
     fields: &Fields<'_, '_>,
     policy: &mut Policy,
@@ -55,7 +55,7 @@ pub(super) fn sets_and_tenants<'f>(
     let mut from_files = FromFiles::default();
     for (mut group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
         group.lengths = of_sources.contains(&*group.name).then_some(lengths);
-        // Each is for itself: what is in several is in all of them.
+        // Sets may overlap: a prefix that is in several is in all of them.
         for Resolved { all, written, .. } in resolve(std::slice::from_ref(&group), findings) {
             if has_file {
                 from_files.sets.insert(group.name.clone(), written);
@@ -83,7 +83,7 @@ pub(super) fn sets_and_tenants<'f>(
     from_files
 }
 
-/// The sets or tenants, and whether each has a file.
+/// Reads sets or tenants; tells for each whether it has a file.
 fn groups(
     list: &str,
     what: &'static str,
@@ -104,7 +104,7 @@ fn groups(
     found
 }
 
-/// Whether prefixes of a set are in a file.
+/// Whether a set or tenant names a file.
 fn has_file(node: &Node<'_>) -> bool {
     matches!(&node.value, Value::Map(pairs) if pairs.iter().any(|(word, _)| word.text == "file"))
 }
@@ -115,7 +115,7 @@ impl<'f> Sets<'f> {
         Self { files, left: PREFIXES, bytes_left, known: HashMap::new() }
     }
 
-    /// Reads the prefixes of a set.
+    /// Reads the prefixes of a set or tenant.
     fn read(&mut self, node: &Node<'_>, group: &mut Group, findings: &mut Findings<'_>) {
         let before = findings.total();
         let Some(fields) = Fields::read(node, &shape::PREFIXES, findings) else { return };
@@ -133,7 +133,7 @@ impl<'f> Sets<'f> {
         if let Some(node) = fields.get("file")
             && let Some(file) = self.file(node, findings)
         {
-            // Before they are gone through: any number of sets may name a large one.
+            // Checked before its prefixes are processed: any number of sets may name the same large file.
             count += file.prefixes.len();
             if count > self.left {
                 return self.too_many(node.at, group, findings);
@@ -156,7 +156,7 @@ impl<'f> Sets<'f> {
         findings.add(at, message, "write neighbouring prefixes as a wider one");
     }
 
-    /// A file, which is read once however often it is named.
+    /// Reads a file, once for all sets that name it.
     fn file(&mut self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Rc<SetFile>> {
         let name = match &node.value {
             Value::Text(name) if !name.is_empty() && !name.contains('\0') => name.to_string(),
@@ -177,7 +177,7 @@ impl<'f> Sets<'f> {
                 return None;
             }
         };
-        // Of all of them together, so that many that are large take no longer than one.
+        // The bound is for all files together, so that many large ones take no longer than one.
         if self.bytes_left == 0 || text.len() > self.bytes_left {
             self.bytes_left = 0;
             let error = FileError::TooLarge { most: SET_BYTES };
@@ -194,7 +194,7 @@ impl<'f> Sets<'f> {
     }
 }
 
-/// The prefix of a line; `None` for a line with nothing but a comment.
+/// Parses the prefix on a line; `None` for a line that is empty or only a comment.
 fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, InLine)> {
     if line.len() > LINE_BYTES {
         let message = format!("the line is longer than {LINE_BYTES} bytes");
@@ -229,7 +229,7 @@ const fn shifted(at: Place, by: usize) -> Place {
 }
 
 impl SetFile {
-    /// The path, as it is in the document.
+    /// The path as in the document.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -239,13 +239,13 @@ impl SetFile {
         &self.prefixes
     }
 
-    /// The prefixes, no more than a policy may have and one.
+    /// Parses the prefixes; stops one after the most that a policy may have.
     fn read(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize)> {
         let mut prefixes = Vec::new();
         let (mut start, mut bad) = (0, 0);
         for (line, text) in (1..).zip(self.text.split_inclusive(|&byte| byte == b'\n')) {
             let Some(whole) = text.strip_suffix(b"\n") else {
-                // It would be another prefix if the rest was missing.
+                // A prefix that was cut off may still parse, as another prefix.
                 let message = "the last line has no end: is the file half-written?";
                 let at = Place { start: start + text.len(), end: start + text.len() };
                 let wrong = InLine::new(message, "end it with a line break");
@@ -279,7 +279,7 @@ impl SetFile {
         let begin = begin.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let line = self.text.get(begin..).unwrap_or_default();
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        // Of a line that is very long, or no text, what comes before is enough.
+        // If a line is very long, or not text, its beginning is enough.
         let line = line.get(..line.len().min(at.end - begin + 200)).unwrap_or_default();
         let at = Place { start: at.start - begin, end: at.end - begin };
         let text = String::from_utf8_lossy(line);

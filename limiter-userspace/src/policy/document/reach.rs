@@ -1,4 +1,4 @@
-//! What can never be reached, across the parts of a policy.
+//! Finds parts of a policy that never have an effect, across its sections.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,26 +20,26 @@ use crate::policy::{
     shadowed::{Entry, FromFiles},
 };
 
-/// What to do about a limit or an override that has no effect for what a file has. Who removed it would
-/// be without it when the file has something else.
+/// The remedy for a limit or an override without effect for what a file has. Its removal is not suggested: it
+/// would be missing when the file changes.
 pub(super) const FILE_CHANGES: &str =
     "it may stay: that changes with the file; add `shadowed: true` to be told no more";
-/// The same of an entry of a list.
+/// The same for an entry of a list.
 pub(super) const FILE_CHANGES_LIST: &str = "it may stay: that changes with the file; write \
                                             `{src: ..., shadowed: true}` to be told no more";
 
-/// Where an entry was written.
+/// The place of an entry, and whether it may be without effect.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) at: Place,
-    /// Whether it says that it may have no effect.
+    /// Whether the entry has `shadowed: true`.
     pub(super) shadowed: bool,
-    /// Whether it is left out of the policy in the end, for what a file has.
+    /// Whether the entry is left out of the policy, for what a file has.
     pub(super) left_out: bool,
 }
 
 impl Spot {
-    /// An entry at a place; of one that has them, its keys say more.
+    /// An entry at a place; `fields` are its keys, if it is a mapping.
     pub(super) fn new(
         at: Place,
         fields: Option<&Fields<'_, '_>>,
@@ -51,7 +51,7 @@ impl Spot {
     }
 }
 
-/// A tenant that has less than a source: nobody could say whose that is.
+/// Reports prefixes of a tenant that are narrower than a source: the source would not belong to one tenant.
 pub(super) fn tenant(
     tenant: &Group,
     prefixes: &[IpNet],
@@ -62,7 +62,7 @@ pub(super) fn tenant(
     whole(prefixes, policy.key_prefix, &of, (tenant.at, LONGER), findings);
 }
 
-/// Limits with the name of an earlier one, or that do what an earlier one does.
+/// Reports limits with the name of an earlier one, and limits that do the same as an earlier one.
 pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
     let mut names: HashMap<&str, Place> = HashMap::new();
     for (index, Found { limit, spot: Spot { at, .. }, .. }) in found.iter().enumerate() {
@@ -89,7 +89,7 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether two limits count the same of the same packets by the same key, however that is written.
+/// Whether two limits have the same match, key and count, in whatever order these are written.
 pub(in crate::policy) fn do_the_same(a: &Limit, b: &Limit) -> bool {
     a.key == b.key && a.count == b.count && plain(&a.matching) == plain(&b.matching)
 }
@@ -111,10 +111,10 @@ fn plain(matching: &Match) -> Match {
     plain
 }
 
-/// Entries that a list shadows and that do not say so. One that says so without need may do that: what
-/// shadowed it could have been removed since. Where that depends on what a file has, it is not the
-/// document that is wrong, and a file that grew must not keep it from being applied at boot. Entries
-/// that are to be left out shadow others here, as the document has them whatever the file has.
+/// Reports entries that a list shadows and that do not have `shadowed: true`. The mark is also allowed where
+/// nothing shadows the entry: the list may have changed since. If an entry is shadowed only for what a file
+/// has, that is a warning: a file that grew must not keep a policy from being applied at boot. Entries that
+/// are marked to be left out still shadow others here, since the document has them whatever the file has.
 pub(super) fn shadowed(
     policy: &Policy,
     listed: &[(List, Vec<Spot>)],
@@ -124,8 +124,8 @@ pub(super) fn shadowed(
 ) {
     let certain = policy.shadowed_without(files);
     let known: HashSet<Entry> = certain.iter().map(|shadowed| shadowed.entry).collect();
-    // What shadows an entry whatever the files have is told, not what else does now. Without files, it
-    // is the same again.
+    // What shadows an entry whatever the files have is reported, not what else does now. Without files, the
+    // second search would find the same.
     let now = (!files.is_empty()).then(|| policy.shadowed());
     let by_files = now.into_iter().flatten().filter(|it| !known.contains(&it.entry));
     let by_files = by_files.map(|shadowed| (shadowed, false));
@@ -153,7 +153,7 @@ pub(super) fn shadowed(
     }
 }
 
-/// More prefixes than there may be in all sets, tenants, lists and overrides together.
+/// Reports more prefixes than a policy may have.
 pub(super) fn number_of_prefixes(policy: &Policy, at: Place, findings: &mut Findings<'_>) {
     let total = policy.number_of_prefixes();
     if total > PREFIXES {
@@ -163,7 +163,7 @@ pub(super) fn number_of_prefixes(policy: &Policy, at: Place, findings: &mut Find
 }
 
 impl Policy {
-    /// How many prefixes there are in all sets, tenants, lists and overrides.
+    /// The number of prefixes in all sets, tenants, lists and overrides.
     pub fn number_of_prefixes(&self) -> usize {
         let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
         let lists = self.allow.len() + self.deny.len() + self.penalties.len();

@@ -1,4 +1,4 @@
-//! Single values.
+//! Reads single values.
 
 use std::ops::RangeInclusive;
 
@@ -13,12 +13,12 @@ use crate::policy::{
     units::{Fault, Quantity, ValueError, parse_duration, rate::HIGHEST},
 };
 
-/// Entries of a list of a match.
+/// The most entries of a list in a match.
 pub(super) const ENTRIES: usize = 256;
-/// The longest name.
+/// The longest name, in characters.
 pub(super) const NAME: usize = 32;
 
-/// The text of a single value.
+/// The text of a single value; a fault for anything else.
 pub(super) fn text<'n>(node: &'n Node<'_>, findings: &mut Findings<'_>) -> Option<&'n str> {
     match &node.value {
         Value::Text(text) => Some(text),
@@ -29,7 +29,7 @@ pub(super) fn text<'n>(node: &'n Node<'_>, findings: &mut Findings<'_>) -> Optio
     }
 }
 
-/// Something else stands where a value of some kind has to be.
+/// Adds the fault of a value of another kind than `what`.
 pub(super) fn expected(node: &Node<'_>, what: &str, findings: &mut Findings<'_>) {
     let (found, remedy) = match node.value {
         Value::Empty => ("nothing is here", "give it a value, or remove the key"),
@@ -42,7 +42,7 @@ pub(super) fn expected(node: &Node<'_>, what: &str, findings: &mut Findings<'_>)
     findings.add(node.at, message, remedy);
 }
 
-/// A value that a parser of `units` reads.
+/// Parses a value with a parser of `units`.
 pub(super) fn value<T>(
     node: &Node<'_>,
     parse: impl Fn(&str) -> Result<T, ValueError>,
@@ -52,13 +52,13 @@ pub(super) fn value<T>(
     parse(text).map_err(|error| findings.value(node.at, &error)).ok()
 }
 
-/// A duration in nanoseconds.
+/// Reads a duration, in nanoseconds.
 pub(super) fn duration(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
     let duration = value(node, parse_duration, findings)?;
     u64::try_from(duration.as_nanos()).ok()
 }
 
-/// One of some words.
+/// Reads one of the words of a table.
 pub(super) fn word<T: Copy>(
     node: &Node<'_>,
     what: &str,
@@ -74,7 +74,7 @@ pub(super) fn word<T: Copy>(
     found
 }
 
-/// What was probably meant, or what there is; nothing when it would not be shown.
+/// A remedy: the word that was probably meant, or all words there are. Empty if it would not be shown.
 pub(super) fn suggest<'a>(
     text: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -82,7 +82,7 @@ pub(super) fn suggest<'a>(
     findings: &Findings<'_>,
 ) -> String {
     const LISTED: usize = 20;
-    // Names that are compared: a document may have a million, and as many mistakes.
+    // The most words that are compared: a document may have a million names, and as many mistakes.
     const COMPARED: usize = 1_024;
     if findings.is_full() {
         return String::new();
@@ -96,7 +96,7 @@ pub(super) fn suggest<'a>(
     }
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub(super) fn flag(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<bool> {
     match text(node, findings)? {
         "true" => Some(true),
@@ -109,7 +109,7 @@ pub(super) fn flag(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<bool>
     }
 }
 
-/// The values of a list, or the one value that there is; not more than `most` of them.
+/// The values of a list, or a single value; at most `most` of them.
 pub(super) fn up_to<'n, 't>(
     most: usize,
     node: &'n Node<'t>,
@@ -123,7 +123,7 @@ pub(super) fn up_to<'n, 't>(
     &nodes[..nodes.len().min(most)]
 }
 
-/// A whole number in a range.
+/// Reads a whole number in a range.
 pub(super) fn whole(
     node: &Node<'_>,
     what: &str,
@@ -144,13 +144,13 @@ pub(super) fn whole(
     None
 }
 
-/// A number of nothing but digits; one that is too large for any range here is the largest.
+/// Parses a text of digits only; numbers above 64 bits become the largest.
 pub(super) fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// A name of the operator's choice.
+/// Reads a name that the operator chose.
 pub(super) fn name<'n>(
     node: &'n Node<'_>,
     what: &str,
@@ -160,7 +160,7 @@ pub(super) fn name<'n>(
     is_name(name, what, node.at, findings).then_some(name)
 }
 
-/// Whether a text is a name; a fault if not.
+/// Whether a text is a valid name; a fault if not.
 pub(super) fn is_name(
     name: &str,
     what: &str,
@@ -177,8 +177,8 @@ pub(super) fn is_name(
     good
 }
 
-/// What to write instead of a value that was refused; some remedies of the command line are others
-/// here.
+/// The remedy for a value that was not parsed. Where that of the command line does not fit, it is put in
+/// terms of the document.
 pub(super) fn remedy(error: &ValueError) -> String {
     match (&error.fault, error.quantity) {
         (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {

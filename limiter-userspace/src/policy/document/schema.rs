@@ -8,9 +8,9 @@ use super::{
     shape::{DOCUMENT, Kind, Shape},
 };
 
-/// The JSON Schema (2020-12) of the document, for editors: keys, words and ranges. It is made from
-/// the tables that the reader goes by. What values mean, and whether they fit each other, only
-/// [`parse`](crate::policy::document::parse) knows.
+/// Returns the JSON Schema (2020-12) of the document, for editors: its keys, words and ranges. It is made
+/// from the tables that the reader uses. What values mean, and whether they fit each other, is only checked
+/// by [`parse`](crate::policy::document::parse).
 pub fn schema() -> Value {
     let Value::Object(shape) = of_shape(&DOCUMENT) else { return Value::Null };
     let mut schema = Map::new();

@@ -1,4 +1,4 @@
-//! The keys of the document: what the reader accepts and the schema tells, from the same tables.
+//! The keys of the document, in tables that both the reader and the schema use.
 
 use super::{control, names};
 use crate::policy::model::Limit;
@@ -6,7 +6,7 @@ use crate::policy::model::Limit;
 /// The keys of a mapping.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// What it is, as in "a limit".
+    /// The noun for it in messages, such as "a limit".
     pub(super) what: &'static str,
     pub(super) keys: &'static [KeyOf],
 }
@@ -17,24 +17,24 @@ pub(super) struct KeyOf {
     pub(super) name: &'static str,
     pub(super) needed: bool,
     pub(super) kind: Kind,
-    /// What it means, for the schema.
+    /// The description in the schema; it is also the remedy if a needed key is missing.
     pub(super) doc: &'static str,
 }
 
-/// What a value may look like; what it means is looked at afterwards.
+/// The syntax of a value. Its meaning is checked where it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// The version of the document.
     Version,
-    /// A single value that is read by a parser of its own, with examples.
+    /// A single value with a parser of its own, with examples.
     Text(&'static [&'static str]),
     /// A whole number in a range.
     Whole(u64, u64),
     /// `true` or `false`.
     Flag,
-    /// One of some words.
+    /// One of several words.
     Word(fn() -> Vec<&'static str>),
-    /// The name of something.
+    /// A name that the operator chose.
     Name,
     /// A list.
     List(&'static Kind),
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Map(&'static Shape),
     /// A single value, or a mapping.
     TextOrMap(&'static [&'static str], &'static Shape),
-    /// Values by names of the operator's choice.
+    /// A mapping whose keys are names that the operator chose.
     Named(&'static Kind),
 }
 
@@ -209,7 +209,7 @@ pub(super) static LIMIT: Shape = Shape {
     ],
 };
 
-/// What a limit admits, for those that have nothing but it.
+/// An allowance where nothing else is given: of a candidate, or of a layer of an override.
 pub(super) static ALLOWANCE: Shape = Shape {
     what: "a rate",
     keys: &[

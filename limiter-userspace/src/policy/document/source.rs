@@ -1,33 +1,33 @@
-//! A text and the places in it.
+//! A text, and places in it.
 
 use crate::policy::units::printable;
 
-/// Characters of a line that are shown around what is wrong.
+/// The most characters of a line that an excerpt shows.
 const SHOWN: usize = 96;
-/// Of those, the ones before it.
+/// The most of those before the part that is wrong.
 const BEFORE: usize = 40;
 
-/// A range of bytes of a text.
+/// A range of bytes in a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A text, its name, and where its lines begin.
+/// A text with its name and the starts of its lines.
 pub(super) struct Source<'t> {
     pub(super) name: &'t str,
     text: &'t str,
     lines: Vec<usize>,
 }
 
-/// A line of a text with the part that is wrong; safe to print on a terminal.
+/// A line of a text with the part that is wrong. It is safe to print on a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     pub(super) text: String,
-    /// Columns before what is underlined.
+    /// The number of columns before the underlined part.
     pub(super) indent: usize,
-    /// Columns to underline, at least 1.
+    /// The number of underlined columns, at least 1.
     pub(super) width: usize,
 }
 
@@ -43,7 +43,7 @@ impl<'t> Source<'t> {
         self.lines.partition_point(|&start| start <= at).max(1)
     }
 
-    /// The line of a place and its column in characters, both from 1.
+    /// The line of a place, and its column in characters, both from 1.
     pub(super) fn position(&self, place: Place) -> (usize, usize) {
         let line = self.line(place.start);
         let start = self.start_of(line);
@@ -51,7 +51,7 @@ impl<'t> Source<'t> {
         (line, before.chars().count() + 1)
     }
 
-    /// The line of a place, with what of the place is on it.
+    /// The line of a place, with the part of the place on that line.
     pub(super) fn excerpt(&self, place: Place) -> Excerpt {
         let start = self.start_of(self.line(place.start));
         let line = self.text.get(start..).unwrap_or_default();
@@ -64,7 +64,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// The bytes `start..end` of a line, and what is around them.
+/// The bytes `start..end` of a line with some of the text around them.
 pub(super) fn excerpt(line: &str, start: usize, end: usize) -> Excerpt {
     let start = floor(line, start);
     let end = floor(line, end).max(start);
@@ -76,7 +76,7 @@ pub(super) fn excerpt(line: &str, start: usize, end: usize) -> Excerpt {
     let indent = format!("{cut}{}", visible(before.trim_start_matches('\u{feff}')));
     let mut marked = visible(&cut_short(marked, SHOWN - BEFORE));
     if marked.is_empty() && after.is_empty() {
-        // Something that is missing at the end of a line.
+        // Something is missing at the end of the line; underline one column there.
         marked.push(' ');
     }
     let width = marked.chars().count().max(1);
@@ -96,7 +96,7 @@ fn cut_short(text: &str, most: usize) -> String {
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
 }
 
-/// A text with everything escaped that a terminal may act on, quotes left as they are.
+/// A text with all characters escaped that a terminal may act on; quotes stay as they are.
 fn visible(text: &str) -> String {
     let mut buffer = [0; 4];
     text.chars().fold(String::with_capacity(text.len()), |mut shown, letter| {
@@ -108,7 +108,7 @@ fn visible(text: &str) -> String {
     })
 }
 
-/// A name or value in backquotes, cut short and safe to print on a terminal.
+/// A name or a value in backquotes, cut to 48 characters and safe to print on a terminal.
 pub(super) fn ticked(text: &str) -> String {
     let shown = cut_short(text, 48);
     format!("`{}`", visible(&shown))

@@ -1,4 +1,4 @@
-//! What algorithms and counts call their amounts, read and written.
+//! Reads and writes the amounts of allowances, whose keys and units depend on the algorithm and the count.
 
 use limiter_common::algorithm::{concurrent::Concurrent, rate::Rate};
 
@@ -14,7 +14,7 @@ use crate::policy::{
     units::{Burst, format_duration},
 };
 
-/// The keys that say how much, of which each algorithm has its own.
+/// The keys of allowances; each algorithm has some of them.
 pub(super) const KEYS: [&str; 7] =
     ["rate", "burst", "depth", "tolerance", "limit", "window", "idle"];
 
@@ -31,12 +31,12 @@ pub(super) const fn keys_of(algorithm: Algorithm) -> &'static [&'static str] {
     }
 }
 
-/// What is needed to understand an allowance.
+/// What the meaning of an allowance's keys depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'c> {
     pub(super) algorithm: Algorithm,
     pub(super) count: &'c Count,
-    /// The shortest period of the rates that it is a layer with, if it is one of several.
+    /// The shortest period among the layers of a limit or override, in nanoseconds; `None` for a single one.
     pub(super) shortest: Option<u64>,
 }
 
@@ -53,8 +53,9 @@ impl<'c> Terms<'c> {
         scalar::value(node, |text| self.count.parse_burst(text), findings)
     }
 
-    /// The burst of a rate without one. Of several layers, one with a longer period than another has
-    /// all of that period: with less, it would refuse first always, and the other never.
+    /// The burst of a rate that was written without one. Among several layers, one with a longer period than
+    /// another has room for its whole period: with less it would always refuse first, and the other layer
+    /// never.
     pub(super) fn default_burst(self, rate: Rate) -> u64 {
         let usual = self.count.default_burst(rate);
         if self.shortest.is_some_and(|shortest| rate.period > shortest) {
@@ -64,7 +65,7 @@ impl<'c> Terms<'c> {
         }
     }
 
-    /// What a single packet may cost at least, so that one passes at all.
+    /// The least that has to be admitted at once for a packet of each kind to pass.
     pub(super) fn dearest(self) -> u64 {
         self.count.room()
     }
@@ -111,7 +112,7 @@ impl<'c> Terms<'c> {
     }
 }
 
-/// What a rate with a tolerance admits at once.
+/// The number of packets that a rate with a tolerance in nanoseconds admits at once.
 pub(super) fn at_once(rate: Rate, tolerance: u64) -> u64 {
     let count = u128::from(tolerance) * u128::from(rate.packets);
     u64::try_from(count / u128::from(rate.period).max(1)).unwrap_or(u64::MAX).saturating_add(1)
@@ -130,7 +131,7 @@ pub(super) const fn algorithm_of(allowance: &Allowance) -> Algorithm {
     }
 }
 
-/// The silence after which a connection counts as gone.
+/// Reads `idle`: the time without packets after which a connection counts as closed, in nanoseconds.
 pub(super) fn idle_time(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
     let idle = scalar::duration(node, findings)?;
     let message = match idle {

@@ -1,4 +1,4 @@
-//! YAML as a tree of what was written where.
+//! Parses YAML to a tree of values with their places.
 
 use std::borrow::Cow;
 
@@ -7,29 +7,29 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span};
 use super::{fault::Findings, source::Place};
 use crate::policy::units::printable;
 
-/// Lists and mappings within each other.
+/// The deepest nesting of lists and mappings.
 pub(super) const DEPTH: usize = 16;
-/// Values of a document. A policy with as many overrides as there may be has half as many.
+/// The most values in a document. A policy with the most overrides has half as many.
 const VALUES: usize = 1 << 20;
 
-/// A value and where it is.
+/// A value with its place.
 #[derive(Debug)]
 pub(super) struct Node<'t> {
     pub(super) at: Place,
     pub(super) value: Value<'t>,
 }
 
-/// What a value is.
+/// The kinds of values.
 #[derive(Debug)]
 pub(super) enum Value<'t> {
-    /// Nothing was written.
+    /// Nothing, `~` or `null`.
     Empty,
     Text(Cow<'t, str>),
     List(Vec<Node<'t>>),
     Map(Vec<(Word<'t>, Node<'t>)>),
 }
 
-/// A key and where it is.
+/// A key with its place.
 #[derive(Debug)]
 pub(super) struct Word<'t> {
     pub(super) text: Cow<'t, str>,
@@ -37,7 +37,7 @@ pub(super) struct Word<'t> {
 }
 
 impl Node<'_> {
-    /// What it is, for those who expected something else.
+    /// The kind of value, for a message.
     pub(super) const fn kind(&self) -> &'static str {
         match self.value {
             Value::Empty => "nothing",
@@ -47,7 +47,7 @@ impl Node<'_> {
         }
     }
 
-    /// The values of a list, or the one value that there is.
+    /// The values of a list, or the single value.
     pub(super) fn each(&self) -> &[Self] {
         match &self.value {
             Value::List(nodes) => nodes,
@@ -56,14 +56,14 @@ impl Node<'_> {
     }
 }
 
-/// The tree of a text; `None` when a fault was found.
+/// Parses a text; `None` if that is a fault.
 pub(super) fn tree<'t>(text: &'t str, findings: &mut Findings<'_>) -> Option<Node<'t>> {
     let options = granit_parser::options! {
         strict_indentation: true,
         disallow_directives: true,
         emit_unresolved_aliases: true,
         emit_anchor_events: true,
-        // Beyond what is refused here, so that it is refused with a reason.
+        // Deeper than the check below, whose message is better.
         flow_nesting_limit: 2 * DEPTH,
         block_nesting_limit: 2 * DEPTH,
     };
@@ -96,7 +96,7 @@ struct Events<'t> {
 }
 
 impl<'t> Events<'t> {
-    /// The next event that is not about the presentation, checked; `None` at the end.
+    /// The next event that concerns the content; `None` at the end. Aliases, anchors and tags are refused.
     fn next(&mut self) -> Result<Option<(Event<'t>, Place)>, Refused> {
         let Some(event) = self.parser.next_event() else { return Ok(None) };
         let (event, span) = event.map_err(|error| self.unreadable(&error))?;
@@ -111,7 +111,7 @@ impl<'t> Events<'t> {
                 let at = span.tag_span().map_or(at, |span| self.place(span));
                 return refused(at, "tags have no meaning here", "remove it");
             }
-            // What follows is its anchor, and has its place.
+            // The event of the anchor itself comes next, with the place of the anchor; it is refused there.
             _ if event.anchor_id().is_some() => return self.next(),
             _ => {}
         }
@@ -175,7 +175,7 @@ impl<'t> Events<'t> {
         Ok(Node { at, value })
     }
 
-    /// The next node of a collection that began at a place; `None` at its end.
+    /// The next node of a list or mapping that began at `begun`; `None` at its end.
     fn within(&mut self, begun: Place) -> Result<Option<(Event<'t>, Place)>, Refused> {
         loop {
             match self.next()? {
@@ -222,7 +222,7 @@ impl<'t> Events<'t> {
             start: range.start.min(self.length),
             end: range.end.min(self.length),
         });
-        // A block scalar ends with the line breaks after it.
+        // The parser counts the line breaks after a block scalar as part of it.
         let text = self.text.get(start..end).unwrap_or_default();
         end = start + text.trim_end().len();
         Place { start, end }

@@ -1,4 +1,4 @@
-//! A policy as a document.
+//! Writes a policy as a document.
 
 use std::fmt::Write as _;
 
@@ -18,21 +18,21 @@ use crate::policy::{
     shadowed::Entry,
 };
 
-/// Values of a list that are written on one line.
+/// The most prefixes of a set that are written on one line.
 const ON_ONE_LINE: usize = 4;
 
-/// What a key has: a value in one line, or a list with a line for each entry.
+/// The value of a key: on one line, or a list with a line for each entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     One(String),
     Many(Vec<String>),
 }
 
-/// What an entry says that has no effect.
+/// The mark of an entry without effect.
 pub(super) const SHADOWED: (&str, &str) = ("shadowed", "true");
 
-/// The document of a policy. Sets that were read from files are written with what was in them, and
-/// entries that have no effect say so.
+/// Returns the document of a policy. Sets that were read from files are written with the contents of those,
+/// and entries without effect with `shadowed: true`.
 ///
 /// [`parse`](crate::policy::document::parse) reads it back as the same policy, if that came from a document.
 pub fn to_yaml(policy: &Policy) -> String {
@@ -97,8 +97,8 @@ pub fn to_yaml(policy: &Policy) -> String {
     text
 }
 
-/// Checks that the document of a policy would not be too long to be read back. One that is shorter can
-/// become so when it is written: with every burst, and with what was in files.
+/// Checks that the document of a policy is short enough to be read back. It may be longer than the document
+/// that the policy was read from: it has every burst, and the contents of files.
 ///
 /// # Errors
 /// [`PolicyError::TooLong`].
@@ -129,7 +129,7 @@ fn line(text: &mut String, depth: usize, key: &str, value: &str) {
     let _ = writeln!(text, "{:1$}{key}:{space}{value}", "", 2 * depth);
 }
 
-/// A key with its value; of a list, each entry is after `indent` spaces.
+/// Writes a key with its value; the entries of a list are indented by `indent` spaces.
 fn entry(text: &mut String, depth: usize, indent: usize, key: &str, value: &Written) {
     match value {
         Written::One(value) => line(text, depth, key, value),
@@ -142,7 +142,7 @@ fn entry(text: &mut String, depth: usize, indent: usize, key: &str, value: &Writ
     }
 }
 
-/// A text as a single value, in quotes where it would be something else.
+/// A text as a single value, in quotes where YAML would read something else.
 pub(super) fn scalar(text: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
@@ -150,11 +150,11 @@ pub(super) fn scalar(text: &str) -> String {
     if first && text.bytes().all(plain) && text != "null" {
         return text.to_owned();
     }
-    // What names are made of has nothing else to escape.
+    // Names, prefixes and words contain nothing else to escape.
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Values as one, or as a list.
+/// Values as one value, or as a list.
 pub(super) fn one_or_list(values: impl IntoIterator<Item = String>) -> String {
     let values: Vec<_> = values.into_iter().collect();
     match values.as_slice() {

@@ -1,4 +1,4 @@
-//! A limit as keys and values.
+//! Writes a limit as keys and values.
 
 use super::{
     key::key_name,
@@ -14,8 +14,8 @@ use crate::policy::{
     units::format_duration,
 };
 
-/// The keys of a limit and their values, in the order in which they are written. The overrides at
-/// some places are shadowed, or, without one, the limit is.
+/// The keys of a limit and their values, in the order in which they are written. `shadowed` tells whether the
+/// override with an index has no effect, or for `None` the limit.
 pub(super) fn limit_entries(
     limit: &Limit,
     lengths: KeyPrefix,
@@ -69,7 +69,7 @@ pub(super) fn limit_entries(
         let layers = Written::Many(layers.collect());
         entries.push(("layers", layers));
     } else if limit.overrides.iter().all(|one| one.layers.is_none()) {
-        // What is left of a limit whose rate was deleted by a command.
+        // This is what is left of a limit after a command deleted its rate.
         one("unlimited", "true".to_owned());
     }
     if let Some(candidate) = &limit.candidate {
@@ -82,7 +82,7 @@ pub(super) fn limit_entries(
             ("backoff", penalty.backoff.to_string()),
             ("max", format_duration(penalty.max)),
         ];
-        // As it is by default, it is not written.
+        // The default is not written.
         let unproven = word_for(&penalty.unproven, &UNPROVEN).map(str::to_owned);
         let unproven = unproven.filter(|_| penalty.unproven != Unproven::default());
         let pairs = pairs.into_iter().chain(unproven.map(|word| ("unproven", word)));
@@ -107,7 +107,7 @@ fn count_word(counted: Counted) -> String {
     word_for(&counted, &COUNTS).unwrap_or_default().to_owned()
 }
 
-/// An override with for whom it is.
+/// An override as a mapping.
 pub(super) fn override_text(
     one: &Override,
     limit: &Limit,
@@ -167,7 +167,7 @@ fn match_text(matching: &Match) -> String {
     mapping(pairs)
 }
 
-/// Flags always in quotes: `!` would begin a tag and `,` an entry.
+/// Flags, always in quotes: `!` would begin a tag, and `,` another entry.
 fn scalar_flags(flags: &str) -> String {
     format!("\"{flags}\"")
 }

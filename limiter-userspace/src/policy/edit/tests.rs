@@ -29,7 +29,7 @@ fn refused<T: std::fmt::Debug>(
     assert_eq!(error.remedy().unwrap(), remedy);
 }
 
-/// What a limit admits to those without an override.
+/// The allowance of a limit for keys without an override.
 fn default(policy: &Policy, limit: Builtin) -> Option<Bucket> {
     Some(policy.limit(limit)?.layers.first()?.allowance.bucket())
 }
@@ -45,7 +45,7 @@ fn edits_are_kept() {
     let of_net = |layers| Override { whom: OverrideWhom::Prefix(net), layers: Some(layers) };
     assert_eq!(policy.limit(Builtin::Source).unwrap().overrides, [of_net(vec![slow.into()])]);
     assert_eq!(policy.limit(Builtin::Syn), None);
-    // Again, in place of what was there.
+    // Once more, replacing the rate that was set.
     policy.set_default(Builtin::Source, slow).unwrap();
     policy.set_override(Builtin::Source, net, fast).unwrap();
     assert_eq!(default(&policy, Builtin::Source), Some(slow));
@@ -122,7 +122,7 @@ fn limits_of_the_policy_are_edited_like_those_that_need_no_definition() {
     let wide = Allowance::LeakyBucket { rate: Rate::per_second(30), depth: 8 };
     assert_eq!(policy.limit("web").unwrap().overrides[0].layers, Some(vec![wide]));
     assert_eq!(policy.listed_names(), ["connection", "syn", "source", "web"]);
-    // Without a rate it is still there, as what it is about is nowhere else.
+    // Without a rate the limit stays, because its match is stored nowhere else.
     policy.del_override("web", prefix("203.0.113.0/24")).unwrap();
     policy.del_default("web").unwrap();
     assert!(policy.limit("web").unwrap().is_off());
@@ -323,7 +323,7 @@ fn parsed(text: &str) -> Policy {
     parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
 }
 
-/// What a limit admits, or its override for a prefix, after these edits of a document that has one:
+/// What a limit admits, or its override for a prefix, after edits of a document with one limit. Each edit has
 /// a prefix or none, a rate or none, a burst or none.
 #[track_caller]
 fn edited(
@@ -334,7 +334,7 @@ fn edited(
     let mut policy = parsed(&format!("version: 1\nlimits: [{{name: web, key: source, {limit}}}]"));
     for (src, rate, burst) in edits {
         policy.set_bucket("web", src.map(prefix), *rate, *burst).unwrap();
-        // As it is kept.
+        // Stored and read back, as between two commands.
         let kept = serde_json::to_vec(&policy).unwrap();
         policy = serde_json::from_slice(&kept).unwrap();
     }
@@ -348,7 +348,7 @@ fn a_burst_that_was_given_stays_in_its_form_when_the_rate_changes() {
     for (limit, new, burst) in [
         ("rate: 5/min, burst: 5", "10/min", 5),
         ("rate: 5/min, burst: 5", "100/s", 5),
-        // As large as the usual one, but given.
+        // The burst equals the default, but it was written.
         ("rate: 5/min, burst: 1", "100/s", 1),
         ("rate: 100/s, burst: 64", "5/min", 64),
         ("rate: 100/s, burst: 2s", "1kpps", 2_000),
@@ -359,7 +359,7 @@ fn a_burst_that_was_given_stays_in_its_form_when_the_rate_changes() {
         ("count: bytes, rate: 2Mbit/s, burst: 64kB", "4Mbit/s", 64_000),
         ("count: bytes, rate: 2Mbit/s, burst: 1s", "4Mbit/s", 500_000),
         ("algorithm: concurrent, limit: 10", "10/min", 10),
-        // Nobody gave one.
+        // No burst was written.
         ("rate: 100/s", "1kpps", 100),
         ("rate: 1kpps", "5/min", 1),
         ("unlimited: true", "100/s", 64),
@@ -390,14 +390,14 @@ fn a_burst_is_set_alone_and_stays_by_whom_it_is_for() {
     assert_eq!(got(&[(net, None, Some("7"))], net), (per("1/s"), 7));
     assert_eq!(got(&[(net, None, Some("7")), (net, Some("9/s"), None)], net), (per("9/s"), 7));
     assert_eq!(got(&[(net, Some("10/s"), None)], None), (per("5/min"), 5));
-    // One that is new has the usual burst.
+    // A new override has the default burst.
     let other = Some("198.51.100.0/24");
     assert_eq!(got(&[(other, Some("10/s"), None)], other), (per("10/s"), 10));
 
     let mut policy = parsed(&format!("version: 1\nlimits: [{{name: web, key: source, {limit}}}]"));
     let result = policy.set_bucket("web", other.map(prefix), None, Some("7"));
     assert_eq!(result.unwrap_err().kind(), PolicyErrorKind::NotFound);
-    // What is deleted leaves nothing.
+    // A deleted limit leaves no burst behind.
     policy.del_override("web", prefix("192.0.2.0/24")).unwrap();
     policy.set_bucket("web", net.map(prefix), Some("2/s"), None).unwrap();
     policy.del_default("web").unwrap();

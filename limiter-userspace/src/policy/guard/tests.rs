@@ -22,7 +22,7 @@ fn lines(entries: &[&str]) -> String {
     entries.iter().map(|entry| format!("{entry}\n")).collect()
 }
 
-/// A list of so many addresses, none of which are neighbours.
+/// A list of `count` addresses, no two of which are neighbours.
 fn long(count: usize) -> String {
     (0..count).map(|at| format!("203.0.{}.{}\n", at / 100, at % 100 * 2)).collect()
 }
@@ -46,9 +46,9 @@ fn what_a_file_gains_is_judged_by_what_it_newly_covers() {
         (&["2001:db8::/32"], Some(Harm::Address(ip("2001:db8:1::7")))),
         (&["198.51.100.0/30"], Some(Harm::Gateway(ip("198.51.100.1")))),
         (&["10.0.0.0/8"], Some(Harm::Network(net("10.9.0.0/16")))),
-        // Halves of a network are the network.
+        // The two halves of a network are the network.
         (&["10.9.0.0/17", "10.9.128.0/17"], Some(Harm::Network(net("10.9.0.0/16")))),
-        // A neighbour on the same network is not the network.
+        // Another host on the same network is not the network.
         (&["198.51.100.77", "10.9.1.0/24"], None),
         (&["16.0.0.0/4", "32.0.0.0/4"], Some(Harm::Share("IPv4"))),
         (&["16.0.0.0/4", "32.0.0.0/5", "40.0.0.0/6"], None),
@@ -76,9 +76,9 @@ fn a_long_list_keeps_half_of_its_entries() {
         (long(20), long(10), false),
         (long(20), long(9), true),
         (long(1_000), long(499), true),
-        // As many other entries are a list that turned over.
+        // As many other entries: a list that turned over.
         (long(100), long(300).lines().skip(200).map(|it| format!("{it}\n")).collect(), false),
-        // The same in short.
+        // The same addresses in one prefix.
         (long(40), "203.0.0.0/24\n".to_owned(), false),
     ] {
         let harm = judged(DENY, &before, &after);
@@ -87,7 +87,7 @@ fn a_long_list_keeps_half_of_its_entries() {
     }
 }
 
-/// Prefixes of the document beside a file are not of it.
+/// Prefixes of the document do not count as entries of the file.
 #[test]
 fn a_file_beside_prefixes_of_the_document_is_judged_alone() {
     let cidrs = (0..30).map(|at| format!("192.0.2.{}", at * 2)).collect::<Vec<_>>().join(", ");
@@ -111,7 +111,7 @@ fn every_list_is_guarded_and_only_files_are() {
         (DENY, true),
         ("version: 1\nsets: {a: {file: f}}\npenalties: [{src: a, until: 4000000000}]", true),
         ("version: 1\ntenants: {a: {file: f}}", true),
-        // The document says so itself.
+        // The document itself says so.
         ("version: 1\nsets: {a: {file: f, cidrs: [0.0.0.0/0]}}\ndeny: [a]", false),
         ("version: 1\nsets: {a: {cidrs: [0.0.0.0/0]}}\ndeny: [a]", false),
         ("version: 1\ndeny: [0.0.0.0/0]", false),

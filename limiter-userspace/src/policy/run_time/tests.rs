@@ -54,7 +54,7 @@ fn the_longest_prefix_of_both_layers_decides_and_run_time_first() {
     ] {
         assert_eq!(decision(&layers, source, 0), list, "{source}");
     }
-    // As long as the one of the document, in both directions.
+    // The run-time entry is as long as that of the document, in both directions.
     put(&mut layers, List::Deny, "198.51.100.0/24", None);
     put(&mut layers, List::Allow, "203.0.113.0/24", None);
     assert_eq!(decision(&layers, "198.51.100.8/32", 0), Some(List::Deny));
@@ -67,7 +67,7 @@ fn what_a_run_time_entry_hid_decides_again_when_it_ends() {
     put(&mut layers, List::Deny, "198.51.100.7/32", Some(60));
     put(&mut layers, List::Allow, "203.0.113.9/32", Some(60));
     let stated = |source| layers.view().around(net(source));
-    // The datapath asks `allow` first, so that this takes another compilation.
+    // The datapath evaluates `allow` first, so the return to `allow` needs another compilation.
     let banned = listing(&stated("198.51.100.7/32"), NOW);
     assert_eq!(banned, Listing { denied: NOW + 60, stale: Some(NOW + 60), ..Listing::default() });
     let after = listing(&stated("198.51.100.7/32"), NOW + 60);
@@ -102,7 +102,7 @@ fn an_entry_of_the_document_is_taken_off_by_an_exception_and_put_back_by_an_entr
     assert_eq!(decision(&layers, "203.0.113.9/32", 0), None);
     assert_eq!(decision(&layers, "203.0.113.8/32", 0), Some(List::Deny));
     assert_eq!(decision(&layers, "198.51.100.7/32", 0), None);
-    // A run-time entry around it is none of the document.
+    // A run-time entry around the prefix is not hidden by the exception.
     put(&mut layers, List::Deny, "203.0.113.0/24", Some(9));
     assert_eq!(decision(&layers, "203.0.113.9/32", 0), Some(List::Deny));
     assert_eq!(decision(&layers, "203.0.113.9/32", 9), None);
@@ -118,7 +118,7 @@ fn an_entry_of_the_document_is_taken_off_by_an_exception_and_put_back_by_an_entr
     assert_eq!(decision(&layers, "203.0.113.9/32", 9), Some(List::Deny), "as in the document");
 }
 
-/// A jail bans for a while whom the operator took off the document's list.
+/// A jail bans a source for a while that the operator took off the document's list.
 #[test]
 fn an_exception_outlives_bans_of_the_same_prefix() {
     const SOURCE: &str = "203.0.113.9/32";
@@ -132,7 +132,7 @@ fn an_exception_outlives_bans_of_the_same_prefix() {
     assert_eq!(decision(&layers, SOURCE, 59), Some(List::Deny));
     assert_eq!(decision(&layers, SOURCE, 60), None, "a ban that ended by itself");
     assert_eq!(layers.run_time.drop_over(NOW + 60), 1);
-    // Both come back from their file, beside each other.
+    // Both are restored from their file, side by side.
     put(&mut layers, List::Deny, SOURCE, Some(60));
     let mut restored = RunTime::default();
     restored.extend(&layers.run_time);
@@ -156,7 +156,7 @@ fn what_is_over_is_not_there_to_be_taken_off() {
     assert_eq!(layers, before, "nothing was changed");
     assert_eq!(later(&mut layers, "203.0.113.9/32").unwrap(), Removed::Excepted);
     assert_eq!(decision(&layers, "203.0.113.9/32", 60), None);
-    // As stored by the first version.
+    // As version 0.1 stored it.
     before.policy.deny.push(listed("192.0.2.7/32", Some(60)));
     before.unsorted = true;
     let error = later(&mut before, "192.0.2.7/32").unwrap_err();
@@ -164,7 +164,7 @@ fn what_is_over_is_not_there_to_be_taken_off() {
     assert_eq!(later(&mut before, "203.0.113.9/32").unwrap(), Removed::Entry);
 }
 
-/// What the document would deny without its `allow` makes a ban no shorter.
+/// An entry of the document's `deny` that its `allow` keeps from deciding does not override a shorter ban.
 #[test]
 fn what_the_document_asks_later_does_not_count() {
     let mut layers = document(&["10.0.0.0/8"], &["10.1.2.3/32", "10.2.0.0/16"]);
@@ -172,11 +172,11 @@ fn what_the_document_asks_later_does_not_count() {
     assert_eq!(decision(&layers, "10.1.2.3/32", 0), Some(List::Deny), "both layers deny it");
     assert_eq!(decision(&layers, "10.1.2.4/32", 0), Some(List::Deny));
     assert_eq!(decision(&layers, "10.2.0.1/32", 0), Some(List::Allow));
-    // A longer prefix of the list that answers does, whatever holds for longer.
+    // A longer prefix of the list that answers decides, even if another entry of it lasts longer.
     layers.policy.allow.push(listed("10.1.2.0/24", Some(60)));
     assert_eq!(decision(&layers, "10.1.2.3/32", 59), Some(List::Allow));
     assert_eq!(decision(&layers, "10.1.2.3/32", 60), Some(List::Deny));
-    // One that is hidden does not answer.
+    // A hidden entry does not answer.
     take_off(&mut layers, List::Allow, "10.0.0.0/8").unwrap();
     assert_eq!(decision(&layers, "10.2.0.1/32", 60), Some(List::Deny));
 }
@@ -187,7 +187,7 @@ fn a_ban_stands_on_its_own_beside_wider_ones() {
     assert!(!put(&mut layers, List::Deny, "203.0.113.9/32", Some(60)));
     assert!(put(&mut layers, List::Deny, "203.0.113.9/32", Some(90)), "the same, longer");
     assert!(!put(&mut layers, List::Deny, "203.0.0.0/16", None));
-    // Neither the other document nor the end of the wider ban takes it away.
+    // Neither another document nor the end of the wider ban removes it.
     let mut layers = layers.under(Policy::default());
     take_off(&mut layers, List::Deny, "203.0.0.0/16").unwrap();
     assert_eq!(decision(&layers, "203.0.113.9/32", 89), Some(List::Deny));
@@ -235,16 +235,16 @@ fn what_is_narrower_than_a_source_waits() {
     assert_eq!(wide.under(Policy::default()).view().run_time().count(), 1);
 }
 
-/// Up to version 0.1, one list had both.
+/// Up to version 0.1, one list held the entries of both layers.
 #[test]
 fn what_an_older_version_banned_is_told_by_the_document_and_never_lost() {
     let mut old = document(&["10.0.0.0/8"], &["203.0.113.0/24", "192.0.2.7/32"]);
     old.policy.deny.push(listed("198.51.100.7/32", Some(60)));
     old.policy.penalties.push(listed("198.51.100.8/32", Some(90)));
     old.unsorted = true;
-    // Until it is told, all is as it was: also that a deny within an allow of its list is not asked.
+    // Until they are separated, the lists decide as before; a `deny` within an `allow` still does nothing.
     assert_eq!(decision(&old, "198.51.100.7/32", 59), Some(List::Deny));
-    // By another document: what it has is its own, and nothing of the rest is lost.
+    // By another document: its own entries stay there, and the others become run-time entries.
     let document_now = document(&["10.0.0.0/8"], &["203.0.113.0/24"]).policy;
     let new = old.under(document_now.clone());
     let banned: Vec<_> = new
@@ -262,14 +262,14 @@ fn what_an_older_version_banned_is_told_by_the_document_and_never_lost() {
         ]
     );
     assert_eq!((&new.policy, new.unsorted), (&document_now, false));
-    // By the document that it came from, also what commands took off it.
+    // By its own document: prefixes that commands took off become exceptions.
     let mut of_document = document_now.clone();
     of_document.deny.push(listed("203.0.113.200/32", None));
     let sorted = old.sorted_by(&of_document);
     assert_eq!(sorted.policy.deny, of_document.deny);
     assert_eq!(sorted.run_time.entries().len(), 4);
     assert!(sorted.run_time.exception(List::Deny, net("203.0.113.200/32")).is_some());
-    // A ban of the older version can be ended as it could be by that.
+    // A ban of the older version can be ended with a command.
     assert_eq!(take_off(&mut old, List::Deny, "198.51.100.7/32").unwrap(), Removed::Entry);
     assert_eq!(decision(&old, "198.51.100.7/32", 0), None);
 }
@@ -279,7 +279,7 @@ fn what_decided_under_an_older_version_is_kept_when_its_instance_is_removed() {
     let mut old = document(&["10.0.0.0/8"], &["203.0.113.0/24", "10.1.2.3/32"]);
     old.policy.deny.push(listed("198.51.100.7/32", Some(60)));
     old.policy.deny.push(listed("198.51.100.8/32", Some(0)));
-    // Allowed for a while only, which the ban outlasts, or does not.
+    // Allowed until a time, which one ban outlasts and the other does not.
     old.policy.allow.push(listed("192.0.2.0/24", Some(60)));
     old.policy.deny.push(listed("192.0.2.7/32", Some(61)));
     old.policy.deny.push(listed("192.0.2.8/32", Some(60)));
@@ -299,7 +299,7 @@ fn what_decided_under_an_older_version_is_kept_when_its_instance_is_removed() {
     );
 }
 
-/// What the rules say, by asking them one by one.
+/// The expected decision, by applying the rules one by one.
 fn expected(stated: &[Stated<'_>], now: u64) -> Option<List> {
     let holds: Vec<_> = stated.iter().filter(|it| it.until > now).collect();
     let is_hidden = |it: &Stated<'_>| {
@@ -310,7 +310,7 @@ fn expected(stated: &[Stated<'_>], now: u64) -> Option<List> {
         })
     };
     let is_left = |it: &Stated<'_>| !it.is_exception() && !is_hidden(it);
-    // The list of a layer that has its answer, and the longest prefix of that.
+    // For each layer, the list that answers and its longest prefix.
     let document = List::ALL.into_iter().find_map(|list| {
         let of = holds.iter().filter(|it| !it.is_run_time() && it.list == list && is_left(it));
         of.map(|it| it.prefix.prefix_len()).max().map(|length| (length, list))
@@ -328,8 +328,8 @@ fn expected(stated: &[Stated<'_>], now: u64) -> Option<List> {
 }
 
 proptest! {
-    /// For any two layers: the rules hold at any time, and what the datapath asks for says the same until it has
-    /// to be found anew.
+    /// For any two layers, the rules hold at any time, and the listing for the datapath says the same until
+    /// it is stale.
     #[test]
     fn the_merge_of_two_layers_follows_the_rules(
         document in prop::collection::vec((0_usize..3, 24_u8..=32, 0_u8..8, 0_u64..6), 0..8),

@@ -18,7 +18,7 @@ fn policy(text: &str) -> Policy {
     }
 }
 
-/// A policy of one limit with this beside its name.
+/// A policy with one limit; `text` follows its name.
 #[track_caller]
 fn limit(text: &str) -> Policy {
     policy(&format!(
@@ -63,7 +63,7 @@ fn lists_drop_and_allow() {
         ("mode: monitor\ndeny: [203.0.113.0/24]", false),
         ("allow: [203.0.113.9]\ndeny: [203.0.113.0/24]", false),
         ("sets: {us: {cidrs: [203.0.113.8/30]}}\nallow: [us]\ndeny: [203.0.113.0/24]", false),
-        // When that is over it would be denied.
+        // After the `allow` entry ends, the source would be denied.
         ("allow: [{src: 203.0.113.9, until: 1999999999}]\ndeny: [203.0.113.0/24]", true),
         ("allow: [{src: 203.0.113.9, until: 2000000000}]\ndeny: [203.0.113.0/24]", false),
     ] {

@@ -1,4 +1,4 @@
-//! Finding what lists shadow.
+//! The search for shadowed entries.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -11,40 +11,41 @@ use crate::policy::{
     model::{Limit, Listed, OverrideWhom, Policy, Whom},
 };
 
-/// What a list has for ever.
+/// The entries of a list that have no end.
 struct Lasting<'p> {
     list: List,
-    /// The prefixes as they are listed.
+    /// The prefixes, each as it is listed.
     listed: Cover<&'p Whom>,
     /// What they are together.
     merged: Cover<()>,
 }
 
-/// Looks for entries that lists shadow.
+/// The search in one policy.
 struct Search<'p, 'f> {
     policy: &'p Policy,
-    /// What could be anything: it is everybody, and nothing but what it has in any case shadows.
+    /// Sets and tenants with files, whose prefixes can change. As an entry to be found, one stands for every
+    /// address; in a list, it stands for the prefixes that the document itself has.
     files: &'f FromFiles,
     everybody: [IpNet; 2],
     /// `allow` and `deny`.
     lists: [Lasting<'p>; 2],
-    /// What both are together.
+    /// Both lists together.
     both: Cover<()>,
-    /// What shadows all tenants, once it was asked.
+    /// The lists that shadow all tenants; computed when first needed.
     tenants: OnceCell<Option<By<'p>>>,
 }
 
-/// The lists that have all of each of these, unless some of it is left. Many limits may name the same
-/// large set, which is gone through once.
+/// For sets and prefixes: the lists that have all of it, or `None` if they do not. Many limits may name the
+/// same large set; it is searched once.
 type Asked<'p> = HashMap<&'p Whom, Option<Vec<List>>>;
 
 impl Policy {
-    /// The entries that a list shadows.
+    /// The entries that lists shadow.
     pub fn shadowed(&self) -> Vec<Shadowed<'_>> {
         Search::new(self, &FromFiles::default()).all()
     }
 
-    /// Those that a list shadows whatever is in the files of these sets and tenants.
+    /// The entries that lists shadow whatever the files of `files` contain.
     pub fn shadowed_without(&self, files: &FromFiles) -> Vec<Shadowed<'_>> {
         Search::new(self, files).all()
     }
@@ -53,7 +54,7 @@ impl Policy {
 impl<'p> Lasting<'p> {
     fn new(policy: &'p Policy, list: List, files: &FromFiles) -> (Self, Vec<IpNet>) {
         let mut all = Vec::new();
-        // One that ends hides nothing for ever.
+        // An entry with an end shadows nothing for ever.
         for Listed { whom, .. } in policy.list(list).iter().filter(|listed| listed.until.is_none())
         {
             all.extend(files.certain(whom, policy).iter().map(|&prefix| (prefix, whom)));
@@ -62,7 +63,7 @@ impl<'p> Lasting<'p> {
         (Self { list, listed: Cover::new(all), merged: Cover::of(prefixes.clone()) }, prefixes)
     }
 
-    /// Whether it has all of a prefix, and what of it alone does.
+    /// Whether the list has all of a prefix; if a single entry does, which one.
     fn around(&self, prefix: IpNet) -> Option<Option<(IpNet, &'p Whom)>> {
         match self.listed.around(prefix) {
             Some(&around) => Some(Some(around)),
@@ -114,7 +115,7 @@ impl<'p, 'f> Search<'p, 'f> {
         found
     }
 
-    /// What shadows all that a limit is about: the sources of its match, or all tenants.
+    /// The lists that shadow all sources of a limit: those that its match names, or all tenants.
     fn limit(&self, limit: &'p Limit, asked: &mut Asked<'p>) -> Option<By<'p>> {
         self.sources(limit, asked).or_else(|| {
             let of_tenants = || {
@@ -152,7 +153,8 @@ impl<'p, 'f> Search<'p, 'f> {
         self.files.certain_of_tenant(name, self.policy)
     }
 
-    /// The lists that have all of these prefixes, of which there is one, and what of them does.
+    /// The lists that together have all of `prefixes`; `None` if they do not, or if there are no prefixes.
+    /// `single` says whether the entry is one prefix, and not a set or tenant that happens to have one.
     fn behind<'a>(
         &self,
         lists: &[Lasting<'p>],
@@ -162,8 +164,8 @@ impl<'p, 'f> Search<'p, 'f> {
         self.having(lists, prefixes, single).filter(|by| !by.lists.is_empty())
     }
 
-    /// The same, with no list for no prefixes; a set or a tenant is not a single prefix also if it has
-    /// only one. One that the lists have in part still does its work for the rest.
+    /// Like [`behind`](Self::behind), but for no prefixes it returns no lists. If the lists have only some of
+    /// the prefixes, the entry still matters for the rest.
     fn having<'a>(
         &self,
         lists: &[Lasting<'p>],

@@ -99,7 +99,7 @@ fn a_limit_of_tenants_is_about_no_more_than_those() {
     assert_eq!(limits("key: [tenant, destination_port], rate: 1/s", ""), [all]);
     let ladder = "layers: [{rate: 9/s, key: tenant}, {rate: 1/s, key: [tenant, interface]}]";
     assert_eq!(limits(&format!("key: tenant, {ladder}"), ""), [all]);
-    // That of the limit counts nothing, if each layer has its own.
+    // If each layer has a key, that of the limit is not used.
     assert_eq!(limits(&format!("key: source, {ladder}"), ""), [all]);
     for key in [
         "key: source, rate: 1/s",
@@ -114,7 +114,7 @@ fn a_limit_of_tenants_is_about_no_more_than_those() {
     assert!(told(text).is_empty(), "one of its prefixes is in no list");
 }
 
-/// An entry with a file in it, or behind one, may be shadowed by what the file has now only.
+/// An entry with a file, or one that a file shadows, may be shadowed only by what the file has now.
 #[test]
 fn what_files_have_makes_nothing_certain() {
     let text = "version: 1\n\
@@ -147,7 +147,7 @@ fn what_files_have_makes_nothing_certain() {
     ];
     let found = entries(policy.shadowed_without(&files));
     assert_eq!(found, certain.iter().copied().collect());
-    // What the document has of the set is certain.
+    // The prefixes of the set in the document are certain.
     files.sets.get_mut("f").unwrap().push("192.0.2.9/32".parse().unwrap());
     certain.push(Entry::Listed { list: List::Deny, place: 0 });
     assert_eq!(entries(policy.shadowed_without(&files)), certain.into_iter().collect());
@@ -174,7 +174,7 @@ proptest! {
     }
 }
 
-/// Prefixes at the end of all addresses.
+/// Prefixes at the end of the address space.
 fn lists() -> impl Strategy<Value = Vec<IpNet>> {
     proptest::collection::vec((any::<u8>(), 25_u8..=28).prop_map(net), 0..12)
 }

@@ -1,4 +1,4 @@
-//! Where the state of each limit is held, from one policy to the next.
+//! Assigns state to limits, and keeps it assigned from one policy to the next.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,36 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{error::PolicyError, model::Allowance};
 
-/// What of the datapath belongs to which limit. It is stored with the policy, so that a limit that
-/// stays keeps its state and its tally, and one that comes gets nobody else's.
+/// The state of the datapath that belongs to each limit, over all policies of an instance. It is stored with
+/// the policy, so that a limit that stays keeps its state and its tally, and a new limit never gets the state
+/// of another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
     /// See [`Settings::seed`](limiter_common::abi::policy::Settings::seed); 0 before the first policy.
     seed: [u64; 4],
-    /// By [`Identity::name`] and the number of the layer.
+    /// The places of layers and candidates, by [`Identity::name`] and the index of the layer.
     places: BTreeMap<String, BTreeMap<usize, Place>>,
-    /// By what offences against a limit are known, by its name.
+    /// The identifiers of penalties, by the name of the limit; see
+    /// [`Penalty::limit`](limiter_common::policy::penalty::Penalty::limit).
     penalties: BTreeMap<String, u32>,
-    /// The numbers of the tenants, from 1 on.
+    /// The numbers of the tenants, from 1.
     tenants: BTreeMap<String, u32>,
     /// The number that was given to a tenant last.
     last_tenant: u32,
-    /// The slots of the interfaces that limits ask for, as they were when it was compiled; each with the words
-    /// of limits that mean the interface, with spaces between them.
+    /// The slots that limits and budgets name, as of the compilation: for each, the words that stand for its
+    /// interface, separated by spaces.
     pub(super) slots: BTreeMap<u32, String>,
     /// See [`stale`](Self::stale).
     #[serde(default)]
     pub(super) stale: Option<u64>,
-    /// When it was compiled, in seconds of Unix time and in nanoseconds of the monotonic clock. Ends of entries are
-    /// times of the second one in the tables.
+    /// The time of the compilation, in seconds of Unix time and in nanoseconds of the monotonic clock. The
+    /// tables have the ends of list entries as times of the monotonic clock.
     #[serde(default)]
     pub(super) compiled: Option<(u64, u64)>,
 }
 
-/// What belongs to a layer of a limit.
+/// The state that is assigned to a layer or candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -47,47 +49,48 @@ pub struct Place {
     pub limit_id: u32,
     /// See [`Limit::tally`](limiter_common::policy::limit::Limit::tally).
     pub tally: u32,
-    /// Which word of the entry of a source its state is in; `None` if it has a key of its own.
+    /// The word of a source's entry that holds the state; `None` for a keyed limit.
     pub word: Option<usize>,
-    /// What it admits to everybody; by this, a layer is known again among those of its limit.
+    /// The allowance for sources without an override. It identifies the layer among those of its limit.
     allowance: Option<Allowance>,
 }
 
-/// What makes a limit the same limit under another policy.
+/// What identifies a layer or candidate from one policy to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// In words; the layers of a limit that are kept alike have one name.
+    /// The limit, key, kind of algorithm and unit, in words. Layers of a limit that agree in those have the
+    /// same name.
     pub name: String,
-    /// The number of the layer.
+    /// The index of the layer.
     pub layer: usize,
-    /// What it admits to everybody.
+    /// The allowance for sources without an override; `None` for everything.
     pub allowance: Option<Allowance>,
-    /// Whether its state can be in the entry of a source.
+    /// Whether the state can be in the entry of a source.
     pub inline: bool,
-    /// How many things a packet must be for the limit to be about it.
+    /// The number of conditions on a packet.
     pub conditions: usize,
-    /// Whether its state is found by the number of a tenant.
+    /// Whether the key has the number of a tenant.
     pub by_tenant: bool,
 }
 
-/// How the places of a policy follow from those of the one before.
+/// Which limits keep their places from one policy to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
-    /// Each limit stays where it is.
+    /// All that stay.
     All,
-    /// Those begin anew that are kept by a key though they could be in the entry of a source, so
-    /// that they come to a word of it that is free now.
+    /// All but limits that could be inline and are keyed. Those begin anew, and may get a word that is free
+    /// now.
     ButKeyed,
 }
 
 impl Assignment {
-    /// What belongs to a limit.
+    /// The place of a layer or candidate.
     pub fn get(&self, identity: &Identity) -> Option<&Place> {
         self.places.get(&identity.name)?.get(&identity.layer)
     }
 
-    /// The places of these limits, most important first, under a policy of this epoch: those that are
-    /// there already keep theirs.
+    /// The assignment for `limits`, in the order of their bits, under a policy of this epoch. Limits that
+    /// stay keep their places.
     pub fn next(
         &self,
         limits: impl Iterator<Item = Identity>,
@@ -97,7 +100,7 @@ impl Assignment {
         let limits: Vec<Identity> = limits.collect();
         let mut next = Self { places: BTreeMap::new(), ..self.clone() };
         let mut left = self.places.clone();
-        // What a layer admits tells it from others, and then its number.
+        // A layer is recognised by its allowance, then by its index.
         for same in [
             |_: &usize, place: &Place, wanted: &Identity| place.allowance == wanted.allowance,
             |layer: &usize, _: &Place, wanted: &Identity| *layer == wanted.layer,
@@ -120,7 +123,7 @@ impl Assignment {
                 }
             }
         }
-        // An epoch is used once, also by a policy that is taken back, and so are its limit_ids.
+        // Each epoch is used once, even if its policy is taken back, and so is each limit id.
         let last = epoch.wrapping_mul(LIMITS);
         let mut limit_ids = (1..=LIMITS).map(|number| last.wrapping_add(number).max(1));
         let mut new: Vec<&Identity> =
@@ -134,7 +137,8 @@ impl Assignment {
             };
             next.put(identity, place);
         }
-        // Those that most packets are about need no look-up of their own.
+        // The limits with the fewest conditions get the words: most packets need their state, and it takes no
+        // look-up there.
         new.sort_by_key(|identity| identity.conditions);
         for identity in new {
             let word = next.word(identity, self);
@@ -155,34 +159,35 @@ impl Assignment {
         self.places.values().flat_map(BTreeMap::values)
     }
 
-    /// Gives no tenant a number that a policy gave out which came after this one and was taken back.
+    /// Skips the tenant numbers that `taken_back` gave out, a later policy that was taken back.
     pub fn skip(&mut self, taken_back: &Self) {
         self.last_tenant = self.last_tenant.max(taken_back.last_tenant);
     }
 
-    /// When what was compiled says too little of some source, and has to be compiled anew, in seconds of Unix
-    /// time: see [`Listing::stale`](crate::policy::run_time::Listing::stale).
+    /// When the policy has to be compiled again, in seconds of Unix time: see
+    /// [`Listing::stale`](crate::policy::run_time::Listing::stale).
     pub const fn stale(&self) -> Option<u64> {
         self.stale
     }
 
-    /// By what sources and connections are hashed.
+    /// The seed of the hashes of sources and connections.
     pub const fn seed(&self) -> Seed {
         Seed(self.seed)
     }
 
-    /// Has sources and connections hashed by this, for as long as the instance is there.
+    /// Sets the seed of the hashes of sources and connections. It stays the same for the life of the
+    /// instance.
     pub const fn set_seed(&mut self, seed: [u64; 4]) {
         self.seed = seed;
     }
 
-    /// By what offences against the limit of this name are known.
+    /// The identifier of a limit's penalty; 0 if the limit is unknown.
     pub(super) fn penalty(&self, limit: &str) -> u32 {
         self.penalties.get(limit).copied().unwrap_or(0)
     }
 
-    /// Says by what offences against limits are known, which are given with the limit_ids of their
-    /// layers: the lowest of these when the limit came. It stays as long as one of the layers does.
+    /// Assigns identifiers to penalties. `limits` are the names of limits with the limit ids of their layers.
+    /// A new identifier is the lowest of those ids; it is kept as long as one of the layers stays.
     pub(super) fn know_penalties<'a>(
         &mut self,
         before: &Self,
@@ -196,17 +201,17 @@ impl Assignment {
         self.penalties = known.collect();
     }
 
-    /// The number of a tenant; 0 for one that the policy does not have.
+    /// The number of a tenant; 0 if the policy does not have it.
     pub fn tenant(&self, name: &str) -> u32 {
         self.tenants.get(name).copied().unwrap_or(0)
     }
 
-    /// The tenant that has a number.
+    /// The tenant with a number.
     pub fn tenant_of(&self, number: u32) -> Option<&String> {
         self.tenants.iter().find(|(_, own)| **own == number).map(|(name, _)| name)
     }
 
-    /// Gives every tenant a number: those that have one keep it, and none gets that of another.
+    /// Numbers the tenants. Those that have a number keep it, and no number is used for another tenant.
     ///
     /// # Errors
     /// [`PolicyError::TooManyTenants`].
@@ -231,7 +236,7 @@ impl Assignment {
             return Err(PolicyError::TooManyTenants { needed });
         }
         if self.last_tenant as usize > TENANTS {
-            // The numbers are used up. They begin anew, and with them the budgets of all tenants.
+            // The numbers are used up. All tenants get new ones, and their state begins anew.
             numbers = (1..).zip(numbers.into_keys()).map(|(number, name)| (name, number)).collect();
             self.last_tenant = needed as u32;
             for identity in limits.filter(|identity| identity.by_tenant) {
@@ -242,14 +247,14 @@ impl Assignment {
         Ok(())
     }
 
-    /// The tallies of limits that were not there before.
+    /// The tallies of limits that `before` does not have. They have to be reset.
     pub fn new_tallies<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = u32> + 'a {
         let was = |limit_id| before.places().any(|place| place.limit_id == limit_id);
         self.places().filter(move |place| !was(place.limit_id)).map(|place| place.tally)
     }
 
-    /// A tally that is free: one that was not in use before either, if there is one, since packets
-    /// still count under the policy before.
+    /// A free tally. One that `before` does not use either is preferred, since packets still count under that
+    /// policy.
     fn tally(&self, before: &Self) -> u32 {
         let taken = |held: &Self, tally| held.places().any(|place| place.tally == tally);
         let free = |tally: &u32| !taken(self, *tally);
@@ -260,8 +265,8 @@ impl Assignment {
             .unwrap_or(0)
     }
 
-    /// A word that is free, if the limit can have one: rather one that nobody had before, whose state
-    /// is not lost should that policy be back.
+    /// A free word, if the limit can be inline. One that `before` does not use either is preferred, so that
+    /// its state is not lost if that policy comes back.
     fn word(&self, identity: &Identity, before: &Self) -> Option<usize> {
         let taken = |held: &Self, word| held.places().any(|place| place.word == Some(word));
         let mut free = (0..INLINE).filter(|word| identity.inline && !taken(self, *word));

@@ -1,4 +1,4 @@
-//! What packets the limits are about, whosever they are.
+//! Compiles which limits match which properties of a packet, apart from its source.
 
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
@@ -24,7 +24,7 @@ use crate::policy::tables::assignment::Assignment;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// The sets of limits by what packets are.
+/// For each value of each property, the set of limits that accept it.
 pub(super) struct Classes {
     pub(super) match_fields: u32,
     pub(super) sets: Vec<(u32, Vec<u64>)>,
@@ -95,15 +95,15 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The limits, as bits, that are about all packets of their sources.
+    /// The limits without conditions on the packet, as bits: they match all packets of their sources.
     pub(super) fn unconditional(&self) -> u64 {
         let sets = self.sets.iter().flat_map(|(_, sets)| sets);
         let destinations = self.destinations.iter().map(|(_, _, limits)| limits);
         sets.chain(destinations).fold(self.elsewhere, |all, limits| all & limits)
     }
 
-    /// Makes the sets of a property, if a limit asks about it. `accepts` says whether the limit at a
-    /// place accepts a value, and nothing if it does not ask.
+    /// Builds the sets of a property, if a limit has a condition on it. `accepts` tells whether the limit of
+    /// a row accepts a value; `None` if it has no condition on the property.
     fn match_field(
         &mut self,
         rows: &Rows<'_>,
@@ -133,9 +133,9 @@ impl Classes {
     }
 
     fn destinations(&mut self, policy: &Policy, rows: &Rows<'_>) -> Result<(), PolicyError> {
-        // For each prefix, the limits that name it, and those that except it.
+        // For each prefix, the limits that name it and those that except it.
         let mut prefixes: BTreeMap<IpNet, [u64; 2]> = BTreeMap::new();
-        // As in the profiles, a large set that many limits name is gone through once.
+        // As in the profiles, many limits may name the same large set, whose prefixes are processed once.
         let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
         self.elsewhere = u64::MAX;
         for (at, row) in rows.iter().enumerate() {
@@ -160,12 +160,13 @@ impl Classes {
             if self.elsewhere == u64::MAX {
                 return Ok(());
             }
-            // Sets without prefixes accept no destination, which has to be asked all the same.
+            // Only sets without prefixes are named. These limits accept no destination, so the destination
+            // must be looked up.
             prefixes.insert(Ipv4Net::default().into(), [0; 2]);
             prefixes.insert(Ipv6Net::default().into(), [0; 2]);
         }
         self.match_fields |= match_field::DESTINATION;
-        // As in the profiles, what is around a prefix is a stack.
+        // As in the profiles, the prefixes around the present one are a stack.
         let mut around: Vec<(IpNet, [u64; 2])> = Vec::new();
         for (prefix, [named, excepted]) in prefixes {
             while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
@@ -179,7 +180,7 @@ impl Classes {
     }
 }
 
-/// Whether a value is accepted; nothing if the limit does not ask.
+/// The result of a condition; `None` if `any` says that there is none.
 fn accept(any: bool, accepts: impl FnOnce() -> bool) -> Option<bool> {
     if any { None } else { Some(accepts()) }
 }
@@ -188,14 +189,14 @@ fn within(ranges: &[RangeInclusive<u16>], value: u32) -> bool {
     u16::try_from(value).is_ok_and(|value| ranges.iter().any(|range| range.contains(&value)))
 }
 
-/// The protocols that a limit asks for, by itself or because it counts open connections.
+/// The protocols that a row matches: those of its limit, or TCP if it counts open connections.
 fn protocols(row: &Row<'_>) -> Vec<u8> {
     let own = &row.limit.matching.protocols;
     if own.is_empty() && row.is_of_connections() { vec![TCP] } else { own.clone() }
 }
 
-/// The flags that a limit asks for, by itself or because it counts what opens a connection. One of open
-/// connections has to see all their packets.
+/// The flags that a row matches: those of its limit, and for a count of SYNs or new connections also SYN
+/// without ACK. A row that counts open connections must see all packets of those.
 fn flags(row: &Row<'_>) -> Option<TcpFlags> {
     let own = row.limit.matching.tcp_flags;
     if !counts_openings(row) {
@@ -205,13 +206,13 @@ fn flags(row: &Row<'_>) -> Option<TcpFlags> {
     Some(TcpFlags { set: set | SYN, clear: clear | ACK })
 }
 
-/// Whether it counts what opens a connection.
+/// Whether the row counts packets that open a connection.
 fn counts_openings(row: &Row<'_>) -> bool {
     matches!(row.limit.count, Count::Syns | Count::Connections) && !row.is_of_connections()
 }
 
-/// Checks that no packet has more limits by keys of their own than are asked, those included that the
-/// entry of a source has no word left for, nor more with wide state.
+/// Checks that no packet can match more keyed rows than the datapath evaluates, or more rows with wide state.
+/// Keyed rows include those of the source for which its entry has no word left.
 fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
     let by_key =
         |row: &&Row<'_>| held.get(&row.identity()).is_some_and(|place| place.word.is_none());
@@ -236,12 +237,12 @@ fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// A kind of packets that limits tell apart.
+/// A kind of packets.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    /// `None` for a protocol that no limit names.
+    /// The protocol; `None` for one that no limit names.
     protocol: Option<u8>,
-    /// `None` for a packet without ports, or with one that no limit names.
+    /// The destination port; `None` for no port, or for one that no limit names.
     port: Option<u16>,
 }
 
@@ -258,9 +259,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// For each kind of packets that these rows tell apart, those of the rows that can be about one packet of it. Only protocols
-/// and ports are told apart, so they may be too many. More of them can be about a packet that hides its port or protocol: of
-/// these, the datapath asks the narrowest.
+/// For each kind of packets, the rows that can match a packet of it. Only protocols and ports are
+/// distinguished, so the result may have rows that never match together. More rows can match a packet whose
+/// port or protocol is hidden; the datapath then evaluates the narrowest.
 pub(super) fn together<'r, 'a>(
     rows: &[&'r Row<'a>],
 ) -> impl Iterator<Item = (Kind, Vec<&'r Row<'a>>)> {
@@ -281,20 +282,20 @@ pub(super) fn together<'r, 'a>(
     kinds.map(|kind| (kind, rows.iter().copied().filter(|row| can_be_about(row, kind)).collect()))
 }
 
-/// Whether a limit can be about a packet of a kind.
+/// Whether a row can match a packet of a kind.
 fn can_be_about(row: &Row<'_>, Kind { protocol, port }: Kind) -> bool {
     let it = &row.limit.matching;
-    // A packet of an unknown protocol, which has no port, could be of any.
+    // A packet of an unknown protocol has no port, and may be of any protocol.
     let fits = protocol.map_or(port.is_none(), |protocol| it.protocols.contains(&protocol));
     (it.protocols.is_empty() || fits)
         && (it.ports.is_empty() || port.is_some_and(|port| within(&it.ports, u32::from(port))))
 }
 
 impl Policy {
-    /// The prefixes that these mean.
+    /// The prefixes that sets and prefixes stand for.
     ///
     /// # Errors
-    /// [`PolicyError::Undefined`] for a set that is not there.
+    /// [`PolicyError::Undefined`] for a set that does not exist.
     pub(super) fn prefixes_of(&self, whom: &[Whom]) -> Result<Vec<IpNet>, PolicyError> {
         let mut prefixes = Vec::new();
         for whom in whom {

@@ -1,4 +1,4 @@
-//! What the dearest packet costs under a policy.
+//! Estimates what the most expensive packet costs under a policy.
 
 use limiter_common::policy::limit::INLINE;
 
@@ -8,29 +8,33 @@ use super::{
     rows::{Row, Rows},
 };
 
-/// The dearest packet: the first one of its source and connection, so that each limit by another key makes a new state.
+/// The most expensive packet: the first of its source and connection, so that each keyed limit creates a
+/// state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dearest {
     /// The packet, in words.
     pub packet: String,
-    /// Nanoseconds of a CPU, estimated for the machine of docs/benchmarks. A busy host takes up to twice as long.
+    /// Its time on a CPU in nanoseconds, estimated for the machine of docs/benchmarks. A busy host takes up
+    /// to twice as long.
     pub nanoseconds: u64,
-    /// The names of the limits that make it dear, in the order in which they are asked.
+    /// The names of the limits that cost most of it, in the order in which they are evaluated.
     pub limits: Vec<String>,
 }
 
-// Parts of the cost of a packet in nanoseconds, rounded, with the row of the benchmark that each is taken from. First the
-// decision without limits (`new_source_owing_64k`), an inline limit (`limits_8`), and a key that is known (`key_all`).
+// Parts of the cost of a packet, in nanoseconds, rounded, each with the row of the benchmarks that it is
+// taken from. The decision without limits (`new_source_owing_64k`), an inline limit (`limits_8`), and a keyed
+// limit whose key has a bucket (`key_all`).
 const PACKET: u64 = 300;
 const INLINE_LIMIT: u64 = 10;
 const KNOWN_KEY: u64 = 80;
-// A key that has no bucket yet (`stacked_keyed`), wide state (`stacked_sliding_log`, `stacked_concurrent`), and noting the
-// SYN of a new connection (`new_syn`).
+// A key without a bucket (`stacked_keyed`), wide state (`stacked_sliding_log`, `stacked_concurrent`), and
+// recording the SYN of a new connection (`new_syn`).
 const NEW_KEY: u64 = 600;
 const WIDE_LIMIT: u64 = 700;
 const NEW_CONNECTION: u64 = 900;
 
-/// The dearest packet that limits of a policy are about; `None` where there are none, or too many.
+/// The most expensive packet under a policy; `None` if no limit is about any, or if the policy has too many
+/// limits.
 pub fn dearest(policy: &Policy) -> Option<Dearest> {
     let rows = Rows::new(policy).ok()?;
     let all: Vec<&Row<'_>> = rows.iter().collect();

@@ -1,4 +1,4 @@
-//! The interfaces that limits and budgets of control traffic ask for, by the slots that they have in the datapath.
+//! Resolves the interfaces that limits and budgets of control traffic name to slots of the datapath.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::super::{
 use crate::policy::tables::assignment::Assignment;
 
 impl Policy {
-    /// The words of its limits, and of its budgets of control traffic, that mean interfaces.
+    /// The words for interfaces in the limits that are not off, and in the budgets of control traffic.
     pub fn interfaces(&self) -> BTreeSet<&str> {
         let counted = self.limits.iter().filter(|limit| limit.mode != Mode::Off);
         let limited = counted.flat_map(|limit| &limit.matching.interfaces);
@@ -17,8 +17,8 @@ impl Policy {
         limited.chain(budgeted).map(String::as_str).collect()
     }
 
-    /// Those words that mean an attached interface, by its slot. Of an interface that is not in this network
-    /// namespace only the recorded name is known: the words that meant it `before` still do.
+    /// For each slot, the words that stand for its interface. If an interface is not in this network
+    /// namespace, only its recorded name is known; the words that stood for it in `before` still do.
     pub(super) fn slots(
         &self,
         attached: &[Port],
@@ -40,26 +40,25 @@ impl Policy {
     }
 }
 
-/// Whether a word is among these.
+/// Whether a word is one of `words`, which are separated by spaces.
 fn has(words: &str, word: &str) -> bool {
     words.split(' ').any(|it| it == word)
 }
 
 impl Assignment {
-    /// Whether a word of a limit means the interface in a slot.
+    /// Whether a word stands for the interface in a slot.
     pub(in crate::policy) fn means(&self, word: &str, slot: u32) -> bool {
         self.slots.get(&slot).is_some_and(|words| has(words, word))
     }
 
-    /// Whether the tables of a policy, which this was compiled with, mean what the policy says when
-    /// these interfaces are attached. No packet comes in by a slot that is free, so whatever it had
-    /// in the meantime does no harm.
+    /// Whether the tables that were compiled with this assignment still say what the policy says if these
+    /// interfaces are attached. Free slots do not matter: no packet comes in by one.
     pub fn fits(&self, policy: &Policy, attached: &[Port]) -> bool {
         let slots = policy.slots(attached, &self.slots);
         attached.iter().all(|port| slots.get(&port.slot) == self.slots.get(&port.slot))
     }
 
-    /// The words of a policy that mean none of these interfaces.
+    /// The words of a policy that stand for none of these interfaces.
     pub fn absent(&self, policy: &Policy, attached: &[Port]) -> Vec<String> {
         let slots = policy.slots(attached, &self.slots);
         let is_absent = |word: &&str| slots.values().all(|words| !has(words, word));
@@ -105,7 +104,7 @@ mod tests {
         ] {
             assert_eq!(held(&wan, compiled).fits(&wan, &attached(now)), fits, "{now:?}");
         }
-        // What is compiled next is for those that are attached then.
+        // The next compilation is for the interfaces that are attached then.
         let before = held(&wan, &[(0, "wan")]);
         let context = Context { interfaces: attached(&[(1, "wan")]), ..Context::default() };
         let (_, after) = compile(&wan, &before, &context).unwrap();
@@ -138,11 +137,12 @@ mod tests {
             assert_eq!(held.absent(&policy, &context.interfaces).is_empty(), means, "{word}");
             let (first, sets) = &tables.classes[0];
             assert_eq!((*first, sets[0] != sets[1]), (offset::INTERFACE, means), "{word}");
-            // The kernel goes on with what was compiled, until a name changes.
+            // The tables fit until a name changes.
             assert!(held.fits(&policy, &context.interfaces));
             let other = vec![called(5, &["wan"])];
             assert_eq!(held.fits(&policy, &other), !means || word == "eth0", "{word}");
-            // Elsewhere, nobody can see its other names: it is limited on, by whoever compiles.
+            // From another network namespace, the other names cannot be seen: what was resolved before still
+            // applies.
             let away = Context { interfaces: vec![Port::new(0, "eth0", 0)], ..Context::default() };
             assert!(held.fits(&policy, &away.interfaces), "{word}");
             let (_, after) = compile(&policy, &held, &away).unwrap();

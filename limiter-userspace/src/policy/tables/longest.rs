@@ -1,21 +1,21 @@
-//! Longest-prefix match over compiled prefixes, as the tries of the datapath do it.
+//! Longest-prefix match over compiled prefixes, with the results of the datapath's tries.
 
 use std::{collections::HashMap, net::IpAddr};
 
 use ipnet::IpNet;
 use limiter_common::base::address::Address;
 
-/// Values by prefix; the value of the longest prefix that contains an address is found.
+/// A map from prefixes to values; look-ups return the value of the longest prefix around an address.
 #[derive(Clone, Debug)]
 pub struct LongestPrefix<V> {
     values: HashMap<(u8, Address), V>,
-    /// The prefix lengths that occur, the longest first, for IPv4 and IPv6.
+    /// The prefix lengths that occur for IPv4 and for IPv6, longest first.
     lengths: [Vec<u8>; 2],
 }
 
 impl<V: Copy> LongestPrefix<V> {
-    /// The prefixes as [`Tables`](super::Tables) have them: their bits with
-    /// [`Address::FAMILY_BITS`], the address, and the value.
+    /// Builds the map from prefixes as in [`Tables`](super::Tables): the length in bits,
+    /// [`Address::FAMILY_BITS`] included; the address; and the value.
     pub fn new(prefixes: impl IntoIterator<Item = (u32, Address, V)>) -> Self {
         let mut values = HashMap::new();
         let mut lengths = [Vec::new(), Vec::new()];
@@ -33,7 +33,7 @@ impl<V: Copy> LongestPrefix<V> {
         Self { values, lengths }
     }
 
-    /// The value of the longest prefix that contains an address; `None` if none does.
+    /// The value of the longest prefix around an address; `None` if there is none.
     pub fn find(&self, address: &Address) -> Option<V> {
         let plain = IpAddr::try_from(*address).ok()?;
         self.lengths[family(address)].iter().find_map(|&length| {

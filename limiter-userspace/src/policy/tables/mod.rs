@@ -1,7 +1,7 @@
-//! From a policy to the flat tables of the datapath.
+//! Compiles a policy to the flat tables of the datapath.
 //!
-//! Each layer and each candidate of a limit becomes a row with a bit of its own, narrow before wide.
-//! What a row is about is split in two: what a packet is (classes), and whose it is (profiles).
+//! Each layer and each candidate of a limit becomes a row with a bit of its own, narrow keys before wide
+//! ones. What a row matches is split in two: properties of the packet (classes) and its source (profiles).
 
 mod assignment;
 mod classes;
@@ -38,49 +38,52 @@ use super::{
 pub use crate::policy::tables::assignment::Assignment;
 use crate::policy::tables::assignment::Keeping;
 
-/// What a policy is compiled for.
+/// The circumstances that a policy is compiled for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// The epoch that the policy will be in force under.
+    /// The epoch that the policy will have.
     pub epoch: u32,
-    /// Unix time, in seconds.
+    /// The wall clock, in seconds of Unix time.
     pub unix: u64,
-    /// The monotonic clock at that time, in nanoseconds.
+    /// The monotonic clock at the time `unix`, in nanoseconds.
     pub monotonic: u64,
-    /// Nanoseconds from one tick of the kernel to the next; 0 if there are none.
+    /// The length of a kernel tick in nanoseconds; 0 if there are no ticks, so that every packet is charged
+    /// at the exact time.
     pub tick: u64,
-    /// How many CPUs packets may come to; 0 where that is not known, as for one.
+    /// The number of CPUs that process packets; 0 if it is unknown, which counts as 1.
     pub cpus: u64,
-    /// The interfaces that are attached.
+    /// The attached interfaces.
     pub interfaces: Vec<Port>,
 }
 
-/// A policy as the datapath is given it.
+/// A policy as the datapath reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// What holds for every packet.
+    /// The settings for every packet.
     pub settings: Settings,
     /// The limits, in the order of their bits.
     pub rows: Vec<Row>,
-    /// Places of sets of limits, and the sets.
+    /// Arrays of sets of limits, each with the index of its first set in the `MATCHING` map.
     pub classes: Vec<(u32, Vec<u64>)>,
-    /// The meters, each different; the first one is none.
+    /// The meters, each once. The first stands for no limit.
     pub meters: Vec<Meter>,
-    /// The profiles, each different; the first is for sources that no prefix is about.
+    /// The profiles, each once. The first is the default profile, of sources within no prefix; the second is
+    /// that of shared entries, [`Profile::SHARED`].
     pub profiles: Vec<Profile>,
-    /// Prefix length in bits, [`Address::FAMILY_BITS`] included; the prefix; and the number of its
-    /// profile.
+    /// Prefixes of sources: the length in bits, [`Address::FAMILY_BITS`] included; the prefix; and the number
+    /// of its profile.
     pub prefixes: Vec<(u32, Address, u32)>,
-    /// The same for destinations, with the limits that accept them.
+    /// Prefixes of destinations in the same form, with the set of limits that accept them.
     pub destinations: Vec<(u32, Address, u64)>,
-    /// What the control traffic of each slot may send.
+    /// The budgets of control traffic for each slot.
     pub control: Vec<Budgets>,
 }
 
-/// Compiles a policy and the run-time lists beside it, for an instance that holds state of the one before.
+/// Compiles a policy and the run-time lists beside it. `held` is the assignment of the policy in force;
+/// limits that stay keep their state. Returns the tables and their assignment.
 ///
 /// # Errors
-/// What makes the policy impossible.
+/// Any [`PolicyError`] of a policy that cannot be compiled.
 pub fn compile<'a>(
     layered: impl Into<Layered<'a>>,
     held: &Assignment,
@@ -88,7 +91,7 @@ pub fn compile<'a>(
 ) -> Result<(Tables, Assignment), PolicyError> {
     let layered = layered.into();
     match compile_held(layered, held, Keeping::All, context) {
-        // Where limits are was good for the policy before: perhaps it is only that.
+        // Limits that could be inline may be keyed only because they were so before: try again with those moved.
         Err(PolicyError::TooManyAtOnce { .. } | PolicyError::TooManyColumns { .. }) => {
             compile_held(layered, held, Keeping::ButKeyed, context)
         }
@@ -118,8 +121,8 @@ fn compile_held(
     Ok((tables, held))
 }
 
-/// The tables that a policy in force was compiled to, found again from what is stored with it. Where an older version
-/// stored it, without the time, what is listed for a time ends up to a second earlier or later.
+/// Compiles the policy in force again, to the same tables, from what is stored with it. An older version
+/// stored no time of compilation; then ends of list entries may be off by a second.
 ///
 /// # Errors
 /// As [`compile`].
@@ -134,7 +137,7 @@ pub fn recompile(
     Ok(tables)
 }
 
-/// The tables, and when they are stale: see [`Profiles::stale`].
+/// Returns the tables, and when they become stale: see [`Profiles::stale`].
 fn compile_rows(
     layered: Layered<'_>,
     rows: &Rows<'_>,
@@ -203,13 +206,13 @@ fn compile_rows(
     profiles.find_credits(&settings, &meters);
     profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
     profiles.find_fast(&mut settings, &classes, &meters, context.tick);
-    // All is found that is noted in it.
+    // Now the default profile is complete.
     profiles.copy_first(&mut settings, &meters);
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
     });
-    // What a packet costs may depend on its protocol too.
+    // The cost of a packet may depend on its protocol too.
     let by_header = set(&|at| {
         let Row { key, costs, .. } = compiled[at];
         key.0 & (Key::PORT | Key::SOURCE_PORT) != 0 || costs.iter().any(|cost| *cost != costs[0])
@@ -238,7 +241,7 @@ fn compile_rows(
     Ok((tables, profiles.stale))
 }
 
-/// What of a policy has a tally of its own: each limit, its further layers, and its candidate.
+/// The tallies of a policy: one for each limit, for each further layer, and for a candidate.
 ///
 /// # Errors
 /// As [`compile`].
@@ -255,22 +258,22 @@ pub fn tallies(policy: &Policy, held: &Assignment) -> Result<Vec<Tallied>, Polic
         .collect())
 }
 
-/// Where the tally of something is.
+/// A layer or a candidate, with its tally.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tallied {
-    /// The name of its limit.
+    /// The name of the limit.
     pub limit: String,
-    /// Its own name: that of the limit, or one with what it is of the limit.
+    /// The display name of the layer or candidate.
     pub name: String,
     /// See [`Limit::tally`](limiter_common::policy::limit::Limit::tally).
     pub place: u32,
-    /// Which layer of its limit it is; that of a candidate is the first one's.
+    /// The index of the layer; 0 for a candidate.
     pub layer: usize,
-    /// Whether it is the candidate of its limit.
+    /// Whether it is the candidate.
     pub candidate: bool,
 }
 
-/// The meters met so far, numbered.
+/// The distinct meters, numbered in the order in which they were met.
 struct Meters {
     meters: Vec<Meter>,
     numbers: HashMap<Meter, u32>,
@@ -298,13 +301,14 @@ impl Meters {
         self.meters.get(number as usize)
     }
 
-    /// The bucket of the meter with this number; [`Gcra::NONE`], by which no packet is told to conform, if there is none.
+    /// The bucket of the meter with this number; [`Gcra::NONE`], to which no packet conforms, if there is
+    /// none.
     fn bucket(&self, number: u32) -> Gcra {
         self.get(number).map_or(Gcra::NONE, |meter| meter.gcra)
     }
 }
 
-/// A number that a binding has room for.
+/// Checks that a number fits into a [`Binding`].
 fn number(count: usize) -> Result<u32, PolicyError> {
     u32::try_from(count)
         .ok()

@@ -1,4 +1,4 @@
-//! What holds for which sources.
+//! Compiles what applies to which sources: profiles, and the prefixes that have them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,26 +28,27 @@ use super::{
 pub(super) struct Profiles {
     pub(super) profiles: Vec<Profile>,
     pub(super) prefixes: Vec<(u32, Address, u32)>,
-    /// See [`Listing::stale`]: the first one of them.
+    /// When one of the profiles has to be computed again, in seconds of Unix time: the earliest
+    /// [`Listing::stale`].
     pub(super) stale: Option<u64>,
 }
 
-/// What is said of a prefix, or holds for it with what is said of those around it.
+/// What a policy says of a prefix, or what applies there including what it says of the prefixes around.
 #[derive(Clone, Default)]
 struct Said<'a> {
-    /// The rows that name it as a source, and that except it, as bits.
+    /// The rows whose match names the prefix as a source, as bits; and those that except it.
     named: u64,
     excepted: u64,
-    /// The tenant that it is of, from 1 on.
+    /// The number of its tenant, from 1; 0 for none.
     tenant: u32,
-    /// The entries of the lists.
+    /// The list entries for it.
     stated: Vec<Stated<'a>>,
-    /// The rows with an override for it: the number of the meter, 0 for everything.
+    /// The rows with an override for it, each with the number of the meter; 0 for unlimited.
     overrides: Vec<(usize, u32)>,
 }
 
 impl Said<'_> {
-    /// What holds for a prefix: what is said of it, within what holds around it.
+    /// What applies to a prefix: what is said of it, completed by what applies around it.
     fn within(mut self, outer: &Self) -> Self {
         self.named |= outer.named;
         self.excepted |= outer.excepted;
@@ -84,11 +85,10 @@ impl Profiles {
         let nothing = Said::default();
         interner.number(&nothing)?;
         debug_assert_eq!(interner.profiles.len(), Profile::SHARED as usize);
-        // Past the interner: no prefix may have this profile.
+        // Not interned, because no prefix may have this profile.
         interner.profiles.push(shared(compiled));
         let mut prefixes = Vec::new();
-        // In their order, a prefix comes right after those that contain it and their other parts: the
-        // ones around the prefix at hand are a stack.
+        // Sorted, a prefix follows those that contain it, so the prefixes around the present one are a stack.
         let mut around: Vec<(IpNet, Said<'_>)> = Vec::new();
         for (prefix, said) in said(layered, rows, held, meters)? {
             layered.policy.key_prefix.check_source(prefix)?;
@@ -101,8 +101,9 @@ impl Profiles {
         Ok(Self { profiles: interner.profiles, prefixes, stale: interner.stale })
     }
 
-    /// Finds out how many packets of each have [credit](limiter_common::table::untracked): what all of its limits have.
-    /// There is none where a source may be blocked, connections are remembered, or packets have weights.
+    /// Computes the [untracked allowance](limiter_common::table::untracked) of each profile: the smallest of
+    /// its inline limits. It is 0 if a source may be blocked, connections are recorded, or packets have
+    /// weights.
     pub(super) fn find_credits(&mut self, settings: &Settings, meters: &Meters) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
         let special = settings.penalties | settings.connections | inline & !settings.newcomers;
@@ -112,10 +113,12 @@ impl Profiles {
         }
     }
 
-    /// Finds out from which limits of each packets are [leased](limiter_common::memory::cache), where ticks are so long, in
-    /// nanoseconds, and there are so many CPUs: from those by which all packets cost 1 and that go by ticks, unless they
-    /// remember connections. How many is the least that one of them says. There are none where a source may be blocked,
-    /// whose packets are not to pass then.
+    /// Computes the [leases](limiter_common::memory::cache) of each profile. Packets are leased from limits
+    /// that charge 1 for each packet at jiffy time and count no new connections; the lease is the smallest of
+    /// theirs. A profile has no leases if its sources may be blocked, since leased packets pass without a
+    /// look at the block.
+    ///
+    /// `tick` is the length of a kernel tick in nanoseconds, `cpus` the number of CPUs.
     pub(super) fn find_leases(
         &mut self,
         settings: &Settings,
@@ -145,7 +148,8 @@ impl Profiles {
         }
     }
 
-    /// Finds out what the fast path can tell of packets of the first profile, as bits of [`flag`].
+    /// Computes what the fast path can decide for sources of the default profile: bits of [`flag`], and
+    /// [`Settings::conditional_limits`].
     pub(super) fn find_fast(
         &self,
         settings: &mut Settings,
@@ -167,7 +171,7 @@ impl Profiles {
         }
     }
 
-    /// Has the first profile, and the buckets of its inline limits, in the settings too.
+    /// Copies the default profile, and the buckets of its inline limits, to the settings.
     pub(super) fn copy_first(&self, settings: &mut Settings, meters: &Meters) {
         let Some(first) = self.profiles.first() else { return };
         settings.default_profile = *first;
@@ -177,7 +181,7 @@ impl Profiles {
     }
 }
 
-/// The profile of the overflow entries, see [`Profile::SHARED`].
+/// The profile of shared entries, see [`Profile::SHARED`].
 fn shared(compiled: &[Compiled]) -> Profile {
     let mut profile = Profile::default();
     for row in compiled {
@@ -190,7 +194,8 @@ fn shared(compiled: &[Compiled]) -> Profile {
     profile
 }
 
-/// The least of what the meters of a profile's inline limits among these say; 0 if there are none.
+/// The smallest value of `say` over the meters of a profile's inline limits among `limits`; 0 if there are
+/// none.
 fn least(
     profile: &Profile,
     limits: u64,
@@ -206,7 +211,7 @@ fn least(
     said.min().unwrap_or(0)
 }
 
-/// What a policy says of each prefix of sources.
+/// Collects what a policy and the run-time lists say of each prefix of sources.
 fn said<'a>(
     layered: Layered<'a>,
     rows: &Rows<'_>,
@@ -231,7 +236,7 @@ fn said<'a>(
     for stated in layered.run_time() {
         said.entry(stated.prefix).or_default().stated.push(stated);
     }
-    // Many limits may name the same large set, which is gone through once.
+    // Many limits may name the same large set, whose prefixes are processed once.
     let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
         for whom in &row.limit.matching.sources {
@@ -272,8 +277,8 @@ fn said<'a>(
     Ok(said)
 }
 
-/// Checks that the sources of a prefix share no state with others: an override would change what those
-/// are admitted.
+/// Checks that no source of a prefix shares state with one outside it: an override would change what that one
+/// is admitted.
 fn check_whole_keys(policy: &Policy, row: &Row<'_>, prefix: IpNet) -> Result<(), PolicyError> {
     for part in &row.key.parts {
         let length = match (part, prefix) {
@@ -291,7 +296,7 @@ fn check_whole_keys(policy: &Policy, row: &Row<'_>, prefix: IpNet) -> Result<(),
     Err(PolicyError::OverrideOfKey { limit, whom })
 }
 
-/// The meters of rows with an override for a tenant, by row and tenant; 0 for everything.
+/// The rows with an override for a tenant, as (row, tenant), with the number of the meter; 0 for unlimited.
 fn of_tenants(
     rows: &Rows<'_>,
     held: &Assignment,
@@ -313,7 +318,8 @@ fn of_tenants(
     Ok(found)
 }
 
-/// A time of Unix as one of the datapath; 0 if it has passed, [`u64::MAX`] for ever.
+/// Converts seconds of Unix time to nanoseconds of the monotonic clock; 0 for a time that has passed,
+/// [`u64::MAX`] for ever.
 fn until(unix: u64, context: &Context) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     match unix {
@@ -323,7 +329,7 @@ fn until(unix: u64, context: &Context) -> u64 {
     }
 }
 
-/// The profiles met so far, numbered.
+/// The distinct profiles, numbered in the order in which they were met.
 struct Interner<'a> {
     rows: &'a Rows<'a>,
     compiled: &'a [Compiled],

@@ -1,4 +1,4 @@
-//! The rows of a policy: each layer and each candidate of a limit, narrow before wide.
+//! The rows of a policy: each layer and each candidate of a limit, narrow keys before wide ones.
 
 use std::collections::BTreeMap;
 
@@ -32,11 +32,11 @@ pub(super) struct Rows<'a> {
 /// A layer or the candidate of a limit.
 pub(super) struct Row<'a> {
     pub(super) limit: &'a Limit,
-    /// Which layer; that of a candidate is the first one's.
+    /// The index of the layer; 0 for a candidate.
     pub(super) layer: usize,
     pub(super) candidate: bool,
     pub(super) key: &'a Key,
-    /// What it admits to those without an override; `None` for everything.
+    /// The allowance for sources without an override; `None` for everything.
     pub(super) allowance: Option<Allowance>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Rows<'a> {
         if rows.len() > LIMITS as usize {
             return Err(PolicyError::TooManyLimits { needed: rows.len() });
         }
-        // A candidate sees what its live limit would refuse.
+        // A candidate is evaluated before its limit, and so counts packets that the limit refuses.
         rows.sort_by_key(|row| {
             let conditions = std::cmp::Reverse(row.limit.conditions());
             (width(row.key, policy.key_prefix), conditions, !row.candidate)
@@ -88,7 +88,7 @@ impl<'a> Rows<'a> {
         row.limit.mode == Mode::Enforce && !row.candidate
     }
 
-    /// What happens to a source that stays over a limit, whichever of its layers refuses it.
+    /// The penalty of a limit, which all of its layers share.
     fn penalty(limit: &Limit, held: &Assignment) -> Penalty {
         let Some(penalty) = &limit.penalty else { return Penalty::default() };
         let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
@@ -102,7 +102,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The limits, each with the limit_ids of its layers.
+    /// The limits with the limit ids of their layers.
     pub(super) fn limit_ids(&self, held: &Assignment) -> BTreeMap<&'a String, Vec<u32>> {
         let mut limits = BTreeMap::<_, Vec<u32>>::new();
         for row in self.rows.iter().filter(|row| !row.candidate) {
@@ -112,12 +112,12 @@ impl<'a> Rows<'a> {
         limits
     }
 
-    /// Whether it counts new connections.
+    /// Whether the row counts new connections.
     pub(super) fn counts_connections(&self, at: usize) -> bool {
         self.rows[at].counts_connections()
     }
 
-    /// The rows as the datapath has them.
+    /// The rows as the datapath reads them.
     pub(super) fn compile(
         &self,
         policy: &Policy,
@@ -169,8 +169,8 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// What makes it the same under another policy: another key, count or kind of algorithm begins
-    /// anew.
+    /// The identity of the row over policies. A row with another key, kind of algorithm or unit is another
+    /// one, and begins anew.
     pub(super) fn identity(&self) -> Identity {
         let Limit { name, count, .. } = self.limit;
         let what = if self.candidate { "/candidate" } else { "" };
@@ -194,14 +194,14 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The meter of an allowance under it.
+    /// The meter of an allowance of this row.
     pub(super) fn meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
         let meter = allowance.meter(self.dearest())?;
         Ok(if self.limit.precise { meter.precise() } else { meter })
     }
 
-    /// The meter of its shared bucket, which admits [times](Allowance::times) as much. If no meter can have that, the
-    /// factor is halved until one can.
+    /// The meter of the row's shared bucket, which admits [`shared`](Limit::shared) [times](Allowance::times)
+    /// as much. If no meter can represent that, the factor is halved until one can.
     fn shared_meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
         let mut times = self.limit.shared.unwrap_or(WAYS as u32);
         while times > 1 && self.meter(allowance.times(times)).is_err() {
@@ -210,7 +210,7 @@ impl<'a> Row<'a> {
         self.meter(allowance.times(times))
     }
 
-    /// The kind of its meters.
+    /// The kind of the row's meters.
     fn kind(&self) -> u32 {
         let kind = match self.example() {
             Some(Allowance::FixedWindow { .. }) => Meter::FIXED,
@@ -232,32 +232,32 @@ impl<'a> Row<'a> {
         allowances.min_by(|one, other| rate(one).total_cmp(&rate(other)))
     }
 
-    /// Whether it counts new connections.
+    /// Whether the row counts new connections.
     pub(super) fn counts_connections(&self) -> bool {
         self.limit.count == Count::Connections && !self.is_of_connections()
     }
 
-    /// Whether its keys are few: a sender cannot make up tenants or interfaces.
+    /// Whether a sender can use only few keys: it cannot make up tenants or interfaces.
     pub(super) fn has_few_keys(&self) -> bool {
         self.key.parts.iter().all(|part| matches!(part, KeyPart::Tenant | KeyPart::Interface))
     }
 
-    /// Whether its state takes more than a word.
+    /// Whether the state is wider than a word.
     pub(super) fn is_wide(&self) -> bool {
         u64::from(self.kind()) >= Meter::SLIDING_LOG
     }
 
-    /// Whether it counts open connections, which only TCP tells of.
+    /// Whether the row counts open connections, so that only TCP is matched.
     pub(super) fn is_of_connections(&self) -> bool {
         matches!(self.example(), Some(Allowance::Concurrent { .. }))
     }
 
-    /// What it admits to somebody.
+    /// Any allowance of the row: all have the same algorithm.
     fn example(&self) -> Option<Allowance> {
         self.allowance.or_else(|| self.overrides().find_map(|(_, allowance)| allowance))
     }
 
-    /// What it admits to whom instead; `None` for everything. A candidate has no overrides.
+    /// The overrides with their allowances in this layer; `None` for unlimited. A candidate has none.
     pub(super) fn overrides(&self) -> impl Iterator<Item = (&'a OverrideWhom, Option<Allowance>)> {
         let (layer, none) = (self.layer, self.candidate);
         let of = move |entry: &'a Override| {
@@ -267,7 +267,7 @@ impl<'a> Row<'a> {
         self.limit.overrides.iter().filter(move |_| !none).map(of)
     }
 
-    /// The most that a packet costs.
+    /// The largest cost of a packet.
     pub(super) fn dearest(&self) -> u64 {
         match &self.limit.count {
             Count::Bytes => Compiled::LONGEST,
@@ -275,7 +275,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// What it is called in messages.
+    /// The display name of the row.
     pub(super) fn name(&self) -> String {
         if self.candidate {
             self.limit.name_of_candidate()
@@ -285,9 +285,9 @@ impl<'a> Row<'a> {
     }
 }
 
-/// How wide a key is: what is narrow is asked before what is wide.
+/// The width of a key. Rows with narrow keys are evaluated before those with wide ones.
 fn width(key: &Key, prefix: KeyPrefix) -> u32 {
-    // /128 before /64, which is before /0.
+    // /128 is narrower than /64, which is narrower than /0.
     let of_prefix = |prefix: KeyPrefix| {
         let [ipv4, ipv6] = [prefix.ipv4, prefix.ipv6].map(u32::from);
         100 + (32 - ipv4.min(32)) + (128 - ipv6.min(128))
@@ -301,7 +301,7 @@ fn width(key: &Key, prefix: KeyPrefix) -> u32 {
         KeyPart::DestinationPort => 500,
         KeyPart::Interface => 600,
     };
-    // Of a pair, the narrow part and that it is one count.
+    // A pair is somewhat narrower than its narrowest part.
     match key.parts.iter().map(wide).min() {
         Some(narrowest) if key.parts.len() > 1 => narrowest.saturating_sub(50),
         Some(narrowest) => narrowest,
@@ -332,7 +332,7 @@ fn parts(key: &Key, prefix: KeyPrefix) -> (Parts, Mask) {
     (Parts(bits), mask)
 }
 
-/// What packets cost, by their sort.
+/// The cost of a packet of each [`CostClass`].
 fn costs(count: &Count) -> [u32; CostClass::COUNT] {
     let Count::Weighted(Costs { default, by_kind }) = count else { return [1; CostClass::COUNT] };
     std::array::from_fn(|sort| {

@@ -22,7 +22,7 @@ pub(super) fn compiled(policy: &Policy) -> Tables {
     compile(policy, &Assignment::default(), &Context::default()).unwrap().0
 }
 
-/// The profile that the datapath would find, by asking every prefix.
+/// The profile that the datapath would find, by a search over all prefixes.
 pub(super) fn looked_up(tables: &Tables, address: IpAddr) -> &Profile {
     let address = Address::from(address);
     let holds = |&&(bits, prefix, _): &&(u32, Address, u32)| {
@@ -33,7 +33,7 @@ pub(super) fn looked_up(tables: &Tables, address: IpAddr) -> &Profile {
     &tables.profiles[longest.map_or(0, |&(_, _, profile)| profile) as usize]
 }
 
-/// What a profile admits by each of the rows, as the datapath asks for it.
+/// The meters of a profile, one for each row that applies, as the datapath selects them.
 fn admitted(tables: &Tables, profile: &Profile) -> Vec<Meter> {
     let applies = tables.rows.iter().filter(|row| profile.limits & row.bit != 0);
     let number =
@@ -41,7 +41,7 @@ fn admitted(tables: &Tables, profile: &Profile) -> Vec<Meter> {
     applies.map(|row| tables.meters[number(row) as usize]).collect()
 }
 
-/// What the policy says, by asking every override of every limit.
+/// The meters that the policy gives, by a search over all overrides of all limits.
 fn expected(policy: &Policy, address: IpAddr) -> Vec<Meter> {
     let says = |builtin| {
         let limit = policy.limit(builtin)?;
@@ -56,7 +56,7 @@ fn expected(policy: &Policy, address: IpAddr) -> Vec<Meter> {
         let default = limit.layers.first().map(|layer| layer.allowance);
         own.max_by_key(|(length, _)| *length).map_or(default, |(_, allowance)| allowance)
     };
-    // Each of these has one rate, in the order of their bits.
+    // Each built-in limit has one layer; they are in the order of their bits.
     let meter = |allowance: Allowance| {
         let Bucket { rate, burst } = allowance.bucket();
         Meter::bucket(rate.bucket(burst, 1).unwrap())
@@ -124,7 +124,7 @@ fn rates_that_are_one_share_a_profile() {
         policy.set_override(Builtin::Syn, prefix(&format!("10.0.{third}.0/24")), bucket).unwrap();
     }
     let tables = compiled(&policy);
-    // Beside these, the profile and the meter of what sources share.
+    // One profile and one meter more belong to shared entries.
     assert_eq!((tables.profiles.len(), tables.meters.len()), (3, 3));
 }
 
@@ -171,7 +171,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         few.clone().prop_map(|bits| IpAddr::from(bits.to_be_bytes())),
         (few.clone(), few.clone(), few.clone(), few).prop_map(|(a, b, c, d)| {
-            // Not in ::/8, where the IPv4-mapped addresses are.
+            // Outside of ::/8, which has the IPv4-mapped addresses.
             let a = a | 0x2000_0000;
             let words = [a, b, c, d].map(u128::from);
             IpAddr::from(
@@ -181,7 +181,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Policies of the limits that need no definition, with overrides.
+/// Policies of the built-in limits, with overrides.
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
     let an_override =
         (0..3_usize, address(), 0..=128_u8, proptest::option::weighted(0.9, 1..6_u64));

@@ -11,18 +11,18 @@ use super::{
     time,
 };
 
-/// How much may come at once.
+/// A burst as an operator wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Burst {
-    /// So many packets, or bytes where those are counted; at least 1.
+    /// An amount: packets, or bytes for a limit that counts those; at least 1.
     Packets(u64),
-    /// What the rate admits in so many nanoseconds.
+    /// What the rate admits in this many nanoseconds.
     Time(u64),
 }
 
 impl Burst {
-    /// The burst in packets at a rate, rounded to the nearest, at least 1.
+    /// The amount at a rate: rounded to the nearest whole number, at least 1.
     pub fn packets(self, rate: Rate) -> u64 {
         match self {
             Self::Packets(packets) => packets.max(1),
@@ -36,10 +36,10 @@ impl Burst {
     }
 }
 
-/// Reads a burst: packets (`200`, `2k`, `200 packets`) or time (`200ms`, `2s`).
+/// Parses a burst: packets (`200`, `2k`, `200 packets`) or a time (`200ms`, `2s`).
 ///
 /// # Errors
-/// What is wrong with it. Whether a bucket can hold it depends on the rate, see
+/// A [`ValueError`] for other text and for 0. Whether a bucket can hold the burst depends on the rate, see
 /// [`Bucket::new`](crate::policy::Bucket::new).
 pub fn parse_burst(text: &str) -> Result<Burst, ValueError> {
     let read = || {
@@ -62,10 +62,10 @@ pub fn parse_burst(text: &str) -> Result<Burst, ValueError> {
     read().map_err(|fault| ValueError { quantity: Quantity::Burst, value: text.to_owned(), fault })
 }
 
-/// The burst of a limit that was given none, in packets.
+/// The burst, in packets, of a limit that was written without one.
 ///
-/// The greater of 100 ms of the rate, and 64 packets, which is what a driver hands over at once,
-/// but no more than a second's worth of those.
+/// It is 100 ms of the rate, or one second of it up to 64 packets, whichever is more: a driver hands over up
+/// to 64 packets at once.
 pub fn default_burst(rate: Rate) -> u64 {
     const HANDED_OVER_AT_ONCE: u128 = 64;
     let second = u128::from(rate.packets) * u128::from(SECOND);

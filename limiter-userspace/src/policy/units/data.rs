@@ -1,17 +1,17 @@
-//! Units of data: read where bytes are counted, else refused with what they mean.
+//! Units of data. Limits of bytes read them; limits of packets refuse them with their meaning.
 
 /// A unit of bits or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DataUnit {
-    /// What its letter stands for, such as mega; empty without one.
+    /// The name of its prefix, such as mega; empty without one.
     pub(super) scale: &'static str,
-    /// The letter as it is properly written.
+    /// The letters of its prefix, in their proper case.
     pub(super) letter: &'static str,
-    /// Whether it is one of those, such as Mbps, that some use for bits and others for bytes.
+    /// Whether it is a unit such as Mbps, which some use for bits and others for bytes.
     pub(super) ambiguous: bool,
-    /// What its letter multiplies by.
+    /// The factor of its prefix.
     pub(super) factor: u64,
-    /// Whether it is one of bits.
+    /// Whether it is a unit of bits.
     pub(super) bits: bool,
 }
 
@@ -28,7 +28,7 @@ const SCALES: [(&str, &str, &str, u64); 9] = [
 ];
 
 impl DataUnit {
-    /// The unit of data that `unit` is, in any letter case.
+    /// Parses a unit of data, in any case; `None` for other units.
     pub(super) fn recognise(unit: &str) -> Option<Self> {
         let unit = unit.to_ascii_lowercase();
         SCALES.into_iter().find_map(|(prefix, scale, letter, factor)| {

@@ -1,4 +1,4 @@
-//! Amounts of data, in bytes.
+//! Amounts of bytes.
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 
@@ -10,14 +10,14 @@ use super::{
     time,
 };
 
-/// A full frame of Ethernet, without its checksum.
+/// Bytes of a full Ethernet frame without its checksum.
 const FRAME: u64 = 1_514;
 
-/// Reads how much data may come at once: data (`64kB`, `1MiB`, `512kbit`) or time (`200ms`). Of
-/// the [`Burst`] that it gives, [`Burst::Packets`] is in bytes.
+/// Parses a burst of data: an amount (`64kB`, `1MiB`, `512kbit`) or a time (`200ms`). [`Burst::Packets`] is
+/// in bytes here.
 ///
 /// # Errors
-/// What is wrong with it. Whether a bucket can hold it depends on the rate.
+/// A [`ValueError`] for other text and for 0. Whether a bucket can hold the burst depends on the rate.
 pub fn parse_data_burst(text: &str) -> Result<Burst, ValueError> {
     read(text).map_err(|fault| ValueError {
         quantity: Quantity::DataBurst,
@@ -44,18 +44,17 @@ fn read(text: &str) -> Result<Burst, Fault> {
     }
 }
 
-/// The burst of a limit of bytes that was given none, in bytes.
+/// The burst, in bytes, of a limit of bytes that was written without one.
 ///
-/// The greater of 100 ms of the rate, and 64 full frames, which is what a driver hands over at
-/// once, but no more than a second's worth of those; and never less than one frame, or none would
-/// pass.
+/// It is 100 ms of the rate, or one second of it up to 64 full frames, whichever is more: a driver hands over
+/// up to 64 frames at once. It is never less than one full frame, which would otherwise not pass.
 pub fn default_data_burst(rate: Rate) -> u64 {
     let second = u128::from(rate.packets) * u128::from(SECOND);
     let second = second.div_ceil(u128::from(rate.period).max(1)).min(u128::from(64 * FRAME)) as u64;
     Burst::Time(SECOND / 10).packets(rate).max(second).max(FRAME)
 }
 
-/// An amount of bytes as operators write it, exact: `64kB`; [`parse_data_burst`] reads it back.
+/// Formats bytes as [`parse_data_burst`] reads them: `64kB`. Nothing is rounded.
 pub fn format_size(bytes: u64) -> String {
     let (number, letter) = with_multiplier(bytes);
     format!("{number}{letter}B")

@@ -1,4 +1,4 @@
-//! Rates of data, in bytes.
+//! Rates of bytes.
 
 use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 
@@ -13,14 +13,13 @@ use super::{
 /// Bits in a byte.
 const BITS: u128 = 8;
 
-/// Reads a rate of data: `2Mbit/s`, `64kB/s`, `200 MB/s`, `1GiB/h`; bits alone are per second
-/// (`2mbit`). What it gives is in bytes, exactly as stated.
+/// Parses a rate of data to bytes: `2Mbit/s`, `64kB/s`, `200 MB/s`, `1GiB/h`. Bits without a period are per
+/// second (`2mbit`). The rate is exact.
 ///
-/// `bps`, `Mbps` and the like are refused: to some they are bits and to others bytes. So is a
-/// lone small `b`.
+/// `bps`, `Mbps` and a lower-case `b` are refused: some use them for bits and others for bytes.
 ///
 /// # Errors
-/// What is wrong with it; see [`Rate::check`] for its bounds, which are in bytes here.
+/// A [`ValueError`] for other text, and for rates out of the bounds of [`Rate::check`] in bytes.
 pub fn parse_data_rate(text: &str) -> Result<Rate, ValueError> {
     read(text).map_err(|fault| ValueError {
         quantity: Quantity::DataRate,
@@ -60,20 +59,20 @@ fn read(text: &str) -> Result<Rate, Fault> {
     }
 }
 
-/// Bytes and the nanoseconds that they come in; `None` when those are beyond counting.
+/// Bytes and the nanoseconds that they come in; `None` if those do not fit into 128 bits.
 fn bytes_in(number: Decimal, data: DataUnit, period: u64) -> Option<(u128, u128)> {
     let (amount, divisor) = number.times(data.factor);
     if !data.bits {
         return Some((amount, divisor.checked_mul(u128::from(period))?));
     }
-    // Both are divided by what they share with the bits of a byte, so that 2 Mbit/s is 250 kB in
-    // a second and not 2 MB in eight.
+    // The factor that both share with 8 is divided out, so that 2 Mbit/s is 250 kB in a second and not 2 MB
+    // in eight.
     let shared = if amount == 0 { BITS } else { 1 << amount.trailing_zeros().min(3) };
     let divisor = divisor.checked_mul(BITS / shared)?;
     Some((amount / shared, divisor.checked_mul(u128::from(period))?))
 }
 
-/// The unit of data that `amount` names in `text`.
+/// Parses `amount`, the unit of data in `text`.
 pub(super) fn unit_of(text: &str, amount: &str) -> Result<DataUnit, Fault> {
     let packets = |noun: &str| {
         let noun = noun.trim_start_matches(['k', 'K', 'M', 'G']).trim_ascii_start();
@@ -104,11 +103,10 @@ pub(super) fn unit_of(text: &str, amount: &str) -> Result<DataUnit, Fault> {
     Ok(data)
 }
 
-/// Digits of a number that are repeated in a suggestion.
+/// The most digits of a number that a suggestion repeats.
 const LONGEST_NUMBER: usize = 24;
 
-/// A rate of bytes as operators write it, exact: `250kB/s`, `1GB/h`; [`parse_data_rate`] reads it
-/// back.
+/// Formats a rate of bytes as [`parse_data_rate`] reads it: `250kB/s`, `1GB/h`. Nothing is rounded.
 pub fn format_data_rate(rate: Rate) -> String {
     let (number, letter) = with_multiplier(rate.packets);
     match time::largest_unit(rate.period) {

@@ -1,4 +1,4 @@
-//! Values that are refused.
+//! The errors of values that are refused.
 
 use std::{fmt, net::IpAddr};
 
@@ -7,31 +7,32 @@ use thiserror::Error;
 
 use super::rate::HIGHEST;
 
-/// Characters of a refused value that are repeated to the operator.
+/// The most characters of a refused value that are repeated to the operator.
 const ECHOED: usize = 48;
 
-/// A text of foreign origin in quotes, cut short and safe to print on a terminal.
+/// A text of foreign origin in quotes, cut to 48 characters and safe to print on a terminal.
 pub fn quoted(text: &str) -> String {
     format!("\"{}\"", printable(text, ECHOED))
 }
 
-/// The first `most` characters of a text of foreign origin, safe to print on a terminal.
+/// The first `most` characters of a text of foreign origin, escaped to be safe to print on a terminal;
+/// followed by `…` if there are more.
 pub fn printable(text: &str, most: usize) -> String {
     let end = text.char_indices().nth(most).map(|(end, _)| end);
     let (shown, more) = end.map_or((text, ""), |end| (&text[..end], "…"));
     format!("{}{more}", shown.escape_debug())
 }
 
-/// What a value is for.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// The rate of a limit.
     Rate,
     /// The burst of a limit.
     Burst,
-    /// A length of time.
+    /// A duration.
     Duration,
-    /// An address or a prefix of addresses.
+    /// An address or a prefix.
     Prefix,
     /// The rate of a limit that counts bytes.
     DataRate,
@@ -69,27 +70,27 @@ impl fmt::Display for Quantity {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{quantity} {} {fault}", quoted(value))]
 pub struct ValueError {
-    /// What it is for.
+    /// The kind of value that was expected.
     pub quantity: Quantity,
-    /// The value as it was given.
+    /// The text as it was given.
     pub value: String,
-    /// What is wrong with it.
+    /// The reason why it was refused.
     pub fault: Fault,
 }
 
-/// What is wrong with a value, as what is said of it.
+/// Why a value was refused. The message continues a sentence that begins with the value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Nothing is there.
+    /// The text is empty.
     #[error("is empty")]
     Empty,
-    /// There is no number where one has to be.
+    /// The text does not start with a number.
     #[error("does not start with a number")]
     NotANumber,
-    /// It is below zero.
+    /// The number is negative.
     #[error("is negative")]
     Negative,
-    /// It is zero.
+    /// The number is zero.
     #[error("is zero")]
     Zero,
     /// A rate above [`HIGHEST`].
@@ -104,86 +105,86 @@ pub enum Fault {
     /// A rate of bytes below [`Rate::MIN`](limiter_common::algorithm::rate::Rate::MIN).
     #[error("is below one byte in 366 days")]
     TooLittleData,
-    /// More than can be counted.
+    /// A number that does not fit into 64 bits.
     #[error("is too large")]
     TooLarge,
     /// A time beyond [`time::LONGEST`](super::time::LONGEST).
     #[error("is longer than 366 days")]
     TooLong,
-    /// It could only be kept rounded.
+    /// A number that would have to be rounded.
     #[error("has more digits than can be kept exactly")]
     TooPrecise,
-    /// A part of a packet.
+    /// A fraction of a packet.
     #[error("is not a whole number of packets")]
     NotWhole,
-    /// A bare number that may be anything.
+    /// A number that needs a unit and has none.
     #[error("has no unit")]
     NoUnit,
-    /// A unit that is not known.
+    /// An unknown unit.
     #[error("has the unknown unit {}", quoted(unit))]
     UnknownUnit {
         /// The unit.
         unit: String,
-        /// The value that was probably meant.
+        /// The value that was probably meant, if there is one.
         meant: Option<String>,
     },
-    /// A unit such as Mbps.
+    /// A unit such as Mbps, which some use for bits and others for bytes.
     #[error("is ambiguous: {unit} may mean {scale}bits or {scale}bytes per second")]
     Ambiguous {
         /// The unit.
         unit: String,
-        /// What the unit's letter stands for, such as mega.
+        /// The name of the unit's prefix, such as mega.
         scale: &'static str,
-        /// The value in bits per second.
+        /// The value, understood as bits per second.
         bits: String,
-        /// The value in bytes per second.
+        /// The value, understood as bytes per second.
         bytes: String,
     },
-    /// Bits or bytes where packets are counted.
+    /// Bits or bytes for a limit that counts packets.
     #[error("is an amount of data, and this limit counts packets")]
     Data,
-    /// Packets where bytes are counted.
+    /// Packets for a limit that counts bytes.
     #[error("is an amount of packets, and this limit counts bytes")]
     Packets,
-    /// A part of a byte.
+    /// A fraction of a byte.
     #[error("is not a whole number of bytes")]
     NotWholeBytes,
-    /// An amount of data where one per time has to be.
+    /// An amount of data without the period of a rate.
     #[error("does not say in what time")]
     NoPeriod,
     /// Neither an address nor a prefix.
     #[error("is neither an address nor a prefix")]
     NotAPrefix,
-    /// A prefix longer than the address.
+    /// A prefix length that is longer than an address.
     #[error("is longer than an {family} address, which has {bits} bits")]
     PrefixTooLong {
         /// The family.
         family: &'static str,
-        /// Bits of an address.
+        /// The number of bits of an address.
         bits: u8,
     },
-    /// Bits beyond the prefix length are not zero.
+    /// A prefix whose bits beyond its length are not all zero.
     #[error("has host bits set")]
     HostBits {
-        /// As it was given.
+        /// The prefix as it was given.
         prefix: IpNet,
     },
-    /// An IPv4 address in IPv6 notation.
+    /// An IPv4 address or prefix in IPv6 notation (IPv4-mapped).
     #[error("is an IPv4 address in IPv6 notation, and sources are counted by their own family")]
     Mapped {
-        /// The same in IPv4 notation.
+        /// The same prefix in IPv4 notation.
         plain: IpNet,
     },
     /// An address with a zone.
     #[error("has a zone, which packets do not carry")]
     Zone {
-        /// The address without it.
+        /// The address without the zone; `None` if it is malformed.
         address: Option<IpAddr>,
     },
 }
 
 impl ValueError {
-    /// What is wrong, without the value: for one that not everybody may read.
+    /// The message without the value, for readers who may not see that.
     pub fn unquoted(&self) -> String {
         match &self.fault {
             Fault::UnknownUnit { .. } => format!("a {} has an unknown unit", self.quantity),
@@ -192,12 +193,12 @@ impl ValueError {
         }
     }
 
-    /// What to give instead, whatever the value is.
+    /// Examples of valid values of this kind; they do not depend on the value.
     pub const fn examples(&self) -> &'static str {
         self.quantity.examples()
     }
 
-    /// What to give instead.
+    /// What to write instead.
     pub fn remedy(&self) -> String {
         let examples = self.quantity.examples();
         match (&self.fault, self.quantity) {

@@ -1,4 +1,6 @@
-//! Values as operators write and read them: exact, and refused with a reason when not understood.
+//! Parses and prints values as operators write them: rates, bursts, durations and prefixes.
+//!
+//! Nothing is rounded. A value that cannot be represented exactly is refused, with the reason and a remedy.
 
 pub mod burst;
 mod data;

@@ -1,20 +1,20 @@
-//! Decimal numbers, exact.
+//! Exact decimal numbers.
 
 use super::error::Fault;
 
-/// Digits that a number may have; every `u64` can be written.
+/// The most digits of a number; enough for every `u64`.
 const DIGITS: usize = 20;
 
-/// A number that is not negative, as it was written.
+/// A decimal number that is not negative: `digits / divisor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal {
     digits: u128,
-    /// The power of ten that the digits are to be divided by.
+    /// A power of ten.
     divisor: u128,
 }
 
 impl Decimal {
-    /// Splits a text into its number and what follows it, without the spaces between and around.
+    /// Splits a text into a number and what follows it, without spaces around either.
     pub(super) fn split(text: &str) -> Result<(Self, &str), Fault> {
         let text = text.trim_ascii();
         if text.is_empty() {
@@ -49,8 +49,7 @@ impl Decimal {
         Ok((Self { digits, divisor }, rest.trim_ascii_start()))
     }
 
-    /// The number times `factor`, as the smallest fraction with a power of ten, or a divisor of
-    /// one, below the line.
+    /// The number times `factor`, as a reduced fraction.
     pub(super) fn times(self, factor: u64) -> (u128, u128) {
         // 10^20 * 2^64 is below 2^128.
         let digits = self.digits * u128::from(factor);
@@ -58,7 +57,7 @@ impl Decimal {
         (digits / common, self.divisor / common)
     }
 
-    /// The number times `factor`, which has to be whole.
+    /// The number times `factor`; a fault if that is not a whole number of 64 bits.
     pub(super) fn whole(self, factor: u64) -> Result<u64, Fault> {
         let (value, divisor) = self.times(factor);
         if divisor > 1 {
@@ -68,7 +67,7 @@ impl Decimal {
     }
 }
 
-/// Splits off the decimal multiplier that a unit begins with.
+/// Splits the decimal multiplier (`k`, `K`, `M` or `G`) off a unit; 1 if it has none.
 pub(super) fn multiplier(unit: &str) -> (u64, &str) {
     let factor = match unit.bytes().next() {
         Some(b'k' | b'K') => 1_000,
@@ -79,7 +78,7 @@ pub(super) fn multiplier(unit: &str) -> (u64, &str) {
     (factor, unit[1..].trim_ascii_start())
 }
 
-/// `value` with the largest multiplier that leaves at most three decimals; nothing is rounded.
+/// Formats `value` with the largest multiplier that leaves at most three decimals. Nothing is rounded.
 pub(super) fn with_multiplier(value: u64) -> (String, &'static str) {
     let scales = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
     for (scale, letter) in scales {
@@ -97,7 +96,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// The greatest common divisor; `b` is not zero.
+/// The greatest common divisor of `a` and `b`; `b` is not zero.
 const fn gcd(mut a: u128, mut b: u128) -> u128 {
     while a != 0 {
         (a, b) = (b % a, a);

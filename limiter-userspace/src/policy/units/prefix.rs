@@ -6,11 +6,11 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::error::{Fault, Quantity, ValueError};
 
-/// Reads a prefix, or an address as the prefix of all its bits.
+/// Parses a prefix, or an address as the prefix of all its bits.
 ///
 /// # Errors
-/// What is wrong with it: malformed, longer than an address, with host bits, with a zone, or an
-/// IPv4 address in IPv6 notation.
+/// A [`ValueError`] for malformed text, a length above that of an address, host bits, a zone, and an IPv4
+/// address in IPv6 notation.
 pub fn parse_prefix(text: &str) -> Result<IpNet, ValueError> {
     read(text.trim_ascii()).map_err(|fault| ValueError {
         quantity: Quantity::Prefix,
@@ -19,7 +19,7 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, ValueError> {
     })
 }
 
-/// Checks a prefix that was not read by [`parse_prefix`].
+/// Checks a prefix that [`parse_prefix`] did not parse, such as one from storage.
 pub(crate) fn check_prefix(prefix: IpNet) -> Result<(), ValueError> {
     acceptable(prefix).map_err(|fault| ValueError {
         quantity: Quantity::Prefix,

@@ -1,4 +1,4 @@
-//! Rates.
+//! Rates of packets.
 
 use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 use serde_json::Number;
@@ -11,14 +11,23 @@ use super::{
 };
 use crate::policy::nearest::nearest;
 
-/// The highest rate of packets, per second; that of bytes is [`Rate::MAX_PER_SECOND`].
+/// The highest rate of packets per second. That of bytes is [`Rate::MAX_PER_SECOND`].
 pub const HIGHEST: u64 = 1_000_000_000;
 
-/// Reads a rate of packets: `10kpps`, `1.5 Mpps`, `50 packets/s`, `5/min`, `100/10s`; a bare number
-/// is per second. The rate is kept as stated, exactly.
+/// Parses a rate of packets: `10kpps`, `1.5 Mpps`, `50 packets/s`, `5/min`, `100/10s`. A number without a
+/// unit is per second. The rate is exact, and its period is kept: `60/min` is 60 packets in a minute.
 ///
 /// # Errors
-/// What is wrong with it; its bounds are [`Rate::MIN`] and [`HIGHEST`].
+/// A [`ValueError`] for other text, and for rates below [`Rate::MIN`] or above [`HIGHEST`].
+///
+/// ```
+/// use limiter_common::algorithm::rate::{Rate, SECOND};
+/// use limiter_userspace::policy::units::parse_rate;
+///
+/// assert_eq!(parse_rate("10kpps"), Ok(Rate { packets: 10_000, period: SECOND }));
+/// assert_eq!(parse_rate("60/min"), Ok(Rate { packets: 60, period: 60 * SECOND }));
+/// assert!(parse_rate("10Mbps").is_err(), "bits or bytes?");
+/// ```
 pub fn parse_rate(text: &str) -> Result<Rate, ValueError> {
     read(text).map_err(|fault| ValueError {
         quantity: Quantity::Rate,
@@ -57,7 +66,7 @@ fn read(text: &str) -> Result<Rate, Fault> {
     }
 }
 
-/// The period in nanoseconds of a unit of rates without its multiplier; `None` if it is none.
+/// The period in nanoseconds of the unit of a rate, without its multiplier; `None` for an unknown unit.
 fn period(unit: &str) -> Result<Option<u64>, Fault> {
     if unit.is_empty() || unit.eq_ignore_ascii_case("pps") {
         return Ok(Some(SECOND));
@@ -70,7 +79,7 @@ fn period(unit: &str) -> Result<Option<u64>, Fault> {
     period_of(period)
 }
 
-/// The period in nanoseconds of what follows the `/` of a rate; `None` if it is none.
+/// The period in nanoseconds after the `/` of a rate; `None` if it is malformed.
 pub(super) fn period_of(text: &str) -> Result<Option<u64>, Fault> {
     let period = text.trim_ascii_start();
     if let Some(unit) = time::unit(period) {
@@ -86,14 +95,14 @@ pub(super) fn period_of(text: &str) -> Result<Option<u64>, Fault> {
     }
 }
 
-/// Whether `noun` is a name of what the limits count.
+/// Whether `noun` is a word for packets or SYNs.
 pub(super) fn is_packets(noun: &str) -> bool {
     ["packets", "packet", "pkts", "pkt", "SYNs", "SYN"]
         .iter()
         .any(|name| noun.eq_ignore_ascii_case(name))
 }
 
-/// What is wrong with a rate whose unit, given with its multiplier, is none of packets.
+/// The fault of a rate whose unit is not one of packets. `unit` includes the multiplier.
 fn not_packets(text: &str, unit: &str) -> Fault {
     const LONGEST_NUMBER: usize = 24;
     let number = text.trim_ascii().strip_suffix(unit).unwrap_or_default().trim_ascii_end();
@@ -126,7 +135,7 @@ fn meant(number: &str, unit: &str) -> Option<String> {
     nearest(name, NAMES).map(|name| format!("{number}{letter}{name}"))
 }
 
-/// A rate as operators write it, exact: `10 kpps`, `5/min`, `1.5 kpps`, `1/2s`.
+/// Formats a rate of packets: `10 kpps`, `5/min`, `1.5 kpps`, `1/2s`. Nothing is rounded.
 pub fn format_rate(rate: Rate) -> String {
     let (number, letter) = with_multiplier(rate.packets);
     if rate.period == SECOND {
@@ -138,7 +147,7 @@ pub fn format_rate(rate: Rate) -> String {
     }
 }
 
-/// A rate per second as a JSON number: an integer when it is one, else the nearest `f64`.
+/// A rate per second as a JSON number: an integer if it is one, else the nearest `f64`.
 pub fn rate_per_second(rate: Rate) -> Number {
     let per_second = u128::from(rate.packets) * u128::from(SECOND);
     let period = u128::from(rate.period).max(1);

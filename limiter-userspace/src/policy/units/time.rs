@@ -1,4 +1,4 @@
-//! Lengths of time.
+//! Durations.
 
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use super::{
 /// The longest duration, in nanoseconds: 366 days.
 pub const LONGEST: u64 = Rate::MIN.period;
 
-/// Units by the names that are read; of each, the first name is the one that is printed. Long
-/// before short.
+/// Units, longest first, with their names. The first name is the one that is printed.
 const UNITS: [(u64, &[&str]); 7] = [
     (24 * 3600 * SECOND, &["day", "d", "days"]),
     (3600 * SECOND, &["h", "hour", "hours"]),
@@ -24,10 +23,10 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1, &["ns"]),
 ];
 
-/// Reads a duration, such as `500ms`, `10s`, `1.5h`; the unit is needed.
+/// Parses a duration, such as `500ms`, `10s` or `1.5h`. The unit is needed.
 ///
 /// # Errors
-/// What is wrong with it; it has to be above zero and at most [`LONGEST`].
+/// A [`ValueError`] for other text, for 0, and for more than [`LONGEST`].
 pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let read = || {
         let (number, name) = Decimal::split(text)?;
@@ -45,7 +44,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     })
 }
 
-/// Nanoseconds of `number` units of time.
+/// The nanoseconds of `number` units of `unit` nanoseconds.
 pub(super) fn nanoseconds(number: Decimal, unit: u64) -> Result<u64, Fault> {
     match number.whole(unit) {
         Ok(0) => Err(Fault::Zero),
@@ -55,12 +54,12 @@ pub(super) fn nanoseconds(number: Decimal, unit: u64) -> Result<u64, Fault> {
     }
 }
 
-/// Nanoseconds of the unit of time of this name.
+/// The nanoseconds of the unit with this name.
 pub(super) fn unit(name: &str) -> Option<u64> {
     UNITS.into_iter().find(|(_, names)| names.contains(&name)).map(|(unit, _)| unit)
 }
 
-/// A length of time above zero, exact, in its largest unit: the number of them and the name.
+/// The largest unit of which a duration above zero is a multiple: the number of units, and the name.
 pub(super) fn largest_unit(nanoseconds: u64) -> (u64, &'static str) {
     let fits = |&(unit, _): &(u64, _)| nanoseconds.is_multiple_of(unit);
     UNITS
@@ -69,7 +68,7 @@ pub(super) fn largest_unit(nanoseconds: u64) -> (u64, &'static str) {
         .map_or((nanoseconds, "ns"), |(unit, names)| (nanoseconds / unit, names[0]))
 }
 
-/// A duration as operators write it, exact: `5min`, `1500ms`; [`parse_duration`] reads it back.
+/// Formats nanoseconds as [`parse_duration`] reads them: `5min`, `1500ms`. Nothing is rounded.
 pub fn format_duration(nanoseconds: u64) -> String {
     let (count, unit) = largest_unit(nanoseconds);
     format!("{count}{unit}")

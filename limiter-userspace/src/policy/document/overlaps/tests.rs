@@ -15,7 +15,7 @@ fn prefixes() -> impl Strategy<Value = Vec<IpNet>> {
     vec((any::<u8>(), 25_u8..=32).prop_map(net), 0..8)
 }
 
-/// What a document has for tenants or sets that have some prefixes themselves, and others in files.
+/// Parses a document whose sets or tenants have some prefixes themselves and others in files.
 fn parsed(kind: &str, groups: &[(Vec<IpNet>, Vec<IpNet>)]) -> (Policy, Warnings) {
     let mut text = format!("version: 1\n{kind}:\n");
     for (name, (written, _)) in NAMES.iter().zip(groups) {
@@ -31,10 +31,10 @@ fn parsed(kind: &str, groups: &[(Vec<IpNet>, Vec<IpNet>)]) -> (Policy, Warnings)
 }
 
 proptest! {
-    /// What is left out makes no difference, and whose it is, is settled by the document first.
+    /// Left-out prefixes change nothing; which tenant has an address is decided by the document before files.
     #[test]
     fn what_is_left_out_makes_no_difference(mut groups in vec((prefixes(), prefixes()), 3)) {
-        // What the document has by itself is a fault of it.
+        // Overlaps within the document would be faults.
         let mut seen: Vec<(IpNet, usize)> = Vec::new();
         for (group, (written, _)) in groups.iter_mut().enumerate() {
             written.retain(|prefix| {
@@ -55,7 +55,7 @@ proptest! {
             let each = || groups.iter().zip(NAMES);
             let written = each().map(|((written, _), name)| (longest(written), true, name));
             let filed = each().map(|((_, filed), name)| (longest(filed), false, name));
-            // Of those that are the same, the last one is taken: so they are turned round.
+            // `max_by_key` returns the last of equal ones, so the order is reversed.
             let all: Vec<_> = written.chain(filed).filter(|(length, ..)| length.is_some()).collect();
             let expected = all.iter().rev().max_by_key(|(length, written, _)| (*length, *written));
             let found = policy.tenants.iter().filter_map(|(name, prefixes)| {
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// A feed may overlap as much as it likes: that is one warning.
+/// A feed may overlap as much as it likes: it causes one warning.
 #[test]
 fn a_file_is_warned_of_once() {
     let net = |at: u32, length| IpNet::new(std::net::Ipv4Addr::from(at).into(), length).unwrap();

@@ -15,7 +15,7 @@ fn next(held: &Assignment, epoch: u32, names: &[&str]) -> Assignment {
     held.next(limits, Keeping::All, epoch)
 }
 
-/// The limit_id, the tally and the word of a limit.
+/// The limit id, the tally and the word of a limit.
 fn place(held: &Assignment, name: &str) -> (u32, u32, Option<usize>) {
     let place = held.get(&identity(name, true)).unwrap();
     (place.limit_id, place.tally, place.word)
@@ -32,7 +32,7 @@ fn a_limit_that_stays_keeps_its_state_and_one_that_comes_gets_nobody_elses() {
     assert_eq!(place(&without, "key"), place(&first, "key"));
     assert_eq!(without.get(&identity("a", true)), None);
     assert_eq!(without.new_tallies(&first).count(), 0);
-    // Back again it is another limit, as its state may have been anyone's meanwhile.
+    // When the limit is back it counts as another one: its state may have been used by others meanwhile.
     let back = next(&without, 3, &["c", "a", "b", "key"]);
     assert_eq!(place(&back, "b"), place(&first, "b"));
     assert_eq!(place(&back, "c"), (193, 0, Some(0)));
@@ -47,10 +47,10 @@ fn those_without_a_word_of_their_own_have_a_key() {
     let word = |held: &Assignment, name| place(held, name).2;
     let words = names.map(|name| word(&held, name));
     assert_eq!(words, array::from_fn(|place| (place < INLINE).then_some(place)));
-    // Nobody moves while it has state.
+    // No limit moves while it has state.
     let later = next(&held, 2, &names[1..]);
     assert_eq!(names[1..].iter().map(|name| word(&later, name)).collect::<Vec<_>>(), words[1..]);
-    // Unless there are too many keys; the others stay where they are.
+    // If there are too many keyed limits, they move; the others stay where they are.
     let limits = names[2..].iter().map(|name| identity(name, true));
     let moved = held.next(limits, Keeping::ButKeyed, 2);
     assert!(["c", "h"].iter().all(|name| place(&moved, name) == place(&held, name)));
@@ -58,7 +58,8 @@ fn those_without_a_word_of_their_own_have_a_key() {
     assert_eq!(place(&moved, "j"), (130, 11, Some(1)));
 }
 
-/// However narrow limits are asked first, the entry of a source has the words of the broad ones.
+/// The words of a source's entry go to the limits with the fewest conditions, although narrow limits are
+/// evaluated first.
 #[test]
 fn those_that_most_packets_are_about_have_words() {
     let few = [("a", 3), ("b", 1), ("c", 2), ("d", 0), ("e", 1), ("f", 9)];
@@ -119,7 +120,7 @@ fn a_policy_that_was_taken_back_has_used_its_stamps_and_numbers() {
     let mut taken_back = next(&before, 2, &["a", "b", "c"]);
     number(&mut taken_back, &["w", "x"]);
     before.skip(&taken_back);
-    // Its epoch was 2, the one of the policy that came back 3.
+    // Its epoch was 2, that of the policy that came back was 3.
     let mut after = next(&before, 4, &["a", "d"]);
     number(&mut after, &["v", "x"]);
     assert_eq!(place(&after, "a"), place(&before, "a"));
@@ -154,7 +155,7 @@ proptest! {
             let mut names: Vec<_> = numbers.iter().map(|n| format!("limit{n}")).collect();
             names.sort();
             names.dedup();
-            // Those of one digit need a key.
+            // Names with one digit are keyed limits.
             let of = |name: &String| identity(name, !name.len().is_multiple_of(3));
             let after = held.next(names.iter().map(of), Keeping::All, epoch);
             prop_assert_eq!(after.places.len(), names.len());

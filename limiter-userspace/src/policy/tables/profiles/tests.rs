@@ -46,7 +46,8 @@ fn lists_hold_until_their_time_and_within_each_other() {
     assert_eq!(times("198.51.100.1"), [0, 0, 0]);
 }
 
-/// What all limits of a source have; none where more is to be known of it than what it is charged.
+/// The untracked allowance is that of the tightest limit; 0 where a limit needs more of a source than its
+/// charges.
 #[test]
 fn profiles_have_the_credit_of_their_tightest_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
@@ -65,7 +66,7 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     assert_eq!(of_all(&policy), [33, 20, 0]);
     policy.set_default(Builtin::Syn, bucket(18_000)).unwrap();
     assert_eq!(of_all(&policy), [6, 6, 0]);
-    // One by another key is about some packets, and is asked for them.
+    // A keyed limit matches some packets, and is evaluated for those.
     policy.set_default(Builtin::Connection, bucket(1)).unwrap();
     assert_eq!(of_all(&policy), [6, 6, 0]);
     let source = |policy: &mut Policy, change: fn(&mut Limit)| {
@@ -90,7 +91,8 @@ fn profiles_have_the_credit_of_their_tightest_limit() {
     assert_eq!(of_all(&policy), [0; 3]);
 }
 
-/// From limits by which each packet costs 1 and that go by ticks, as many as the one with least to spare admits.
+/// Leases come from limits that charge 1 for each packet at jiffy time; the lease is that of the limit with
+/// least to spare.
 #[test]
 fn packets_are_leased_from_limits_that_have_some_to_spare() {
     let bucket = |burst| Bucket::new(Rate::per_second(1_000), burst).unwrap();
@@ -111,7 +113,7 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     };
     let one = [(16, 1), (10, 1), (0, 0)];
     assert_eq!(of_all(&policy), one);
-    // One that goes by the clock.
+    // A limit that is charged by the clock.
     policy.set_default(Builtin::Syn, bucket(31)).unwrap();
     assert_eq!(of_all(&policy), one);
     let with = |change: &dyn Fn(&mut Limit)| {
@@ -138,15 +140,15 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     let penalty =
         Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND, unproven: Unproven::Block };
     assert_eq!(with(&|limit| limit.penalty = Some(penalty)), [(0, 0); 3], "they may be blocked");
-    // It is about some sources.
+    // It matches some sources.
     let near = |limit: &mut Limit| {
         limit.matching.sources = vec![Whom::Prefix(prefix("203.0.113.0/24"))];
     };
     assert_eq!(with(&near), [(16, 2), (10, 1), (0, 0)]);
 }
 
-/// Of sources without a prefix: by limits that are about all of their packets, of which there is none, or one, or those
-/// that a CPU may lease.
+/// For sources within no prefix: the fast path decides if at most one limit matches all of their packets, and
+/// that one is inline and charges 1 for each packet.
 #[test]
 fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
@@ -169,11 +171,11 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let mut precise = policy.clone();
     precise.limits.iter_mut().for_each(|limit| limit.precise = true);
     assert_eq!(fast(&precise), flag::FAST | flag::CLOCK);
-    // Where there are no ticks, each packet takes the clock.
+    // Without ticks, each packet reads the clock.
     policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
     let (tables, _) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
     assert_eq!(tables.settings.flags & flag::CLOCK, flag::CLOCK);
-    // What another limit is about too is left to others, but no other packet.
+    // A packet that matches a second limit is left to the full path, no other one.
     assert_eq!(settings(&policy).conditional_limits, 0);
     policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
@@ -193,13 +195,13 @@ fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
     let mut bytes = with(&|it| it.count = Count::Bytes);
     bytes.limits.retain(|limit| limit.name == "other");
     assert_eq!(fast(&bytes), 0, "each costs something else");
-    // With nothing that is about all packets, one limit alone is about some.
+    // Without a limit that matches all packets, the only limit is one with conditions.
     policy = Policy::default();
     policy.set_default(Builtin::Syn, bucket(1)).unwrap();
     assert_eq!((fast(&policy), settings(&policy).conditional_limits), (flag::FAST, 0));
 }
 
-/// Packets of most sources find there what holds for them.
+/// Packets of most sources take their profile from the settings.
 #[test]
 fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
     let mut policy = Policy::default();
@@ -218,7 +220,8 @@ fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
     assert_ne!(buckets[0], buckets[1]);
 }
 
-/// Packets that open connections, and destinations, are others' business: these are told by what limits ask for.
+/// Packets that open connections, and destinations, are not examined by the fast path: flags tell if a limit
+/// needs them.
 #[test]
 fn what_the_fast_path_does_not_look_at_is_asked_for_by_limits_alone() {
     let settings = |change: &dyn Fn(&mut Limit)| {
