@@ -310,10 +310,14 @@ impl Limit {
         })
     }
 
-    /// The index of an override, or where to insert it. The search requires that overrides are sorted by
-    /// [`Override::whom`].
+    /// The index of an override, or where to insert it: before the first one with a larger [`Override::whom`]. The
+    /// overrides of a document have the order of the document, so each one is compared.
     fn place(&self, whom: &OverrideWhom) -> Result<usize, usize> {
-        self.overrides.binary_search_by(|entry| entry.whom.cmp(whom))
+        let at = |is: fn(&OverrideWhom, &OverrideWhom) -> bool| {
+            self.overrides.iter().position(|entry| is(&entry.whom, whom))
+        };
+        at(|entry, whom| entry == whom)
+            .ok_or_else(|| at(|entry, whom| entry > whom).unwrap_or(self.overrides.len()))
     }
 
     /// The allowance of the override for `whom`, or of the limit for `None`, if it has exactly one layer.

@@ -34,6 +34,30 @@ fn default(policy: &Policy, limit: Builtin) -> Option<Bucket> {
     Some(policy.limit(limit)?.layers.first()?.allowance.bucket())
 }
 
+/// The overrides of a document are in whatever order it has them.
+#[test]
+fn an_override_is_found_in_any_order() {
+    let written = ["203.0.113.0/24", "192.0.2.0/24", "198.51.100.0/24"];
+    let overrides: Vec<_> =
+        written.iter().map(|src| format!("      - {{ src: {src}, rate: 5/s }}\n")).collect();
+    let text = format!(
+        "version: 1\nlimits:\n  - name: web\n    key: source\n    rate: 1/s\n    overrides:\n{}",
+        overrides.concat()
+    );
+    let read = |text: &str| parse("policy", text.as_bytes(), &mut |_| unreachable!("no files"));
+    for (place, src) in written.into_iter().enumerate() {
+        let mut policy = read(&text).unwrap();
+        policy.set_override("web", prefix(src), bucket("7/s", 7)).unwrap();
+        let prefixes: Vec<_> = policy.limit("web").unwrap().prefixes().collect();
+        assert_eq!(prefixes, written.map(prefix), "{src}");
+        let changed = policy.limit("web").unwrap().overrides[place].layers.clone().unwrap();
+        assert_eq!(changed, [bucket("7/s", 7).into()]);
+        assert_eq!(read(&to_yaml(&policy)).as_ref(), Ok(&policy));
+        policy.del_override("web", prefix(src)).unwrap();
+        assert_eq!(policy.limit("web").unwrap().overrides.len(), 2);
+    }
+}
+
 #[test]
 fn edits_are_kept() {
     let mut policy = Policy::default();
