@@ -16,7 +16,7 @@ pub struct FaultEntry {
     pub column: Option<usize>,
     /// The fault, with the object that has it.
     pub message: String,
-    /// What to do about it.
+    /// The remedy, if one is known.
     pub hint: Option<String>,
 }
 

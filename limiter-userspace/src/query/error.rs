@@ -75,7 +75,7 @@ pub enum InquiryError {
         path: PathBuf,
         /// The fault, as the rest of the sentence.
         fault: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
 }
@@ -107,7 +107,7 @@ impl InquiryError {
         }
     }
 
-    /// What to do about it.
+    /// The remedy, if one is known.
     pub(crate) fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Value { examples, .. } => examples.clone(),

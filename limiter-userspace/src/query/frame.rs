@@ -11,6 +11,14 @@ use limiter_common::packet::{
 use super::error::InquiryError;
 
 /// An operator's description of a packet.
+///
+/// ```
+/// use limiter_userspace::query::frame::Sketch;
+///
+/// let [source, destination] = ["192.0.2.1", "198.51.100.2"].map(|text| text.parse().unwrap());
+/// let sketch = Sketch { ports: [40_000, 443], ..Sketch::new(source, destination, 6) };
+/// assert_eq!(sketch.build().unwrap().len(), Sketch::SHORTEST);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sketch {
     /// The source address.

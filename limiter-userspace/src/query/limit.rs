@@ -35,7 +35,7 @@ pub struct LimitReport {
     pub name: String,
     /// The key, as a policy writes it.
     pub key: String,
-    /// What it counts.
+    /// The unit that the limit counts.
     pub count: Count,
     /// The mode: a word of the policy, or `candidate`.
     pub mode: &'static str,

@@ -126,7 +126,8 @@ impl<'a> Inquiry<'a> {
     }
 
     /// Asks until one policy and one setting of the monitor switch were in force during the whole
-    /// answer, at most [`TRIES`] times. `ask` returns `None` when it saw state of a newer policy.
+    /// answer, at most [`TRIES`] times. `ask` returns `None` when it saw an entry that is locked, or
+    /// that is bound to a newer policy.
     fn steadily<T>(&mut self, now: u64, ask: impl Fn(&Self) -> Result<Option<T>>) -> Result<T> {
         for _ in 0..TRIES {
             let current = |inquiry: &Self| -> Result<bool> {

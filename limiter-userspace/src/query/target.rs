@@ -13,6 +13,15 @@ use crate::policy::units::quoted;
 ///
 /// # Errors
 /// [`InquiryError::Value`], if the text is not of this form or can be read in two ways.
+///
+/// # Examples
+/// ```
+/// use limiter_userspace::query::target::parse_target;
+///
+/// let (address, port, protocol) = parse_target("[2001:db8::1]:53/udp").unwrap();
+/// assert_eq!(address.to_string(), "2001:db8::1");
+/// assert_eq!((port, protocol), (Some(53), Some(17)));
+/// ```
 pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), InquiryError> {
     let refused = |fault, examples: String| InquiryError::Value {
         what: "source",

@@ -35,7 +35,7 @@ pub(super) enum Next {
 pub(super) struct Observer<S> {
     source: S,
     pace: Pace,
-    /// The pace of reading the details of the open source. With many states of keyed limits that
+    /// The pace of reading the details of the opened source. With many states of keyed limits that
     /// takes long.
     details: Pace,
     /// The state of the watch.
@@ -170,7 +170,7 @@ impl<S: DataSource> Observer<S> {
         }
     }
 
-    /// Reads the details of the open source.
+    /// Reads the details of the opened source.
     fn detail(&mut self) {
         let Some(source) = self.view.controls.open else { return };
         let start = Instant::now();

@@ -171,7 +171,7 @@ impl Serialize for Reasons {
 /// Serialises a value of every reason, by its name, in the order of [`Reason::ALL`].
 ///
 /// # Errors
-/// Those of the serialiser.
+/// The errors of the serialiser.
 pub fn by_reason<S: Serializer, V: Serialize>(
     serializer: S,
     value: impl Fn(Reason) -> V,

@@ -191,7 +191,7 @@ impl Controls {
         Effect::Search
     }
 
-    /// Goes one step back: from the open source, from the filter, or from the selection.
+    /// Goes one step back: from the opened source, from the filter, or from the selection.
     fn back(&mut self) -> Effect {
         if self.open.take().is_some() {
             self.focus = Focus::Sources;

@@ -2,7 +2,7 @@
 //!
 //! From top to bottom: the interfaces and the time; the traffic; the limits; the reasons; the
 //! sources; a question or the keys. A wide terminal shows the sources beside the rest. A small
-//! terminal leaves out blank lines first, then the columns and reasons that matter less. An open
+//! terminal leaves out blank lines first, then the columns and reasons that matter less. An opened
 //! source, or the help, replaces everything below the first line.
 //!
 //! The selection is marked by a sign too, and words say all that colours say.

@@ -109,7 +109,7 @@ fn a_frozen_picture_is_sorted_and_filtered_as_it_is() {
     assert_eq!(press(&mut view, "s"), Effect::Nothing);
     let lines = drawn(&view, 80, 24);
     assert!(lines[16].contains("203.0.113.1 ") && lines[16].contains("620k"), "{lines:#?}");
-    // The age of the picture is then that of the counts of the open source.
+    // The age of the picture is then that of the counts of the opened source.
     opened(&mut view);
     view.now += Duration::from_secs(7);
     assert!(drawn(&view, 80, 24)[0].contains("frozen, 7s old"), "{:#?}", drawn(&view, 80, 24));
