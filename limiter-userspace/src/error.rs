@@ -1,4 +1,4 @@
-//! What can go wrong, how a command ends then, and what to do about it.
+//! The errors of commands, with their exit codes and remedies.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -14,18 +14,18 @@ use crate::{
     query::error::InquiryError,
 };
 
-/// The exit code where a policy is wrong, or does not fit.
+/// The exit code for a policy that is wrong or does not fit.
 const INVALID: u8 = 3;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No such interface.
+    /// No interface has this name.
     #[error("no interface named {name}")]
     UnknownInterface {
-        /// The name that was asked for, fit for a terminal.
+        /// The name that was given, fit for a terminal.
         name: String,
-        /// The interfaces that exist.
+        /// The interfaces of this network namespace.
         existing: Vec<String>,
     },
     /// The interface is not attached.
@@ -33,178 +33,178 @@ pub enum Error {
     NotAttached {
         /// The interface.
         name: String,
-        /// The interfaces that are.
+        /// The interfaces that are attached.
         attached: Vec<String>,
     },
-    /// There is nothing to attach an interface with.
+    /// An agent has no policy for an interface, since its document cannot be used.
     #[error(
         "{interface} is not attached: there is no policy for it, since {document} cannot be used"
     )]
     NoPolicy {
         /// The interface.
         interface: String,
-        /// The document that is followed.
+        /// The document that the agent follows.
         document: String,
     },
-    /// There is no instance.
+    /// No instance exists in this directory.
     #[error("limiter is not attached to any interface (nothing in {})", .directory.display())]
     NoInstance {
-        /// Where an instance would be.
+        /// The directory of the instance.
         directory: PathBuf,
     },
-    /// Another program is on the interface.
+    /// Another XDP program is attached to the interface.
     #[error("{interface} has an XDP program already (id {program}), which is not of this instance")]
     ForeignProgram {
         /// The interface.
         interface: String,
-        /// The id of the program.
+        /// The id of that program.
         program: u32,
     },
-    /// Limiter does not work here as it is.
+    /// Checks of `limiter doctor` have failed.
     #[error("limiter does not work here as it is: see {}", .failed.join(", "))]
     Unfit {
-        /// The checks that say so.
+        /// The names of these checks.
         failed: Vec<String>,
     },
-    /// Missing privilege.
+    /// The process has no permission.
     #[error("no permission to {action}: {source}")]
     Permission {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// What the kernel says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     #[error("this kernel ({kernel}) lacks {feature}, which limiter needs")]
     Kernel {
-        /// Its version.
+        /// The release of the kernel.
         kernel: String,
-        /// What is missing, and since when kernels have it.
+        /// The feature, and the first version of Linux that has it.
         feature: String,
     },
-    /// The kernel refuses a program that an earlier or later kernel takes.
+    /// The verifier of the kernel refuses a program.
     #[error("this kernel ({kernel}) refuses the program {program}: {}", refusal(.cause, .log))]
     Refused {
-        /// The program.
+        /// The name of the program.
         program: &'static str,
         /// The release of the kernel.
         kernel: String,
-        /// What the kernel says.
+        /// The error of the system call.
         cause: io::Error,
-        /// The end of the verifier's log, some lines.
+        /// The last lines of the verifier's log.
         log: String,
     },
-    /// The driver refuses the mode that was asked for.
+    /// The driver does not support the XDP mode that was asked for.
     #[error("{interface} does not take XDP in {mode} mode: {source}")]
     Mode {
         /// The interface.
         interface: String,
         /// The mode.
         mode: &'static str,
-        /// What the kernel says.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The directory is not on a BPF file system.
     #[error("{} is not on a BPF file system", .directory.display())]
     NotBpffs {
-        /// Where the pins would be.
+        /// The directory of the instance.
         directory: PathBuf,
-        /// What to mount one on.
+        /// The directory to mount a BPF file system on.
         mount: PathBuf,
     },
-    /// What is pinned was made by another version, or by something else.
+    /// The pinned maps have another layout, as of another version of limiter.
     #[error("{} holds maps of another layout: {}", .directory.display(), .differences.join("; "))]
     Layout {
         /// The directory of the instance.
         directory: PathBuf,
-        /// Each difference.
+        /// The differences, a sentence each.
         differences: Vec<String>,
     },
-    /// The file of the run-time lists is no such file.
+    /// The file of the run-time lists has no valid content.
     #[error("the run-time lists in {} cannot be read: {cause}", .path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         cause: String,
     },
-    /// Sizes given for an instance that exists with others.
+    /// A size was given that differs from that of the running instance.
     #[error("{option} is {running} in the running instance and cannot become {asked}")]
     Size {
-        /// The option.
+        /// The option for the size.
         option: &'static str,
-        /// What it is.
+        /// The size of the running instance.
         running: u32,
-        /// What it should become.
+        /// The size that was given.
         asked: u32,
     },
-    /// A size out of range.
+    /// A size is out of range.
     #[error("{option} {asked} is out of range: {least} to {most} on this machine")]
     SizeRange {
-        /// The option.
+        /// The option for the size.
         option: &'static str,
-        /// What was asked.
+        /// The size that was given.
         asked: u32,
-        /// The smallest value.
+        /// The least size.
         least: u32,
-        /// The largest.
+        /// The largest size on this machine.
         most: u32,
     },
-    /// More overrides than the instance has room for.
+    /// The policy has more profiles or meters than the instance has room for.
     #[error(
         "the policy has {needed} different overrides or combinations of limits, but the instance was \
          made for {capacity}"
     )]
     Capacity {
-        /// Profiles of the policy, which are distinct combinations of what holds for sources, or
-        /// meters, which are distinct settings of limits.
+        /// The number of profiles, which are different settings of a source, or of meters, which
+        /// are different settings of a limit.
         needed: usize,
-        /// Those of the instance.
+        /// The number that the instance has room for.
         capacity: u32,
     },
-    /// What commands of an older version listed would be lost.
+    /// The lists that commands of an older version set would be lost with the instance.
     #[error("the lists of an older version end with its instance, and cannot be kept: {source}")]
     Unkept {
-        /// Why.
+        /// Why they cannot be kept.
         source: Box<Error>,
     },
     /// Another policy waits to be confirmed.
     #[error("a policy waits for `limiter policy confirm`, for {} s more", .left.as_secs().saturating_add(1))]
     Unconfirmed {
-        /// How long.
+        /// The time left for that.
         left: Duration,
     },
     /// No policy waits to be confirmed.
     #[error("no policy waits to be confirmed")]
     NothingToConfirm,
-    /// No slot is left.
+    /// All slots for interfaces are taken.
     #[error(
         "limiter is attached to {} interfaces, which is the most",
         limiter_common::policy::limit::INTERFACES
     )]
     NoSlot,
-    /// The interface has no Ethernet header.
+    /// The frames of the interface do not begin with an Ethernet header.
     #[error(
         "{interface} is not an Ethernet interface (link layer type {kind}); its packets begin with another header"
     )]
     NotEthernet {
         /// The interface.
         interface: String,
-        /// Its type, `ARPHRD_*`.
+        /// The type of its link layer, `ARPHRD_*`.
         kind: u16,
     },
-    /// The pins would be in the hands of others.
+    /// Another user owns a directory of the pins, or may write to it.
     #[error("{} belongs to another user, or others may write to it", .directory.display())]
     Unsafe {
         /// The directory.
         directory: PathBuf,
     },
-    /// Another process has the lock, and gets nowhere or takes long.
+    /// Another process holds the lock, and is stopped or takes too long.
     #[error("{} has the lock of {}", held_by(.holder.as_ref()), .directory.display())]
     Busy {
         /// The directory of the instance.
         directory: PathBuf,
-        /// The process, if that can be seen.
+        /// That process, if it is known.
         holder: Option<Holder>,
     },
     /// Another agent sees to the instance.
@@ -215,105 +215,105 @@ pub enum Error {
         /// The directory of the instance.
         directory: PathBuf,
     },
-    /// What files of sets change would cut this host off, or lift most of a list.
+    /// Files of sets would cut this host off, or lift most of a list.
     #[error("{document} is not used: {refusal}")]
     ChangeRefused {
         /// The document, fit for a terminal.
         document: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// Not enough memory for maps.
+    /// The kernel has no memory for a map or a program.
     #[error("the kernel has no memory for {object}: {source}")]
     Memory {
-        /// The map or program.
+        /// That map or program.
         object: String,
-        /// What the kernel says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A value or a policy is wrong.
+    /// A value of the command line or a policy is wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A question cannot be answered.
     #[error(transparent)]
     Inquiry(#[from] InquiryError),
-    /// A document is wrong, each fault with its place.
+    /// A document has faults, each with its place.
     #[error(transparent)]
     Faults(#[from] Faults),
-    /// The policy in a document is one that cannot be applied.
+    /// A document is valid, but its policy cannot be compiled.
     #[error("{file}: {error}")]
     Impossible {
         /// The document, fit for a terminal.
         file: String,
-        /// Why.
+        /// The reason.
         error: Box<PolicyError>,
     },
-    /// The policy in force could not be read back from a document.
+    /// The policy in force gives a document that could not be read back.
     #[error(
         "the policy in force makes no document that could be read back, so nothing was saved:\n{faults}"
     )]
     Unsaved {
-        /// What is wrong with the document.
+        /// The faults of the document.
         faults: Faults,
     },
-    /// A file would be written in the place of something else.
+    /// A file would replace an object that is no regular file.
     #[error("{} is no regular file, so it is not replaced by one", .path.display())]
     NoFile {
-        /// What is there.
+        /// The path of the object.
         path: PathBuf,
     },
-    /// A path that a unit of systemd cannot have.
+    /// A systemd unit cannot have a path.
     #[error("no unit of systemd can have {path}: {fault}")]
     UnitPath {
         /// The path, quoted.
         path: String,
-        /// What is wrong with it.
+        /// The fault of the path.
         fault: &'static str,
     },
-    /// A time to try a policy for, where others depend on the one in force.
+    /// `--for` would also end the limits of interfaces that are attached already.
     #[error("limiter is attached to {} already, whose limits would end with that time too", .attached.join(", "))]
     Shared {
-        /// The interfaces.
+        /// These interfaces.
         attached: Vec<String>,
     },
-    /// Whoever gave the command would be cut off.
+    /// The command would cut off the SSH session of its user.
     #[error("{prefix} is where this SSH session comes from")]
     OwnSession {
-        /// The source that was to be denied or blocked.
+        /// The source that was to be denied or blocked, or not to be allowed any more.
         prefix: IpNet,
     },
-    /// No SSH session is known.
+    /// `--keep-ssh` was given, and no SSH session is known.
     #[error("no SSH session is known that could be kept: {cause}")]
     NoSession {
-        /// Why.
+        /// The reason.
         cause: String,
     },
-    /// Writing the result failed.
+    /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// Watching failed.
+    /// A watch failed.
     #[cfg(not(fuzzing))]
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried, on what.
+        /// The action that failed, with its object.
         action: String,
-        /// What the kernel says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The BPF object or a map of it is not as it should be.
+    /// The BPF object or a map is not as expected.
     #[error("cannot {action}: {reason}")]
     Object {
-        /// What was tried, on what.
+        /// The action that failed, with its object.
         action: String,
-        /// What the library or the verifier says.
+        /// The error of the library or the verifier.
         reason: String,
     },
 }
 
-/// Who has a lock.
+/// The words for the process that holds a lock.
 fn held_by(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another limiter command".to_owned(), ToString::to_string)
 }
@@ -322,7 +322,8 @@ fn held_by(holder: Option<&Holder>) -> String {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A failed system call; lack of permission and of memory are told apart.
+    /// Makes the error of a system call: [`Permission`](Self::Permission) for `EPERM` and `EACCES`,
+    /// [`Memory`](Self::Memory) for `ENOMEM` and `E2BIG`, otherwise [`System`](Self::System).
     pub fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.raw_os_error() {
@@ -366,12 +367,12 @@ impl Error {
         }
     }
 
-    /// Whether it is the policy that is wrong, or does not fit.
+    /// Whether the policy is wrong or does not fit.
     pub fn is_of_policy(&self) -> bool {
         self.exit_code() == INVALID
     }
 
-    /// What to do about it.
+    /// The remedy, if one is known.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::UnknownInterface { existing, .. } => {
@@ -485,7 +486,7 @@ impl Error {
     }
 }
 
-/// Why the kernel refuses a program, in words, and below them what its verifier says.
+/// The error of the verifier in words, with its log below.
 fn refusal(cause: &io::Error, log: &str) -> String {
     let words = match cause.raw_os_error() {
         Some(libc::E2BIG) => {

@@ -1,8 +1,9 @@
-//! The controller of limiter: what the `limiter` command is made of.
+//! The userspace part of limiter: everything that the `limiter` command consists of.
 //!
-//! [`policy`] turns the operator's words into tables, [`datapath`] puts them and the programs into
-//! the kernel and reads back what they did, [`output`] and [`watch`] show it. Nothing here has to
-//! run for enforcement to go on.
+//! [`policy`] compiles a policy to tables. [`datapath`] loads the programs and tables into the
+//! kernel, and reads its counters and state. [`query`] answers questions about single sources and
+//! packets. [`output`] and [`watch`] show the results. Nothing here has to run for packets to be
+//! limited.
 
 #[cfg(not(fuzzing))]
 pub mod agent;

@@ -1,4 +1,4 @@
-//! Changing the policy and the run-time lists in force.
+//! Changes of the policy and the run-time lists in force.
 
 use std::collections::HashSet;
 
@@ -15,23 +15,23 @@ use crate::{
     policy::{Layers, Session, document::check_length},
 };
 
-/// What came of a change.
+/// The result of a change.
 pub(super) struct Changed<T> {
-    /// The policy and the run-time lists as they are now.
+    /// The policy and the run-time lists after the change.
     pub(super) layers: Layers,
-    /// What the edit says.
+    /// The result of the edit.
     pub(super) said: T,
     kept: Option<Kept>,
-    /// What decides nothing any more, as it is told.
+    /// Messages on entries that the change has left without effect.
     shadowed: Vec<String>,
-    /// Whether nothing is dropped all the same, by the switch.
+    /// Whether nothing is dropped all the same, as the monitor switch is on.
     switched: bool,
-    /// Why the run-time lists are not in their file.
+    /// Why the run-time lists could not be written to their file.
     unkept: Option<Error>,
 }
 
-/// Changes what is in force: every edit of it comes by here, so that none cuts off the session that it is
-/// given over.
+/// Edits the policy and the run-time lists, and puts them in force. Every edit by a command or a
+/// watch goes through here, so that none cuts off the SSH session of its user.
 pub(super) fn change<T>(
     pins: &Pins,
     session: Option<Session>,
@@ -45,7 +45,8 @@ pub(super) fn change<T>(
     check_length(&layers.policy)?;
     instance.maps_mut().put_in_force(layers.clone(), None, None)?;
     let switched = instance.maps().monitoring();
-    // What was asked for is done; only a restart of the machine would lose it.
+    // The change is in force already. Without the file, only a restart of the machine would lose
+    // it.
     let unkept = instance.keep_run_time().err();
     let switched = switched?.switch;
     let known: HashSet<String> = before.shadowed().into_iter().collect();
@@ -55,12 +56,12 @@ pub(super) fn change<T>(
 }
 
 impl<T> Changed<T> {
-    /// The same, after the switch was taken back.
+    /// The same result, after the monitor switch was turned off.
     pub(super) fn enforced(self) -> Self {
         Self { switched: false, ..self }
     }
 
-    /// What else came of it than what was asked for, a part each.
+    /// The side effects of the change, a message each.
     pub(super) fn besides(&self) -> Vec<String> {
         let kept = self.kept.map(|kept| kept.said("is"));
         let unkept = self.unkept.as_ref().map(|error| format!("{error}: {UNKEPT}"));
@@ -69,7 +70,7 @@ impl<T> Changed<T> {
         parts.chain(self.shadowed.iter().cloned()).chain(switched).collect()
     }
 
-    /// Tells what else came of it than what was asked for, after that.
+    /// Reports the side effects of the change, after its result.
     pub(super) fn tell(&self, output: &mut Output) -> Result<()> {
         if let Some(kept) = self.kept {
             kept.tell(output)?;
@@ -85,6 +86,6 @@ impl<T> Changed<T> {
     }
 }
 
-/// What is said of run-time lists that are in force and not in their file.
+/// The warning if the run-time lists could not be written to their file.
 pub(super) const UNKEPT: &str =
     "the run-time lists are in force, and end with this run of the machine";

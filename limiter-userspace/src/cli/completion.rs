@@ -14,7 +14,7 @@ pub(super) struct Completion {
     shell: Shell,
 }
 
-/// The shells that scripts are made for.
+/// The shells with a completion script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shell {
     Bash,

@@ -47,14 +47,16 @@ impl Detach {
         Ok(())
     }
 
-    /// Detaches from the interfaces that were named, all of which must be attached.
+    /// Detaches from the interfaces that were named. All of them have to be attached. Returns their
+    /// names, and the number of interfaces that stay attached.
     fn detach(&self, pins: &Pins) -> Result<(Vec<String>, usize)> {
         let mut instance = Instance::open_to_attach(pins)?.ok_or_else(|| no_instance(pins))?;
         let all = instance.attached()?;
         let (here, gone): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|it| it.present);
         let mut found: Vec<&Attached> = Vec::new();
         for word in &self.interfaces {
-            // One that is here before one that is gone or elsewhere.
+            // A word that means an interface in this network namespace does not mean one that is
+            // gone or elsewhere.
             let meant = Some(select(word, &here)).filter(|meant| !meant.is_empty());
             let meant = meant.unwrap_or_else(|| select(word, &gone));
             if meant.is_empty() {
@@ -75,9 +77,9 @@ impl Detach {
     }
 }
 
-/// Removes the instance, whatever is in it.
+/// Removes the instance with everything in it. Returns the names of its interfaces.
 fn remove(pins: &Pins) -> Result<(Vec<String>, usize)> {
-    // Names are told if they can be: what another version pinned has none that we could read.
+    // The names are left out if they cannot be read, as from the pins of another version.
     let names = maps(pins).and_then(|maps| attached(pins, &maps)).unwrap_or_default();
     Instance::remove(pins)?;
     Ok((names.into_iter().map(|attached| attached.name).collect(), 0))

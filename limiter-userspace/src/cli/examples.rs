@@ -1,11 +1,11 @@
-//! Examples of each command, which its help and its manual page show.
+//! Examples of each command, for its help and its manual page.
 
 use clap::Command;
 
-/// What stands above examples.
+/// The heading of the examples.
 pub(super) const HEADING: &str = "Examples:";
 
-/// Commands, by their words, and lines that show their use.
+/// Commands, by their words, with example lines.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "",
@@ -85,7 +85,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("completion", &["limiter completion bash"]),
 ];
 
-/// The command, and each below it, with its examples after its help.
+/// Adds the examples to the help of a command and its subcommands.
 pub(super) fn added_to(mut command: Command) -> Command {
     for (words, lines) in EXAMPLES {
         command = add(command, words, lines);
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// Commands that do something, by their words.
+    /// Commands without subcommands, by their words.
     fn leaves(command: &Command, words: &str, found: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
             let words = format!("{words} {}", below.get_name());

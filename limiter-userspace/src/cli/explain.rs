@@ -70,7 +70,7 @@ impl Explain {
         let icmp = self.icmp.as_ref().map(icmp).transpose()?;
         let destination =
             self.to.as_deref().map(|text| parse_address("destination", text)).transpose()?;
-        // Flags are those of TCP, and types those of ICMP.
+        // Only TCP has flags, and only ICMP has types.
         let by_icmp = icmp.map(|_| icmp_of(source.is_ipv4()));
         let protocol = protocol.or_else(|| flags.map(|_| TCP)).or(by_icmp);
         if let Some(protocol) = protocol {

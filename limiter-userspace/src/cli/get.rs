@@ -32,7 +32,7 @@ impl Get {
         if report.known {
             return Ok(());
         }
-        // The exit code is told after all that is printed.
+        // The error that sets the exit code is printed after the output.
         output.flush()?;
         Err(InquiryError::Unknown { name: report.name() }.into())
     }

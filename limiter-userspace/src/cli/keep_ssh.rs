@@ -1,4 +1,4 @@
-//! Keeping the SSH session that a command is given over.
+//! Keeps the SSH session of the user from being cut off by a command.
 
 mod connection;
 
@@ -18,7 +18,7 @@ use crate::{
     query,
 };
 
-/// For how long a session is kept, in seconds: long enough to notice, and no hole for ever.
+/// How long a session is allowed, in seconds: long enough to notice a mistake, and not for ever.
 const KEPT: u64 = 24 * 3600;
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct KeepSsh {
 }
 
 impl KeepSsh {
-    /// The session that is to be kept, if there is one. Warns of one that cannot be.
+    /// The session that is to be kept, if there is one. Warns of a session that cannot be kept.
     pub(super) fn session(&self, output: &Output) -> Result<Option<Session>> {
         let (session, warning) = self.found()?;
         if let Some(warning) = warning {
@@ -42,7 +42,7 @@ impl KeepSsh {
         Ok(session)
     }
 
-    /// The session that is to be kept, if there is one, or why one is not.
+    /// The session that is to be kept, if there is one, and the warning if it cannot be kept.
     pub(super) fn found(&self) -> Result<(Option<Session>, Option<String>)> {
         let interactive = || io::stdin().is_terminal() && io::stdout().is_terminal();
         if self.no_keep_ssh || !(self.keep_ssh || interactive()) {
@@ -53,23 +53,24 @@ impl KeepSsh {
             Err(cause) if self.keep_ssh => Err(Error::NoSession { cause: cause.to_string() }),
             Err(Absent::Unsaid) => Ok((None, None)),
             Err(cause @ Absent::Unfit(_)) => {
-                // Such as in a terminal that outlived the connection that it was opened over.
+                // For example in a terminal multiplexer that outlived the connection.
                 Ok((None, Some(format!("no SSH session is kept: {cause}"))))
             }
         }
     }
 }
 
-/// A source that is allowed for its session.
+/// A source that is allowed for the sake of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) source: IpNet,
-    /// Until when, in seconds of Unix time.
+    /// When the entry ends, in seconds of Unix time.
     pub(super) until: u64,
 }
 
-/// Allows the peer of a session, if there is one, at run time for a while if these could drop it: by what they
-/// say, or by a block that a limit made in an instance that runs with these maps. Says what was allowed.
+/// Adds a run-time entry that allows the peer of a session, if it could be dropped: by these lists
+/// and limits, or by a block that a limit made in the instance with these maps. Returns the source
+/// that was allowed.
 pub(super) fn keep(
     session: Option<Session>,
     layers: &mut Layers,
@@ -86,13 +87,13 @@ pub(super) fn keep(
     Ok(allow(&session, layers, blocked, now))
 }
 
-/// Until when somebody has to be allowed, who is not renewed then: what has the half of its time left
-/// stays as it is.
+/// A session that is allowed until this time needs no new entry: at least half of the time is left.
 const fn enough(now: u64) -> u64 {
     now.saturating_add(KEPT / 2)
 }
 
-/// Allows the peer of a session if it could be dropped. `blocked` says whether some limit blocks it.
+/// Allows the peer of a session if it could be dropped. `blocked` says whether a limit blocks it
+/// now.
 fn allow(session: &Session, layers: &mut Layers, blocked: bool, now: u64) -> Option<Kept> {
     let enough = enough(now);
     let could_block = blocked && layers.view().could_block(session, now, enough);
@@ -101,7 +102,8 @@ fn allow(session: &Session, layers: &mut Layers, blocked: bool, now: u64) -> Opt
     }
     let source = layers.policy.source_of(session.peer);
     let until = now.saturating_add(KEPT);
-    // No entry is longer than a source, and of one as long, a run-time one that allows is asked first.
+    // No entry has a longer prefix. Of entries with this prefix, a run-time one that allows goes
+    // before all others.
     let entry = Entry {
         until: Some(until),
         reason: Some("SSH session".to_owned()),
@@ -109,18 +111,18 @@ fn allow(session: &Session, layers: &mut Layers, blocked: bool, now: u64) -> Opt
         since: Some(now),
         ..Entry::new(List::Allow, source)
     };
-    // It can only be less than a source, and is a source.
+    // Fails only for a prefix that is narrower than a source.
     let _: Result<bool, PolicyError> = layers.run_time.put(&layers.policy, entry, now);
     Some(Kept { source, until })
 }
 
 impl Kept {
-    /// The source, without the length of a whole address.
+    /// The source: its address, or its prefix if that counts as one source.
     pub(super) fn name(self) -> String {
         top::name(self.source.addr(), self.source.prefix_len())
     }
 
-    /// Tells of it, after what was asked for.
+    /// Reports the entry, after the result of the command.
     pub(super) fn tell(self, output: &mut Output) -> Result<()> {
         let said = self.said("is");
         if output.is_json() {
@@ -130,12 +132,12 @@ impl Kept {
         Ok(writeln!(output, "{said}")?)
     }
 
-    /// Tells of what is not done.
+    /// Reports the entry that a dry run would have made.
     pub(super) fn would_tell(self, output: &mut Output) -> Result<()> {
         Ok(writeln!(output, "{}", self.said("would be"))?)
     }
 
-    /// What is said of it.
+    /// The message on the entry, with this verb.
     pub(super) fn said(self, is: &str) -> String {
         let (source, until) = (self.name(), format_instant(self.until));
         format!(
@@ -189,7 +191,7 @@ mod tests {
         }
     }
 
-    /// A ban of the same source is set at run time too, and so is as long.
+    /// The run-time ban has the prefix of the source, like the entry that allows it.
     #[test]
     fn a_session_outlives_a_ban_of_its_own_source_in_either_layer() {
         let session = Session::parse("203.0.113.9 50000 192.0.2.1 22").unwrap();
@@ -199,7 +201,7 @@ mod tests {
         assert!(allow(&session, &mut layers, false, NOW).is_some());
         assert!(!layers.view().could_drop(&session, NOW, NOW + KEPT));
         assert!(layers.view().could_drop(&session, NOW, NOW + KEPT + 1), "it is for a time");
-        // Another document changes nothing of it.
+        // A new document does not change the run-time entry.
         let layers = layers.under(denying("203.0.113.0/24").policy);
         assert!(!layers.view().could_drop(&session, NOW, NOW + KEPT));
     }
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(kept(NOW), KEPT);
         assert_eq!(kept(NOW + KEPT / 2), KEPT, "there is enough left");
         assert_eq!(kept(NOW + KEPT / 2 + 1), KEPT / 2 + 1 + KEPT);
-        // For ever is more than that.
+        // An entry without an end is long enough.
         layers.run_time.put(&layers.policy, entry(None), NOW).unwrap();
         let before = layers.clone();
         assert_eq!(allow(&session, &mut layers, false, NOW), None);

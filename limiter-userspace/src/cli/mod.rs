@@ -113,7 +113,8 @@ enum Command {
     Man(manual::Man),
 }
 
-/// What is known of the command line: help, completion and manual pages are all made of it.
+/// The definition of the command line, of which the help, the completion and the manual pages are
+/// made.
 fn command() -> clap::Command {
     manual::with_exit_codes(examples::added_to(Cli::command()))
 }
@@ -124,7 +125,7 @@ pub fn run() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no failure; clap knows where each belongs.
+            // clap returns help and version as errors, and knows their output and exit code.
             return match error.print() {
                 Ok(()) => ExitCode::from(error.exit_code() as u8),
                 Err(_) => ExitCode::FAILURE,
@@ -136,7 +137,7 @@ pub fn run() -> ExitCode {
         Some(file) => pins.with_state(file),
         None => pins,
     };
-    // The screen is not to be written over, and the agent tells in its own way.
+    // A message would be drawn over the screen of a watch. The agent reports a lock in its own way.
     let silent = pins.clone().telling_of(None);
     let amounts = if cli.raw { Amounts::Exact } else { Amounts::Rounded };
     let mut output = Output::stdout(cli.json).with_amounts(amounts);
@@ -169,12 +170,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Opens the maps for reading.
+/// Opens the maps of the instance, to read them.
 fn maps(pins: &Pins) -> Result<Maps> {
     if exists(pins)? { Maps::open(pins) } else { Err(no_instance(pins)) }
 }
 
-/// Opens the instance for changing it.
+/// Opens the instance, to change it.
 fn instance(pins: &Pins) -> Result<Instance> {
     Instance::open(pins)?.ok_or_else(|| no_instance(pins))
 }
@@ -183,12 +184,12 @@ fn no_instance(pins: &Pins) -> Error {
     Error::NoInstance { directory: pins.directory().to_path_buf() }
 }
 
-/// Seconds of Unix time.
+/// The time in seconds of Unix time.
 fn unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The end of a time that begins now, in seconds of Unix time: not before it.
+/// The end of a time that starts now, in seconds of Unix time, rounded up.
 fn end_of(time: Duration) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let end = now.saturating_add(time);

@@ -44,11 +44,11 @@ impl Monitor {
     }
 }
 
-/// Has nothing dropped. This is for when too much is: it waits for no other command, and nothing that
-/// comes after the store can make it fail but the output.
+/// Turns the monitor switch on, so that nothing is dropped. An operator needs it when too much is
+/// dropped: it takes no lock, and after the switch is on only the output can fail.
 fn on(pins: &Pins, output: &mut Output) -> Result<()> {
     let mut maps = throw(pins, true)?;
-    // Without the lock, the instance may just have been removed, and made anew.
+    // As no lock is held, the instance may have been removed and made anew meanwhile.
     while !maps.are_pinned(pins).unwrap_or(true) {
         maps = throw(pins, true)?;
     }
@@ -57,11 +57,12 @@ fn on(pins: &Pins, output: &mut Output) -> Result<()> {
     tell(monitoring, said(monitoring), output)
 }
 
-/// Has limits enforced, also where the policy in force says by itself that nothing is dropped.
+/// Turns the monitor switch off, and takes `mode: monitor` out of the policy, so that limits are
+/// enforced.
 fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()> {
     let maps = maps(pins)?;
     let policy = maps.monitoring()?.policy;
-    // While the switch is on, a session may have got a policy that would drop it.
+    // While the switch was on, a policy may have come into force that would drop the session.
     let endangered =
         session.is_some() && { keep(session, &mut maps.layers()?, Some(&maps), unix())?.is_some() };
     let mut changed = None;
@@ -71,7 +72,7 @@ fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()>
             Ok(())
         })?);
     }
-    // At last, so that nothing is enforced if that was refused.
+    // Last, so that nothing is enforced if the change of the policy was refused.
     let monitoring = throw(pins, false)?.monitoring()?;
     let text = match policy {
         GlobalMode::Monitor => {
@@ -90,7 +91,7 @@ fn throw(pins: &Pins, on: bool) -> Result<Maps> {
     Ok(maps)
 }
 
-/// How it stands, in a line.
+/// The state of monitor mode, on one line.
 const fn said(monitoring: Monitoring) -> &'static str {
     match monitoring {
         Monitoring { switch: true, policy: GlobalMode::Enforce } => {

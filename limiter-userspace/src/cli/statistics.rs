@@ -53,7 +53,7 @@ pub(super) fn status(pins: &Pins, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// How full the state is, with so many sources.
+/// How full the tables are; the source table was read before.
 pub(super) fn tables(maps: &Maps, sources: Occupancy) -> Result<Tables> {
     let SharedPackets { passed, dropped } = maps.shared_packets()?;
     Ok(Tables {

@@ -1,5 +1,5 @@
-//! What is told beside the output of a command: on the standard error output, if that is still there,
-//! and in a line of JSON each if JSON was asked for.
+//! Messages on standard error, apart from the output of a command: text, or a line of JSON each if
+//! JSON was asked for. An error of writing them is ignored.
 
 use std::{
     fmt::Display,
@@ -18,14 +18,14 @@ use crate::{
     policy::document::Warnings,
 };
 
-/// Tells an error and what to do about it.
+/// Prints an error and its remedy.
 pub(super) fn complain(error: &Error, output: &Output) {
     if output.is_json() {
         tell(json!({ "error": described(error) }));
         return;
     }
     match error {
-        // Each begins with its place, as editors and other tools expect it.
+        // Each fault begins with its place in the document, as editors and other tools expect it.
         Error::Faults(faults) => tell(faults),
         error => tell(format_args!("error: {error}")),
     }
@@ -34,7 +34,7 @@ pub(super) fn complain(error: &Error, output: &Output) {
     }
 }
 
-/// Warns of what does not keep a command from being done.
+/// Prints a warning.
 pub(super) fn warn(message: &str, output: &Output) {
     if output.is_json() {
         tell(json!({ "warning": { "message": message } }));
@@ -43,7 +43,7 @@ pub(super) fn warn(message: &str, output: &Output) {
     }
 }
 
-/// Warns of an error, and says why it does not keep a command from being done.
+/// Prints an error as a warning; `why` says why the command goes on.
 pub(super) fn warn_of_error(error: &Error, why: &str, output: &Output) {
     if output.is_json() {
         tell(json!({ "warning": { "message": why, "cause": described(error) } }));
@@ -52,7 +52,7 @@ pub(super) fn warn_of_error(error: &Error, why: &str, output: &Output) {
     }
 }
 
-/// Warns of what is hardly meant so in a document.
+/// Prints the warnings of a document.
 pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
     if !output.is_json() {
         let _: io::Result<()> = write!(io::stderr().lock(), "{warnings}");
@@ -66,18 +66,19 @@ pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
     }
 }
 
-/// Warns, where a policy was put in force, that nothing is dropped all the same.
+/// Warns that the policy was put in force, but nothing is dropped, as the monitor switch is on.
 pub(super) fn warn_of_switch(output: &Output) {
     warn(SWITCHED, output);
 }
 
-/// That nothing is dropped all the same.
+/// The warning that nothing is dropped.
 pub(super) const SWITCHED: &str = "nothing is dropped until `limiter monitor off`";
 
-/// Of so many of a kind each is told.
+/// The most warnings of a kind that are printed.
 const TOLD: usize = 5;
 
-/// Warns of interfaces that a policy asks for and that are not attached; of many, of the first only.
+/// Warns of interfaces that limits name and that are not attached. Of many, only the first ones are
+/// named.
 pub(super) fn warn_of_absent(interfaces: &[String], output: &Output) {
     for name in interfaces.iter().take(TOLD) {
         warn(&format!("a limit is about {name}, but no interface {name} is attached"), output);
@@ -87,7 +88,7 @@ pub(super) fn warn_of_absent(interfaces: &[String], output: &Output) {
     }
 }
 
-/// Warns of entries that decide nothing; of many, of the first only.
+/// Warns of entries that are shadowed by others. Of many, only the first ones are printed.
 pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
     for shadowed in shadowed.iter().take(TOLD) {
         warn(shadowed, output);
@@ -97,7 +98,7 @@ pub(super) fn warn_of_shadowed(shadowed: &[String], output: &Output) {
     }
 }
 
-/// What tells of a process that has a lock which a command waits for.
+/// Returns the function that warns of a process whose lock a command waits for.
 pub(super) const fn teller_of_waiting(json: bool) -> fn(&Holder) {
     if json {
         |holder| {
@@ -113,7 +114,7 @@ fn waiting_for(holder: &Holder) -> String {
     format!("waiting for {holder}, which has the lock of this instance")
 }
 
-/// How many there are more than were told.
+/// The number of warnings that were not printed; `None` for 0.
 fn more_than(told: usize, total: usize) -> Option<usize> {
     total.checked_sub(told).filter(|more| *more > 0)
 }

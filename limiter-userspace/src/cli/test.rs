@@ -108,7 +108,7 @@ impl Test {
         let (fragments, start) = (Fragments::default(), now());
         let mut first = None;
         while let Some((time, sighting)) = capture.read()? {
-            // Fragments are told apart by when they came, as if the first packet came now.
+            // Fragments expire by the time of their capture, as if the first packet came in now.
             let at = start + time.saturating_sub(*first.get_or_insert(time));
             let verdict = inquiry.verdict_after(&fragments, at, &sighting, slot, now())?;
             summary.add(&verdict, sighting.total as u64);
@@ -151,7 +151,7 @@ impl Test {
     }
 }
 
-/// The slot of an attached interface; without a word for it, of the first one.
+/// The slot of the attached interface that a word means; without a word, of the first one.
 pub(super) fn slot(attached: &[Attached], word: Option<&str>) -> Result<u32> {
     let found = match word {
         Some(word) => select(word, attached).into_iter().next(),
@@ -161,7 +161,7 @@ pub(super) fn slot(attached: &[Attached], word: Option<&str>) -> Result<u32> {
     found.ok_or_else(|| not_attached(word.unwrap_or_default(), attached))
 }
 
-/// That a word means no attached interface.
+/// The error for a word that means no attached interface.
 pub(super) fn not_attached(word: &str, attached: &[Attached]) -> Error {
     Error::NotAttached {
         name: printable(word, 128),

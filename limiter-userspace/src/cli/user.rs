@@ -1,11 +1,12 @@
-//! Who gives a command.
+//! The user of a command.
 
 use crate::policy::units::printable;
 use std::env;
 
-/// The user who gives the command, as far as that is known: by `sudo`, the one who called it.
+/// The user who gives the command: the caller of `sudo`, or else the real user. The name is fit for
+/// a terminal.
 pub(super) fn user() -> Option<String> {
-    // SAFETY: it has no precondition.
+    // SAFETY: `getuid` has no precondition.
     let user = unsafe { libc::getuid() };
     let by_sudo = env::var("SUDO_USER").ok().filter(|name| user == 0 && !name.is_empty());
     Some(match (by_sudo, user) {

@@ -1,4 +1,4 @@
-//! The metrics of what packets cost.
+//! The metrics of the CPU time that packets take.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::datapath::{cost::Cost, instance::Attached};
 
-/// What programs cost by the interfaces that they run on.
+/// The number and the time of the measured runs of the programs, by interface.
 pub(super) fn families(costs: &[Cost], attached: &[Attached]) -> [Family; 2] {
     let [mut runs, mut time] = [
         (
@@ -18,7 +18,8 @@ pub(super) fn families(costs: &[Cost], attached: &[Attached]) -> [Family; 2] {
         ("limiter_program_run_seconds_total", "Time that it took to decide about these packets."),
     ]
     .map(|(name, help)| Family::new(name, Kind::Counter, help));
-    // Of one that is gone and one that came in its place, the names are the same.
+    // An interface that is gone may have been replaced by one of the same name: their values are
+    // added.
     let mut by_name: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
     for cost in costs {
         let Some(interface) = attached.iter().find(|it| it.slot == cost.slot) else { continue };

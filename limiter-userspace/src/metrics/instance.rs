@@ -38,7 +38,7 @@ use crate::{
 /// Reads the metrics of the instance with these pins and maps; `unix` is the time in seconds.
 ///
 /// # Errors
-/// What the system says, or why the policy cannot be read.
+/// A map or the policy cannot be read.
 pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family>> {
     let attached = attached(pins, maps)?;
     let now = query::now();
@@ -64,7 +64,7 @@ pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family
     Ok(metrics)
 }
 
-/// Where there is no instance: that nothing is attached.
+/// The metric that says that nothing is attached, for want of an instance.
 pub(super) fn nothing_attached() -> Family {
     attached_family().with([], Whole(0))
 }
@@ -78,10 +78,11 @@ const fn attached_family() -> Family {
     )
 }
 
-/// What came in by interfaces.
+/// The packets and bytes that interfaces received.
 fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
     let mut here = attached_family();
-    // Of one that is gone and one that came in its place, the names are the same.
+    // An interface that is gone may have been replaced by one of the same name: their counts are
+    // added.
     let mut by_name: BTreeMap<&str, (&Attached, Counters)> = BTreeMap::new();
     for interface in attached {
         let counters = maps.counters(interface.slot)?;
@@ -114,7 +115,7 @@ fn interfaces(maps: &Maps, attached: &[Attached]) -> Result<Vec<Family>> {
     Ok(vec![here, packets, bytes])
 }
 
-/// What limits did.
+/// The counts and the settings of limits.
 struct Limits {
     packets: Family,
     bytes: Family,
@@ -202,7 +203,7 @@ impl Limits {
     }
 }
 
-/// What tells the parts of a limit apart.
+/// The value of the label `layer`: a number from 1 on, or `candidate`.
 pub(super) fn layer(number: usize, candidate: bool) -> String {
     match candidate {
         true => "candidate".to_owned(),
@@ -210,7 +211,7 @@ pub(super) fn layer(number: usize, candidate: bool) -> String {
     }
 }
 
-/// How long the lists are that are in force.
+/// The number of entries in force of each list, at `unix` in seconds.
 fn lists(layered: Layered<'_>, unix: u64) -> Family {
     let mut listed = Family::new("limiter_listed", Kind::Gauge, "Entries of a list, in force now.");
     for (name, list) in [("allow", List::Allow), ("deny", List::Deny), ("penalty", List::Penalty)] {
@@ -219,7 +220,7 @@ fn lists(layered: Layered<'_>, unix: u64) -> Family {
     listed
 }
 
-/// What happened to sources.
+/// The counts of events, and of refusals by limits with a penalty.
 fn notices(maps: &Maps) -> Result<[Family; 3]> {
     let mut happened = Family::new(
         "limiter_source_events_total",
@@ -251,7 +252,7 @@ fn notices(maps: &Maps) -> Result<[Family; 3]> {
     Ok([happened, left_out, refusals])
 }
 
-/// What else holds now.
+/// The metrics of the state of the instance as a whole.
 fn state(maps: &Maps, blocked: u64) -> Result<[Family; 4]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let monitoring = maps.monitoring()?;

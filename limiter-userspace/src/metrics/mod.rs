@@ -1,8 +1,9 @@
-//! What monitoring systems read: `limiter.metrics/1`, and the same in the text format of Prometheus
-//! (version 0.0.4), which its servers, its agents and the textfile collector of its node exporter take.
+//! What monitoring systems read: JSON of the schema `limiter.metrics/1`, or the text format of
+//! Prometheus (version 0.0.4), which its servers, its agents and the textfile collector of its node
+//! exporter read.
 //!
-//! How many series there are depends on the interfaces and the limits, never on who sends: no label
-//! is an address.
+//! The number of series depends on the interfaces and the limits, not on the sources: no label is
+//! an address.
 
 mod cost;
 mod instance;
@@ -17,24 +18,24 @@ use crate::{
     error::Result,
 };
 
-/// The name of this shape.
+/// The JSON schema.
 pub const SCHEMA: &str = "limiter.metrics/1";
 
-/// What is told of an instance.
+/// All metrics of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metrics {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The metrics, in the order in which they are told.
+    /// The metrics, in the order of the output.
     pub metrics: Vec<Family>,
 }
 
-/// Reads the metrics of the instance with these pins; `unix` is the time in seconds. Of an instance that
-/// does not exist, `limiter_attached` is 0, so that a monitoring system does not go on with what it read
+/// Reads the metrics of the instance with these pins; `unix` is the time in seconds. Without an
+/// instance, `limiter_attached` is 0, so that a monitoring system does not keep the values it read
 /// before.
 ///
 /// # Errors
-/// What the system says, such as that the pins may not be read, or why the policy cannot be read.
+/// The pins, a map or the policy cannot be read.
 pub fn read(pins: &Pins, unix: u64) -> Result<Metrics> {
     let mut metrics = match exists(pins)? {
         true => instance::families(pins, &Maps::open(pins)?, unix)?,
@@ -56,54 +57,54 @@ fn build_info() -> Family {
 /// A metric with all of its series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Family {
-    /// Its name; that of a counter ends with `_total`.
+    /// Its name. The name of a counter ends with `_total`.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of its values.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
-    /// Its series, no two of which have the same labels.
+    /// Its series. No two have the same labels.
     pub series: Vec<Series>,
 }
 
-/// What a value means.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It only grows, until what it counts is made anew.
+    /// A count that only grows, and restarts at 0 when the counted object is made anew.
     Counter,
-    /// It is so now.
+    /// The value at this time, which may grow and shrink.
     Gauge,
 }
 
-/// A value, and of what it is.
+/// A value with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Names and values of labels.
+    /// The names and values of the labels.
     #[serde(serialize_with = "as_map")]
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: Value,
 }
 
-/// A number.
+/// The value of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// One that is counted.
+    /// A count.
     Whole(u64),
-    /// One that is measured.
+    /// A measured number.
     Real(f64),
 }
 
 impl Family {
-    /// One without series.
+    /// A metric without series.
     pub(crate) const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
         Self { name, kind, help, series: Vec::new() }
     }
 
-    /// The same with one series more.
+    /// Adds a series.
     pub(crate) fn with<const N: usize>(
         mut self,
         labels: [(&'static str, &str); N],
@@ -120,7 +121,7 @@ impl Family {
 }
 
 impl Kind {
-    /// Its word in text.
+    /// The word for the kind in the text format.
     const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -156,7 +157,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The value of a label, as it stands between quotes.
+/// The value of a label, escaped for its place between quotes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

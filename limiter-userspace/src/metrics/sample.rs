@@ -1,5 +1,5 @@
-//! The metrics of state: how full the tables are, and of what a sample of their entries says, how full
-//! the limits.
+//! The metrics of the tables: how full they are, and how full the limits are, by a sample of their
+//! states.
 
 use limiter_common::abi::counters::TableStats;
 
@@ -10,7 +10,7 @@ use crate::{
     query::sample::{Looked, SHARES, Sample, WAITS},
 };
 
-/// How full limits are.
+/// How full the limits are, in the sampled states.
 pub(super) fn limits(sample: &Sample) -> [Family; 2] {
     let [mut used, mut refusing] = [
         (
@@ -36,7 +36,7 @@ pub(super) fn limits(sample: &Sample) -> [Family; 2] {
     [used, refusing]
 }
 
-/// Who came into the table of sources and who had to go.
+/// The counts of sources that got an entry in the source table and of sources that lost theirs.
 pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
     let TableStats {
         inserted: entries,
@@ -65,7 +65,7 @@ pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
     ]
 }
 
-/// Which keys came into the table of buckets and which had to go.
+/// The counts of keys that got an entry in the bucket table and of keys that lost theirs.
 pub(super) fn bucket_stats(table_stats: TableStats) -> [Family; 2] {
     let TableStats { inserted, untracked, evicted_idle, evicted_owing } = table_stats;
     let counter = |name, help| Family::new(name, Kind::Counter, help);
@@ -90,7 +90,7 @@ pub(super) fn bucket_stats(table_stats: TableStats) -> [Family; 2] {
 /// How full the tables are.
 ///
 /// # Errors
-/// What the system says.
+/// A map cannot be read.
 pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut entries = gauge("limiter_table_entries", "Entries in a table.");

@@ -1,4 +1,4 @@
-//! What changes from one policy to another.
+//! The differences between two policies, as they are printed.
 
 use std::io::Write;
 
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::policy::document::Change;
 
-/// What is said when two policies are the same.
+/// The line that is printed if there is no difference.
 pub const NO_DIFFERENCE: &str = "no difference";
 
-/// A change as JSON has it.
+/// A change, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangeEntry {
-    /// `+` for what is new, `-` for what is gone, `~` for what becomes something else.
+    /// `+` for an addition, `-` for a removal, `~` for a change of a value.
     pub sign: char,
-    /// Where it is in the document.
+    /// The place in the document.
     pub path: String,
-    /// What it is, or becomes; may be empty.
+    /// The new value, or the value that was removed; may be empty.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl From<&Change> for ChangeEntry {
     }
 }
 
-/// The changes as JSON has them.
+/// Converts changes for JSON.
 pub fn entries(changes: &[Change]) -> Vec<ChangeEntry> {
     changes.iter().map(ChangeEntry::from).collect()
 }
@@ -38,7 +38,7 @@ pub fn entries(changes: &[Change]) -> Vec<ChangeEntry> {
 /// Prints a line for each change, or that there is none.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, changes: &[Change]) -> Result<(), OutputError> {
     if changes.is_empty() {
         return writeln!(output, "{NO_DIFFERENCE}");

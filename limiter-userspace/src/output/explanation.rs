@@ -1,4 +1,4 @@
-//! Which entries of a policy decide.
+//! The lists and limits that decide about packets of a kind, as they are printed.
 
 use std::io::Write;
 
@@ -17,13 +17,13 @@ use crate::query::{
     source::source_name,
 };
 
-/// The shape of the JSON.
+/// The JSON schema.
 const SCHEMA: &str = "limiter.explanation/1";
 
-/// Prints what decides: as JSON if that was asked for, otherwise as text.
+/// Prints an explanation: as JSON if that was asked for, otherwise as text.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if it cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), OutputError> {
     if output.is_json() {
         return output.json(&json(it));
@@ -50,7 +50,7 @@ pub fn print<W: Write>(output: &mut Output<W>, it: &Explanation) -> Result<(), O
     Ok(())
 }
 
-/// What the lists say, and whose the source is, in lines.
+/// A line each for the control protocol, the lists and the tenant of the source.
 pub(crate) fn facts(it: &Explanation) -> Vec<String> {
     let lists = it.lists.iter().enumerate().map(|(place, it)| {
         let ListReport { list, entry, until: time, .. } = it;
@@ -73,7 +73,7 @@ pub(crate) fn facts(it: &Explanation) -> Vec<String> {
     control.into_iter().chain(lists).chain(tenant).collect()
 }
 
-/// The limits, with what a narrow screen can do without ranked.
+/// The table of limits. A narrow screen leaves out the columns of the highest ranks first.
 pub(crate) fn limits(it: &Explanation) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT"),

@@ -1,22 +1,22 @@
-//! What is wrong, for scripts.
+//! Errors and faults of documents, in JSON.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{error::Error, policy::document::Fault};
 
-/// A fault or a warning as JSON has it.
+/// A fault or a warning, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultEntry {
     /// The document or file.
     pub file: String,
-    /// The line, from 1; nothing when it is about the whole file.
+    /// The line, from 1 on; `None` if the fault is in the file as a whole.
     pub line: Option<usize>,
-    /// The column in characters, from 1; nothing without a line.
+    /// The column in characters, from 1 on; `None` without a line.
     pub column: Option<usize>,
-    /// What is wrong, with the object it is about.
+    /// The fault, with the object that has it.
     pub message: String,
-    /// What to do about it.
+    /// The remedy, if one is known.
     pub hint: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl From<&Fault> for FaultEntry {
     }
 }
 
-/// Faults or warnings as JSON has them.
+/// Converts faults or warnings for JSON.
 pub fn entries(faults: &[Fault]) -> Vec<FaultEntry> {
     faults.iter().map(FaultEntry::from).collect()
 }

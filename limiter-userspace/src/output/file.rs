@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole.
+//! Replacing files as a whole.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,21 +10,22 @@ use std::{
 
 use crate::error::{Error, Result};
 
-/// Links that are followed before they are called a circle, as the kernel does.
+/// The most links that are followed, as in the kernel.
 const LINKS: usize = 40;
 
-/// Writes a file so that at any time, also after a crash, there is either what was there before or all of
-/// the new: into a new file beside it, which then takes its name. It is for those who could read what was
-/// there, such as a service; if nothing was, for its owner alone.
+/// Replaces a file atomically: at any time, also after a crash, it has either the old or the new
+/// content. The content is written to a new file beside it, which is then renamed.
 ///
-/// Where the name is a link, the file that it leads to is replaced, or made. Folders that are missing
-/// are made. What is no file, such as a device, is not replaced by one.
+/// The new file keeps the group and the read permissions of the old one, for a service that reads
+/// it. Without an old file, only the owner can read it. If the path is a link, the file that it
+/// points to is replaced or made. Missing folders are made.
 ///
 /// # Errors
-/// [`Error::NoFile`], or what the system says; what was there before is untouched then.
+/// - [`Error::NoFile`], if the path is neither a file nor a folder, such as a device.
+/// - The error of the system call that failed. The old file is then unchanged.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |error| Error::system(format!("write {}", path.display()), error);
-    // By the name that was given: what `/dev/stdout` leads to has no name of its own.
+    // The path as given is checked: the target of `/dev/stdout` may have no path of its own.
     match fs::metadata(path) {
         Ok(there) if !there.is_file() && !there.is_dir() => {
             return Err(Error::NoFile { path: path.to_path_buf() });
@@ -36,7 +37,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let before = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file);
     replace_at(&path, content, |file| match &before {
         Some(before) => {
-            // Who is not in the group cannot give the file to it, and then the group is not to read it.
+            // If the user is not in the old group, the new file has another group, which must not
+            // read it.
             let is_given = fchown(file, None, Some(before.gid())).is_ok();
             let read = if is_given { 0o644 } else { 0o604 };
             file.set_permissions(fs::Permissions::from_mode(before.mode() & read | 0o600))
@@ -45,11 +47,12 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
-/// The same, but a link is replaced by the file, which is for the owner of its folder alone: where that is
-/// not this user, as of a service, they could lead to any file.
+/// Like [`replace`], but a link is itself replaced by the file. The new file belongs to the owner
+/// of the folder alone. If that is another user, such as a service's, links in the folder could
+/// point to any file.
 ///
 /// # Errors
-/// What the system says; what was there before is untouched then.
+/// The error of the system call that failed. The old file is then unchanged.
 pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
     replace_at(path, content, |file| {
         let folder = fs::metadata(path.parent().unwrap_or(Path::new(".")))?;
@@ -57,12 +60,13 @@ pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
         if (folder.uid(), folder.gid()) == (own.uid(), own.gid()) {
             return Ok(());
         }
-        // By the descriptor: by its name, it could be another file by now.
+        // Through the descriptor, as the name could be another file by now.
         fchown(file, Some(folder.uid()), Some(folder.gid()))
     })
 }
 
-/// Writes a new file beside a path, has its owner and rights set, and gives it the name.
+/// Writes a new file beside a path, calls `set_rights` for its owner and permissions, and renames
+/// it to the path.
 fn replace_at(
     path: &Path,
     content: &[u8],
@@ -90,8 +94,9 @@ fn replace_at(
     })
 }
 
-/// The file that a name leads to, which need not be there. A link counts if it is this user's or of
-/// the owner of its folder: in one that all may write to, anybody could lead to any file.
+/// Follows links to the file that is to be written, which need not exist. A link has to belong to
+/// this user or to the owner of its folder: in a folder that all users may write to, any user could
+/// point a link at any file.
 fn target(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS {
@@ -102,7 +107,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
         let to = fs::read_link(&path)?;
         path.pop();
         let folder = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
-        // SAFETY: it has no precondition.
+        // SAFETY: `geteuid` has no precondition.
         let user = unsafe { libc::geteuid() };
         if ![user, fs::metadata(folder)?.uid()].contains(&link.uid()) {
             return Err(io::Error::new(
@@ -120,7 +125,7 @@ fn write(
     content: &[u8],
     set_rights: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    // What a command of the same number left that was ended in the middle.
+    // The file may be left of a process with the same id that was killed.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -140,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of a test, empty.
+    /// An empty folder for a test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -226,7 +231,7 @@ mod tests {
     fn what_is_no_file_is_not_replaced_by_one() {
         let folder = Folder::new("device");
         let path = |name: &str| folder.0.join(name);
-        // Not one of the machine's own, which would be gone if this test ever failed.
+        // Not a device of the machine, which would be gone if this test failed.
         let socket = UnixListener::bind(path("socket")).unwrap();
         symlink("socket", path("link")).unwrap();
         let names = folder.names();

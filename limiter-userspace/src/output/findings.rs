@@ -1,4 +1,4 @@
-//! What the doctor found.
+//! The findings of `limiter doctor`, as they are printed.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ const SCHEMA: &str = "limiter.doctor/1";
 /// What `doctor -j` prints.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    /// Name and version of this form.
+    /// The name and version of the schema.
     schema: &'static str,
     /// The worst verdict.
     verdict: Verdict,
@@ -43,10 +43,10 @@ impl Verdict {
     }
 }
 
-/// Prints findings: as JSON if that was asked for, otherwise as a table, and what to do below it.
+/// Prints findings: as JSON if that was asked for, otherwise as a table with the remedies below it.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, findings: &[Finding]) -> Result<(), OutputError> {
     if output.is_json() {
         let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);

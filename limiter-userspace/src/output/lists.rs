@@ -1,4 +1,4 @@
-//! The entries of the lists: who is allowed, denied or blocked, and until when.
+//! The entries of the lists `allow`, `deny` and `penalty`, as they are printed.
 
 use std::{io::Write, time::Duration};
 
@@ -20,30 +20,31 @@ use crate::{
     query::{blocked::Blocked, source::source_name},
 };
 
-/// The shape of the JSON of `allow` and `deny`.
+/// The JSON schema of `allow list` and `deny list`.
 const SCHEMA: &str = "limiter.list/1";
 
-/// The shape of that of the penalties.
+/// The JSON schema of `penalty list`.
 const PENALTIES: &str = "limiter.penalties/1";
 
-/// An entry as `list -j` prints it.
+/// An entry of a list, as `list -j` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
     /// The prefix, or the name of the set.
     pub src: String,
-    /// Until when it holds, in UTC; nothing for ever.
+    /// When it ends, in UTC (RFC 3339); `None` for never.
     pub until: Option<String>,
-    /// Seconds until then.
+    /// The seconds until then; 0 if it has ended.
     pub seconds_left: Option<u64>,
-    /// Whether it holds no more; the next edit drops it.
+    /// Whether it has ended. The next edit of the list drops it.
     pub gone: bool,
-    /// Where it comes from: `document`, `set` for a set of it, or `run_time` for a command.
+    /// Where it comes from: `document`, `set` for a set of the document, `run_time` for a command,
+    /// or `limit` for a block by a limit.
     pub layer: &'static str,
-    /// Whether it takes the sources off this list of the document.
+    /// Whether it takes the sources off the document's list, instead of putting them on.
     pub exception: bool,
-    /// Whether it is in force: at run time, it is not while it is narrower than a source.
+    /// Whether it is in force. A run-time entry is not while its prefix is narrower than a source.
     pub in_force: bool,
-    /// Why it was set, in the words of whoever set it.
+    /// The reason that was given with the command.
     pub reason: Option<String>,
     /// The user who set it.
     pub set_by: Option<String>,
@@ -51,29 +52,29 @@ pub struct ListEntry {
     pub since: Option<String>,
 }
 
-/// The entries of a list.
+/// A list with its entries, as JSON has it.
 #[derive(Serialize)]
 struct List<'a> {
     list: &'a str,
     entries: &'a [ListEntry],
 }
 
-/// A blocked source as `penalty list -j` prints it.
+/// A blocked source, as `penalty list -j` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PenaltyEntry {
-    /// Who is blocked, and until when.
+    /// The source, with the end of the block.
     #[serde(flatten)]
     pub entry: ListEntry,
-    /// `hand`, or `limit` for a source that stayed over a limit.
+    /// `hand` for a block by a command or the document, `limit` for a block by a limit.
     pub by: &'static str,
-    /// The limit, if it is known still.
+    /// The limit; `None` if it is not known any more, or for a block by hand.
     pub limit: Option<String>,
-    /// How many blocks by that limit came without a rest between them.
+    /// How many blocks by that limit, this one included, came without a rest between them.
     pub blocks: Option<u64>,
 }
 
 impl ListEntry {
-    /// An entry of the document at a time of Unix, in seconds.
+    /// Makes an entry of the document, as of `now` in seconds of Unix time.
     pub fn of_document(listed: &Listed, now: u64) -> Self {
         let (src, layer) = match &listed.whom {
             Whom::Set(name) => (name.clone(), "set"),
@@ -82,7 +83,7 @@ impl ListEntry {
         Self::new(src, layer, listed.until, now)
     }
 
-    /// A run-time entry at a time of Unix, in seconds.
+    /// Makes an entry of the run-time list, as of `now` in seconds of Unix time.
     pub fn of_run_time(entry: &Entry, layered: Layered<'_>, now: u64) -> Self {
         let Entry { prefix, until, exception, .. } = *entry;
         Self {
@@ -110,7 +111,7 @@ impl ListEntry {
         }
     }
 
-    /// Who set it, in words.
+    /// The words of the column SET BY.
     fn set_by(&self) -> String {
         let mut said = match (self.layer, &self.set_by) {
             ("run_time", Some(user)) => format!("run time, {user}"),
@@ -140,19 +141,19 @@ impl ListEntry {
 }
 
 impl PenaltyEntry {
-    /// A source that was blocked by hand.
+    /// Makes an entry for a block by hand.
     pub const fn by_hand(entry: ListEntry) -> Self {
         Self { entry, by: "hand", limit: None, blocks: None }
     }
 
-    /// A source that a limit blocks.
+    /// Makes an entry for a block by a limit, as of `now` in seconds of Unix time.
     pub fn by_limit(blocked: &Blocked, now: u64) -> Self {
         let Blocked { source, limit, left, blocks } = blocked;
-        // What is left of a second counts as one, so that nothing seems over that is not.
+        // Rounded up, so that a block in its last second does not show 0 s.
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let until = now.saturating_add(seconds);
         let entry = ListEntry {
-            // What is left of its last second counts.
+            // A block that is listed has time left, even if that rounds to an end at `now`.
             gone: false,
             ..ListEntry::new(source_name(*source), "limit", Some(until), now)
         };
@@ -163,7 +164,7 @@ impl PenaltyEntry {
 /// Prints the entries of a list: as JSON if that was asked for, otherwise as a table.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print<W: Write>(
     output: &mut Output<W>,
     name: &str,
@@ -193,10 +194,10 @@ pub fn print<W: Write>(
     output.table(&table)
 }
 
-/// Prints who is blocked: as JSON if that was asked for, otherwise as a table.
+/// Prints the blocked sources: as JSON if that was asked for, otherwise as a table.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print_penalties<W: Write>(
     output: &mut Output<W>,
     entries: &[PenaltyEntry],

@@ -1,4 +1,4 @@
-//! What the command prints: one way to standard output, aligned text, and the JSON that scripts
+//! The output of commands: the writer to standard output, aligned text, and the JSON that scripts
 //! rely on.
 
 pub mod changes;

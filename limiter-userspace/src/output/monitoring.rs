@@ -1,14 +1,15 @@
-//! That nothing is dropped, and why.
+//! The notice that nothing is dropped, with the reason.
 
 use std::io::Write;
 
 use super::stream::{Output, OutputError};
 use crate::{datapath::monitoring::Monitoring, policy::model::GlobalMode};
 
-/// What is said once that is over.
+/// The notice at the end of monitor mode.
 pub const OVER: &str = "Limits are enforced as each one says.";
 
-/// What is said while nothing is dropped: by the switch before the policy, which the switch hides.
+/// The notice while nothing is dropped. If both the switch and the policy are the reason, it names
+/// the switch.
 pub const fn said(monitoring: Monitoring) -> Option<&'static str> {
     match monitoring {
         Monitoring { switch: true, .. } => {
@@ -21,10 +22,11 @@ pub const fn said(monitoring: Monitoring) -> Option<&'static str> {
     }
 }
 
-/// Prints that in a line of its own after a table, if it is so. JSON has it in its place.
+/// Prints the notice after a table, on a line of its own, while nothing is dropped. JSON has a
+/// field for it instead.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if it cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, monitoring: Monitoring) -> Result<(), OutputError> {
     match said(monitoring) {
         Some(said) if !output.is_json() => writeln!(output, "\n{said}"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const SCALES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
 
-/// A count in full, its thousands set apart: `12,345,678`.
+/// Writes a count in full, with commas between thousands: `12,345,678`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -17,8 +17,8 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// A value in three digits and a decimal scale: `0`, `0.25`, `7.5`, `123`, `1.23k`, `45.6M`. What is
-/// negative or no number counts as 0.
+/// Writes a value with three digits and a decimal scale: `0`, `0.25`, `7.5`, `123`, `1.23k`,
+/// `45.6M`. A negative value and NaN count as 0.
 pub fn scaled(value: f64) -> String {
     let mut value = value.max(0.0);
     let mut scale = 0;
@@ -53,18 +53,18 @@ fn small(value: f64) -> String {
     }
 }
 
-/// Bytes per second as bits: `812Mbit/s`.
+/// Writes bytes per second as bits per second: `812Mbit/s`.
 pub fn bit_rate(bytes_per_second: f64) -> String {
     format!("{}bit/s", scaled(bytes_per_second * 8.0))
 }
 
-/// An amount of traffic: `204MB`, in powers of 1000.
+/// Writes an amount of traffic in bytes: `204MB`, in powers of 1000.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn traffic(bytes: u64) -> String {
     format!("{}B", scaled(bytes as f64))
 }
 
-/// An amount of memory: `164MiB`, in powers of 1024.
+/// Writes an amount of memory in bytes: `164MiB`, in powers of 1024.
 #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
 pub fn memory(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -80,10 +80,10 @@ pub fn memory(bytes: u64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// How amounts are written.
+/// The form in which amounts are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amounts {
-    /// In a few digits, see [`traffic`] and [`memory`].
+    /// In three or four digits, see [`traffic`] and [`memory`].
     #[default]
     Rounded,
     /// In full: `204,000,123B`.
@@ -91,7 +91,7 @@ pub enum Amounts {
 }
 
 impl Amounts {
-    /// An amount of traffic.
+    /// Writes an amount of traffic, in bytes.
     pub fn traffic(self, bytes: u64) -> String {
         match self {
             Self::Rounded => traffic(bytes),
@@ -99,7 +99,7 @@ impl Amounts {
         }
     }
 
-    /// An amount of memory.
+    /// Writes an amount of memory, in bytes.
     pub fn memory(self, bytes: u64) -> String {
         match self {
             Self::Rounded => memory(bytes),
@@ -108,13 +108,14 @@ impl Amounts {
     }
 }
 
-/// A part of a whole, cut and not rounded, so that only all of it is `100.0%`.
+/// Writes a part of a whole in percent. It is rounded down, so that only the whole is `100.0%`.
 pub fn share(part: f64, whole: f64) -> String {
     let fraction = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
     format!("{:.1}%", (fraction * 1000.0).floor() / 10.0)
 }
 
-/// A length of time by its two largest units: `800ms`, `45s`, `1m 23s`, `2h 05m`, `3d 04h`.
+/// Writes a duration in its two largest units: `800ms`, `1.5s`, `45s`, `1m 23s`, `2h 05m`, `3d
+/// 04h`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -129,8 +130,8 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// A time to wait, to three digits below a second: `450us`, `12.3ms`, and from one on as
-/// [`duration`] writes it; what is not zero is never shown as zero.
+/// Writes a time to wait: below 10 ms with a finer unit, as in `450us` and `2.3ms`, from there on
+/// as [`duration`] does. Only zero is written as zero.
 pub fn wait(wait: Duration) -> String {
     let nanoseconds = wait.as_nanos();
     match nanoseconds {

@@ -1,4 +1,4 @@
-//! A limit as it stands for a source, in words and in JSON.
+//! A limit and its fill for one source, in words and in JSON.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// What a limit admits, as an operator writes it: its rate and its burst.
+/// The cells of the rate and the burst of a limit.
 pub(crate) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
     written_cells(report.allowance.map(|allowance| written(&report.count, allowance)))
 }
 
-/// Whom the setting of a limit is for, where that is not everybody.
+/// The words for the sources that a setting is for; empty if it is for all.
 pub(super) fn origin(origin: &Origin) -> String {
     match origin {
         Origin::Default => String::new(),
@@ -37,7 +37,8 @@ pub(super) fn origin(origin: &Origin) -> String {
     }
 }
 
-/// How full a state is: used, left, the time until a packet passes, and until nothing is used.
+/// The cells of a fill: the part used, the part left, the time until a packet conforms, and the
+/// time until nothing is used.
 pub(super) fn fill_cells(fill: Option<&Fill>, count: &Count) -> [Cell; 4] {
     let Some(fill) = fill else { return [(); 4].map(|()| Cell::new("-", Tone::Faint)) };
     let amount = |amount: u64| match count {
@@ -53,7 +54,7 @@ pub(super) fn fill_cells(fill: Option<&Fill>, count: &Count) -> [Cell; 4] {
     ]
 }
 
-/// The same of a limit, or that there is a state for each of several keys.
+/// The cells of a limit's fill. If the limit has several states for the source, they say `per key`.
 pub(super) fn kept_cells(report: &LimitReport) -> [Cell; 4] {
     match report.kept {
         Kept::One(ref fill) => fill_cells(fill.as_ref(), &report.count),
@@ -65,7 +66,7 @@ pub(super) fn kept_cells(report: &LimitReport) -> [Cell; 4] {
     }
 }
 
-/// How long something holds.
+/// Writes how long a list entry or a block lasts.
 pub(super) fn until(until: Until) -> String {
     match until {
         Until::Forever => "for ever".to_owned(),
@@ -73,7 +74,7 @@ pub(super) fn until(until: Until) -> String {
     }
 }
 
-/// The same in JSON: the seconds that are left, which are null when it never ends.
+/// The same in JSON: an object with the seconds left, which are null for ever. Null for `None`.
 pub(super) fn until_json(until: Option<Until>) -> Value {
     match until {
         None => Value::Null,
@@ -82,7 +83,7 @@ pub(super) fn until_json(until: Option<Until>) -> Value {
     }
 }
 
-/// A limit in JSON.
+/// A limit for one source, in JSON.
 pub(crate) fn limit_json(report: &LimitReport) -> Value {
     let set_for = match &report.origin {
         Origin::Default => "default".to_owned(),
@@ -104,7 +105,7 @@ pub(crate) fn limit_json(report: &LimitReport) -> Value {
     })
 }
 
-/// How full a state is, in JSON.
+/// A fill in JSON.
 pub(super) fn fill_json(fill: &Fill) -> Value {
     json!({
         "limit": fill.most,

@@ -1,4 +1,4 @@
-//! What is known of a source.
+//! The report on a source, as it is printed.
 
 use std::io::Write;
 
@@ -24,13 +24,13 @@ use crate::{
     },
 };
 
-/// The shape of the JSON.
+/// The JSON schema.
 const SCHEMA: &str = "limiter.source/1";
 
-/// Prints what is known of a source: as JSON if that was asked for, otherwise as text.
+/// Prints the report on a source: as JSON if that was asked for, otherwise as text.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if it cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<(), OutputError> {
     if output.is_json() {
         return output.json(&json(report));
@@ -119,7 +119,7 @@ fn limits(report: &SourceReport) -> Table {
     table
 }
 
-/// The states by other keys.
+/// The table of the states of keyed limits.
 pub(crate) fn states(report: &SourceReport) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT"),

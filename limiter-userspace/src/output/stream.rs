@@ -1,4 +1,4 @@
-//! The way to standard output.
+//! The writer to standard output.
 
 use std::{
     collections::BTreeMap,
@@ -15,18 +15,18 @@ use super::{
     tone::{RESET, Tone},
 };
 
-/// Standard output did not take what was to be printed.
+/// An error of printing.
 #[derive(Debug, Error)]
 pub enum OutputError {
-    /// It could not be written.
+    /// Standard output cannot be written to.
     #[error("cannot write to stdout: {0}")]
     Write(io::Error),
-    /// It could not be put in JSON.
+    /// The value cannot be converted to JSON.
     #[error("cannot print this as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// A value with the name of its shape.
+/// A value with the name of its JSON schema.
 #[derive(Serialize)]
 struct Shape<'a, T> {
     schema: &'static str,
@@ -34,11 +34,11 @@ struct Shape<'a, T> {
     value: &'a T,
 }
 
-/// A buffered writer to standard output that loses no error. What is still in it is written by
-/// [`flush`](Self::flush), which every command ends with.
+/// A buffered writer to standard output that reports every error. [`flush`](Self::flush) writes the
+/// rest of the buffer; every command ends with it.
 ///
-/// A reader that has gone away, as in `limiter top | head -1`, is no error: the rest is thrown away,
-/// and [`is_closed`](Self::is_closed) says so.
+/// A reader that has closed the pipe, as in `limiter top | head -1`, is no error: the rest of the
+/// output is thrown away, and [`is_closed`](Self::is_closed) returns true.
 #[derive(Debug)]
 pub struct Output<W: Write = Stdout> {
     writer: BufWriter<W>,
@@ -50,8 +50,8 @@ pub struct Output<W: Write = Stdout> {
 }
 
 impl Output {
-    /// Standard output, for JSON or for text. Text is coloured on a terminal, unless `NO_COLOR` is
-    /// set or the terminal is a dumb one.
+    /// Opens standard output, for JSON or for text. Text is coloured on a terminal, unless
+    /// `NO_COLOR` has a value, or `TERM` is unset or `dumb`.
     pub fn stdout(json: bool) -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -61,20 +61,20 @@ impl Output {
 }
 
 impl<W: Write> Output<W> {
-    /// Any writer that is not a terminal.
+    /// Wraps a writer that is not a terminal.
     pub fn new(writer: W, json: bool, colour: bool) -> Self {
         let writer = BufWriter::new(writer);
         let amounts = Amounts::default();
         Self { writer, json, amounts, terminal: false, colour, closed: false }
     }
 
-    /// The same with amounts written so.
+    /// Sets the form in which amounts are written in text.
     #[must_use]
     pub fn with_amounts(self, amounts: Amounts) -> Self {
         Self { amounts, ..self }
     }
 
-    /// How amounts are written in text.
+    /// The form in which amounts are written in text.
     pub const fn amounts(&self) -> Amounts {
         self.amounts
     }
@@ -84,7 +84,7 @@ impl<W: Write> Output<W> {
         self.json
     }
 
-    /// Whether it is a terminal on which a screen can be drawn.
+    /// Whether standard output is a terminal that a screen can be drawn on.
     pub const fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -94,7 +94,7 @@ impl<W: Write> Output<W> {
         self.colour
     }
 
-    /// Whether the reader has gone away.
+    /// Whether the reader has closed the pipe.
     pub const fn is_closed(&self) -> bool {
         self.closed
     }
@@ -102,17 +102,18 @@ impl<W: Write> Output<W> {
     /// Prints a value as one line of JSON.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if it cannot be converted or written.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), OutputError> {
         let mut line = serde_json::to_string(value)?;
         line.push('\n');
         self.write(line.as_bytes())
     }
 
-    /// Prints a value that is an object in JSON, and before all else in it the name of its shape.
+    /// Prints a value as one line of JSON, with the name of its schema as the first member. The
+    /// value has to be an object.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if it cannot be converted or written.
     pub fn shape(
         &mut self,
         schema: &'static str,
@@ -121,10 +122,10 @@ impl<W: Write> Output<W> {
         self.json(&Shape { schema, value })
     }
 
-    /// Prints entries as the one member of a shape.
+    /// Prints entries as a JSON object with the schema and one member, `name`.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if they cannot be converted or written.
     pub fn entries<T: Serialize>(
         &mut self,
         schema: &'static str,
@@ -137,7 +138,7 @@ impl<W: Write> Output<W> {
     /// Prints a table in full width.
     ///
     /// # Errors
-    /// [`OutputError::Write`].
+    /// [`OutputError::Write`], if it cannot be written.
     pub fn table(&mut self, table: &Table) -> Result<(), OutputError> {
         for line in table.layout(usize::MAX) {
             for (place, cell) in line.iter().enumerate() {
@@ -151,10 +152,10 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
-    /// Prints a text in a tone; the tone begins and ends where the text is not blank.
+    /// Prints a text in a tone. Blanks at its ends are left plain.
     ///
     /// # Errors
-    /// [`OutputError::Write`].
+    /// [`OutputError::Write`], if it cannot be written.
     pub fn toned(&mut self, tone: Tone, text: &str) -> Result<(), OutputError> {
         let body = text.trim();
         if !self.colour || tone == Tone::Plain || body.is_empty() {
@@ -165,19 +166,19 @@ impl<W: Write> Output<W> {
         self.write_fmt(format_args!("{before}{}{body}{RESET}{after}", tone.escape()))
     }
 
-    /// Prints formatted text: what `write!` and `writeln!` call.
+    /// Prints formatted text. `write!` and `writeln!` call it.
     ///
     /// # Errors
-    /// [`OutputError::Write`].
+    /// [`OutputError::Write`], if it cannot be written.
     pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), OutputError> {
         let result = if self.closed { Ok(()) } else { self.writer.write_fmt(text) };
         self.outcome(result)
     }
 
-    /// Hands over what is buffered.
+    /// Writes the rest of the buffer.
     ///
     /// # Errors
-    /// [`OutputError::Write`].
+    /// [`OutputError::Write`], if it cannot be written.
     pub fn flush(&mut self) -> Result<(), OutputError> {
         let result = if self.closed { Ok(()) } else { self.writer.flush() };
         self.outcome(result)
@@ -199,7 +200,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// What a test prints, in colour or not.
+/// Returns the output of `print`, for a test.
 #[cfg(test)]
 pub(crate) fn printed(
     json: bool,

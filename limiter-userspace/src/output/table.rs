@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use super::tone::Tone;
 
-/// What is between two columns.
+/// The text between two columns.
 pub const GAP: &str = "  ";
 
-/// The side on which the texts of a column line up.
+/// The side on which the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Names.
+    /// For names.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -26,36 +26,36 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of names.
+    /// A column of names, aligned on the left.
     pub fn left(title: impl Into<Cow<'static, str>>) -> Self {
         Self { title: title.into(), align: Align::Left, width: 0, rank: 0 }
     }
 
-    /// A column of numbers.
+    /// A column of numbers, aligned on the right.
     pub fn right(title: impl Into<Cow<'static, str>>) -> Self {
         Self { align: Align::Right, ..Self::left(title) }
     }
 
-    /// The same, at least `width` characters wide.
+    /// Sets the least width, in characters.
     #[must_use]
     pub fn width(self, width: usize) -> Self {
         Self { width, ..self }
     }
 
-    /// The same, left out for want of room before every column of a lower rank. Columns have rank 0
-    /// at first, and those are never left out.
+    /// Sets the rank. If a table is too wide, the columns of the highest rank are left out first.
+    /// Columns of rank 0, the default, are never left out.
     #[must_use]
     pub fn rank(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
 }
 
-/// A text in a table.
+/// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// The text, of characters that are one column wide.
     pub text: String,
-    /// How it is shown.
+    /// The emphasis.
     pub tone: Tone,
 }
 
@@ -111,9 +111,9 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// The titles and the rows in at most `width` characters, if the columns of rank 0 fit in it:
-    /// cells filled up to the width of their column, to be put together with [`GAP`] between them.
-    /// No line ends in blanks.
+    /// Lays out the titles and the rows. Columns with a rank are left out until a line fits in
+    /// `width` characters, or none is left. The cells of a line are padded to the width of their
+    /// columns; the caller prints [`GAP`] between them. No line ends in blanks.
     pub fn layout(&self, width: usize) -> Vec<Vec<Cell>> {
         let mut shown: Vec<(usize, usize)> =
             (0..self.columns.len()).map(|place| (place, self.width_of(place))).collect();

@@ -1,14 +1,14 @@
-//! The time of day, in UTC.
+//! The date and time in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY: u64 = 86_400;
 /// Days from 1 March of year 0 to 1 January 1970.
 const EPOCH_DAYS: u64 = 719_468;
-/// Days in the 400 years after which the calendar repeats.
+/// Days in 400 years, after which the calendar repeats.
 const ERA_DAYS: u64 = 146_097;
 
-/// A time to the second as RFC 3339 has it; a time before 1970 counts as 1970.
+/// Writes a time to the second, by RFC 3339. A time before 1970 counts as 1970.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let [year, month, day] = date(seconds / DAY);
@@ -16,8 +16,8 @@ pub fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a number of days after 1 January 1970. Years are counted from March here,
-/// so that the day that leap years add is the last of its year.
+/// The year, month and day of a number of days after 1 January 1970. Years are counted from March
+/// here, so that the leap day is the last day of its year.
 fn date(days: u64) -> [u64; 3] {
     let days = days + EPOCH_DAYS;
     let of_era = days % ERA_DAYS;

@@ -1,14 +1,14 @@
-//! How a piece of text stands out. The text alone always says it all.
+//! The emphasis of a piece of text. The text alone always has all the information.
 
-/// What a piece of text is, for a terminal to show.
+/// The kind of a piece of text, for a terminal to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Ordinary text.
     #[default]
     Plain,
-    /// What the eye should find first.
+    /// The text that the eye should find first.
     Strong,
-    /// Titles, and what is off.
+    /// Titles, and settings that are off.
     Faint,
     /// Traffic that passed.
     Passed,
@@ -17,7 +17,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The escape sequence that begins it; empty for plain text.
+    /// The escape sequence that starts the tone; empty for plain text.
     pub const fn escape(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -28,7 +28,7 @@ impl Tone {
         }
     }
 
-    /// The tone of a count of drops: only one that is not zero stands out.
+    /// The tone of a count of drops: [`Dropped`](Self::Dropped) unless it is 0.
     pub const fn of_drops(count: u64) -> Self {
         if count == 0 { Self::Plain } else { Self::Dropped }
     }

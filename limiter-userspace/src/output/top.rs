@@ -1,4 +1,4 @@
-//! The sources that are limited most.
+//! The sources with the most drops, as they are printed.
 
 use std::{io::Write, net::IpAddr};
 
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::datapath::snapshot::Talker;
 
-/// The shape of the JSON.
+/// The JSON schema.
 const SCHEMA: &str = "limiter.top/1";
 
-/// A source as `top -j` prints it.
+/// A source, as `top -j` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopEntry {
-    /// Its address, with the prefix length unless it is a single one.
+    /// Its address, or its prefix if that counts as one source.
     pub source: String,
     /// Packets that passed.
     pub passed: u64,
@@ -42,12 +42,12 @@ impl From<&Talker> for TopEntry {
     }
 }
 
-/// The name of a source: its address, with the prefix length unless it is a single one.
+/// The name of a source: its address, or its prefix if that counts as one source.
 pub fn source(talker: &Talker) -> String {
     name(talker.address, talker.prefix)
 }
 
-/// An address, with the prefix length unless it is a single one.
+/// Writes an address, with the prefix length if that is shorter than the address.
 pub fn name(address: IpAddr, prefix: u8) -> String {
     let bits = match address {
         IpAddr::V4(_) => 32,
@@ -56,10 +56,10 @@ pub fn name(address: IpAddr, prefix: u8) -> String {
     if prefix >= bits { address.to_string() } else { format!("{address}/{prefix}") }
 }
 
-/// Prints sources in the order that they have: as JSON if that was asked for, otherwise as a table.
+/// Prints sources in the given order: as JSON if that was asked for, otherwise as a table.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(), OutputError> {
     if output.is_json() {
         let entries: Vec<_> = talkers.iter().map(TopEntry::from).collect();

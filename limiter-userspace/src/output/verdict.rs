@@ -1,4 +1,4 @@
-//! What would become of packets.
+//! Verdicts on packets, as they are printed.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::query::Verdict;
 
-/// The shape of the JSON of a verdict.
+/// The JSON schema of one verdict.
 const SCHEMA: &str = "limiter.verdict/1";
 
-/// The shape of that of many, counted.
+/// The JSON schema of the counts of many verdicts.
 const SUMMARY: &str = "limiter.verdicts/1";
 
 /// `pass` or `drop`.
@@ -24,7 +24,7 @@ pub(super) const fn word(verdict: &Verdict) -> &'static str {
     if verdict.reason.drops() { "drop" } else { "pass" }
 }
 
-/// A verdict in a line: what, why, and by which limit.
+/// Writes a verdict on one line: pass or drop, the reason, and the limits.
 pub(crate) fn line(verdict: &Verdict) -> String {
     let mut line = format!("{} ({}", word(verdict), verdict.reason.name());
     if verdict.enforced != verdict.reason {
@@ -61,10 +61,11 @@ pub(super) fn json(verdict: &Verdict) -> Value {
     })
 }
 
-/// Prints the verdict of a packet; of those of a file, with its number.
+/// Prints the verdict on a packet. For a packet of a file, `number` is its place in the file, from
+/// 1 on.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if it cannot be written.
 pub fn print<W: Write>(
     output: &mut Output<W>,
     number: Option<u64>,
@@ -84,19 +85,19 @@ pub fn print<W: Write>(
     writeln!(output)
 }
 
-/// The verdicts of many packets, counted.
+/// The counts of the verdicts on many packets.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     packets: u64,
     bytes: u64,
     /// Packets and bytes by reason, and by the limit that refused them.
     counts: BTreeMap<(usize, Option<String>), (u64, u64)>,
-    /// Packets that were over a limit that is not enforced.
+    /// Packets over a limit that only monitors, by its name.
     exceeded: BTreeMap<String, u64>,
 }
 
 impl Summary {
-    /// Counts the verdict of a packet of so many bytes.
+    /// Counts the verdict on a packet of this many bytes.
     pub fn add(&mut self, verdict: &Verdict, bytes: u64) {
         self.packets += 1;
         self.bytes += bytes;
@@ -108,7 +109,7 @@ impl Summary {
         }
     }
 
-    /// How many were counted.
+    /// The number of packets.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
@@ -122,7 +123,7 @@ impl Summary {
     /// Prints the counts: as JSON if that was asked for, otherwise as text.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if they cannot be written.
     pub fn print<W: Write>(&self, output: &mut Output<W>) -> Result<(), OutputError> {
         if output.is_json() {
             return output.shape(SUMMARY, &self.json());

@@ -1,4 +1,4 @@
-//! The sources that limits block for a while.
+//! The sources that limits block because they stayed over them.
 
 use std::{collections::BTreeSet, net::IpAddr, os::fd::AsFd as _, time::Duration};
 
@@ -25,28 +25,29 @@ use crate::{
 /// A source that a limit blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// The source: an address, or a prefix of that length that makes one.
+    /// The source: an address, or the prefix that counts as one source.
     pub source: IpNet,
-    /// The limit; `None` if that is not known any more.
+    /// The limit; `None` if its record was evicted.
     pub limit: Option<String>,
-    /// For how long it is blocked still.
+    /// The time left of the block.
     pub left: Duration,
-    /// How many blocks came without a rest between them.
+    /// How many blocks, this one included, came without a rest between them.
     pub blocks: u64,
 }
 
 impl Inquiry<'_> {
-    /// The sources that are blocked now because they stayed over a limit, those with most time left
-    /// first.
+    /// Returns the sources that a limit blocks now, those with the most time left first.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`](crate::query::InquiryError::Changing).
+    /// Fails if a map cannot be read, and with
+    /// [`InquiryError::Changing`](crate::query::InquiryError::Changing) if the policy changed
+    /// during every attempt.
     pub fn blocked(&mut self, now: u64) -> Result<Vec<Blocked>> {
         self.steadily(now, |inquiry| inquiry.find_blocked(now))
     }
 
-    /// How many sources are blocked now because they stayed over a limit: exactly so, or where there
-    /// are more than [`MOST`], as far as a sample of that many tells.
+    /// Returns the number of sources that a limit blocks now. It is an estimate from a sample if
+    /// more than [`MOST`] sources may be blocked.
     ///
     /// # Errors
     /// As [`blocked`](Self::blocked).
@@ -80,12 +81,13 @@ impl Inquiry<'_> {
         Ok(Some(blocked))
     }
 
-    /// The sources that were over limits and may be blocked for it.
+    /// The sources that a limit may block: those with a record of a block, and those whose entry
+    /// has one.
     fn offenders(&self, now: u64) -> Result<BTreeSet<IpAddr>> {
         let Self { maps, tables, .. } = self;
         let mut offenders = BTreeSet::new();
         if tables.settings.penalties == 0 {
-            // Nobody's entry need be looked at for that.
+            // Without penalties no source can be blocked, so no entry needs to be read.
             return Ok(offenders);
         }
         let map = maps.raw(map::OFFENCES)?.fd().as_fd();
@@ -97,14 +99,14 @@ impl Inquiry<'_> {
             }
         })
         .map_err(|error| Error::system("read who was over limits", error))?;
-        // What they did may have had to make room for others.
+        // The record of an offence may have been evicted while the block in the entry lasts.
         maps.blocked_sources(now, |address| {
             offenders.insert(address);
         })?;
         Ok(offenders)
     }
 
-    /// Whether a source is blocked.
+    /// Looks up whether a limit blocks a source.
     fn block_of(&self, address: IpAddr, now: u64) -> Result<Asked> {
         let Self { tables, entries, .. } = self;
         let key = address.into();
@@ -129,12 +131,12 @@ impl Inquiry<'_> {
     }
 }
 
-/// What came of asking about a source.
+/// The result of looking up a source.
 enum Asked {
-    /// It is blocked.
+    /// A limit blocks it.
     Blocked(Blocked),
-    /// It is not.
+    /// No limit blocks it.
     Free,
-    /// It changes, and is to be asked about anew.
+    /// It is changing, and is to be looked up again.
     Changing,
 }

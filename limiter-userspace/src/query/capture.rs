@@ -1,6 +1,7 @@
-//! Files of captured packets: the classic pcap format, of either byte order and resolution.
+//! Files of captured packets: the classic pcap format, in either byte order, with times in
+//! microseconds or nanoseconds.
 //!
-//! One packet is in memory at a time, whatever the file says of itself.
+//! Only one packet is in memory at a time, whatever lengths the file states.
 
 use std::{
     fs::File,
@@ -10,35 +11,38 @@ use std::{
 
 use super::{error::InquiryError, frame::Sighting};
 
-/// The most bytes of a packet that a file can have; tcpdump's own bound.
+/// The most bytes of a packet in a file: tcpdump's own bound (`MAXIMUM_SNAPLEN`).
 const LONGEST: usize = 1 << 18;
 const HEADER: usize = 24;
 const RECORD: usize = 16;
-/// The link type of Ethernet.
+/// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// Above the link type: the length of checksums is told, in the highest four bits and 16-bit words.
+/// A flag in the word of the link type: its highest four bits are valid, and hold the length of the
+/// frame checksum in 16-bit words.
 const CHECKSUM: u32 = 1 << 26;
 
-/// A file of packets that is read from its beginning to its end.
+/// A pcap file that is read from its beginning to its end.
 pub struct Capture<R = BufReader<File>> {
     path: PathBuf,
     reader: R,
-    /// Whether numbers are written the other way round than this machine does.
+    /// Whether the numbers in the file have the other byte order than this machine.
     swapped: bool,
-    /// Bytes of the checksum that frames end with, which the program never sees.
+    /// Bytes of the checksum at the end of each frame. It is cut off, as an XDP program never sees
+    /// it.
     checksum: usize,
-    /// Nanoseconds of the unit in which the second half of times is.
+    /// Nanoseconds in one unit of the second half of a time: 1 or 1000.
     unit: u64,
-    /// Packets that were read.
+    /// The number of packets that were read.
     packets: u64,
     buffer: Vec<u8>,
 }
 
 impl Capture {
-    /// Opens a file.
+    /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// What the system says, or that it is no such file.
+    /// [`InquiryError::Capture`] if the file cannot be read, [`InquiryError::Format`] if it is no
+    /// pcap file of Ethernet frames.
     pub fn open(path: &Path) -> Result<Self, InquiryError> {
         let file = File::open(path)
             .map_err(|cause| InquiryError::Capture { path: path.to_path_buf(), cause })?;
@@ -47,7 +51,7 @@ impl Capture {
 }
 
 impl<R: Read> Capture<R> {
-    /// Reads the beginning of a file; `path` is for messages.
+    /// Reads the header of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`open`](Capture::open).
@@ -59,7 +63,7 @@ impl<R: Read> Capture<R> {
         let read = capture.fill(&mut header)?;
         let [a, b, c, d, ..] = header;
         capture.swapped = match u32::from_ne_bytes([a, b, c, d]) {
-            // In microseconds, or in nanoseconds.
+            // The magic number for times in microseconds, and that for nanoseconds.
             0xa1b2_c3d4 | 0xa1b2_3c4d => false,
             0xd4c3_b2a1 | 0x4d3c_b2a1 => true,
             0x0a0d_0d0a => {
@@ -97,10 +101,12 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The next packet, and when it came in, in nanoseconds since 1970; `None` at the end.
+    /// Returns the next packet, and the time of its capture in nanoseconds since 1970; `None` at
+    /// the end.
     ///
     /// # Errors
-    /// What the system says, or that the file is broken.
+    /// [`InquiryError::Capture`] if the file cannot be read, [`InquiryError::Format`] if it ends
+    /// within a packet or states an impossible length.
     pub fn read(&mut self) -> Result<Option<(u64, Sighting<'_>)>, InquiryError> {
         let mut record = [0; RECORD];
         match self.fill(&mut record)? {
@@ -129,7 +135,7 @@ impl<R: Read> Capture<R> {
         Ok(Some((time, Sighting { bytes: &self.buffer[..captured.min(total)], total })))
     }
 
-    /// Reads as much as there is, up to the length of the buffer.
+    /// Fills the buffer, or less of it at the end of the file. Returns the number of bytes read.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, InquiryError> {
         let mut read = 0;
         while read < buffer.len() {
@@ -173,7 +179,7 @@ impl<R: Read> Capture<R> {
 mod tests {
     use super::*;
 
-    /// A file with these packets, each with the length that it had on the wire.
+    /// A file with these packets, each with its length on the wire.
     fn file(big: bool, magic: u32, link: u32, packets: &[(&[u8], u32)]) -> Vec<u8> {
         let word = |word: u32| if big { word.to_be_bytes() } else { word.to_le_bytes() };
         let half = |half: u16| if big { half.to_be_bytes() } else { half.to_le_bytes() };
@@ -230,7 +236,7 @@ mod tests {
         let packets = [(&[1, 2, 3, 4, 5, 6, 7][..], 7), (&[1, 2, 3, 4, 5, 6, 7], 9), (&[], 2)];
         let expected = [(vec![1, 2, 3], 3), (vec![1, 2, 3, 4, 5], 5), (vec![], 0)];
         assert_eq!(read(&file(false, 0xa1b2_c3d4, 0x2400_0001, &packets)).unwrap(), expected);
-        // Without the bit, the length says nothing.
+        // Without the flag, the length of the checksum is not valid.
         let whole = read(&file(false, 0xa1b2_c3d4, 0x2000_0001, &packets[..1])).unwrap();
         assert_eq!(whole, [(vec![1, 2, 3, 4, 5, 6, 7], 7)]);
     }

@@ -1,4 +1,4 @@
-//! What the limits ask of a packet, one thing at a time.
+//! The conditions of limits on a packet, one field at a time.
 
 use limiter_common::{packet::headers::Packet, policy::matching::match_field};
 
@@ -8,7 +8,8 @@ use crate::{
     policy::model::{Count, Limit, Match},
 };
 
-/// The things that are asked, with a word for each, in the order in which they are told.
+/// The fields that limits match on, each with the word for it, in the order in which they are
+/// checked and listed.
 pub(super) const CONDITIONS: [(u32, &str); 8] = [
     (match_field::PROTOCOL, "protocol"),
     (match_field::PORT, "port"),
@@ -20,11 +21,12 @@ pub(super) const CONDITIONS: [(u32, &str); 8] = [
     (match_field::DESTINATION, "destination"),
 ];
 
-/// The limits that accept each thing of a packet, by its place in [`CONDITIONS`], as bits.
+/// For each of the [`CONDITIONS`], the bit set of the limits that accept the packet's field.
 pub(super) struct Accepted([u64; CONDITIONS.len()]);
 
 impl Accepted {
-    /// Looks at each thing of a packet that is `given`; the others are accepted.
+    /// Checks the fields that are `given`, constants of [`match_field`] or-ed. Every limit accepts
+    /// the other fields.
     pub(super) fn by(
         tables: &Tables<'_>,
         (packet, bytes, slot): (&Packet, u64, u32),
@@ -38,14 +40,15 @@ impl Accepted {
         Ok(Self(sets))
     }
 
-    /// The first thing that a limit does not accept.
+    /// The word for the first field that the limit of `bit` does not accept; `None` if it accepts
+    /// all.
     pub(super) fn against(&self, bit: u64) -> Option<&'static str> {
         let mut refusing = self.0.iter().zip(CONDITIONS).filter(|(set, _)| *set & bit == 0);
         refusing.next().map(|(_, (_, word))| word)
     }
 }
 
-/// The things of a packet that a limit asks about.
+/// The fields that a limit matches on: constants of [`match_field`], or-ed.
 pub(super) fn asked(limit: &Limit) -> u32 {
     let Match { protocols, ports, tcp_flags, icmp_types, fragments, length, interfaces, .. } =
         &limit.matching;
@@ -66,7 +69,7 @@ pub(super) fn asked(limit: &Limit) -> u32 {
     .fold(0, |match_fields, (match_field, _)| match_fields | match_field)
 }
 
-/// The words for things.
+/// The words for fields, in the order of [`CONDITIONS`].
 pub(super) fn words(match_fields: u32) -> Vec<&'static str> {
     CONDITIONS
         .iter()

@@ -1,8 +1,8 @@
-//! What the program would make of a packet, without charging it to anything.
+//! The decision about a packet, as the program would make it, without a charge.
 //!
-//! The steps are those of the program, made of the same parts of `limiter-common`: only where the
-//! program reads a map value in place, a copy of it is read here, and words that it would store are
-//! forgotten.
+//! The steps are those of the program, made of the same parts of `limiter-common`. Where the
+//! program uses a map value in place, a copy of it is read here, and the words that the program
+//! would store are dropped.
 
 use limiter_common::{
     abi::{layout::map, policy::flag},
@@ -31,18 +31,18 @@ use super::{
 };
 use crate::{error::Result, query::wide};
 
-/// What the program would make of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ruling {
-    /// The reason that it would be counted under.
+    /// The reason that the packet would be counted under.
     pub(super) reason: Reason,
-    /// The reason if packets were dropped.
+    /// The reason if the instance were not in monitor mode.
     pub(super) enforced: Reason,
-    /// The bit of the limit that refuses it; 0 when none does.
+    /// The bit of the limit that refuses the packet; 0 if no limit does.
     pub(super) refused: u64,
-    /// The limits that would refuse it if they were enforced, as bits.
+    /// Bit set of the limits that the packet exceeds, and that only monitor.
     pub(super) exceeded: u64,
-    /// The limits that it would be charged to, as bits.
+    /// Bit set of the limits that the packet would be charged to.
     pub(super) charged: u64,
 }
 
@@ -52,9 +52,11 @@ impl Ruling {
     }
 }
 
-/// Decides about a frame under these tables, as if it came in now by the interface in a slot; `None`
-/// when the policy has changed since the tables were opened. A fragment has to do with others, and came in at a time; or
-/// it is one of which no other was seen.
+/// Decides about a frame that comes in at `now`, in nanoseconds, by the interface in `slot`.
+/// Returns `None` if the policy has changed since the tables were opened.
+///
+/// `fragments` holds the noted first fragments and the time at which the frame came in; without it,
+/// a fragment is decided by its own headers.
 pub(super) fn decide(
     tables: &Tables<'_>,
     fragments: Option<(&Fragments, u64)>,
@@ -85,7 +87,7 @@ pub(super) fn decide(
     Ok(Some(ruling))
 }
 
-/// The reason of a frame that is not IP.
+/// The reason that a frame without an IP packet is counted under.
 fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Reason> {
     let budgets = tables.budgets(slot)?;
     if what == NonIp::LinkProtocol || !budgets.limits_non_ip() {
@@ -97,7 +99,8 @@ fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Re
     Ok(if conforms { Reason::NonIp } else { Reason::NonIpExceed })
 }
 
-/// Gives a fragment what the first one of its datagram said. Returns the reason to drop it, if there is one.
+/// Copies the noted transport fields into a later fragment, or notes those of a first
+/// one. Returns the reason to drop the fragment, if there is one.
 fn of_fragment(
     tables: &Tables<'_>,
     fragments: Option<(&Fragments, u64)>,
@@ -112,7 +115,7 @@ fn of_fragment(
     }
 }
 
-/// The protocol of a packet that is control traffic and has a budget on the interface in a slot.
+/// The control protocol of a packet, if it has a budget on the interface in `slot`.
 pub(super) fn control_protocol(
     tables: &Tables<'_>,
     packet: &Packet,
@@ -122,7 +125,8 @@ pub(super) fn control_protocol(
     Ok(tables.budgets(slot)?.is_on(protocol).then_some(protocol))
 }
 
-/// The reason of a packet that is control traffic and has a budget.
+/// The reason that a packet of a control protocol is counted under; `None` if it is no such packet
+/// or has no budget.
 fn of_control(tables: &Tables<'_>, packet: &Packet, slot: u32, now: u64) -> Result<Option<Reason>> {
     let Some(protocol) = control_protocol(tables, packet, slot)? else { return Ok(None) };
     let budgets = tables.budgets(slot)?;
@@ -139,7 +143,8 @@ fn of_control(tables: &Tables<'_>, packet: &Packet, slot: u32, now: u64) -> Resu
     Ok(Some(if conforms { Reason::Control } else { Reason::ControlExceed }))
 }
 
-/// The limits that a packet is about, whatever its source; only some properties are looked at.
+/// Bit set of the limits that match a packet, whatever its source. Only the fields in
+/// `match_fields` are compared.
 pub(super) fn applicable(
     tables: &Tables<'_>,
     packet: &Packet,
@@ -150,11 +155,11 @@ pub(super) fn applicable(
     tables.with_sets(|sets| classify(packet, || bytes, || slot, match_fields, sets))
 }
 
-/// A packet to be decided about.
+/// A packet, and what its decision depends on.
 struct Case<'a> {
     tables: &'a Tables<'a>,
     packet: &'a Packet,
-    /// The reason to pass it if it is within its limits.
+    /// The reason that the packet is counted under if it is within its limits.
     conform: Reason,
     bytes: u64,
     slot: u32,
@@ -170,8 +175,9 @@ impl Case<'_> {
             applicable &= !tables.charged_before(packet, now)?;
         }
         let source = packet.source.masked(&settings.mask);
-        // Whichever CPU gets the packet: mostly, the entry confirms what one of them holds. Of that,
-        // packets make nothing while none is dropped.
+        // A refusal in the cache of any CPU counts, as it is not known which CPU the packet will
+        // reach; mostly the entry agrees with it. In monitor mode the program ignores cached
+        // refusals.
         let cached = match tables.monitoring.is_on() {
             true => Vec::new(),
             false => tables.maps.cached(&source)?,
@@ -185,7 +191,7 @@ impl Case<'_> {
         match SourceState::find(tables, source, now)? {
             Found::Source(source) => self.decide(&source, applicable).map(Some),
             Found::Newer => Ok(None),
-            // Nothing that is only observed is dropped.
+            // Without this flag the policy refuses nothing, so the packet passes undecided.
             Found::Locked if settings.flags & flag::LIMITS == 0 => Ok(Some(Ruling::of(conform))),
             Found::Locked => Ok(Some(Ruling::of(Reason::Contended))),
         }
@@ -216,7 +222,7 @@ impl Case<'_> {
         Ok(Ruling { refused, exceeded: bill.monitored(), charged, ..Ruling::of(reason) })
     }
 
-    /// Looks at the limits of the packet, first those in the entry of its source.
+    /// Checks the limits of the packet: first the inline ones, then the keyed ones.
     fn look(&self, source: &SourceState, applies: u64) -> Result<Bill> {
         let Self { tables, now, .. } = *self;
         let settings = &tables.settings;
@@ -256,11 +262,12 @@ impl Case<'_> {
             keyed.set(place, bit, state, meter, self.cost(bit)?);
             charge::look_at(&mut keyed, place, now);
         }
-        // Of a packet whose headers hide what it is there may be more: the program asks the narrowest.
+        // A packet whose headers hide a field may match more keyed limits than `KEYED`. The program
+        // asks the narrowest ones.
         Ok(keyed.bill)
     }
 
-    /// The number of the meter of a limit, and the key of its state.
+    /// The number of a limit's meter, and the key of its state.
     fn key(&self, source: &SourceState, bit: u64) -> Result<(u32, BucketKey)> {
         let limit = self.tables.limit(bit)?;
         let mut key = BucketKey::default();
@@ -276,12 +283,12 @@ impl Case<'_> {
     }
 }
 
-/// The key of a source of this address.
+/// The key of the source that an address belongs to.
 pub(super) fn source_key(tables: &Tables<'_>, address: Address) -> Address {
     address.masked(&tables.settings.mask)
 }
 
-/// Limits whose state was read.
+/// Limits whose state was read, for the check.
 struct Places<const N: usize> {
     bits: [u64; N],
     meters: [Option<(Meter, u64)>; N],
@@ -328,7 +335,7 @@ impl<const N: usize> Group for Places<N> {
         self.states[place]
     }
 
-    /// Nothing is ever made here.
+    /// Never makes state: a missing one is full, and a check stores nothing.
     fn create(&mut self, _: usize) -> Option<Still> {
         None
     }

@@ -1,4 +1,4 @@
-//! The limits of the policy in force, by the bits that the tables know them by.
+//! The limits of the policy in force, with their bits in the tables.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The layers and candidates of a policy, in the order in which they refuse.
+/// The layers and candidates of a policy, in the order in which they are asked.
 pub(super) struct Entries {
     in_force: Arc<StoredPolicy>,
     tallied: Vec<Tallied>,
@@ -27,22 +27,22 @@ pub(super) struct Entry<'a> {
     pub(super) bit: u64,
     pub(super) name: &'a String,
     pub(super) limit: &'a Limit,
-    /// The slot of its tally.
+    /// The slot that its packets are counted in.
     pub(super) tally: u32,
     pub(super) layer: usize,
     pub(super) candidate: bool,
 }
 
-/// Whom a setting is for.
+/// The sources that a setting of a limit is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Everybody who has no other one.
+    /// All sources that no override is for.
     Default,
     /// The sources in a prefix.
     Prefix(IpNet),
     /// The sources of a tenant.
     Tenant(String),
-    /// Everybody, to be tried only.
+    /// All sources; the setting is a candidate, which is counted and never enforced.
     Candidate,
 }
 
@@ -67,7 +67,7 @@ impl Entries {
         })
     }
 
-    /// The name of the tenant that has a number in the tables.
+    /// The name of the tenant that has `number` in the tables.
     pub(super) fn tenant(&self, number: u32) -> Option<&String> {
         self.in_force.held.tenant_of(number)
     }
@@ -79,13 +79,13 @@ impl Entries {
 }
 
 impl Entry<'_> {
-    /// What it is kept by.
+    /// The key that the limit keeps its state by: the layer's own, or else that of the limit.
     pub(super) fn key(&self) -> &Key {
         let own = self.limit.layers.get(self.layer).and_then(|layer| layer.key.as_ref());
         own.filter(|_| !self.candidate).unwrap_or(&self.limit.key)
     }
 
-    /// Whether it drops, in a word of the policy.
+    /// The mode, in a word of the policy, or `candidate`.
     pub(super) const fn mode(&self) -> &'static str {
         match self.limit.mode {
             _ if self.candidate => "candidate",
@@ -95,7 +95,8 @@ impl Entry<'_> {
         }
     }
 
-    /// What it admits to a source, and whom that is set for; nothing for everything.
+    /// What the limit admits to a source, and which sources that setting is for. `None` admits
+    /// everything. The longest prefix of the overrides goes before the tenant.
     pub(super) fn set_for(
         &self,
         source: IpAddr,
@@ -132,7 +133,7 @@ impl Entry<'_> {
     }
 }
 
-/// The longest prefix that these mean and that has an address.
+/// The longest prefix in `whom` that contains an address; the prefixes of a set count as listed.
 pub(super) fn prefix_having(policy: &Policy, whom: &[Whom], address: IpAddr) -> Option<IpNet> {
     let prefixes = whom.iter().flat_map(|whom| match whom {
         Whom::Prefix(prefix) => std::slice::from_ref(prefix),
@@ -142,7 +143,7 @@ pub(super) fn prefix_having(policy: &Policy, whom: &[Whom], address: IpAddr) -> 
     having.max_by_key(|prefix| prefix.prefix_len()).copied()
 }
 
-/// The source that an address is of, as a prefix.
+/// The prefix that counts as one source, for a source's key.
 pub(super) fn source_of(prefix: KeyPrefix, key: &Address) -> Option<IpNet> {
     let address = IpAddr::try_from(*key).ok()?;
     let length = if address.is_ipv4() { prefix.ipv4 } else { prefix.ipv6 };

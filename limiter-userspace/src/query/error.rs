@@ -1,4 +1,4 @@
-//! Questions that cannot be answered.
+//! Errors of questions to an instance.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
@@ -7,19 +7,19 @@ use thiserror::Error;
 /// Why a question cannot be answered.
 #[derive(Debug, Error)]
 pub enum InquiryError {
-    /// A value of the command line that cannot be read.
+    /// A value of the command line is not valid.
     #[error("{what} {value} {fault}")]
     Value {
-        /// What it is for.
+        /// The name of the value, such as `port`.
         what: &'static str,
         /// The value, quoted.
         value: String,
-        /// What is wrong with it.
+        /// The fault, as the rest of the sentence.
         fault: &'static str,
-        /// What to write instead.
+        /// What to write instead, with examples.
         examples: String,
     },
-    /// Addresses of different families in one packet.
+    /// The addresses of a packet are of different families.
     #[error("no packet goes from {from} to {to}: they are of different families")]
     Families {
         /// The source.
@@ -27,61 +27,61 @@ pub enum InquiryError {
         /// The destination.
         to: IpAddr,
     },
-    /// A frame shorter than its headers.
+    /// The frame asked for is shorter than its headers.
     #[error("a frame of {length} bytes has no room for the headers, which take {least}")]
     TooShort {
-        /// What was asked for.
+        /// The length asked for, in bytes.
         length: usize,
-        /// What it takes.
+        /// The length of the headers, in bytes.
         least: usize,
     },
-    /// A frame longer than any.
+    /// The frame asked for is longer than any frame.
     #[error("a frame of {length} bytes is longer than any, which has {most} at most")]
     TooLong {
-        /// What was asked for.
+        /// The length asked for, in bytes.
         length: usize,
-        /// The longest one.
+        /// The length of the longest frame, in bytes.
         most: usize,
     },
-    /// More than a source was asked for.
+    /// The prefix asked for has more than one source.
     #[error("{prefix} is more than one source: sources are counted per /{length}")]
     ManySources {
-        /// What was asked for.
+        /// The prefix asked for.
         prefix: String,
-        /// The prefix length that makes a source.
+        /// The length of the prefix that counts as one source.
         length: u8,
     },
-    /// Nothing is known of a source.
+    /// The source has no entry, counts or state.
     #[error("nothing is known of {name}: no packet of it was counted, or it was forgotten")]
     Unknown {
         /// The source.
         name: String,
     },
-    /// The policy changed whenever it was read.
+    /// The policy changed during every attempt to answer.
     #[error("the policy changes faster than it can be asked")]
     Changing,
-    /// A file of packets that cannot be read.
+    /// A capture file cannot be read.
     #[error("cannot read {}: {cause}", .path.display())]
     Capture {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system call.
         cause: io::Error,
     },
-    /// A file that holds no packets that can be asked about.
+    /// A capture file is not a pcap file of Ethernet frames, or is damaged.
     #[error("{} {fault}", .path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, as the rest of the sentence.
         fault: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
 }
 
 impl PartialEq for InquiryError {
-    /// By what they say.
+    /// Compares the messages, as `io::Error` cannot be compared.
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
     }
@@ -107,7 +107,7 @@ impl InquiryError {
         }
     }
 
-    /// What to do about it.
+    /// The remedy, if one is known.
     pub(crate) fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Value { examples, .. } => examples.clone(),

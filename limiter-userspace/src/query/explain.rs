@@ -1,4 +1,4 @@
-//! Which entries of the policy decide about packets of a kind, in order.
+//! The lists and limits that decide about packets of a kind, in order.
 
 use std::{
     net::IpAddr,
@@ -39,76 +39,81 @@ use crate::{
     },
 };
 
-/// A kind of packets: what is not given may be anything.
+/// A kind of packets. A field that is `None` may have any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The source address.
     pub source: IpAddr,
     /// The destination address.
     pub destination: Option<IpAddr>,
-    /// The protocol.
+    /// The IP protocol number.
     pub protocol: Option<u8>,
     /// The destination port.
     pub port: Option<u16>,
-    /// The slot of the interface.
+    /// The slot of the interface that the packets come in by.
     pub slot: Option<u32>,
-    /// The flags of TCP.
+    /// The TCP flags.
     pub flags: Option<u8>,
-    /// The type of ICMP.
+    /// The ICMP type.
     pub icmp: Option<u8>,
-    /// Bytes of the frame.
+    /// Bytes of the frame, from the Ethernet header on.
     pub length: Option<usize>,
-    /// Whether it is a fragment, the first one.
+    /// Whether the packets are first fragments.
     pub fragment: bool,
 }
 
-/// What decides about a kind of packets, in order.
+/// The lists and limits that decide about a kind of packets, in order.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The source.
+    /// The source: an address, or the prefix that counts as one source.
     pub source: IpNet,
-    /// Whether anything is dropped.
+    /// Whether the instance is in monitor mode.
     pub monitoring: Monitoring,
-    /// What the lists say, in the order in which they are asked.
+    /// The lists that the source is on, in the order in which they are asked.
     pub lists: Vec<ListReport>,
-    /// The tenant that the source is of, and the prefix that says so.
+    /// The tenant of the source, and its longest prefix with the source.
     pub tenant: Option<(String, Option<IpNet>)>,
-    /// Every limit, narrow before wide, and those that are off.
+    /// Every limit, narrow before wide, and then those with `mode: off`.
     pub limits: Vec<(LimitReport, Standing)>,
-    /// The protocol of control traffic that such packets are of; no list and no limit is about those.
+    /// The name of the control protocol that such packets belong to. No list and no limit applies
+    /// to control traffic that has a budget.
     pub control: Option<&'static str>,
-    /// What would become of such a packet now, if that is certain.
+    /// The verdict on such a packet now; `None` if a field that was not given may change it.
     pub verdict: Option<Verdict>,
 }
 
-/// A list that has the source.
+/// A list that the source is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListReport {
     /// Its name: `allow`, `deny` or `penalty`.
     pub list: &'static str,
-    /// Its entry, or why it has none.
+    /// The prefix of its entry, and the set if the prefix is in one. For a block by a limit: the
+    /// limit. Empty if the entry ended meanwhile.
     pub entry: String,
-    /// Where the entry comes from, in a word: `document`, `set`, `run_time`, or `limit` for a block by one.
+    /// Where the entry comes from: `document`, `set`, `run_time`, or `limit` for a block by a
+    /// limit.
     pub layer: &'static str,
-    /// Why it was set, if whoever set it said so.
+    /// The reason that was given with the command that set it.
     pub reason: Option<String>,
-    /// For how long it holds.
+    /// When it ends.
     pub until: Until,
 }
 
-/// How a limit stands to a kind of packets.
+/// How a limit applies to a kind of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is about them.
+    /// It applies to all of them.
     Applies,
-    /// It may be: these things decide, and were not given.
+    /// It applies to some of them, by these fields, which were not given.
     Depends(Vec<&'static str>),
-    /// It is not, for this.
+    /// It does not apply to them, because of this: a word of the fields that limits match on,
+    /// `source`, `tenant`, `unlimited`, `control` or `off`.
     Not(&'static str),
 }
 
 impl ListReport {
-    /// Where the entry comes from and why, in words; nothing for the document itself.
+    /// The words `run time` and the reason, in parentheses, for an entry that a command set; empty
+    /// for any other.
     pub fn origin(&self) -> String {
         match (self.layer, &self.reason) {
             ("run_time", Some(reason)) => format!(" (run time, {reason})"),
@@ -119,11 +124,12 @@ impl ListReport {
 }
 
 impl Inquiry<'_> {
-    /// What decides about a kind of packets.
+    /// Explains which lists and limits decide about a kind of packets.
     ///
     /// # Errors
-    /// What the system says, [`Families`](crate::query::InquiryError::Families) and the other errors of
-    /// [`Sketch::build`], or [`Changing`](crate::query::InquiryError::Changing).
+    /// - The errors of [`Sketch::build`], such as [`Families`](crate::query::InquiryError::Families).
+    /// - [`Changing`](crate::query::InquiryError::Changing), if the policy changed during every attempt.
+    /// - A map cannot be read.
     pub fn explain(&mut self, question: &Question, now: u64) -> Result<Explanation> {
         self.steadily(now, |inquiry| inquiry.explanation(question, now))
     }
@@ -134,7 +140,7 @@ impl Inquiry<'_> {
         let frame = question.sketch().build()?;
         let frame = Sighting::whole(&frame);
         let mut packet = Packet::UNREADABLE;
-        // It is IP, as a sketch makes nothing else.
+        // A sketch is always IP.
         let _ = parse(&frame, &mut packet);
         let key = source_key(tables, Address::from(question.source));
         let Some(source) = source_of(policy.key_prefix, &key) else { return Ok(None) };
@@ -193,8 +199,8 @@ impl Inquiry<'_> {
         }))
     }
 
-    /// What the lists say, as the datapath asks them: the entry of each is the one that decides where its list
-    /// does.
+    /// Reports the lists in the order in which the datapath asks them, each with the entry that
+    /// decides while its list does.
     pub(super) fn lists(&self, lists: &Lists, source: IpNet) -> Vec<ListReport> {
         let stated = self.entries.layered().around(source);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -202,7 +208,8 @@ impl Inquiry<'_> {
         let of = |list: List, until: Option<Until>| {
             let until = until?;
             let decides = phases.iter().find(|phase| phase.by.list == list).map(|phase| phase.by);
-            // One that is asked after another list never decides.
+            // A list that is asked after another one may decide at no time. Then its longest entry
+            // is reported.
             let longest = || {
                 let same = stated.iter().filter(|it| it.list == list && it.until > now);
                 same.max_by_key(|it| (it.until, it.prefix.prefix_len()))
@@ -252,13 +259,13 @@ fn reason_of(by: &Stated<'_>) -> Option<String> {
     }
 }
 
-/// The prefix that makes a source one of a tenant.
+/// The longest prefix of a tenant that contains a source.
 fn prefix_of(policy: &Policy, tenant: &str, source: IpAddr) -> Option<IpNet> {
     let having = policy.tenants.get(tenant)?.iter().filter(|prefix| prefix.contains(&source));
     having.max_by_key(|prefix| prefix.prefix_len()).copied()
 }
 
-/// Why a limit is not about a source.
+/// The reason why a limit does not apply to a source.
 fn why_not(
     policy: &Policy,
     entry: &Entry<'_>,
@@ -279,7 +286,7 @@ fn why_not(
 }
 
 impl Question {
-    /// A kind of packets of which only the source is given.
+    /// All packets of a source.
     pub const fn of(source: IpAddr) -> Self {
         Self {
             source,
@@ -294,7 +301,8 @@ impl Question {
         }
     }
 
-    /// The things of a packet that are given: constants of [`match_field`], or-ed.
+    /// The fields that are known: constants of [`match_field`], or-ed. A field that the protocol
+    /// does not have counts as known.
     fn given(&self) -> u32 {
         let other_than = |is: fn(u8) -> bool| self.protocol.is_some_and(|protocol| !is(protocol));
         [
@@ -318,7 +326,7 @@ impl Question {
         [
             (Key::DESTINATION, self.destination.is_some()),
             (Key::PORT, ports),
-            // A protocol without ports has connections without.
+            // Without ports, the key of a connection has no source port either.
             (Key::SOURCE_PORT, self.protocol.is_some_and(|it| !has_ports(it))),
             (Key::INTERFACE, self.slot.is_some()),
         ]
@@ -327,7 +335,7 @@ impl Question {
         .fold(OF_SOURCE, |parts, (part, _)| parts | part)
     }
 
-    /// A packet of the kind.
+    /// Makes a packet of this kind. A field that is not given gets a value that does not matter.
     fn sketch(&self) -> Sketch {
         let protocol = self.protocol.unwrap_or(if self.port.is_some() { TCP } else { UDP });
         let nobody = match self.source {

@@ -1,4 +1,4 @@
-//! How full the state of a limit is.
+//! How much of a limit is used.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use limiter_common::algorithm::{gcra::Gcra, meter::Meter, window::Window};
 
 use super::state::State;
 
-/// How full the state of a limit is, in what the limit counts.
+/// How much of a limit is used, in the unit that the limit counts: packets or bytes, for example.
 ///
-/// What is left is what would pass at once now: of a bucket in which part of a token is, one packet
-/// more, which owes the rest.
+/// [`left`](Self::left) is what would pass at once now. A bucket with part of a token passes one
+/// packet more, which owes the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// What it admits at once after a rest.
+    /// The most that the limit admits at once, after a rest.
     pub most: u64,
-    /// What of that is used; all of it while there is a debt.
+    /// The part of `most` that is used; equal to `most` while nothing is left.
     pub used: u64,
     /// Time until a packet conforms; `None` if none ever does.
     pub next: Option<Duration>,
@@ -23,27 +23,27 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// How much is used, in percent.
+    /// The part that is used, in percent: 0 to 100.
     pub fn percent(&self) -> u64 {
         let share = u128::from(self.used) * 100 / u128::from(self.most.max(1));
         u64::try_from(share.min(100)).unwrap_or(100)
     }
 
-    /// What is left of it.
+    /// The part of `most` that is not used.
     pub const fn left(&self) -> u64 {
         self.most - self.used
     }
 
-    /// Orders by what part is used, and by the time until a packet conforms.
+    /// A sort key: the part that is used, then the time until a packet conforms.
     pub(super) fn rank(&self) -> (u64, Option<Duration>) {
         let part = u128::from(self.used) * 1_000_000 / u128::from(self.most.max(1));
-        // What never admits a packet is fuller than all.
+        // A limit that never admits a packet sorts after all others.
         let next = self.next.unwrap_or(Duration::MAX);
         (u64::try_from(part).unwrap_or(u64::MAX), Some(next))
     }
 
-    /// How full a state of one word is at a time, for packets of this cost; `None` for one of another
-    /// kind.
+    /// The fill of a state of one word at `now`, in nanoseconds, for packets of `cost`. `None` for
+    /// other kinds of state.
     pub(super) fn of(state: &State, now: u64, cost: u64) -> Option<Self> {
         let word = state.word(now);
         match state.meter.kind {
@@ -67,7 +67,7 @@ fn bucket(gcra: &Gcra, word: u64, now: u64, cost: u64) -> Fill {
 
 fn window(meter: &Meter, word: u64, now: u64, cost: u64) -> Fill {
     let Window { length, limit, unit, .. } = meter.window();
-    // What is counted is forgotten at the end of its window, by the sliding one a window later.
+    // A fixed window forgets its count at its end, a sliding one a window later.
     let (used, windows) = if meter.kind == Meter::FIXED {
         (meter.window().fill_fixed(word, now), 1)
     } else {
@@ -131,7 +131,8 @@ mod tests {
                 let buckets = [Ok(rate.bucket(burst, 1).unwrap()), Ok(queue), tolerance];
                 for gcra in buckets.into_iter().flatten() {
                     let fresh = gcra.fresh(NOW);
-                    // Above 250 M/s a packet of cost 1 costs what its units are cut to.
+                    // Above 250 M/s the interval has a fraction, and the units of a single packet
+                    // are rounded down.
                     if gcra.fraction != 0 || fill(gcra, fresh, NOW).most > 10_000 {
                         continue;
                     }
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Wherever a packet leaves it, a bucket is near by its threshold when it is by what is left.
+    /// A bucket is near by its threshold exactly when it is near by the part that is used.
     #[test]
     fn a_bucket_is_near_by_what_is_used() {
         let mut seen = [0; 2];
@@ -209,8 +210,8 @@ mod tests {
         }
     }
 
-    /// The clock went back, or was far ahead: the next packet finds nothing left, for as long as it
-    /// takes to refill.
+    /// A word that is too far ahead of the clock counts as lost. The next packet finds the bucket
+    /// empty, and it takes its full time to refill.
     #[test]
     fn a_word_that_is_lost_is_empty() {
         let gcra = Rate::per_second(10).bucket(5, 1).unwrap();

@@ -1,4 +1,5 @@
-//! What the first fragments of datagrams said: to the program, and in frames that were asked about before.
+//! Notes of first fragments: those of the program, and those of frames that were asked about
+//! before.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,15 +15,17 @@ use limiter_common::{
 use super::tables::Tables;
 use crate::error::Result;
 
-/// The words of frames that were asked about, beside those that the program wrote.
+/// Notes made by questions, by their place in the program's map. A place without one has the
+/// program's note.
 #[derive(Debug, Default)]
 pub struct Fragments {
     words: RefCell<HashMap<u32, u64>>,
 }
 
 impl Fragments {
-    /// Notes what a first fragment says, or gives a later one what was noted. Returns whether a first one contradicts an
-    /// earlier one.
+    /// Notes the transport fields of a first fragment, or copies the noted ones into a later
+    /// fragment. Returns whether a first fragment contradicts an earlier one of its datagram. `now`
+    /// is the time at which the frame came in, in nanoseconds.
     pub(super) fn follow(
         &self,
         tables: &Tables<'_>,

@@ -1,4 +1,4 @@
-//! Frames to ask about: made from what an operator says of a packet, or seen on a wire.
+//! Frames to ask about: built from an operator's description of a packet, or captured.
 
 use std::net::IpAddr;
 
@@ -10,27 +10,35 @@ use limiter_common::packet::{
 
 use super::error::InquiryError;
 
-/// What an operator says of a packet.
+/// An operator's description of a packet.
+///
+/// ```
+/// use limiter_userspace::query::frame::Sketch;
+///
+/// let [source, destination] = ["192.0.2.1", "198.51.100.2"].map(|text| text.parse().unwrap());
+/// let sketch = Sketch { ports: [40_000, 443], ..Sketch::new(source, destination, 6) };
+/// assert_eq!(sketch.build().unwrap().len(), Sketch::SHORTEST);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sketch {
     /// The source address.
     pub source: IpAddr,
     /// The destination address, of the same family.
     pub destination: IpAddr,
-    /// The protocol.
+    /// The IP protocol number.
     pub protocol: u8,
-    /// Source port and destination port, of protocols that have ports.
+    /// The source port and the destination port. Protocols without ports ignore them.
     pub ports: [u16; 2],
-    /// The flags of TCP.
+    /// The TCP flags. Other protocols ignore them.
     pub flags: u8,
-    /// The type of ICMP.
+    /// The ICMP or ICMPv6 type. Other protocols ignore it.
     pub icmp: u8,
-    /// Whether it is a fragment: the first one, of more to come.
+    /// Whether the packet is a first fragment, with more to follow.
     pub fragment: bool,
-    /// The numbers of its VLANs, the outermost first.
+    /// The VLAN ids, the outermost first.
     pub tags: Vec<u16>,
-    /// Bytes of the frame, from the Ethernet header on; of its headers, at least [`Self::SHORTEST`],
-    /// if not given.
+    /// Bytes of the frame, from the Ethernet header on. If not given: the length of the headers,
+    /// but at least [`Self::SHORTEST`].
     pub length: Option<usize>,
 }
 
@@ -39,10 +47,10 @@ const SCTP: u8 = 132;
 impl Sketch {
     /// Bytes of the shortest frame of Ethernet, without its checksum.
     pub const SHORTEST: usize = 60;
-    /// Bytes of the longest frame: the longest datagram, with what is around it.
+    /// Bytes of the longest frame that can be asked about.
     pub const LONGEST: usize = 1 << 16;
 
-    /// A packet of which nothing more is said.
+    /// A packet with all optional fields zero or absent.
     pub const fn new(source: IpAddr, destination: IpAddr, protocol: u8) -> Self {
         let (ports, flags, icmp, fragment) = ([0; 2], 0, 0, false);
         Self {
@@ -58,12 +66,14 @@ impl Sketch {
         }
     }
 
-    /// The bytes of such a frame. Checksums are zero: nobody looks at them.
+    /// Builds the bytes of the frame. Checksums are zero, as the datapath does not read them.
     ///
     /// # Errors
-    /// [`InquiryError::Families`], [`InquiryError::TooShort`] or [`InquiryError::TooLong`].
+    /// - [`InquiryError::Families`], if the addresses are of different families.
+    /// - [`InquiryError::TooShort`], if `length` has no room for the headers.
+    /// - [`InquiryError::TooLong`], if `length` is more than [`Self::LONGEST`].
     pub fn build(&self) -> Result<Vec<u8>, InquiryError> {
-        // Addresses that belong to nobody.
+        // Locally administered addresses, which no device has by default.
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for tag in &self.tags {
             frame.extend(0x8100_u16.to_be_bytes());
@@ -105,7 +115,8 @@ impl Sketch {
         if length > Self::LONGEST {
             return Err(InquiryError::TooLong { length, most: Self::LONGEST });
         }
-        // What an operator says the length is, is payload; what Ethernet fills up is not.
+        // A length that was given counts as payload up to the end. Padding to the shortest frame is
+        // no payload.
         let end = if self.length.is_some() { length } else { least };
         frame.resize(length, 0);
         let (place, declared) = if header == 20 {
@@ -123,7 +134,8 @@ impl Sketch {
         Ok(frame)
     }
 
-    /// The hop limit: that with which the link sends packets like this, if it is its control traffic.
+    /// The hop limit or time to live. Control protocols demand a certain one, without which the
+    /// packet would not count as control traffic.
     fn hops(&self) -> u8 {
         control::hops_of(self.protocol, self.ports[1], self.icmp).unwrap_or(64)
     }
@@ -139,7 +151,7 @@ impl Sketch {
             }
             UDP => {
                 header.extend(ports);
-                // The length is written when it is known.
+                // The length is filled in when the frame is complete.
                 header.extend([0; 4]);
             }
             SCTP => {

@@ -1,4 +1,4 @@
-//! State that is kept by other keys than the source alone.
+//! The states of limits whose key has more than the source.
 
 use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
@@ -19,18 +19,18 @@ use super::{
 };
 use crate::{error::Result, policy::interfaces::Port, query::wide};
 
-/// State of a limit for one key.
+/// The state of a limit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyedReport {
-    /// The limit.
+    /// The name of the limit.
     pub limit: String,
-    /// What the state is kept by.
+    /// The key, in words.
     pub key: String,
-    /// How full it is; nothing for an algorithm that does not tell.
+    /// How much is used; `None` if the algorithm has no fill.
     pub fill: Option<Fill>,
 }
 
-/// A limit whose state is looked for.
+/// A limit whose states are searched for, with its meter and the source in its keys.
 struct Wanted<'a> {
     name: &'a String,
     limit: Limit,
@@ -38,7 +38,8 @@ struct Wanted<'a> {
     source: Address,
 }
 
-/// The `most` fullest states whose keys have a source beside other things, and how many there are.
+/// Returns the `most` fullest states of a source's limits whose keys have the source and more, and
+/// the number of all such states.
 pub(super) fn states(
     tables: &Tables<'_>,
     entries: &Entries,
@@ -74,7 +75,7 @@ pub(super) fn states(
         let fill = fill(it);
         let rank = fill.map_or((0, None), |fill| fill.rank());
         found.push(Ranked { rank, key: *key, fill });
-        // There may be many thousand, and only the fullest are told.
+        // A source may have many thousand states, and only the fullest are reported.
         if found.len() > most + 4096 {
             keep(&mut found, most);
         }
@@ -110,7 +111,7 @@ struct Ranked {
     fill: Option<Fill>,
 }
 
-/// Keeps the fullest; equal ones in the order of their keys.
+/// Keeps the `most` fullest states; equally full ones in the order of their keys.
 fn keep(found: &mut Vec<Ranked>, most: usize) {
     found.sort_by_key(|it| {
         let BucketKey { limit_id, destination, ports, protocol, .. } = it.key;
@@ -120,7 +121,7 @@ fn keep(found: &mut Vec<Ranked>, most: usize) {
     found.truncate(most);
 }
 
-/// A key in words.
+/// Writes a key in words.
 fn name(key: &BucketKey, limit: &Limit, entries: &Entries, ports: &[Port]) -> String {
     let parts = limit.key.0;
     let [source_port, port] = [key.ports >> 16, key.ports & 0xffff];
@@ -158,7 +159,7 @@ fn name(key: &BucketKey, limit: &Limit, entries: &Entries, ports: &[Port]) -> St
     words.join(" ")
 }
 
-/// An address before a port.
+/// Writes an address that a port follows.
 fn written(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
@@ -166,7 +167,8 @@ fn written(address: IpAddr) -> String {
     }
 }
 
-/// The prefix length of a mask for an address, and whether it is shorter than the address.
+/// The length of a mask for the family of an address, and whether the mask is shorter than the
+/// address.
 fn length(address: &IpAddr, mask: &Mask) -> (u32, bool) {
     if address.is_ipv4() {
         let length = mask.ipv4.count_ones();

@@ -1,4 +1,4 @@
-//! A limit as it stands for a source.
+//! What a limit admits to a source, and how much of it is used.
 
 use limiter_common::{
     algorithm::meter::Meter,
@@ -24,41 +24,42 @@ use crate::{
     query::wide,
 };
 
-/// Bytes of a full frame: what a packet costs of bytes, where one is needed as an example.
+/// Bytes of a full Ethernet frame without its checksum: the example packet where a limit counts
+/// bytes.
 const FRAME: u64 = 1514;
 
-/// A limit, as it stands for a source.
+/// A limit, for one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitReport {
-    /// Its name, or that of a layer of it, or of its candidate.
+    /// The name of the limit, of a layer, or of a candidate.
     pub name: String,
-    /// What it is kept by.
+    /// The key, as a policy writes it.
     pub key: String,
-    /// What it counts.
+    /// The unit that the limit counts.
     pub count: Count,
-    /// Whether it drops: a word of the policy, or `candidate`.
+    /// The mode: a word of the policy, or `candidate`.
     pub mode: &'static str,
-    /// What it admits; nothing for everything.
+    /// What the limit admits; `None` for everything.
     pub allowance: Option<Allowance>,
-    /// Whom that is set for.
+    /// The sources that this setting is for.
     pub origin: Origin,
-    /// What is used of it.
+    /// How much is used.
     pub kept: Kept,
 }
 
-/// What is known of the state of a limit for a source.
+/// How much of a limit a source has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// There is one, and so full it is; nothing for an algorithm that does not tell.
+    /// The limit has one state for the source. `None` if its algorithm has no fill.
     One(Option<Fill>),
-    /// There is one for each of other things that the source does not tell.
+    /// The limit has several states for the source, as its key has more than the source tells.
     Many,
-    /// It is not about the source.
+    /// The limit does not apply to the source, or its state was not read.
     None,
 }
 
 impl LimitReport {
-    /// A limit, with no state yet.
+    /// A limit whose state was not read.
     pub(super) fn new(
         entry: &Entry<'_>,
         setting: (Option<Allowance>, Origin),
@@ -76,7 +77,7 @@ impl LimitReport {
         }
     }
 
-    /// A limit that is off.
+    /// A limit with `mode: off`.
     pub(super) fn off(limit: &Configured, lengths: KeyPrefix) -> Self {
         Self {
             name: limit.name.clone(),
@@ -89,7 +90,7 @@ impl LimitReport {
         }
     }
 
-    /// How full its state is, if there is one.
+    /// How much is used, if the limit has one state for the source.
     pub const fn fill(&self) -> Option<&Fill> {
         match &self.kept {
             Kept::One(fill) => fill.as_ref(),
@@ -98,13 +99,14 @@ impl LimitReport {
     }
 }
 
-/// What a packet costs by a limit, as an example: a full frame of no particular kind.
+/// The cost of an example packet: a full frame without a cost class of its own.
 pub(super) fn usual_cost(limit: &Limit) -> u64 {
     limit.cost(CostClass(CostClass::OTHER), FRAME)
 }
 
-/// What is used of a limit by a source, as far as these parts of the key of its state are known; the
-/// others are taken from `packet`.
+/// Returns how much of a limit a source has used. `known` has the parts of keys whose values in
+/// `packet` and `slot` are valid: constants of [`Key`], or-ed. A key with other parts gives
+/// [`Kept::Many`].
 pub(super) fn kept(
     tables: &Tables<'_>,
     source: &SourceState,
@@ -125,7 +127,7 @@ pub(super) fn kept(
     Ok(Kept::One(Fill::of(&state, now, usual_cost(limit))))
 }
 
-/// How full the state of a limit by a key of its own is, under the meter of this number.
+/// The fill of a keyed limit for one key, under meter `number`. A key without state is full.
 fn keyed(
     tables: &Tables<'_>,
     limit: &Limit,
@@ -142,10 +144,12 @@ fn keyed(
 }
 
 impl Inquiry<'_> {
-    /// How full the limits are that have one state for all packets, by their names.
+    /// Returns the fill of each limit that has one state for all packets, with its name.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`](crate::query::InquiryError::Changing).
+    /// Fails if a map cannot be read, and with
+    /// [`InquiryError::Changing`](crate::query::InquiryError::Changing) if the policy changed
+    /// during every attempt.
     pub fn shared(&mut self, now: u64) -> Result<Vec<(String, Fill)>> {
         self.steadily(now, |inquiry| {
             let Inquiry { tables, entries, .. } = inquiry;
@@ -159,7 +163,7 @@ impl Inquiry<'_> {
     }
 }
 
-/// How full the state of a limit is that has one for all packets; nothing of another one.
+/// The fill of a limit that has one state for all packets; `None` for any other limit.
 pub(super) fn fill_of_all(tables: &Tables<'_>, limit: &Limit, now: u64) -> Result<Option<Fill>> {
     if limit.key != Key::ALL || SourceState::place_of(tables, limit).is_some() {
         return Ok(None);
@@ -169,5 +173,5 @@ pub(super) fn fill_of_all(tables: &Tables<'_>, limit: &Limit, now: u64) -> Resul
     keyed(tables, limit, (&key, limit.meter), now)
 }
 
-/// The parts of keys that a source tells by itself.
+/// The parts of keys that follow from the source alone.
 pub(super) const OF_SOURCE: u32 = Key::SOURCE | Key::TENANT;

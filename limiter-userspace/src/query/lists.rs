@@ -1,4 +1,4 @@
-//! What the lists say of a source, and whether it is blocked.
+//! The lists that a source is on, and whether a limit blocks it.
 
 use std::{fmt, time::Duration};
 
@@ -6,17 +6,19 @@ use limiter_common::abi::policy::Profile;
 
 use super::{entries::Entries, state::SourceState};
 
-/// A time of the datapath.
+/// How long a list entry or a block lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// It never ends.
+    /// For ever.
     Forever,
-    /// It ends after so long.
+    /// For this much longer.
     For(Duration),
 }
 
 impl Until {
-    /// What is left at `now` of a time in a profile; nothing if it has passed, or never was.
+    /// Converts an end in a profile, in nanoseconds of the datapath's clock, to the time left at
+    /// `now`. `u64::MAX` means for ever. Returns `None` if the end has passed, or was never set
+    /// (0).
     pub(super) const fn left(until: u64, now: u64) -> Option<Self> {
         match until {
             u64::MAX => Some(Self::Forever),
@@ -26,27 +28,27 @@ impl Until {
     }
 }
 
-/// What the lists say of a source.
+/// The lists that a source is on. `None` means that it is not on the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
-    /// It is allowed.
+    /// On the list `allow`.
     pub allowed: Option<Until>,
-    /// It is denied.
+    /// On the list `deny`.
     pub denied: Option<Until>,
-    /// It is blocked by hand.
+    /// On the list `penalty`: blocked by hand.
     pub blocked: Option<Until>,
-    /// It is blocked because it stayed over a limit.
+    /// Blocked by a limit that the source stayed over.
     pub penalty: Option<Block>,
 }
 
-/// A block of a source that stayed over a limit.
+/// A block of a source by a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Until when.
+    /// When it ends.
     pub until: Until,
-    /// The limit; `None` if that is not known any more.
+    /// The limit; `None` if its record was evicted.
     pub limit: Option<String>,
-    /// How many blocks it had of that without a rest between them.
+    /// How many blocks of this limit, this one included, came without a rest between them.
     pub blocks: u64,
 }
 
@@ -54,8 +56,8 @@ impl Lists {
     pub(super) fn of(entries: &Entries, source: &SourceState, now: u64) -> Self {
         let Profile { allowed, denied, blocked, .. } = source.profile;
         let penalty = Until::left(source.blocked, now).map(|until| {
-            // A block in the entry may be shorter than the last one that is known of its limit, and be
-            // left when that had to make room.
+            // The block in the entry may be shorter than the limit's latest one, and may outlive
+            // the limit's record, which is evicted when its map is full.
             let of = source.offences.iter().filter(|(_, it)| it.blocked >= source.blocked);
             let by = of.min_by_key(|(_, offence)| offence.blocked);
             let limit = by.and_then(|(bit, _)| entries.iter().find(|entry| entry.bit == *bit));
@@ -73,7 +75,7 @@ impl Lists {
         }
     }
 
-    /// Whether they decide about its packets.
+    /// Whether a list or a block decides about the source's packets, so that no limit is asked.
     pub(super) fn decide(&self) -> bool {
         self.allowed.or(self.denied).or(self.blocked).is_some() || self.penalty.is_some()
     }

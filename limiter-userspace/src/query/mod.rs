@@ -1,7 +1,7 @@
 //! Questions about single sources and packets, answered from the maps of a running instance.
 //!
-//! Nothing here changes any state. What decides is the core that runs in the kernel, on copies of
-//! what the program would find in its maps.
+//! No query changes any state. The decisions come from `limiter-common`, the code that also runs in
+//! the kernel, applied to copies of the map values that the program would find.
 
 pub mod blocked;
 pub mod capture;
@@ -42,55 +42,59 @@ use crate::{
     error::Result,
 };
 
-/// How often a question is asked anew because the policy changed meanwhile.
+/// How many times a question is asked again because the policy changed during the answer.
 const TRIES: usize = 8;
 
-/// Nanoseconds of the clock that packets go by.
+/// Reads the monotonic clock that the datapath uses, in nanoseconds.
 pub fn now() -> u64 {
     lookup::now()
 }
 
-/// An instance that is asked.
+/// A running instance, and what was read of its policy.
 pub struct Inquiry<'a> {
     maps: &'a Maps,
     tables: Tables<'a>,
     entries: Entries,
 }
 
-/// What would become of a packet.
+/// What the datapath would do with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The reason that it would be counted under, which says whether it passes.
+    /// The reason that the packet would be counted under; it says whether the packet passes.
     pub reason: Reason,
-    /// What the reason would be if packets were dropped.
+    /// The reason if the instance were not in monitor mode.
     pub enforced: Reason,
-    /// The limit that refuses it.
+    /// The limit that refuses the packet; `None` if no limit does.
     pub limit: Option<String>,
-    /// The limits that would refuse it if they were enforced.
+    /// The limits that the packet exceeds, and that only monitor.
     pub exceeded: Vec<String>,
-    /// The limits that it would be charged to.
+    /// The limits that the packet would be charged to.
     pub charged: Vec<String>,
 }
 
 impl<'a> Inquiry<'a> {
-    /// Asks an instance at a time, in nanoseconds of the clock that its packets go by.
+    /// Reads the policy that is in force at `now`, in nanoseconds of the [datapath's clock](now).
     ///
     /// # Errors
-    /// What the system says, or why the policy cannot be read.
+    /// Fails if a map cannot be read, or if the stored policy cannot be read back.
     pub fn new(maps: &'a Maps, now: u64) -> Result<Self> {
         Ok(Self { maps, tables: Tables::at(maps, now)?, entries: Entries::read(maps)? })
     }
 
-    /// What would become of a frame that came in by the interface in a slot.
+    /// Returns the verdict on a frame that comes in at `now` by the interface in `slot`. Frames
+    /// that were asked about before do not count.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`].
+    /// Fails if a map cannot be read, and with [`InquiryError::Changing`] if the policy changed
+    /// during every attempt.
     pub fn verdict(&mut self, frame: &Sighting<'_>, slot: u32, now: u64) -> Result<Verdict> {
         self.verdict_after(&Fragments::default(), now, frame, slot, now)
     }
 
-    /// The same after other frames, of which the first fragments are known. It came in `at` a time, in nanoseconds, as far
-    /// as these go.
+    /// Like [`verdict`](Self::verdict), for a frame that follows other frames, whose first
+    /// fragments are noted in `fragments`. `at` is the time at which the frame came in, in
+    /// nanoseconds of the datapath's clock; fragments expire by it. All other state is read as of
+    /// `now`.
     ///
     /// # Errors
     /// As [`verdict`](Self::verdict).
@@ -121,8 +125,9 @@ impl<'a> Inquiry<'a> {
         }
     }
 
-    /// Asks until the policy was the same from the beginning of an answer to its end, and so was
-    /// whether anything is dropped. An answer of nothing says that it was not.
+    /// Asks until one policy and one setting of the monitor switch were in force during the whole
+    /// answer, at most [`TRIES`] times. `ask` returns `None` when it saw an entry that is locked, or
+    /// that is bound to a newer policy.
     fn steadily<T>(&mut self, now: u64, ask: impl Fn(&Self) -> Result<Option<T>>) -> Result<T> {
         for _ in 0..TRIES {
             let current = |inquiry: &Self| -> Result<bool> {

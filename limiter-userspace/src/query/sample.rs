@@ -1,5 +1,5 @@
-//! How full the state of limits is, told from a sample of it: what there is to know of a million of
-//! sources without reading a million of entries.
+//! How much of each limit is used, estimated from a sample of the states. Only the sampled entries
+//! are read, not those of a million sources.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -20,61 +20,63 @@ use super::{
 };
 use crate::{datapath::sources::TableOccupancy, error::Result, query::wide};
 
-/// Entries of a table that are looked at, at most.
+/// The most entries of a table in a sample.
 pub const MOST: usize = 1024;
 
-/// What a sample of the state says.
+/// A sample of the states of all limits.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// The table of sources as a whole.
+    /// How full the source table is.
     pub occupancy: TableOccupancy,
-    /// Entries of sources.
+    /// The sample of the source table.
     pub sources: Looked,
-    /// States by other keys.
+    /// The sample of the bucket table.
     pub buckets: Looked,
-    /// Logs of events and lists of open connections.
+    /// The sample of the wide states: logs and lists of open connections.
     pub wide_states: Looked,
     /// The limits, narrow before wide.
     pub limits: Vec<LimitSample>,
 }
 
-/// What was looked at of a table.
+/// How many entries of a table were sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Entries in it.
+    /// Entries in the table.
     pub entries: u64,
-    /// Entries of these that were looked at.
+    /// Entries that were sampled.
     pub sampled: u64,
-    /// Entries of those that owe something: that would be missed if they were lost.
+    /// Sampled entries that owe.
     pub owing: u64,
 }
 
-/// How full a limit is for those that were looked at.
+/// How much of a limit is used, in the sampled states.
 #[derive(Clone, Debug)]
 pub struct LimitSample {
-    /// The limit.
+    /// The name of the limit.
     pub limit: String,
-    /// Which layer of it this is.
+    /// The layer of the limit, from 0 on.
     pub layer: usize,
-    /// Whether it is its candidate.
+    /// Whether this is the limit's candidate.
     pub candidate: bool,
-    /// The states of it that were looked at.
+    /// The histograms of its sampled states.
     pub spread: Spread,
 }
 
-/// A limit whose states are looked for.
+/// A limit whose states are sampled.
 struct Wanted {
     limit: Limit,
-    /// Its place in the entries of sources, if that is where its states are.
+    /// Its place in the entries of sources, if it is an inline limit.
     place: Option<usize>,
 }
 
 impl Inquiry<'_> {
-    /// Looks at up to [`MOST`] entries of each table, spread over all of it, and at the states of limits that
-    /// have one for all packets.
+    /// Samples up to [`MOST`] entries of each table, spread over the whole table. A limit that has
+    /// one state for all packets is read in any case.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`](crate::query::InquiryError::Changing).
+    /// Fails if a map cannot be read, and with
+    /// [`InquiryError::Changing`](crate::query::InquiryError::Changing) if the policy changed
+    /// during every attempt.
     pub fn sample(&mut self, now: u64) -> Result<Sample> {
         self.steadily(now, |inquiry| inquiry.look(now).map(Some))
     }
@@ -85,7 +87,7 @@ impl Inquiry<'_> {
             let limit = self.tables.limit(entry.bit)?;
             wanted.push(Wanted { place: SourceState::place_of(&self.tables, &limit), limit });
             let mut spread = Spread::default();
-            // Among many others it would hardly be found.
+            // A sample of the bucket table would hardly ever contain this single state.
             if let Some(fill) = fill_of_all(&self.tables, &limit, now)? {
                 spread.add(&fill);
             }
@@ -110,7 +112,7 @@ impl Inquiry<'_> {
         let mut sampled = 0;
         for way in ways.kept() {
             let entry = self.maps.entry::<u32, table::Source>(map::SOURCES, way)?;
-            // One that changes hands is nobody's at the moment.
+            // A locked entry belongs to no source at the moment.
             let Some(entry) = entry.filter(|entry| !Binding(entry.binding).is_locked()) else {
                 continue;
             };
@@ -148,7 +150,7 @@ impl Inquiry<'_> {
         sample.buckets.entries = buckets.seen();
         for bucket in buckets.kept() {
             let key = &bucket.bucket.key;
-            // Those of limits that are there no more owe nobody.
+            // The state of a limit that was removed owes nothing.
             sample.buckets.sampled += 1;
             let Some((at, limit)) = wanted.get(&key.limit_id) else { continue };
             let Some(number) = meter_of(tables, limit, key, Some(Binding(bucket.bucket.binding)))?
@@ -185,7 +187,8 @@ impl Inquiry<'_> {
     }
 }
 
-/// The number of the meter of a state, as far as that can be told without a packet of it.
+/// The number of the meter of a state. `None` if it depends on the source's profile, and the key
+/// has no source.
 fn meter_of(
     tables: &Tables<'_>,
     limit: &Limit,

@@ -1,4 +1,4 @@
-//! What is known of a source, and which limits apply to it.
+//! What is known of a source, and the limits that apply to it.
 
 use std::{net::IpAddr, time::Instant};
 
@@ -25,63 +25,65 @@ use crate::{
     policy::model::Mode,
 };
 
-/// States by other keys that are told.
+/// The most states of keyed limits in a report.
 pub const STATES: usize = 20;
 
-/// A source, and what holds for it.
+/// A source, with its counts, its lists and its limits.
 #[derive(Clone, Debug)]
 pub struct SourceReport {
-    /// The source: an address, or a prefix of that length that makes one.
+    /// The source: an address, or the prefix that counts as one source.
     pub source: IpNet,
-    /// Whether anything is known of it.
+    /// Whether the source has an entry, counts or state.
     pub known: bool,
-    /// Whether anything is dropped.
+    /// Whether the instance is in monitor mode.
     pub monitoring: Monitoring,
-    /// The tenant that it is of.
+    /// The tenant of the source.
     pub tenant: Option<String>,
-    /// What passed.
+    /// The packets and bytes that passed.
     pub passed: Tally,
-    /// What was dropped.
+    /// The packets and bytes that were dropped.
     pub dropped: Tally,
-    /// When these two were read: to look at all else may take long.
+    /// When the two counts were read. Rates need it, as the rest of the report may take long.
     pub counted: Instant,
-    /// What the lists say of it.
+    /// The lists that the source is on.
     pub lists: Lists,
-    /// The entries that say so, in the order in which the lists are asked.
+    /// The entries of these lists, in the order in which the lists are asked.
     pub listed: Vec<ListReport>,
     /// The limits that apply to it, narrow before wide.
     pub limits: Vec<LimitReport>,
-    /// State of those that are kept by more than the source, the fullest first; [`STATES`] at most.
+    /// The states of its limits whose key has more than the source, the fullest first; at most
+    /// [`STATES`].
     pub states: Vec<KeyedReport>,
-    /// How many of those states there are.
+    /// The number of those states, also beyond [`STATES`].
     pub total: usize,
 }
 
-/// How a source stands, in short.
+/// The lists and limits of a source, in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brief {
-    /// What the lists say of it.
+    /// The lists that the source is on.
     pub lists: Lists,
     /// The limits that apply to it, narrow before wide.
     pub limits: Vec<BriefLimit>,
 }
 
-/// How full a limit is for a source.
+/// How much a source has used of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BriefLimit {
-    /// Its name.
+    /// The name of the limit.
     pub name: String,
-    /// Whether it drops.
+    /// Whether the limit is enforced.
     pub enforced: bool,
-    /// How full it is; nothing if the source alone does not tell.
+    /// How much is used; `None` if the limit's key has more than the source.
     pub fill: Option<Fill>,
 }
 
 impl Inquiry<'_> {
-    /// How a source stands, in short: without what takes long to find.
+    /// Returns the lists and limits of a source, without the parts that take long to find.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`].
+    /// Fails if a map cannot be read, and with [`InquiryError::Changing`] if the policy changed
+    /// during every attempt.
     pub fn brief(&mut self, source: IpAddr, now: u64) -> Result<Brief> {
         self.steadily(now, |inquiry| {
             let Self { tables, entries, .. } = inquiry;
@@ -101,10 +103,12 @@ impl Inquiry<'_> {
         })
     }
 
-    /// What is known of the source that an address is of, and what applies to it.
+    /// Reports on the source that an address, or the prefix of one source, belongs to.
     ///
     /// # Errors
-    /// What the system says; [`InquiryError::ManySources`], or [`InquiryError::Changing`].
+    /// - [`InquiryError::ManySources`], if `asked` has more than one source.
+    /// - [`InquiryError::Changing`], if the policy changed during every attempt.
+    /// - A map cannot be read.
     pub fn source(&mut self, asked: IpNet, now: u64) -> Result<SourceReport> {
         self.steadily(now, |inquiry| inquiry.report(asked, now))
     }
@@ -122,7 +126,8 @@ impl Inquiry<'_> {
         let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
         let tenant = entries.tenant(state.profile.tenant);
 
-        // Before the entry, it may be in both; after it, in neither for a moment.
+        // Packets move from the CPU caches into the entry. Read before the entry, they may be
+        // counted twice; read after it, they might be missing from both.
         let (outstanding, counted) = (maps.outstanding_of(&key)?, Instant::now());
         let mut entry = state.known.unwrap_or_default();
         outstanding.add_to(&mut entry);
@@ -155,13 +160,13 @@ impl Inquiry<'_> {
 }
 
 impl SourceReport {
-    /// The source, as an address if it is a single one.
+    /// The source, as an address if it is a single one, else as a prefix.
     pub fn name(&self) -> String {
         source_name(self.source)
     }
 }
 
-/// A source as an address if it is a single one.
+/// Writes a source as an address if it is a single one, else as a prefix.
 pub fn source_name(source: IpNet) -> String {
     if source.prefix_len() == source.max_prefix_len() {
         source.addr().to_string()
@@ -170,7 +175,7 @@ pub fn source_name(source: IpNet) -> String {
     }
 }
 
-/// A source that can be told of. One that others keep from being bound is one that changes.
+/// The state of a source; `None` if it is changing, so that the question is to be asked again.
 pub(super) fn found(found: Found) -> Option<Box<SourceState>> {
     match found {
         Found::Source(source) => Some(source),

@@ -1,16 +1,17 @@
-//! How states are spread over classes, by how full they are and by how long they refuse packets.
+//! Histograms of the states of a limit: by the part that is used, and by the time for which they
+//! refuse packets.
 
 use std::time::Duration;
 
 use super::fill::Fill;
 
-/// The classes by what share of a limit is used: where each begins, as it is written and in percent.
-/// From 80 on, a limit is [near](limiter_common::algorithm::near).
-/// A state of the last one would refuse a packet.
+/// The classes by the part of a limit that is used: where each begins, as a fraction in text and in
+/// percent. From 80 on a limit is [near](limiter_common::algorithm::near). The last class has the
+/// states that would refuse a packet.
 pub const SHARES: [(&str, u64); 5] = [("0", 0), ("0.5", 50), ("0.8", 80), ("0.9", 90), ("1", 100)];
 
-/// The classes by the time until a packet passes: where each begins, as it is written, in seconds, and
-/// as it is. In the last one, none ever does.
+/// The classes by the time until a packet conforms: where each begins, as seconds in text and as a
+/// duration. The last class has the states in which no packet ever conforms.
 pub const WAITS: [(&str, Duration); 7] = [
     ("0", Duration::ZERO),
     ("0.1", Duration::from_millis(100)),
@@ -21,17 +22,17 @@ pub const WAITS: [(&str, Duration); 7] = [
     ("+Inf", Duration::MAX),
 ];
 
-/// How many states there are of each class.
+/// The number of states in each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Of all, by [`SHARES`].
+    /// All states, by [`SHARES`].
     pub used: [u64; SHARES.len()],
-    /// Of those that would refuse a packet, by [`WAITS`].
+    /// The states that would refuse a packet, by [`WAITS`].
     pub waits: [u64; WAITS.len()],
 }
 
 impl Spread {
-    /// Adds a state.
+    /// Counts a state.
     pub(super) fn add(&mut self, fill: &Fill) {
         let wait = fill.next.unwrap_or(Duration::MAX);
         let refuses = !wait.is_zero();
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(used(0, 0), (0, None));
     }
 
-    /// What the datapath counts as near is what is sampled as such.
+    /// A state is in a class from 80 % on exactly when the datapath counts it as near.
     #[test]
     fn a_limit_is_near_from_the_class_of_four_fifths_on() {
         for most in 1..300 {
@@ -89,7 +90,7 @@ mod tests {
             assert_eq!(waits(Some(Duration::from_millis(wait))), (4, Some(class)), "{wait} ms");
         }
         assert_eq!(waits(None), (4, Some(6)));
-        // Less than a frame is left.
+        // A state can refuse a packet before all is used, if less than one frame is left.
         assert_eq!(classes(1, 100, Some(Duration::from_nanos(1))), (4, Some(0)));
     }
 }

@@ -1,4 +1,4 @@
-//! How a source stands that the datapath told of.
+//! The limit that an event of the datapath names, for the source of the event.
 
 use limiter_common::{base::address::Address, packet::headers::Packet};
 
@@ -12,21 +12,23 @@ use super::{
 use crate::error::Result;
 
 impl Inquiry<'_> {
-    /// The source of a key, as it is called under the policy in force.
+    /// The name of a source under the policy in force, from its key.
     pub fn name_of(&self, key: &Address) -> Option<String> {
         source_of(self.entries.policy().key_prefix, key).map(source_name)
     }
 
-    /// The limit, layer or candidate that is counted in a slot of the tallies.
+    /// The name of the limit, layer or candidate that is counted in slot `tally`.
     pub fn limit_of_tally(&self, tally: u32) -> Option<String> {
         self.entries.iter().find(|entry| entry.tally == tally).map(|entry| entry.name.clone())
     }
 
-    /// The limit that is counted in a slot of the tallies, as it stands for the source of a key; nothing
-    /// if it is not about that any more.
+    /// Returns the limit that is counted in slot `tally`, for the source of a key; `None` if it
+    /// does not apply to the source any more.
     ///
     /// # Errors
-    /// What the system says, or [`InquiryError::Changing`](crate::query::InquiryError::Changing).
+    /// Fails if a map cannot be read, and with
+    /// [`InquiryError::Changing`](crate::query::InquiryError::Changing) if the policy changed
+    /// during every attempt.
     pub fn standing(&mut self, key: Address, tally: u32, now: u64) -> Result<Option<LimitReport>> {
         self.steadily(now, |inquiry| inquiry.limit_of(key, tally, now))
     }

@@ -1,7 +1,6 @@
-//! The state of limits, as a packet would find it at a time; nothing of it is ever written.
+//! The state of limits, as a packet would find it. No state is ever written.
 //!
-//! State that is behind the policy in force is carried over by the code that the program carries it
-//! over with, in a copy.
+//! State of an older policy is migrated in a copy, by the code with which the program migrates it.
 
 use std::cell::Cell;
 
@@ -29,11 +28,11 @@ use limiter_common::{
 use super::tables::Tables;
 use crate::{datapath::buckets::MeasuredBucket, error::Result};
 
-/// A word that was read. Whoever stores in it stores nothing.
+/// A word that was read. A store to it has no effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Still {
     word: u64,
-    /// Whether the state is under the policy that the packet is decided under.
+    /// Whether the state is bound to the policy that the packet is decided under.
     bound: bool,
 }
 
@@ -59,12 +58,13 @@ pub(super) struct State {
 }
 
 impl State {
-    /// State that is not there yet.
+    /// A full state, as a limit has it for a key without state.
     pub(super) fn fresh(meter: Meter, now: u64) -> Self {
         Self { meter, still: Still { word: meter.fresh(now), bound: true } }
     }
 
-    /// The word, or the one that the next packet will put in the place of a lost one.
+    /// The word at `now`, in nanoseconds. A word that counts as lost is replaced as the next packet
+    /// would replace it.
     pub(super) fn word(&self, now: u64) -> u64 {
         match self.meter.decide(self.still.word, now, 1) {
             Decision::Lost(empty) => empty,
@@ -72,8 +72,7 @@ impl State {
         }
     }
 
-    /// The state of a limit by a key of its own, under the meter of this number; `None` when it is
-    /// not there yet.
+    /// Reads the state of a keyed limit under meter `number`; `None` if the key has none yet.
     pub(super) fn keyed(
         tables: &Tables<'_>,
         key: &BucketKey,
@@ -85,7 +84,8 @@ impl State {
         Ok(found.map(|bucket| Self::of_bucket(tables, &bucket, (number, meter), now)))
     }
 
-    /// What an entry of the table of buckets is to a packet.
+    /// The state in an entry of the bucket table, migrated to meter `number` of the policy in
+    /// force.
     pub(super) fn of_bucket(
         tables: &Tables<'_>,
         bucket: &MeasuredBucket,
@@ -106,29 +106,29 @@ impl State {
     }
 }
 
-/// The entry of a source, as a packet of it would find it.
+/// The entry of a source, as its next packet would find it.
 pub(super) struct SourceState {
-    /// The entry as it is; `None` when there is none yet.
+    /// The entry as it is stored; `None` if the source has none yet.
     pub(super) known: Option<table::Source>,
     pub(super) profile: Profile,
-    /// Until when it is blocked because it stayed over a limit, in nanoseconds, or was.
+    /// When the source's block by a limit ends, in nanoseconds; past or 0 if it is not blocked.
     pub(super) blocked: u64,
-    /// What it did to be, by the bits of limits with penalties that are about it.
+    /// The source's offences against limits with penalties, each with the bit of its limit.
     pub(super) offences: Vec<(u64, Offence)>,
     words: [u64; INLINE],
 }
 
-/// What a packet finds in the place of its source.
+/// The result of looking up a source.
 pub(super) enum Found {
     Source(Box<SourceState>),
-    /// It is bound under a newer policy than the one that is asked about.
+    /// The entry is bound to a newer policy than the tables.
     Newer,
-    /// Others keep it from being bound.
+    /// Another CPU has locked the entry.
     Locked,
 }
 
 impl SourceState {
-    /// The entry of a source, by its key.
+    /// Looks up a source by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
         let mut known: Option<table::Source> = if key.family == Address::NONE.family {
             let entry = tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?;
@@ -138,7 +138,8 @@ impl SourceState {
         };
         let mut newcomer = None;
         if known.is_none() {
-            // Who has sent a single packet may have no entry yet, or one since it was asked for.
+            // A source on probation has no entry yet. If it is not on probation any more, it may
+            // have got one since the first look-up, so its entry is read once more.
             newcomer = tables.maps.newcomer(&key)?;
             if newcomer.is_none() {
                 known = tables.maps.source(&key)?;
@@ -148,7 +149,7 @@ impl SourceState {
         Self::of(tables, (key, known, newcomer), now)
     }
 
-    /// What an entry is to a packet of its source.
+    /// The state in an entry that was read.
     pub(super) fn of_entry(tables: &Tables<'_>, entry: table::Source, now: u64) -> Result<Found> {
         Self::of(tables, (entry.address, Some(entry), None), now)
     }
@@ -196,7 +197,8 @@ impl SourceState {
             Some(entry) if !behind => Block(entry.blocked).until(seen),
             _ => {
                 let until = offences.iter().map(|(_, offence)| offence.blocked).max();
-                // A block is told apart by the epoch of its entry, whatever the profile.
+                // The version tag of a block does not depend on the profile, so any profile number
+                // will do.
                 let bound = Binding::new(tables.epoch, 0);
                 Block::new(until.unwrap_or(0), bound).until(bound)
             }
@@ -204,32 +206,32 @@ impl SourceState {
         Ok(Found::Source(Box::new(Self { known, profile, blocked, offences, words })))
     }
 
-    /// The state of the limit at a place of the entry.
+    /// The state of the inline limit at `place` of the entry.
     pub(super) fn inline(&self, tables: &Tables<'_>, place: usize) -> Result<State> {
         let meter = tables.meter(self.profile.meters[place])?;
         Ok(State { meter, still: Still { word: self.words[place], bound: true } })
     }
 
-    /// The place in the entry of the state of a limit; `None` if it has a key of its own.
+    /// The place of a limit's word in the entries of sources; `None` for a keyed limit.
     pub(super) fn place_of(tables: &Tables<'_>, limit: &Limit) -> Option<usize> {
         tables.settings.inline.iter().position(|bit| *bit == limit.bit)
     }
 }
 
-/// What the entry of a source says that was not given one yet.
+/// The entry that a source on probation would be given.
 const fn first_seen(address: Address, newcomer: ProbationSlot) -> table::Source {
     let passed = Tally { packets: 1, bytes: newcomer.facts.bytes() };
     table::Source { address, passed, ..table::Source::NEW }
 }
 
-/// What is known of a source that was over limits with penalties that are about it, and the bits of
-/// those. It says until when they are blocked under the penalties in force.
+/// Reads the offences of a source against the limits with penalties that apply to it, each with the
+/// bit of its limit. The end of a block is cut to what the penalty in force allows.
 fn offences(
     tables: &Tables<'_>,
     profile: &Profile,
     source: Address,
 ) -> Result<Vec<(u64, Offence)>> {
-    // Sources that share an entry have none.
+    // Sources that share an entry have no offences.
     let shared = source.family == Address::NONE.family;
     let mut left = if shared { 0 } else { tables.settings.penalties & profile.limits };
     let mut found = Vec::new();
@@ -247,7 +249,8 @@ fn offences(
     Ok(found)
 }
 
-/// The word at a place of an entry that is behind, as the first packet makes it.
+/// The word at `place` of an entry of an older policy, after migration. A place whose limit does
+/// not apply to the source keeps its word.
 fn carried(
     tables: &Tables<'_>,
     profile: &Profile,
@@ -271,7 +274,7 @@ fn carried(
 
 #[cfg(test)]
 impl State {
-    /// The same with another word.
+    /// The same state with another word.
     pub(super) fn with_word(self, word: u64) -> Self {
         Self { still: Still { word, ..self.still }, ..self }
     }

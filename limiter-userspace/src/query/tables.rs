@@ -25,15 +25,15 @@ use crate::{
     error::{Error, Result},
 };
 
-/// The tables of an epoch. What was read of them is kept: while the epoch is in force, and during the
-/// next one, they do not change.
+/// The tables of an epoch, read on demand and kept. They do not change while the epoch is in force,
+/// nor during the next epoch.
 pub(super) struct Tables<'a> {
     pub(super) maps: &'a Maps,
     pub(super) epoch: u32,
     pub(super) settings: Settings,
-    /// Those of the policy before.
+    /// The settings of the previous epoch.
     pub(super) before: Settings,
-    /// Whether anything is dropped.
+    /// Whether the instance is in monitor mode.
     pub(super) monitoring: Monitoring,
     limits: Column<Limit>,
     classes: Column<u64>,
@@ -44,7 +44,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// The tables that are in force at a time.
+    /// The tables that are in force at `now`, in nanoseconds.
     pub(super) fn at(maps: &'a Maps, now: u64) -> Result<Self> {
         let (epoch, monitoring) = maps.monitoring_at(now)?;
         let halves = maps.read_head()?.settings;
@@ -64,7 +64,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// The limit of a bit.
+    /// The limit that has this bit.
     pub(super) fn limit(&self, bit: u64) -> Result<Limit> {
         self.limits.get(self, Limit::row(bit))
     }
@@ -79,17 +79,17 @@ impl<'a> Tables<'a> {
         self.meters.get(self, number)
     }
 
-    /// What control traffic may send by the interface in a slot.
+    /// The budgets of control traffic on the interface in `slot`.
     pub(super) fn budgets(&self, slot: u32) -> Result<Budgets> {
         self.control.get(self, slot)
     }
 
-    /// The number of the meter of a limit for the sources of a profile.
+    /// The number of a limit's meter for the sources of a profile.
     pub(super) fn meter_of(limit: &Limit, profile: &Profile) -> u32 {
         profile.meters.get(limit.override_column as usize).copied().unwrap_or(limit.meter)
     }
 
-    /// What holds for a source under the policy, by its key; nothing if another policy came to be in
+    /// The profile that the policy gives a source, by its key. `None` if another policy came into
     /// force meanwhile.
     pub(super) fn profile_of(&self, source: &Address) -> Result<Option<Profile>> {
         if self.settings.flags & flag::PREFIXES == 0 {
@@ -98,14 +98,14 @@ impl<'a> Tables<'a> {
         Ok(self.rules()?.map(|rules| rules.profile(source)))
     }
 
-    /// The limits that accept a destination.
+    /// Bit set of the limits that match a destination.
     fn accepting(&self, destination: &Address) -> Result<u64> {
-        // Whoever asks asks anew when the policy changed meanwhile.
+        // If the policy has changed, the fallback is never used: the caller asks again.
         let found = self.rules()?.and_then(|rules| rules.accepting(destination));
         Ok(found.unwrap_or(self.settings.default_destination_limits))
     }
 
-    /// What the policy says of prefixes; nothing if it is not in force any more.
+    /// The policy's rules about prefixes; `None` if another policy came into force meanwhile.
     fn rules(&self) -> Result<Option<Arc<PrefixRules>>> {
         let mut known = self.rules.borrow_mut();
         if known.is_none() {
@@ -115,8 +115,8 @@ impl<'a> Tables<'a> {
         Ok(known.clone())
     }
 
-    /// The limits of new connections that a packet is charged to no more, as bits: it repeats a SYN that
-    /// was.
+    /// Bit set of the limits on new connections that do not charge this packet, because it repeats
+    /// a SYN that they charged.
     pub(super) fn charged_before(&self, packet: &Packet, now: u64) -> Result<u64> {
         let Some(key) = handshake::key(packet, self.settings.seed) else { return Ok(0) };
         let known: Option<state::Handshake> = self.maps.entry(map::SYN_DEDUP, &key)?;
@@ -128,10 +128,10 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// Calls `ask` with the sets of limits by what packets are.
+    /// Calls `ask` with the bit sets of limits that match each value of a packet's fields.
     ///
     /// # Errors
-    /// What the system says of any of them.
+    /// The first error of reading a set. `ask` has then seen an empty set in its place.
     pub(super) fn with_sets<T>(&self, ask: impl FnOnce(&Read<'_>) -> T) -> Result<T> {
         let sets = Read { tables: self, failed: RefCell::default() };
         let answer = ask(&sets);
@@ -142,7 +142,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The sets, and what went wrong in reading them.
+/// The sets for [`classify`](limiter_common::policy::matching::classify), and the first error of
+/// reading one.
 pub(super) struct Read<'a> {
     tables: &'a Tables<'a>,
     failed: RefCell<Option<Error>>,
@@ -168,7 +169,7 @@ impl Sets for Read<'_> {
     }
 }
 
-/// The half of a map that an epoch has, as far as it was read.
+/// The half of a policy map that belongs to the epoch, as far as it was read.
 struct Column<V> {
     name: &'static str,
     read: RefCell<HashMap<u32, V>>,

@@ -1,4 +1,4 @@
-//! Reading addresses, and what may follow them.
+//! Reads addresses, with a port and a protocol after them.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,20 @@ use super::{
 };
 use crate::policy::units::quoted;
 
-/// The address and, if they are given, the port and the protocol in `ADDRESS[:PORT][/PROTO]`; IPv6
-/// addresses are in brackets before a port.
+/// Reads an address and, if they are given, its port and protocol: `ADDRESS[:PORT][/PROTO]`. An
+/// IPv6 address before a port is in brackets.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if the text is not of this form or can be read in two ways.
+///
+/// # Examples
+/// ```
+/// use limiter_userspace::query::target::parse_target;
+///
+/// let (address, port, protocol) = parse_target("[2001:db8::1]:53/udp").unwrap();
+/// assert_eq!(address.to_string(), "2001:db8::1");
+/// assert_eq!((port, protocol), (Some(53), Some(17)));
+/// ```
 pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), InquiryError> {
     let refused = |fault, examples: String| InquiryError::Value {
         what: "source",
@@ -68,10 +77,10 @@ pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), Inq
     Ok((address, port, protocol))
 }
 
-/// An address.
+/// Reads an address. `what` names it in the message.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if the text is no address, or an IPv4 address in IPv6 notation.
 pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
     let address = text.trim().parse().map_err(|_| InquiryError::Value {
         what,
@@ -83,7 +92,7 @@ pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryEr
     Ok(address)
 }
 
-/// Refuses an address of the family that it is not of.
+/// Refuses an IPv4 address in IPv6 notation.
 fn check_family(what: &'static str, text: &str, address: IpAddr) -> Result<(), InquiryError> {
     let plain = address.to_canonical();
     if plain == address {
@@ -97,7 +106,7 @@ fn check_family(what: &'static str, text: &str, address: IpAddr) -> Result<(), I
     })
 }
 
-/// Whether a text after an address is a length that a prefix of it can have.
+/// Whether `text` is a valid prefix length for an address of this family.
 fn is_prefix_length(text: &str, address: IpAddr) -> bool {
     let most = if address.is_ipv4() { 32 } else { 128 };
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse().is_ok_and(|it: u8| it <= most)

@@ -1,22 +1,23 @@
-//! A sample of a row whose length is not known before its end.
+//! A sample of a sequence whose length is not known before its end.
 
-/// Every so many-th of a row, from a place in it that is chosen by chance.
+/// A systematic sample: every `step`-th element of a sequence, from an offset chosen by chance.
 pub(super) struct Thinned<T> {
     kept: Vec<(u64, T)>,
     most: usize,
     seen: u64,
-    /// A power of two.
+    /// Always a power of two; it doubles when the sample is full.
     step: u64,
     chance: u64,
 }
 
 impl<T> Thinned<T> {
-    /// A sample of `most` at most, and of half as many at least if the row is that long.
+    /// An empty sample. It keeps at most `most` elements, and at least half as many of a sequence
+    /// that is that long. The low bits of `chance` choose the offset.
     pub(super) const fn new(most: usize, chance: u64) -> Self {
         Self { kept: Vec::new(), most, seen: 0, step: 1, chance }
     }
 
-    /// The next one of the row, which is made if it is kept.
+    /// Takes the next element of the sequence, which is only made if it is kept.
     pub(super) fn offer(&mut self, make: impl FnOnce() -> T) {
         let place = self.seen;
         self.seen += 1;
@@ -38,12 +39,12 @@ impl<T> Thinned<T> {
         (place ^ self.chance) & (self.step - 1) == 0
     }
 
-    /// How long the row was.
+    /// The number of elements offered so far.
     pub(super) const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The sample, in the order of the row.
+    /// The sample, in the order of the sequence.
     pub(super) fn kept(&self) -> impl ExactSizeIterator<Item = &T> {
         self.kept.iter().map(|(_, one)| one)
     }

@@ -1,4 +1,5 @@
-//! The state of logs and of open connections, as a packet would find it; nothing of it is written.
+//! Wide states (logs and lists of open connections), as a packet would find them. No state is ever
+//! written.
 
 use std::time::Duration;
 
@@ -17,25 +18,25 @@ use limiter_common::{
 use super::{fill::Fill, tables::Tables};
 use crate::error::Result;
 
-/// A wide state that was read. Whoever stores in it stores nothing.
+/// A wide state that was read. A store to it has no effect.
 pub(super) struct Copy {
     state: WideState,
     seed: Seed,
 }
 
 impl Copy {
-    /// A wide state of these tables.
+    /// Wraps a wide state that was read.
     pub(super) const fn of(tables: &Tables<'_>, state: WideState) -> Self {
         Self { state, seed: tables.settings.seed }
     }
 
-    /// The wide state of a key, one that nothing is written in if there is none yet.
+    /// Reads the wide state of a key; an empty one if the key has none yet.
     pub(super) fn read(tables: &Tables<'_>, key: &BucketKey) -> Result<Self> {
         let found: Option<WideState> = tables.maps.entry(map::WIDE_STATE, key)?;
         Ok(Self::of(tables, found.unwrap_or(WideState::NEW)))
     }
 
-    /// What the limit with this meter says of a packet.
+    /// Checks a packet against the limit with this meter. Returns why it is refused, if it is.
     pub(super) fn look(
         &self,
         meter: &Meter,
@@ -51,7 +52,8 @@ impl Copy {
         let (tag, signal) = (Concurrent::tag(packet.hash(self.seed, 0)), Signal::of(packet));
         let leases = meter.concurrent();
         let looked = leases.look(self, tag, signal, now).map(drop);
-        // The program would look the sockets of those up that say that they are done.
+        // When no slot is free, the program looks up the sockets of connections that seem closed.
+        // It may then free a slot, so such a packet counts as admitted.
         let may_be_over = |slot: &u64| leases.is_due(*slot, now);
         looked.or_else(
             |refusal| {
@@ -60,7 +62,7 @@ impl Copy {
         )
     }
 
-    /// How full it is.
+    /// How much of the limit with this meter is used.
     pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
         let control = Control(self.state.control);
         let (most, used, wait, rest) = if meter.kind == Meter::SLIDING_LOG {

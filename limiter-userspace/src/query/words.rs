@@ -1,4 +1,4 @@
-//! Reading and writing what is said of packets: protocols, ports, flags, types.
+//! Reads and writes the fields of packets in words: protocols, ports, TCP flags, ICMP types.
 
 use limiter_common::packet::protocol::{ICMP, ICMPV6, TCP};
 
@@ -10,10 +10,10 @@ use crate::policy::{
     units::quoted,
 };
 
-/// Whether packets of a protocol have the flags and the type that are asked for.
+/// Checks that packets of a protocol have the TCP flags and the ICMP type that were given.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if they have not.
 pub fn check_protocol(
     protocol: u8,
     ipv4: bool,
@@ -37,10 +37,11 @@ pub fn check_protocol(
     Ok(())
 }
 
-/// Whether packets of a protocol have ports, if one is asked for.
+/// Checks that packets of a protocol have ports, if one was given. `what` names the port in the
+/// message.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if they have none.
 pub fn check_port(
     what: &'static str,
     protocol: u8,
@@ -60,10 +61,10 @@ pub fn check_port(
     }
 }
 
-/// A protocol by its name or number; `icmp` is that of the family.
+/// Reads a protocol, as a name or a number. The name `icmp` means the protocol of the family.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if the text is neither.
 pub fn parse_protocol(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
     let lower = text.to_ascii_lowercase();
     if lower == "icmp" {
@@ -72,18 +73,19 @@ pub fn parse_protocol(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
     number_or_word("protocol", text, &lower, &PROTOCOLS)
 }
 
-/// A port by its number or the name of a well-known service.
+/// Reads a port, as a number or the name of a well-known service. `what` names the port in the
+/// message.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if the text is neither.
 pub fn parse_port(what: &'static str, text: &str) -> Result<u16, InquiryError> {
     number_or_word(what, text, &text.to_ascii_lowercase(), &PORTS)
 }
 
-/// The flags of TCP in a list of names, such as `syn,ack`; `none` for none.
+/// Reads TCP flags, as a list of names such as `syn,ack`, or `none`. Returns the byte of flags.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if a name is not known.
 pub fn parse_flags(text: &str) -> Result<u8, InquiryError> {
     let lower = text.to_ascii_lowercase();
     if lower == "none" {
@@ -103,10 +105,10 @@ pub fn parse_flags(text: &str) -> Result<u8, InquiryError> {
     })
 }
 
-/// A type of ICMP, or of ICMPv6, by its name or number.
+/// Reads a type of ICMP, or of ICMPv6, as a name or a number.
 ///
 /// # Errors
-/// [`InquiryError::Value`].
+/// [`InquiryError::Value`], if the text is neither, or the family has no type of that name.
 pub fn parse_icmp(text: &str, ipv4: bool) -> Result<u8, InquiryError> {
     let lower = text.to_ascii_lowercase();
     let of_family = |(four, six)| if ipv4 { four } else { six };
@@ -130,7 +132,7 @@ fn number_or_word<T: Copy + std::str::FromStr>(
     if let Some(number) = meaning(lower, table) {
         return Ok(number);
     }
-    // A sign is nothing that a number here has.
+    // Rust's parser takes a leading `+`.
     let digits = !lower.is_empty() && lower.bytes().all(|byte| byte.is_ascii_digit());
     lower.parse().ok().filter(|_| digits).ok_or_else(|| InquiryError::Value {
         what,
@@ -145,7 +147,7 @@ pub fn has_ports(protocol: u8) -> bool {
     WITH_PORTS.contains(&protocol)
 }
 
-/// The number of ICMP for a family.
+/// The protocol number of ICMP for a family.
 pub const fn icmp_of(ipv4: bool) -> u8 {
     if ipv4 { ICMP } else { ICMPV6 }
 }
@@ -155,7 +157,7 @@ pub const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
 
-/// A protocol as operators write it.
+/// Writes a protocol as operators do: its name, or else its number.
 pub fn protocol_name(protocol: u8) -> String {
     word_for(&protocol, &PROTOCOLS).map_or_else(|| protocol.to_string(), str::to_owned)
 }

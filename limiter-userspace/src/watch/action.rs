@@ -1,4 +1,4 @@
-//! What can be changed from a watch.
+//! The changes of the policy that a watch can make.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     query::source::source_name,
 };
 
-/// A change of the policy in force, as one of the command line would be.
+/// A change of the policy in force, like that of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Puts a source on a list for a time.
@@ -19,20 +19,20 @@ pub enum Action {
         list: List,
         /// The source.
         source: IpNet,
-        /// For how long.
+        /// How long the entry lasts.
         time: Duration,
     },
-    /// Has a limit drop, or only count.
+    /// Sets the mode of a limit.
     Switch {
-        /// Its name.
+        /// The name of the limit.
         limit: String,
-        /// What it is to do.
+        /// The new mode.
         mode: Mode,
     },
 }
 
 impl Action {
-    /// What is going to be done, for a question.
+    /// The words for the change, as a question for its confirmation.
     pub fn described(&self) -> String {
         match self {
             Self::Put { list, source, time } => {

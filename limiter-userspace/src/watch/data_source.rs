@@ -1,4 +1,4 @@
-//! What a watch asks of a limiter.
+//! The interface between a watch and the limiter.
 
 use std::fmt::Display;
 
@@ -7,36 +7,37 @@ use ipnet::IpNet;
 use super::{action::Action, opened::Details, standing::Standing, view::Reading};
 use crate::datapath::survey::Search;
 
-/// A limiter that is watched. What fails in [`read`](Self::read), and does not [pass](Self::passes), ends
-/// the watch; what fails elsewhere is told in a line.
+/// A limiter that is watched. An error of [`read`](Self::read) ends the watch, unless it
+/// [passes](Self::passes). Other errors are shown as a message.
 pub trait DataSource {
-    /// Why it cannot be read.
+    /// An error of a reading.
     type Error: Display;
 
-    /// Whether what a reading failed by passes by itself: it is tried again then, and the watch goes on.
+    /// Whether the cause of an error passes by itself. If so, the reading is tried again, and the
+    /// watch goes on.
     fn passes(error: &Self::Error) -> bool;
 
-    /// Reads the counters, and looks for these sources if that is asked for.
+    /// Reads the counters, and scans the sources if a search is given.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The counters or the sources cannot be read.
     fn read(&mut self, search: Option<&Search>) -> Result<Reading, Self::Error>;
 
-    /// How sources stand to the policy, in their order.
+    /// Reads the standings of sources, in the same order.
     ///
     /// # Errors
-    /// Why that cannot be told, in a line.
+    /// A message of one line, if they cannot be read.
     fn standings(&mut self, sources: &[IpNet]) -> Result<Vec<Standing>, String>;
 
-    /// All that is known of a source, and what decides about its packets.
+    /// Reads the details of a source.
     ///
     /// # Errors
-    /// Why that cannot be told, in a line.
+    /// A message of one line, if they cannot be read.
     fn details(&mut self, source: IpNet) -> Result<Details, String>;
 
-    /// Changes the policy in force, and says what came of it.
+    /// Changes the policy in force. Returns a message of one line on the result.
     ///
     /// # Errors
-    /// Why nothing was changed, in a line.
+    /// A message of one line, if nothing was changed.
     fn act(&mut self, action: &Action) -> Result<String, String>;
 }

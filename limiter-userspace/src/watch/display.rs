@@ -1,4 +1,4 @@
-//! Where a watch is shown.
+//! The display of a watch: a screen or lines.
 
 use std::{
     io::{self, Write},
@@ -18,7 +18,8 @@ pub(super) enum Display<'a, W: Write> {
 }
 
 impl<W: Write> Display<'_, W> {
-    /// Shows the first reading. Lines have nothing to say of it, for want of a rate.
+    /// Shows the first reading. Lines have nothing to show before the second reading, as there is
+    /// no rate yet.
     pub(super) fn begin<S: DataSource>(
         &mut self,
         watch: &mut Observer<S>,
@@ -29,7 +30,7 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Shows what is known now, unless the shell has the terminal.
+    /// Shows the view, unless the shell has the terminal.
     pub(super) fn show<S: DataSource>(
         &mut self,
         watch: &mut Observer<S>,
@@ -39,7 +40,7 @@ impl<W: Write> Display<'_, W> {
             Self::Screen(screen) => {
                 watch.stand(false);
                 let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
-                // Other rows may be shown in another room.
+                // The new size may show more rows, whose standings are then read.
                 if watch.view.drew(drawn) {
                     watch.stand(false);
                     screen.draw(&watch.view).map_err(WatchError::Terminal)?;
@@ -52,7 +53,7 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Shows that a reading failed, if that lasts.
+    /// Shows that readings fail, if they do for long.
     pub(super) fn late<S: DataSource>(
         &mut self,
         watch: &mut Observer<S>,
@@ -61,7 +62,7 @@ impl<W: Write> Display<'_, W> {
             Self::Screen(_) => self.show(watch),
             Self::Lines(lines, _) => {
                 if let Some(said) = lines.late(&watch.view) {
-                    // Without anybody who reads it, there is nothing else to do.
+                    // An error of standard error cannot be reported anywhere.
                     let _ = writeln!(io::stderr(), "{said}");
                 }
                 Ok(())
@@ -69,7 +70,7 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Has all of a screen drawn anew.
+    /// Makes a screen draw everything anew.
     pub(super) fn clear(&mut self) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) => screen.clear().map_err(WatchError::Terminal),
@@ -77,7 +78,7 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Gives the terminal of a screen back, and stops.
+    /// Gives the terminal of a screen back to the shell, and stops the process.
     pub(super) fn leave(&mut self, who: Who) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) => screen.leave(who).map_err(WatchError::Terminal),
@@ -90,7 +91,7 @@ impl<W: Write> Display<'_, W> {
         matches!(self, Self::Screen(screen) if screen.is_left())
     }
 
-    /// Takes the terminal of a screen over again.
+    /// Takes over the terminal of a screen again.
     pub(super) fn again(&mut self) -> Result<(), WatchError> {
         match self {
             Self::Screen(screen) => screen.again().map_err(WatchError::Terminal),
@@ -98,7 +99,7 @@ impl<W: Write> Display<'_, W> {
         }
     }
 
-    /// Whether nobody reads any more what is printed.
+    /// Whether the reader of the lines has closed the pipe.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Screen(_) => false,

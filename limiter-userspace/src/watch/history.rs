@@ -1,4 +1,4 @@
-//! Rates, from what counters did between two readings.
+//! Rates, from the difference of two readings.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,10 +6,10 @@ use limiter_common::{base::tally::Tally, packet::reason::REASONS};
 
 use crate::datapath::snapshot::{LimitStatistics, Snapshot};
 
-/// Two readings closer together than this give no rate.
+/// Two readings closer together than this give no rate, which would be too coarse.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Packets and bytes per second, to be shown.
+/// A rate in packets and bytes per second, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
     /// Packets per second.
@@ -19,8 +19,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The rate at which a tally grew in so many seconds. One that went back, because its interface
-    /// was attached again or detached, counts as still: it is known again at the next reading.
+    /// The rate at which a tally grew in this many seconds. A tally that went back, because its
+    /// interface was detached or attached again, gives 0 until the next reading.
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     pub fn between(before: Tally, now: Tally, seconds: f64) -> Self {
         let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
@@ -32,12 +32,12 @@ impl Flow {
     }
 }
 
-/// What passed and what was dropped per second.
+/// The rates of passed and of dropped traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Split {
-    /// What passed.
+    /// Traffic that passed.
     pub passed: Flow,
-    /// What was dropped.
+    /// Traffic that was dropped.
     pub dropped: Flow,
 }
 
@@ -47,40 +47,42 @@ impl Split {
     }
 }
 
-/// What a limit admitted and refused per second.
+/// The rates of a limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitRate {
-    /// Its name.
+    /// The name of the limit, layer or candidate.
     pub name: String,
-    /// What was charged to it.
+    /// Packets charged to it.
     pub conform: Flow,
-    /// What it refused.
+    /// Packets that it refused.
     pub exceed: Flow,
-    /// What it would have refused.
+    /// Packets that exceeded it and were not dropped for it, as it, the policy or the instance only
+    /// monitors.
     pub monitored: Flow,
-    /// What of that which was charged to it left it near.
+    /// Packets charged to it that left it near.
     pub near: Flow,
 }
 
 impl LimitRate {
-    /// What was over it, dropped or not.
+    /// Packets that exceeded it, dropped or not.
     pub fn over(&self) -> Flow {
         self.exceed.plus(self.monitored)
     }
 }
 
-/// What happened per second between two readings.
+/// The rates between two readings.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// The time between them.
+    /// The time between the readings.
     pub elapsed: Duration,
     /// All interfaces together.
     pub total: Split,
-    /// Each interface of the later reading, in its order; nothing for one that is new.
+    /// The interfaces of the later reading, in its order; `None` for an interface that the earlier
+    /// one does not have.
     pub interfaces: Vec<Option<Split>>,
     /// Frames by [`Reason::index`](limiter_common::packet::reason::Reason::index).
     pub reasons: [Flow; REASONS],
-    /// Each limit of the later reading, in its order.
+    /// The limits of the later reading, in its order.
     pub limits: Vec<LimitRate>,
 }
 
@@ -109,7 +111,7 @@ impl Rates {
         }
     }
 
-    /// The rate of a limit, by its name.
+    /// The rates of a limit, layer or candidate.
     pub fn limit(&self, name: &str) -> Option<&LimitRate> {
         self.limits.iter().find(|limit| limit.name == name)
     }
@@ -126,7 +128,7 @@ fn limit(before: &Snapshot, now: &LimitStatistics, seconds: f64) -> LimitRate {
     }
 }
 
-/// The latest reading, the rates up to it, and those of the readings before.
+/// The latest reading, the rates up to it, and samples of earlier rates.
 #[derive(Clone, Debug)]
 pub struct History {
     latest: Snapshot,
@@ -135,15 +137,15 @@ pub struct History {
 }
 
 impl History {
-    /// So many samples are kept, more than a terminal has columns.
+    /// The most samples that are kept: more than a terminal has columns.
     pub const SAMPLES: usize = 1024;
 
-    /// The history that begins with this reading.
+    /// Makes a history from the first reading.
     pub fn new(first: Snapshot) -> Self {
         Self { latest: first, rates: None, samples: VecDeque::with_capacity(Self::SAMPLES) }
     }
 
-    /// Adds a reading. One that is not later than the latest is left out.
+    /// Adds a reading. One that is less than a millisecond later than the latest is ignored.
     pub fn record(&mut self, snapshot: Snapshot) {
         let elapsed = snapshot.taken.saturating_duration_since(self.latest.taken);
         if elapsed < SHORTEST {
@@ -163,12 +165,13 @@ impl History {
         &self.latest
     }
 
-    /// The rates up to the latest reading; nothing before the second.
+    /// The rates up to the latest reading; `None` before the second one.
     pub const fn rates(&self) -> Option<&Rates> {
         self.rates.as_ref()
     }
 
-    /// The rates of all interfaces together, one per reading after the first, the latest first.
+    /// The rates of all interfaces together, one for each reading after the first, the latest
+    /// first.
     pub fn samples(&self) -> impl Iterator<Item = Split> {
         self.samples.iter().rev().copied()
     }
@@ -279,7 +282,8 @@ mod tests {
             let it = interface(name, passed, 0);
             InterfaceStatistics { link, present, ..it }
         };
-        // Two that are elsewhere had the name that one has that is here; another one gets another name.
+        // Interfaces 0 and 1 had the name of interface 2, and are elsewhere now. Interface 3 is
+        // renamed.
         let mut history = History::new(snapshot(
             at(0),
             &[
@@ -299,7 +303,7 @@ mod tests {
             ],
         ));
         assert_eq!(pps(&history), (15.0, 0.0));
-        // One goes elsewhere, and goes on.
+        // Interface 2 moves elsewhere, and is still counted.
         history.record(snapshot(
             at(2),
             &[
@@ -322,7 +326,7 @@ mod tests {
         history.record(snapshot(at(1), &of(8, "wan", 500_000)));
         assert_eq!(pps(&history), (0.0, 0.0));
         assert_eq!(history.rates().unwrap().interfaces, [None]);
-        // It is known from now on, whatever it is called.
+        // The interface has a rate from its second reading on, whatever its name.
         history.record(snapshot(at(2), &of(8, "lan", 500_030)));
         assert_eq!(pps(&history), (30.0, 0.0));
     }

@@ -1,5 +1,5 @@
-//! A line per reading, for pipes: columns of text, or JSON. In text, that nothing is dropped has a
-//! line of its own, when that begins and when it is over.
+//! A line for each reading, for pipes: columns of text, or JSON. In text, the begin and the end of
+//! monitor mode have a line of their own.
 
 use std::{
     io::Write,
@@ -27,25 +27,25 @@ use crate::{
     },
 };
 
-/// Sources in a line of JSON.
+/// The most sources in a line of JSON.
 const TOP: usize = 10;
 
 /// Prints readings.
 #[derive(Debug, Default)]
 pub struct Lines {
     titled: bool,
-    /// Whether anything was dropped when the last line was printed.
+    /// Whether anything was dropped, at the last line.
     monitoring: Monitoring,
-    /// Whether it was said that there is no reading.
+    /// Whether the message on failed readings was printed.
     late: bool,
 }
 
 impl Lines {
-    /// Prints the latest reading, as of `now`, and hands it over. The first line of text is preceded
-    /// by titles.
+    /// Prints the latest reading with the time `now`, and flushes the output. The first line of
+    /// text follows a line of titles.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if it cannot be written.
     pub fn print<W: Write>(
         &mut self,
         output: &mut Output<W>,
@@ -71,7 +71,7 @@ impl Lines {
         output.flush()
     }
 
-    /// What is to be said of readings that fail, once: no line stands for them.
+    /// The message on readings that fail, once in each series: such readings have no line.
     pub fn late(&mut self, view: &View) -> Option<String> {
         let said = view.late.as_ref()?.said().filter(|_| !self.late)?;
         self.late = true;
@@ -112,26 +112,26 @@ fn worst(view: &View) -> String {
     )
 }
 
-/// The name of the shape of a line of JSON.
+/// The JSON schema of a line.
 const SCHEMA: &str = "limiter.watch/1";
 
-/// A reading as a line of JSON: what `status` has, with rates beside the counts.
+/// A reading as a line of JSON: the members of `status`, with rates.
 #[derive(Serialize)]
 struct Record {
     #[serde(flatten)]
     status: Status,
-    /// Seconds since 1970.
+    /// Seconds since 1970, UTC.
     time: f64,
     rates: Option<RatesRecord>,
     top: Vec<TopRecord>,
-    /// How many seconds before this reading the sources were scanned.
+    /// Seconds from the latest scan to this reading.
     top_age: f64,
 }
 
-/// Everything per second.
+/// Rates per second.
 #[derive(Serialize)]
 struct RatesRecord {
-    /// The time over which they are meant.
+    /// The time over which the rates were measured, in seconds.
     seconds: f64,
     passed: FlowRecord,
     dropped: FlowRecord,
@@ -162,7 +162,7 @@ struct LimitRecord {
     near: f64,
 }
 
-/// Packets per second by the name of their reason.
+/// Packets per second, by the name of the reason.
 struct ReasonRecord([Flow; REASONS]);
 
 #[derive(Serialize)]
@@ -234,7 +234,7 @@ impl Serialize for ReasonRecord {
     }
 }
 
-/// Three decimals are more than a rate is good for.
+/// Rounds to three decimals; rates are not more exact.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

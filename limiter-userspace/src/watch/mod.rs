@@ -1,10 +1,11 @@
-//! `limiter watch`: what the limiter does, as it does it.
+//! `limiter watch`: the live view of a limiter.
 //!
-//! [`session::run`] asks a [`DataSource`](data_source::DataSource) for a [`Reading`](view::Reading) per interval,
-//! keeps what they amount to in a [`View`](view::View), and shows it: on a terminal as a [`screen`],
-//! elsewhere as [`lines`]. Nothing here touches the kernel side: what keys ask for comes out of
-//! [`controls`] as an [`Action`](action::Action), once it was confirmed, and is done by the subject.
-//! Leaving a watch changes nothing.
+//! [`session::run`] makes a [`Reading`](view::Reading) of a [`DataSource`](data_source::DataSource)
+//! in each interval, collects them in a [`View`](view::View), and shows that: on a terminal as a
+//! [`screen`], elsewhere as [`lines`].
+//!
+//! Nothing here accesses the kernel. A change that the user has confirmed leaves [`controls`] as an
+//! [`Action`](action::Action), and the data source makes it. The end of a watch changes nothing.
 
 pub mod action;
 pub mod controls;

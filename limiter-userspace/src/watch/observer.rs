@@ -1,4 +1,4 @@
-//! Asking what is watched, for what a view shows.
+//! Reads from the data source what the view shows.
 
 use std::{
     thread,
@@ -13,35 +13,37 @@ use super::{
 };
 use crate::{datapath::survey::Search, watch::data_source::DataSource};
 
-/// How often the first reading is tried, where what is in its way passes, and how long it waits before each.
+/// How many times the first reading is tried again if the cause of its failure passes, and the
+/// pause before each try.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be done on the terminal for keys.
+/// What is to be done on the terminal after keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Draw what changed.
+    /// Draw the changes.
     Show,
-    /// Draw all of the screen anew.
+    /// Draw the whole screen anew.
     Redraw,
-    /// Give it back to the shell, and stop.
+    /// Give the terminal back to the shell, and stop the process.
     Stop,
     /// End the watch.
     Leave,
 }
 
-/// What is watched, and what is known of it.
+/// The data source, and the view of it.
 pub(super) struct Observer<S> {
     source: S,
     pace: Pace,
-    /// Of a source with state by many other keys, all of these are looked at.
+    /// The pace of reading the details of the opened source. With many states of keyed limits that
+    /// takes long.
     details: Pace,
-    /// What is known of it.
+    /// The state of the watch.
     pub(super) view: View,
 }
 
 impl<S: DataSource> Observer<S> {
-    /// Makes the first reading.
+    /// Makes the first reading, with a scan.
     pub(super) fn begin(mut source: S, interval: Duration, colour: bool) -> Result<Self, S::Error> {
         let search = Controls::default().search(interval);
         let mut start = Instant::now();
@@ -60,8 +62,8 @@ impl<S: DataSource> Observer<S> {
         Ok(Self { source, pace, details: Pace::default(), view })
     }
 
-    /// Makes a reading, with a look over all sources when one is due. Whether it could: if not, the picture
-    /// stays as it is.
+    /// Makes a regular reading, with a scan if one is due. Returns false if it failed for a cause
+    /// that passes; the picture then stays as it is.
     pub(super) fn read(&mut self) -> Result<bool, S::Error> {
         let search = self.pace.is_due(Instant::now()).then(|| self.view.search());
         let Some(reading) = self.ask(search.as_ref())? else { return Ok(false) };
@@ -73,8 +75,8 @@ impl<S: DataSource> Observer<S> {
         Ok(true)
     }
 
-    /// Takes in keys that came together, and does what they ask for. Those after one that stops are for
-    /// nobody; where it cannot be stopped, such a key does nothing.
+    /// Handles keys that were read together. Keys after Ctrl-Z are dropped. If the process cannot
+    /// be stopped, Ctrl-Z does nothing.
     pub(super) fn press(&mut self, pressed: Pressed, can_stop: bool) -> Result<Next, S::Error> {
         let mut next = Next::Show;
         let mut last = None;
@@ -89,13 +91,13 @@ impl<S: DataSource> Observer<S> {
                 Effect::Stop | Effect::Nothing => {}
                 effect @ Effect::Act(_) => self.follow(&effect)?,
                 Effect::Freeze => {
-                    // What was asked for before belongs to the picture that stands still.
+                    // A key before belongs to the picture that is frozen.
                     if let Some(before) = last.take() {
                         self.follow(&before)?;
                     }
                     self.follow(&Effect::Freeze)?;
                 }
-                // They ask for one look.
+                // Several such keys need one reading.
                 effect => last = Some(effect),
             }
         }
@@ -116,12 +118,12 @@ impl<S: DataSource> Observer<S> {
                 }
             }
             Effect::Freeze => {
-                // Nothing is read for it any more.
+                // A frozen picture needs no readings, so their failure does not matter.
                 self.view.late = None;
                 self.complete();
             }
             Effect::Read => {
-                // What is shown may be sorted or filtered in another way than what was found.
+                // The order or the filter may have changed since the latest scan.
                 (self.pace, self.details) = (Pace::default(), Pace::default());
                 self.read()?;
             }
@@ -129,7 +131,7 @@ impl<S: DataSource> Observer<S> {
             Effect::Act(action) => {
                 let said = self.source.act(action);
                 self.view.controls.tell(said);
-                // A picture that stands still is not mixed with what is so now.
+                // A frozen picture is not mixed with new readings.
                 if !self.view.controls.frozen
                     && let Some(reading) = self.ask(None)?
                 {
@@ -143,8 +145,8 @@ impl<S: DataSource> Observer<S> {
         Ok(())
     }
 
-    /// Asks how the sources that are shown stand to the policy: all of them, or if that is not known
-    /// of one.
+    /// Reads the standings of the sources on the screen: always if `all`, else only if one of them
+    /// is missing.
     pub(super) fn stand(&mut self, all: bool) {
         let shown = self.view.shown();
         if self.view.controls.frozen || shown.is_empty() {
@@ -159,7 +161,7 @@ impl<S: DataSource> Observer<S> {
         }
     }
 
-    /// Asks the same of all sources that can come to be shown of a picture that stands still.
+    /// Reads the missing standings of all sources that a frozen picture can show.
     fn complete(&mut self) {
         let missing = self.view.not_standing();
         match self.source.standings(&missing) {
@@ -168,7 +170,7 @@ impl<S: DataSource> Observer<S> {
         }
     }
 
-    /// Asks for all about the source that is open.
+    /// Reads the details of the opened source.
     fn detail(&mut self) {
         let Some(source) = self.view.controls.open else { return };
         let start = Instant::now();
@@ -182,7 +184,7 @@ impl<S: DataSource> Observer<S> {
         self.details.scanned(Instant::now(), start.elapsed());
     }
 
-    /// Makes a reading, but for what passes by itself.
+    /// Makes a reading. Returns `None` if it failed for a cause that passes.
     fn ask(&mut self, search: Option<&Search>) -> Result<Option<Reading>, S::Error> {
         let start = Instant::now();
         match self.source.read(search) {
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
     use crate::watch::{action::Action, opened::Details, screen::example, standing::Standing};
 
-    /// A made-up limiter, and what it was asked.
+    /// A made-up limiter that records the calls.
     #[derive(Default)]
     struct Example {
         asked: Vec<&'static str>,
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_picture_that_stands_still_is_complete_and_stays() {
-        // From what moves, and from what stands still already.
+        // From a moving picture, and from a frozen one.
         for (first, keys, asked) in [
             ("", "p", &["standings"][..]),
             ("", "sp", &["look", "standings"]),
@@ -292,7 +294,7 @@ mod tests {
         assert!(!watch.read().unwrap() && watch.view.late.is_some());
         press(&mut watch, "p", true);
         assert!(watch.view.late.is_none());
-        // What moves is.
+        // A moving picture is.
         press(&mut watch, "p", true);
         assert!(watch.view.late.is_some());
         press(&mut watch, "sp", true);

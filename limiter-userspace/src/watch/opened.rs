@@ -1,4 +1,4 @@
-//! A source that is looked at closely.
+//! A source that is shown in detail.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,35 @@ use crate::{
     query::{explain::Explanation, source::SourceReport},
 };
 
-/// All that is known of a source, and what decides about its packets.
+/// The details of a source: the report on it, and the explanation of its limits.
 #[derive(Clone, Debug)]
 pub struct Details {
-    /// What is known of it.
+    /// The counts, lists and limits of the source.
     pub report: SourceReport,
-    /// What decides.
+    /// The lists and limits that decide about its packets.
     pub explanation: Explanation,
 }
 
-/// A source that is looked at closely, and how fast it was since that began.
+/// A source that is shown in detail, with its rates since it was opened.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The source.
     pub source: IpNet,
-    /// What is known of it now.
+    /// The latest details.
     pub details: Details,
-    /// The settings of the limits that there are for it, in their order.
+    /// The settings of the limits in the explanation, in its order.
     pub limits: Vec<LimitRow>,
     samples: VecDeque<Split>,
 }
 
 impl Opened {
-    /// A source that one begins to look at.
+    /// Opens a source.
     pub fn new(source: IpNet, details: Details) -> Self {
         Self { source, details, limits: Vec::new(), samples: VecDeque::new() }
     }
 
-    /// Takes in what is known of it later. Its rates go by when it was counted: other sources may have
-    /// been looked at for long before that.
+    /// Takes in later details. The rates use the time at which the counts were read: the rest of
+    /// the details may take long.
     pub fn record(&mut self, details: Details) {
         let (before, now) = (&self.details.report, &details.report);
         let elapsed = now.counted.saturating_duration_since(before.counted);
@@ -57,14 +57,14 @@ impl Opened {
         self.details = details;
     }
 
-    /// Takes in the settings of all limits.
+    /// Takes the settings of the explained limits from those of all limits.
     pub fn set(&mut self, all: &[LimitRow]) {
         let its = self.details.explanation.limits.iter();
         let row = |name: &str| all.iter().find(|row| row.name == name).cloned();
         self.limits = its.filter_map(|(limit, _)| row(&limit.name)).collect();
     }
 
-    /// Its rates, one per reading since it was opened, the latest first.
+    /// The rates of the source, one for each reading since it was opened, the latest first.
     pub fn samples(&self) -> impl Iterator<Item = Split> {
         self.samples.iter().rev().copied()
     }
@@ -86,7 +86,7 @@ mod tests {
             example::details(source, start + time, time)
         };
         let mut opened = Opened::new(source, at(0));
-        // As often as every second, but after looks of different lengths.
+        // Readings once a second, whose details take different times.
         for milliseconds in [1_000, 2_700, 3_050, 4_900, 5_000] {
             opened.record(at(milliseconds));
         }

@@ -1,21 +1,21 @@
-//! What a watch is asked for, and why it fails.
+//! The options of a watch, and its errors.
 
 use crate::output::{number::duration, stream::OutputError};
 use std::{io, time::Duration};
 use thiserror::Error;
 
-/// How to watch.
+/// The options of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The time between two readings, from [`Options::SHORTEST`] to [`Options::LONGEST`].
     pub interval: Duration,
-    /// How many readings to show.
+    /// The number of readings to show; `None` for no end.
     pub count: Option<u64>,
-    /// How long to watch after the first reading.
+    /// How long to watch after the first reading; `None` for no end.
     pub length: Option<Duration>,
-    /// Whether lines are wanted on a terminal too.
+    /// Whether to print lines, also on a terminal.
     pub lines: bool,
-    /// Whether no key changes anything.
+    /// Whether keys cannot change the policy.
     pub read_only: bool,
 }
 
@@ -25,7 +25,7 @@ impl Options {
     /// The longest interval.
     pub const LONGEST: Duration = Duration::from_hours(24);
 
-    /// One line over one interval.
+    /// The options for a single line, about one interval.
     pub const fn once(interval: Duration) -> Self {
         Self { interval, count: Some(1), length: None, lines: true, read_only: true }
     }
@@ -39,7 +39,7 @@ impl Options {
     }
 }
 
-/// Why a watch failed, apart from its reader.
+/// An error of a watch that is not one of its data source.
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// The interval is out of range.
@@ -48,13 +48,13 @@ pub enum WatchError {
         duration(*.0), duration(Options::SHORTEST), duration(Options::LONGEST)
     )]
     Interval(Duration),
-    /// Standard output did not take a line.
+    /// A line cannot be written to standard output.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The terminal failed.
+    /// The terminal cannot be drawn on, or read from.
     #[error("cannot draw on the terminal: {0}; pipe the output to get lines")]
     Terminal(io::Error),
-    /// The system did not let it wait.
+    /// The runtime or the signal handlers cannot be set up.
     #[error("cannot wait for the next reading: {0}")]
     Wait(io::Error),
 }

@@ -1,24 +1,24 @@
-//! How often is asked what may take long: for sources, and for all that is known of one.
+//! The pace of reads that may take long: scans of all sources, and details of one.
 
 use std::time::{Duration, Instant};
 
-/// A scan of a million sources takes a good part of a second: after one that took `t`, there is
-/// none for [`REST`] times `t`.
+/// After a read that took `t`, the next one waits for `REST * t`. A scan of a million sources takes
+/// a good part of a second.
 const REST: u32 = 9;
 
-/// Keeps scans below a tenth of the time.
+/// Keeps reads to a tenth of the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     next: Option<Instant>,
 }
 
 impl Pace {
-    /// Whether a scan is due.
+    /// Whether the next read is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// Takes in that a scan ended now that began `took` ago.
+    /// Notes a read that ended at `now` and took this long.
     pub(super) fn scanned(&mut self, now: Instant, took: Duration) {
         self.next = took.checked_mul(REST).and_then(|rest| now.checked_add(rest)).or(self.next);
     }

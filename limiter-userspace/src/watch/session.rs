@@ -1,4 +1,4 @@
-//! A watch from its first reading to its last.
+//! A watch, from its first reading to its last.
 
 use std::{
     io::{self, Write},
@@ -24,14 +24,15 @@ use crate::{
     },
 };
 
-/// Watches until the options or the user end it: on a terminal with a screen, unless lines or JSON
-/// are asked for, otherwise with a line per interval, the first one after an interval.
+/// Watches until the options or the user end it. On a terminal it draws a screen, unless lines or
+/// JSON are asked for. Elsewhere it prints a line for each interval, the first one after an
+/// interval.
 ///
-/// Its first reading looks over all sources. Later looks are made so seldom that they take less than a
-/// tenth of the time, but for those that a key asks for.
+/// The first reading scans all sources. Later scans take less than a tenth of the time, apart from
+/// those that a key asks for.
 ///
 /// # Errors
-/// Why the subject cannot be read, or a [`WatchError`].
+/// An error of the data source that does not pass, or a [`WatchError`].
 pub fn run<W, S>(options: &Options, output: &mut Output<W>, source: S) -> Result<(), S::Error>
 where
     W: Write,
@@ -39,12 +40,12 @@ where
     S::Error: From<WatchError>,
 {
     options.check()?;
-    // The thread that waits for a key takes none of the signals.
+    // The thread that waits for keys blocks the signals.
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().on_thread_start(leave_to_the_first);
     let runtime = runtime.build().map_err(WatchError::Wait)?;
     let result = runtime.block_on(watch(options, output, source));
-    // The thread that waits for a key never comes back from a terminal that is gone.
+    // If the terminal is gone, the thread that waits for keys may never end.
     runtime.shutdown_background();
     result
 }
@@ -55,14 +56,14 @@ where
     S: DataSource,
     S::Error: From<WatchError>,
 {
-    // A watch that is shorter than the interval still shows what happened in its time.
+    // A watch that is shorter than the interval still makes one reading.
     let interval = options.length.map_or(options.interval, |length| {
         length.clamp(Duration::from_millis(1), options.interval)
     });
     let mut watch = Observer::begin(source, interval, output.has_colour())?;
     watch.view.controls.read_only = options.read_only;
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
-    // Before the terminal is taken over, which has to be given back.
+    // Before the terminal is taken over, as an error here could not give it back.
     let signals = Signals::new(on_screen).map_err(WatchError::Wait)?;
     let mut display = if on_screen {
         Display::Screen(Screen::enter().map_err(WatchError::Terminal)?)
@@ -83,7 +84,7 @@ where
                 left = left.map(|left| left - 1);
             }
             Wake::Tick => display.late(&mut watch)?,
-            // They are from before it was stopped, like those that came with the one that stopped it.
+            // Keys from before the stop are dropped, like those that came with the Ctrl-Z.
             Wake::Keys(_) if display.is_left() => {}
             Wake::Keys(pressed) => {
                 match watch.press(pressed, waker.can_stop())? {
@@ -105,7 +106,7 @@ where
             }
             Wake::End => break,
         }
-        // A picture that stands still waits for nothing.
+        // A frozen picture needs no readings.
         waker.again(watch.view.late.is_some() && !watch.view.controls.frozen);
     }
     drop(display);
@@ -115,7 +116,7 @@ where
     Ok(())
 }
 
-/// Says on standard error that the limiter goes on, which is no reason to fail.
+/// Tells on standard error that the limiter stays attached. A failure to do so is ignored.
 fn say_goodbye(view: &View) {
     let attached = view.history.latest().interfaces.iter().filter(|interface| interface.present);
     let names: Vec<_> = attached.map(|interface| interface.name.as_str()).collect();
@@ -141,7 +142,7 @@ mod tests {
         },
     };
 
-    /// A made-up limiter of which lines are printed.
+    /// A made-up limiter, whose lines are printed.
     struct Example<R>(R);
 
     impl<R: FnMut(bool) -> Result<Reading, WatchError>> DataSource for Example<R> {
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(text.lines().count(), 1 + 3, "{text}");
         let length = Some(FAST.interval * 4);
         let text = run_lines(&Options { length, ..FAST }, true).unwrap();
-        // A busy machine may miss readings, and makes none up for them.
+        // A busy machine may miss ticks, which are skipped.
         assert!((1..=4).contains(&text.lines().count()), "{text}");
         let length = Some(Duration::ZERO);
         assert!(run_lines(&Options { length, ..FAST }, true).unwrap().lines().count() <= 1);
@@ -234,7 +235,7 @@ mod tests {
             let mut written = Vec::new();
             let mut output = Output::new(&mut written, json, false);
             let (mut readings, start) = (0, Instant::now());
-            // Also where that is the first reading; three are good ones.
+            // The first reading fails too; three readings succeed.
             let read = |scan| {
                 readings += 1;
                 match readings {

@@ -1,4 +1,4 @@
-//! How a source stands to the policy, in a word or two.
+//! The standing of a source under the policy, in a word or two.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::{
     },
 };
 
-/// How a source stands to the policy: what comes first here decides.
+/// The standing of a source. The first variant that applies counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A list has it, `allowed` or `denied` or `blocked`, for so long.
+    /// On a list, or blocked: `allowed`, `denied` or `blocked`, and for how long.
     Listed(&'static str, Until),
-    /// It is over a limit.
+    /// Over a limit: its next packet would be refused.
     Over {
         /// The name of the limit.
         limit: String,
-        /// Whether it drops.
+        /// Whether the limit is enforced.
         enforced: bool,
     },
-    /// It is within all of its limits, as far as a source alone tells.
+    /// Within all limits, as far as the source alone tells.
     Within {
-        /// The name of the one that is fullest, and how much of it is used, in percent.
+        /// The name of the fullest limit, and the part used, in percent.
         fullest: Option<(String, u64)>,
-        /// The name of one that drops and that has a state for more than the source alone.
+        /// The name of an enforced limit whose key has more than the source.
         by_more: Option<String>,
     },
 }
 
-/// A limit of which so much is used in percent may well be what refuses packets.
+/// From this part on, in percent, a limit may be the cause of drops.
 const NEARLY_FULL: u64 = 90;
 
 impl From<&Brief> for Standing {
@@ -47,7 +47,7 @@ impl From<&Brief> for Standing {
                 return Self::Listed(word, until);
             }
         }
-        // An enforced limit says more than one that only counts.
+        // An enforced limit goes before one that only monitors.
         let over = |it: &&BriefLimit| it.fill.is_some_and(|fill| fill.next != Some(Duration::ZERO));
         if let Some(it) = brief.limits.iter().filter(over).max_by_key(|it| it.enforced) {
             return Self::Over { limit: it.name.clone(), enforced: it.enforced };
@@ -63,8 +63,9 @@ impl From<&Brief> for Standing {
 }
 
 impl Standing {
-    /// The same of a source of which packets are dropped: between two of them, a limit may have room
-    /// for one, and one by more than the source may have none.
+    /// The standing of a source with drops. A limit may have room between two drops, and the state
+    /// of a keyed limit is not known. So an enforced keyed limit, or a limit that is nearly full,
+    /// counts as exceeded.
     #[must_use]
     pub fn while_dropped(self) -> Self {
         let Self::Within { fullest, by_more } = &self else { return self };
@@ -75,7 +76,7 @@ impl Standing {
         }
     }
 
-    /// The words for it.
+    /// The words for the standing.
     pub fn cell(&self) -> Cell {
         match self {
             Self::Listed(word, until) => {
@@ -98,7 +99,7 @@ impl Standing {
     }
 }
 
-/// A time in whole seconds; what is left of one counts as one.
+/// Rounds a duration up to whole seconds.
 const fn whole(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs().saturating_add((time.subsec_nanos() > 0) as u64))
 }

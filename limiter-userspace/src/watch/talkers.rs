@@ -1,4 +1,4 @@
-//! The sources that are shown.
+//! The sources of the latest scan.
 
 use std::{cmp::Reverse, collections::HashMap, time::Instant};
 
@@ -10,23 +10,23 @@ use crate::datapath::{
     survey::{Order, Sighting, rank},
 };
 
-/// A source, and how fast it is.
+/// A source, with its rates.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// The source and its counts.
     pub talker: Talker,
-    /// Packets of it per second since the look before, passed and dropped; nothing at the first one.
+    /// Packets per second since the scan before, passed and dropped; `None` at the first scan.
     pub rates: Option<[f64; 2]>,
-    /// Whether it sends more than at the look before; nothing if it was not shown then.
+    /// The change of its rate since the scan before; `None` if that did not find it.
     pub trend: Option<Trend>,
 }
 
-/// Where a rate goes.
+/// The change of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
     /// Up, by a quarter or more.
     Up,
-    /// Hardly anywhere.
+    /// Neither up nor down by that much.
     Even,
     /// Down, to four fifths or less.
     Down,
@@ -54,29 +54,29 @@ impl Trend {
 }
 
 impl Ranked {
-    /// Packets of it that are dropped per second, 0 if that is not known.
+    /// Its dropped packets per second; 0 if not known.
     pub fn drop_rate(&self) -> f64 {
         self.rates.map_or(0.0, |[_, dropped]| dropped)
     }
 
-    /// The source as a prefix.
+    /// The source, as a prefix.
     pub fn net(&self) -> IpNet {
         let Talker { address, prefix, .. } = self.talker;
         IpNet::new(address, prefix).unwrap_or_else(|_| address.into())
     }
 }
 
-/// The sources that the latest look found, in the order that was asked for.
+/// The sources of the latest scan, in the order of the search.
 #[derive(Clone, Debug, Default)]
 pub struct Talkers {
     taken: Option<Instant>,
     rows: Vec<Ranked>,
-    /// All that the look found, where these are arranged in another way.
+    /// All sources of the scan, while `rows` has them sorted or filtered in another way.
     found: Option<Vec<Ranked>>,
 }
 
 impl Talkers {
-    /// Takes in what a look found.
+    /// Takes in the result of a scan.
     pub fn update(&mut self, found: Vec<Sighting>, taken: Instant) {
         let before: HashMap<IpNet, f64> = self
             .rows
@@ -94,7 +94,7 @@ impl Talkers {
         (self.taken, self.found) = (Some(taken), None);
     }
 
-    /// Has of what the latest look found those in a prefix in another order, without another look.
+    /// Sorts and filters the sources of the latest scan, without another scan.
     pub fn arrange(&mut self, order: Order, within: Option<IpNet>) {
         let found = self.found.get_or_insert_with(|| std::mem::take(&mut self.rows));
         let is_within =
@@ -110,7 +110,7 @@ impl Talkers {
         });
     }
 
-    /// Among how many they are, where they were arranged in another way.
+    /// The number of sources of the scan, while they are sorted or filtered in another way.
     pub fn among(&self) -> Option<usize> {
         self.found.as_ref().map(Vec::len)
     }
@@ -120,7 +120,7 @@ impl Talkers {
         &self.rows
     }
 
-    /// When they were looked for.
+    /// When the latest scan was made.
     pub const fn taken(&self) -> Option<Instant> {
         self.taken
     }

@@ -1,4 +1,4 @@
-//! The terminal while a screen is on it.
+//! The terminal, while a screen is drawn on it.
 
 use std::{io, mem::ManuallyDrop, panic, thread};
 
@@ -16,14 +16,14 @@ use super::{
     view::View,
 };
 
-/// A terminal in raw mode with a screen of its own. It is put back when this is dropped, and before
-/// the message of a panic.
+/// A terminal in raw mode, with an alternate screen. It is restored when this is dropped, and
+/// before the message of a panic.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// Never dropped: it would report on standard error that the cursor could not be shown, which
-    /// ends in a panic when the terminal is gone.
+    /// Never dropped: it would report on standard error that the cursor could not be shown, and that
+    /// would panic if the terminal is gone.
     terminal: ManuallyDrop<DefaultTerminal>,
-    /// Whether the shell has the terminal: nothing is written to it then.
+    /// Whether the shell has the terminal. Nothing is written to it then.
     is_left: bool,
 }
 
@@ -40,8 +40,8 @@ impl Screen {
         Ok(Self { terminal: ManuallyDrop::new(terminal), is_left: false })
     }
 
-    /// Gives the terminal back to the shell and stops. It is for the signal of its end to take it over
-    /// again: whoever is to end in the background would be stopped by that.
+    /// Gives the terminal back to the shell and stops the process. The terminal is taken over again
+    /// on SIGCONT, not here: a process that is to end in the background would be stopped by that.
     pub(super) fn leave(&mut self, who: Who) -> io::Result<()> {
         let _ = self.terminal.show_cursor();
         restore();
@@ -54,16 +54,16 @@ impl Screen {
         self.is_left
     }
 
-    /// Takes over the terminal again, which somebody else may have had meanwhile.
+    /// Takes over the terminal again, which another program may have used meanwhile.
     pub(super) fn again(&mut self) -> io::Result<()> {
         self.is_left = false;
-        // It is in raw mode as far as is known here, and would not be put into it.
+        // crossterm takes the terminal to be in raw mode still, and would not set it.
         disable_raw_mode()?;
         take_over()?;
         self.clear()
     }
 
-    /// Draws a watch, and says how much of it there was room for.
+    /// Draws a watch. Returns the size of its tables on the screen.
     pub(super) fn draw(&mut self, view: &View) -> io::Result<Drawn> {
         let mut drawn = Drawn::default();
         self.terminal.draw(|frame| {
@@ -72,11 +72,11 @@ impl Screen {
         Ok(drawn)
     }
 
-    /// Forgets what is on it, so that all of it is drawn anew.
+    /// Clears the terminal, so that the next picture is drawn as a whole.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // The terminal is not asked where its cursor is: it may not answer.
+        // Without a question for the cursor position, which the terminal may not answer.
         execute!(io::stdout(), Clear(ClearType::All))?;
-        // What was drawn last is not what the next picture is compared with.
+        // The next picture is compared with an empty one, not with the latest.
         self.terminal.swap_buffers();
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Drop for Screen {
             return;
         }
         let _ = self.terminal.show_cursor();
-        // A panic has put the rest back already; a second time would write over its message.
+        // A panic has restored the terminal already; doing so again would overwrite its message.
         if !thread::panicking() {
             restore();
         }
@@ -97,11 +97,11 @@ impl Drop for Screen {
 
 fn take_over() -> io::Result<()> {
     enable_raw_mode()?;
-    // What is pasted comes as such, and not as keys.
+    // Pasted text then comes as such, and not as keys.
     execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)
 }
 
-/// A terminal that cannot be put back is gone, and with it the one who would read of it.
+/// Restores the terminal. An error is ignored: the terminal is then gone, and its user with it.
 fn restore() {
     let _ = execute!(io::stdout(), DisableBracketedPaste);
     let _ = ratatui::try_restore();

@@ -1,4 +1,4 @@
-//! All that a watch knows: what is drawn and printed is a function of it.
+//! The state of a watch. The screen and the lines are functions of it.
 
 use std::{
     collections::HashMap,
@@ -23,29 +23,29 @@ use crate::{
     output::{limits::LimitRows, number::duration, status::Tables},
 };
 
-/// What a watch reads at once.
+/// A reading of a limiter.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The counters.
     pub snapshot: Snapshot,
     /// The settings of all limits.
     pub limits: LimitRows,
-    /// The sources, if they were asked for.
+    /// The scan of the sources, if one was asked for.
     pub scan: Option<Scan>,
 }
 
-/// What a look over all sources found.
+/// The result of a scan over all sources.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The sources that were wanted.
+    /// The sources that were searched for.
     pub found: Vec<Sighting>,
-    /// How many there are of those, shown or not.
+    /// The number of sources that match the search, also beyond those found.
     pub matching: u64,
-    /// How full the state is.
+    /// How full the tables are.
     pub tables: Tables,
 }
 
-/// Readings that failed, one after the other.
+/// A series of failed readings.
 #[derive(Clone, Debug)]
 pub struct Late {
     since: Instant,
@@ -54,10 +54,10 @@ pub struct Late {
 }
 
 impl Late {
-    /// So long may pass what passes by itself, before it is told.
+    /// How long readings may fail before the user is told. Most causes pass within this time.
     pub const LASTING: Duration = Duration::from_secs(2);
 
-    /// What is to be told of it, if it lasts.
+    /// The message for the user, once readings have failed for [`LASTING`](Self::LASTING).
     pub fn said(&self) -> Option<String> {
         let Self { lasts, why, .. } = self;
         let seconds = Duration::from_secs(lasts.as_secs());
@@ -69,29 +69,29 @@ impl Late {
 /// The state of a watch.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Counters and rates.
+    /// The latest counters, and their rates.
     pub history: History,
     /// The settings of the limits.
     pub limits: LimitRows,
-    /// The sources of the latest look.
+    /// The sources of the latest scan.
     pub talkers: Talkers,
-    /// How many sources there were of those that were wanted.
+    /// The number of sources that matched the search of the latest scan.
     pub matching: u64,
-    /// How full the state was at the latest look.
+    /// How full the tables were at the latest scan.
     pub tables: Tables,
-    /// How sources stand to the policy, of those that are shown.
+    /// The standings of the sources that are shown.
     pub standings: HashMap<IpNet, Standing>,
-    /// The source that is looked at closely.
+    /// The source that is open: shown in detail.
     pub opened: Option<Opened>,
-    /// Why the picture is not as new as it should be.
+    /// The failed readings since the latest good one, if there are any.
     pub late: Option<Late>,
-    /// What the keys are about.
+    /// The state that keys change.
     pub controls: Controls,
     /// The time between two readings.
     pub interval: Duration,
     /// When the first reading was taken.
     pub started: Instant,
-    /// The present, which goes on while the picture stands still.
+    /// The time of drawing. It goes on while the picture is frozen.
     pub now: Instant,
     /// Whether colours may be used.
     pub colour: bool,
@@ -123,7 +123,7 @@ impl View {
         view
     }
 
-    /// Takes in a reading.
+    /// Takes in a regular reading.
     pub fn update(&mut self, reading: Reading) {
         let Reading { snapshot, limits, scan } = reading;
         self.now = snapshot.taken;
@@ -132,7 +132,8 @@ impl View {
         self.limits = limits;
     }
 
-    /// Takes in of a reading what was asked for by a key, and leaves the rest of the picture.
+    /// Takes in a reading that a key asked for: its sources and settings. Counters and rates stay
+    /// those of the latest regular reading.
     pub fn look(&mut self, reading: Reading) {
         let Reading { snapshot, limits, scan } = reading;
         self.now = snapshot.taken;
@@ -140,29 +141,29 @@ impl View {
         self.limits = limits;
     }
 
-    /// Takes in that a reading failed, and why.
+    /// Notes a failed reading, with the reason.
     pub fn fail(&mut self, why: String, now: Instant) {
         let since = self.late.as_ref().map_or(now, |late| late.since);
         self.late = Some(Late { since, lasts: now.saturating_duration_since(since), why });
     }
 
-    /// Takes in how those sources stand to the policy that are shown; the others are forgotten.
+    /// Replaces the standings with those of the sources that are shown, in the same order.
     pub fn stand(&mut self, sources: Vec<IpNet>, standings: Vec<Standing>) {
         self.standings = sources.into_iter().zip(standings).collect();
     }
 
-    /// The sources of which it is not known how they stand.
+    /// The sources whose standing is not known.
     pub fn not_standing(&self) -> Vec<IpNet> {
         let all = self.talkers.rows().iter().map(Ranked::net);
         all.filter(|source| !self.standings.contains_key(source)).collect()
     }
 
-    /// Takes in how further sources stand.
+    /// Adds the standings of more sources, in the same order.
     pub fn complete(&mut self, sources: Vec<IpNet>, standings: Vec<Standing>) {
         self.standings.extend(sources.into_iter().zip(standings));
     }
 
-    /// Takes in what is known of a source that is open.
+    /// Takes in the details of the source that is open.
     pub fn open(&mut self, source: IpNet, details: Details) {
         match &mut self.opened {
             Some(opened) if opened.source == source => opened.record(details),
@@ -174,13 +175,13 @@ impl View {
         self.settle();
     }
 
-    /// Takes in an event of the terminal.
+    /// Handles an event of the terminal. Returns what is to be done for it, beside drawing.
     pub fn press(&mut self, event: &Event, now: Instant) -> Effect {
         self.now = self.now.max(now);
         let choice = choice(&self.talkers, &self.limits, self.opened.as_ref());
         let mut effect = self.controls.press(event, choice, now);
         if effect == Effect::Search && self.controls.frozen {
-            // What is there now is no part of a picture that stands still.
+            // A frozen picture is sorted and filtered without a new scan.
             self.talkers.arrange(self.controls.order, self.controls.filter);
             self.matching = self.talkers.rows().len() as u64;
             effect = Effect::Nothing;
@@ -192,7 +193,7 @@ impl View {
         effect
     }
 
-    /// Takes in how much was drawn, and says whether that is news.
+    /// Notes the size of the tables on the screen. Returns whether it has changed.
     pub fn drew(&mut self, drawn: Drawn) -> bool {
         let news = self.drawn != drawn;
         self.drawn = drawn;
@@ -200,40 +201,40 @@ impl View {
         news
     }
 
-    /// How much was drawn.
+    /// The size of the tables on the screen.
     pub const fn drawn(&self) -> Drawn {
         self.drawn
     }
 
-    /// What there is to choose from.
+    /// The rows that can be selected.
     pub fn choice(&self) -> Choice<'_> {
         choice(&self.talkers, &self.limits, self.opened.as_ref())
     }
 
-    /// The sources that are wanted now.
+    /// The search for the next scan.
     pub fn search(&self) -> Search {
         self.controls.search(self.interval)
     }
 
-    /// The sources that are shown.
+    /// The sources in the rows that are shown.
     pub fn shown(&self) -> Vec<IpNet> {
         let [first, _] = self.controls.first();
         let rows = self.talkers.rows().iter().skip(first).take(self.drawn.sources);
         rows.map(Ranked::net).collect()
     }
 
-    /// How long it has been watching.
+    /// The time from the first reading to the latest.
     pub fn watched(&self) -> Duration {
         self.history.latest().taken.saturating_duration_since(self.started)
     }
 
-    /// How old the picture is: a source is counted when it is opened.
+    /// The age of the picture. While a source is open, that of its counts.
     pub fn age(&self) -> Duration {
         let opened = self.opened.as_ref().map(|opened| opened.details.report.counted);
         self.now.saturating_duration_since(opened.unwrap_or(self.history.latest().taken))
     }
 
-    /// How much older than the latest reading the sources are.
+    /// The time from the latest scan to the latest reading.
     pub fn scan_age(&self) -> Duration {
         let latest = self.history.latest().taken;
         self.talkers.taken().map_or(Duration::ZERO, |taken| latest.saturating_duration_since(taken))
@@ -254,7 +255,8 @@ impl View {
     }
 }
 
-/// What there is to choose from: where a source is open, its limits.
+/// The rows that can be selected. While a source is open, the limits are those that were explained
+/// for it.
 fn choice<'a>(
     talkers: &'a Talkers,
     limits: &'a LimitRows,

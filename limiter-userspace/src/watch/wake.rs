@@ -1,4 +1,4 @@
-//! What a watch waits for.
+//! The events that a watch waits for.
 
 use std::{
     future::{pending, ready},
@@ -18,46 +18,46 @@ use tokio::{
 
 use super::stop::is_ignored;
 
-/// How long a wait for a key lasts before it is begun again, and so how long the thread that waits
-/// outlives the watch.
+/// The longest wait for a key. After it the wait starts again; so the waiting thread outlives the
+/// watch by at most this time.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// How long it takes until a reading that failed is tried again.
+/// The pause before a failed reading is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keys that are taken at once.
+/// The most keys that are read together.
 const MOST: usize = 256;
 
 /// Keys that were pressed, with the times when they were read.
 pub(super) type Pressed = Vec<(Event, Instant)>;
 
-/// Why a watch goes on.
+/// The event that ended a wait.
 #[derive(Debug)]
 pub(super) enum Wake {
     /// It is time for a reading.
     Tick,
-    /// Keys were pressed, or the terminal changed: all there is.
+    /// Keys were pressed, or the size of the terminal changed.
     Keys(Pressed),
-    /// A signal asked to stop.
+    /// SIGTSTP was received.
     Stop,
-    /// It was stopped, and is no more.
+    /// SIGCONT was received.
     Continue,
     /// The time is up, or a signal asked to end.
     End,
 }
 
-/// The signals that ask to end. They end nothing by themselves from when this is made.
+/// The signals that end or stop a watch. They lose their default action when this is made.
 #[derive(Debug)]
 pub(super) struct Signals {
     end: [Signal; 3],
-    /// The one that stops, where there is a terminal to give back, and it is not to be ignored.
+    /// SIGTSTP, on a screen, unless the process ignores it.
     stop: Option<Signal>,
-    /// The one that continues, where there is a terminal to take over again.
+    /// SIGCONT, on a screen.
     proceed: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes them over, for a watch on a screen or not.
+    /// Catches the signals, for a watch on a screen or for one in lines.
     pub(super) fn new(on_screen: bool) -> io::Result<Self> {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
@@ -68,13 +68,13 @@ impl Signals {
     }
 }
 
-/// Has this thread leave all of these signals to the first one. That takes in all that there is before it goes
-/// on: with another one, it could go on for the signal that continues while the other still has the one before
-/// it, which ends.
+/// Blocks these signals in this thread, so that the first thread handles them all. With two
+/// threads, the first one could handle a SIGCONT while the other has not yet noted a signal before
+/// it, which ends the watch.
 pub(super) fn leave_to_the_first() {
     let mut signals = MaybeUninit::uninit();
-    // SAFETY: the set is made by the first call, and is there for the others, which cannot fail with these
-    // numbers.
+    // SAFETY: the first call initialises the set for the others. With these numbers none of them
+    // can fail.
     unsafe {
         libc::sigemptyset(signals.as_mut_ptr());
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGCONT] {
@@ -88,17 +88,18 @@ pub(super) fn leave_to_the_first() {
 #[derive(Debug)]
 pub(super) struct Waker {
     ticks: Interval,
-    /// When a reading that failed is tried again.
+    /// When a failed reading is tried again.
     again: Option<Instant>,
     end: Option<Instant>,
-    /// Whether the reading of the very end was due.
+    /// Whether the last reading was due at the end of the watch.
     over: bool,
     signals: Signals,
     keys: Option<JoinHandle<io::Result<Pressed>>>,
 }
 
 impl Waker {
-    /// Wakes every `interval` from now on, for that `length`; for keys too, if there is a keyboard.
+    /// Makes a tick in each `interval` from now on, and an end after `length`. Keys count if there
+    /// is a `keyboard`.
     pub(super) fn new(
         signals: Signals,
         interval: Duration,
@@ -118,18 +119,19 @@ impl Waker {
         }
     }
 
-    /// Whether the reading that is due is to be made in a moment.
+    /// Sets the time to try a failed reading again, or clears it.
     pub(super) fn again(&mut self, wanted: bool) {
         let again = self.again.or_else(|| Instant::now().checked_add(RETRY));
         self.again = again.filter(|_| wanted);
     }
 
-    /// Whether it can be stopped.
+    /// Whether Ctrl-Z can stop the process.
     pub(super) const fn can_stop(&self) -> bool {
         self.signals.stop.is_some()
     }
 
-    /// Waits. A reading that is due at the very end is still made. Only the keyboard can fail.
+    /// Waits for the next event. A reading that is due at the very end still counts. Fails only if
+    /// the keyboard cannot be read.
     pub(super) async fn next(&mut self) -> io::Result<Wake> {
         let Self { ticks, again, end, over, signals, keys } = self;
         let Signals { end: [interrupt, terminate, hangup], stop, proceed } = signals;
@@ -151,7 +153,8 @@ impl Waker {
                 }
                 _ = ticks.tick() => {
                     *again = None;
-                    // Or readings that take longer than the interval would never come to an end.
+                    // Without this, readings that take longer than the interval would never let the
+                    // end come.
                     *over = end.is_some_and(|end| Instant::now() >= end);
                     return Ok(Wake::Tick);
                 }
@@ -172,13 +175,13 @@ async fn until(end: Option<Instant>) {
     }
 }
 
-/// What is asked of a job of a shell.
+/// Waits for a signal of job control.
 async fn job_control(stop: &mut Option<Signal>, proceed: &mut Option<Signal>) -> Wake {
     select! {
         biased;
         () = caught(stop) => select! {
             biased;
-            // Both came while a reading was made: nobody would continue it again.
+            // Both signals came during a reading. No further SIGCONT would follow a stop now.
             () = caught(proceed) => Wake::Continue,
             () = ready(()) => Wake::Stop,
         },
@@ -193,7 +196,7 @@ async fn caught(signal: &mut Option<Signal>) {
     }
 }
 
-/// The outcome of the wait for a key, which is begun again.
+/// The keys that were read. The wait for the next ones is started.
 async fn pressed(keys: &mut Option<JoinHandle<io::Result<Pressed>>>) -> io::Result<Pressed> {
     let Some(waiting) = keys else {
         return pending().await;
@@ -235,13 +238,13 @@ mod tests {
     fn what_is_tried_again_is_not_tried_twice() {
         let start = Instant::now();
         wake(false, async |mut waker| {
-            // The interval ends the wait for the second one, and has nothing left of it.
+            // The tick of the interval ends the second wait, and is then used up.
             for _ in 0..2 {
                 waker.again(true);
                 assert!(matches!(waker.next().await, Ok(Wake::Tick)));
             }
             assert!(matches!(waker.next().await, Ok(Wake::Tick)));
-            // A key had a reading made meanwhile.
+            // A key made a reading meanwhile.
             waker.again(true);
             waker.again(false);
             assert!(matches!(waker.next().await, Ok(Wake::Tick)));
@@ -255,10 +258,10 @@ mod tests {
             wake(true, async |mut waker| {
                 assert!(waker.can_stop());
                 for signal in signals {
-                    // SAFETY: a call without pointers; the signals are caught.
+                    // SAFETY: the call takes no pointers; the signals are caught.
                     assert_eq!(unsafe { libc::raise(*signal) }, 0);
                 }
-                // Those of other tests may hand on one before the other.
+                // Signals of other tests may be passed on one before the other.
                 sleep_until((Instant::now() + RETRY / 4).into()).await;
                 waker.next().await.unwrap()
             })

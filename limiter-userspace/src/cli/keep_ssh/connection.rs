@@ -1,4 +1,4 @@
-//! Finding the SSH session that a command is given over.
+//! Finds the SSH session of the user.
 
 use std::{
     env, fmt, fs,
@@ -8,15 +8,15 @@ use std::{
 
 use crate::policy::{Session, units::quoted};
 
-/// What sshd puts into the environment of a session.
+/// The variable that sshd sets in the environment of a session.
 const VARIABLE: &str = "SSH_CONNECTION";
 
-/// Why no session was found.
+/// The reason why no session was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// Nothing says that there is one.
+    /// No environment has the variable.
     Unsaid,
-    /// What is said of it does not hold.
+    /// The variable has a value, but no such connection is open.
     Unfit(String),
 }
 
@@ -29,9 +29,9 @@ impl fmt::Display for Absent {
     }
 }
 
-/// The session by what sshd says of it: in the environment of this process, or of one that it comes
-/// from, since `sudo` and `su` do not pass it on. What is said counts only if there is such a
-/// connection: in a `tmux` of yesterday it is yesterday's. Gives why there is none otherwise.
+/// Finds the session in the environment of this process or of an ancestor, as `sudo` and `su` do
+/// not pass the variable on. A value counts only if the connection is open: in a `tmux` of
+/// yesterday it is that of yesterday. Returns the reason if there is no session.
 pub(super) fn find() -> Result<Session, Absent> {
     let mut cause = Absent::Unsaid;
     for said in environments().filter(|said| !said.trim().is_empty()) {
@@ -50,7 +50,7 @@ pub(super) fn find() -> Result<Session, Absent> {
     Err(cause)
 }
 
-/// What the variable is in this process, and in those that it comes from.
+/// The values of the variable in this process and in its ancestors.
 fn environments() -> impl Iterator<Item = String> {
     const MOST: usize = 64;
     let own = env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
@@ -71,7 +71,7 @@ fn is_open(session: &Session) -> bool {
     })
 }
 
-/// Whether a line of the kernel's list of sockets is of an established connection from the peer.
+/// Whether a line of `/proc/net/tcp` is an established connection from the peer.
 fn is_of(socket: &str, session: &Session) -> bool {
     const ESTABLISHED: &str = "01";
     let mut words = socket.split_ascii_whitespace().skip(1);
@@ -88,8 +88,8 @@ fn is_of(socket: &str, session: &Session) -> bool {
         && session.port.is_none_or(|known| known == port)
 }
 
-/// One end of a connection as the kernel's list of sockets has it: words of the address in the order
-/// of this machine's bytes, and the port.
+/// Reads one end of a connection in `/proc/net/tcp`: the words of the address in the byte order of
+/// this machine, and the port.
 fn end(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -105,7 +105,7 @@ fn end(text: &str) -> Option<(IpAddr, u16)> {
     Some((address.to_canonical(), port))
 }
 
-/// The variable in an environment as `/proc` has it.
+/// The value of the variable in a `/proc/PID/environ`.
 fn of_environment(environment: &[u8]) -> Option<String> {
     let value = environment.split(|byte| *byte == 0).find_map(|entry| {
         entry.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
@@ -113,7 +113,7 @@ fn of_environment(environment: &[u8]) -> Option<String> {
     std::ffi::OsStr::from_bytes(value).to_str().map(str::to_owned)
 }
 
-/// The parent in a `status` file of `/proc`.
+/// The parent in a `/proc/PID/status`.
 fn parent_of(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

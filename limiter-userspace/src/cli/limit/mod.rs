@@ -79,7 +79,7 @@ pub(super) struct Del {
     keep: KeepSsh,
 }
 
-/// What a limit does.
+/// The mode of a limit, as the option `--action` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
     Enforce,
@@ -170,7 +170,8 @@ impl Del {
     }
 }
 
-/// Edits a limit of the policy in force, and says what came of it; with JSON, the limit as it is then.
+/// Edits a limit of the policy in force, and prints the message of the edit; in JSON, the limit
+/// after it.
 fn edit(
     pins: &Pins,
     name: &str,
@@ -183,7 +184,7 @@ fn edit(
         let policy = &changed.layers.policy;
         match policy.limit_or_builtin(name) {
             Ok(limit) => output.shape(limits::OF_ONE, &entry(policy, &limit))?,
-            // It is gone with its name.
+            // The edit has removed the limit.
             Err(_) => {
                 let gone = json!({ "name": name, "mode": "off", "layers": [], "overrides": [] });
                 output.shape(limits::OF_ONE, &gone)?;

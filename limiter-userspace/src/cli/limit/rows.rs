@@ -1,4 +1,4 @@
-//! The limits of a policy as they are shown.
+//! The limits of a policy, for the output.
 
 use crate::{
     output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// A limit as it is listed.
+/// The entry of a limit in a list.
 pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
     let key = key_name(&limit.key, policy.key_prefix);
     let live = layers(policy, limit, limit.layers.iter().map(|layer| layer.allowance));
@@ -21,7 +21,7 @@ pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
     LimitEntry::new(limit, key, live, overrides)
 }
 
-/// The layers of a limit when they admit so much, in this order.
+/// The entries of layers with these allowances, in their order.
 fn layers(
     policy: &Policy,
     limit: &Limit,
@@ -34,8 +34,8 @@ fn layers(
     allowances.enumerate().map(layer).collect()
 }
 
-/// The limits as they stand beside statistics at a time of Unix, in seconds: each layer, and the
-/// candidate.
+/// The rows of all limits beside statistics: one for each layer and one for the candidate. `now` is
+/// in seconds of Unix time.
 pub(in crate::cli) fn rows(layered: Layered<'_>, now: u64) -> LimitRows {
     LimitRows {
         rows: layered.policy.listed_limits().iter().flat_map(rows_of).collect(),
@@ -75,7 +75,7 @@ mod tests {
         parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
     }
 
-    /// The rows of a limit of this text: name, rate, burst and mode.
+    /// The rows of the limits in a text: name, rate, burst and mode.
     fn shown(text: &str) -> Vec<String> {
         let policy = policy(text);
         let built_in = policy.listed_limits().len() - policy.limits.len();
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(shown(&limit("")), rows("enforce", "monitor"));
         assert_eq!(shown(&limit(", action: monitor")), rows("monitor", "monitor"));
         assert_eq!(shown(&limit(", action: off")), rows("off", "off"));
-        // What the whole policy says is told beside that.
+        // The mode of the whole policy is not shown in the rows.
         assert_eq!(shown(&format!("mode: monitor\n{}", limit(""))), rows("enforce", "monitor"));
     }
 

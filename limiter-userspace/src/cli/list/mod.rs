@@ -59,7 +59,7 @@ pub(super) struct Add {
     keep: KeepSsh,
 }
 
-/// What can be said of an entry beside how long it holds.
+/// Options of an entry, beside `--for`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct More {
     /// Only until then, in UTC, e.g. 2027-01-31T18:00:00Z
@@ -143,7 +143,7 @@ impl ListCommand {
 }
 
 impl Flush {
-    /// Removes the run-time entries of a list, and says what came of it, in a line.
+    /// Removes the run-time entries of a list. Returns the message on the result.
     fn put(&self, list: List, pins: &Pins, output: &Output) -> Result<(Changed<usize>, String)> {
         let session = self.keep.session(output)?;
         let changed = change(pins, session, |layers| Ok(layers.run_time.flush(list)))?;
@@ -181,7 +181,7 @@ impl Del {
     }
 }
 
-/// What is said of a prefix that was taken off a list.
+/// The message on a prefix that was taken off a list.
 fn removed(list: List, prefix: IpNet, removed: Removed, layered: Layered<'_>, now: u64) -> String {
     let name = list.name();
     let still = layered.covering(list, prefix, now);
@@ -195,30 +195,30 @@ fn removed(list: List, prefix: IpNet, removed: Removed, layered: Layered<'_>, no
     }
 }
 
-/// An entry that this user sets now.
+/// An entry of this user, set now.
 fn by_user(list: List, prefix: IpNet, now: u64) -> Entry {
     Entry { by: user(), since: Some(now), ..Entry::new(list, prefix) }
 }
 
-/// What is to be put on a list.
+/// A request to put a prefix on a list.
 pub(in crate::cli) struct Asked {
     pub(super) list: List,
     pub(super) prefix: IpNet,
-    /// For how long; for ever without this and `until`.
+    /// How long the entry lasts. Without this and `until`, it does not end.
     pub(super) time: Option<Duration>,
-    /// Until when, in seconds of Unix time.
+    /// When the entry ends, in seconds of Unix time.
     pub(in crate::cli) until: Option<u64>,
-    /// Whether the prefix stands for the source that it is of, where that is wider.
+    /// Whether the prefix is widened to the source that it belongs to.
     pub(in crate::cli) widened: bool,
-    /// Why.
+    /// The reason, as the user gave it.
     pub(in crate::cli) reason: Option<String>,
     pub(super) session: Option<Session>,
-    /// Whether an entry that holds longer stays as it is.
+    /// Whether an entry that lasts longer is kept.
     pub(in crate::cli) never_shorter: bool,
 }
 
 impl Asked {
-    /// A prefix for ever.
+    /// A request without an end.
     pub(in crate::cli) const fn new(list: List, prefix: IpNet) -> Self {
         let (time, until, reason, session) = (None, None, None, None);
         let (widened, never_shorter) = (false, false);
@@ -238,7 +238,7 @@ impl Asked {
         changed.tell(output)
     }
 
-    /// Puts it on the list, and says what came of it, in a line.
+    /// Puts the prefix on the list. Returns the message on the result.
     pub(super) fn put(&self, pins: &Pins) -> Result<(Changed<(bool, IpNet)>, String)> {
         let Self { list, time, session, .. } = *self;
         let (now, until) = (unix(), time.map(end_of).or(self.until));
@@ -261,7 +261,8 @@ impl Asked {
             format!(" until {} ({})", format_instant(until), duration(time))
         });
         let same = if same { ", instead of the entry that it had" } else { "" };
-        // Another list may be asked first, or a longer prefix.
+        // A list that is asked before this one, or an entry with a longer prefix, may decide
+        // instead.
         let stated = changed.layers.view().around(prefix);
         let other = decides(&stated, now).filter(|by| by.list != list);
         let other = other.map_or_else(String::new, |by| {
@@ -272,8 +273,8 @@ impl Asked {
     }
 }
 
-/// Refuses an edit that is about nobody but a session that could be cut off by it, now or when what
-/// allows it ends: kept, there would be nobody left for it to be about.
+/// Refuses an edit for exactly the source of the session, if that could be dropped, now or when its
+/// entry on `allow` ends. To keep the session would leave the edit without effect.
 fn check_own(
     session: Option<Session>,
     prefix: IpNet,

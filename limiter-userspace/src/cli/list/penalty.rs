@@ -87,7 +87,7 @@ impl PenaltyCommand {
     }
 }
 
-/// Who is blocked, by hand and by limits.
+/// All blocks: those by hand, then those by limits.
 pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
     let (in_force, now, at) = (maps.in_force()?, unix(), query::now());
     let by_hand = of(in_force.layered(), List::Penalty, now).into_iter().map(PenaltyEntry::by_hand);
@@ -97,7 +97,7 @@ pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
 }
 
 impl Lift {
-    /// Ends the block of a prefix that was made by hand, and those of sources in it that limits made.
+    /// Ends the block of a prefix by hand, and the blocks by limits of the sources in it.
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let asked = parse_prefix(&self.prefix).map_err(PolicyError::from)?;
         let (session, now) = (self.keep.session(output)?, unix());
@@ -107,7 +107,7 @@ impl Lift {
             let at = query::now();
             let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
             let by_limits = blocked.iter().filter(|it| prefix.contains(&it.source)).count();
-            // What another policy would bring back goes too.
+            // This also forgets blocks that only another policy would enforce.
             let known = maps.forgive(prefix)?;
             match layers.take_off(by_user(List::Penalty, prefix, now), now) {
                 Ok(removed) => Ok((prefix, Some(removed), by_limits)),

@@ -1,4 +1,4 @@
-//! `limiter man`: the manual pages, from what the command line knows of itself.
+//! `limiter man`: the manual pages, made from the definition of the command line.
 
 mod policy;
 
@@ -21,7 +21,7 @@ use crate::{
     output::stream::Output,
 };
 
-/// Of administrators.
+/// The section of commands for administrators.
 const SECTION: &str = "8";
 const SOURCE: &str = concat!("limiter ", env!("CARGO_PKG_VERSION"));
 
@@ -36,7 +36,7 @@ const EXIT_CODES: [(&str, &str); 7] = [
     ("6", "Something else is in the way: another command, another program, a policy on trial."),
 ];
 
-/// The command with its exit codes at the end of its help.
+/// Adds the exit codes to the end of the help of a command.
 pub(super) fn with_exit_codes(command: clap::Command) -> clap::Command {
     let mut text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     text.push_str("\n\nExit codes:");
@@ -46,7 +46,7 @@ pub(super) fn with_exit_codes(command: clap::Command) -> clap::Command {
     command.after_help(text)
 }
 
-/// What belongs to an installation.
+/// The files of an installation.
 const FILES: [(&str, &str); 4] = [
     ("/etc/limiter/policy.yaml", "The policy that the service follows, limiter-policy(5)."),
     ("/etc/default/limiter", "The interfaces of the service, and where it serves metrics."),
@@ -79,7 +79,7 @@ impl Man {
         Ok(())
     }
 
-    /// Writes the page of a command and those of all below it.
+    /// Writes the pages of a command and of all its subcommands.
     fn write_all(&self, command: &clap::Command, pages: &mut Vec<String>) -> io::Result<()> {
         for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
             self.write_all(below, pages)?;
@@ -126,7 +126,7 @@ fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Resul
     }
     if !examples.is_empty() {
         roff.control("SH", ["EXAMPLES"]);
-        // They end with an empty line, or are the last.
+        // The examples end at an empty line, or at the end of the text.
         for line in examples.trim_start().lines().take_while(|line| !line.trim().is_empty()) {
             roff.control("PP", []);
             roff.text([bold(line.trim())]);
@@ -138,7 +138,7 @@ fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Resul
     roff.to_writer(to)
 }
 
-/// Paragraphs with an empty line between them.
+/// Adds paragraphs, which empty lines separate.
 fn paragraphs(roff: &mut Roff, text: &str) {
     for paragraph in text.trim().split("\n\n") {
         roff.control("PP", []);

@@ -1,4 +1,4 @@
-//! The page about the document that a policy is, from its schema.
+//! The manual page on policy documents, made from their schema.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{SOURCE, paragraphs};
 use crate::policy::document::schema;
 
-/// The name of the file.
+/// The file name of the page.
 pub(super) const NAME: &str = "limiter-policy.5";
 
 const DESCRIPTION: &str = "\
@@ -37,7 +37,8 @@ pub(super) fn render(to: &mut dyn Write) -> io::Result<()> {
     roff.to_writer(to)
 }
 
-/// All keys below a part of the schema, which is at `path`; each is told once.
+/// Adds the keys of a part of the schema, which is at `path`, and of the parts below it. A key is
+/// added once.
 fn keys(roff: &mut Roff, path: &str, part: &Value, told: &mut BTreeSet<String>) {
     let needed = |name: &str| {
         part["required"].as_array().is_some_and(|names| names.iter().any(|it| it == name))
@@ -64,7 +65,7 @@ fn keys(roff: &mut Roff, path: &str, part: &Value, told: &mut BTreeSet<String>) 
     }
 }
 
-/// What a key may be set to, where the schema tells.
+/// The possible values of a key, if the schema has them.
 fn values(key: &Value) -> Option<String> {
     if let Some(words) = key["enum"].as_array() {
         return Some(format!("One of {}.", joined(words)));

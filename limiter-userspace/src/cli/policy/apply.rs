@@ -47,20 +47,21 @@ pub(in crate::cli) struct Apply {
     keep: KeepSsh,
 }
 
-/// What came of it.
+/// The result of applying a document, or of a dry run.
 struct Applied {
     changes: Vec<Change>,
     changed: bool,
-    /// Whether the same policy was compiled for other interfaces than before.
+    /// Whether the policy is the same, but was compiled anew for the interfaces that are attached
+    /// now.
     anew: bool,
-    /// The interfaces that it asks for and that are not attached.
+    /// The interfaces that limits name and that are not attached.
     absent: Vec<String>,
-    /// Entries of an older version's lists that stay at run time.
+    /// The number of entries in the lists of an older version that stay at run time.
     sorted: usize,
     kept: Option<Kept>,
-    /// Why the run-time lists are not in their file.
+    /// Why the run-time lists could not be written to their file.
     unkept: Option<Error>,
-    /// Whether nothing is dropped all the same, by the switch.
+    /// Whether nothing is dropped all the same, as the monitor switch is on.
     switched: bool,
     time: Duration,
 }
@@ -139,13 +140,14 @@ impl Apply {
     }
 }
 
-/// What is said of a policy that has to be confirmed.
+/// The message on a policy that has to be confirmed.
 pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
     let (until, time) = (format_instant(until), duration(time));
     format!("It is taken back at {until} (in {time}) unless you keep it: limiter policy confirm")
 }
 
-/// Judges what set files change from the policy in force.
+/// Compares the files of sets with the policy in force. Refuses a change that would cut this host
+/// off, or lift most of a list.
 type Guard<'a> = dyn Fn(&Policy) -> Result<()> + 'a;
 
 fn dry_run(
@@ -186,10 +188,11 @@ fn apply(
     confirm: Option<Duration>,
     progress: Progress,
 ) -> Result<Applied> {
-    // Before there is a lock: a terminal may be stopped, and keep whoever writes to it.
+    // Before the lock is taken: writing to a stopped terminal blocks, and would hold the lock.
     progress.step(&format!("applying {}", summary(policy)));
     let mut instance = instance(pins)?;
-    // Also one that would change nothing: whoever applies it means that it stays.
+    // Also if the document changes nothing: a policy that is applied is meant to stay, and the one
+    // in force would not.
     if let Some(left) = instance.maps().unconfirmed()? {
         return Err(Error::Unconfirmed { left });
     }
@@ -200,7 +203,7 @@ fn apply(
     let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
     let changes = diff(&running.policy, policy);
-    // In another order, lists are the same.
+    // The order of a list is no difference.
     let changed = !changes.is_empty();
     let anew = !changed && !instance.maps().fits_interfaces()?;
     let has_ends = policy.has_ends() || layers.run_time.has_ends();
@@ -210,8 +213,9 @@ fn apply(
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().put_in_force(layers, confirm, None)?;
     } else if is_put {
-        // Ends are times of the wall clock, which may have been set since they were compiled. And
-        // after a policy that was taken back, whoever confirms this one is not too late.
+        // The ends of entries are times of the wall clock, which may have been set since they were
+        // compiled. After a policy was taken back, a confirmation of this one must not fail as too
+        // late.
         instance.maps_mut().put_in_force(layers, None, None)?;
     }
     let absent = instance.maps().absent_interfaces(policy)?;

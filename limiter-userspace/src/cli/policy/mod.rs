@@ -70,7 +70,8 @@ fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
         return Ok(output.shape("limiter.confirm/1", &json!({ "confirmed": waited }))?);
     }
     if !waited {
-        // As after a document that made no difference: whoever keeps it has what they want.
+        // For example after a document without a difference. The policy to keep is in force
+        // already.
         return Ok(writeln!(output, "No policy waits to be confirmed; the one in force stays.")?);
     }
     Ok(writeln!(
@@ -84,7 +85,8 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
-    // What is back may be without a run-time entry of the trial. Nobody waits for what reads the output.
+    // The policy before may lack run-time entries of the trial. This also gives the lock back
+    // before the output, whose reader may be slow.
     let unkept = instance.keep_run_time().err();
     if let Some(error) = &unkept {
         warn_of_error(error, UNKEPT, output);
@@ -100,11 +102,12 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
 }
 
 fn show(maps: &Maps, output: &mut Output) -> Result<()> {
-    // In this order: a policy that is taken back in between is not called unconfirmed.
+    // In this order, a policy that is taken back in between is not shown as unconfirmed.
     let mut policy = maps.policy()?;
     let unconfirmed = maps.unconfirmed()?;
     if output.is_json() {
-        // How bursts were written is for commands that change rates, and no part of the policy.
+        // The notation of bursts matters only to commands that change rates. It is no part of the
+        // policy.
         policy.limits.iter_mut().for_each(|limit| limit.given = Given::default());
         return Ok(output.shape("limiter.policy/1", &policy)?);
     }

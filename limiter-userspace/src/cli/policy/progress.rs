@@ -1,15 +1,14 @@
-//! What a command is at, for who waits for it.
+//! The progress of a command, on a terminal.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
 
-/// From which time on it is told how long a command took.
+/// The least time of a command that is reported.
 const WORTH_TELLING: Duration = Duration::from_secs(1);
 
-/// The steps of a command, each in the place of the one before. They are on the standard error
-/// output, if that is a terminal.
+/// The steps of a command, on one line of standard error, if that is a terminal.
 pub(super) struct Progress {
     begun: Instant,
     shown: bool,
@@ -20,14 +19,14 @@ impl Progress {
         Self { begun: Instant::now(), shown: io::stderr().is_terminal() }
     }
 
-    /// Says what is done next.
+    /// Replaces the step that is shown.
     pub(super) fn step(&self, what: &str) {
         if self.shown {
             let _: io::Result<()> = write!(io::stderr(), "\r\x1b[K{what} …");
         }
     }
 
-    /// Says nothing more; gives the time that it took.
+    /// Clears the line. Returns the time since the beginning.
     pub(super) fn end(self) -> Duration {
         self.begun.elapsed()
     }
@@ -41,7 +40,7 @@ impl Drop for Progress {
     }
 }
 
-/// How long something took, if that is worth telling.
+/// The words for the time of a command, from [`WORTH_TELLING`] on; else empty.
 pub(super) fn took(time: Duration) -> String {
     if time < WORTH_TELLING {
         return String::new();

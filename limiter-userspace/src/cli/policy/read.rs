@@ -44,7 +44,7 @@ pub(in crate::cli) struct Diff {
 impl Check {
     pub(super) fn run(&self, output: &mut Output) -> Result<()> {
         let (policy, warnings) = read(&self.file).map_err(|error| match error {
-            // With the rights of the caller, who could read them anyway.
+            // The files were read with the rights of the caller, so quoting them discloses nothing.
             Error::Faults(faults) if self.show => Error::Faults(faults.quoting()),
             error => error,
         })?;
@@ -88,23 +88,23 @@ impl Diff {
     }
 }
 
-/// A document that is to come after the policy in force.
+/// A document that may replace the policy in force.
 pub(in crate::cli) struct Document {
     file: String,
     pub(in crate::cli) policy: Policy,
     pub(in crate::cli) warnings: Warnings,
-    /// What of it is in files of sets and tenants.
+    /// The parts that come from files of sets and tenants.
     files: FromFiles,
 }
 
 impl Document {
-    /// Reads one, see [`reading::read_with_files`].
+    /// Reads a document, see [`reading::read_with_files`].
     pub(in crate::cli) fn read(path: &Path) -> Result<Self> {
         let (policy, warnings, files) = reading::read_with_files(path, unix(), &mut |_| {})?;
         Ok(Self { file: name(path), policy, warnings, files })
     }
 
-    /// Refuses it if its files would cut this host off, or lift most of a list of the policy in force.
+    /// Refuses a document whose files would cut this host off, or lift most of a list in force.
     pub(in crate::cli) fn guard(&self, running: &Policy) -> Result<()> {
         if self.files.is_empty() {
             return Ok(());
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<(Policy, Warnings)> {
     reading::read(path, unix(), &mut |_| {})
 }
 
-/// A caveat in a line. Of many limits the first are named.
+/// A caveat on one line. Of many limits, only the first ones are named.
 fn line(Caveat { limits, message, remedy }: &Caveat) -> String {
     const NAMED: usize = 5;
     let named = limits.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -131,7 +131,7 @@ fn line(Caveat { limits, message, remedy }: &Caveat) -> String {
     format!("{limits} {named}{more}: {message}; {remedy}")
 }
 
-/// How much is in a policy.
+/// The number of limits and prefixes in a policy, in words.
 pub(super) fn summary(policy: &Policy) -> String {
     let counted = |count: usize, one: &str, more: &str| {
         format!("{} {}", grouped(count as u64), if count == 1 { one } else { more })
@@ -171,7 +171,7 @@ mod tests {
              deny: [{0}]\npenalties: [{{src: 192.0.2.1, until: 1}}]\nallow: [192.0.2.2]\n",
             many.join(", ")
         );
-        // Neighbours in a set become one prefix where they make up one.
+        // Neighbouring prefixes in a set are merged if they make up one prefix.
         let sets: usize = policy(&many).sets.values().map(Vec::len).sum();
         assert_eq!(summary(&policy(&many)), format!("0 limits, {} prefixes", 258 + 2 * sets));
     }

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Where the policy is that is applied when the machine starts.
+/// The path of the policy that is applied when the machine starts.
 pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
 
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ impl Save {
         let mut policy = maps(pins)?.settled()?.policy;
         policy.drop_over(unix());
         let text = to_yaml(&policy);
-        // What could not be read at the next start would leave everything open then.
+        // A document that cannot be read would leave the machine without limits at the next start.
         let no_files = &mut |_: &str| Err(FileError::TooLarge { most: DOCUMENT_BYTES });
         let file = name(if self.to_output() { Path::new("policy") } else { &path });
         parse(&file, text.as_bytes(), no_files).map_err(|faults| Error::Unsaved { faults })?;
@@ -74,7 +74,7 @@ impl Save {
             return Ok(output.shape("limiter.save/1", &value)?);
         }
         writeln!(output, "{file}: saved: {}", summary(&policy))?;
-        // A path that a unit cannot have was saved to all the same.
+        // A path that cannot be in a unit does not prevent the saving.
         if let Ok(unit) = Unit::new(&path, pins, String::new()) {
             writeln!(output, "To have it applied when the machine starts:")?;
             write!(output, "{}", unit.how_to_install())?;
@@ -82,7 +82,7 @@ impl Save {
         Ok(())
     }
 
-    /// Whether the document is to be printed.
+    /// Whether the document goes to standard output.
     fn to_output(&self) -> bool {
         self.file == Path::new("-")
     }

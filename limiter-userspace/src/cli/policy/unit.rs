@@ -1,4 +1,4 @@
-//! The unit of systemd that attaches an interface when it appears.
+//! The systemd unit that attaches an interface when it appears.
 
 use std::{
     fmt,
@@ -17,26 +17,26 @@ use crate::{
     policy::units::quoted,
 };
 
-/// Where units of the operator are.
+/// The path of a unit of the operator.
 const UNIT: &str = "/etc/systemd/system/limiter@.service";
-/// What the kernel adds to the path of a program whose file was replaced since it was begun.
+/// The kernel appends this to the path of a running program whose file was replaced.
 const REPLACED: &str = " (deleted)";
 
-/// What the unit runs.
+/// The commands of the unit.
 pub(super) struct Unit {
     binary: String,
     policy: String,
-    /// The directory of the instance, if it is not the usual one.
+    /// The directory of the instance, unless it is the default.
     bpffs: Option<String>,
-    /// Options of `limiter attach`, each after a space.
+    /// Options of `limiter attach`, each with a space before it.
     options: String,
 }
 
 impl Unit {
-    /// With this command and this document.
+    /// Makes the unit for this binary and the document at `policy`.
     ///
     /// # Errors
-    /// [`Error::UnitPath`].
+    /// [`Error::UnitPath`], if a path cannot be in a unit.
     pub(super) fn new(policy: &Path, pins: &Pins, options: String) -> Result<Self> {
         let directory = pins.directory();
         let usual = directory == Path::new(bpffs::DEFAULT);
@@ -48,7 +48,7 @@ impl Unit {
         })
     }
 
-    /// The commands that put it in place.
+    /// The commands that install the unit.
     pub(super) fn how_to_install(&self) -> String {
         let option = self
             .bpffs
@@ -64,7 +64,7 @@ impl Unit {
         )
     }
 
-    /// The beginning of each line that runs the command.
+    /// The first words of each command: the binary and the instance.
     fn command(&self) -> String {
         let mut command = word(&self.binary);
         if let Some(directory) = &self.bpffs {
@@ -74,8 +74,8 @@ impl Unit {
     }
 }
 
-/// The options of `limiter attach` that make an instance like this one: sizes that are not the usual
-/// ones, and generic mode where nothing runs in another.
+/// The options of `limiter attach` that make an instance like this one: the sizes that are not the
+/// default, and generic mode if all interfaces are in it.
 pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
     let generic = attached(pins, maps)?.iter().all(|attached| attached.mode == Mode::Generic);
     Ok(options(generic, &Sizes::of(maps)?))
@@ -96,7 +96,7 @@ fn options(generic: bool, sizes: &Sizes) -> String {
     options
 }
 
-/// The path of this command.
+/// The path of this binary, which may have been replaced since it was started.
 fn binary() -> PathBuf {
     let path = std::env::current_exe().unwrap_or_else(|_| "/usr/sbin/limiter".into());
     let named = path.to_str().and_then(|path| path.strip_suffix(REPLACED));
@@ -106,18 +106,18 @@ fn binary() -> PathBuf {
     }
 }
 
-/// A path, if a line of a unit can have it.
+/// Returns a path as text, unless a line of a unit cannot have it.
 fn text(path: &Path) -> Result<String> {
     let fault = |fault| Error::UnitPath { path: quoted(&path.display().to_string()), fault };
     let text = path.to_str().ok_or_else(|| fault("it is not in UTF-8"))?;
-    // A line that ends would let a line of its own begin.
+    // A line break would start another line of the unit.
     if text.chars().any(char::is_control) {
         return Err(fault("it has control characters"));
     }
     Ok(text.to_owned())
 }
 
-/// A text as a word of a shell.
+/// Quotes a text as a word of a shell.
 fn shell_word(text: &str) -> String {
     let plain =
         |character: char| character.is_ascii_alphanumeric() || "/._-@%+:,=".contains(character);
@@ -158,7 +158,7 @@ WantedBy=sys-subsystem-net-devices-%i.device
     }
 }
 
-/// A path as a word of a command in a unit.
+/// Quotes a path as a word of a command in a unit.
 fn word(path: &str) -> String {
     let mut word = String::new();
     for character in path.chars() {

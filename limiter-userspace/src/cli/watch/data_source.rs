@@ -1,4 +1,4 @@
-//! The instance that is watched.
+//! A running instance, as the data source of a watch.
 
 use ipnet::IpNet;
 
@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// An instance that is watched.
+/// A running instance that is watched.
 pub(super) struct Watched<'a> {
     pins: &'a Pins,
     maps: Maps,
     survey: Survey,
-    /// How the session is kept that a change is made over; without it, none is made.
+    /// How the SSH session is kept when a key changes the policy; `None` if keys change nothing.
     keep: Option<&'a KeepSsh>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Watched<'a> {
         Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), keep })
     }
 
-    /// Changes the policy as the command would, and says what that would.
+    /// Changes the policy as the command for it does. Returns the message of that command.
     fn change(&self, action: &Action, keep: &KeepSsh) -> Result<String> {
         let (session, warning) = keep.found()?;
         let (said, besides) = match action {
@@ -74,7 +74,7 @@ impl DataSource for Watched<'_> {
 
     fn read(&mut self, search: Option<&Search>) -> Result<Reading> {
         let Self { pins, maps, survey, .. } = self;
-        // The instance may have been removed, and made anew.
+        // The instance may have been removed and made anew since the last reading.
         if !maps.are_pinned(pins)? {
             *maps = open(pins)?;
             *survey = Survey::default();
@@ -134,7 +134,7 @@ impl DataSource for Watched<'_> {
     }
 }
 
-/// An error with what to do about it.
+/// An error and its remedy, on one line.
 fn in_a_line(error: &Error) -> String {
     match error.remedy() {
         Some(remedy) => format!("{error}; {remedy}"),

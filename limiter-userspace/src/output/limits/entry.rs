@@ -1,4 +1,4 @@
-//! Limits as they are listed.
+//! Limits, as `limit list` and `limit get` print them.
 
 use std::io::Write;
 
@@ -18,66 +18,69 @@ use crate::{
     },
 };
 
-/// The shape of the JSON of several limits.
+/// The JSON schema of several limits.
 const SCHEMA: &str = "limiter.limits/1";
 
-/// The shape of the JSON of one.
+/// The JSON schema of one limit.
 pub const OF_ONE: &str = "limiter.limit/1";
 
-/// A limit as `limit list -j` prints it.
+/// A limit, as `limit list -j` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitEntry {
     /// Its name.
     pub name: String,
-    /// What has a state of its own, in the words of a document.
+    /// The key of its state, as a policy writes it.
     pub key: String,
-    /// The rate of its first layer; nothing if it has none.
+    /// The rate of its first layer, in units per second; `None` without a layer or a rate.
     pub rate_per_second: Option<Number>,
-    /// The burst of its first layer in what it counts; nothing if it has none.
+    /// The burst of its first layer, in the unit that it counts; `None` without a layer.
     pub burst: Option<u64>,
-    /// What it counts.
+    /// The unit that it counts: packets or bytes, for example.
     pub count: &'static str,
-    /// The algorithm of its first layer; nothing if it has none.
+    /// The algorithm of its first layer; `None` without a layer.
     pub algorithm: Option<&'static str>,
-    /// Whether it drops, by its own word.
+    /// The mode of the limit. Monitor mode of the policy or the instance is not considered.
     pub mode: Mode,
-    /// All that it admits at once; nothing if it is off.
+    /// The layers, of which a packet has to conform to all. Empty if the limit is off.
     pub layers: Vec<LayerEntry>,
-    /// Its overrides, in the order in which they are shown.
+    /// The overrides, in the order of the table.
     pub overrides: Vec<OverrideEntry>,
 }
 
 /// A layer of a limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerEntry {
-    /// What has a state of its own, in the words of a document.
+    /// The key of its state, as a policy writes it.
     pub key: String,
-    /// By which algorithm.
+    /// The algorithm, as a policy writes it.
     pub algorithm: &'static str,
-    /// Its rate; nothing for open connections.
+    /// The rate, in units per second; `None` for a limit on open connections.
     pub rate_per_second: Option<Number>,
-    /// Its burst in what the limit counts.
+    /// The burst, in the unit that the limit counts; the number of connections for a limit on
+    /// those.
     pub burst: u64,
-    /// The rate and the burst as an operator writes them.
+    /// The rate and the burst, as an operator writes them.
     #[serde(skip)]
     pub written: [String; 2],
 }
 
-/// The setting of a limit for the sources in a prefix.
+/// The setting of a limit for some sources.
 #[derive(Clone, Debug, Serialize)]
 pub struct OverrideEntry {
-    /// The prefix.
+    /// The sources, as a policy writes them.
     pub src: String,
-    /// The rate of the first layer; nothing if the limit is off for these sources.
+    /// The rate of the first layer, in units per second; `None` if the limit is off for these
+    /// sources.
     pub rate_per_second: Option<Number>,
-    /// The burst of the first layer in what the limit counts; nothing if it is off for these sources.
+    /// The burst of the first layer, in the unit that the limit counts; `None` if the limit is off
+    /// for these sources.
     pub burst: Option<u64>,
-    /// What it admits instead of each layer of the limit; nothing if it is off for these sources.
+    /// The layers that replace those of the limit. Empty if the limit is off for these sources.
     pub layers: Vec<LayerEntry>,
 }
 
 impl LimitEntry {
-    /// A limit that admits so much, and this to some instead.
+    /// Makes the entry of a limit from its layers and overrides.
     pub fn new(
         limit: &Limit,
         key: String,
@@ -98,14 +101,14 @@ impl LimitEntry {
         }
     }
 
-    /// Whether nobody is limited.
+    /// Whether the limit is off for all sources.
     const fn is_off(&self) -> bool {
         self.layers.is_empty() && self.overrides.is_empty()
     }
 }
 
 impl LayerEntry {
-    /// What is admitted to each of a key.
+    /// Makes the entry of a layer with this key.
     pub fn new(key: String, count: &Count, allowance: Allowance) -> Self {
         Self {
             key,
@@ -118,7 +121,7 @@ impl LayerEntry {
 }
 
 impl OverrideEntry {
-    /// Admitted instead, to these sources.
+    /// Makes the entry of an override.
     pub fn new(src: String, layers: Vec<LayerEntry>) -> Self {
         let first = layers.first();
         Self {
@@ -134,7 +137,7 @@ impl OverrideEntry {
 /// their limit.
 ///
 /// # Errors
-/// [`OutputError`].
+/// [`OutputError`], if they cannot be written.
 pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<(), OutputError> {
     if output.is_json() {
         return output.entries(SCHEMA, "limits", limits);
@@ -176,7 +179,7 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
     output.table(&table)
 }
 
-/// The place and the name of a row for each layer, and of one if there is none.
+/// The place and the name of the row of each layer. A limit without layers has one row.
 fn rows(name: &str, layers: &[LayerEntry]) -> impl Iterator<Item = (usize, String)> {
     (0..layers.len().max(1)).map(move |place| (place, name_of_layer(name, place)))
 }

@@ -1,4 +1,4 @@
-//! Limits as they are set.
+//! The settings of limits, as they are printed.
 
 mod entry;
 
@@ -6,22 +6,22 @@ pub use self::entry::{LayerEntry, LimitEntry, OF_ONE, OverrideEntry, print};
 use super::{number::grouped, table::Cell, tone::Tone};
 use crate::policy::model::{Allowance, Count, Mode};
 
-/// The limits as they stand beside statistics.
+/// The settings of all limits, to be shown beside their statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitRows {
     /// A row for each layer and each candidate, narrow before wide.
     pub rows: Vec<LimitRow>,
-    /// Whether sources are denied, or blocked by hand.
+    /// Whether a source is denied, or blocked by hand.
     pub lists: bool,
 }
 
 impl LimitRows {
-    /// Whether there is more to say of modes than that all limits are enforced.
+    /// Whether a column of modes is needed: some limit is not enforced.
     pub fn have_modes(&self) -> bool {
         self.rows.iter().any(|row| row.mode != Mode::Enforce)
     }
 
-    /// What is said when no limit is set, not even for a prefix, in two lines.
+    /// Two lines on how to set a limit, if every limit is off for all sources.
     pub fn how_to_set(&self) -> Option<[&'static str; 2]> {
         let first = match self.lists {
             false => "No limit is set, so every packet passes.",
@@ -32,29 +32,30 @@ impl LimitRows {
     }
 }
 
-/// The setting of a limit in a line.
+/// The setting of a limit, a layer or a candidate, for one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRow {
-    /// Its name, or that of the layer or the candidate.
+    /// The name of the limit, layer or candidate.
     pub name: String,
     /// The name of the limit.
     pub limit: String,
-    /// Its rate as an operator writes it; nothing if it is off.
+    /// The rate, as an operator writes it; `None` if it is off.
     pub rate: Option<String>,
-    /// Its burst as an operator writes it; nothing if it is off.
+    /// The burst, as an operator writes it; `None` if it is off.
     pub burst: Option<String>,
-    /// How many prefixes have a setting of their own.
+    /// The number of overrides; 0 for all layers but the first.
     pub overrides: usize,
-    /// Whether it drops, by its own word.
+    /// The mode of the limit. Monitor mode of the policy or the instance is not considered.
     pub mode: Mode,
     /// Whether it is a candidate, which only counts.
     pub candidate: bool,
-    /// How much of it is used, in percent; nothing where that is not one number, or was not asked.
+    /// The part that is used, in percent. `None` if the limit has more than one state, or the state
+    /// was not read.
     pub used: Option<u64>,
 }
 
 impl LimitRow {
-    /// A limit that is off.
+    /// A limit without layers and overrides.
     pub fn off(name: impl Into<String>) -> Self {
         let (name, mode) = (name.into(), Mode::Enforce);
         Self {
@@ -69,33 +70,34 @@ impl LimitRow {
         }
     }
 
-    /// Its rate, or that it is off.
+    /// The cell of its rate, or `off`.
     pub fn rate_cell(&self) -> Cell {
         rate_cell(self.rate.as_deref())
     }
 
-    /// Its burst.
+    /// The cell of its burst; empty if it is off.
     pub fn burst_cell(&self) -> Cell {
         self.burst.clone().unwrap_or_default().into()
     }
 
-    /// How many overrides it has; nothing if none.
+    /// The cell of the number of overrides; empty if there are none.
     pub fn overrides_cell(&self) -> Cell {
         overrides_cell(self.overrides)
     }
 
-    /// Whether it drops.
+    /// The cell of its mode.
     pub fn mode_cell(&self) -> Cell {
         shown_mode(self.mode, self.is_off())
     }
 
-    /// Whether nobody is limited.
+    /// Whether the limit is off for all sources.
     const fn is_off(&self) -> bool {
         self.rate.is_none() && self.overrides == 0
     }
 }
 
-/// What a limit admits as an operator writes it: its rate, or how many may be open, and its burst.
+/// Writes an allowance as an operator does: the rate and the burst, or the number of connections
+/// that may be open.
 pub fn written(count: &Count, allowance: Allowance) -> [String; 2] {
     let burst = allowance.bucket().burst;
     match allowance.rate() {
@@ -109,12 +111,12 @@ fn rate_cell(rate: Option<&str>) -> Cell {
     rate.map_or_else(|| Cell::new("off", Tone::Faint), Cell::from)
 }
 
-/// The cells of a rate and a burst; without them it is off.
+/// The cells of a rate and a burst; `off` without them.
 pub(super) fn written_cells(written: Option<[String; 2]>) -> [Cell; 2] {
     written.map_or_else(|| [rate_cell(None), Cell::default()], |written| written.map(Cell::from))
 }
 
-/// The mode as it is shown: what limits nobody drops nothing.
+/// The cell of a mode. A limit that is off for all sources shows `off`, whatever its mode.
 fn shown_mode(mode: Mode, is_off: bool) -> Cell {
     let mode = if is_off { Mode::Off } else { mode };
     let tone = match mode {

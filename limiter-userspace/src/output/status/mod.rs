@@ -1,4 +1,4 @@
-//! What the limiter did so far: `limiter.status/1`, and the same as text.
+//! The statistics of an instance: as JSON of the schema `limiter.status/1`, and as text.
 
 mod text;
 
@@ -14,23 +14,23 @@ use crate::{
     policy::model::GlobalMode,
 };
 
-/// The name of this shape.
+/// The JSON schema.
 pub const SCHEMA: &str = "limiter.status/1";
 
-/// The statistics of an instance as `status -j` prints them.
+/// The statistics of an instance, as `status -j` prints them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// [`SCHEMA`], or that of what it is part of.
+    /// [`SCHEMA`], or the schema of the object that contains this one.
     pub schema: &'static str,
-    /// Whether anything is dropped: `enforce`, or `monitor` by the switch or the policy.
+    /// `enforce`, or `monitor` if the switch or the policy is in monitor mode.
     pub mode: GlobalMode,
     /// The attached interfaces.
     pub interfaces: Vec<InterfaceStatus>,
-    /// Every frame, under the one reason that it was counted for.
+    /// Frames by the reason that each was counted under.
     pub reasons: Reasons,
-    /// Every limit, narrow before wide.
+    /// Every limit, layer and candidate, narrow before wide.
     pub limits: Vec<LimitStatus>,
-    /// How full the state is.
+    /// How full the tables are.
     #[serde(flatten)]
     pub tables: Tables,
 }
@@ -40,13 +40,13 @@ pub struct Status {
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// How the program runs: `native`, `generic` or `hardware`.
+    /// The XDP mode: `native`, `generic` or `hardware`.
     pub mode: &'static str,
-    /// Whether the interface is there, in this network namespace.
+    /// Whether the interface exists in this network namespace.
     pub present: bool,
-    /// Whether it is there, in any network namespace: packets that come in by it are decided about.
+    /// Whether the interface exists in any network namespace, so that its packets are limited.
     pub exists: bool,
-    /// Where it is, if it is not here.
+    /// The words for where the interface is, if it is not in this network namespace.
     #[serde(skip)]
     pub absence: Option<&'static str>,
     /// Packets by verdict.
@@ -55,12 +55,12 @@ pub struct InterfaceStatus {
     pub bytes: Verdicts,
 }
 
-/// A quantity by verdict.
+/// A number of packets or bytes, by verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdicts {
-    /// Of what passed.
+    /// The part that passed.
     pub passed: u64,
-    /// Of what was dropped.
+    /// The part that was dropped.
     pub dropped: u64,
 }
 
@@ -68,39 +68,40 @@ pub struct Verdicts {
 #[derive(Clone, Copy, Debug)]
 pub struct Reasons(pub [Tally; REASONS]);
 
-/// What a limit admitted and refused.
+/// The packets that a limit admitted and refused, since the instance was made.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitStatus {
-    /// Its name.
+    /// The name of the limit, layer or candidate.
     pub name: String,
     /// Packets that were charged to it.
     pub conform: u64,
     /// Packets that it refused.
     pub exceed: u64,
-    /// Packets that it would have refused; it, or everything, is only monitored.
+    /// Packets that exceeded it and were not dropped for it, as the limit, the policy or the
+    /// instance only monitors.
     pub exceed_monitor: u64,
-    /// Packets of those that were charged to it that left it [near](limiter_common::algorithm::near).
+    /// Packets charged to it that left it [near](limiter_common::algorithm::near).
     pub near: u64,
     /// Bytes that were charged to it.
     pub conform_bytes: u64,
     /// Bytes that it refused.
     pub exceed_bytes: u64,
-    /// Bytes that it would have refused.
+    /// Bytes that exceeded it and were not dropped for it.
     pub exceed_monitor_bytes: u64,
-    /// Bytes that left it near.
+    /// Bytes charged to it that left it near.
     pub near_bytes: u64,
 }
 
-/// How full the state of an instance is.
+/// How full the tables of an instance are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tables {
-    /// Sources.
+    /// The source table.
     pub sources: Occupancy,
-    /// State by other keys than the source.
+    /// The bucket table.
     pub buckets: Occupancy,
-    /// Packets of sources that found no room and shared an entry, since the instance was made.
+    /// Packets of sources that found no room in the source table, since the instance was made.
     pub shared_packets: u64,
-    /// Packets of these that were dropped.
+    /// The dropped ones of these packets.
     pub shared_dropped: u64,
     /// Kernel memory of all maps, in bytes.
     pub memory_bytes: u64,
@@ -116,7 +117,7 @@ pub struct Occupancy {
 }
 
 impl Status {
-    /// The statistics in a snapshot.
+    /// Makes the statistics from a snapshot.
     pub fn new(snapshot: &Snapshot, tables: Tables) -> Self {
         Self {
             schema: SCHEMA,
@@ -170,7 +171,7 @@ impl Serialize for Reasons {
 /// Serialises a value of every reason, by its name, in the order of [`Reason::ALL`].
 ///
 /// # Errors
-/// Those of the serialiser.
+/// The errors of the serialiser.
 pub fn by_reason<S: Serializer, V: Serialize>(
     serializer: S,
     value: impl Fn(Reason) -> V,
@@ -182,7 +183,7 @@ pub fn by_reason<S: Serializer, V: Serialize>(
     map.end()
 }
 
-/// What happens to frames of a reason, in a word.
+/// The verdict on frames of a reason, in a word.
 pub const fn verdict(reason: Reason) -> &'static str {
     if reason.drops() { "dropped" } else { "passed" }
 }

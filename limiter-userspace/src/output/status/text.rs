@@ -1,4 +1,4 @@
-//! The statistics as text.
+//! The statistics of an instance, as text.
 
 use std::io::Write;
 
@@ -14,11 +14,11 @@ use crate::output::{
 };
 
 impl Status {
-    /// Prints it: as JSON if that was asked for, otherwise as text beside the settings of the
-    /// limits. Reasons that no frame had are left out of the text.
+    /// Prints the statistics: as JSON if that was asked for, otherwise as text beside the settings
+    /// of the limits. The text leaves out reasons that no frame was counted under.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`], if they cannot be written.
     pub fn print<W: Write>(
         &self,
         output: &mut Output<W>,

@@ -1,25 +1,25 @@
-//! A line that is typed.
+//! A line of input.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// More is not taken.
+/// The most characters of a line.
 const LONGEST: usize = 64;
 
-/// A line that is typed.
+/// A line of input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     text: String,
-    /// What is wrong with what was typed.
+    /// Why the line was refused; `None` after the next key.
     pub fault: Option<String>,
 }
 
 impl Line {
-    /// What was typed, without blanks around it.
+    /// The text, without blanks around it.
     pub fn text(&self) -> &str {
         self.text.trim()
     }
 
-    /// Takes in a key, of those that edit.
+    /// Handles a key that edits the line. Other keys do nothing.
     pub fn press(&mut self, key: KeyEvent) {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -33,7 +33,8 @@ impl Line {
         self.fault = None;
     }
 
-    /// Adds text, as far as it can be part of what is asked for.
+    /// Appends text. Characters that no address or time has, and those that are too many, are
+    /// dropped.
     pub fn insert(&mut self, text: &str) {
         let room = LONGEST.saturating_sub(self.text.len());
         let typed = text.chars().filter(|typed| typed.is_ascii_graphic() || *typed == ' ');

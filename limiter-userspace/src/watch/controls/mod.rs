@@ -1,7 +1,7 @@
-//! What the keys of a watch are about: which row is selected, what is asked, what is shown.
+//! The state that the keys of a watch change: the selection, the filter, open questions.
 //!
-//! Nothing here draws or changes anything else. [`Controls::press`] takes in a key and says what is
-//! to be done for it, [`Controls::settle`] what there is to choose from.
+//! Nothing here draws, reads or changes a policy. [`Controls::press`] handles a key and returns
+//! what is to be done for it; [`Controls::settle`] takes in the rows that can be selected.
 
 mod line;
 mod press;
@@ -23,133 +23,134 @@ use crate::{
     policy::List,
 };
 
-/// What is pressed sooner after a question than this is no answer to it: nobody has read it by then,
-/// it was pasted, or meant for what was there before.
+/// A confirmation sooner than this after the question was shown does not count: it was pasted, or
+/// meant for the screen before the question.
 pub const READING: Duration = Duration::from_millis(300);
 
-/// Sources that can be selected, at most.
+/// The most sources that can be selected.
 const SELECTABLE: usize = 1000;
 
-/// For how long a source is put on a list where nothing else is said.
+/// How long a list entry lasts if the user gives no time.
 pub const DEFAULT_TIME: &str = "10m";
 
 /// A table in which rows can be selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Focus {
-    /// That of the sources.
+    /// The table of the sources.
     #[default]
     Sources,
-    /// That of the limits.
+    /// The table of the limits.
     Limits,
 }
 
-/// What is asked, or told above all else.
+/// The question on the screen, or the help.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Asking {
-    /// Nothing.
+    /// No question.
     #[default]
     Nothing,
-    /// Nothing; the keys are told.
+    /// No question; the help is shown.
     Help,
-    /// Which sources are to be shown.
+    /// Which sources are to be shown?
     Filter(Line),
-    /// For how long a source is to be put on a list.
+    /// How long is a source to be on a list?
     Time {
         /// The list.
         list: List,
         /// The source.
         source: IpNet,
-        /// What was typed.
+        /// The answer so far.
         line: Line,
     },
-    /// Whether this is really to be done.
+    /// Is the policy to be changed?
     Confirm {
-        /// What.
+        /// The change.
         action: Action,
-        /// Since when that is asked.
+        /// When the question was asked, or first drawn.
         since: Instant,
-        /// Whether it is to be seen.
+        /// Whether the question was drawn.
         is_shown: bool,
     },
 }
 
-/// What is told until the next key.
+/// A message that is shown until the next key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// In a line.
+    /// The message, of one line.
     pub text: String,
-    /// Whether something was not done.
+    /// Whether it says that something failed.
     pub failed: bool,
 }
 
-/// A row that is selected: by what it is about, so that it stays the same where rows move.
+/// A selected row. It is identified by its source or limit, so that the selection follows a row
+/// that moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Selected<T> {
     it: T,
-    /// Where it was last.
+    /// The place of the row, when it was last there.
     place: usize,
 }
 
-/// The rows of a table.
+/// The selection and the scroll position of a table.
 #[derive(Clone, Debug, Default)]
 struct Rows<T> {
     selected: Option<Selected<T>>,
-    /// How many are shown at once.
+    /// The number of rows that fit on the screen.
     page: usize,
-    /// The first one that is shown.
+    /// The place of the first row on the screen.
     first: usize,
 }
 
-/// What there is to choose from.
+/// The rows that can be selected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice<'a> {
-    /// The sources, in the order in which they are shown.
+    /// The sources, in the order of the screen.
     pub sources: &'a [Ranked],
-    /// The limits.
+    /// The limits, in the order of the screen.
     pub limits: &'a [LimitRow],
 }
 
 /// The state of the keys.
 #[derive(Clone, Debug, Default)]
 pub struct Controls {
-    /// The table that keys are for.
+    /// The table that keys select in.
     pub focus: Focus,
-    /// Which sources come first.
+    /// The order of the sources.
     pub order: Order,
-    /// Which sources are shown; all without one.
+    /// The prefix of the sources that are shown; `None` for all sources.
     pub filter: Option<IpNet>,
-    /// Whether the picture stands still.
+    /// Whether the picture is frozen.
     pub frozen: bool,
-    /// The source that is looked at closely.
+    /// The source that is open: shown in detail.
     pub open: Option<IpNet>,
-    /// Whether no key changes anything.
+    /// Whether keys cannot change the policy.
     pub read_only: bool,
-    /// What is asked.
+    /// The question on the screen.
     pub asking: Asking,
-    /// What is told.
+    /// The message on the screen.
     pub message: Option<Message>,
     sources: Rows<IpNet>,
     limits: Rows<String>,
 }
 
-/// How many rows of each table were drawn.
+/// The size of the tables on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Of that of the sources.
+    /// Rows that there is room for in the table of the sources.
     pub sources: usize,
-    /// Of that of the limits.
+    /// Rows that were drawn of the table of the limits.
     pub limits: usize,
 }
 
 impl Controls {
-    /// Notes that what is asked is to be seen from now on.
+    /// Notes that the question was drawn at `now`. Answers count from [`READING`] later on.
     pub fn shown(&mut self, now: Instant) {
         if let Asking::Confirm { since, is_shown: is_shown @ false, .. } = &mut self.asking {
             (*since, *is_shown) = (now, true);
         }
     }
 
-    /// Takes in what there is to choose from now, and how much of it can be shown.
+    /// Takes in the rows that can be selected now, and the size of the tables on the screen.
     pub fn settle(&mut self, choice: Choice<'_>, drawn: Drawn) {
         let place = |it: &IpNet| choice.sources.iter().position(|row| row.net() == *it);
         self.sources.settle(place, choice.sources.len(), drawn.sources);
@@ -157,25 +158,25 @@ impl Controls {
         self.limits.settle(place, choice.limits.len(), drawn.limits);
     }
 
-    /// The first source and the first limit that are shown.
+    /// The places of the first source and of the first limit on the screen.
     pub const fn first(&self) -> [usize; 2] {
         [self.sources.first, self.limits.first]
     }
 
-    /// The source that is selected, if it is there.
+    /// The selected source, if it is still among the rows.
     pub fn source<'a>(&self, choice: Choice<'a>) -> Option<&'a Ranked> {
         let selected = self.sources.selected.as_ref()?;
         choice.sources.iter().find(|row| row.net() == selected.it)
     }
 
-    /// The limit that is selected, if it is there.
+    /// The selected limit, if it is still among the rows.
     pub fn limit<'a>(&self, choice: Choice<'a>) -> Option<&'a LimitRow> {
         let selected = self.limits.selected.as_ref()?;
         choice.limits.iter().find(|row| row.name == selected.it)
     }
 
-    /// The place of the selected row among the sources and among the limits: only one of them has
-    /// the keys.
+    /// The places of the selected source and of the selected limit. Only the table with the focus
+    /// has one.
     pub fn places(&self, choice: Choice<'_>) -> [Option<usize>; 2] {
         let of = |focus, place: Option<usize>| place.filter(|_| self.focus == focus);
         let source = self.sources.selected.as_ref();
@@ -185,13 +186,13 @@ impl Controls {
         [of(Focus::Sources, source), of(Focus::Limits, limit)]
     }
 
-    /// The sources that are wanted of a watch that reads at this interval.
+    /// The search for the next scan, of a watch that reads at this interval.
     pub fn search(&self, interval: Duration) -> Search {
         let (within, order) = (self.filter, self.order);
         Search { within, order, most: SELECTABLE, apart: interval / 2 }
     }
 
-    /// Tells something until the next key.
+    /// Shows a message until the next key.
     pub fn tell(&mut self, said: Result<String, String>) {
         let failed = said.is_err();
         let text = said.unwrap_or_else(|error| error);
@@ -200,7 +201,7 @@ impl Controls {
 }
 
 impl<T> Rows<T> {
-    /// Keeps the selected row in sight, where it is still there.
+    /// Scrolls so that the selected row is on the screen, if it is still there.
     fn settle(&mut self, place: impl Fn(&T) -> Option<usize>, rows: usize, page: usize) {
         self.page = page;
         if let Some(selected) = &mut self.selected
@@ -213,7 +214,8 @@ impl<T> Rows<T> {
         self.first = self.first.min(rows.saturating_sub(page));
     }
 
-    /// Selects another row: so far from the selected one, or the first one if none is.
+    /// Moves the selection by this many rows. Without a selection, it selects the first row, or for
+    /// [`isize::MAX`] the last.
     fn step(&mut self, by: isize, rows: usize, at: impl Fn(usize) -> T) {
         let Some(last) = rows.checked_sub(1) else { return };
         let place = match &self.selected {

@@ -1,4 +1,4 @@
-//! What keys do.
+//! What each key does.
 
 use std::time::Instant;
 
@@ -22,28 +22,28 @@ pub enum Effect {
     Nothing,
     /// End the watch.
     Leave,
-    /// Give the terminal back to the shell, and stop.
+    /// Give the terminal back to the shell, and stop the process.
     Stop,
-    /// Draw all of the screen anew.
+    /// Draw the whole screen anew.
     Redraw,
-    /// Look at once for the sources that are wanted now.
+    /// Scan the sources now, with the new search.
     Search,
-    /// Read all that the picture lacks: it stands still from now on.
+    /// Read the standings that the picture lacks, as it is frozen from now on.
     Freeze,
-    /// Read at once: the picture moves again.
+    /// Make a reading now, as the picture is not frozen any more.
     Read,
-    /// Tell of the source that is open now.
+    /// Read the details of the source that is open now.
     Open,
-    /// Change the policy in force; this was confirmed.
+    /// Change the policy in force. The user has confirmed it.
     Act(Action),
 }
 
 impl Controls {
-    /// Takes in an event of the terminal.
+    /// Handles an event of the terminal.
     pub fn press(&mut self, event: &Event, choice: Choice<'_>, now: Instant) -> Effect {
         match event {
             Event::Key(key) if key.kind == KeyEventKind::Press => self.key(*key, choice, now),
-            // What is pasted is never taken for keys.
+            // Pasted text never counts as keys.
             Event::Paste(text) => {
                 if let Asking::Filter(line) | Asking::Time { line, .. } = &mut self.asking {
                     line.insert(text);
@@ -128,7 +128,7 @@ impl Controls {
                     Focus::Sources => Focus::Limits,
                     Focus::Limits => Focus::Sources,
                 };
-                // So that it is seen which table has the keys.
+                // A selection shows which table has the focus.
                 let none = match self.focus {
                     Focus::Sources => self.source(choice).is_none(),
                     Focus::Limits => self.limit(choice).is_none(),
@@ -191,7 +191,7 @@ impl Controls {
         Effect::Search
     }
 
-    /// One step back: from a source, from a filter, from a selection.
+    /// Goes one step back: from the opened source, from the filter, or from the selection.
     fn back(&mut self) -> Effect {
         if self.open.take().is_some() {
             self.focus = Focus::Sources;
@@ -226,7 +226,7 @@ impl Controls {
         if self.open.is_none() {
             return Effect::Nothing;
         }
-        // The one beside it.
+        // The next or previous source is opened.
         self.open = self.source(choice).map(super::Ranked::net).or(self.open);
         Effect::Open
     }
@@ -255,7 +255,7 @@ impl Controls {
     }
 }
 
-/// Why a key changes nothing.
+/// The message for a key that would change the policy.
 pub const READ_ONLY: &str = "nothing is changed from a watch with --read-only";
 const CANDIDATE: &str = "A candidate only counts: select the limit that it is one for.";
 const SELECT_SOURCE: &str = "Select a source first, with the arrow keys.";

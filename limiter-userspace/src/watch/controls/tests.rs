@@ -4,7 +4,7 @@ use limiter_common::base::tally::Tally;
 use super::*;
 use crate::{datapath::snapshot::Talker, policy::model::Mode};
 
-/// A watch of some sources and limits, at whose keys somebody is.
+/// The controls of a watch with some sources and limits, and a user.
 struct Desk {
     controls: Controls,
     sources: Vec<Ranked>,
@@ -13,7 +13,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// With so many sources, of which five are shown.
+    /// A watch of this many sources, five of which are on the screen.
     fn new(sources: u8) -> Self {
         let limits = ["connection", "syn", "source"].map(LimitRow::off).into();
         let sources = (1..=sources).map(source).collect();
@@ -38,7 +38,7 @@ impl Desk {
         self.event(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
-    /// Types with a while before each key, as people do.
+    /// Types text with a pause before each key, as people do.
     fn typed(&mut self, text: &str) -> Effect {
         let mut effect = Effect::Nothing;
         for typed in text.chars() {
@@ -75,7 +75,7 @@ fn keys_end_it() {
     assert_eq!(desk.event(&control(KeyCode::Char('z'))), Effect::Stop);
     assert_eq!(desk.key(KeyCode::Char('z')), Effect::Nothing);
     assert_eq!(desk.event(&Event::Resize(80, 24)), Effect::Nothing);
-    // Also while something is asked, where other keys are typed.
+    // Also during a question, which takes other keys as text.
     desk.typed("/q");
     assert!(matches!(&desk.controls.asking, Asking::Filter(line) if line.text() == "q"));
     assert_eq!(desk.event(&control(KeyCode::Char('c'))), Effect::Leave);
@@ -90,7 +90,7 @@ fn the_selection_stays_with_its_source() {
     desk.sources.rotate_left(4);
     desk.settle();
     assert_eq!(desk.selected().as_deref(), Some("203.0.113.2/32"));
-    // It moved to the seventh place, and is kept in sight.
+    // It moved to the seventh place, and the table scrolled to it.
     assert_eq!(desk.controls.first(), [2, 0]);
     desk.key(KeyCode::Up);
     assert_eq!(desk.selected().as_deref(), Some("203.0.113.1/32"));
@@ -118,7 +118,7 @@ fn a_source_that_is_gone_is_not_selected() {
         assert_eq!(desk.controls.open, None);
         assert!(desk.controls.message.as_ref().is_some_and(|message| message.failed));
     }
-    // From where it was.
+    // From the place that it had.
     desk.key(KeyCode::Up);
     assert_eq!(desk.selected().as_deref(), Some("203.0.113.1/32"));
     Desk::new(0).key(KeyCode::Down);
@@ -135,7 +135,7 @@ fn a_source_is_denied_for_a_time_once_that_is_confirmed() {
     assert_eq!(desk.controls.asking, Asking::Nothing);
     desk.typed("a2h\n");
     assert_eq!(desk.typed("y"), Effect::Act(action(List::Allow, 120)));
-    // Whatever else is pressed, it is not done.
+    // Any other key cancels the change.
     for no in ['n', 'q', '\n', 'd', ' '] {
         desk.typed("d\n");
         assert!(matches!(desk.controls.asking, Asking::Confirm { .. }));
@@ -146,7 +146,7 @@ fn a_source_is_denied_for_a_time_once_that_is_confirmed() {
     desk.typed("d");
     desk.key(KeyCode::Esc);
     assert_eq!(desk.controls.asking, Asking::Nothing);
-    // A time that is none is asked for again.
+    // After a text that is no time, the question is asked again.
     desk.typed("dsoon\n");
     assert!(matches!(&desk.controls.asking, Asking::Time { line, .. } if line.fault.is_some()));
     for _ in 0..4 {
@@ -160,7 +160,7 @@ fn a_source_is_denied_for_a_time_once_that_is_confirmed() {
 fn what_is_pasted_or_pressed_too_soon_is_no_answer() {
     let mut desk = Desk::new(3);
     desk.key(KeyCode::Down);
-    // As a terminal sends it that does not tell what is pasted.
+    // Pasted text, as a terminal without bracketed paste sends it.
     for typed in ["d", "\n", "y", "y", "\n", "y", "d", "1h\n", "y"] {
         for typed in typed.chars() {
             let code = if typed == '\n' { KeyCode::Enter } else { KeyCode::Char(typed) };
@@ -171,7 +171,7 @@ fn what_is_pasted_or_pressed_too_soon_is_no_answer() {
     desk.key(KeyCode::Esc);
     assert_eq!(desk.event(&Event::Paste("d\nyq".into())), Effect::Nothing);
     assert_eq!(desk.controls.asking, Asking::Nothing);
-    // It is text where text is asked for, and ends nothing.
+    // A question takes pasted text, and a newline in it does not end the answer.
     desk.typed("/");
     desk.event(&Event::Paste("203.0.\n113.7\u{1b}".into()));
     assert!(matches!(&desk.controls.asking, Asking::Filter(line) if line.text() == "203.0.113.7"));
@@ -185,7 +185,7 @@ fn a_limit_is_switched_once_that_is_confirmed() {
     desk.key(KeyCode::Tab);
     desk.key(KeyCode::Down);
     desk.key(KeyCode::Down);
-    // It is no source that is selected now.
+    // The selection is a limit, no source.
     desk.typed("d");
     assert_eq!(desk.controls.asking, Asking::Nothing);
     let action = |mode| Effect::Act(Action::Switch { limit: "source".into(), mode });
@@ -238,7 +238,7 @@ fn an_open_source_is_left_by_one_step_back() {
     assert_eq!(desk.controls.open, Some(net(1)));
     assert_eq!(desk.key(KeyCode::Down), Effect::Open);
     assert_eq!(desk.controls.open, Some(net(2)));
-    // It stays open, and what is done is done with it, when it is not among the first any more.
+    // It stays open, and changes apply to it, when the scan does not find it any more.
     desk.sources.remove(1);
     desk.settle();
     desk.typed("d\n");

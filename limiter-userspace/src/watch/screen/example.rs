@@ -1,4 +1,4 @@
-//! A made-up limiter to draw.
+//! A made-up limiter, for tests.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// What it did after `time` under a flood that comes and goes every 20 s.
+/// A reading after `time`, under a flood that comes and goes every 20 s.
 pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
     let seconds = time.as_secs_f64();
     let ordinary = tally(2_000_000 + grown(seconds, 48_000.0), 420);
@@ -70,7 +70,7 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
     Reading { snapshot, limits, scan: scan.then(|| scanned(seconds, flood, ordinary)) }
 }
 
-/// How its sources stand, by their places.
+/// The standings of its sources, by their places.
 pub(crate) fn standings(sources: &[IpNet]) -> Vec<Standing> {
     let limit = || Builtin::Source.name().to_owned();
     let of = |place: usize| match place {
@@ -83,7 +83,7 @@ pub(crate) fn standings(sources: &[IpNet]) -> Vec<Standing> {
     (0..sources.len()).map(of).collect()
 }
 
-/// All that is known of a source of it after `time`, at that moment.
+/// The details of one of its sources after `time`, counted at `counted`.
 pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Details {
     let seconds = time.as_secs_f64();
     let bucket = Bucket::new(parse_rate("1kpps").unwrap(), 200).unwrap();
@@ -151,7 +151,7 @@ pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Detail
     }
 }
 
-/// The same without a limit.
+/// A reading of a limiter without limits.
 pub(crate) fn unlimited(taken: Instant) -> Reading {
     let rows = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).into();
     Reading { limits: LimitRows { rows, lists: false }, ..reading(taken, Duration::ZERO, true) }
@@ -168,7 +168,7 @@ fn scanned(seconds: f64, flood: Tally, ordinary: Tally) -> Scan {
         passed: part(ordinary, 60),
         dropped: part(flood, u64::from(place) * 4),
     };
-    // Over the last second.
+    // Rates over the last second.
     #[expect(clippy::cast_precision_loss, reason = "made up")]
     let rate = (flooded(seconds) - flooded((seconds - 1.0).max(0.0))) as f32 / 4.0;
     let rates = |place: u8| (seconds > 0.0).then(|| [800.0, rate / f32::from(place)]);
@@ -186,7 +186,7 @@ fn scanned(seconds: f64, flood: Tally, ordinary: Tally) -> Scan {
     }
 }
 
-/// Packets of a flood that comes and goes every 20 s, after so many of these.
+/// Packets of a flood that comes and goes every 20 s, after this many seconds.
 fn flooded(seconds: f64) -> u64 {
     let phase = std::f64::consts::TAU / 20.0;
     grown(1.0, 1_250_000.0 * (seconds - (seconds * phase).sin() / phase))

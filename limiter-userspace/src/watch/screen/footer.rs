@@ -1,4 +1,4 @@
-//! The last lines of the screen: what is asked, what is told, or which keys there are.
+//! The last lines of the screen: a question, a message, or the keys.
 
 use ratatui::{
     layout::Rect,
@@ -57,7 +57,7 @@ impl Page<'_> {
         }
     }
 
-    /// A question, or what is wrong with the answer, and the answer that is being typed.
+    /// Draws a question, or the fault of the answer, and the answer so far.
     fn ask(&mut self, question: &str, typed: &Typed, keys: &str) {
         let mut line = Line::from(self.theme.span(Tone::Strong, format!("> {}_", typed.text())));
         line.push_span(self.theme.span(Tone::Faint, format!("   {keys}")));
@@ -67,12 +67,12 @@ impl Page<'_> {
         }
     }
 
-    /// A text in the last lines, broken where it has to be, and a line below it.
+    /// Draws a text in the last lines, wrapped to the width, and a line below it.
     fn bottom(&mut self, tone: Tone, text: &str, below: Option<Line<'static>>) {
         let width = usize::from(self.rest.width.max(1));
         let rows = match text.chars().count().div_ceil(width) {
             1 => 1,
-            // Words are not broken.
+            // Words are not broken, which may take a row more.
             more => more + 1,
         };
         let all = u16::try_from(rows + usize::from(below.is_some())).unwrap_or(u16::MAX);
@@ -84,7 +84,7 @@ impl Page<'_> {
         Paragraph::new(lines).wrap(Wrap { trim: true }).render(area, self.buffer);
     }
 
-    /// The keys that matter here, and how full the state is.
+    /// Draws the keys that are useful now, and how full the tables are.
     fn keys(&mut self) {
         let area = Rect { y: self.rest.bottom() - 1, height: 1, ..self.rest };
         self.rest.height -= 1 + u16::from(self.roomy);

@@ -1,4 +1,4 @@
-//! The first lines of the screen.
+//! The first line of the screen, and the notice that nothing is dropped.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use ratatui::{
 use super::{Page, tables};
 use crate::output::{monitoring, number::duration, tone::Tone};
 
-/// Columns that the name and an interface have in the first line.
+/// Columns that are kept free for the name and an interface.
 const LEFT: usize = 24;
 
 impl Page<'_> {
-    /// Interfaces, what the keys did, and the time.
+    /// Draws the interfaces, the states that keys have set, and the time.
     pub(super) fn header(&mut self) {
         let area = self.take(1);
         let controls = &self.view.controls;
@@ -29,7 +29,7 @@ impl Page<'_> {
             [(Tone::Strong, frozen), (Tone::Strong, filter), (Tone::Faint, watching)]
         {
             let Some(part) = part else { continue };
-            // Before the last comes what the keys did: that is shown in any case.
+            // The states that keys have set are always shown, the time only if it fits.
             let fits = states.width() + 2 + part.len() + LEFT <= usize::from(area.width);
             if tone == Tone::Strong || fits {
                 let gap = if states.spans.is_empty() { "" } else { "  " };
@@ -43,14 +43,14 @@ impl Page<'_> {
         Paragraph::new(states).alignment(Alignment::Right).render(area, self.buffer);
     }
 
-    /// That nothing is dropped, if that is so.
+    /// Draws the notice that nothing is dropped, in monitor mode.
     pub(super) fn monitoring(&mut self) {
         if let Some(said) = monitoring::said(self.view.history.latest().monitoring) {
             self.text(Tone::Strong, said);
         }
     }
 
-    /// The interfaces, as many as there is room for, but at least one.
+    /// The names and states of the interfaces that there is room for, at least one.
     fn interfaces(&self, room: usize) -> Line<'static> {
         let mut line = Line::from(self.theme.span(Tone::Strong, "limiter"));
         let interfaces = &self.view.history.latest().interfaces;
@@ -73,7 +73,7 @@ impl Page<'_> {
     }
 }
 
-/// Without what is less than a second.
+/// Cuts a duration to whole seconds.
 const fn whole(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }

@@ -1,11 +1,11 @@
-//! What the keys do.
+//! The help: what the keys do, and what the signs mean.
 
 use crate::output::{
     table::{Cell, Column, Table},
     tone::Tone,
 };
 
-/// The keys, and what they do.
+/// The keys, with what they do.
 const KEYS: [(&str, &str); 11] = [
     ("↑ ↓ PgUp PgDn Home End", "select a source, or a limit"),
     ("Tab", "go to the other table"),
@@ -20,10 +20,10 @@ const KEYS: [(&str, &str); 11] = [
     ("q Ctrl-C, Ctrl-Z", "end, or stop until `fg`; limiting goes on"),
 ];
 
-/// Those that change something.
+/// The keys that change the policy.
 const CHANGES: [&str; 3] = ["d", "a", "m"];
 
-/// The signs, and what they mean.
+/// The signs, with what they mean.
 const SIGNS: [(&str, &str); 5] = [
     ("↑ = ↓", "it sends more than a look before, as much, less"),
     ("source 42%", "so much is used of the limit of it that is fullest"),
@@ -32,7 +32,7 @@ const SIGNS: [(&str, &str); 5] = [
     ("allowed denied blocked", "by a list or a penalty, for so long"),
 ];
 
-/// The keys that do something, and the signs.
+/// The table of the keys and the signs. A read-only watch has no keys that change the policy.
 pub(super) fn table(read_only: bool) -> Table {
     let mut table = Table::new([Column::left("KEY").width(22), Column::left("")]);
     for (key, what) in KEYS.iter().filter(|(key, _)| !(read_only && CHANGES.contains(key))) {
@@ -45,7 +45,7 @@ pub(super) fn table(read_only: bool) -> Table {
     table
 }
 
-/// What is said below them.
+/// The text below the table.
 pub(super) const fn closing(read_only: bool) -> &'static str {
     if read_only {
         "With --read-only, no key changes anything. Any key closes this."

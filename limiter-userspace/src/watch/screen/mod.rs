@@ -1,11 +1,11 @@
 //! The screen of a watch: a function of its [`View`].
 //!
-//! From top to bottom: interfaces and time; what passes and what is dropped; the limits; the
-//! reasons; the sources; what is asked or which keys there are. A wide terminal has the sources beside
-//! the rest. A small one does without blank lines first, then without the less important columns and
-//! reasons. A source that is open, or the help, takes the place of what is below the first line.
+//! From top to bottom: the interfaces and the time; the traffic; the limits; the reasons; the
+//! sources; a question or the keys. A wide terminal shows the sources beside the rest. A small
+//! terminal leaves out blank lines first, then the columns and reasons that matter less. An opened
+//! source, or the help, replaces everything below the first line.
 //!
-//! What is selected is marked by a sign too, and whatever a colour says, a word says.
+//! The selection is marked by a sign too, and words say all that colours say.
 
 #[cfg(test)]
 pub(super) mod example;
@@ -38,10 +38,10 @@ use super::{
 };
 use crate::output::{table::Table, tone::Tone};
 
-/// Columns from which on the sources have a column of their own.
+/// The width from which on the sources are beside the rest.
 const TWO_COLUMNS: usize = 2 * tables::WIDTH + 2;
 
-/// Draws a watch, and says how many rows of its tables there was room for.
+/// Draws a watch. Returns the size of its tables on the screen.
 pub fn render(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut page = Page::new(view, area, buffer);
     page.footer();
@@ -67,15 +67,15 @@ pub fn render(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
     page.drawn
 }
 
-/// What is being drawn.
+/// A picture that is being drawn.
 struct Page<'a> {
     view: &'a View,
     theme: Theme,
     /// Whether there is room for blank lines.
     roomy: bool,
-    /// Rows of a curve.
+    /// Rows of each curve of the traffic.
     curve: u16,
-    /// Where nothing is yet.
+    /// The area that is still free.
     rest: Rect,
     drawn: Drawn,
     buffer: &'a mut Buffer,
@@ -83,7 +83,7 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn new(view: &'a View, area: Rect, buffer: &'a mut Buffer) -> Self {
-        // The left one has the sign of what is selected.
+        // The left margin has the sign of the selection.
         let [left, right] = [40, 60].map(|width| u16::from(area.width >= width));
         let rest = Rect { x: area.x + left, width: area.width - left - right, ..area };
         let curve = match area.height {
@@ -96,7 +96,7 @@ impl<'a> Page<'a> {
         Self { view, theme, roomy: area.height >= 20, curve, rest, drawn, buffer }
     }
 
-    /// Takes rows from the top of what is left, or as many as there are.
+    /// Takes rows from the top of the free area, or as many as there are.
     fn take(&mut self, rows: usize) -> Rect {
         let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(self.rest.height);
         let area = Rect { height: rows, ..self.rest };
@@ -118,12 +118,12 @@ impl<'a> Page<'a> {
         Paragraph::new(lines).render(area, self.buffer);
     }
 
-    /// A table with one of its rows selected.
+    /// Draws a table in which a row may be selected.
     fn selectable(&mut self, table: &Table, selected: Option<usize>) {
         let top = self.rest.y;
         self.table(table);
         let Some(row) = selected else { return };
-        // The titles are above.
+        // The first line has the titles.
         let Ok(row) = u16::try_from(row + 1) else { return };
         let area = Rect { y: top + row, height: 1, ..self.rest };
         if area.y >= self.rest.y {
@@ -135,7 +135,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// A text, broken into lines where it has to be.
+    /// Draws a text, wrapped to the width.
     fn text(&mut self, tone: Tone, text: &str) {
         let rows = text.chars().count().div_ceil(usize::from(self.rest.width.max(1)));
         let area = self.take(rows);
@@ -143,7 +143,7 @@ impl<'a> Page<'a> {
         paragraph.wrap(Wrap { trim: true }).render(area, self.buffer);
     }
 
-    /// Two texts at both ends of a line; the second only if it fits.
+    /// Draws two texts at both ends of a line; the second one only if it fits.
     fn ends(&mut self, area: Rect, left: Line<'_>, right: Line<'_>) {
         let fits = left.width() + right.width() + 2 <= usize::from(area.width);
         Paragraph::new(left).render(area, self.buffer);
@@ -166,11 +166,11 @@ impl<'a> Page<'a> {
     }
 
     fn one_column(&mut self) {
-        // With many limits, there is still room for sources.
+        // At most a third of the space, so that many limits leave room for sources.
         self.limits(usize::from(self.rest.height / 3).max(3));
         self.gap();
         let gap = usize::from(self.roomy);
-        // A title and a few sources come before more reasons.
+        // A title line and four sources are kept free.
         let room = usize::from(self.rest.height).saturating_sub(1 + 4 + 1 + gap);
         if room > 0 {
             self.reasons(room);
@@ -229,7 +229,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// As many as there is room for, from the first on.
+/// The range of `most` places from `first` on, moved back where it would go beyond `all`.
 fn part(first: usize, most: usize, all: usize) -> Range<usize> {
     let first = first.min(all.saturating_sub(most));
     first..all.min(first + most)

@@ -1,4 +1,4 @@
-//! A source that is open.
+//! The source that is open.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Page<'_> {
-    /// All that is known of a source.
+    /// Draws the details of a source.
     pub(super) fn source(&mut self, opened: &Opened) {
         let Details { report, explanation } = &opened.details;
         self.text(Tone::Strong, &format!("source {}", report.name()));
@@ -55,7 +55,7 @@ impl Page<'_> {
         }
     }
 
-    /// The fullest states by other keys, as many as there is room for.
+    /// Draws the fullest states of keyed limits, as many as there is room for.
     fn states(&mut self, table: &Table, total: usize) {
         let lines = self.theme.table(table, self.rest.width);
         let room = usize::from(self.rest.height);

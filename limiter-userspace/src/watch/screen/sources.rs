@@ -14,10 +14,10 @@ use crate::{
     watch::{standing::Standing, talkers::Trend, view::View},
 };
 
-/// Width of how a source stands.
+/// The width of the column with the standing.
 const STATE: usize = 18;
 
-/// Sources: those in a row that there is room for.
+/// The table of the sources at these places.
 pub(super) fn table(view: &View, shown: &Range<usize>) -> Table {
     let order = view.controls.order;
     let mut columns = vec![
@@ -66,7 +66,7 @@ pub(super) fn table(view: &View, shown: &Range<usize>) -> Table {
     table
 }
 
-/// What the sources are sorted by, how many match, and how old they are.
+/// The title: the order of the sources, how many match, and their age.
 fn title(view: &View) -> String {
     let by = match view.controls.order {
         Order::DropRate => "dropped/s",

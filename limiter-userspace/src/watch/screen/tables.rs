@@ -1,5 +1,5 @@
-//! The tables of the screen. Their columns stand below each other: a name, and then a rate and a
-//! count, twice.
+//! The tables of the screen. Their columns are aligned with each other: a name, then twice a rate
+//! and a count.
 
 use std::ops::Range;
 
@@ -26,12 +26,12 @@ pub(super) const RATE: usize = 9;
 pub(super) const COUNT: usize = 12;
 /// Width of a whole table.
 pub(super) const WIDTH: usize = NAME + 2 * (RATE + COUNT) + 4 * GAP.len();
-/// Width of the bar that shows a share, at least and at most.
+/// The least and the largest width of the bar for a share.
 const BAR: [usize; 2] = [5, 20];
 
 const OVERRIDES: &str = "OVERRIDES";
 
-/// Interfaces, each with its rates.
+/// The table of the interfaces, with their rates.
 pub(super) fn interfaces(view: &View) -> Table {
     let mut table = Table::new([
         Column::left("INTERFACE").width(18),
@@ -56,7 +56,7 @@ pub(super) fn interfaces(view: &View) -> Table {
     table
 }
 
-/// How an interface is attached, or that it is gone or elsewhere.
+/// The mode of an interface, or that it is gone or in another network namespace.
 pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
     match (interface.present, interface.exists) {
         (true, _) => interface.mode.name(),
@@ -65,7 +65,7 @@ pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
     }
 }
 
-/// Limits, with the share of what each refuses: as many as there is room for, and those in a row.
+/// The table of the limits at these places, with the share of the packets that exceed each.
 pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
     let [least, most] = BAR;
     let spare = usize::from(width).saturating_sub(WIDTH + OVERRIDES.len() + GAP.len());
@@ -76,9 +76,9 @@ pub(super) fn limits(view: &View, width: u16, shown: &Range<usize>) -> Table {
     } else {
         "LIMIT".to_owned()
     };
-    // That all limits are enforced is told where there is room.
+    // If all limits are enforced, the column is only shown where there is room.
     let mode = Column::left("MODE").rank(if view.limits.have_modes() { 0 } else { 6 });
-    // So much of a limit that has one state for all packets.
+    // The fill is known of limits that have one state for all packets.
     let used = rows.iter().any(|row| row.used.is_some());
     let mut columns = vec![Column::left(title).width(10), mode];
     columns.extend(used.then(|| Column::right("USED").rank(1)));
@@ -146,7 +146,7 @@ fn bar(share: f64, width: usize) -> String {
     format!("{:·<width$}", "█".repeat(eighths / 8) + PARTS[eighths % 8])
 }
 
-/// Reasons that a frame was counted for, at most so many: those with the most frames.
+/// The table of the reasons with the most frames, at most this many.
 pub(super) fn reasons(view: &View, most: usize) -> Table {
     let mut table = Table::new([
         Column::left("REASON").width(NAME),

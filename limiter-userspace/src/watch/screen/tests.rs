@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The example after 30 s of readings, one per second.
+/// The example after 30 s, with a reading per second.
 fn view(colour: bool) -> View {
     let start = Instant::now();
     let first = example::reading(start, Duration::ZERO, true);
@@ -36,7 +36,7 @@ fn stand(view: &mut View) {
     view.stand(shown, standings);
 }
 
-/// Presses keys: the names of special ones, and the characters of all else.
+/// Presses the keys in a text: `Enter`, `Esc`, `Tab`, `Down`, and single characters.
 fn press(view: &mut View, keys: &str) -> Effect {
     let mut effect = Effect::Nothing;
     for word in keys.split(' ') {
@@ -56,7 +56,7 @@ fn press(view: &mut View, keys: &str) -> Effect {
     effect
 }
 
-/// Opens the first source, and watches it for 20 s.
+/// Opens the first source, and reads its details for 20 s.
 fn opened(view: &mut View) {
     assert_eq!(press(view, "Down Enter"), Effect::Open);
     let source = view.controls.open.unwrap();

@@ -1,4 +1,4 @@
-//! Tones on the screen.
+//! Tones, as styles of the screen.
 
 use ratatui::{
     style::{Color, Modifier, Style},
@@ -10,7 +10,7 @@ use crate::output::{
     tone::Tone,
 };
 
-/// How tones look.
+/// The styles of tones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
     /// Whether colours may be used.

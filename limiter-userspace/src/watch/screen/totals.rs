@@ -1,4 +1,4 @@
-//! What passes and what is dropped, in numbers and as a curve.
+//! The passed and the dropped traffic, in numbers and as curves.
 
 use std::time::Duration;
 
@@ -25,24 +25,24 @@ use crate::{
     },
 };
 
-/// Columns of the numbers before a curve: name and packets, and then bits.
+/// The width of the numbers before a curve: name and packets, or those and bits.
 const NUMBERS: [u16; 2] = [18, 31];
-/// Columns of the total behind a curve.
+/// The width of the total after a curve.
 const TOTAL: u16 = 24;
 
-/// What the two curves are of.
+/// The traffic to draw, in two curves.
 pub(super) struct Traffic {
-    /// The rates now, if they are known.
+    /// The latest rates; `None` before the second reading.
     pub(super) rates: Option<Split>,
-    /// All that passed and all that was dropped.
+    /// All packets that passed and that were dropped.
     pub(super) totals: [u64; 2],
-    /// The rates before, the latest first.
+    /// The rates of earlier readings, the latest first.
     pub(super) samples: Vec<Split>,
-    /// The time between two of them.
+    /// The time between two samples.
     pub(super) interval: Duration,
 }
 
-/// One of the two curves.
+/// The curve of passed or of dropped traffic.
 struct Curve {
     name: &'static str,
     tone: Tone,
@@ -53,7 +53,7 @@ struct Curve {
 }
 
 impl Traffic {
-    /// That of all interfaces together.
+    /// The traffic of all interfaces.
     pub(super) fn of_all(view: &View) -> Self {
         let reasons = &view.history.latest().reasons;
         Self {
@@ -96,7 +96,7 @@ impl Curve {
         let curve = Rect {
             x: area.x + numbers.min(area.width),
             width: area.width.saturating_sub(numbers + behind),
-            // The curves of two areas do not touch.
+            // Leaves a free row between two curves.
             height: area.height - u16::from(area.height > 2),
             y: area.y + u16::from(area.height > 2),
         };
@@ -144,7 +144,7 @@ impl Curve {
     }
 }
 
-/// The height of a bar in eighths of a row. What is not zero is seen.
+/// The height of a bar in eighths of a row, rounded up so that any traffic is visible.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8 per row")]
 fn level(value: f64) -> u64 {
     value.ceil() as u64

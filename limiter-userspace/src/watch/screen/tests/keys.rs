@@ -74,7 +74,7 @@ fn a_limit_of_an_open_source_is_selected_and_switched_there() {
         lines[23].starts_with(" Esc back  m monitor/enforce  Tab source  ? help"),
         "{lines:#?}"
     );
-    // There is no syn limit for it.
+    // The example has no limit `syn` for this source.
     press(&mut view, "Down m");
     let lines = drawn(&view, 80, 24);
     assert!(lines[12].starts_with(">source "), "{lines:#?}");
@@ -86,7 +86,7 @@ fn a_limit_of_an_open_source_is_selected_and_switched_there() {
     assert!(drawn(&view, 80, 24).iter().all(|line| !line.starts_with(">connection")));
 }
 
-/// What was sent meanwhile is no part of it.
+/// No scan is made for a frozen picture.
 #[test]
 fn a_frozen_picture_is_sorted_and_filtered_as_it_is() {
     let mut view = view(false);
@@ -103,13 +103,13 @@ fn a_frozen_picture_is_sorted_and_filtered_as_it_is() {
     let lines = drawn(&view, 80, 24);
     assert!(lines[15].starts_with(" 1 of 60 frozen, by address "), "{lines:#?}");
     assert!(lines[16].starts_with(" 203.0.113.5 ") && lines[17].is_empty(), "{lines:#?}");
-    // None is lost by that.
+    // The filter has dropped no source.
     assert_eq!(press(&mut view, "Esc"), Effect::Nothing);
     assert!(drawn(&view, 80, 24)[15].starts_with(" 60 frozen, by address "));
     assert_eq!(press(&mut view, "s"), Effect::Nothing);
     let lines = drawn(&view, 80, 24);
     assert!(lines[16].contains("203.0.113.1 ") && lines[16].contains("620k"), "{lines:#?}");
-    // A source that is opened is counted then, and the picture of it is as old as that.
+    // The age of the picture is then that of the counts of the opened source.
     opened(&mut view);
     view.now += Duration::from_secs(7);
     assert!(drawn(&view, 80, 24)[0].contains("frozen, 7s old"), "{:#?}", drawn(&view, 80, 24));
