@@ -497,7 +497,7 @@ impl Loaded {
     /// # Errors
     /// What the system says.
     pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
-        self.tables.wide_states.iter().collect::<Result<_, _>>().context("cannot read the ledgers")
+        self.tables.wide_states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
     }
 
     /// The program for another slot of the same instance, as if a second interface were in it.

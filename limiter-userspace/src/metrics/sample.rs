@@ -104,7 +104,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
     for (table, room, looked) in [
         ("sources", room.sources, sample.sources),
         ("buckets", room.buckets, sample.buckets),
-        ("ledgers", room.wide_states, sample.wide_states),
+        ("wide_states", room.wide_states, sample.wide_states),
     ] {
         let Looked { entries: number, sampled: of_those, owing: of_these } = looked;
         entries.push([("table", table)], Whole(number));

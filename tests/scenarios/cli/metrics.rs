@@ -223,7 +223,7 @@ fn they_tell_how_full_limits_are() {
     assert_eq!(waits["10"] + waits["60"], 1.0, "{waits:?}");
     assert_eq!(waits.values().sum::<f64>(), 1.0);
     assert_eq!(refusing("pair").values().sum::<f64>(), 0.0);
-    for table in ["sources", "buckets", "ledgers"] {
+    for table in ["sources", "buckets", "wide_states"] {
         for name in ["entries", "sampled_entries", "sampled_owing_entries"] {
             let key = format!(r#"limiter_table_{name}{{table="{table}"}}"#);
             let shared = if table == "buckets" { 1.0 } else { 0.0 };

@@ -77,7 +77,9 @@ impl Unit {
 /// The options of `limiter attach` that make an instance like this one: the sizes that are not the
 /// default, and generic mode if all interfaces are in it.
 pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
-    let generic = attached(pins, maps)?.iter().all(|attached| attached.mode == Mode::Generic);
+    let attached = attached(pins, maps)?;
+    let generic =
+        !attached.is_empty() && attached.iter().all(|attached| attached.mode == Mode::Generic);
     Ok(options(generic, &Sizes::of(maps)?))
 }
 
