@@ -109,7 +109,6 @@ fn windows_are_near_by_what_they_count() {
 }
 
 /// Only the packet with which a connection takes its slot can count as near; its later packets take nothing.
-/// up.
 #[test]
 fn a_connection_is_near_when_it_takes_its_place() {
     let allowance = Allowance::Concurrent { limit: 5, idle: 60 * SECOND };
