@@ -112,7 +112,7 @@ pub trait Exact {
     }
 }
 
-/// A model of any algorithm whose state is charged by cost.
+/// A model of any algorithm except `concurrent`, which has [`Connections`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
     /// A token bucket.

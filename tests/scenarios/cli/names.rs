@@ -179,17 +179,17 @@ fn an_interface_that_moved_is_known_by_its_link() {
     assert!(found["found"].as_str().unwrap().ends_with("of this instance"), "{found}");
     let again = there.run("attach moved").done().unwrap();
     assert!(again.stdout.contains("moved: attached already"), "{again}");
-    // Replaced there, it is still known.
+    // After its program is replaced there, the interface is still known.
     there.run("attach moved --replace").done().unwrap();
     assert_eq!(of(&there.run("status -j").json().unwrap(), "moved"), (true, true));
-    // An interface with the same index is another one.
+    // Another interface with the same index is not taken for it.
     let number = client.ip_json(&["link", "show", "dev", "moved"]).unwrap()[0]["ifindex"].clone();
     router.ip(&format!("link add filler index {number} type veth peer name filled")).unwrap();
     assert_eq!(of(&bench.json("status -j"), "moved"), (false, true));
     bench.refused("attach moved", 4, &["moved"]);
     there.run("detach moved").done().unwrap();
     assert_eq!(bench.json("status -j")["interfaces"].as_array().unwrap().len(), 1);
-    // One that is deleted is gone.
+    // A deleted interface is shown as gone.
     router.ip("link add gone type veth peer name rest").unwrap();
     bench.done("attach gone");
     router.ip("link del gone").unwrap();

@@ -18,9 +18,9 @@ pub(crate) const TARGET6: [u16; 8] = [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1];
 /// The sources of the frames of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sources {
-    /// One source, each of whose frames opens another TCP connection.
+    /// One source.
     One,
-    /// One source, which opens another connection of TCP each time.
+    /// One source, which opens another TCP connection with each frame.
     NewConnections,
     /// A new IPv4 source for every frame.
     MadeUp,

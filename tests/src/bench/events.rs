@@ -48,7 +48,7 @@ pub(crate) struct Unread {
     pub(crate) over: Figure,
 }
 
-/// Measures it so many times. The thread stays on one CPU.
+/// Measures both cases, `times` times each. The calling thread has to be pinned to one CPU.
 pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
     let host = Host::new(sandbox, "events")?;
     host.ip("link add events type veth peer name other\n")?;

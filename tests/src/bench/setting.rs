@@ -385,9 +385,10 @@ mod tests {
                 compile(&policy, &Assignment::default(), &Context::default()).unwrap();
             let overrides = overrides as usize;
             assert_eq!(tables.prefixes.len(), overrides);
-            // That of all others, and that of what newcomers share.
+            // One more profile for all other sources, and one for the buckets that sources without an entry
+            // share.
             assert_eq!(tables.profiles.len(), overrides + 2);
-            // None beside these.
+            // One meter for each override, and three others.
             assert_eq!(tables.meters.len(), overrides + 3);
         }
     }
