@@ -1,6 +1,5 @@
-//! The buckets of the decision core against exact ones that were written apart from them: verdict by
-//! verdict, over every kind of rate, burst, cost and clock, and against the figure that a limit
-//! promises.
+//! Compares the buckets of the decision core with independent exact models: every verdict, for every kind of
+//! rate, burst, cost and clock, and the number of packets that a limit promises.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -21,14 +20,14 @@ use limiter_tests::{
     random::{self, Run},
 };
 
-/// Where random runs start, unless the environment variable says otherwise.
+/// The seed of random runs, unless `LIMITER_TEST_SEED` is set.
 const SEED: u64 = 0x6275_636b_6574_7331;
 
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// A stream of random numbers (xorshift64*); one for each run, so that a run can be repeated alone.
+/// A stream of random numbers (xorshift64*). Each run has its own, so that it can be repeated alone.
 struct Random(u64);
 
 impl Random {
@@ -47,12 +46,12 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number from `least` to `most`.
+    /// A number from `least` to `most`, both included.
     fn between(&mut self, least: u64, most: u64) -> u64 {
         least + ((u128::from(self.next()) * (u128::from(most - least) + 1)) >> 64) as u64
     }
 
-    /// A number from `least`, which is not 0, to `most`, each order of magnitude as likely.
+    /// A number from `least` (at least 1) to `most`; each power of two is equally likely.
     fn magnitude(&mut self, least: u64, most: u64) -> u64 {
         let top = self.between(u64::from(least.ilog2()), u64::from(most.ilog2()));
         self.between(least.max(1 << top), most.min((2 << top) - 1))
@@ -67,7 +66,7 @@ fn seed() -> u64 {
     random::seed(SEED).unwrap()
 }
 
-/// The bucket under test with its word.
+/// The tested bucket with its word.
 struct Subject {
     gcra: Gcra,
     word: u64,
@@ -93,7 +92,7 @@ impl Subject {
     }
 }
 
-/// Which of the algorithms that are one arithmetic.
+/// One of the three algorithms that share an arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     TokenBucket,
@@ -105,18 +104,18 @@ impl Kind {
     const ALL: [Self; 3] = [Self::TokenBucket, Self::LeakyBucket, Self::Gcra];
 }
 
-/// A limit as it is stated: a rate, and a burst, a depth or a tolerance.
+/// A limit as a policy states it: a rate, and a burst, a depth or a tolerance.
 #[derive(Clone, Copy, Debug)]
 struct Stated {
     kind: Kind,
     rate: Rate,
     size: u64,
-    /// What a packet costs at most.
+    /// The cost of the most expensive packet.
     dearest: u64,
 }
 
 impl Stated {
-    /// One of packets or bytes.
+    /// A random limit of packets or bytes.
     fn any(random: &mut Random) -> Self {
         let kind = random.pick(&Kind::ALL);
         let dearest = match random.between(0, 2) {
@@ -143,8 +142,8 @@ impl Stated {
         .unwrap()
     }
 
-    /// The limit, and the exact one that it must agree with at every packet: of the rate as stated if
-    /// its interval is a whole number of units and digits, otherwise of the rate that the interval makes.
+    /// The tested limit and the exact one that has to agree at every packet, and whether the rate is exact.
+    /// If the interval is not a whole number of units, the exact model has the rate of the rounded interval.
     fn pair(&self, now: u64) -> (Subject, Model, bool) {
         let gcra = self.gcra();
         let digits = gcra.shift + gcra.fraction;
@@ -155,7 +154,7 @@ impl Stated {
         let flow = Flow {
             per_nanosecond: packets << digits,
             per_cost: period,
-            // What a packet takes is whole units.
+            // A packet takes a whole number of units.
             grain: packets << gcra.fraction,
         };
         (Subject::new(gcra, now), self.model(flow, now), exact)
@@ -170,7 +169,7 @@ impl Stated {
         }
     }
 
-    /// What a packet costs: mostly what most of them do.
+    /// A random cost; common costs are more likely.
     fn any_cost(&self, random: &mut Random) -> u64 {
         match random.between(0, 3) {
             0 => random.between(1, self.dearest),
@@ -181,17 +180,17 @@ impl Stated {
     }
 }
 
-/// Nanoseconds that a full bucket takes to refill, rounded up.
+/// The time in which an empty bucket refills, in nanoseconds, rounded up.
 fn refill(gcra: &Gcra) -> u64 {
     (gcra.depth >> gcra.shift) + 1
 }
 
-/// Nanoseconds between two of the dearest packets at the rate, rounded up.
+/// The time between two of the most expensive packets at the rate, in nanoseconds, rounded up.
 fn interval(gcra: &Gcra) -> u64 {
     (gcra.dearest >> gcra.shift) + 1
 }
 
-/// A rate from 1/min to 1 G/s: one that is stated in practice, any, or one with an exact interval.
+/// A random rate from 1/min to 1 G/s: a common one, any, or one with an exact interval.
 fn any_rate(random: &mut Random) -> Rate {
     match random.between(0, 3) {
         0 => Rate { packets: random.pick(&[1, 2, 3, 7, 50, 1_000, 999_983]), period: MINUTE },
@@ -201,7 +200,7 @@ fn any_rate(random: &mut Random) -> Rate {
     }
 }
 
-/// A rate of bytes, from 1 kB/s to 1 Tbit/s.
+/// A random rate of bytes, from 1 kB/s to 1 Tbit/s.
 fn any_rate_of_bytes(random: &mut Random) -> Rate {
     match random.between(0, 2) {
         0 => Rate::per_second(random.magnitude(1_000, Rate::MAX_PER_SECOND)),
@@ -210,8 +209,8 @@ fn any_rate_of_bytes(random: &mut Random) -> Rate {
     }
 }
 
-/// Times where sums and shifts end, and ordinary ones. The longest step that `step` makes keeps
-/// within the span of a `u64` from any of them.
+/// A random start: ordinary, or near a time where a sum or shift overflows. The longest step of [`step`]
+/// stays within a `u64` from any of them.
 fn start(random: &mut Random, gcra: &Gcra) -> u64 {
     let wrap = u64::MAX >> gcra.shift;
     match random.between(0, 5) {
@@ -223,8 +222,8 @@ fn start(random: &mut Random, gcra: &Gcra) -> u64 {
     }
 }
 
-/// The time of the next packet: at once, about when the next token is there, in bursts, after days,
-/// or by a clock that went back, also about as far as makes it lost to a full or an empty bucket.
+/// The time of the next packet: at once, about when the next token is there, in bursts, after days, or
+/// earlier, as after a clock that went back; also about as far as the tolerance of a full or an empty bucket.
 fn step(random: &mut Random, gcra: &Gcra, now: u64) -> u64 {
     let (interval, refill) = (interval(gcra), refill(gcra));
     let lost = |random: &mut Random| refill.max(interval) + random.between(LOST - 3, LOST + 2);

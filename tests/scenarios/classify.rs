@@ -1,5 +1,4 @@
-//! Which limits a packet is about: the tables of a policy, as the datapath looks them up, against the
-//! policy itself, read as it is written.
+//! Compares the compiled matching tables, read as the datapath does, with the policy itself.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -38,12 +37,12 @@ use self::{
 };
 use super::parser::mutation::{Random, mutate};
 
-/// Where random policies start, unless the environment variable says otherwise.
+/// The seed of random policies, unless `LIMITER_TEST_SEED` is set.
 const SEED: u64 = 0x636c_6173_7369_6679;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// The tables, as the datapath has them.
+/// The tables, read as the datapath does.
 struct Looked<'a> {
     tables: &'a Tables,
     sets: BTreeMap<u32, &'a [u64]>,
@@ -74,7 +73,7 @@ impl Sets for Looked<'_> {
     }
 }
 
-/// Whether two addresses have the same first bits, those of the family included.
+/// Whether two addresses share their first `bits` bits, including those of the family.
 fn shares(one: &Address, other: &Address, bits: u32) -> bool {
     let [one, other] = [one, other].map(|address| {
         let [a, b, c, d] = address.words.map(|word| u128::from(u32::from_be(word)));
@@ -90,7 +89,7 @@ fn context() -> Context {
     Context { interfaces, ..Context::default() }
 }
 
-/// What the rows of each limit are, as bits: by their tallies, which have its name.
+/// The rows of each limit as bits, found by their tallies, which have the name of the limit.
 fn rows_of(policy: &Policy, tables: &Tables, held: &Assignment) -> Vec<u64> {
     let tallied = tallies(policy, held).unwrap();
     let bits = |name: &str| {
@@ -101,7 +100,7 @@ fn rows_of(policy: &Policy, tables: &Tables, held: &Assignment) -> Vec<u64> {
     policy.limits.iter().map(|limit| bits(&limit.name)).collect()
 }
 
-/// 160,000 packets at 200 policies.
+/// 160,000 packets under 200 policies.
 #[test]
 fn a_packet_is_about_the_limits_that_say_so() {
     let seed = random::seed(SEED).unwrap();
@@ -137,7 +136,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
                 let datagram = Datagram::of(&packet, tables.settings.seed);
                 assert!(!follow(&mut packet, datagram, &Cell::new(0), 0));
             }
-            // Merged ones are longer than any that is made here.
+            // Packets that the kernel has merged are longer than any frame made here.
             let merged = random.below(8) == 0;
             let longer = *random.pick(&[13, 65_534, 65_535, 65_536, 65_537, 130_000, u64::MAX]);
             let bytes = if merged { longer } else { frame.len() as u64 };
@@ -149,7 +148,7 @@ fn a_packet_is_about_the_limits_that_say_so() {
             let match_fields = tables.settings.match_fields;
             let limits = classify(&packet, || bytes, || port.slot, match_fields, &looked) & all;
             assert_eq!(limits, expected, "packet {number}, made of {name}: {frame_of:?}");
-            // What the datapath has places for, unless the packet could be anything.
+            // The datapath has places for so many keyed limits, unless the packet hides what it is.
             let keyed = (limits & tables.settings.keyed).count_ones() as usize;
             let hides = packet.may_have_ports() || packet.may_have_type();
             assert!(
@@ -160,13 +159,13 @@ fn a_packet_is_about_the_limits_that_say_so() {
             not += u64::from((all & !limits).count_ones());
         }
     }
-    // If nothing were ever asked, it would prove nothing.
+    // Unless limits match and do not match often, the comparison would prove nothing.
     assert!(compiled > 60 && about > 50_000 && not > 50_000, "{compiled} {about} {not}");
 }
 
-/// What has no word in the entry of a source has a key of its own, and of a packet whose protocol
-/// cannot be read, all limits without ports are asked. More than there are places for are refused
-/// when the policy is, not packet by packet.
+/// A limit without a word in the entry of the source needs a key. For a packet that hides its protocol, all
+/// limits without ports apply. A policy in which these may exceed the places of a packet is refused as a
+/// whole.
 #[test]
 fn more_limits_than_a_packet_can_have_make_no_policy() {
     let compiles = |limits: usize, matching: &dyn Fn(usize) -> (KeyPart, Match)| {
@@ -191,7 +190,7 @@ fn more_limits_than_a_packet_can_have_make_no_policy() {
         (KeyPart::Destination, Match { protocols, ..Match::default() })
     };
     assert!(compiles(KEYED, &protocols) && !compiles(KEYED + 1, &protocols));
-    // A port is one that was read, so the protocol is known.
+    // A port was read only if the protocol is known.
     let ports = |number| {
         let (key, matching) = protocols(number);
         (key, Match { ports: vec![443..=443], ..matching })

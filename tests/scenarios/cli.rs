@@ -1,4 +1,4 @@
-//! The command line: what it prints, what it says, how it ends, and what it leaves alone.
+//! The command line: standard output, messages, exit codes, and what a command must not change.
 
 mod agent;
 mod attach;
@@ -42,17 +42,17 @@ use limiter_tests::{
 };
 use serde_json::Value;
 
-/// Options that make small maps, which are made faster.
+/// Options for small maps, which are created faster.
 const SMALL: &str = "--sources 4096 --buckets 4096 --overrides 64";
 
-/// A router with `eth0` and `lo`, and limiter on it.
+/// A router with `eth0` and `lo`, and the limiter on it.
 struct Bench {
     hosts: Topology,
     limiter: Limiter,
 }
 
 impl Bench {
-    /// Nothing is attached.
+    /// A router with nothing attached.
     fn new() -> Self {
         Self::within(&Sandbox::new().unwrap())
     }
@@ -63,7 +63,7 @@ impl Bench {
         Self { hosts, limiter }
     }
 
-    /// Attached to `eth0`, with every limit set and an override.
+    /// A router with the limiter attached to `eth0`, every built-in limit set, and one override.
     fn attached() -> Self {
         let bench = Self::new();
         bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --burst 200 --syn 50/s"));
@@ -76,7 +76,7 @@ impl Bench {
         self.limiter.run(arguments)
     }
 
-    /// Runs a command that has to end well.
+    /// Runs a command that has to succeed.
     #[track_caller]
     fn done(&self, arguments: &str) -> Outcome {
         self.run(arguments).done().unwrap()
@@ -87,8 +87,8 @@ impl Bench {
         self.run(arguments).json().unwrap()
     }
 
-    /// Runs a command that has to fail: with this exit code, with all these words in its messages,
-    /// without a word on standard output, and without changing anything.
+    /// Runs a command that has to fail: with this exit code, with all of `words` in its messages, with an
+    /// empty standard output, and without changing anything.
     #[track_caller]
     fn refused(&self, arguments: &str, code: i32, words: &[&str]) -> Outcome {
         self.refused_as(self.run(arguments), code, words)
@@ -108,7 +108,7 @@ impl Bench {
         Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter")).unwrap()
     }
 
-    /// All that a command could change: pins, programs on interfaces, limits.
+    /// Everything that a command could change: pins, programs on interfaces, and limits.
     fn state(&self) -> String {
         let mut find = self.hosts.router.command("find");
         let pins = find.arg(BPFFS).output().unwrap().stdout;
@@ -118,7 +118,7 @@ impl Bench {
         format!("{pins:?} {:?} {}", self.programs(), limits.stdout)
     }
 
-    /// The interfaces of the router, each with the id of the XDP program on it.
+    /// The interfaces of the router, each with the id of its XDP program.
     fn programs(&self) -> BTreeMap<String, Option<u64>> {
         let links = self.hosts.router.ip_json(&["link", "show"]).unwrap();
         let links = links.as_array().unwrap().iter();
@@ -131,13 +131,13 @@ impl Bench {
     }
 }
 
-/// A policy document in a folder of its own, which goes with it.
+/// A policy document in a folder of its own, which is removed when this is dropped.
 pub(crate) struct Document {
     folder: PathBuf,
 }
 
 impl Document {
-    /// What is after the version.
+    /// Writes a document; `text` follows the version.
     pub(crate) fn new(text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Document {
         document
     }
 
-    /// Writes it anew.
+    /// Replaces the document.
     pub(crate) fn write(&self, text: &str) {
         fs::write(self.path(), format!("version: 1\n{text}\n")).unwrap();
     }
@@ -157,7 +157,7 @@ impl Document {
         self.folder.join("policy.yaml")
     }
 
-    /// A command with the path of the document in the place of `FILE`.
+    /// Replaces `FILE` in a command by the path of the document.
     pub(crate) fn in_place(&self, arguments: &str) -> String {
         arguments.replace("FILE", self.path().to_str().unwrap())
     }

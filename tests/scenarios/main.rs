@@ -1,4 +1,4 @@
-//! The scenarios that need root: the programs in the kernel, the command line and real traffic.
+//! Scenarios that need root: the programs in the kernel, the command line and real traffic.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

@@ -1,4 +1,4 @@
-//! The scenarios that need no kernel: the decision core beside independent models of it.
+//! Scenarios that need no kernel: they compare the decision core with independent models.
 
 mod bucket;
 mod classify;

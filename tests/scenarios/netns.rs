@@ -27,7 +27,7 @@ use limiter_tests::{
 };
 use serde_json::Value;
 
-/// Options that make small maps, which are made faster.
+/// Options for small maps, which are created faster.
 const SMALL: &str = "--sources 4096 --buckets 4096 --overrides 64";
 
 /// Two hosts, with limiter on the router.
@@ -37,21 +37,21 @@ struct Net {
 }
 
 impl Net {
-    /// Nothing is attached.
+    /// Two hosts with nothing attached.
     fn new() -> Self {
         let hosts = Topology::new(&Sandbox::new().unwrap()).unwrap();
         let limiter = Limiter::new(&hosts.router).unwrap();
         Self { hosts, limiter }
     }
 
-    /// Attached to the router's `eth0` with these further options.
+    /// Two hosts with limiter attached to `eth0` of the router, with these further options.
     fn attached(options: &str) -> Self {
         let net = Self::new();
         net.run(&format!("attach eth0 {SMALL} {options}"));
         net
     }
 
-    /// Runs a command that has to end well.
+    /// Runs a command that has to succeed.
     #[track_caller]
     fn run(&self, arguments: &str) -> Outcome {
         self.limiter.run(arguments).done().unwrap()
@@ -66,22 +66,22 @@ impl Net {
         Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter")).unwrap()
     }
 
-    /// Sends a frame from the client to the router at a pace, with their MAC addresses.
+    /// A sender of a frame from the client to the router, with the MAC addresses of the two.
     fn sender(&self, per_second: u64, frame: Frame) -> Sender {
         let (from, to) = (&self.hosts.client_port, &self.hosts.router_port);
         let frame = frame.macs(from.mac, to.mac).build();
         Sender::new(&self.hosts.client.namespace, from, per_second, frame).unwrap()
     }
 
-    /// UDP datagrams to the router.
+    /// A UDP datagram to the router.
     fn udp(&self, source: impl Into<IpAddr>) -> Frame {
         let source = source.into();
         let to = self.hosts.router_port.address_like(source);
         Frame::udp(source, to, 40_000, 9).payload(18)
     }
 
-    /// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them; what
-    /// they sent and what arrived.
+    /// Runs all senders for `length`, or until `meanwhile`, which runs on this thread, stops them. Returns
+    /// what was sent and what arrived.
     fn flood(
         &self,
         senders: &mut [Sender],
@@ -94,7 +94,7 @@ impl Net {
         (sent, receiver.finish().unwrap())
     }
 
-    /// What limiter counted of a source: passed and dropped.
+    /// The packets of a source that limiter counted as passed and as dropped.
     fn counted(&self, source: &str) -> (u64, u64) {
         let top = self.json("top -j -n 100000")["sources"].take();
         let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source);
@@ -103,7 +103,7 @@ impl Net {
     }
 }
 
-/// Lets all send for so long, or until `meanwhile`, which happens on this thread, stops them or fails.
+/// Runs all senders for `length`, or until `meanwhile`, which runs on this thread, stops them or panics.
 fn send(senders: &mut [Sender], length: Duration, meanwhile: impl FnOnce(&Stop)) -> Vec<Sent> {
     let stop = Stop::default();
     thread::scope(|scope| {
@@ -117,13 +117,13 @@ fn send(senders: &mut [Sender], length: Duration, meanwhile: impl FnOnce(&Stop))
     })
 }
 
-/// Asserts that a limit of this rate and burst admitted `passed` of what was sent from one source:
-/// never more than it may, and not noticeably less.
+/// Asserts that a limit of this rate and burst admitted `passed` of the packets of one source: at most what
+/// it may, and at least 99 % of that, except for two packets.
 #[track_caller]
 fn assert_admitted(what: &str, passed: u64, sent: &Sent, per_second: f64, burst: u64) {
     let admits = |time: Duration| burst as f64 + per_second * time.as_secs_f64();
     let most = admits(sent.time);
-    // Part of a token is enough for a packet, and frames are not as evenly apart as they were sent.
+    // Part of a token is enough for a packet, and the distances between frames vary on their way.
     assert!(
         passed as f64 <= most + 2.0,
         "{what}: {passed} passed, at most {most:.1} may; {sent:?}"
@@ -135,17 +135,17 @@ fn assert_admitted(what: &str, passed: u64, sent: &Sent, per_second: f64, burst:
     );
 }
 
-/// Source number so and so of IPv4.
+/// The IPv4 source with this number.
 const fn v4(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, number)
 }
 
-/// An address in the IPv6 /64 of this number.
+/// An address in the IPv6 /64 with this number.
 const fn v6(network: u16, host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0xf00, network, 0, 0, 0, host)
 }
 
-/// A frame with the MAC addresses of the ends of another wire.
+/// The bytes of a frame, with the MAC addresses of another wire.
 fn port_frame(frame: Frame, from: &Port, to: &Port) -> Vec<u8> {
     frame.macs(from.mac, to.mac).build()
 }

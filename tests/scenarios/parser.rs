@@ -1,5 +1,5 @@
-//! The parser of the decision core against the reference, which was written apart from it: on every
-//! truncation of every kind of frame, on mutated frames, and on the cases that get past parsers.
+//! Compares the parser of the decision core with the independent reference: on every truncation of every kind
+//! of frame, on mutated frames, and on frames made to mislead parsers.
 
 mod directed;
 pub(super) mod mutation;
@@ -26,12 +26,12 @@ use limiter_tests::{
 
 use self::mutation::{Random, mutate};
 
-/// Mutated frames that are compared.
+/// The number of mutated frames.
 const STEPS: u64 = 1_200_000;
-/// Where they start, unless the environment variable says otherwise.
+/// The seed of the mutations, unless `LIMITER_TEST_SEED` is set.
 const SEED: u64 = 0x6c69_6d69_7465_7231;
 
-/// One frame to compare on; names itself when anything in the comparison fails.
+/// A frame to compare on. Its name and bytes are printed if the comparison fails.
 struct Case<'a> {
     name: &'a dyn fmt::Display,
     frame: &'a [u8],
@@ -46,7 +46,7 @@ impl Drop for Case<'_> {
     }
 }
 
-/// Asserts that parser and reference agree on `frame` and returns what they say.
+/// Asserts that parser and reference agree on `frame`, and returns their reading.
 fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     let _case = Case { name, frame };
     let expected = reference(frame);
@@ -72,8 +72,8 @@ fn check(name: &dyn fmt::Display, frame: &[u8]) -> Reference {
     expected
 }
 
-/// What the parser says in the words of the reference; `None` if it gives no key of a connection or
-/// one without addresses.
+/// The parser's reading in terms of the reference; `None` if it gives no connection key, or one without
+/// addresses.
 fn as_reference(packet: &Packet) -> Option<Reference> {
     if *packet == Packet::UNREADABLE {
         return Some(Reference::Unreadable);
@@ -121,7 +121,7 @@ fn every_truncation_of_every_kind() {
         let whole = check(&name, &frame);
         for length in 0..=frame.len() {
             let part = check(&format_args!("{name} cut to {length}"), &frame[..length]);
-            // A cut may hide everything, but it never makes another source or destination.
+            // A cut may hide fields but never changes the source or the destination.
             if let (
                 Reference::Ip { source, destination, .. },
                 Reference::Ip { source: whole_source, destination: whole_destination, .. },
@@ -133,7 +133,7 @@ fn every_truncation_of_every_kind() {
     }
 }
 
-/// The frame at `step` depends on nothing but the seed and the step.
+/// The frame of a step depends only on the seed and the step.
 #[test]
 fn mutated_frames() {
     let seed = random::seed(SEED).unwrap();

@@ -1,4 +1,4 @@
-//! The BPF program in the kernel, run on frames that a test makes, mostly in virtual time.
+//! Runs the BPF program in the kernel on frames built by the tests, mostly in virtual time.
 
 mod accuracy;
 mod algorithms;
@@ -67,19 +67,19 @@ use limiter_userspace::policy::{
     self, Bucket, Builtin, Context, Policy, compile, units::prefix::parse_prefix,
 };
 
-/// Where random runs start, unless the environment variable says otherwise.
+/// The seed of random runs, unless `LIMITER_TEST_SEED` is set.
 const SEED: u64 = 0x7072_6f67_7261_6d31;
 
-/// By what the number of random runs and repeated cases is divided: 1 unless the environment
-/// variable says otherwise.
+/// The environment variable by which the number of random runs and repeated cases is divided; 1 if it is not
+/// set.
 const DIVISOR_VARIABLE: &str = "LIMITER_TEST_DIVISOR";
 
-/// The environment variable that is set where the tests run in an emulator.
+/// The environment variable that is set when the tests run in an emulator.
 const EMULATED_VARIABLE: &str = "LIMITER_TEST_EMULATED";
 
-/// Where virtual time starts: some days after the machine did.
+/// The start of virtual time: some days after the start of the machine.
 const NOW: u64 = 1_000_000 * SECOND;
-/// A rate that adds nothing while virtual time stands still.
+/// A rate so slow that no token is refilled within a test case.
 const NEVER: Rate = Rate { packets: 1, period: 60 * SECOND };
 
 fn seed() -> u64 {
@@ -90,17 +90,18 @@ fn divisor() -> u64 {
     env::var(DIVISOR_VARIABLE).map_or(1, |text| text.parse().unwrap())
 }
 
-/// The part of so many runs that is done.
+/// The share of `runs` that is done; at least 1.
 fn part(runs: u64) -> u64 {
     (runs / divisor()).max(1)
 }
 
-/// Whether the case of this number is among those that are run.
+/// Whether the case with this number is among those that are run.
 fn is_run(case: u64) -> bool {
     case.is_multiple_of(divisor())
 }
 
-/// The part of so many runs that is done where fewer would not show what is asserted: all outside of an emulator.
+/// Like [`part`], for runs of which fewer would not show what is asserted: they are reduced only in an
+/// emulator.
 fn most(runs: u64) -> u64 {
     if is_emulated() { part(runs) } else { runs }
 }
@@ -109,13 +110,12 @@ fn is_emulated() -> bool {
     env::var_os(EMULATED_VARIABLE).is_some()
 }
 
-/// Whether the CPUs run all the time: one that an emulator stops lets the others wait for what it
-/// was at.
+/// Whether all CPUs run all the time. In an emulator one CPU may be stopped while others wait for it.
 fn keeps_time() -> bool {
     !is_emulated()
 }
 
-/// Says what a test was at when anything in it fails.
+/// Prints its content if the test fails while it is alive.
 struct Case<'a>(&'a dyn fmt::Debug);
 
 impl Drop for Case<'_> {
@@ -134,12 +134,12 @@ fn per_second(packets: u64, burst: u64) -> Bucket {
     bucket(Rate::per_second(packets), burst)
 }
 
-/// A bucket that is not refilled while virtual time stands still.
+/// A bucket in which no token is refilled while virtual time stands still.
 fn tokens(burst: u64) -> Bucket {
     bucket(NEVER, burst)
 }
 
-/// A policy with these limits for every source.
+/// A policy with these limits per source.
 fn policy(limits: &[(Builtin, Bucket)]) -> Policy {
     let mut policy = Policy::default();
     for (limit, bucket) in limits {
@@ -152,7 +152,7 @@ fn set_override(policy: &mut Policy, limit: Builtin, prefix: &str, bucket: Bucke
     policy.set_override(limit, parse_prefix(prefix).unwrap(), bucket).unwrap();
 }
 
-/// A small instance at [`NOW`].
+/// Makes a small instance whose clock is at [`NOW`].
 fn program(policy: &Policy) -> TestProgram {
     let mut program = TestProgram::new(SMALL, policy, Clock::Test).unwrap();
     program.at(NOW).unwrap();
@@ -166,37 +166,37 @@ fn destination(source: IpAddr) -> IpAddr {
     }
 }
 
-/// A datagram from this address; all of one address are of one connection.
+/// A UDP datagram from this address; all datagrams of an address belong to one connection.
 fn udp(source: impl Into<IpAddr>) -> Vec<u8> {
     let source = source.into();
     Frame::udp(source, destination(source), 5_000, 53).payload(18).build()
 }
 
-/// A SYN from this address; all of one address are of one connection.
+/// A SYN from this address; all SYNs of an address belong to one connection.
 fn syn(source: impl Into<IpAddr>) -> Vec<u8> {
     let source = source.into();
     Frame::tcp(source, destination(source), 40_000, 443, SYN).build()
 }
 
-/// How many frames were counted under a reason.
+/// The number of frames counted under a reason.
 fn counted(program: &TestProgram, reason: Reason) -> u64 {
     program.counters().unwrap().reasons[reason.index()].packets
 }
 
-/// The limits that need no definition.
+/// The number of built-in limits.
 const BUILTINS: usize = Builtin::ALL.len();
 
-/// What each built-in limit was charged and what it refused.
+/// The tally of each built-in limit.
 fn limit_tallies(program: &TestProgram) -> [LimitTally; BUILTINS] {
     Builtin::ALL.map(|limit| program.tally(limit).unwrap())
 }
 
-/// How many packets each built-in limit was charged and how many it refused.
+/// For each built-in limit, the packets that conformed and that exceeded it.
 fn tallies(program: &TestProgram) -> [(u64, u64); BUILTINS] {
     limit_tallies(program).map(|tally| (tally.conform.packets, tally.over().packets))
 }
 
-/// A limit of the policy in force as the program has it.
+/// A built-in limit of the policy in force, as compiled for the program.
 fn compiled(program: &TestProgram, limit: Builtin) -> Limit {
     let in_force = program.maps().in_force().unwrap();
     let (tables, held) = compile(&in_force.policy, &in_force.held, &Context::default()).unwrap();
@@ -211,7 +211,7 @@ fn source_word(program: &TestProgram, limit: Builtin, source: IpAddr) -> u64 {
     program.source(&source.into()).unwrap().unwrap().words[place]
 }
 
-/// What the state of a TCP connection to [`destination`] is found by.
+/// The key of the state of a TCP connection to [`destination`].
 fn connection_key(program: &TestProgram, source: IpAddr, ports: [u16; 2]) -> BucketKey {
     const TCP: u32 = 6;
     let Address { family, words: destination } = destination(source).into();
@@ -226,7 +226,7 @@ fn connection_key(program: &TestProgram, source: IpAddr, ports: [u16; 2]) -> Buc
     }
 }
 
-/// The state that is found by a key, if there is any.
+/// The state with this key; `None` if there is none.
 fn state(program: &TestProgram, key: &BucketKey) -> Option<State> {
     program.buckets().unwrap().into_iter().find(|(other, _)| other == key).map(|(_, state)| state)
 }

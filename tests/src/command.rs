@@ -1,4 +1,4 @@
-//! Running `limiter`.
+//! Runs the `limiter` command and checks what it prints.
 
 use std::{
     env,
@@ -14,13 +14,14 @@ use serde_json::Value;
 
 use crate::topology::Host;
 
-/// The variable with the path of the binary.
+/// The environment variable with the path of the `limiter` binary to test.
 pub const VARIABLE: &str = "LIMITER_BIN";
 
-/// The binary to run: what [`VARIABLE`] says, otherwise what was built beside this executable.
+/// Returns the path of the `limiter` binary: that in [`VARIABLE`], else `limiter` beside or above this
+/// executable.
 ///
 /// # Errors
-/// That there is none.
+/// Fails if there is no such file.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE) {
         let path = PathBuf::from(path);
@@ -29,7 +30,7 @@ pub fn binary() -> Result<PathBuf> {
             .with_context(|| format!("there is no {}, which {VARIABLE} names", path.display()));
     }
     let own = env::current_exe().context("cannot find the path of this executable")?;
-    // Tests are in a folder below the one of binaries.
+    // Cargo puts test executables in `deps`, one folder below the binaries.
     let found = own.ancestors().skip(1).take(2).map(|folder| folder.join("limiter"));
     found.into_iter().find(|path| path.is_file()).with_context(|| {
         format!(
@@ -40,7 +41,7 @@ pub fn binary() -> Result<PathBuf> {
     })
 }
 
-/// `limiter` on a host.
+/// The `limiter` binary, run in the namespaces of one host.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     host: Host,
@@ -48,10 +49,10 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// The binary that was built, on this host.
+    /// Finds the [`binary`] and binds it to `host`.
     ///
     /// # Errors
-    /// That there is none.
+    /// Fails if there is no binary.
     pub fn new(host: &Host) -> Result<Self> {
         Ok(Self { host: host.clone(), binary: binary()? })
     }
@@ -62,17 +63,17 @@ impl Limiter {
         &self.binary
     }
 
-    /// A command with these arguments, separated by spaces.
+    /// Builds a command from arguments that are separated by white space.
     #[must_use]
     pub fn run(&self, arguments: &str) -> LimiterCommand {
         self.with(arguments.split_whitespace())
     }
 
-    /// A command with these arguments.
+    /// Builds a command from a list of arguments.
     #[must_use]
     pub fn with<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> LimiterCommand {
         let mut command = self.host.sandbox.command(&self.host.namespace, &self.binary);
-        // Nothing of the operator's own instance or taste.
+        // The operator's own instance and colour setting must not change the output.
         command.env_remove("LIMITER_BPFFS").env_remove("NO_COLOR");
         let arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
@@ -81,7 +82,7 @@ impl Limiter {
     }
 }
 
-/// A `limiter` command that was not run yet.
+/// A `limiter` command that has not been run yet.
 #[derive(Debug)]
 pub struct LimiterCommand {
     command: Command,
@@ -89,43 +90,44 @@ pub struct LimiterCommand {
 }
 
 impl LimiterCommand {
-    /// Sets a variable of its environment.
+    /// Sets an environment variable of the command.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Says where its standard output goes, instead of to [`Outcome::stdout`].
+    /// Redirects the standard output, which is otherwise kept in [`Outcome::stdout`].
     #[must_use]
     pub fn to(mut self, stdout: impl Into<Stdio>) -> Self {
         self.command.stdout(stdout);
         self
     }
 
-    /// Runs it as a user without any privilege, wherever the binary is.
+    /// Runs the command as `nobody`, even if the binary lies in a folder that only root may read.
     #[must_use]
     pub fn as_nobody(mut self) -> Self {
-        // SAFETY: between fork and exec it makes system calls and nothing else. It runs after the
-        // one that enters the sandbox, which was added before.
+        // SAFETY: between fork and exec it only makes system calls. It runs after the hook that enters the
+        // sandbox, which was added first.
         unsafe { self.command.pre_exec(become_nobody) };
         self
     }
 
-    /// Starts it with its output where [`to`](Self::to) said, or to this process's, and its messages
-    /// to a pipe. The thread that starts it has to outlive it.
+    /// Starts the command without waiting for it. Standard output goes where [`to`](Self::to) said, else to
+    /// that of this process; standard error goes to a pipe. The command is killed when the thread that
+    /// started it ends.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the process cannot be started.
     pub fn start(mut self) -> Result<Child> {
         self.command.stderr(Stdio::piped());
         self.command.spawn().with_context(|| format!("cannot run {}", self.line()))
     }
 
-    /// Runs it to its end.
+    /// Runs the command and waits for its end.
     ///
     /// # Errors
-    /// That it cannot be run, was ended by a signal, or wrote what is not UTF-8.
+    /// Fails if the command cannot be run, is killed by a signal, or writes output that is not UTF-8.
     pub fn outcome(mut self) -> Result<Outcome> {
         let line = self.line();
         let Output { status, stdout, stderr } =
@@ -136,10 +138,10 @@ impl LimiterCommand {
         Ok(Outcome { line, code, stdout, stderr })
     }
 
-    /// Runs it to its end, which has to be a good one.
+    /// Runs the command and expects exit code 0.
     ///
     /// # Errors
-    /// Also what it says when it fails.
+    /// As for [`outcome`](Self::outcome), and if the exit code is not 0.
     pub fn done(self) -> Result<Outcome> {
         let outcome = self.outcome()?;
         let Outcome { line, code, stderr, .. } = &outcome;
@@ -147,10 +149,10 @@ impl LimiterCommand {
         Ok(outcome)
     }
 
-    /// Runs it to a good end, and reads what it printed as JSON.
+    /// Runs the command, expects exit code 0, and parses its standard output as JSON.
     ///
     /// # Errors
-    /// Also that it printed no JSON, or more than one value.
+    /// As for [`done`](Self::done), and if standard output is not exactly one JSON value.
     pub fn json(self) -> Result<Value> {
         let Outcome { line, stdout, .. } = self.done()?;
         serde_json::from_str(&stdout).with_context(|| format!("{line} printed no JSON: {stdout}"))
@@ -163,8 +165,8 @@ impl LimiterCommand {
     }
 }
 
-/// Gives up all privilege but that of finding the binary in a folder that is closed to others; the
-/// exec that follows gives up that one too.
+/// Gives up all privileges except `CAP_DAC_READ_SEARCH`, with which exec finds a binary in a folder that is
+/// closed to others. The exec drops that one too.
 fn become_nobody() -> io::Result<()> {
     const UNTRACKED: libc::uid_t = 65534;
     /// `struct __user_cap_header_struct`.
@@ -191,8 +193,8 @@ fn become_nobody() -> io::Result<()> {
         },
         Capabilities { effective: 0, permitted: 0, inheritable: 0 },
     ];
-    // SAFETY: calls without pointers, but for an empty list of groups, and for a header and the two
-    // elements that this version of it stands for.
+    // SAFETY: calls without pointers, except for an empty list of groups, a header, and the two elements of
+    // capability data that version 3 of the header announces.
     let given_up = unsafe {
         libc::prctl(libc::PR_SET_KEEPCAPS, 1) == 0
             && libc::setgroups(0, std::ptr::null()) == 0
@@ -203,34 +205,34 @@ fn become_nobody() -> io::Result<()> {
     if given_up { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How a command ended and what it wrote.
+/// The exit code and the output of a command.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The command.
+    /// The command line, as it is shown in messages.
     pub line: String,
     /// Its exit code.
     pub code: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it said.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Outcome {
-    /// Asserts how it ended.
+    /// Asserts the exit code.
     ///
     /// # Panics
-    /// With all that the command wrote.
+    /// If it differs, with all output of the command.
     #[track_caller]
     pub fn assert_exit_code(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "exit code of {self}");
         self
     }
 
-    /// Asserts that all of these are in what it said, in any case.
+    /// Asserts that every one of `words` occurs in standard error; upper and lower case are the same.
     ///
     /// # Panics
-    /// With all that the command wrote.
+    /// If one is missing, with all output of the command.
     #[track_caller]
     pub fn assert_says(&self, words: &[&str]) -> &Self {
         let said = self.stderr.to_lowercase();

@@ -1,4 +1,4 @@
-//! Whether anything is left of an instance.
+//! Checks that an instance leaves no kernel object, process or directory behind.
 
 use std::{
     collections::BTreeSet,
@@ -21,10 +21,10 @@ use aya::{
 
 use crate::topology::Host;
 
-/// How long the kernel may take to free what nothing refers to any more.
+/// How long the kernel may take to free objects without references; it frees them after a grace period.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The kernel objects of an instance.
+/// The kernel objects of an instance, and the directory that they are pinned in.
 #[derive(Clone, Debug)]
 pub struct Footprint {
     host: Host,
@@ -32,7 +32,7 @@ pub struct Footprint {
     objects: BTreeSet<Object>,
 }
 
-/// A kernel object by its id.
+/// A kernel object, by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Object {
     Program(u32),
@@ -41,11 +41,10 @@ enum Object {
 }
 
 impl Footprint {
-    /// What the pins in `directory` of a host's BPF file system refer to, themselves or through a
-    /// link or a program.
+    /// Lists the objects pinned in `directory` of the host's BPF file system, and the maps of these programs.
     ///
     /// # Errors
-    /// What the system says, or that nothing is pinned there.
+    /// Fails if the directory or the objects cannot be read, or if nothing is pinned there.
     pub fn of(host: &Host, directory: impl Into<PathBuf>) -> Result<Self> {
         let directory = directory.into();
         let collect = || {
@@ -65,10 +64,10 @@ impl Footprint {
         Ok(Self { host: host.clone(), directory, objects })
     }
 
-    /// Waits until nothing of it is left, no process and no directory either.
+    /// Waits until no object, no process in the sandbox and no directory is left.
     ///
     /// # Errors
-    /// What is left.
+    /// Lists the remains if any are left after 20 s.
     pub fn assert_gone(&self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -81,10 +80,10 @@ impl Footprint {
         }
     }
 
-    /// Whether anything of it is left.
+    /// Whether an object, a process or the directory is left.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the processes cannot be listed.
     pub fn is_left(&self) -> Result<bool> {
         Ok(!self.left()?.is_empty())
     }
@@ -112,7 +111,7 @@ fn collect(directory: &Path, objects: &mut BTreeSet<Object>) -> Result<()> {
             collect(&entry.path(), objects)?;
         } else {
             let pin = open(&entry.path())?;
-            // The kernel tells there what the descriptor is.
+            // `fdinfo` is the only place where the kernel tells the type and id behind an arbitrary pin.
             let path = format!("/proc/thread-self/fdinfo/{}", pin.as_raw_fd());
             objects.extend(fs::read_to_string(path)?.lines().filter_map(object));
         }
@@ -120,7 +119,7 @@ fn collect(directory: &Path, objects: &mut BTreeSet<Object>) -> Result<()> {
     Ok(())
 }
 
-/// The object in a line of the description of a descriptor.
+/// Parses one line of `/proc/.../fdinfo/N`; `None` if it holds no id of an object.
 fn object(line: &str) -> Option<Object> {
     let (field, id) = line.split_once(':')?;
     let id = id.trim().parse();
@@ -132,10 +131,10 @@ fn object(line: &str) -> Option<Object> {
     }
 }
 
-/// Opens what is pinned at a path.
+/// Opens a pin, whatever its type.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     const BPF_OBJ_GET: libc::c_int = 7;
-    /// The head of `union bpf_attr` for this command; the kernel takes the rest as zero.
+    /// The first members of `union bpf_attr` for `BPF_OBJ_GET`; the kernel takes the rest as zero.
     #[repr(C)]
     struct Attributes {
         path: u64,

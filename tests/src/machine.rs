@@ -1,5 +1,5 @@
-//! A machine with systemd and dpkg, in namespaces: what is done to it is done to a copy in memory of the
-//! files of this one.
+//! Boots a machine with systemd and dpkg in namespaces. Its files are an overlay in memory over those of this
+//! machine, so nothing that a test changes outlives it.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{process, topology::Host};
 
-/// Begins in a cgroup of its own, where systemd thinks that it has all of them.
+/// Starts the machine in a new cgroup, which systemd then sees as the root of the hierarchy.
 const BEGIN: &str = "set -e
 mount --make-rprivate /
 mount -t cgroup2 none /run
@@ -22,32 +22,32 @@ mkdir /run/$CGROUP
 echo $$ > /run/$CGROUP/cgroup.procs
 umount /run
 exec unshare --pid --mount --cgroup --uts --ipc --fork --kill-child sh -c \"$BOOT\"";
-/// Removes the cgroup, once nobody is in it.
+/// Removes the cgroup and its children; fails while a process is left in them.
 const END: &str = "mount --make-rprivate /
 mount -t cgroup2 none /run
 test ! -d /run/$CGROUP || find /run/$CGROUP -depth -type d -exec rmdir {} +";
 const BOOT: &str = include_str!("machine/boot.sh");
 
-/// How long it may take to boot.
+/// How long booting, and removing the cgroup, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running machine, which ends with this.
+/// A running machine; dropping it kills all its processes.
 #[derive(Debug)]
 pub struct Machine {
     host: Host,
     process: Child,
-    /// Its first process, as this machine numbers it.
+    /// The process id of its init process in the namespace of this process.
     init: String,
     cgroup: String,
 }
 
 impl Machine {
-    /// Boots one that has the interfaces of a host, and a folder of this machine as `/tmp/shared`. It runs
-    /// nothing but what systemd starts by itself.
+    /// Boots a machine with the network interfaces of `host`, and with the folder `shared` of this machine as
+    /// `/tmp/shared`. It starts no units except those that systemd starts by itself.
     ///
     /// # Errors
-    /// What the system says; it takes root, the Debian package `systemd`, and a cgroup hierarchy of
-    /// version 2.
+    /// Fails if a system call fails or the machine is not up after 60 s. Needs root, the Debian package
+    /// `systemd`, and cgroup version 2.
     pub fn boot(host: &Host, shared: &Path) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Whether it has booted.
+    /// Whether systemd reports that booting has ended. A unit that failed does not matter.
     fn is_up(&mut self) -> Result<bool> {
         if self.process.try_wait()?.is_some() {
             let mut said = String::new();
@@ -77,7 +77,7 @@ impl Machine {
         }
         let id = self.process.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
-        // It is a shell until it has become systemd.
+        // The first child is a shell until it executes systemd.
         let is_systemd = |id: &str| {
             fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name == "systemd\n")
         };
@@ -89,7 +89,7 @@ impl Machine {
         Ok(["running\n", "degraded\n"].contains(&&*String::from_utf8_lossy(&state.stdout)))
     }
 
-    /// A command of a shell on the machine.
+    /// Builds a command that runs a shell line on the machine.
     #[must_use]
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -99,18 +99,18 @@ impl Machine {
         command
     }
 
-    /// How a command ended, and what it wrote.
+    /// Runs a shell line on the machine and returns its exit status and output.
     ///
     /// # Errors
-    /// That it cannot be run.
+    /// Fails if `nsenter` cannot be run.
     pub fn output(&self, line: &str) -> Result<Output> {
         self.command(line).output().context("cannot run nsenter")
     }
 
-    /// What a command printed, which has to end well.
+    /// Runs a shell line that has to succeed, and returns its standard output.
     ///
     /// # Errors
-    /// Also all that it wrote when it fails.
+    /// As for [`output`](Self::output), and with all output if the exit code is not 0.
     pub fn run(&self, line: &str) -> Result<String> {
         let Output { status, stdout, stderr } = self.output(line)?;
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
@@ -121,7 +121,8 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // With it goes its first process, and with that one all others.
+        // Killing `unshare` kills the init process (`--kill-child`), and with that all processes of its PID
+        // namespace.
         process::kill(&mut self.process);
         let start = Instant::now();
         while start.elapsed() < PATIENCE {

@@ -1,10 +1,10 @@
-//! Exact limits, to compare the ones in `limiter-common` with.
+//! Exact models of the algorithms in `limiter-common`, to compare these with.
 //!
-//! They share no arithmetic with those: a bucket is a level that time fills and packets empty, a queue
-//! is what is in it, cells have the time that the next one is due, windows are counted, a log is a list
-//! and connections are a set. Levels and times are kept as whole numbers of fractions, so nothing is ever rounded but what is told to be: what a packet takes. They are slow, in
-//! `i128`, and know one thing of the limits they stand beside: from which debt on one gives up its
-//! history, because the clock must have gone back.
+//! They share no arithmetic with the algorithms: a bucket is a level, a queue its content, GCRA the time at
+//! which the next cell is due, a window its counts, a log a list of times, and connections are a map. Levels
+//! and times are `i128` multiples of a fraction, so nothing is rounded except the cost of a packet, to
+//! [`Flow::grain`]. The models are slow. They copy one rule of the algorithms: a debt beyond a bound means
+//! that the clock went back, and resets the state.
 
 mod bucket;
 mod cells;
@@ -24,81 +24,83 @@ pub use self::{
     window::Window,
 };
 
-/// Packets leave a debt of what they cost at most. One that takes this many nanoseconds longer to
-/// refill is the mark of a clock that went back.
+/// Margin of that bound, in nanoseconds. A debt that exceeds the larger of the bucket and the most expensive
+/// packet by what refills in this time means that the clock went back.
 pub const LOST: u64 = 1_000_000_000;
 
-/// How fractions come and go.
+/// Rate and cost in fractions, so that both are whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Fractions that come in each nanosecond.
+    /// Fractions refilled in each nanosecond.
     pub per_nanosecond: i128,
     /// Fractions that a packet of cost 1 takes.
     pub per_cost: i128,
-    /// What a packet takes, and what there is room for, is rounded down to a multiple of this.
+    /// The cost of a packet, and the depth of a bucket, are rounded down to a multiple of this many
+    /// fractions.
     pub grain: i128,
 }
 
 impl Flow {
-    /// So many packets, or what they cost, per period of so many nanoseconds; nothing is rounded.
+    /// A flow of `packets` (or cost units) per `period` nanoseconds, without rounding.
     #[must_use]
     pub fn exact(packets: i128, period: i128) -> Self {
         Self { per_nanosecond: packets, per_cost: period, grain: 1 }
     }
 
-    /// What a packet of this cost takes.
+    /// Fractions that a packet of this cost takes.
     #[must_use]
     pub fn fractions(&self, cost: u64) -> i128 {
         let exact = self.per_cost * i128::from(cost);
         exact - exact.rem_euclid(self.grain)
     }
 
-    /// What comes in so many nanoseconds.
+    /// Fractions refilled in so many nanoseconds.
     fn over(&self, nanoseconds: i128) -> i128 {
         nanoseconds * self.per_nanosecond
     }
 
-    /// From which debt on a clock must have gone back, for packets that cost so much at most and a
-    /// room of so many fractions.
+    /// The debt, in fractions, beyond which the clock must have gone back. `room` is the depth in fractions,
+    /// `dearest` the cost of the most expensive packet.
     fn lost(&self, room: i128, dearest: u64) -> i128 {
         room.max(self.fractions(dearest)) + self.over(LOST.into())
     }
 }
 
-/// Whether so many packets are a fifth of those that pass at once, or less.
+/// Whether `left` is at most a fifth of `at_once`.
 fn is_last_fifth<T: Into<i128>>(left: T, at_once: T) -> bool {
     left.into() * 5 <= at_once.into()
 }
 
-/// What a limit says of one packet.
+/// The answer of a limit for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is room for it.
+    /// The packet conforms.
     Admit,
-    /// There is none.
+    /// The packet exceeds the limit.
     Refuse,
-    /// What there is comes from a time that the clock went far back from.
+    /// The state is from a time far ahead of now: the clock went back. The packet is refused and the state
+    /// reset.
     Lose,
 }
 
-/// An exact limit.
+/// An exact model of one algorithm.
 pub trait Exact {
-    /// What it says of a packet at `now`; nothing is charged.
+    /// Decides about a packet of cost `cost` at `now` (nanoseconds), without charging it.
     #[must_use]
     fn look(&self, now: u64, cost: u64) -> Verdict;
 
     /// Charges a packet at `now` that [`look`](Self::look) admitted.
     fn charge(&mut self, now: u64, cost: u64);
 
-    /// Whether a packet that was just [charged](Self::charge) at `now` leaves at most a fifth of what the
-    /// limit admits at once, in whole packets of cost 1 of which each would pass.
+    /// Whether the limit is near after a packet was [charged](Self::charge) at `now`: at most a fifth of the
+    /// packets of cost 1 that it admits at once are left.
     #[must_use]
     fn is_near(&self, now: u64) -> bool;
 
-    /// Forgets what it was and has nothing left at `now`.
+    /// Resets the state at `now` to that of a limit with nothing left to give.
     fn lose(&mut self, now: u64);
 
-    /// Decides about a packet at `now`, and charges it if it is admitted.
+    /// Decides about a packet at `now`, charges it if it is admitted, and resets the state if it was lost.
     fn take(&mut self, now: u64, cost: u64) -> bool {
         let verdict = self.look(now, cost);
         match verdict {
@@ -110,7 +112,7 @@ pub trait Exact {
     }
 }
 
-/// Any of them.
+/// A model of any algorithm except `concurrent`, which has [`Connections`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
     /// A token bucket.

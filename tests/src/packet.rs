@@ -1,5 +1,5 @@
-//! Ethernet frames for tests, the demo and benchmarks, with lengths and checksums that a real stack
-//! accepts unless the caller asks for others.
+//! Builds Ethernet frames for tests, the demonstration and benchmarks. Lengths and checksums are those that a
+//! real stack accepts, unless the caller sets others.
 //!
 //! ```
 //! use limiter_tests::packet::{Frame, SYN};
@@ -26,15 +26,15 @@ pub use self::{
     source::{network_layer, set_source},
 };
 
-/// TCP flag: the sender is done.
+/// TCP flag: the sender sends no more data.
 pub const FIN: u8 = 0x01;
 /// TCP flag: opens a connection.
 pub const SYN: u8 = 0x02;
-/// TCP flag: breaks a connection.
+/// TCP flag: aborts a connection.
 pub const RST: u8 = 0x04;
-/// TCP flag: hand over what has come.
+/// TCP flag: the receiver is to deliver the data at once.
 pub const PSH: u8 = 0x08;
-/// TCP flag: the acknowledgement number counts.
+/// TCP flag: the acknowledgement number is valid.
 pub const ACK: u8 = 0x10;
 
 /// Ethertype of IPv4.
@@ -51,7 +51,7 @@ pub const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Shortest Ethernet frame, without its checksum.
 pub const MINIMUM: usize = 60;
 
-/// A frame being put together; [`Frame::build`] gives its bytes.
+/// Builder of a frame; [`Frame::build`] returns its bytes.
 #[derive(Clone, Debug)]
 pub struct Frame {
     source_mac: [u8; 6],
@@ -67,7 +67,7 @@ pub struct Frame {
 /// The headers of a PPPoE session.
 #[derive(Clone, Copy, Debug)]
 struct Session {
-    /// Whether the protocol of PPP has a byte instead of two.
+    /// Whether the PPP protocol field is compressed to one byte (RFC 1661, 6.5).
     compressed: bool,
     declared_length: Option<u16>,
 }
@@ -116,7 +116,7 @@ impl Frame {
         Self::over_ip(source, destination, protocol, transport)
     }
 
-    /// An SCTP common header; the payload is its chunks.
+    /// An SCTP common header; the payload holds the chunks.
     pub fn sctp(
         source: impl Into<IpAddr>,
         destination: impl Into<IpAddr>,
@@ -127,12 +127,13 @@ impl Frame {
         Self::over_ip(source.into(), destination.into(), 132, transport)
     }
 
-    /// Any other protocol, or any bytes for one of those above: the payload is all there is.
+    /// Any other protocol, or a protocol from above with raw bytes: the payload follows the IP headers
+    /// directly.
     pub fn ip(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8) -> Self {
         Self::over_ip(source.into(), destination.into(), protocol, Transport::Nothing)
     }
 
-    /// A frame of any ethertype (or 802.3 length) with these bytes behind it.
+    /// A frame of any ethertype (or 802.3 length), followed by these bytes.
     pub fn other(ether_type: u16, bytes: impl Into<Vec<u8>>) -> Self {
         Self::with_body(Body::Other { ether_type, bytes: bytes.into() })
     }
@@ -162,28 +163,29 @@ impl Frame {
         self
     }
 
-    /// Adds a tag inside those there are: its ethertype ([`TAGS`]) and VLAN number.
+    /// Adds a VLAN tag inside the present ones: its ethertype (see [`TAGS`]) and VLAN number.
     #[must_use]
     pub fn tag(mut self, ether_type: u16, vlan: u16) -> Self {
         self.tags.push((ether_type, vlan));
         self
     }
 
-    /// Puts it into a PPPoE session, behind the tags. What is not IP has the protocol of PPP in place of the ethertype.
+    /// Puts the datagram into a PPPoE session, behind the VLAN tags. For a frame that is not IP, the
+    /// ethertype is used as the PPP protocol.
     #[must_use]
     pub fn pppoe(mut self) -> Self {
         self.session = Some(Session { compressed: false, declared_length: None });
         self
     }
 
-    /// The same, with a protocol of PPP of a single byte, if that is odd.
+    /// Like [`pppoe`](Self::pppoe), with a PPP protocol of one byte if the number is odd and below 256.
     #[must_use]
     pub fn compressed_pppoe(mut self) -> Self {
         self.session = Some(Session { compressed: true, declared_length: None });
         self
     }
 
-    /// Declares this length in the header of PPPoE instead of the true one.
+    /// Sets the length field of the PPPoE header, instead of the true length.
     #[must_use]
     pub fn pppoe_length(mut self, length: u16) -> Self {
         if let Some(session) = &mut self.session {
@@ -192,7 +194,7 @@ impl Frame {
         self
     }
 
-    /// Puts this many MPLS labels before the datagram, behind tags and PPPoE.
+    /// Puts `count` MPLS labels before the datagram, behind VLAN tags and PPPoE.
     #[must_use]
     pub fn labels(mut self, count: usize) -> Self {
         self.labels = count;
@@ -206,15 +208,15 @@ impl Frame {
         self
     }
 
-    /// Adds bytes behind the datagram, which no IP length counts.
+    /// Appends bytes behind the datagram that the length in the IP header does not include.
     #[must_use]
     pub fn trailer(mut self, bytes: &[u8]) -> Self {
         self.trailer.extend_from_slice(bytes);
         self
     }
 
-    /// Adds a payload of this many bytes. None of the setters from here on does anything to a frame
-    /// that is not IP.
+    /// Adds a payload of this many bytes. This setter and all that follow have no effect on a frame that is
+    /// not IP.
     #[must_use]
     pub fn payload(self, length: usize) -> Self {
         self.ip_part(|ip| ip.payload.extend((0..length).map(|i| i as u8)))
@@ -242,7 +244,7 @@ impl Frame {
         })
     }
 
-    /// Sets IPv4 options: at most 40 bytes, filled up to a multiple of 4. IPv6 has none.
+    /// Sets IPv4 options: at most 40 bytes, padded with zeros to a multiple of 4. Without effect on IPv6.
     #[must_use]
     pub fn options(self, options: &[u8]) -> Self {
         self.ip_part(|ip| {
@@ -251,15 +253,15 @@ impl Frame {
         })
     }
 
-    /// Adds an IPv6 extension header behind those there are. IPv4 has none.
+    /// Adds an IPv6 extension header behind the present ones. Without effect on IPv4.
     #[must_use]
     pub fn extension(self, extension: Extension) -> Self {
         self.ip_part(|ip| ip.extensions.push(extension))
     }
 
-    /// Makes it a fragment at `offset` (units of 8 bytes); `more` follow. IPv4 keeps the low 16 bits
-    /// of `identification`; in IPv6 this adds a fragment header behind the extension headers there
-    /// are. One with an offset has no transport header: its payload is what the caller gives.
+    /// Makes the frame a fragment at `offset` (in units of 8 bytes); `more` sets the flag for more fragments.
+    /// IPv4 keeps the low 16 bits of `identification`; for IPv6, a fragment header is added behind the
+    /// present extension headers. A fragment with an offset has no transport header, only the payload.
     #[must_use]
     pub fn fragment(self, identification: u32, offset: u16, more: bool) -> Self {
         self.ip_part(|ip| match ip.addresses {
@@ -273,7 +275,8 @@ impl Frame {
         })
     }
 
-    /// Declares this length in the IP header (IPv4: with it, IPv6: without it) instead of the true.
+    /// Sets the length in the IP header instead of the true one. The length of IPv4 includes the header, that
+    /// of IPv6 does not.
     #[must_use]
     pub fn declared_length(self, length: u16) -> Self {
         self.ip_part(|ip| ip.declared_length = Some(length))
@@ -286,7 +289,7 @@ impl Frame {
         self
     }
 
-    /// The bytes of the frame, without the Ethernet checksum.
+    /// Returns the bytes of the frame, without the Ethernet checksum.
     #[must_use]
     pub fn build(&self) -> Vec<u8> {
         let mut frame = [self.destination_mac, self.source_mac].concat();
@@ -319,8 +322,8 @@ impl Frame {
         frame
     }
 
-    /// The frames of this datagram cut into fragments of at most `size` bytes of it (at least 8),
-    /// which the receiver puts together again. One frame if it is not IP.
+    /// Cuts the datagram into fragments of at most `size` bytes of its content (rounded down to a multiple of
+    /// 8, at least 8), and returns their frames. A frame that is not IP is returned whole.
     #[must_use]
     pub fn fragments(&self, identification: u32, size: usize) -> Vec<Vec<u8>> {
         let Body::Ip(ip) = &self.body else {
@@ -345,7 +348,7 @@ impl Frame {
 }
 
 impl Session {
-    /// The headers of PPPoE and PPP, in front of so many bytes of an ethertype.
+    /// The headers of PPPoE and PPP before `behind` bytes of the given ethertype.
     fn bytes(self, ether_type: u16, behind: usize) -> Vec<u8> {
         let protocol = match ether_type {
             IPV4 => 0x0021,
@@ -395,7 +398,7 @@ mod tests {
         step(IpHeaders::Ipv6(header, Ipv6Extensions::default()))
     }
 
-    /// The frame that etherparse writes, with the same 0 to `payload` behind the header.
+    /// The frame that etherparse writes with a payload of the bytes 0, 1, 2, ..., as [`Frame::payload`] has.
     macro_rules! written {
         ($step:expr, $payload:expr) => {{
             let payload: Vec<u8> = (0..$payload).map(|i| i as u8).collect();

@@ -1,4 +1,5 @@
-//! The BPF program, run on frames by the kernel: without an interface, and in virtual time if asked.
+//! Runs the BPF program on frames through the kernel (`BPF_PROG_TEST_RUN`), without an interface, and in
+//! virtual time with [`Clock::Test`].
 
 mod cpu;
 mod memory;
@@ -62,17 +63,17 @@ use crate::{
     topology::Host,
 };
 
-/// Room for some thousand sources and connections.
+/// Table sizes for some thousand sources and connections.
 pub const SMALL: Sizes =
     Sizes { sources: 1 << 14, buckets: 1 << 14, wide_states: 1 << 11, overrides: 64 };
 
-/// How long the kernel may take to free a program that nothing refers to any more.
+/// How long the kernel may take to free a program without references.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The slot that the program is loaded for.
+/// The interface slot that the program is loaded for.
 const SLOT: Attached = attached(0);
 
-/// A slot, as if an interface were in it.
+/// A slot as if an interface were attached to it.
 pub const fn attached(slot: u32) -> Attached {
     Attached {
         slot,
@@ -86,17 +87,17 @@ pub const fn attached(slot: u32) -> Attached {
     }
 }
 
-/// An instance without an interface, with a program loaded for its first slot. When it is dropped, another test may get
-/// it, as it was made.
+/// An instance without an interface, with the program loaded for its first slot. A program from
+/// [`new`](Self::new) goes back to a pool when it is dropped, with blank maps, and another test may take it.
 pub struct TestProgram {
     loaded: Option<Loaded>,
-    /// Which others it may do for; none if it is kept for nobody.
+    /// What another test has to ask for to get it from the pool; `None` if it does not go back to the pool.
     kind: Option<Kind>,
 }
 
-/// What a [`TestProgram`] has.
+/// The program and the maps of a [`TestProgram`].
 pub struct Loaded {
-    // In this order: what is open, before the place that it is pinned in.
+    // Fields are dropped in this order: open objects before the file system that holds their pins.
     program: Program,
     longest: usize,
     instance: Instance,
@@ -108,7 +109,7 @@ pub struct Loaded {
     host: Host,
 }
 
-/// Maps of an instance.
+/// Maps that the tests read and write directly.
 struct Tables {
     clock: Array<MapData, u64>,
     ticked: Array<MapData, JiffyClock>,
@@ -135,22 +136,22 @@ impl Tables {
     }
 }
 
-/// The program of another slot of a [`TestProgram`], which goes by the same clock.
+/// The program for another slot of a [`TestProgram`], with the same maps and the same clock.
 pub struct Neighbour {
     program: Program,
     offered: Offered,
 }
 
 impl Neighbour {
-    /// What the kernel tells of the program.
+    /// Returns the kernel's description of the program.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the kernel refuses the query.
     pub fn info(&mut self) -> Result<ProgramInfo> {
         Ok(self.program.xdp()?.info()?)
     }
 
-    /// Runs the program on the same frame many times in a row.
+    /// Runs the program on the same frame `times` times.
     ///
     /// # Errors
     /// As [`Loaded::run`].
@@ -168,10 +169,11 @@ impl Neighbour {
 }
 
 impl TestProgram {
-    /// An instance in a BPF file system of its own, with the program for packets in one piece.
+    /// Makes an instance in a BPF file system of its own, with the program for packets in one piece. It may
+    /// come from the pool.
     ///
     /// # Errors
-    /// What the system says; it takes root.
+    /// Fails if the program or the maps cannot be loaded. Needs root.
     pub fn new(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
         let kind = Kind { sizes, clock, frags: false };
         let loaded = match pool::take(kind) {
@@ -184,7 +186,8 @@ impl TestProgram {
         Ok(Self { loaded: Some(loaded), kind: Some(kind) })
     }
 
-    /// Does the same with the program for packets that may lie in several pieces.
+    /// Like [`new`](Self::new), with the program for packets in several pieces, which is not shared with
+    /// other tests.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -192,7 +195,7 @@ impl TestProgram {
         Ok(Self::kept(Loaded::load(Kind { sizes, clock, frags: true }, policy)?))
     }
 
-    /// Does the same as [`new`](Self::new) with a program that is loaded for it, and given to nobody else.
+    /// Like [`new`](Self::new), with a program that is loaded for this test and not shared with others.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -200,7 +203,7 @@ impl TestProgram {
         Ok(Self::kept(Loaded::load(Kind { sizes, clock, frags: false }, policy)?))
     }
 
-    /// Does the same as [`fresh`](Self::fresh) with the object that has debug messages.
+    /// Like [`fresh`](Self::fresh), with the object file that has debug messages.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -210,7 +213,7 @@ impl TestProgram {
         Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
     }
 
-    /// Does the same as [`with_frags`](Self::with_frags) with the object that has debug messages.
+    /// Like [`with_frags`](Self::with_frags), with the object file that has debug messages.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -220,15 +223,15 @@ impl TestProgram {
         Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
     }
 
-    /// One that nobody else gets.
+    /// A program that does not go back to the pool.
     const fn kept(loaded: Loaded) -> Self {
         Self { loaded: Some(loaded), kind: None }
     }
 
-    /// Unmakes it all, and waits until the kernel has nothing of it any more.
+    /// Removes the instance and waits until the kernel has freed its objects.
     ///
     /// # Errors
-    /// What is left, or what the system says.
+    /// Lists the remains if any are left after 20 s. Fails if a system call fails.
     pub fn close(mut self) -> Result<()> {
         self.loaded.take().map_or(Ok(()), Loaded::close)
     }
@@ -253,7 +256,7 @@ impl DerefMut for TestProgram {
 #[expect(clippy::expect_used, reason = "what is wrong with it fails the test")]
 impl Drop for TestProgram {
     fn drop(&mut self) {
-        // What a test that failed has done to it, nobody knows.
+        // A failed test may have left the program in any state, so it does not go back to the pool.
         if let (Some(kind), Some(loaded), false) =
             (self.kind, self.loaded.take(), thread::panicking())
         {
@@ -267,7 +270,7 @@ impl Loaded {
         Self::make(kind, policy, |open| open())
     }
 
-    /// Makes an instance by `run`, which gets what makes and opens it.
+    /// Makes an instance. `run` is called in the sandbox with a function that creates and opens it.
     fn make(
         Kind { sizes, clock, frags }: Kind,
         policy: &Policy,
@@ -295,23 +298,25 @@ impl Loaded {
         host.sandbox.inside(&host.namespace, || run(&open))?
     }
 
-    /// Has everything be as it was made, but for a policy.
+    /// Blanks the maps and counters, except for the policy in the kernel; the pool then applies another
+    /// policy.
     fn blank(&mut self) -> Result<()> {
         self.memory.blank()?;
         self.notices()?;
         let Self { pins, host, offered, instance, .. } = self;
-        // What was read of a policy is of one that is not there any more.
+        // The cached policy belongs to the maps that were just blanked.
         *instance.maps_mut() = host.sandbox.inside(&host.namespace, || Maps::open(pins))??;
         *offered = Offered::default();
         Ok(())
     }
 
-    /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].
+    /// Sets the time of a program with [`Clock::Test`], in nanoseconds. If it goes back, the jiffy clock is
+    /// reset.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a map cannot be written.
     pub fn at(&mut self, now: u64) -> Result<()> {
-        // Ticks are counted by the clock here, but do not go back with it elsewhere.
+        // The jiffy clock follows the test clock, but the program never moves it back.
         if now < self.tables.clock.get(&0, 0)? {
             self.tables.ticked.set(0, JiffyClock::default(), 0)?;
         }
@@ -321,12 +326,12 @@ impl Loaded {
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
     ///
     /// # Errors
-    /// What the system says, or an answer that is no verdict.
+    /// Fails if the kernel refuses the run, or if the program returns neither `XDP_PASS` nor `XDP_DROP`.
     pub fn run(&mut self, frame: &[u8]) -> Result<Verdict> {
         self.runner()?.run(frame)
     }
 
-    /// Runs the program on the same frame many times in a row, and tells how often it passed.
+    /// Runs the program on the same frame `times` times, and returns how many of these frames passed.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -336,27 +341,27 @@ impl Loaded {
         Ok(self.passed()? - before)
     }
 
-    /// The program, to be run by several threads.
+    /// Returns the program, for several threads to run.
     ///
     /// # Errors
-    /// Never for a program that was loaded.
+    /// Never, for a loaded program.
     pub fn runner(&mut self) -> Result<Runner<'_>> {
         Ok(self.split()?.0)
     }
 
-    /// The program, to be run by several threads, and the maps, to be changed meanwhile.
+    /// Returns the program, for several threads to run, and the maps, which may be changed meanwhile.
     ///
     /// # Errors
-    /// Never for a program that was loaded.
+    /// Never, for a loaded program.
     pub fn split(&mut self) -> Result<(Runner<'_>, &mut Maps)> {
         let runner = Runner::new(self.program.xdp()?, self.longest, &self.offered);
         Ok((runner, self.instance.maps_mut()))
     }
 
-    /// Puts a policy in force.
+    /// Applies a policy.
     ///
     /// # Errors
-    /// Why it is not possible.
+    /// Fails if the policy cannot be applied to the instance.
     pub fn apply(&mut self, policy: &Policy) -> Result<()> {
         Ok(self.instance.maps_mut().apply(policy)?)
     }
@@ -367,45 +372,45 @@ impl Loaded {
         self.instance.maps()
     }
 
-    /// What the kernel tells of the program.
+    /// Returns the kernel's description of the program.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the kernel refuses the query.
     pub fn info(&mut self) -> Result<ProgramInfo> {
         Ok(self.program.xdp()?.info()?)
     }
 
-    /// The counters, over all CPUs.
+    /// The frame counters of the slot, summed over all CPUs.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn counters(&self) -> Result<Counters> {
         let snapshot = self.maps().snapshot(&[SLOT])?;
         Ok(Counters { reasons: snapshot.reasons })
     }
 
-    /// What a limit admitted and refused, over all CPUs; nothing for one that is not set.
+    /// The tally of a limit, summed over all CPUs; zeros for a limit that does not exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn tally(&self, limit: impl AsRef<str>) -> Result<LimitTally> {
         Ok(self.maps().snapshot(&[SLOT])?.tally(limit))
     }
 
-    /// What it told of sources since that was asked last.
+    /// Reads the events about sources since the last call.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn notices(&self) -> Result<Vec<SourceEvent>> {
         let pins = &self.pins;
         let listen = || Listener::open(pins);
         Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
     }
 
-    /// What it told whoever works on it, since that was asked last.
+    /// Reads the debug messages since the last call.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     #[cfg(feature = "datapath-log")]
     pub fn messages(&self) -> Result<Vec<String>> {
         let pins = &self.pins;
@@ -418,10 +423,10 @@ impl Loaded {
         Ok(messages.iter().collect())
     }
 
-    /// Frames that passed, on each CPU.
+    /// The number of frames that passed, for each CPU.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn passed_by_cpu(&self) -> Result<Vec<u64>> {
         let passed = |counters: &Counters| {
             let reasons = Reason::ALL.into_iter().filter(|reason| !reason.drops());
@@ -430,19 +435,19 @@ impl Loaded {
         Ok(self.tables.counters.get(&SLOT.slot, 0)?.iter().map(passed).collect())
     }
 
-    /// Frames that passed, by the counters.
+    /// The number of frames that passed, summed over all CPUs.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn passed(&self) -> Result<u64> {
         Ok(self.passed_by_cpu()?.into_iter().sum())
     }
 
-    /// Checks that every frame the program was run on is counted under exactly one reason, with all
-    /// its bytes, and that the verdicts of the limits add up to those.
+    /// Checks that the reasons count every frame the program was run on exactly once, with all its bytes, and
+    /// that the passed and dropped frames of the slot add up to the same.
     ///
     /// # Errors
-    /// What does not add up, or what the system says.
+    /// Says which sums differ, or that a map cannot be read.
     pub fn check_accounts(&self) -> Result<()> {
         let snapshot = self.maps().snapshot(&[SLOT])?;
         let sum = |tallies: &mut dyn Iterator<Item = Tally>| {
@@ -459,19 +464,19 @@ impl Loaded {
         Ok(())
     }
 
-    /// The entry of a source, by its key; `None` when there is none.
+    /// The entry of a source, with totals that include what CPU caches hold; `None` if it has no entry.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn source(&self, key: &Address) -> Result<Option<Source>> {
         let Some(source) = self.maps().source(key)? else { return Ok(None) };
         self.with_outstanding(key, source).map(Some)
     }
 
-    /// Writes something else into the entry of a source, which it has to have.
+    /// Changes the entry of a source through `change`.
     ///
     /// # Errors
-    /// What the system says, or that there is none.
+    /// Fails if the source has no entry, or if a map cannot be read or written.
     pub fn change_source(&mut self, key: &Address, change: impl FnOnce(&mut Source)) -> Result<()> {
         let set = self.maps().place(key)?.set * WAYS as u32;
         let find =
@@ -482,28 +487,28 @@ impl Loaded {
         Ok(self.tables.sources.set(number, source, 0)?)
     }
 
-    /// The state that is kept by other keys than the source, with the keys.
+    /// The entries of the bucket table, with their keys.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn buckets(&self) -> Result<Vec<(BucketKey, Bucket)>> {
         let mut buckets = Vec::new();
         self.maps().each_bucket(|it| buckets.push((it.bucket.key, it.bucket)))?;
         Ok(buckets)
     }
 
-    /// The logs and the lists of connections that are kept, with their keys.
+    /// The wide states (sliding logs and lists of connections), with their keys.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
         self.tables.wide_states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
     }
 
-    /// The program for another slot of the same instance, as if a second interface were in it.
+    /// Loads the program for another slot of the same instance, as if a second interface were attached.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn neighbour(&self, slot: u32) -> Result<Neighbour> {
         let (pins, clock) = (&self.pins, self.goes_by);
         let load = || Program::load(pins, slot, false, clock);
@@ -511,19 +516,19 @@ impl Loaded {
         Ok(Neighbour { program, offered: Offered::default() })
     }
 
-    /// Has a slot as if its interface were detached.
+    /// Frees a slot, as detaching its interface does.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn detach(&mut self, slot: u32) -> Result<()> {
         Ok(self.instance.detach(slot)?)
     }
 
-    /// Writes down that an interface of this name is in a slot, as attaching one does; policies that
-    /// are applied from then on know it.
+    /// Records that an interface with this name is in a slot, as attaching one does. Policies that are
+    /// applied later find the name.
     ///
     /// # Errors
-    /// What the system says, or that no interface can have this name.
+    /// Fails if the name is longer than 16 bytes, or if the map cannot be written.
     pub fn name_interface(&self, slot: u32, name: &str) -> Result<()> {
         let mut interface = Interface { namespace: 1, ..Interface::default() };
         let place = interface.name.get_mut(..name.len()).context("the name is too long")?;
@@ -534,18 +539,18 @@ impl Loaded {
         interfaces.set(slot, interface, 0).context("cannot write an interface down")
     }
 
-    /// The entry that frames without a readable source share.
+    /// The entry that all frames without a readable source share.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn unreadable(&self) -> Result<Source> {
         self.with_outstanding(&Address::NONE, self.shared_entry(shared::UNREADABLE)?)
     }
 
-    /// What passed and what was dropped of the sources that found no room and share entries.
+    /// The passed and dropped frames, in this order, of the overflow entries that sources without room share.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn shared_packets(&self) -> Result<[Tally; 2]> {
         let mut all = [Tally::default(); 2];
         for set in 0..shared::OVERFLOWS {
@@ -558,10 +563,10 @@ impl Loaded {
         Ok(all)
     }
 
-    /// The entry with the totals of sources that have none.
+    /// The shared entry with the totals of sources that have no entry.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn nobody(&self) -> Result<Source> {
         self.shared_entry(shared::UNTRACKED)
     }
@@ -571,26 +576,27 @@ impl Loaded {
         Ok(entry.settled())
     }
 
-    /// The entry of a source, its totals up to date.
+    /// Adds what CPU caches hold for the source to its totals.
     fn with_outstanding(&self, key: &Address, mut source: Source) -> Result<Source> {
         self.maps().outstanding_of(key)?.add_to(&mut source);
         Ok(source)
     }
 
-    /// Fills the table of sources with entries of nobody, which owe nothing: who comes now is a newcomer
-    /// of a full table.
+    /// Fills the source table with entries that belong to no address and owe nothing, so that the next new
+    /// source finds a full table.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn crowd(&mut self) -> Result<()> {
         self.forget_sources()?;
         self.memory.fill(map::SETS, Set { tags: [1; WAYS], ..Set::default() })
     }
 
-    /// How many entries of the table are noted to owe at `now`, in nanoseconds, so that nobody has to look.
+    /// The number of entries whose debt note says that they owe at `now` (nanoseconds), so that eviction
+    /// skips them without reading them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn noted(&self, now: u64) -> Result<usize> {
         let mut noted = 0;
         for set in 0..self.tables.debts.len() {
@@ -612,10 +618,10 @@ impl Loaded {
         self.memory.fill(map::UNTRACKED, 0_u64)
     }
 
-    /// Forgets every source and all state by other keys, as if none had ever sent anything.
+    /// Clears all sources and all state by other keys, as if no frame had come. Counters and the policy stay.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn forget(&mut self) -> Result<()> {
         self.forget_sources()?;
         for name in [
@@ -633,19 +639,20 @@ impl Loaded {
         self.memory.fill(map::SHARED_SOURCES, Source::NEW)
     }
 
-    /// Forgets the addresses and ports of connections that said that they are done, as when others needed the room, and
-    /// nothing else.
+    /// Clears only the addresses and ports of connections that have ended, as if the LRU map had evicted
+    /// them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn forget_endings(&mut self) -> Result<()> {
         self.memory.blank_map(map::ENDINGS)
     }
 
-    /// Forgets what was said of the datagram of a frame, if that is a fragment, and nothing else.
+    /// Clears only the state of the datagram that `frame` is a fragment of. A frame that is no fragment
+    /// changes nothing.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn forget_fragment(&mut self, frame: &[u8]) -> Result<()> {
         let mut packet = Packet::UNREADABLE;
         if parse(frame, &mut packet).is_ok() && packet.fragment.get() != Fragment::Whole {
@@ -655,18 +662,18 @@ impl Loaded {
         Ok(())
     }
 
-    /// Forgets what sources did to be blocked, as when others needed the room, and nothing else.
+    /// Clears only the records of offences, as if the LRU map had evicted them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn forget_offences(&mut self) -> Result<()> {
         self.memory.blank_map(map::OFFENCES)
     }
 
-    /// Forgets SYNs that limits with penalties refused, as when others needed the room, and nothing else.
+    /// Clears only the SYNs that limits with a penalty refused, as if the LRU map had evicted them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn forget_refused_syns(&mut self) -> Result<()> {
         self.memory.blank_map(map::REFUSED_SYNS)
     }
@@ -686,10 +693,10 @@ impl Loaded {
     }
 }
 
-/// A map of the instance that is pinned there.
+/// Opens the map `name` that is pinned by the instance.
 ///
 /// # Errors
-/// What the system says, or that it is of another type.
+/// Fails if the map cannot be opened or is of another type.
 pub fn typed<T: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<T> {
     let open = || T::try_from(Map::from_map_data(MapData::from_pin(pins.map(name))?)?);
     open().with_context(|| format!("cannot open the map {name}"))

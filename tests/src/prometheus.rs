@@ -1,4 +1,4 @@
-//! A Prometheus of its own for a test: the real server, within bounds, on a host of the test.
+//! Runs a real Prometheus server for a test, with bounded resources, on a host of the test.
 
 use std::{
     env, fs,
@@ -17,25 +17,25 @@ use serde_json::Value;
 
 use crate::{process, topology::Host};
 
-/// The variable with the folder of `prometheus` and `promtool`.
+/// The environment variable with the folder of `prometheus` and `promtool`.
 pub const VARIABLE: &str = "LIMITER_PROMETHEUS";
 
-/// Where it listens, on its host.
+/// The address that the server listens on, on its host.
 const ADDRESS: &str = "127.0.0.1:9090";
-/// How long it may take to be ready.
+/// How long the server may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to answer.
+/// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Seconds of CPU time that it may take.
+/// CPU time that the server may use, in seconds.
 const TIME: u64 = 120;
-/// Bytes of memory that it may map, most of which it never touches.
+/// Address space that the server may map, in bytes. Most of it is never touched.
 const MEMORY: u64 = 4 << 30;
 
-/// A program of Prometheus: from where [`VARIABLE`] says, otherwise from where `cargo xtask setup`
+/// Returns the path of a program of Prometheus: in the folder of [`VARIABLE`], else where `cargo xtask setup`
 /// unpacks it.
 ///
 /// # Errors
-/// That there is none.
+/// Fails if there is no such file.
 pub fn program(name: &str) -> Result<PathBuf> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR"));
     let unpacked = unpacked.join("../target/tools/prometheus/usr/bin");
@@ -45,11 +45,10 @@ pub fn program(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Runs `promtool` in a folder with these arguments and this on its standard input, and gives what it
-/// wrote.
+/// Runs `promtool` in `folder` with `input` on standard input, and returns what it wrote.
 ///
 /// # Errors
-/// That it cannot be run, or found fault, with what it said.
+/// Fails if it cannot be run, or with its output if the exit code is not 0.
 pub fn promtool(folder: &Path, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(program("promtool")?);
     command.args(arguments).current_dir(folder).stdin(Stdio::piped());
@@ -65,7 +64,7 @@ pub fn promtool(folder: &Path, arguments: &[&str], input: &str) -> Result<String
     Ok(said + &complaint)
 }
 
-/// A running server, which is killed with this, or with the thread that started it.
+/// A running server. It is killed when this is dropped, or when the thread that started it ends.
 #[derive(Debug)]
 pub struct Prometheus {
     process: Child,
@@ -73,14 +72,14 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one with the configuration `prometheus.yaml` of a folder, in which it keeps what it
-    /// scrapes, and waits until it is ready.
+    /// Starts the server with `prometheus.yaml` of `folder`, which also gets its data, and waits until it is
+    /// ready.
     ///
     /// # Errors
-    /// That it cannot be run, or what it said when it ended.
+    /// Fails if the server cannot be run, ends, or is not ready after 60 s; the message has its log.
     pub fn start(host: &Host, folder: &Path) -> Result<Self> {
         let mut command = host.command(program("prometheus")?.to_str().context("not UTF-8")?);
-        // Not relative to a working directory, which the sandbox changes.
+        // Absolute paths, because the sandbox changes the working directory.
         let path = folder.display();
         command.arg(format!("--config.file={path}/prometheus.yaml"));
         command.arg(format!("--storage.tsdb.path={path}/data"));
@@ -104,10 +103,10 @@ impl Prometheus {
         Ok(server)
     }
 
-    /// The samples of an expression at this moment.
+    /// Evaluates an expression now, and returns its samples.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Fails if the server does not answer or rejects the expression.
     pub fn query(&self, expression: &str) -> Result<Vec<Sample>> {
         let data = self.ask("query", &[("query", expression)])?;
         let samples = data["result"].as_array().context("no vector")?.iter();
@@ -119,10 +118,10 @@ impl Prometheus {
             .collect()
     }
 
-    /// What its API says of something, with these parameters.
+    /// Sends a query to `/api/v1/` and the name `what`, and returns the `data` of the answer.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Fails if the server does not answer or reports an error.
     pub fn ask(&self, what: &str, parameters: &[(&str, &str)]) -> Result<Value> {
         let parameters: Vec<String> =
             parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
@@ -152,10 +151,11 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// What a server on a host answers to a request of a path.
+/// Sends a GET request for `path` to a server on a host, and returns the body of the answer, whatever its
+/// status.
 ///
 /// # Errors
-/// That it does not, or the answer is no text. One that it cannot do is an answer too.
+/// Fails if the server does not answer in time or the answer is not UTF-8.
 pub fn get(host: &Host, address: &str, path: &str) -> Result<String> {
     let connect = || TcpStream::connect(address);
     let mut stream = host.namespace.inside(connect)?.context("cannot connect")?;
@@ -167,12 +167,12 @@ pub fn get(host: &Host, address: &str, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// A value as it may stand in a query.
+/// Percent-encodes every byte of a query value.
 fn escaped(value: &str) -> String {
     value.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-/// Bounds what this process may take.
+/// Sets the resource limits of this process.
 fn bound() -> io::Result<()> {
     for (what, most) in [(libc::RLIMIT_CPU, TIME), (libc::RLIMIT_AS, MEMORY)] {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };

@@ -1,25 +1,25 @@
-//! Random runs that say how to repeat them.
+//! Random test runs that can be repeated.
 
 use std::{env, fmt, num::ParseIntError, thread};
 
-/// The environment variable that says where random runs start.
+/// The environment variable with the seed of random runs.
 pub const SEED_VARIABLE: &str = "LIMITER_TEST_SEED";
 
-/// Where random runs start: at `default`, unless the environment variable says otherwise.
+/// Returns the seed of random runs: the value of [`SEED_VARIABLE`], else `default`.
 ///
 /// # Errors
-/// The variable is no number.
+/// Fails if the variable is set and not a `u64`.
 pub fn seed(default: u64) -> Result<u64, ParseIntError> {
     env::var(SEED_VARIABLE).map_or(Ok(default), |text| text.parse())
 }
 
-/// One random run; says how to repeat it when anything in it fails.
+/// One random run. If it panics, dropping this prints the seed and number that repeat it.
 pub struct Run<'a> {
-    /// Where the runs start.
+    /// The seed of all runs.
     pub seed: u64,
-    /// The number of this one.
+    /// The number of this run.
     pub run: u64,
-    /// What it is about.
+    /// The input of the run, printed with the seed.
     pub of: &'a dyn fmt::Debug,
 }
 

@@ -1,8 +1,8 @@
-//! A second parser, written apart from the one in `limiter-common`, to compare it with.
+//! A second parser, written independently of the one in `limiter-common`, to compare it with.
 //!
-//! It shares nothing with that parser, neither code nor types nor structure: it first cuts the frame
-//! into slices (etherparse does the fixed headers), walks extension headers by recursion, and only
-//! then says what the pieces mean. It may be slow and it may allocate; it may not be clever.
+//! The two share no code, types or structure. This one first cuts the frame into slices (etherparse reads the
+//! fixed headers), follows extension headers by recursion, and then interprets the pieces. It may be slow and
+//! may allocate, but it has to be simple.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,14 @@ use etherparse::{
     Ipv6HeaderSlice, Ipv6RawExtHeaderSlice, SingleVlanHeaderSlice, UdpHeaderSlice,
 };
 
-/// What one frame is, by the reference.
+/// The reference's reading of one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// Neither IPv4 nor IPv6.
     NonIp,
-    /// The source address cannot be read.
+    /// The frame ends before the source address, or the headers are invalid.
     Unreadable,
-    /// More tags or labels than are read.
+    /// More VLAN tags or MPLS labels than the limiter reads.
     TooDeep,
     /// A packet with a source address.
     Ip {
@@ -26,52 +26,52 @@ pub enum Reference {
         source: IpAddr,
         /// Destination address.
         destination: IpAddr,
-        /// Upper-layer protocol, [`UNKNOWN_PROTOCOL`] when the chain of headers hides it.
+        /// Upper-layer protocol; [`UNKNOWN_PROTOCOL`] if extension headers hide it.
         protocol: u8,
-        /// Source and destination port in host order, 0 when not present.
+        /// Source and destination port in host byte order; 0 if not present.
         ports: (u16, u16),
-        /// Destination port, if the protocol has one and both ports are there.
+        /// Destination port in host byte order, if the protocol has ports and both are present.
         port: Option<u16>,
-        /// Type of ICMP or ICMPv6, if it is there.
+        /// ICMP or ICMPv6 type, if present.
         icmp_type: Option<u8>,
-        /// Byte 13 of the TCP header.
+        /// Byte 13 of the TCP header, if present.
         tcp_flags: Option<u8>,
-        /// The sequence number of TCP, 0 unless the flags are there too.
+        /// TCP sequence number in host byte order; 0 if the flags are not present.
         sequence: u32,
-        /// Which part of a datagram it is.
+        /// The part of the datagram that the packet carries.
         fragment: ReferenceFragment,
-        /// What is wrong with it.
+        /// The defect of the packet.
         anomaly: ReferenceAnomaly,
-        /// Whether it opens a TCP connection, or might.
+        /// Whether the packet opens a TCP connection, or may open one.
         may_open: bool,
     },
 }
 
-/// Which part of a datagram a packet carries.
+/// The part of a datagram that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceFragment {
-    /// All of it.
+    /// The whole datagram.
     Whole,
-    /// Its beginning.
+    /// The first fragment.
     First,
-    /// What starts at this offset, in units of 8 bytes.
+    /// A later fragment, at this offset in units of 8 bytes.
     Later(u16),
 }
 
-/// What is wrong with a packet whose source can be read.
+/// The defect of a packet whose source can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceAnomaly {
-    /// Nothing.
+    /// None.
     None,
-    /// A header is cut short or a length lies.
+    /// A header is cut short, or a length field is wrong.
     Malformed,
-    /// More extension headers than are walked.
+    /// More extension headers than the limiter reads.
     TooDeep,
-    /// The IP header declares no length.
+    /// The IP header declares a length of 0.
     Unsized,
 }
 
-/// The protocol of a packet whose extension headers do not lead to one.
+/// Stands for the protocol of a packet whose extension headers do not lead to one.
 pub const UNKNOWN_PROTOCOL: u8 = 255;
 
 const MOST_TAGS: usize = 4;
@@ -79,7 +79,8 @@ const MOST_LABELS: usize = 4;
 const MOST_EXTENSIONS: usize = 8;
 
 impl Reference {
-    /// The counter that a frame admitted by every limit is accounted under; one that is too deep is not.
+    /// The reason under which the frame is counted when every limit admits it. A frame that is too deep is
+    /// dropped.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         let (fragment, anomaly) = match self {
@@ -97,7 +98,7 @@ impl Reference {
     }
 }
 
-/// Reads `frame` (from the destination MAC address on).
+/// Parses `frame`, which starts with the destination MAC address.
 #[must_use]
 pub fn reference(frame: &[u8]) -> Reference {
     let Inner { ether_type, rest, complete } = match strip_link(frame) {
@@ -112,7 +113,7 @@ pub fn reference(frame: &[u8]) -> Reference {
     read.unwrap_or(Reference::Unreadable)
 }
 
-/// Whether `frame` is of a protocol of the link itself, which no policy limits.
+/// Whether `frame` belongs to a protocol of the link itself, which no policy limits.
 #[must_use]
 pub fn is_of_link(frame: &[u8]) -> bool {
     const TYPES: [u16; 16] = [
@@ -129,7 +130,8 @@ pub fn is_of_link(frame: &[u8]) -> bool {
     }
 }
 
-/// The control traffic that `frame` is, by the name of its protocol, and whether it can be forged from afar.
+/// The control traffic that `frame` belongs to: the name of its protocol, and whether a remote host could
+/// forge it. `None` if it is not control traffic.
 #[must_use]
 pub fn control(frame: &[u8]) -> Option<(&'static str, bool)> {
     let Reference::Ip {
@@ -182,16 +184,17 @@ pub fn control(frame: &[u8]) -> Option<(&'static str, bool)> {
     }
 }
 
-/// What is behind the headers of the link.
+/// The content behind the link headers.
 struct Inner<'a> {
     ether_type: EtherType,
-    /// No more than PPPoE declares.
+    /// At most as many bytes as PPPoE declares.
     rest: &'a [u8],
-    /// Whether all that it declares is there.
+    /// Whether the frame holds as many bytes as PPPoE declares.
     complete: bool,
 }
 
-/// Takes off tags, PPPoE and labels. What is behind those and is not IP has the ethertype of the outermost of them.
+/// Removes VLAN tags, PPPoE and MPLS labels. Content other than IP gets the ethertype of the outermost of
+/// them.
 fn strip_link(frame: &[u8]) -> Result<Inner<'_>, Reference> {
     let (ether_type, rest) = strip_tags(frame)?;
     match ether_type {
@@ -207,7 +210,8 @@ fn strip_link(frame: &[u8]) -> Result<Inner<'_>, Reference> {
     }
 }
 
-/// What PPP carries, as an ethertype, and whether it is as long as PPPoE declares.
+/// Returns the content of a PPP frame: its protocol as an ethertype, its bytes, and whether it has the length
+/// that PPPoE declares. `None` if it is cut short.
 fn strip_session(rest: &[u8]) -> Option<(EtherType, &[u8], bool)> {
     let (header, behind) = rest.split_first_chunk::<6>()?;
     let declared = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -228,7 +232,7 @@ fn strip_session(rest: &[u8]) -> Option<(EtherType, &[u8], bool)> {
     Some((ether_type, datagram, complete))
 }
 
-/// Takes off labels, if the ethertype says that there are any.
+/// Removes MPLS labels, if the ethertype announces them.
 fn strip_labels(ether_type: EtherType, rest: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
     if ![0x8847, 0x8848].contains(&ether_type.0) {
         return Ok((ether_type, rest));
@@ -249,7 +253,7 @@ fn strip_labels(ether_type: EtherType, rest: &[u8]) -> Result<(EtherType, &[u8])
     }
 }
 
-/// The ethertype behind all tags, and what follows it.
+/// Returns the ethertype behind all VLAN tags, and the bytes that follow it.
 fn strip_tags(frame: &[u8]) -> Result<(EtherType, &[u8]), Reference> {
     let cut = |_| Reference::Unreadable;
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).map_err(cut)?;
@@ -277,7 +281,7 @@ fn is_tag(ether_type: EtherType) -> bool {
     .contains(&ether_type)
 }
 
-/// The bytes of the datagram alone, and whether the frame holds all that it declares.
+/// Cuts off what follows the datagram; false if the frame is shorter than declared.
 fn cut(rest: &[u8], declared: usize) -> (&[u8], bool) {
     match rest.get(..declared) {
         Some(datagram) => (datagram, true),
@@ -322,7 +326,7 @@ fn ipv6(rest: &[u8], whole: bool) -> Option<Reference> {
     Some(upper.finish(source.into(), header.destination_addr().into(), whole && complete))
 }
 
-/// Follows a chain of which at most `left` more extension headers are looked into.
+/// Follows a chain of extension headers; at most `left` more are read.
 fn walk(next: IpNumber, rest: &[u8], left: usize, fragment: ReferenceFragment) -> Upper {
     let stuck = |anomaly| Upper { anomaly, ..Upper::nothing(UNKNOWN_PROTOCOL, fragment) };
     let Some(extension) = Extension::of(next) else {
@@ -344,7 +348,7 @@ fn walk(next: IpNumber, rest: &[u8], left: usize, fragment: ReferenceFragment) -
         match here {
             ReferenceFragment::Later(_) => return Upper::nothing(next.0, here),
             ReferenceFragment::First => fragment = here,
-            // An atomic fragment inside a fragment does not make that one whole.
+            // An atomic fragment (RFC 6946) inside a fragment does not make that fragment whole.
             ReferenceFragment::Whole => {}
         }
     }
@@ -361,7 +365,7 @@ enum Extension {
 impl Extension {
     fn of(number: IpNumber) -> Option<Self> {
         match number {
-            // Hop-by-hop options have number 0.
+            // etherparse has no constant for hop-by-hop options, number 0.
             IpNumber(0)
             | IpNumber::IPV6_ROUTE_HEADER
             | IpNumber::IPV6_DESTINATION_OPTIONS
@@ -374,7 +378,7 @@ impl Extension {
         }
     }
 
-    /// The number of the header that follows and the length of this one, if `rest` holds all of it.
+    /// Returns the number of the next header and the length of this one; `None` if `rest` ends before.
     fn measure(self, rest: &[u8]) -> Option<(IpNumber, usize)> {
         let (next, length) = match self {
             Self::Options => {
@@ -385,7 +389,7 @@ impl Extension {
                 let header = Ipv6FragmentHeaderSlice::from_slice(rest).ok()?;
                 (header.next_header(), header.slice().len())
             }
-            // etherparse refuses a length field of 0, which is short but has a definite length.
+            // etherparse rejects a length field of 0, which is too short for the header but well-defined.
             Self::Authentication => {
                 let &[next, words] = rest.first_chunk()?;
                 (IpNumber(next), (usize::from(words) + 2) * 4)
@@ -403,7 +407,7 @@ fn fragment_kind(offset: u16, more: bool) -> ReferenceFragment {
     }
 }
 
-/// What is above the IP headers.
+/// The content above the IP headers.
 struct Upper {
     protocol: u8,
     ports: Option<(u16, u16)>,
@@ -428,7 +432,7 @@ impl Upper {
         }
     }
 
-    /// Reads the transport header at the start of `body`, unless `body` is from the middle of one.
+    /// Reads the transport header at the start of `body`, unless the packet is a later fragment.
     fn transport(&mut self, body: &[u8]) {
         if matches!(self.fragment, ReferenceFragment::Later(_)) {
             return;
@@ -471,7 +475,7 @@ impl Upper {
         }
     }
 
-    /// Notes that the IP header declares no length, unless something graver is wrong.
+    /// Records that the IP header declares no length, unless the packet has a worse defect.
     fn declares(&mut self, length: u16) {
         if length == 0 && self.anomaly == ReferenceAnomaly::None {
             self.anomaly = ReferenceAnomaly::Unsized;
@@ -482,7 +486,8 @@ impl Upper {
         const SYN: u8 = 0x02;
         const ACK: u8 = 0x10;
         match (self.protocol, self.fragment, self.tcp_flags) {
-            // The flags are in the second unit of 8 bytes: only a fragment from there can set them.
+            // The TCP flags are in the second unit of 8 bytes, so only a fragment at offset 1 can change
+            // them.
             (6 | UNKNOWN_PROTOCOL, ReferenceFragment::Later(offset), _) => offset == 1,
             (UNKNOWN_PROTOCOL, _, _) => true,
             (6, _, Some(flags)) => flags & SYN != 0 && flags & ACK == 0,
@@ -504,7 +509,7 @@ impl Upper {
             sequence: self.sequence,
             fragment: self.fragment,
             anomaly: match self.anomaly {
-                // Nothing is graver than that.
+                // No other defect is worse.
                 ReferenceAnomaly::TooDeep => self.anomaly,
                 anomaly if complete => anomaly,
                 _ => ReferenceAnomaly::Malformed,

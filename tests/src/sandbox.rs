@@ -1,9 +1,9 @@
-//! Places that vanish with the process, however it ends: network namespaces without a name, and a
-//! mount namespace with a BPF file system of its own.
+//! Environments that vanish with the process, however it ends: network namespaces without a name, and mount
+//! namespaces with a BPF file system of their own.
 //!
-//! Both are held by descriptors alone. When the last of them is closed, by a `drop` or by the death
-//! of the process, the kernel takes down the interfaces, the BPF file system and, with the pins in
-//! it, every program, map and link.
+//! They are held by file descriptors alone. When the last of these is closed, by a drop or by the death of
+//! the process, the kernel removes the interfaces and the BPF file system. With the pins go all programs,
+//! maps and links.
 
 use std::{
     ffi::{CStr, OsStr},
@@ -22,11 +22,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// Where the BPF file system of a sandbox is mounted.
+/// The mount point of the BPF file system in a sandbox.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const BPFFS_C: &CStr = c"/sys/fs/bpf";
 
-/// Where limiter keeps the run-time lists of all instances, and other programs their state.
+/// The folder where limiter keeps the run-time lists of all instances. In a sandbox it is a file system in
+/// memory.
 const STATE: &str = "/var/lib";
 const STATE_C: &CStr = c"/var/lib";
 
@@ -37,10 +38,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one, with a loopback interface that is down and nothing else.
+    /// Makes a network namespace with only a loopback interface, which is down.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_SYS_ADMIN.
+    /// Fails if a system call fails. Needs CAP_SYS_ADMIN.
     pub fn new() -> Result<Self> {
         let make = || {
             unshare(libc::CLONE_NEWNET)?;
@@ -50,11 +51,11 @@ impl Namespace {
         Ok(Self { descriptor: Arc::new(file.into()) })
     }
 
-    /// Runs `work` on a thread in this namespace, and waits for it. Sockets made there stay in the
-    /// namespace wherever they are used.
+    /// Runs `work` on a thread in this namespace, and waits for it. A socket stays in the namespace that it
+    /// was made in, whichever thread uses it.
     ///
     /// # Errors
-    /// What the system says when the thread cannot enter.
+    /// Fails if the thread cannot enter the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let enter = || {
             enter(self.descriptor.as_raw_fd())?;
@@ -63,14 +64,14 @@ impl Namespace {
         on_thread(enter).context("cannot enter a network namespace")
     }
 
-    /// A path of the namespace, for as long as this process has it open.
+    /// A path to the namespace, valid while this process holds it open.
     #[must_use]
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd())
     }
 }
 
-/// A mount namespace in which `/sys/fs/bpf` and `/var/lib` are nobody else's.
+/// A mount namespace with a BPF file system at `/sys/fs/bpf` and a folder `/var/lib` of its own.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     mounts: Arc<OwnedFd>,
@@ -78,18 +79,18 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes one with an empty BPF file system.
+    /// Makes a sandbox with an empty BPF file system.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_SYS_ADMIN.
+    /// Fails if a system call fails. Needs CAP_SYS_ADMIN.
     pub fn new() -> Result<Self> {
         Self::make(mount_bpffs).context("cannot make a mount namespace with a BPF file system")
     }
 
-    /// Makes one in which no BPF file system is mounted on `/sys/fs/bpf`.
+    /// Makes a sandbox without a BPF file system at `/sys/fs/bpf`.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_SYS_ADMIN.
+    /// Fails if a system call fails. Needs CAP_SYS_ADMIN.
     pub fn without_bpffs() -> Result<Self> {
         Self::make(unmount_bpffs).context("cannot make a mount namespace without BPF file system")
     }
@@ -107,7 +108,8 @@ impl Sandbox {
         Ok(Self { mounts: Arc::new(file.into()), inode })
     }
 
-    /// A command in the sandbox and a network namespace. It dies with the thread that starts it.
+    /// Builds a command that runs in the sandbox and in a network namespace. It is killed when the thread
+    /// that starts it ends.
     #[must_use]
     pub fn command(&self, namespace: &Namespace, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -118,15 +120,15 @@ impl Sandbox {
             // SAFETY: the call has no pointers.
             check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
         };
-        // SAFETY: between fork and exec it makes system calls and nothing else.
+        // SAFETY: between fork and exec it only makes system calls.
         unsafe { command.pre_exec(prepare) };
         command
     }
 
-    /// Runs `work` on a thread in the sandbox and a network namespace, and waits for it.
+    /// Runs `work` on a thread in the sandbox and in a network namespace, and waits for it.
     ///
     /// # Errors
-    /// What the system says when the thread cannot enter.
+    /// Fails if the thread cannot enter the namespaces.
     pub fn inside<T: Send>(
         &self,
         namespace: &Namespace,
@@ -134,7 +136,8 @@ impl Sandbox {
     ) -> Result<T> {
         let enter = || {
             enter(namespace.descriptor.as_raw_fd())?;
-            // A thread that shares its working directory with others cannot change its mounts.
+            // The kernel lets a thread enter a mount namespace only if it shares its working directory with
+            // no other.
             unshare(libc::CLONE_FS)?;
             enter(self.mounts.as_raw_fd())?;
             Ok(work())
@@ -142,10 +145,10 @@ impl Sandbox {
         on_thread(enter).context("cannot enter the sandbox")
     }
 
-    /// The processes in the sandbox.
+    /// Lists the ids of the processes in the sandbox.
     ///
     /// # Errors
-    /// What the system says of `/proc`.
+    /// Fails if `/proc` cannot be read.
     pub fn processes(&self) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -153,7 +156,7 @@ impl Sandbox {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // Gone meanwhile, if it cannot be read.
+            // A process that cannot be read has ended meanwhile.
             let namespace = fs::metadata(entry.path().join("ns/mnt"));
             if namespace.is_ok_and(|namespace| namespace.ino() == self.inode) {
                 found.push(id);
@@ -163,9 +166,10 @@ impl Sandbox {
     }
 }
 
-/// Hides the state of this machine, and has that of the sandbox vanish with it.
+/// Mounts a file system in memory over `/var/lib`, so that the state of this machine is hidden and that of
+/// the sandbox vanishes with it.
 fn mount_state() -> io::Result<()> {
-    // A guest has the bare minimum of folders.
+    // The folder is missing in the virtual machines that tests run in.
     fs::create_dir_all(STATE)?;
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     mount(c"state", STATE_C, Some(c"tmpfs"), flags)
@@ -212,7 +216,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Runs `work` on a thread of its own, whose namespaces end with it. A panic there goes on here.
+/// Runs `work` on a new thread, which leaves its namespaces when it ends. A panic is passed on to the caller.
 fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,

@@ -1,4 +1,4 @@
-//! Hosts and the wires between them.
+//! Hosts, as network namespaces, and the wires between them, as veth pairs.
 
 use std::{
     fmt::Write as _,
@@ -20,22 +20,22 @@ use crate::sandbox::{Namespace, Sandbox};
 /// How long an interface may take to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A host: a network namespace, and the sandbox that its commands run in.
+/// A host: a network namespace, and the sandbox in which its commands run.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Its name, in messages.
+    /// The name that messages use.
     pub name: &'static str,
-    /// Its interfaces and sockets.
+    /// The network namespace with its interfaces and sockets.
     pub namespace: Namespace,
-    /// Its mounts.
+    /// The sandbox with its mounts.
     pub sandbox: Sandbox,
 }
 
 impl Host {
-    /// Makes a host with a loopback interface.
+    /// Makes a host with a loopback interface that is up.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    /// Fails if a system call fails. Needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
     pub fn new(sandbox: &Sandbox, name: &'static str) -> Result<Self> {
         let host = Self { name, namespace: Namespace::new()?, sandbox: sandbox.clone() };
         sandbox.inside(&host.namespace, be_silent)??;
@@ -43,7 +43,7 @@ impl Host {
         Ok(host)
     }
 
-    /// A command on this host.
+    /// Builds a command that runs on this host.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         self.sandbox.command(&self.namespace, program)
@@ -52,7 +52,7 @@ impl Host {
     /// Runs lines of `ip -batch` on this host.
     ///
     /// # Errors
-    /// What `ip` says.
+    /// Fails if `ip` cannot be run or reports an error.
     pub fn ip(&self, lines: &str) -> Result<()> {
         let mut ip = self.command("ip");
         ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -68,10 +68,10 @@ impl Host {
         Ok(())
     }
 
-    /// What `ip -json` with these arguments prints.
+    /// Runs `ip -json -statistics` with these arguments and returns its output.
     ///
     /// # Errors
-    /// What `ip` says, or that it printed no JSON.
+    /// Fails if `ip` reports an error or prints no JSON.
     pub fn ip_json(&self, arguments: &[&str]) -> Result<Value> {
         let mut ip = self.command("ip");
         let output = ip.args(["-json", "-statistics"]).args(arguments).output()?;
@@ -85,10 +85,10 @@ impl Host {
         serde_json::from_slice(&output.stdout).context("ip printed no JSON")
     }
 
-    /// Frames that an interface was given to send and that did not reach its peer's queue.
+    /// The number of frames that `interface` was given to send and dropped before its peer received them.
     ///
     /// # Errors
-    /// What `ip` says.
+    /// Fails if `ip` reports an error.
     pub fn lost(&self, interface: &str) -> Result<u64> {
         let link = self.ip_json(&["link", "show", "dev", interface])?;
         link[0]["stats64"]["tx"]["dropped"]
@@ -96,7 +96,7 @@ impl Host {
             .with_context(|| format!("ip shows no statistics of {interface}"))
     }
 
-    /// The index of an interface, once it is up and its peer is.
+    /// Waits until an interface and its peer are up, and returns the index of the interface.
     fn wait_until_running(&self, interface: &str) -> Result<u32> {
         let start = Instant::now();
         loop {
@@ -115,10 +115,10 @@ impl Host {
         }
     }
 
-    /// Makes an interface send what it is given: finished checksums, and no packet larger than the
-    /// wire takes.
+    /// Switches off the send offloads of an interface, so that frames have finished checksums and fit the
+    /// wire.
     fn disable_offloads(&self, interface: &str) -> Result<()> {
-        // Transmit checksums, scatter and gather, TCP segmentation, generic segmentation.
+        // `SIOCETHTOOL` commands: transmit checksums, scatter and gather, TCP and generic segmentation.
         const SETTINGS: [u32; 4] = [0x17, 0x19, 0x1f, 0x24];
         let disable = || {
             let mut query = Query::new(interface)?;
@@ -129,13 +129,13 @@ impl Host {
             .with_context(|| format!("cannot switch off the offloads of {interface}"))
     }
 
-    /// Makes an interface merge what it receives, as the interfaces of network cards do unless told
-    /// otherwise. One that does takes frames from another's program without having one of its own.
+    /// Switches on generic receive offload, which is the default of network cards. A veth interface with it
+    /// accepts frames from the XDP program of its peer without having a program itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn merge_received(&self, interface: &str) -> Result<()> {
-        // Generic receive offload.
+        // `ETHTOOL_SGRO`.
         const SETTING: u32 = 0x2c;
         self.namespace
             .inside(|| Query::new(interface)?.set(SETTING, true))?
@@ -146,7 +146,7 @@ impl Host {
 /// One end of a wire.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// The interface.
+    /// The interface index.
     pub interface: String,
     /// Its index.
     pub index: u32,
@@ -169,7 +169,7 @@ impl Port {
         }
     }
 
-    /// Its address of the family of `other`.
+    /// The address of the family that `other` is of.
     #[must_use]
     pub fn address_like(&self, other: IpAddr) -> IpAddr {
         if other.is_ipv4() { self.v4.into() } else { self.v6.into() }
@@ -181,7 +181,7 @@ impl Port {
 
     fn set_up(&self, peer: &Self, lines: &mut String) -> std::fmt::Result {
         let Self { interface, v4, v6, .. } = self;
-        // Without addresses that the kernel makes, it has nothing to say on the wire by itself.
+        // Without a link-local address, the kernel sends nothing of its own accord.
         writeln!(lines, "link set dev {interface} addrgenmode none")?;
         writeln!(lines, "link set dev {interface} up")?;
         writeln!(lines, "address add {v4}/24 dev {interface}")?;
@@ -194,8 +194,8 @@ impl Port {
     }
 }
 
-/// Lets the kernel send nothing by itself on the interfaces that this namespace will have: it asks for
-/// no routers, and says at once, not seconds later, which groups of IPv6 it listens to.
+/// Keeps the kernel from sending unasked on the interfaces of this namespace: it solicits no routers, and
+/// reports its multicast groups at once instead of seconds later, in the middle of a test.
 fn be_silent() -> Result<()> {
     for (setting, value) in
         [("accept_ra", 0), ("router_solicitations", 0), ("mldv2_unsolicited_report_interval", 1)]
@@ -206,14 +206,14 @@ fn be_silent() -> Result<()> {
     Ok(())
 }
 
-/// Lays wire number `number` between two hosts, each with the name of its interface, and gives its
-/// ends, ready to send.
+/// Lays wire `number` between two hosts, each with the name of its interface there, and returns the two ends,
+/// which are up.
 ///
-/// The addresses are `198.18.NUMBER.1` and `2001:db8:NUMBER::1` at the near end, and `.2` and `::2`
-/// at the far end.
+/// The addresses are `198.18.NUMBER.1` and `2001:db8:NUMBER::1` at the near end, and `.2` and `::2` at the
+/// far end.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if `ip` or a system call fails, or if the interfaces do not come up.
 pub fn lay_wire(number: u8, near: (&Host, &str), far: (&Host, &str)) -> Result<(Port, Port)> {
     let mut near_port = Port::new(near.1, number, 1);
     let mut far_port = Port::new(far.1, number, 2);
@@ -238,13 +238,12 @@ pub fn lay_wire(number: u8, near: (&Host, &str), far: (&Host, &str)) -> Result<(
     Ok((near_port, far_port))
 }
 
-/// Two hosts and the wire between them: traffic comes from the client, and the limiter is attached
-/// to `eth0` of the router.
+/// Two hosts and a wire. Traffic comes from the client, and the limiter is attached to `eth0` of the router.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Where traffic comes from.
+    /// The host that sends.
     pub client: Host,
-    /// Where it goes to.
+    /// The host that receives.
     pub router: Host,
     /// `eth0` of the client.
     pub client_port: Port,
@@ -256,7 +255,7 @@ impl Topology {
     /// Makes the hosts and the wire.
     ///
     /// # Errors
-    /// What the system says.
+    /// As for [`Host::new`] and [`lay_wire`].
     pub fn new(sandbox: &Sandbox) -> Result<Self> {
         let client = Host::new(sandbox, "client")?;
         let router = Host::new(sandbox, "router")?;
@@ -265,7 +264,7 @@ impl Topology {
     }
 }
 
-/// Questions to an interface of the network namespace of the thread that makes it.
+/// Queries to an interface, in the network namespace of the thread that makes this.
 struct Query {
     socket: OwnedFd,
     request: libc::ifreq,
@@ -290,7 +289,7 @@ impl Query {
     }
 
     fn ask(&mut self, what: libc::c_ulong) -> io::Result<()> {
-        // SAFETY: a request of the type that all of these calls take, with a name that ends with 0.
+        // SAFETY: a request of the type that all of these calls take; its name ends with 0.
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut self.request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -306,7 +305,7 @@ impl Query {
         Ok((index as u32, unsafe { self.request.ifr_ifru.ifru_flags }))
     }
 
-    /// Switches what this command of `SIOCETHTOOL` sets.
+    /// Switches an offload on or off; `command` is a setter of `SIOCETHTOOL`.
     fn set(&mut self, command: u32, on: bool) -> io::Result<()> {
         const SIOCETHTOOL: libc::c_ulong = 0x8946;
         /// `struct ethtool_value`.

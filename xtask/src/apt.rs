@@ -1,4 +1,4 @@
-//! apt with a configuration, lists and a cache of its own, for packages that are unpacked and not
+//! Runs apt with a configuration, lists and a cache of its own, for packages that are unpacked instead of
 //! installed.
 
 use std::{
@@ -11,18 +11,18 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{child, step::Step, workspace};
 
-/// What Debian signs its archive with, as the package `debian-archive-keyring` has it.
+/// The keys that Debian signs its archive with, from the package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt, which changes nothing outside a folder that is gone with it, and another that packages are
-/// unpacked into.
+/// An apt that changes only two folders: its own, which is removed when this is dropped, and the one that
+/// packages are unpacked into.
 pub(crate) struct Apt {
     folder: PathBuf,
     packages: PathBuf,
 }
 
 impl Apt {
-    /// With the sources of this machine, for packages that are to be unpacked into a folder.
+    /// An apt with the sources of this machine, which unpacks packages into `packages`.
     pub(crate) fn new(packages: PathBuf) -> Result<Self> {
         for program in ["apt-get", "dpkg-deb"] {
             if workspace::find_program(program).is_none() {
@@ -35,7 +35,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// With those of another release of Debian, from where this machine has its own.
+    /// An apt with the sources of another Debian release, from the mirrors that this machine uses.
     pub(crate) fn of_release(release: &str, here: &Self) -> Result<Self> {
         let targets =
             ["indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(REPO_URI) $(RELEASE)"];
@@ -54,7 +54,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// A command of apt-get.
+    /// Builds an `apt-get` command.
     pub(crate) fn get(&self, arguments: &[&str]) -> Command {
         self.command("apt-get", arguments)
     }
@@ -62,7 +62,7 @@ impl Apt {
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.arg("--config-file").arg(self.folder.join("apt.conf")).args(arguments);
-        // Where `download` puts what it fetches.
+        // `apt-get download` writes to the working directory.
         command.current_dir(self.archives());
         command
     }
@@ -76,9 +76,8 @@ impl Apt {
             make(&self.folder.join(part))?;
         }
         let folder = self.folder.display();
-        // Without the system's locks, as nothing of it is changed; without a user of apt's own, who
-        // may not write here; and without what other programs do after an update of the system's
-        // lists.
+        // Without the locks of the system, because nothing of it is changed; without apt's own user, who may
+        // not write here; and without hooks that run after an update of the lists of the system.
         let text = format!(
             "Dir::State::Lists \"{folder}/lists\";\nDir::Cache \"{folder}\";\n\
              Dir::Cache::Archives \"{folder}/archives\";\nDebug::NoLocking \"true\";\n\
@@ -94,13 +93,14 @@ impl Apt {
             .run(&mut self.get(&["update"]), "check the network and apt's sources")
     }
 
-    /// The names of the packages that begin so, one in a line.
+    /// The names of the packages with this prefix, one per line.
     pub(crate) fn names(&self, prefix: &str) -> Result<String> {
         child::query(&mut self.command("apt-cache", &["pkgnames", prefix]))
             .context("`apt-cache pkgnames` does not tell the names of packages")
     }
 
-    /// Runs `fetch`, which puts packages into our folder, and unpacks them under a name.
+    /// Runs `fetch`, which downloads packages into the folder of apt, and unpacks them into the folder
+    /// `name`.
     pub(crate) fn unpack(&self, fetch: &mut Command, name: &str, why: &'static str) -> Result<()> {
         Step::new(name, why).run(fetch, "check the network and the room on the disk")?;
         let [partial, whole] =
@@ -128,7 +128,7 @@ impl Drop for Apt {
     }
 }
 
-/// The sources of a release of Debian, from the places that these index targets have theirs from.
+/// The sources.list of a Debian release, with the mirrors in these index targets.
 fn sources_of(release: &str, targets: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for target in targets.lines() {
@@ -136,7 +136,7 @@ fn sources_of(release: &str, targets: &str) -> String {
         let ["Debian", "Packages", place, suite] = fields[..] else { continue };
         let suite = match suite.split_once('-') {
             None => release.to_owned(),
-            // What is backported has its security updates in the same place.
+            // The security updates of backports are in the same suite as the backports.
             Some((_, "security")) if !release.contains('-') => format!("{release}-security"),
             Some(_) => continue,
         };

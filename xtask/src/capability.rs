@@ -1,4 +1,4 @@
-//! Whether tests on real BPF programs and namespaces can run here at all.
+//! Checks that tests with real BPF programs and namespaces can run here.
 
 use std::{
     fs, io,
@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{child, privilege::Privilege};
 
-/// The capabilities that have to be in effect, by their bit.
+/// The effective capabilities that are needed, by their bit.
 const NEEDED: [(u32, &str); 4] =
     [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
-/// Checks in a process with root's rights what [`check`] does, before anything depends on it.
+/// Runs [`check`] in a process with root's rights, before anything depends on it.
 pub(crate) fn require(privilege: Privilege) -> Result<()> {
     let xtask = std::env::current_exe().context("cannot find the path of xtask")?;
     let status = privilege
@@ -29,8 +29,8 @@ pub(crate) fn require(privilege: Privilege) -> Result<()> {
     Ok(())
 }
 
-/// Checks that this process has the capabilities, that the kernel loads and runs an XDP program for
-/// it, and that it may make a network namespace with a veth pair and mount a BPF file system.
+/// Checks that this process has the capabilities, that the kernel loads and runs an XDP program, and that a
+/// network namespace with a veth pair and a BPF file system can be made.
 pub(crate) fn check() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status")
         .context("cannot read /proc/self/status for the capabilities of this process")?;
@@ -51,14 +51,14 @@ pub(crate) fn check() -> Result<()> {
         ("--net", "ip link add limiter-a type veth peer name limiter-b", "a veth pair"),
         ("--mount", "mount -t bpf bpf /mnt", "a BPF file system"),
     ] {
-        // The namespace, and all in it, ends with the command.
+        // The namespace, with all in it, ends with the command.
         child::run(Command::new("unshare").args([namespace, "sh", "-c", command]))
             .with_context(|| format!("root cannot have {what} in a new namespace"))?;
     }
     Ok(())
 }
 
-/// The needed capabilities that the line `CapEff:` of `/proc/PID/status` does not have.
+/// The needed capabilities that are missing in the line `CapEff:` of `/proc/PID/status`.
 fn missing(status: &str) -> Vec<&'static str> {
     let effective = status
         .lines()
@@ -69,7 +69,7 @@ fn missing(status: &str) -> Vec<&'static str> {
     lacking.map(|(_, name)| *name).collect()
 }
 
-/// One BPF instruction.
+/// A BPF instruction (`struct bpf_insn`).
 #[repr(C)]
 struct Instruction {
     code: u8,
@@ -78,7 +78,7 @@ struct Instruction {
     immediate: i32,
 }
 
-/// The head of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest as zero.
+/// The first members of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest as zero.
 #[repr(C)]
 struct LoadProgram {
     program_type: u32,
@@ -87,7 +87,7 @@ struct LoadProgram {
     license: u64,
 }
 
-/// The head of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
+/// The first members of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
 #[repr(C)]
 struct TestRun {
     program: u32,
@@ -105,7 +105,7 @@ const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const XDP_PASS: u8 = 2;
 
-/// Loads the shortest XDP program there is and runs it once on a packet of zeros.
+/// Loads the shortest XDP program and runs it once on a packet of zeros.
 fn run_program() -> io::Result<()> {
     let program = [
         // r0 = XDP_PASS; exit

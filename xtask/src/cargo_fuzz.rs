@@ -1,4 +1,4 @@
-//! cargo-fuzz, which builds the fuzz targets.
+//! Installs cargo-fuzz, which builds the fuzz targets.
 
 use crate::{
     child,
@@ -10,7 +10,7 @@ use std::process::Command;
 
 pub(crate) const VERSION: &str = "0.13.2";
 
-/// Sees to cargo-fuzz; gives the number of things still missing.
+/// Installs cargo-fuzz if it is missing; returns the number of things still missing.
 pub(crate) fn provide(extent: Extent) -> Result<usize> {
     let step = Step::new(format!("cargo-fuzz {VERSION}"), "builds the fuzz targets");
     let program = workspace::tools().join("bin/cargo-fuzz");
@@ -25,7 +25,7 @@ pub(crate) fn provide(extent: Extent) -> Result<usize> {
         return Ok(1);
     }
     let mut install = child::cargo();
-    // Unoptimised, it takes half as long to build, and has next to nothing to do.
+    // An unoptimised build takes half the time, and cargo-fuzz itself does little work.
     install.args(["install", "cargo-fuzz", "--locked", "--version", VERSION, "--force", "--debug"]);
     step.run(install.arg("--root").arg(workspace::tools()), "check the network")?;
     Ok(0)

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::{
     env,
@@ -14,30 +14,30 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::workspace;
 
-/// How often [`watch`] reports when the child says nothing.
+/// How often [`watch`] calls `report` while the child prints nothing.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The cargo that runs xtask, in the folder of the workspace.
+/// The cargo that runs xtask, started in the root of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(workspace::root());
     command
 }
 
-/// A program of a rustup toolchain, in the folder of the workspace.
+/// A program of a rustup toolchain, started in the root of the workspace.
 pub(crate) fn rustup_run(toolchain: &str, program: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain, program]).current_dir(workspace::root());
     command
 }
 
-/// The standard output of a query, or `None` when it cannot be run or fails.
+/// The trimmed standard output of a command; `None` if it cannot be run or fails.
 pub(crate) fn query(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs a child on our own terminal; an error when it fails.
+/// Runs a command on the terminal of xtask. Fails if its exit code is not 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command.status().with_context(|| format!("cannot run `{shown}`"))?;
@@ -47,8 +47,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a child whose output is handed over line by line, standard output and standard error alike;
-/// `None` means that another moment has passed without a line.
+/// Runs a command and passes each line of its standard output and standard error to `report`, and `None`
+/// whenever [`TICK`] has passed without a line.
 pub(crate) fn watch(
     command: &mut Command,
     mut report: impl FnMut(Option<String>),
@@ -77,13 +77,13 @@ pub(crate) fn watch(
     child.wait().with_context(|| format!("cannot wait for `{shown}`"))
 }
 
-/// The command as it would be typed.
+/// The command line, for messages.
 pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Sends every line of a stream, on a thread of its own, until it ends or nobody listens.
+/// Sends every line of a stream to `sender` from a thread of its own, until the stream or the receiver ends.
 pub(crate) fn forward_lines(stream: impl Read + Send + 'static, sender: Sender<String>) {
     thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {

@@ -1,11 +1,12 @@
-//! No crate has a circle of files that import each other, and the floors of a crate import downwards alone.
+//! Checks that no files of a crate import each other in a circle, and that the floors of a crate only import
+//! lower ones.
 //!
-//! A file imports another one where a `use` declaration or a path in its code begins with `crate::` and goes on with the
-//! module of that file; what a file exports again by `pub use` is imported from where it is. In the crates with
-//! `siblings`, paths that begin with `super::` count too.
+//! A file imports another one if a `use` declaration or a path in its code starts with `crate::` and
+//! continues with the module of that file. What a file re-exports by `pub use` counts as imported from its
+//! origin. In crates with `siblings`, paths that start with `super::` count too.
 //!
-//! Not counted is what a file and those below it in its folder import from each other: a file that declares its parts, and
-//! exports them again, and parts that implement a type of the file above them. Nor are tests.
+//! Imports between a file and the files below it in its folder do not count: a file declares and re-exports
+//! its parts, and parts implement types of the file above. Tests do not count either.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +16,14 @@ use std::{
 
 use crate::workspace;
 
-/// A path of modules, from the root of a crate on.
+/// A module path, starting at the root of the crate.
 type Module = Vec<String>;
 
-/// A crate, and what holds for its imports.
+/// A crate and the rules for its imports.
 struct Crate {
     folder: &'static str,
-    /// Its folders, from the lowest floor up; those in one place are one floor, and import nothing of each other.
+    /// Its folders from the lowest floor up. Folders in one entry are one floor, and do not import each
+    /// other.
     floors: &'static [&'static [&'static str]],
     siblings: bool,
 }
@@ -58,7 +60,7 @@ const CRATES: [Crate; 5] = [
     Crate { folder: "tests/src", floors: &[], siblings: false },
 ];
 
-/// The files of a crate by their modules, each with its code.
+/// The files of a crate by module, each with its code.
 struct Sources(BTreeMap<Module, String>);
 
 impl Sources {
@@ -70,12 +72,12 @@ impl Sources {
         Self(files.iter().map(|path| (module(path), code(path))).collect())
     }
 
-    /// The file that a path leads to: of the longest beginning of it that is one.
+    /// The file that a path leads to: the longest prefix of the path that is a file.
     fn file<'a>(&self, path: &'a [String]) -> Option<&'a [String]> {
         (1..=path.len()).rev().map(|end| &path[..end]).find(|it| self.0.contains_key(*it))
     }
 
-    /// Where what files export again is: the path that it has there.
+    /// For each re-export, the path of the origin.
     fn exports(&self) -> BTreeMap<Module, Module> {
         let mut exports = BTreeMap::new();
         for (module, code) in &self.0 {
@@ -90,7 +92,7 @@ impl Sources {
         exports
     }
 
-    /// A path from the root of the crate on; nothing for one of another crate.
+    /// A path from the root of the crate; `None` for a path into another crate.
     fn absolute(&self, module: &[String], path: &[String], siblings: bool) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         match &**first {
@@ -101,7 +103,7 @@ impl Sources {
                 Some([above, &path[up..]].concat())
             }
             "self" if siblings => Some([module, rest].concat()),
-            // A part of the file.
+            // A module below this file.
             _ if siblings && self.0.contains_key(&[module, &path[..1]].concat()) => {
                 Some([module, path].concat())
             }
@@ -109,7 +111,7 @@ impl Sources {
         }
     }
 
-    /// Which files each file imports.
+    /// The files that each file imports.
     fn imports(&self, siblings: bool) -> BTreeMap<&[String], BTreeSet<&[String]>> {
         let exports = self.exports();
         let mut imports = BTreeMap::new();
@@ -117,7 +119,7 @@ impl Sources {
             let paths = uses(code).into_iter().map(|(_, path)| path).chain(inline(code));
             let files = paths.filter_map(|path| {
                 let mut path = self.absolute(module, &path, siblings)?;
-                // An export of an export is one too.
+                // A re-export may lead to another one.
                 for _ in 0..8 {
                     let known = (1..=path.len()).rev().find(|end| {
                         exports.contains_key(&path[..*end]) && !self.0.contains_key(&path[..*end])
@@ -157,7 +159,7 @@ fn module(path: &Path) -> Module {
     parts
 }
 
-/// A file without comments and texts, and without the tests at its end.
+/// The code of a file without comments, strings, and the tests at its end.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
@@ -187,7 +189,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The paths of the `use` declarations, and whether they are exported.
+/// The paths of all `use` declarations, each with whether it is a re-export.
 fn uses(code: &str) -> Vec<(bool, Module)> {
     let mut paths = Vec::new();
     let mut rest = code;
@@ -208,7 +210,7 @@ fn uses(code: &str) -> Vec<(bool, Module)> {
     paths
 }
 
-/// The paths of a tree of imports, below one.
+/// Collects the paths of an import tree; `above` is the path before it.
 fn leaves(tree: &str, above: &[String], paths: &mut Vec<Module>) {
     let tree = tree.split(" as ").next().filter(|_| !tree.contains('{')).unwrap_or(tree).trim();
     let (path, parts) = match tree.split_once('{') {
@@ -238,7 +240,7 @@ fn leaves(tree: &str, above: &[String], paths: &mut Vec<Module>) {
     }
 }
 
-/// The paths from the root of the crate on in the rest of the code.
+/// The paths that start with `crate::` in the code.
 fn inline(code: &str) -> impl Iterator<Item = Module> {
     code.match_indices("crate::").map(|(at, _)| {
         let end = code[at..].find(|it: char| !(it.is_alphanumeric() || "_:".contains(it)));
@@ -247,11 +249,11 @@ fn inline(code: &str) -> impl Iterator<Item = Module> {
     })
 }
 
-/// A circle, if there is one: each imports the next, and the last the first.
+/// A circle of imports, if there is one: each file imports the next, and the last the first.
 fn circle<'a>(
     imports: &BTreeMap<&'a [String], BTreeSet<&'a [String]>>,
 ) -> Option<Vec<&'a [String]>> {
-    /// Goes on from the end of a way; `done` are those from which no circle can be reached.
+    /// Extends a path of imports; no circle can be reached from the files in `done`.
     fn follow<'a>(
         imports: &BTreeMap<&'a [String], BTreeSet<&'a [String]>>,
         way: &mut Vec<&'a [String]>,

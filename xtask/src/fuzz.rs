@@ -1,6 +1,6 @@
-//! `cargo xtask fuzz`: parsers on inputs that libFuzzer makes, by cargo-fuzz.
+//! `cargo xtask fuzz`: runs parsers on inputs from libFuzzer, through cargo-fuzz.
 //!
-//! The targets are in `fuzz`, a workspace of its own. Without a sanitizer they build on stable.
+//! The targets are in `fuzz`, a workspace of its own. Without a sanitizer they build on stable Rust.
 
 use std::{
     env,
@@ -21,19 +21,20 @@ use crate::{
     workspace,
 };
 
-/// Seconds of each target in `cargo xtask test`.
+/// Seconds for each target in `cargo xtask test`.
 pub(crate) const SECONDS: u32 = 30;
 
-/// The seed of `cargo xtask test`: the inputs are the same each time, as far as the run gets in its time.
+/// The seed in `cargo xtask test`. With a seed the inputs are the same in each run, as far as it gets in its
+/// time.
 pub(crate) const SEED: u32 = 1;
 
-/// Inputs that a target is to read at least. Fewer prove nothing.
+/// Inputs that a target has to read. Fewer would prove nothing.
 const FEWEST: u64 = 100;
 
-/// How many lines of what a target printed are shown when it fails.
+/// Lines of the output of a failed target that are shown.
 const TAIL: usize = 40;
 
-/// A target, and the folder of the inputs that it begins with.
+/// A target and the folder of its initial inputs.
 struct Target {
     name: &'static str,
     seeds: &'static str,
@@ -52,15 +53,15 @@ pub(crate) const NAMES: [&str; TARGETS.len()] = {
     [a.name, b.name, c.name, d.name]
 };
 
-/// Sets up, runs one target or all, and says what came of it.
+/// Installs what is needed, runs one target or all, and reports.
 pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<ExitCode> {
     setup::setup(&[Use::Fuzz], Extent::Install)?;
-    // Each time with other inputs: libFuzzer takes a seed of the clock.
+    // With seed 0, libFuzzer takes a new seed from the clock.
     let outcome = Fuzzers::build()?.run(target, seconds, 0)?;
     Ok(outcome::report(&[outcome]))
 }
 
-/// The targets, built.
+/// The built targets.
 pub(crate) struct Fuzzers {
     binaries: PathBuf,
 }
@@ -83,10 +84,11 @@ impl Fuzzers {
         Ok(Self { binaries: target.join(host).join("release") })
     }
 
-    /// Runs one target or all, all at once, for so many seconds.
+    /// Runs one target, or all at once, for `seconds`.
     ///
     /// # Errors
-    /// That there is no such target, or what the system says; not that an input made one fail.
+    /// Fails if a target cannot be started or waited for. A failing input is no error; the outcome reports
+    /// it.
     pub(crate) fn run(&self, target: Option<&str>, seconds: u32, seed: u32) -> Result<Outcome> {
         step::heading("fuzz");
         let start = Instant::now();
@@ -113,7 +115,7 @@ impl Fuzzers {
 
     fn start(&self, target: &Target, seconds: u32, seed: u32) -> Result<Running> {
         let Target { name, seeds } = target;
-        // New inputs go to the first folder. With a seed, none are left of the run before.
+        // New inputs go to the first folder. With a seed, those of the previous run are removed.
         let kept = if seed == 0 { "corpus" } else { "corpus-of-seed" };
         let [corpus, artifacts] = [kept, "artifacts"].map(|kind| folder().join(kind).join(name));
         if seed != 0 && corpus.is_dir() {
@@ -148,12 +150,12 @@ impl Fuzzers {
     }
 }
 
-/// Where the targets are built, and what comes of them is kept.
+/// The folder where targets are built and their inputs are kept.
 fn folder() -> PathBuf {
     workspace::root().join("target/fuzz")
 }
 
-/// A target that runs.
+/// A running target.
 struct Running {
     name: &'static str,
     binary: PathBuf,
@@ -162,7 +164,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for its end, and says what it did.
+    /// Waits for the end of the target and returns a summary.
     fn end(mut self) -> Result<String> {
         let name = self.name;
         let status = self.child.wait().with_context(|| format!("cannot wait for {name}"))?;
@@ -194,7 +196,7 @@ fn print_tail(log: &str) {
     }
 }
 
-/// A figure of the statistics that libFuzzer ends with.
+/// A figure from the statistics that libFuzzer prints at its end.
 fn stat(log: &str, name: &str) -> Option<u64> {
     let figure = |line: &str| {
         let figure = line.strip_prefix("stat::")?.strip_prefix(name)?.strip_prefix(':')?;
@@ -203,13 +205,13 @@ fn stat(log: &str, name: &str) -> Option<u64> {
     log.lines().rev().find_map(figure)
 }
 
-/// The edges that were covered, as the last line of progress says.
+/// The number of covered edges, from the last progress line.
 fn covered(log: &str) -> Option<u64> {
     let figure = |line: &str| line.split_once(" cov: ")?.1.split_whitespace().next()?.parse().ok();
     log.lines().rev().find_map(figure)
 }
 
-/// The file of the input that made a target fail.
+/// The file with the input that made a target fail.
 fn artifact(log: &str) -> Option<&str> {
     let line = log.lines().rev().find(|line| line.contains("Test unit written to "))?;
     line.rsplit_once(' ').map(|(_, path)| path).filter(|path| Path::new(path).is_absolute())

@@ -1,4 +1,4 @@
-//! Building the binaries, and running the demo and the benchmark.
+//! Builds the binaries, and runs the demonstration and the benchmark.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
@@ -12,10 +12,10 @@ use crate::{
     workspace,
 };
 
-/// The variable that tells tests, demo and benchmark where the built `limiter` is.
+/// The environment variable with the path of the built `limiter`, for tests, demonstration and benchmark.
 pub(crate) const BINARY: &str = "LIMITER_BIN";
 
-/// Builds `limiter` and says where it is.
+/// Builds `limiter` and prints its path.
 pub(crate) fn build(release: bool) -> Result<()> {
     let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
     step::heading("build");
@@ -29,8 +29,8 @@ pub(crate) fn build(release: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds everything in release form, then becomes this binary of `limiter-tests`: its exit code is
-/// ours, and a signal sent to us reaches it.
+/// Builds everything in release mode, then replaces this process by a binary of `limiter-tests`, so that exit
+/// code and signals are those of the binary.
 pub(crate) fn launch(binary: &str, arguments: &[OsString]) -> Result<()> {
     let toolchain = setup::setup(&[Use::Build, Use::Traffic], Extent::Install)?;
     let privilege = Privilege::get("BPF programs are loaded and network namespaces made")?;

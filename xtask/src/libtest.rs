@@ -1,12 +1,12 @@
-//! What is read of the output of Rust's test harness.
+//! Reads the output of Rust's test harness.
 
 use std::{ops::AddAssign, time::Duration};
 
-/// Has the harness say how long each test took. Rust's stable harness takes the option where the variable is set, as
-/// `.cargo/config.toml` sets it.
+/// Options that make the harness print the time of each test. The stable harness accepts them because
+/// `.cargo/config.toml` sets `RUSTC_BOOTSTRAP`.
 pub(crate) const REPORT_TIME: [&str; 2] = ["-Zunstable-options", "--report-time"];
 
-/// How many tests ended in which way.
+/// The number of tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -34,40 +34,40 @@ impl Counts {
         Some(counts)
     }
 
-    /// All tests there are.
+    /// The number of all tests.
     pub(crate) fn tests(self) -> usize {
         self.passed + self.failed + self.ignored
     }
 }
 
-/// Whether a line that a test printed tells what the kernel makes of the programs.
+/// Whether a line that a test printed is about the verification of the programs.
 fn is_note(line: &str) -> bool {
     [" instructions verified, ", " bytes of stack: "].iter().any(|words| line.contains(words))
 }
 
-/// Reads a line like `test a::b ... ok <1.250s>`: the name of the test, and how long it took.
+/// Parses a line like `test a::b ... ok <1.250s>` into the name of the test and its time.
 fn time(line: &str) -> Option<(&str, Duration)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let seconds = rest.split_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
     Some((name, Duration::try_from_secs_f64(seconds).ok()?))
 }
 
-/// What is read of the output of a run, line by line.
+/// The results of a run, read line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) counts: Counts,
-    /// What is to be said again in the end: what the kernel makes of the programs, and what tests printed that failed.
+    /// Lines to print again at the end: those about the verification, and the output of failed tests.
     pub(crate) notes: Vec<String>,
-    /// How long each test took, where the harness told.
+    /// The time of each test, if the harness printed it.
     pub(crate) times: Vec<(String, Duration)>,
-    /// How many lines of tests that failed are among the notes.
+    /// Lines of failed tests among the notes.
     failures: usize,
-    /// Whether such lines are being read.
+    /// Whether the next lines are output of failed tests.
     is_failure: bool,
 }
 
 impl Run {
-    /// How many lines of tests that failed are noted.
+    /// The most lines of failed tests that are noted.
     const FAILURES: usize = 200;
 
     /// Reads the next line of the output.
@@ -81,7 +81,7 @@ impl Run {
                 self.notes.push(line.to_owned());
             }
         } else if line == "failures:" {
-            // What they printed follows the first such line, and their names the second one.
+            // The first such line is followed by the output of failed tests, the second by their names.
             self.is_failure = !self.is_failure;
         } else if self.is_failure && self.failures < Self::FAILURES {
             self.failures += 1;

@@ -1,4 +1,4 @@
-//! bpf-linker, which turns the compiler's bitcode into a BPF object.
+//! Installs bpf-linker, which turns LLVM bitcode into a BPF object.
 
 use std::{path::Path, process::Command};
 
@@ -14,10 +14,11 @@ use crate::{
 
 const VERSION: &str = "0.13.0";
 
-/// Where Debian's `llvm-22-dev` is. Without it bpf-linker's build looks in `/usr/lib` alone.
+/// The folder of Debian's `llvm-22-dev`. Without it the build of bpf-linker only searches `/usr/lib`.
 const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
 
-/// Sees to a bpf-linker that fits the toolchain; gives the number of things still missing.
+/// Installs a bpf-linker that fits the toolchain if it is missing; returns the number of things still
+/// missing.
 pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     let step = Step::new(
         format!("bpf-linker {VERSION}"),
@@ -25,7 +26,7 @@ pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     );
     let ours = workspace::tools().join("bin/bpf-linker");
     let there = match toolchain {
-        // One on the PATH may be built on another LLVM.
+        // A bpf-linker on the PATH may be built with another LLVM.
         Toolchain::Distro => is_current(&ours),
         Toolchain::Rustup(_) => on_path().is_some() || is_current(&ours),
     };
@@ -46,7 +47,7 @@ pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
         );
     }
     let mut install = child::cargo();
-    // Its own code does little, and takes half as long to build unoptimised: LLVM, which works, is built.
+    // An unoptimised build takes half the time. The work is done in LLVM, which is already built.
     install
         .args(["install", "bpf-linker", "--locked", "--version", VERSION, "--force", "--debug"])
         .args(["--no-default-features", "--features", "llvm-22", "--root"])
@@ -56,7 +57,7 @@ pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     Ok(0)
 }
 
-/// Runs it, so that one whose LLVM library is gone does not count.
+/// Runs it, because a bpf-linker whose LLVM library is gone does not count.
 fn is_current(linker: &Path) -> bool {
     child::query(Command::new(linker).arg("--version"))
         .is_some_and(|version| version == format!("bpf-linker {VERSION}"))

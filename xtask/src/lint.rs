@@ -10,7 +10,7 @@ use crate::{
     workspace::{self, HOST_CRATES, MESSAGES},
 };
 
-/// Runs every check; gives how many there are and how many failed.
+/// Runs every check; returns the number of checks and of failures.
 pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     let host = [
         ("format", format()),
@@ -19,7 +19,7 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
             "clippy, host, with debug messages",
             clippy_host(toolchain, &MESSAGES, &["--all-targets"]),
         ),
-        // As it ships: what the documentation is made of, so that the crates that it needs are checked once.
+        // With the same features as the documentation, so that dependencies are checked once.
         ("clippy, host", clippy_host(toolchain, &[], &[])),
         ("documentation", documentation(toolchain)),
     ];
@@ -31,7 +31,8 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
         ),
     ];
     let count = host.len() + bpf.len();
-    // The host waits for BPF objects that one CPU links. They are checked beside it, and shown after it.
+    // The checks of the host wait for BPF objects, which one CPU links. Meanwhile the checks of the BPF half
+    // run; their output is shown afterwards.
     let failed = thread::scope(|scope| {
         let bpf = scope.spawn(|| bpf.map(|(name, command)| (name, captured(command))));
         let mut failed = 0;
@@ -55,7 +56,7 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     Ok((count, failed))
 }
 
-/// What a command prints, and whether it succeeds.
+/// The output of a command, and whether it succeeds.
 fn captured(mut command: Command) -> (Vec<String>, Result<()>) {
     let mut lines = Vec::new();
     let status = child::watch(&mut command, |line| lines.extend(line));
@@ -72,7 +73,7 @@ fn format() -> Command {
     cargo
 }
 
-/// The fuzz targets are a workspace of their own.
+/// The fuzz targets are in a workspace of their own.
 fn format_fuzz() -> Command {
     let mut cargo = child::cargo();
     cargo.args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
@@ -93,7 +94,7 @@ fn clippy_bpf(toolchain: &Toolchain, features: &[&str]) -> Command {
     if toolchain::is_nightly(toolchain.name()) {
         cargo.arg("-Zbuild-std=core");
     }
-    // Another compiler: in the same folder each would throw away what the other has built.
+    // A folder of its own: two compilers would overwrite each other's results.
     cargo.arg("--target-dir").arg(workspace::root().join("target/bpf-clippy"));
     cargo.args(["--", "-D", "warnings"]);
     cargo

@@ -1,7 +1,6 @@
-//! `cargo xtask`: set-up, build, checks, tests, demo and benchmark of limiter.
+//! `cargo xtask`: set-up, build, checks, tests, demonstration and benchmark of limiter.
 //!
-//! It depends on `anyhow`, `clap` and `libc` alone, so that it builds before anything that it installs
-//! is there.
+//! It depends only on `anyhow`, `clap` and `libc`, so that it builds before it has installed anything.
 
 mod apt;
 mod capability;

@@ -1,4 +1,4 @@
-//! What came of suites of tests, and how they are built and run.
+//! Results of test suites, and how tests are built and run.
 
 use crate::{
     child,
@@ -14,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What came of a suite.
+/// The result of a suite.
 pub(crate) struct Outcome {
     pub(crate) suite: &'static str,
     pub(crate) counts: Counts,
     pub(crate) took: Duration,
-    /// What is to be said of it in the end, line by line.
+    /// Lines to print at the end.
     pub(crate) notes: Vec<String>,
-    /// How long each of its tests took, where the harness told.
+    /// The time of each test, if the harness printed it.
     pub(crate) times: Vec<(String, Duration)>,
 }
 
@@ -30,27 +30,27 @@ impl Outcome {
         Self { suite, counts, took: start.elapsed(), notes: Vec::new(), times: Vec::new() }
     }
 
-    /// Of one that did not come to its tests.
+    /// The result of a suite that failed before its tests ran.
     pub(crate) fn failure(suite: &'static str, start: Instant, error: &anyhow::Error) -> Self {
         println!("error: {error:#}");
         Self::new(suite, Counts { failed: 1, ..Counts::default() }, start)
     }
 }
 
-/// Builds all tests, and the `limiter` that they run.
+/// Builds all tests, and the `limiter` binary that they run.
 pub(crate) fn build_tests(toolchain: &Toolchain) -> Result<()> {
     step::heading("build the tests");
     child::run(test(toolchain).arg("--no-run"))
 }
 
-/// `cargo test` of everything that [`build_tests`] builds.
+/// The `cargo test` command for everything that [`build_tests`] builds.
 pub(crate) fn test(toolchain: &Toolchain) -> Command {
     let mut cargo = toolchain.cargo();
     cargo.arg("test").args(HOST_CRATES).args(MESSAGES);
     cargo
 }
 
-/// The names in a listing of the test harness.
+/// The names of the tests in a listing of the test harness.
 pub(crate) fn tests_in(listing: &str) -> impl Iterator<Item = &str> {
     listing.lines().filter_map(|line| line.strip_suffix(": test"))
 }
@@ -59,8 +59,7 @@ pub(crate) fn is_in(test: &str, module: &str) -> bool {
     test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Runs tests by cargo, with their output passed through, counts them, and keeps how long they took and what is to be
-/// said in the end.
+/// Runs tests through cargo, passes their output on, and adds counts, notes and times to `outcome`.
 pub(crate) fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()> {
     let shown = child::show(cargo);
     let mut child = cargo
@@ -80,7 +79,7 @@ pub(crate) fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
     if !status.success() && run.counts.failed == 0 {
         println!("`{shown}` failed ({status})");
-        // It did not build, or a test took the whole process down before the summary.
+        // The build failed, or a test ended the whole process before the summary.
         run.counts.failed += 1;
     }
     outcome.counts += run.counts;
@@ -89,7 +88,7 @@ pub(crate) fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()
     Ok(())
 }
 
-/// Prints what ran, and gives the exit code that it deserves.
+/// Prints a table of the suites, and returns the exit code.
 pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
     step::heading("what ran");
     println!("  {:<8}{:>8}{:>8}{:>8}{:>12}", "suite", "tests", "passed", "failed", "time");

@@ -1,4 +1,4 @@
-//! The Debian packages, what each is needed for, and apt.
+//! The Debian packages that are needed, and their installation.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -11,14 +11,14 @@ use crate::{
     workspace,
 };
 
-/// One package.
+/// A package.
 struct Package {
     name: &'static str,
-    /// What is done with it.
+    /// The task that needs the package.
     used_by: Use,
-    /// Needed only when Debian's compiler builds the BPF half.
+    /// Whether it is needed only if Debian's compiler builds the BPF half.
     distro_toolchain: bool,
-    /// A program that makes the package unnecessary when it is there, however it came.
+    /// A program that replaces the package if it is present, wherever it came from.
     program: Option<&'static str>,
     why: &'static str,
 }
@@ -117,7 +117,7 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Sees to the packages that these uses need; gives the number of those still missing.
+/// Installs the packages that these uses need; returns the number of those still missing.
 pub(crate) fn provide(uses: &[Use], toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     let needed: Vec<&Package> = PACKAGES
         .iter()
@@ -147,11 +147,11 @@ fn installed(packages: &[&Package]) -> BTreeSet<String> {
     let mut dpkg = Command::new("dpkg-query");
     dpkg.args(["--show", "--showformat", "${Package} ${db:Status-Abbrev}\n"]);
     dpkg.args(packages.iter().map(|package| package.name));
-    // It fails as soon as one of the packages is unknown, and still lists the others.
+    // dpkg-query fails if one of the packages is unknown, but still lists the others.
     dpkg.output().map(|output| parse(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
 }
 
-/// The names that dpkg has as wanted and wholly installed (`ii`, or `hi` when held).
+/// The names of the packages that are fully installed (`ii`, or `hi` if held).
 fn parse(listing: &str) -> BTreeSet<String> {
     let fields = listing.lines().filter_map(|line| line.split_once(' '));
     fields
@@ -176,7 +176,7 @@ fn install(missing: &[&str]) -> Result<()> {
     };
     Step::new("apt-get update", "the package lists, which may be old or not there at all")
         .run(&mut apt(&["update"]), "check the network and /etc/apt/sources.list.d")?;
-    // Nothing of the user's is removed: apt gives up when a package here conflicts with one of theirs.
+    // With `--no-remove`, apt fails instead of removing a package that conflicts.
     let arguments = ["install", "--yes", "--no-install-recommends", "--no-remove"];
     Step::new("apt-get install", "the packages that are missing, all at once").run(
         apt(&arguments).args(missing),

@@ -1,4 +1,4 @@
-//! Doing what only root may do.
+//! Runs commands with root's rights.
 
 use std::{
     env,
@@ -11,18 +11,18 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{child, workspace};
 
-/// How this process comes to root's rights.
+/// How commands get root's rights.
 #[derive(Clone, Copy)]
 pub(crate) enum Privilege {
-    /// It has them.
+    /// This process is root.
     Root,
-    /// It asks sudo for each command.
+    /// Each command is run through sudo.
     Sudo,
 }
 
 impl Privilege {
-    /// The way to root's rights, with sudo's password asked for now if it needs one; `reason` says
-    /// what they are for when there is no way.
+    /// Finds a way to root's rights, and asks for the password of sudo now if it needs one. `reason` is for
+    /// the error message.
     pub(crate) fn get(reason: &str) -> Result<Self> {
         let status = fs::read_to_string("/proc/self/status")
             .context("cannot read /proc/self/status to see who runs this")?;
@@ -37,7 +37,7 @@ impl Privilege {
         Ok(Self::Sudo)
     }
 
-    /// A command with root's rights and these variables.
+    /// Builds a command with root's rights and these environment variables.
     pub(crate) fn command(self, program: impl AsRef<OsStr>, variables: &[(&str, &str)]) -> Command {
         match self {
             Self::Root => {
@@ -54,15 +54,15 @@ impl Privilege {
         }
     }
 
-    /// Makes cargo start what it runs (a test, a binary) with root's rights and these variables. What
-    /// cargo builds still belongs to the user.
+    /// Makes cargo run tests and binaries with root's rights and these environment variables. The build
+    /// itself still runs as the user.
     pub(crate) fn run_by_cargo(self, cargo: &mut Command, variables: &[(&str, &str)]) {
         match self {
             Self::Root => {
                 cargo.env("PATH", workspace::search_path()).envs(variables.iter().copied());
             }
             Self::Sudo => {
-                // A list of quoted strings reads the same in Rust's debug form and in TOML.
+                // A list of quoted strings looks the same in Rust's debug format and in TOML.
                 let runner: Vec<String> = sudo(variables)
                     .into_iter()
                     .map(|word| word.to_string_lossy().into_owned())
@@ -73,7 +73,7 @@ impl Privilege {
     }
 }
 
-/// `sudo env NAME=VALUE...`: sudo clears the environment, so what the tests read is handed on by name.
+/// `sudo env NAME=VALUE...`: sudo clears the environment, so the variables for the tests are passed by name.
 fn sudo(variables: &[(&str, &str)]) -> Vec<OsString> {
     let mut words = vec![OsString::from("sudo"), OsString::from("env")];
     let mut hand_on = |name: &OsStr, value: &OsStr| {
@@ -100,7 +100,7 @@ fn is_for_the_tests(name: &str) -> bool {
         || name.starts_with("PROPTEST_")
 }
 
-/// The second number of the line `Uid:` in `/proc/PID/status`.
+/// The effective user id: the second number in the line `Uid:` of `/proc/PID/status`.
 fn effective_user(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().nth(1)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Prometheus and its promtool, which check what is shipped for them. Debian's package would start a
-//! service, so it is unpacked and not installed.
+//! Unpacks Prometheus and promtool, which test the shipped files. Debian's package would start a service, so
+//! it is not installed.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use crate::{
     workspace,
 };
 
-/// The variable that tells the tests the folder of both programs.
+/// The environment variable that tells the tests the folder of both programs.
 pub(crate) const FOLDER: &str = "LIMITER_PROMETHEUS";
 
 const PACKAGE: &str = "prometheus";
 const PROGRAMS: [&str; 2] = ["prometheus", "promtool"];
 const WHY: &str = "scrapes what is limited, and checks rules and dashboard; it is not installed";
 
-/// The folder of the programs: of those that are installed, or of ours.
+/// The folder of the programs: where they are installed, or where they are unpacked.
 pub(crate) fn folder() -> PathBuf {
     let folder_of = |program: &&str| Some(workspace::find_program(program)?.parent()?.to_owned());
     let [server, tool] = PROGRAMS.each_ref().map(folder_of);
@@ -29,7 +29,7 @@ fn ours() -> PathBuf {
     workspace::tools().join(PACKAGE).join("usr/bin")
 }
 
-/// Sees to the programs; gives the number of things still missing.
+/// Unpacks the programs if they are missing; returns the number of things still missing.
 pub(crate) fn provide(extent: Extent) -> Result<usize> {
     let step = Step::new(PACKAGE, WHY);
     let folder = folder();

@@ -1,4 +1,4 @@
-//! What has to be there before a task: packages, toolchain, bpf-linker, components.
+//! Installs what a task needs: packages, toolchain, bpf-linker, components.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{
     vm::{archive, kernel::Kernel},
 };
 
-/// Sees to everything that these uses need and gives the toolchain of the BPF half. With
+/// Installs everything that these uses need, and returns the toolchain for the BPF half. With
 /// [`Extent::Report`] nothing is changed, and a missing thing is an error.
 pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     toolchain::require_rustup()?;
@@ -42,7 +42,7 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     }
 }
 
-/// The components that rustup's minimal profile leaves out.
+/// Installs the components that are not in rustup's minimal profile.
 fn provide_components(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     let mut missing = provide_component("rustfmt", "fmt", "checks the formatting", None, extent)?;
     missing += provide_component("clippy", "clippy", "checks the host crates", None, extent)?;

@@ -1,4 +1,4 @@
-//! One row of the set-up: what it is, how it stands, how long it took and why it is needed.
+//! A row of the set-up: its name, state, time and reason.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use crate::child;
 
-/// How many lines of a failed command's output are shown.
+/// Lines of the output of a failed command that are shown.
 const TAIL: usize = 40;
 
 const GREEN: &str = "32";
@@ -20,11 +20,11 @@ const YELLOW: &str = "33";
 const RED: &str = "31";
 const CYAN: &str = "36";
 
-/// Something that has to be there or be done.
+/// Something to install or to do.
 pub(crate) struct Step {
-    /// What it is.
+    /// The name.
     pub(crate) name: String,
-    /// What it is needed for.
+    /// The reason, for the user.
     pub(crate) why: &'static str,
 }
 
@@ -33,18 +33,18 @@ impl Step {
         Self { name: name.into(), why }
     }
 
-    /// Says that it is there already.
+    /// Prints that the thing is present already.
     pub(crate) fn there(&self) {
         println!("{}", self.row(GREEN, "already there", "", self.why));
     }
 
-    /// Says that it is missing.
+    /// Prints that the thing is missing.
     pub(crate) fn missing(&self) {
         println!("{}", self.row(YELLOW, "missing", "", self.why));
     }
 
-    /// Runs the command that brings it about. On a terminal the row follows the command's output; when the
-    /// command fails the end of its output is shown, and the error says what to do.
+    /// Runs the command that installs it. On a terminal the row shows the last line of output meanwhile. If
+    /// the command fails, the end of its output is printed, and the error contains `remedy`.
     pub(crate) fn run(&self, command: &mut Command, remedy: &str) -> Result<()> {
         let start = Instant::now();
         let live = stdout().is_terminal();
@@ -63,7 +63,7 @@ impl Step {
             }
             if live {
                 let row = self.row(CYAN, "in progress", &seconds(start.elapsed()), &latest);
-                // Without wrapping, the terminal cuts a long line to its own width.
+                // Without automatic wrapping, the terminal cuts a long line at its width.
                 print!("\r\x1b[2K\x1b[?7l{row}\x1b[?7h");
                 let _ = stdout().flush();
             }
@@ -89,17 +89,17 @@ impl Step {
     }
 }
 
-/// A duration as the tables show it.
+/// A duration in seconds, with one decimal.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// A heading above the output of a part.
+/// Prints a heading.
 pub(crate) fn heading(text: &str) {
     println!("\n{}", paint("1", &format!("== {text}")));
 }
 
-/// The text in a colour, when a person is looking.
+/// The text in a colour, if standard output is a terminal and NO_COLOR is not set.
 pub(crate) fn paint(colour: &str, text: &str) -> String {
     if stdout().is_terminal() && env::var_os("NO_COLOR").is_none() {
         format!("\x1b[{colour}m{text}\x1b[0m")
@@ -108,28 +108,28 @@ pub(crate) fn paint(colour: &str, text: &str) -> String {
     }
 }
 
-/// What a thing is needed for.
+/// The tasks that need something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Building the binaries and the BPF object.
     Build,
     /// Format and clippy.
     Lint,
-    /// Real packets: tests, demo and benchmark.
+    /// Real packets: tests, demonstration and benchmark.
     Traffic,
-    /// What scrapes metrics: tests of the command line.
+    /// Scrapes: tests of the command line.
     Monitoring,
-    /// Fuzz targets, and what builds them.
+    /// Building and running the fuzz targets.
     Fuzz,
-    /// Other kernels, and the emulator that they run in.
+    /// Other kernels, and the emulator that boots them.
     Kernels,
 }
 
-/// How far the set-up goes.
+/// What the set-up may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Install what is missing.
+    /// Install missing things.
     Install,
-    /// Say what is missing.
+    /// Report missing things.
     Report,
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: runs the suites and says what ran.
+//! `cargo xtask test`: runs the test suites and reports.
 //!
-//! The tests are built first, once. Then the guests run beside the other suites, and the fuzz targets are built and
-//! run, with less of the CPUs than those, as they time nothing.
+//! The tests are built once, first. Then guests and fuzz targets run beside the other suites with lower
+//! priority, because they measure no time.
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ use crate::{
     workspace,
 };
 
-/// What `cargo xtask test` may be confined to.
+/// The part of `cargo xtask test` that runs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Selection {
     /// Everything
@@ -58,17 +58,17 @@ pub(crate) enum Selection {
 /// How much of the suites runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What a change needs: of the tests that take long those that it touches, a quarter of the property tests' cases, of
-    /// the model checker's orders those with one preemption, no guests and no fuzzers.
+    /// The tests that a change needs: slow tests only if the change touches them, a quarter of the cases of
+    /// property tests, schedules with one preemption in the model checker, and neither guests nor fuzzers.
     Quick,
-    /// Every test; a part of the random runs of `prog`.
+    /// Every test, with part of the random runs of `prog`.
     Usual,
     /// Every test, with all its random runs.
     Full,
 }
 
 impl Depth {
-    /// By what the number of random runs of `prog` is divided.
+    /// The divisor of the number of random runs of `prog`.
     const fn divisor(self) -> u32 {
         match self {
             Self::Quick | Self::Usual => 8,
@@ -77,18 +77,19 @@ impl Depth {
     }
 }
 
-/// A suite of the test target `integration` of `limiter-tests`.
+/// A suite: part of the test target `integration` of `limiter-tests`.
 struct Suite {
     selection: Selection,
     name: &'static str,
-    /// Where its tests are. A test belongs to the first suite that has a module of it.
+    /// The modules of its tests. A test belongs to the first suite with a module that contains it.
     modules: &'static [&'static str],
-    /// How many run at once.
+    /// The number of test threads.
     threads: usize,
 }
 
-/// Tests of `prog` and `cli` wait for the kernel now and then: three keep two CPUs busy. Those of `floods` leave most of a
-/// CPU to others, and take minutes. The other ones of `netns` time real traffic, or need all CPUs.
+/// Tests of `prog` and `cli` sometimes wait for the kernel, so three threads keep two CPUs busy. Tests of
+/// `floods` take minutes and leave most of a CPU free. The other tests of `netns` time real traffic or need
+/// all CPUs.
 static PRIVILEGED: [Suite; 4] = [
     Suite { selection: Selection::Prog, name: "prog", modules: &["prog"], threads: 3 },
     Suite { selection: Selection::Cli, name: "cli", modules: &["cli"], threads: 3 },
@@ -102,33 +103,34 @@ static PRIVILEGED: [Suite; 4] = [
 ];
 
 impl Suite {
-    /// The suite of a test.
+    /// The suite that a test belongs to; `None` if no suite has it.
     fn of(test: &str) -> Option<&'static Self> {
         PRIVILEGED.iter().find(|suite| suite.modules.iter().any(|module| is_in(test, module)))
     }
 }
 
-/// The variable by which property tests choose their inputs, and what it is if it is not set: what
-/// passes once passes again. `cargo test` has other inputs each time.
+/// The seed of property tests, and its value if it is not set, so that a run can be repeated. Plain `cargo
+/// test` takes new inputs each time.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
-/// The variable by which property tests have less than 256 cases each, and how many they have in a quick run.
+/// The number of cases of each property test (256 if it is not set), and its value in a quick run.
 const CASES: (&str, &str) = ("PROPTEST_CASES", "64");
 
-/// The variable by which the model checker takes the processor from a thread less often than its tests say, and how often
-/// it does in a quick run.
+/// The most preemptions that the model checker explores (else as its tests say), and its value in a quick
+/// run.
 const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "1");
 
-/// The variable by which `prog` does a part of its random runs.
+/// The environment variable with the divisor of the random runs of `prog`.
 const DIVISOR: &str = "LIMITER_TEST_DIVISOR";
 
-/// How nice the guests and fuzzers are to the other suites: each gets a third of the CPU that a test of these gets.
+/// The nice value of guests and fuzzers. Each gets about a third of the CPU time of a test.
 const NICE: i32 = 5;
 
-/// How many of the slowest tests are named in the end.
+/// The number of slowest tests that are listed.
 const SLOWEST: usize = 20;
 
-/// Sets up, builds, runs the selected suites, prints what ran, and fails when anything failed or nothing ran.
+/// Installs what is needed, builds, runs the selected suites and prints a report. Fails if anything failed or
+/// nothing ran.
 pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     let begin = Instant::now();
     let aside = depth != Depth::Quick;
@@ -181,7 +183,7 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Prints how long the parts that are no suites took, and which tests took longest.
+/// Prints the time of the phases other than suites, and the slowest tests.
 fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)], depth: Depth) {
     let phases: Vec<_> =
         phases.iter().map(|(phase, took)| format!("{phase} {}", step::seconds(*took))).collect();
@@ -206,7 +208,7 @@ fn report_times(outcomes: &[Outcome], phases: &[(&str, Duration)], depth: Depth)
 /// What is built before any suite runs.
 struct Built<'a> {
     integration: Option<Integration<'a>>,
-    /// Whether there are fuzz targets to build.
+    /// Whether fuzz targets are to be built.
     fuzzers: bool,
     guests: Option<Guests>,
 }
@@ -233,9 +235,10 @@ impl<'a> Built<'a> {
         Ok(Self { integration, fuzzers, guests })
     }
 
-    /// Runs what times nothing, on CPUs that the other suites leave.
+    /// Runs guests and fuzzers, with lower priority than the other suites.
     fn run_beside(&self) -> Vec<Outcome> {
-        // SAFETY: the call has no pointers. Of a thread, it is about that thread and what it starts.
+        // SAFETY: the call has no pointers. It sets the priority of this thread and of the processes it
+        // starts.
         if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } < 0 {
             println!("guests and fuzzers are not nice: {}", io::Error::last_os_error());
         }
@@ -298,8 +301,8 @@ fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The test targets that need no privilege: what is in the `tests` folders of the crates, a file or
-/// a folder for each, and the target `model` of the crate `tests`, which keeps the others elsewhere.
+/// The test targets that need no privilege: each file or folder in the `tests` folder of a crate, and the
+/// target `model` of the crate `tests`.
 fn unprivileged_targets() -> Result<Vec<OsString>> {
     let mut names = vec![OsString::from("model")];
     for member in ["limiter-common", "limiter-userspace", "xtask"] {
@@ -331,7 +334,7 @@ struct Integration<'a> {
 }
 
 impl<'a> Integration<'a> {
-    /// That which is built.
+    /// Finds the built binaries.
     fn new(privilege: Privilege, toolchain: &'a Toolchain, depth: Depth) -> Result<Self> {
         let text = |path: PathBuf| {
             let text = path.to_str().map(str::to_owned);
@@ -357,7 +360,7 @@ impl<'a> Integration<'a> {
         cargo
     }
 
-    /// Runs suites, one after the other.
+    /// Runs suites one after the other.
     fn run_all(&self, suites: &[&Suite]) -> Result<Vec<Outcome>> {
         let tests = self.list()?;
         let touched = match self.depth {
@@ -373,7 +376,7 @@ impl<'a> Integration<'a> {
                         || touched.iter().any(|module| is_in(test, module)))
             };
             let chosen: Vec<&String> = tests.iter().filter(runs).collect();
-            // Of a change that touches nothing of a suite, that suite has nothing to say.
+            // In a quick run, a suite without a touched test is left out.
             if chosen.is_empty() && self.depth == Depth::Quick {
                 println!("suite {} is left out: nothing in the change asks for it", suite.name);
             } else {
@@ -383,7 +386,7 @@ impl<'a> Integration<'a> {
         Ok(outcomes)
     }
 
-    /// The names of all tests; an error when some are in none of the modules, and so would never run.
+    /// The names of all tests. Fails if a test is in no module of a suite, because it would never run.
     fn list(&self) -> Result<Vec<String>> {
         let mut list = self.cargo();
         list.args(["--quiet", "--", "--list", "--format=terse"]);
@@ -403,7 +406,7 @@ impl<'a> Integration<'a> {
         let mut outcome = Outcome::new(suite, Counts::default(), start);
         if !tests.is_empty() {
             let mut cargo = self.cargo();
-            // Whole names: a plain filter also matches in the middle of a name.
+            // Exact names, because a plain filter also matches parts of names.
             cargo.args(["--", "--exact", "--show-output"]).args(libtest::REPORT_TIME);
             cargo.arg(format!("--test-threads={threads}")).args(tests);
             run_tests(&mut cargo, &mut outcome)?;

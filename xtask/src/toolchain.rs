@@ -1,4 +1,4 @@
-//! The compiler of the BPF half: which one is taken, and what it still lacks.
+//! The compiler for the BPF half: which one is used, and what it lacks.
 
 use std::{
     env,
@@ -14,26 +14,27 @@ use crate::{
     tools, workspace,
 };
 
-/// Names the rustup toolchain to take. The build script of `limiter-userspace` reads it too.
+/// The environment variable with the rustup toolchain to use. The build script of `limiter-userspace` reads
+/// it too.
 pub(crate) const VARIABLE: &str = "LIMITER_BPF_TOOLCHAIN";
 
 /// The name under which Debian's compiler is linked into rustup.
 const DISTRO: &str = "distro-bpf";
 
-/// The LLVM that Debian's `rustc-web` and our bpf-linker are built on.
+/// The LLVM version of Debian's `rustc-web` and of the bpf-linker installed here.
 const DISTRO_LLVM: &str = "22";
 
 /// A compiler for the BPF half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Toolchain {
-    /// Debian's `rustc-web`, with a `core` for BPF from a package.
+    /// Debian's `rustc-web`, with `core` for BPF from a package.
     Distro,
-    /// A toolchain of rustup: nightly with `rust-src`, or one whose `core` for BPF is there.
+    /// A rustup toolchain: nightly with `rust-src`, or one with a built `core` for BPF.
     Rustup(String),
 }
 
 impl Toolchain {
-    /// The name that rustup knows it by.
+    /// Its name in rustup.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Distro => DISTRO,
@@ -41,10 +42,10 @@ impl Toolchain {
         }
     }
 
-    /// Cargo for the host crates, told to build the BPF half with this toolchain.
+    /// The cargo command for the host crates, whose build script builds the BPF half with this toolchain.
     ///
-    /// Left to itself the build script takes the linked Debian compiler before nightly. The variable
-    /// is set only against that, because each change of it makes cargo build anew.
+    /// By default the build script prefers the linked Debian compiler to nightly. The variable is set only if
+    /// that would be wrong, because cargo rebuilds whenever it changes.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = child::cargo();
         if let Self::Rustup(name) = self
@@ -56,12 +57,12 @@ impl Toolchain {
     }
 }
 
-/// What was found on this machine.
+/// What is present on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    /// rustup has a toolchain called `nightly`.
+    /// rustup has a toolchain named `nightly`.
     pub(crate) nightly: bool,
-    /// That toolchain has the sources of `core`.
+    /// This toolchain has the sources of `core`.
     pub(crate) rust_src: bool,
     /// bpf-linker is on the `PATH`.
     pub(crate) bpf_linker: bool,
@@ -78,7 +79,7 @@ impl Found {
     }
 }
 
-/// The toolchain for the BPF half, and the sentence that says why.
+/// The toolchain for the BPF half, and the reason for the choice.
 pub(crate) fn choose() -> (Toolchain, String) {
     let wanted = env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     decide(wanted.as_deref(), Found::look())
@@ -112,8 +113,8 @@ fn decide(wanted: Option<&str>, found: Found) -> (Toolchain, String) {
     }
 }
 
-/// Sees to it that rustup has the toolchain and that it can compile for BPF; gives the number of
-/// things still missing.
+/// Makes the toolchain available in rustup and able to compile for BPF; returns the number of things still
+/// missing.
 pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
     match toolchain {
         Toolchain::Distro => link_distro(extent),
@@ -165,7 +166,7 @@ fn check_rustup(name: &str, extent: Extent) -> Result<usize> {
     bail!("toolchain {name} cannot compile for BPF: {remedy}; or unset {VARIABLE}")
 }
 
-/// aya-build compiles `core` itself exactly when the compiler is a nightly.
+/// aya-build compiles `core` itself if and only if the compiler is a nightly.
 fn compiles_bpf(name: &str, sysroot: &Path) -> bool {
     if is_nightly(name) {
         has_sources(sysroot)
@@ -174,13 +175,13 @@ fn compiles_bpf(name: &str, sysroot: &Path) -> bool {
     }
 }
 
-/// Whether cargo has to compile `core` for BPF with this toolchain.
+/// Whether cargo compiles `core` for BPF with this toolchain.
 pub(crate) fn is_nightly(name: &str) -> bool {
     child::query(child::rustup_run(name, "rustc").arg("--version"))
         .is_some_and(|version| version.contains("-nightly"))
 }
 
-/// The target of BPF programs that run on this machine.
+/// The target of BPF programs, in the byte order of this machine.
 pub(crate) fn target() -> &'static str {
     if cfg!(target_endian = "big") { "bpfeb-unknown-none" } else { "bpfel-unknown-none" }
 }
@@ -194,13 +195,13 @@ fn has_sources(sysroot: &Path) -> bool {
     sysroot.join("lib/rustlib/src/rust/library/core").is_dir()
 }
 
-/// The `N` of the line `LLVM version: N.x.y` of `rustc -vV`.
+/// The number `N` in the line `LLVM version: N.x.y` of `rustc -vV`.
 fn llvm_major(version: &str) -> Option<&str> {
     let full = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     full.split('.').next()
 }
 
-/// An error when rustup itself is not here.
+/// Fails if rustup is not installed.
 pub(crate) fn require_rustup() -> Result<()> {
     if workspace::find_program("rustup").is_none() {
         bail!("rustup is not on the PATH: install Rust from https://rustup.rs and run this again");

@@ -1,4 +1,4 @@
-//! Which of the tests that take long a change asks for.
+//! Finds the slow tests that a change needs.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{child, workspace};
 
-/// Where tests are that a folder or file asks for: the beginning of its path, and a module of the target `integration`.
+/// The tests that a changed file needs: a prefix of its path, and a module of the target `integration`.
 const ASKED_FOR: [(&str, &str); 28] = [
     ("docs/", "cli::documented"),
     ("README.md", "cli::documented"),
@@ -38,41 +38,41 @@ const ASKED_FOR: [(&str, &str); 28] = [
     ("packaging/fail2ban.conf", "cli::fail2ban"),
 ];
 
-/// The targets without privilege that take long, and how the paths begin that ask for each of them.
+/// The slow targets without privilege, each with the path prefixes that need it.
 const TARGETS: [(&str, &[&str]); 3] = [
     ("lease_races", &["limiter-common/", "Cargo."]),
     ("loom", &["limiter-common/", "Cargo."]),
     ("policy", &["limiter-userspace/", "limiter-common/", "Cargo."]),
 ];
 
-/// A module of the target `policy` that takes most of its time, and how the paths begin that ask for it.
+/// The slowest module of the target `policy`, with the path prefixes that need it.
 const HOSTILE: (&str, &[&str]) = ("hostile::", &["limiter-userspace/", "Cargo."]);
 
-/// The modules of `tests` that a change asks for.
+/// The modules of `tests` that the change needs.
 pub(crate) fn modules(tests: &[String]) -> Result<BTreeSet<String>> {
     let paths = paths()?;
     Ok(paths.iter().flat_map(|path| modules_of(path)).filter(|it| are_in(tests, it)).collect())
 }
 
-/// The targets without privilege that a change does not ask for.
+/// The slow targets without privilege that the change does not need.
 pub(crate) fn other_targets() -> Result<Vec<&'static str>> {
     let paths = paths()?;
     let others = TARGETS.iter().filter(|(_, begins)| !asked_for(&paths, begins));
     Ok(others.map(|(target, _)| *target).collect())
 }
 
-/// The module of a target without privilege that a change does not ask for.
+/// The slow module without privilege, if the change does not need it.
 pub(crate) fn other_module() -> Result<Option<&'static str>> {
     let (module, begins) = HOSTILE;
     Ok((!asked_for(&paths()?, begins)).then_some(module))
 }
 
-/// Whether one of the paths begins in one of these ways.
+/// Whether one of the paths starts with one of these prefixes.
 fn asked_for(paths: &[String], begins: &[&str]) -> bool {
     paths.iter().any(|path| begins.iter().any(|begin| path.starts_with(begin)))
 }
 
-/// What differs from the last commit; where nothing does, what the last commit changed.
+/// The files that differ from the last commit; if there are none, those that the last commit changed.
 fn paths() -> Result<Vec<String>> {
     let mut paths = changed(&["diff", "--name-only", "HEAD"])?;
     paths.extend(changed(&["ls-files", "--others", "--exclude-standard"])?);
@@ -94,7 +94,7 @@ fn are_in(tests: &[String], module: &str) -> bool {
     tests.iter().any(|test| crate::outcome::is_in(test, module))
 }
 
-/// The modules that one path asks for: that of the file itself where it has tests, and those of [`ASKED_FOR`].
+/// The modules that a changed path needs: its own if it has tests, and those in [`ASKED_FOR`].
 fn modules_of(path: &str) -> Vec<String> {
     let by_table = ASKED_FOR.iter().filter(|(begin, _)| path.starts_with(begin));
     let mut modules: Vec<String> = by_table.map(|(_, module)| (*module).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! One source and one of its connections, with limits in two places as the kernel half has them.
+//! One source and one of its connections, with limits in two places as in the kernel.
 
 use std::cell::Cell;
 
@@ -11,37 +11,37 @@ use limiter_common::{
     policy::charge::{self, Bill, Group},
 };
 
-/// Limits of a packet. The bit of each is that of its place, so the first is the narrowest.
+/// The number of limits. The bit of each is its place; the first is the narrowest.
 pub(super) const PLACES: usize = 4;
-/// All of them, as bits.
+/// All limits, as bits.
 pub(super) const ALL: u64 = 0b1111;
 
-/// Their places: a connection has state of its own, which is made on demand.
+/// The places of the limits. The state of a connection is created on demand.
 pub(super) const CONNECTION: usize = 0;
 pub(super) const SYN: usize = 1;
 pub(super) const SOURCE: usize = 2;
 pub(super) const TOTAL: usize = 3;
 
-/// The parts that they are in: those in the entry of the source are looked at first, and charged last.
+/// The two parts: inline limits are checked first and charged last.
 const INLINE: &[usize] = &[SOURCE, SYN];
 const KEYED: &[usize] = &[CONNECTION, TOTAL];
-/// The order in which they are looked at.
+/// The order in which limits are checked.
 pub(super) const ORDER: [usize; PLACES] = [SOURCE, SYN, CONNECTION, TOTAL];
 
-/// What happens to a word at the moment when a packet is charged to it.
+/// An event at the moment when a packet is charged to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Race {
     /// Nothing.
     None,
-    /// Another CPU takes all that is left.
+    /// Another CPU takes all that is left; the new word.
     Drain(u64),
-    /// Other CPUs move it again and again.
+    /// Other CPUs change the word again and again.
     Busy,
     /// The entry is bound to another policy.
     Rebind,
 }
 
-/// A word, shared with the test that looks at it.
+/// A word that the test can change while a packet is decided.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     word: &'a Cell<u64>,
@@ -79,12 +79,12 @@ impl Word for Shared<'_> {
     }
 }
 
-/// The words of one source and of one of its connections.
+/// The words of one source and one of its connections.
 pub(super) struct Words {
     pub(super) words: [Cell<u64>; PLACES],
     pub(super) races: [Cell<Race>; PLACES],
     bound: Cell<bool>,
-    /// Whether the connection has an entry; creating it may fail.
+    /// Whether the connection has an entry. Creating one may fail.
     pub(super) exists: Cell<bool>,
     pub(super) room: bool,
 }
@@ -106,7 +106,7 @@ impl Words {
     }
 }
 
-/// What limits admit, what a packet costs by each, and which are enforced.
+/// The meters of the limits, the cost of a packet for each, and which are enforced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     pub(super) meters: [Option<Meter>; PLACES],
@@ -119,8 +119,8 @@ impl Policy {
         Self { meters, costs, enforced: ALL }
     }
 
-    /// Decides about a packet, as the kernel half does: look at one part, look at the other, charge
-    /// the other, charge the one.
+    /// Decides about a packet as in the kernel: check inline limits, check keyed limits, charge the keyed
+    /// limits, charge the inline ones.
     pub(super) fn decide(&self, words: &Words, applies: u64, now: u64) -> Bill {
         let bill = Bill { applies, enforced: self.enforced, ..Bill::default() };
         let looks = [Look::NONE; PLACES];
@@ -146,7 +146,7 @@ impl Policy {
     }
 }
 
-/// A packet, and the part of its limits that it is at.
+/// A packet, and the part of its limits that is being handled.
 struct Packet<'a> {
     policy: &'a Policy,
     words: &'a Words,

@@ -1,4 +1,4 @@
-//! Several limits, charged together.
+//! Several limits, charged together or not at all.
 
 use limiter_common::algorithm::{gcra::Gcra, meter::Meter, rate::Rate};
 use limiter_tests::model;
@@ -9,7 +9,7 @@ use super::{
     seed, start, step,
 };
 
-/// Some limits, one of which sets the pace.
+/// Some random limits, and the bucket of one of them, which sets the times of packets.
 fn any_limits(random: &mut Random) -> ([Option<Stated>; PLACES], Gcra) {
     let stated: [Option<Stated>; PLACES] = std::array::from_fn(|_| {
         let mut stated = Stated::any(random);
@@ -22,7 +22,7 @@ fn any_limits(random: &mut Random) -> ([Option<Stated>; PLACES], Gcra) {
     (stated, pace)
 }
 
-/// A packet of any kind: the limits that are about it, and what it costs.
+/// A random packet: the limits that apply to it, and its cost for each.
 fn any_packet(
     random: &mut Random,
     stated: &[Option<Stated>; PLACES],
@@ -39,7 +39,7 @@ fn bits(flags: [bool; PLACES]) -> u64 {
     (0..PLACES).filter(|place| flags[*place]).fold(0, |bits, place| bits | 1 << place)
 }
 
-/// 1.2 million packets, each at up to four limits of which any may only count.
+/// 1.2 million packets with up to four limits each, any of which may be monitored.
 #[test]
 fn every_verdict_of_a_plan_is_the_exact_one() {
     const RUNS: u64 = 800;
@@ -82,7 +82,7 @@ fn every_verdict_of_a_plan_is_the_exact_one() {
             if bill.charged & 1 << CONNECTION == 0 {
                 assert_eq!(words.exists.get(), existed, "it made an entry: {told}");
             }
-            // Giving up a lost clock is the one thing that may be stored without a charge.
+            // Only the reset of a lost word may be stored without a charge.
             let same = |place: &usize| expected.limits[*place] == unasked.limits[*place];
             for place in (0..PLACES).filter(same) {
                 assert_eq!(words.values()[place], before[place], "{place} moved: {told}");

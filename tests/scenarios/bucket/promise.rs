@@ -1,4 +1,4 @@
-//! The figure that a limit promises, at any load.
+//! The number of packets that a limit promises, at any load.
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::model::{Bucket, Exact as _, Flow, Model};
@@ -7,11 +7,11 @@ use super::{
     Kind, MINUTE, Random, Run, Stated, Subject, any_rate, any_rate_of_bytes, seed, start, step,
 };
 
-/// The whole of what [`bound`] is a part of.
+/// The denominator of [`bound`].
 const UNIT: i128 = 10_000_000;
 
-/// How far the rate may be off for packets of a cost, in parts of [`UNIT`]: the interval as
-/// [`Rate::bucket`] promises, and a unit of 2^-10 ns that a packet takes less.
+/// The largest error of the rate for packets of a cost, in parts of [`UNIT`]: that of the interval, as
+/// [`Rate::bucket`] promises, and a packet that takes 2^-10 ns less than it should.
 fn bound(rate: Rate, cost: u64) -> i128 {
     let fast = rate.packets / 250_000_000 > rate.period / SECOND;
     match (fast, cost) {
@@ -24,8 +24,8 @@ fn bound(rate: Rate, cost: u64) -> i128 {
     }
 }
 
-/// However packets come, a rate admits no fewer and no more than the exact rates that are below and
-/// above it by the error of its interval.
+/// However packets come, a rate admits at least what the exact rate just below it does, and at most what that
+/// just above it does. These differ by the error of the interval.
 #[test]
 fn any_rate_is_between_its_neighbours() {
     let seed = seed();
@@ -44,7 +44,7 @@ fn any_rate_is_between_its_neighbours() {
         let neighbour = |error: i128| {
             let packets = i128::from(rate.packets) * (UNIT + error);
             let mut model = stated.model(Flow::exact(packets, i128::from(rate.period) * UNIT), now);
-            // Of bytes, what is rounded off lets a little more through at once too.
+            // For bytes, the rounding also admits a little more at once.
             if let Model::Bucket(bucket) = &mut model
                 && bytes
                 && error > 0
@@ -68,7 +68,7 @@ fn any_rate_is_between_its_neighbours() {
     }
 }
 
-/// What comes: so many packets of a cost, at so many hundredths of the rate.
+/// Packets of a cost, offered at hundredths of the rate.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     cost: u64,
@@ -76,8 +76,8 @@ struct Load {
     packets: u64,
 }
 
-/// Offers packets evenly or each late by up to the distance of two, and holds the count at every
-/// packet against the promise.
+/// Offers packets evenly, or each late by up to two distances, and checks the count against the promise after
+/// every packet.
 fn hold_to_promise(rate: Rate, burst: u64, load: Load, random: &mut Random) {
     let Load { cost, hundredths, packets } = load;
     let begin = random.magnitude(1, 1 << 53);
@@ -90,11 +90,11 @@ fn hold_to_promise(rate: Rate, burst: u64, load: Load, random: &mut Random) {
         (time / (u128::from(rate.packets) * u128::from(hundredths))) as u64
     };
     let late = distance(random.between(0, 1));
-    // In fractions of a packet, of which `whole` are one.
+    // In fractions of a packet: `whole` fractions make one packet.
     let whole = i128::from(rate.period) * UNIT * i128::from(cost);
     let bucket = i128::from(rate.period) * UNIT * i128::from(burst);
     let error = bound(rate, cost);
-    // Of packets that cost 1, the burst is exact.
+    // The burst is exact for packets of cost 1.
     let more = if cost == 1 { 0 } else { (bucket + whole) / UNIT * error };
     let mut latest = 0;
     for packet in 0..packets {
@@ -107,14 +107,15 @@ fn hold_to_promise(rate: Rate, burst: u64, load: Load, random: &mut Random) {
         let tokens = i128::from(latest) * i128::from(rate.packets);
         let most = bucket + whole + more + tokens * (UNIT + error);
         assert!(count < most, "{admitted} at {elapsed} ns is more than the promise");
-        // What comes when the bucket is full is lost, so uneven packets may get less than the rate.
+        // A full bucket gains nothing, so uneven packets may get less than the rate.
         if late == 0 {
             let promised = bucket + tokens * UNIT;
             let promised = promised.min(i128::from(packet + 1) * whole);
             let least = promised - (promised / 1_000).max(whole);
             assert!(count >= least, "{admitted} at {elapsed} ns is less than the promise");
         }
-        // Uneven packets may leave a bucket of so few tokens full, where a nanosecond makes a verdict.
+        // With so few tokens, uneven packets may leave the bucket full, and a nanosecond decides about a
+        // packet.
         if late == 0 || burst >= 10 * cost {
             let off = admitted.abs_diff(exact);
             assert!(off <= (exact / 1_000).max(1), "{admitted} of {exact} at {elapsed} ns");
@@ -122,13 +123,13 @@ fn hold_to_promise(rate: Rate, burst: u64, load: Load, random: &mut Random) {
     }
 }
 
-/// `burst + rate * t` at any load: less than one packet more, and within 0.1 % or one packet less.
+/// `burst + rate * t` at any load: less than one packet more, and at most 0.1 % or one packet less.
 #[test]
 fn the_promise_is_kept_at_any_load() {
     let seed = seed();
     let per_minute = [1, 7, 50].map(|packets| Rate { packets, period: MINUTE });
     let per_second = [1, 3, 10, 1_000, 9_999, 10_000, 333_333, 1_000_000, 7_777_777, 10_000_000];
-    // A nanosecond, the grain of the clock, is a good part of their intervals.
+    // A nanosecond, the resolution of the clock, is a large part of their intervals.
     let fast = [123_456_789, 250_000_000, 700_000_000, 999_999_999, 1_000_000_000];
     let per_second = per_second.into_iter().chain(fast).map(Rate::per_second);
     let rates = per_minute.into_iter().chain(per_second);
@@ -145,8 +146,8 @@ fn the_promise_is_kept_at_any_load() {
     hold_to_promise(Rate::per_second(10_000_000), 1_000_000, load, &mut Random::of(seed, 0));
 }
 
-/// The same of bytes, from 8 kbit/s to 1 Tbit/s, by the largest frames and the smallest ones whose
-/// unit is within the 0.1 %.
+/// The same for bytes, from 8 kbit/s to 1 Tbit/s: with the largest frames, and the smallest whose rounding
+/// stays within 0.1 %.
 #[test]
 fn the_promise_is_kept_of_bytes() {
     let seed = seed();
@@ -168,7 +169,7 @@ fn the_promise_is_kept_of_bytes() {
     }
 }
 
-/// At one instant a full bucket gives its burst, no more and no less.
+/// At one time, a full bucket admits exactly its burst.
 #[test]
 fn a_full_bucket_gives_exactly_its_burst_at_once() {
     let seed = seed();

@@ -1,4 +1,4 @@
-//! Races that a packet loses, one at a time and wherever they can be.
+//! Races that a packet loses, one at a time, at every place.
 
 use limiter_common::{
     algorithm::{meter::Meter, policer::Policer as _, rate::Rate},
@@ -12,7 +12,7 @@ use super::{
 
 const NOW: u64 = 5 * MINUTE;
 
-/// Limits of four packets each, one of which came: words that a refund must restore.
+/// Limits of four packets each after one packet, so that a refund has a word to restore.
 fn spent_once(enforced: u64) -> (Policy, Words) {
     let costs = [1, 1, 1_500, 7];
     let rates = [1_000, 50, 3_333_333, 70_000];
@@ -31,13 +31,13 @@ fn bit(place: usize) -> u64 {
     1 << place
 }
 
-/// A word that has nothing left.
+/// The word of an empty bucket.
 fn empty(policy: &Policy, place: usize, now: u64) -> u64 {
     let gcra = policy.meters[place].unwrap().gcra;
     gcra.fresh(now).wrapping_add(gcra.depth)
 }
 
-/// The packet loses a race at one limit; the others are as if it never came.
+/// Lets the packet lose a race at one limit, and asserts that the others are as if it had not come.
 fn lose_race_at(place: usize, race: Race) -> Bill {
     let (policy, words) = spent_once(ALL);
     let before = words.values();
@@ -46,7 +46,7 @@ fn lose_race_at(place: usize, race: Race) -> Bill {
     assert_eq!(bill.refused, bit(place), "{place} {race:?}");
     assert_eq!(bill.exceeded, 0);
     for other in (0..PLACES).filter(|other| *other != place) {
-        // An entry that is re-bound meanwhile is somebody else's to write.
+        // After a rebind, the entry belongs to the CPU that bound it.
         if race != Race::Rebind {
             assert_eq!(words.values()[other], before[other], "{other} after {place} {race:?}");
         }
@@ -64,7 +64,7 @@ fn a_race_lost_at_one_limit_costs_the_others_nothing() {
     }
 }
 
-/// Nothing is charged after a limit has refused, and it is the one that is told.
+/// After a limit has refused, nothing more is charged, and this limit is reported.
 #[test]
 fn the_first_race_that_is_lost_is_the_last_charge() {
     let (policy, words) = spent_once(ALL);
@@ -73,7 +73,7 @@ fn the_first_race_that_is_lost_is_the_last_charge() {
     let [first, rest @ ..] = [CONNECTION, TOTAL, SOURCE, SYN];
     words.races[first].set(Race::Drain(empty(&policy, first, NOW)));
     for place in rest {
-        // It moves if it is only tried.
+        // An attempt would change this word.
         words.races[place].set(Race::Busy);
     }
     let bill = policy.decide(&words, ALL, NOW);
@@ -81,7 +81,7 @@ fn the_first_race_that_is_lost_is_the_last_charge() {
     assert_eq!(words.values()[1..], before[1..]);
 }
 
-/// A limit that only counts loses a race: the packet passes, and is charged to all others.
+/// If a monitored limit loses a race, the packet passes and is charged to all others.
 #[test]
 fn a_race_lost_at_a_limit_that_only_counts_drops_nothing() {
     for place in 0..PLACES {
@@ -93,10 +93,10 @@ fn a_race_lost_at_a_limit_that_only_counts_drops_nothing() {
             let bill = policy.decide(&words, ALL, NOW);
             let others = ALL & !bit(place);
             match race {
-                // The others are in the same entry, which the policy is no longer about.
+                // The other inline limits are in the same entry, which is bound to another policy.
                 Race::Rebind => assert_ne!(bill.refused, bit(place)),
                 Race::Drain(_) => assert_eq!((bill.refused, bill.exceeded), (0, bit(place))),
-                // What was not decided is not counted either.
+                // A limit that came to no decision counts neither way.
                 _ => assert_eq!((bill.refused, bill.exceeded, bill.applies), (0, 0, others)),
             }
             assert_eq!(bill.charged & bit(place), 0, "{place} {race:?}");
@@ -112,7 +112,7 @@ fn a_race_lost_at_a_limit_that_only_counts_drops_nothing() {
     }
 }
 
-/// Where one only counts and another refuses after all, what it was charged is taken back.
+/// If an enforced limit refuses after all, the charge to a monitored limit is refunded too.
 #[test]
 fn a_refusal_takes_back_what_only_counts_too() {
     let (policy, words) = spent_once(bit(SYN));
@@ -128,7 +128,7 @@ fn a_refusal_takes_back_what_only_counts_too() {
 fn a_refund_of_a_full_bucket_leaves_it_full() {
     let (policy, words) = spent_once(ALL);
     let later = NOW + MINUTE;
-    // The one that is charged last.
+    // The inline limit that is charged last.
     words.races[SYN].set(Race::Drain(empty(&policy, SYN, later)));
     let bill = policy.decide(&words, ALL, later);
     assert_eq!((bill.refused, bill.contended), (bit(SYN), 0));
@@ -154,7 +154,7 @@ fn the_narrow_limit_gives_the_reason() {
     }
 }
 
-/// Of limits that only count, all that were asked before tell that they are exceeded.
+/// Every monitored limit that was checked before the refusal counts that it would have refused.
 #[test]
 fn every_limit_that_only_counts_counts() {
     for enforced in 0..=ALL {
@@ -166,7 +166,7 @@ fn every_limit_that_only_counts_counts() {
         let bill = policy.decide(&words, ALL, NOW);
         let narrowest = enforced & enforced.wrapping_neg();
         assert_eq!((bill.refused, bill.charged), (narrowest, 0), "{enforced:b}");
-        // A wider one than that which refuses does not: it was not asked, or need not have been.
+        // A limit wider than the one that refuses does not count, because it need not be checked.
         assert_eq!(bill.monitored(), ALL & !enforced & narrowest.wrapping_sub(1), "{enforced:b}");
         assert_eq!(words.values(), before);
     }
@@ -181,7 +181,7 @@ fn a_connection_without_an_entry_is_made_one_by_its_first_admitted_packet() {
     assert!(words.exists.get());
     assert_eq!(words.values()[CONNECTION], gcra.fresh(NOW) + gcra.interval);
 
-    // Without room for it, the packet is refused and the others are not charged.
+    // Without room for an entry, the packet is refused and the other limits are not charged.
     words.exists.set(false);
     words.room = false;
     let before = words.values();
@@ -189,13 +189,13 @@ fn a_connection_without_an_entry_is_made_one_by_its_first_admitted_packet() {
     assert_eq!((bill.refused, bill.contended), (bit(CONNECTION), 1));
     assert_eq!(words.values()[SYN..], before[SYN..]);
 
-    // Where it only counts, nothing is dropped for that.
+    // If that limit is only monitored, the packet is not dropped.
     let policy = Policy { enforced: ALL & !bit(CONNECTION), ..policy };
     let bill = policy.decide(&words, ALL, NOW);
     assert_eq!((bill.refused, bill.charged), (0, ALL & !bit(CONNECTION)));
 }
 
-/// A queue that no packet of this size fits in makes no entry.
+/// A packet that exceeds the depth of a queue creates no entry.
 #[test]
 fn a_packet_that_never_fits_makes_no_entry() {
     let (mut policy, words) = spent_once(ALL);

@@ -1,4 +1,4 @@
-//! Verdict by verdict: token buckets, leaky buckets and GCRA beside exact ones.
+//! Token buckets, leaky buckets and GCRA, compared with exact models verdict by verdict.
 
 use limiter_common::algorithm::{
     policer::{Decision, Policer as _},
@@ -8,7 +8,7 @@ use limiter_tests::model::{Bucket, Exact as _, Flow};
 
 use super::{Kind, Random, Run, Stated, Subject, any_rate, seed, start, step};
 
-/// What runs came to. If they stopped reaching a case, their number would prove nothing.
+/// Counts of the cases that were reached. If runs stopped reaching one, their number would prove nothing.
 #[derive(Debug, Default)]
 struct Reached {
     exact: u64,
@@ -16,9 +16,9 @@ struct Reached {
     admitted: u64,
     refused: u64,
     lost: u64,
-    /// Admitted although there was no room for all of it.
+    /// Packets admitted although only part of their cost was left.
     owed: u64,
-    /// Rates that digits after the point are kept of.
+    /// Rates whose interval has digits after the point.
     digits: u64,
 }
 
@@ -31,7 +31,7 @@ impl Reached {
     }
 }
 
-/// A run of so many packets.
+/// One run of `steps` packets.
 fn run(
     stated: Stated,
     random: &mut Random,
@@ -59,7 +59,7 @@ fn run(
     }
 }
 
-/// 3.3 million packets, more than a million of each kind.
+/// 3.3 million packets, more than a million for each algorithm.
 #[test]
 fn every_verdict_is_the_exact_one() {
     const RUNS: u64 = 2_200;
@@ -76,7 +76,7 @@ fn every_verdict_is_the_exact_one() {
     }
 }
 
-/// What the first version did: packets that cost 1, of every rate.
+/// Packets of cost 1, at every rate.
 #[test]
 fn every_verdict_about_packets_is_the_exact_one() {
     let seed = seed();
@@ -90,7 +90,7 @@ fn every_verdict_about_packets_is_the_exact_one() {
     assert_eq!(reached.digits, 0, "nothing is rounded down");
 }
 
-/// A packet that is as long as the queue is deep fits when it is empty, and one that is longer never.
+/// A packet as large as the depth fits into an empty queue; a larger one never does.
 #[test]
 fn a_queue_has_room_for_its_depth() {
     let seed = seed();
@@ -105,15 +105,15 @@ fn a_queue_has_room_for_its_depth() {
         assert!(!Subject::new(gcra, now).admit(now, depth + 1), "more than its depth");
         let mut subject = Subject::new(gcra, now);
         let first = random.between(0, depth);
-        // In two pieces as in one.
+        // Two pieces fill the queue like one.
         assert!(first == 0 || subject.admit(now, first), "the first piece");
         assert!(first == depth || subject.admit(now, depth - first), "the second piece");
         assert!(!subject.admit(now, 1), "full");
     }
 }
 
-/// GCRA with a tolerance of burst - 1 increments admits what a token bucket of that burst does at one
-/// instant. Then it waits for the whole increment, where the bucket admits for part of a token.
+/// GCRA with a tolerance of burst - 1 increments admits as many packets at one time as a token bucket with
+/// that burst. After that it waits for a whole increment, while the bucket admits with part of a token.
 #[test]
 fn a_tolerance_is_a_burst() {
     let seed = seed();

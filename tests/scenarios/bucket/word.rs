@@ -1,11 +1,11 @@
-//! Words that no charge has made, and clocks that go far.
+//! Words that no charge has produced, and clocks that jump far.
 
 use limiter_common::algorithm::{policer::Policer as _, rate::Rate};
 
 use super::{DAY, Kind, LOST, Random, Run, Stated, Subject, interval, refill, seed};
 
-/// Whatever a word holds and wherever the clock went, a source gets through again after at most the
-/// tolerance and the time of a packet, and never has more than one burst.
+/// Whatever the word is and wherever the clock goes, a source is admitted again after at most the tolerance
+/// and the time of a packet, and never gets more than one burst.
 #[test]
 fn no_word_sticks_and_none_is_a_second_burst() {
     let seed = seed();
@@ -39,14 +39,14 @@ fn no_word_sticks_and_none_is_a_second_burst() {
         let _run = Run { seed, run, of: &(stated, cost, now, word) };
         let mut subject = Subject { gcra, word };
         let admitted = (0..=most).filter(|_| subject.admit(now, cost)).count() as u64;
-        // As many as a full one has, which may be more than are tried here.
+        // As many as a full bucket has, which may be more than are tried here.
         let full = admitted == most + 1 && most == 3_000;
         assert!(admitted <= most || full, "{admitted} of {most} at once");
         assert!(subject.admit(now + latest, cost), "stuck");
     }
 }
 
-/// After half the span of a word the past looks like the future.
+/// After half the span of a word, the past looks like the future.
 #[test]
 fn a_source_idle_for_half_the_span_is_an_empty_bucket() {
     for packets in [1, 1_000, 10_000_000, 1_000_000_000] {

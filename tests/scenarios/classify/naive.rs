@@ -1,4 +1,4 @@
-//! Whether a limit is about a packet, read off the policy and the reference.
+//! Decides whether a limit applies to a packet, directly from the policy and the reference.
 
 use std::net::IpAddr;
 
@@ -10,18 +10,18 @@ use limiter_userspace::policy::{
 
 use super::{ACK, SYN};
 
-/// A packet, by the reference; a later fragment whose first one was not seen.
+/// A packet as the reference reads it. A later fragment is one whose first fragment was not seen.
 pub(super) struct Facts<'a> {
     pub(super) frame: &'a Reference,
     pub(super) bytes: u64,
     pub(super) interface: &'a str,
 }
 
-/// The flags of a packet, as far as there are any.
+/// The TCP flags of a packet.
 enum Flags {
     None,
     Unknown,
-    /// Those of another fragment. It may open a connection, and this one does not.
+    /// In another fragment, which may open a connection; this packet does not.
     Elsewhere,
     Known(u8),
 }
@@ -29,7 +29,7 @@ enum Flags {
 impl Facts<'_> {
     fn protocol(&self) -> u8 {
         match self.frame {
-            // Only the first fragment tells what is behind the extension headers of IPv6.
+            // In IPv6, only the first fragment shows the protocol behind the extension headers.
             Reference::Ip { source, fragment: ReferenceFragment::Later(_), .. }
                 if source.is_ipv6() =>
             {
@@ -51,12 +51,13 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether what was not found of a header could be there, as it is of one of these protocols.
+    /// Whether a header field that was not found may exist, because the packet may be of one of these
+    /// protocols.
     fn hides(&self, protocols: &[u8]) -> bool {
         self.protocol() == UNKNOWN_PROTOCOL || protocols.contains(&self.protocol())
     }
 
-    /// Whether a limit is about it, its source left aside.
+    /// Whether a limit matches the packet, apart from its source.
     pub(super) fn fits(&self, limit: &Limit, policy: &Policy) -> bool {
         let it = &limit.matching;
         let (port, icmp_type, fragment, destination) = match self.frame {
@@ -78,7 +79,7 @@ impl Facts<'_> {
                 || icmp_type.map_or(self.hides(&[1, 58]), |it_is| it.icmp_types.contains(&it_is)))
             && it.fragments.is_none_or(|wanted| wanted == fragment)
             && it.length.as_ref().is_none_or(|range| {
-                // What is longer than a length can be stated is as long as that.
+                // The greatest length that a policy can name also stands for all longer packets.
                 range.contains(&u16::try_from(self.bytes).unwrap_or(u16::MAX))
             })
             && (it.interfaces.is_empty() || it.interfaces.iter().any(|name| name == self.interface))

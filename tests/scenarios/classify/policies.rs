@@ -1,4 +1,4 @@
-//! Random policies, of every property that a limit can ask about.
+//! Random policies with every property that a limit can match.
 
 use limiter_common::algorithm::rate::Rate;
 use limiter_userspace::policy::{
@@ -8,7 +8,7 @@ use limiter_userspace::policy::{
 
 use super::{ACK, Random, SYN};
 
-/// Prefixes around the addresses that the frames have, and others.
+/// Prefixes around the addresses of the frames, and others.
 const PREFIXES: [&str; 10] = [
     "0.0.0.0/0",
     "::/0",

@@ -1,4 +1,4 @@
-//! The agent: it attaches what comes, follows a document, and can be killed at any moment.
+//! The agent: it attaches interfaces as they appear, follows a document, and may be killed at any moment.
 
 mod guard;
 mod rights;
@@ -22,31 +22,32 @@ use serde_json::Value;
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// In which all that is waited for happens.
+/// How long any expected event may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Longer than it takes an agent to look twice.
+/// Longer than two rounds of the reconciler.
 const QUIET: Duration = Duration::from_secs(4);
 
-/// A running agent, which is killed with this.
+/// A running agent; it is killed when this is dropped.
 pub(super) struct Agent {
     process: Child,
     events: Receiver<Value>,
-    /// Those that tell which interface it waits for: one that is gone for a while is told again or not.
+    /// The events about interfaces that the agent waits for. They are separate because an interface that is
+    /// away for a moment may or may not cause one.
     waits: Receiver<Value>,
 }
 
 impl Agent {
-    /// Starts one; `FILE` in the arguments is the document.
+    /// Starts an agent; `FILE` in the arguments is replaced by the path of the document.
     pub(super) fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
         Self::of(bench.run(&document.in_place(&format!("-j agent {arguments}"))))
     }
 
-    /// One that a command starts.
+    /// Starts an agent with this command.
     pub(super) fn of(command: LimiterCommand) -> Self {
         Self::hear(command.to(Stdio::piped()).start().unwrap())
     }
 
-    /// One that was started with its standard output in a pipe.
+    /// Takes over an agent that was started with its standard output in a pipe.
     fn hear(mut process: Child) -> Self {
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (sender, events) = channel();
@@ -71,7 +72,7 @@ impl Agent {
         agent
     }
 
-    /// The next thing that it tells, which has to be this.
+    /// Returns the next event, which has to have this name.
     #[track_caller]
     pub(super) fn expect(&self, name: &str) -> Value {
         let event = self.next();
@@ -79,7 +80,8 @@ impl Agent {
         event
     }
 
-    /// The same, but for warnings, and for sources that are within their limits again.
+    /// Returns the next event with this name. Warnings, and events about sources that are within their limits
+    /// again, are skipped.
     #[track_caller]
     fn expect_past_others(&self, name: &str) -> Value {
         loop {
@@ -92,31 +94,31 @@ impl Agent {
         }
     }
 
-    /// The next thing that it tells.
+    /// Returns the next event.
     #[track_caller]
     fn next(&self) -> Value {
         self.next_within(PATIENCE)
     }
 
-    /// The same, within a time.
+    /// Returns the next event, which has to come within `time`.
     #[track_caller]
     pub(super) fn next_within(&self, time: Duration) -> Value {
         self.events.recv_timeout(time).unwrap()
     }
 
-    /// The next interface that it waits for, told within a time.
+    /// The next event about an interface that the agent waits for; `None` if none comes within `time`.
     pub(super) fn waits(&self, time: Duration) -> Option<Value> {
         self.waits.recv_timeout(time).ok()
     }
 
-    /// Bytes of memory that it has, as the kernel counts them.
+    /// The resident memory of the agent, in bytes.
     pub(super) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// It has nothing to tell.
+    /// Asserts that no event comes for [`QUIET`].
     #[track_caller]
     pub(super) fn is_quiet(&self) {
         let told = self.events.recv_timeout(QUIET);
@@ -127,7 +129,7 @@ impl Agent {
         process::signal(&self.process, signal);
     }
 
-    /// Ends it as an operator does.
+    /// Ends the agent with SIGTERM, as a service manager does.
     pub(super) fn end(mut self) {
         self.signal(libc::SIGTERM);
         self.expect("stopped");
@@ -145,13 +147,13 @@ fn limits(rate: &str) -> String {
     format!("version: 1\nlimits: [{{name: source, key: source, rate: {rate}, burst: 5}}]\n")
 }
 
-/// What is in force of the rate of the limit, per second.
+/// The rate of the limit `source` in force, per second.
 #[track_caller]
 fn rate(bench: &Bench) -> Value {
     rate_in(&bench.json("limit list -j")).unwrap()
 }
 
-/// The same in a list of limits, if that is one.
+/// The rate of the limit `source` in a list of limits; `None` if it is not in the list.
 fn rate_in(list: &Value) -> Option<Value> {
     let source = list["limits"].as_array()?.iter().find(|limit| limit["name"] == "source");
     Some(source?["rate_per_second"].clone())
@@ -179,7 +181,7 @@ fn the_last_good_policy_stays_whatever_becomes_of_the_document() {
         assert!(file.contains("policy.yaml"), "{why}");
         assert_eq!(rate(&bench), 20);
     }
-    // Also for root, which gave up its right to read what it may not.
+    // Root cannot read the file either, because the agent has dropped the capability for it.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     agent.expect("rejected");
     fs::remove_file(&path).unwrap();
@@ -190,7 +192,7 @@ fn the_last_good_policy_stays_whatever_becomes_of_the_document() {
     assert_eq!(rate(&bench), 20);
     fs::remove_dir(&path).unwrap();
     write(&whole);
-    // It is told once more that there is none, if it looked between the two.
+    // If the agent looked between the two steps, it reports the missing document again.
     let mut event = agent.next();
     if event["event"] == "rejected" {
         event = agent.next();
@@ -198,7 +200,7 @@ fn the_last_good_policy_stays_whatever_becomes_of_the_document() {
     assert_eq!(event["event"], "applied", "{event}");
     assert_eq!(rate(&bench), 30);
 
-    // As editors write, and as volumes of a cluster change.
+    // The document is replaced as editors do, and as volumes in a cluster are.
     let beside = path.with_extension("new");
     fs::write(&beside, limits("40/s")).unwrap();
     fs::rename(&beside, &path).unwrap();
@@ -261,7 +263,7 @@ fn interfaces_are_attached_whenever_they_come() {
         assert!(bench.programs()["late"].is_some());
         router.ip("link del late").unwrap();
     }
-    // One that is renamed keeps its limits, and another one of the name gets them.
+    // A renamed interface keeps its limits, and a new interface with the old name is attached too.
     router.ip("link add late type veth peer name other").unwrap();
     agent.expect("attached");
     router.ip("link set late name later").unwrap();
@@ -271,7 +273,7 @@ fn interfaces_are_attached_whenever_they_come() {
     agent.expect("attached");
     let programs = bench.programs();
     assert!(programs["later"].is_some() && programs["late"].is_some(), "{programs:?}");
-    // What somebody detaches comes back.
+    // The agent attaches an interface again that an operator detached.
     bench.done("detach eth0");
     assert_eq!(agent.expect("attached")["interface"], "eth0");
     agent.end();
@@ -279,7 +281,8 @@ fn interfaces_are_attached_whenever_they_come() {
     router.ip("link del later").unwrap();
 }
 
-/// It stays limited wherever it is, and whatever else becomes of it.
+/// An interface in another namespace, or with other properties, stays limited, and is recognised when it
+/// comes back.
 #[test]
 fn an_interface_that_went_elsewhere_or_changed_is_the_same_when_it_is_back() {
     let bench = Bench::new();
@@ -296,7 +299,7 @@ fn an_interface_that_went_elsewhere_or_changed_is_the_same_when_it_is_back() {
     router.ip("link set late up").unwrap();
     router.ip("link set late down").unwrap();
     agent.is_quiet();
-    // Elsewhere for a while; its number is taken meanwhile, so that it comes back with another one.
+    // While the interface is in another namespace its index is taken, so it comes back with another one.
     let index =
         |name: &str| router.ip_json(&["link", "show", "dev", name]).unwrap()[0]["ifindex"].clone();
     let number = index("late");
@@ -313,7 +316,7 @@ fn an_interface_that_went_elsewhere_or_changed_is_the_same_when_it_is_back() {
     agent.end();
 }
 
-/// Nobody can be told, and everything is seen to all the same.
+/// A full disk loses the events of the agent and nothing else.
 #[test]
 fn a_full_disk_stops_nothing_but_what_is_told() {
     let bench = Bench::new();
@@ -337,7 +340,7 @@ fn a_full_disk_stops_nothing_but_what_is_told() {
     assert!(process::terminate(&mut process).unwrap().success());
 }
 
-/// What is listed for a time ends by the clock as it is.
+/// List entries with an end follow the wall clock when that is set.
 #[test]
 fn who_sets_the_clock_does_not_lengthen_a_list() {
     const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -387,7 +390,7 @@ fn the_only_interface_comes_back_with_the_last_good_policy() {
     fs::write(document.path(), "nonsense").unwrap();
     agent.expect("rejected");
     for _ in 0..2 {
-        // With it, the instance goes.
+        // The instance is removed with its only interface.
         bench.done("detach eth0");
         agent.expect("attached");
         assert_eq!(rate(&bench), 10);
@@ -395,7 +398,7 @@ fn the_only_interface_comes_back_with_the_last_good_policy() {
     agent.end();
 }
 
-/// It sees to the instance that is there, whoever made it, as if it had come only then.
+/// The agent adopts the instance that exists, whoever made it, as if it had been there from the start.
 #[test]
 fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
     let bench = Bench::new();
@@ -413,7 +416,7 @@ fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
         }
         bench.done(&format!("attach eth0 {SMALL} --pps 99/s"));
         agent.signal(libc::SIGCONT);
-        // Whichever it was about to look at when it was stopped.
+        // Depending on where the agent was stopped, one event or the other comes first.
         let mut told = [agent.next(), agent.next()];
         told.sort_by_key(|event| event["event"].to_string());
         assert_eq!(told.each_ref().map(|event| &event["event"]), ["applied", "replaced"]);
@@ -425,7 +428,7 @@ fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
     agent.end();
 }
 
-/// The agent comes to know of the one from the network while the other is done, and attaches what is missing.
+/// The agent learns of the detach from the network while the attach runs, and attaches what is missing.
 #[test]
 fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     let bench = Bench::new();
@@ -440,7 +443,7 @@ fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     };
     for round in 0..6 {
         bench.done("detach --all");
-        // The agent may be faster than this.
+        // The agent may attach the interface first.
         bench.run(&format!("attach eth0 {SMALL} --pps 99/s")).outcome().unwrap();
         let start = Instant::now();
         while rate() != Some((10.0 / 3600.0).into()) {
@@ -452,13 +455,13 @@ fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     while agent.next()["event"] != "stopped" {}
 }
 
-/// What cannot be done is told once, and keeps nothing else from being done.
+/// A failure is reported once and does not stop other work.
 #[test]
 fn one_interface_that_is_taken_is_one_less() {
     let bench = Bench::new();
     bench.done(&format!("--bpffs {BPFFS}/other attach lo {SMALL}"));
     let document = Document::new("limits: [{name: source, key: source, rate: 10/s, burst: 5}]");
-    // Nothing is made, again and again, that is of no use.
+    // The agent does not keep creating an instance without an interface.
     let agent = Agent::start(&bench, &document, "-i lo --policy FILE");
     let why = agent.expect("failed")["message"].as_str().unwrap().to_owned();
     assert!(why.contains("lo has an XDP program already"), "{why}");
@@ -505,7 +508,7 @@ fn what_commands_changed_outlives_the_agent_and_a_reload_undoes_it_but_for_run_t
     agent.expect("applied");
     assert_eq!(rate(&bench), 10);
     assert_eq!(bench.json("penalty list -j")["entries"].as_array().unwrap().len(), 1);
-    // A ban of what the document allows ends for the datapath only when it is compiled again.
+    // When this ban ends, the document allows the source again; the datapath follows at the next compilation.
     document.write("allow: [192.0.2.0/24]\ndeny: [203.0.113.0/24]");
     agent.expect("applied");
     bench.done("deny add 192.0.2.7 --for 2s");
@@ -541,7 +544,7 @@ fn a_trial_is_not_cut_short() {
     agent.end();
 }
 
-/// A connection to the agent of a bench, which listens, or is about to.
+/// Connects to the metrics port of the agent, which may not listen yet.
 #[track_caller]
 fn connect(bench: &Bench) -> TcpStream {
     let begin = Instant::now();
@@ -559,7 +562,7 @@ fn connect(bench: &Bench) -> TcpStream {
 pub(super) const REQUEST: &str =
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// What it answers to a request.
+/// Sends a request and returns the answer.
 #[track_caller]
 pub(super) fn ask(bench: &Bench, request: &str) -> String {
     let mut stream = connect(bench);
@@ -596,7 +599,7 @@ fn metrics_are_served_to_this_host() {
     thread::sleep(Duration::from_secs(1));
     assert!(ask(&bench, &REQUEST.replace("metrics", "healthz")).ends_with("\r\n\r\nok\n"));
     assert!(ask(&bench, &REQUEST.replace("metrics", "readyz")).ends_with("\r\n\r\nok\n"));
-    // Who says nothing keeps nobody from being answered: of more than there are places for, none is waited for.
+    // Idle connections do not block others, even if there are more of them than the server has places for.
     let silent: Vec<_> = (0..80).map(|_| connect(&bench)).collect();
     let begin = Instant::now();
     let told = ask(&bench, REQUEST);

@@ -1,4 +1,4 @@
-//! What an attach makes of a policy: from a document, only observed, about interfaces by name.
+//! The policy of an attach: from a document, in monitor mode, and about interfaces by name.
 
 use std::{thread, time::Duration};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// Frames that were counted for a reason.
+/// The number of frames counted under a reason.
 fn counted(bench: &Bench, reason: &str) -> u64 {
     bench.json("status -j")["reasons"][reason].as_u64().unwrap()
 }
@@ -50,7 +50,7 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
     assert_eq!(outcome["interfaces"][0]["policy_changes"], Value::Array(Vec::new()));
     assert_eq!(bench.json("policy show -j"), running);
     bench.done("detach lo");
-    // It is not needed, so it may be anything.
+    // The file is not needed, so its content does not matter.
     for file in ["/nowhere/policy.yaml", "/proc/self/mem"] {
         let outcome = bench.done(&format!("attach lo --policy-if-new {file}"));
         assert!(outcome.stderr.contains(file), "{outcome}");
@@ -63,7 +63,7 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
         assert!(cause["faults"][0]["file"] == file && cause["message"].is_string(), "{told}");
         bench.done("detach lo");
     }
-    // What is asked for beside it is told as well.
+    // Limits given as options are applied and reported as well.
     let outcome = bench.json("attach lo --pps 5kpps -j");
     let changes = outcome["interfaces"][0]["policy_changes"].as_array().unwrap();
     assert_eq!((changes.len(), &changes[0]["path"]), (1, &"limits.source".into()), "{outcome}");
@@ -110,7 +110,7 @@ fn a_policy_that_only_monitors_drops_nothing_until_it_is_told_to() {
             "{text}"
         );
     }
-    // What a limit says itself is another thing.
+    // The mode of the limit itself is not changed.
     assert_eq!(bench.json("limit show source -j")["mode"], "enforce");
     assert_eq!(bench.json("status -j")["mode"], "monitor");
     send(&bench, [192, 0, 2, 1], 300);
@@ -140,7 +140,7 @@ fn a_limit_about_an_interface_holds_once_that_is_attached() {
     bench.done("attach eth0");
     send(&bench, [192, 0, 2, 1], 300);
     assert!(counted(&bench, "exceed") >= 280, "{}", bench.done("status").stdout);
-    // Another in its place is not meant.
+    // Another interface in the slot of the first one is not limited.
     bench.done("detach eth0");
     bench.done("detach lo");
     let other = document.in_place(&format!("attach eth0 {SMALL} --policy FILE"));

@@ -1,4 +1,4 @@
-//! The commands of every day.
+//! The everyday commands.
 
 use limiter_tests::sandbox::BPFFS;
 
@@ -16,7 +16,7 @@ fn the_action_of_a_limit_is_set_beside_its_rate_or_alone() {
     assert_eq!(after, same, "its rate, burst and overrides stay");
     let outcome = bench.done("limit set source --rate 2kpps --burst 9 --action enforce");
     assert_eq!(outcome.stdout, "source limit: 2 kpps after a burst of 9 packets, enforce\n");
-    // A burst that was given stays with another rate, and can be set alone.
+    // An explicit burst stays when the rate changes, and can be changed alone.
     let outcome = bench.done("limit set source --rate 5/min");
     assert_eq!(outcome.stdout, "source limit: 5/min after a burst of 9 packets\n");
     let outcome = bench.done("limit set source --burst 7");
@@ -144,7 +144,7 @@ fn detach_takes_the_last_of_it_along() {
     footprint.assert_gone().unwrap();
     assert!(bench.programs().values().all(Option::is_none));
     bench.run("detach --all").outcome().unwrap().assert_exit_code(4);
-    // Nothing of the old policy comes back.
+    // The old policy does not come back.
     bench.done(&format!("attach eth0 {SMALL}"));
     assert!(bench.json("limit show source -j")["rate_per_second"].is_null());
 }

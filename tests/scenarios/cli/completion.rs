@@ -1,13 +1,13 @@
-//! Scripts that complete the command line.
+//! Completion scripts for shells.
 
 use std::process::Command;
 
 use super::Bench;
 
-/// What bash offers for a line, of which the last word is being written.
+/// The completions that bash offers for the last word of a line.
 #[track_caller]
 fn offered(script: &str, line: &str) -> Vec<String> {
-    // The script names its function at the end, for `complete` to call.
+    // The script registers a function with `complete`; this calls that function.
     let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
     let last = words.len() - 1;
     let before = if last == 0 { "''" } else { &words[last - 1] };

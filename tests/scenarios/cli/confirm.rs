@@ -1,4 +1,4 @@
-//! Policies that are taken back unless somebody confirms them.
+//! Policies that are reverted unless they are confirmed in time.
 
 use std::{
     thread,
@@ -9,7 +9,7 @@ use super::{Bench, Document, SMALL};
 
 const OTHER: &str = "limits: [{name: other, key: source, rate: 7/s}]";
 
-/// Waits until a policy is as it was.
+/// Waits until the policy is `policy` again.
 #[track_caller]
 fn wait_for(bench: &Bench, policy: &str) {
     let start = Instant::now();
@@ -37,7 +37,7 @@ fn a_policy_that_nobody_confirms_is_taken_back() {
     assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
     bench.refused("policy confirm", 4, &["no policy waits", "hint: "]);
     bench.refused("policy revert", 4, &["no policy waits"]);
-    // What is in force again can be changed as before.
+    // The policy that is in force again can be changed.
     bench.done("limit set source --rate 3/s");
     assert_eq!(bench.json("limit show source -j")["rate_per_second"], 3);
 }
@@ -69,7 +69,7 @@ fn a_script_that_applies_and_confirms_runs_twice() {
     bench.refused("policy revert", 4, &["no policy waits"]);
     assert!(bench.done("policy show").stdout.contains("name: other"));
 
-    // Too late for one that was taken back, but not for the one in force when that is applied.
+    // Confirming a reverted policy fails; applying it again when it is already in force succeeds.
     bench.done(&Document::new("").in_place("policy apply FILE --confirm 1s"));
     thread::sleep(Duration::from_millis(1_200));
     bench.refused("policy confirm", 4, &["no policy waits"]);
@@ -141,7 +141,7 @@ fn an_attach_for_a_time_limits_nothing_any_more_afterwards() {
     bench.done("policy confirm");
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!(bench.done(&document.in_place("policy diff FILE")).stdout, "no difference\n");
-    // Those of eth0 would end with it.
+    // A trial would also end limits that apply to `eth0`.
     bench.refused("attach lo --pps 1kpps --for 1s", 3, &["eth0", "policy apply", "--confirm"]);
     bench.refused("attach lo --for 1s", 2, &["--for"]);
 }

@@ -1,11 +1,11 @@
-//! Whether limiter can work, as the doctor tells it.
+//! `limiter doctor`: whether the limiter can work here.
 
 use limiter_tests::sandbox::{BPFFS, Sandbox};
 use serde_json::Value;
 
 use super::{Bench, Document, SMALL};
 
-/// What was found of a check; the last one of that name.
+/// The finding of a check; the last one if there are several.
 #[track_caller]
 fn finding<'a>(report: &'a Value, about: &str, check: &str) -> &'a Value {
     let about = if about == "host" { Value::Null } else { about.into() };
@@ -16,7 +16,7 @@ fn finding<'a>(report: &'a Value, about: &str, check: &str) -> &'a Value {
     found.unwrap()
 }
 
-/// Runs it, and gives its report; it must not change anything.
+/// Runs the doctor, which must not change anything, and returns its report.
 #[track_caller]
 fn report(bench: &Bench, arguments: &str, code: i32) -> Value {
     let before = bench.state();
@@ -68,7 +68,7 @@ fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
     assert!(generic["remedy"].as_str().unwrap().contains("limiter attach lo --mode native"));
     assert_eq!(told["verdict"], "warn");
 
-    // Who may not read it does not take it for somebody else's.
+    // A user who may not read the instance is not told that the program belongs to someone else.
     let outcome = bench.run("doctor -j").as_nobody().outcome().unwrap();
     outcome.assert_exit_code(1);
     let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -77,7 +77,7 @@ fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
     assert_eq!((&whose["verdict"], &whose["remedy"]), (&"note".into(), &Value::Null), "{whose}");
 }
 
-/// What a router passes on has no socket here that proves where it came from.
+/// Forwarded packets belong to no socket of this host, so no proof for a penalty is found on a router.
 #[test]
 fn it_tells_of_penalties_that_a_router_begins_none_of() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Every command that the README and the manual pages show, run as it is shown.
+//! Runs every command in the README, the runbooks and the manual pages as it is shown.
 
 mod form;
 mod output;
@@ -15,10 +15,10 @@ use limiter_tests::command::Outcome;
 
 use super::{Bench, Document, SMALL, inquiry::pcap};
 
-/// Commands that take long, or for ever: they run until they have printed something.
+/// Commands that run for long or for ever. They are ended after their first output.
 const LONG: [&str; 2] = ["agent", "watch"];
 
-/// A router with what commands are shown with.
+/// A router with everything that the shown commands refer to.
 struct Shown {
     bench: Bench,
     document: Document,
@@ -34,7 +34,7 @@ impl Shown {
         Self { bench, document }
     }
 
-    /// Its arguments, with files of this test in the place of others.
+    /// The arguments of a shown command, with file names replaced by files of this test.
     fn arguments(&self, line: &str) -> String {
         let folder = self.document.path().parent().unwrap().display().to_string();
         let words = line.split_whitespace().skip_while(|word| *word != "limiter").skip(1);
@@ -45,7 +45,7 @@ impl Shown {
         });
         let mut arguments = words.collect::<Vec<_>>().join(" ");
         if arguments == "policy save" {
-            // This machine may have one.
+            // The default file may exist on this machine.
             arguments.push_str(&format!(" {folder}/saved.yaml"));
         }
         arguments
@@ -55,11 +55,11 @@ impl Shown {
         self.bench.run(arguments).outcome().unwrap()
     }
 
-    /// Makes what a command is about.
+    /// Sets up what a command acts on.
     fn prepare(&self, arguments: &str) {
         let words: Vec<&str> = arguments.split(' ').collect();
         let trial = self.arguments("limiter policy apply policy.yaml --confirm 60s");
-        // A policy on trial keeps others out.
+        // A policy on trial blocks other changes.
         let _: Outcome = self.outcome("policy revert");
         match words[..] {
             ["attach", ..] if !arguments.contains("--replace") => {
@@ -74,7 +74,7 @@ impl Shown {
         }
         match words[..] {
             ["policy", "confirm" | "revert"] => {
-                // Without a difference, nothing is on trial.
+                // Without a difference, no policy is put on trial.
                 self.bench.done("limit set connection --rate 9/s");
                 self.bench.done(&trial);
             }
@@ -107,9 +107,9 @@ impl Shown {
         }
         let outcome = self.outcome(&arguments);
         let fits = match word {
-            // Nothing is known of the address, which is told after what would hold for it.
+            // The source is unknown, which is reported after the limits that would apply.
             "get" => [0, 4].contains(&outcome.code),
-            // What is not fit on this machine is told.
+            // The doctor reports what is wrong with this machine.
             "doctor" => [0, 1].contains(&outcome.code) && !outcome.stdout.is_empty(),
             _ => outcome.code == 0,
         };
@@ -121,7 +121,7 @@ fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap()
 }
 
-/// The document of the README, without its first line.
+/// The policy in the README, without its first line.
 fn policy() -> String {
     let readme = readme();
     let (_, document) = readme.split_once("\n    version: 1\n").unwrap();
@@ -129,14 +129,14 @@ fn policy() -> String {
     lines.map(|line| format!("{}\n", &line[4..])).collect()
 }
 
-/// The command on a line of the README, if there is one.
+/// The command on a line of the README; `None` if there is none.
 fn command(line: &str) -> Option<&str> {
     let line = line.strip_prefix("    ")?;
     let is_command = line.starts_with("limiter ") || line.starts_with("sudo limiter ");
     is_command.then(|| line.split('#').next().unwrap().trim())
 }
 
-/// What is to be done about alerts.
+/// The text of all runbooks.
 fn runbooks() -> String {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/runbooks");
     let pages = fs::read_dir(pages).unwrap();

@@ -1,4 +1,5 @@
-//! What the surroundings may lack: privilege, a BPF file system, room, a reader, peace.
+//! Commands in a bad environment: without privilege, BPF file system, disk space, a reader, or exclusive
+//! access.
 
 use std::{fs::File, io, os::fd::OwnedFd, process::Stdio, thread};
 
@@ -64,7 +65,7 @@ fn an_unmounted_bpffs_is_offered_to_be_mounted() {
     bench.refused(&format!("attach eth0 {SMALL}"), 1, &words);
     bench.refused(&format!("--bpffs /proc/limiter attach eth0 {SMALL}"), 1, &["/proc/limiter"]);
     bench.run("status").outcome().unwrap().assert_exit_code(4);
-    // The mount is made in the namespace of that one command alone, so it is no use afterwards.
+    // The mount exists only in the mount namespace of that command, so one shell runs all of them.
     let script = format!(
         "set -e; {0} attach eth0 {SMALL} --mount-bpffs; {0} status; {0} detach --all",
         bench.limiter.path().display()
@@ -209,7 +210,7 @@ fn an_attach_that_fails_attaches_nothing_even_where_an_interface_was_that_is_gon
     for number in 0..33 {
         ip(&format!("link add x{number} type veth peer name y{number}"));
     }
-    // Every slot is taken, and then some are of interfaces that are gone.
+    // Every slot is taken, some by interfaces that are gone.
     bench.done(&format!("attach {} {SMALL}", pairs(0..32).trim_end()));
     ip("link delete x1");
     let other = format!("--bpffs {BPFFS}/other");

@@ -1,4 +1,4 @@
-//! What an agent tells of sources.
+//! Events of the agent about sources.
 
 use std::{
     process::Stdio,
@@ -10,7 +10,7 @@ use limiter_tests::{packet::Frame, process, traffic::Sender};
 
 use super::{Bench, Document, SMALL, agent::Agent, json::send};
 
-/// Longer than a source has to be quiet to be within its limits again, and the agent to see that.
+/// Longer than a source has to be quiet until an episode ends, plus a round of the agent.
 const RELEASE: Duration = Duration::from_secs(16);
 
 #[test]
@@ -53,7 +53,7 @@ fn a_source_is_told_of_when_it_is_over_a_limit_is_blocked_and_is_not_any_more() 
     agent.end();
 }
 
-/// Of more than is told, the number is told, and it is right.
+/// Events beyond the limit are counted, and the count is exact.
 #[test]
 fn what_is_not_told_is_counted() {
     let bench = Bench::new();
@@ -71,7 +71,7 @@ fn what_is_not_told_is_counted() {
     let events = of("limiter_source_events_total")["series"].as_array().unwrap();
     let limited = events.iter().find(|one| one["labels"]["event"] == "limited").unwrap();
     assert_eq!(limited["value"], sources);
-    // Each was over its limit once, and is not any more; one or two of these events are told.
+    // Each source begins and ends one episode. One or two of these events are printed.
     let (mut told, mut left_out) = (0, 0);
     while told + left_out < 2 * u64::from(sources) {
         let event = agent.next_within(2 * RELEASE);
@@ -86,7 +86,8 @@ fn what_is_not_told_is_counted() {
     agent.end();
 }
 
-/// Has so many sources send four packets each, at a rate: what is lent after the burst of a limit passes too.
+/// Makes `sources` sources send four packets each, at a rate. The burst and the packet for part of a token
+/// pass.
 fn storm(bench: &Bench, sources: u64, rate: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let frame = Frame::udp([10, 0, 0, 0], to.v4, 1, 9).payload(18).macs(from.mac, to.mac).build();
@@ -100,8 +101,8 @@ fn storm(bench: &Bench, sources: u64, rate: u64) {
     assert!(sent.packets >= 4 * sources * 9 / 10, "{sent:?}");
 }
 
-/// A flood of sources that all go over their limits: some are told of, all are counted, and the agent grows
-/// by nothing.
+/// In a flood of sources that all exceed their limits, some events are printed, all are counted, and the
+/// memory of the agent does not grow.
 #[test]
 fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
     const SOURCES: u64 = 60_000;
@@ -122,7 +123,7 @@ fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
     };
     let happened = of("limiter_source_events_total");
     assert!(happened >= SOURCES * 9 / 10, "{happened}");
-    // Of each that the agent heard, there is a release too.
+    // For each source whose excess the agent read, there is also the end of the episode.
     let expected = 2 * happened - of("limiter_source_events_left_out_total");
     let (mut told, mut left_out) = (0, 0);
     while told + left_out < expected {
@@ -139,7 +140,7 @@ fn a_storm_of_events_is_counted_to_the_last_and_takes_no_memory() {
     agent.end();
 }
 
-/// Who does not read what it tells keeps it from nothing, not even from its end.
+/// A reader of the events that has stopped blocks no work of the agent, not even its end.
 #[test]
 fn a_reader_who_stopped_keeps_an_agent_from_nothing() {
     let bench = Bench::new();
@@ -148,7 +149,7 @@ fn a_reader_who_stopped_keeps_an_agent_from_nothing() {
     bench.done(&document.in_place(&format!("attach eth0 {room} --policy FILE")));
     let command = bench.run(&document.in_place("-j agent -i eth0 --policy FILE --events 1k/s"));
     let mut agent = command.to(Stdio::piped()).start().unwrap();
-    // More than a pipe holds, and than wait.
+    // More events than a pipe and the queue of the writer hold.
     for _ in 0..4 {
         storm(&bench, 2_000, 8_000);
     }

@@ -1,4 +1,4 @@
-//! fail2ban of Debian, with the action that is shipped, beside an agent whose document is edited.
+//! Debian's fail2ban with the shipped action, next to an agent whose document is edited.
 
 use std::{
     env, fs,
@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use super::{Bench, Document, agent::Agent, json::send};
 
-/// In which all that is waited for happens: fail2ban looks at its log once a second.
+/// How long anything may take; fail2ban reads its log once a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ACTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/fail2ban.conf");
 
-/// A running fail2ban with one jail, which is killed with this.
+/// A running fail2ban with one jail; it is killed when this is dropped.
 struct Fail2ban<'b> {
     bench: &'b Bench,
     folder: PathBuf,
@@ -27,7 +27,7 @@ struct Fail2ban<'b> {
 }
 
 impl<'b> Fail2ban<'b> {
-    /// Starts one with its files in a folder.
+    /// Starts fail2ban with its files in a folder.
     fn start(bench: &'b Bench, folder: &Path) -> Self {
         let folder = folder.join("fail2ban");
         for name in ["action.d", "filter.d"] {
@@ -63,7 +63,7 @@ impl<'b> Fail2ban<'b> {
         command
     }
 
-    /// Writes a line about an address into the log that the jail reads, as of now.
+    /// Appends a line about an address to the log that the jail reads, with the current time.
     fn bad_login(&self, address: &str) {
         let date = Command::new("date").arg("+%F %T").output().unwrap();
         let date = String::from_utf8(date.stdout).unwrap();
@@ -71,12 +71,12 @@ impl<'b> Fail2ban<'b> {
         writeln!(log, "{} bad login from {address}", date.trim_end()).unwrap();
     }
 
-    /// What it told, for a test that fails.
+    /// The log of fail2ban, for the message of a failed test.
     fn told(&self) -> String {
         fs::read_to_string(self.folder.join("told")).unwrap_or_default()
     }
 
-    /// Waits until exactly these sources are denied at run time.
+    /// Waits until exactly these sources are on the run-time list `deny`.
     #[track_caller]
     fn wait_for(&self, sources: &[&str]) -> Value {
         let start = Instant::now();
@@ -97,7 +97,7 @@ impl Drop for Fail2ban<'_> {
     }
 }
 
-/// The sources that are denied at run time, sorted.
+/// The sources on the run-time list `deny`, sorted.
 fn denied_at_run_time(entries: &Value) -> Vec<&str> {
     let entries = entries.as_array().unwrap().iter();
     let mut sources: Vec<_> = entries
@@ -124,7 +124,7 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     assert_eq!(entries[0]["layer"], "document", "{entries}");
     let reasons: Vec<_> = [1, 2].map(|at| entries[at]["reason"].as_str().unwrap()).into();
     assert_eq!(reasons, ["fail2ban some"; 2], "{entries}");
-    // It is over even if fail2ban is killed and forgets it.
+    // The ban has an end even if fail2ban is killed and never lifts it.
     let left = [1, 2].map(|at| entries[at]["seconds_left"].as_u64().unwrap());
     assert!(left.iter().all(|left| (3_500..=3_601).contains(left)), "{entries}");
     let is_dropped = |when: &str| {
@@ -142,13 +142,13 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     agent.end();
     let agent = Agent::start(&bench, &document, arguments);
     loop {
-        // It may be known already that the program is of this version.
+        // An event about the version of the program may come first.
         if agent.next_within(PATIENCE)["event"] == "unchanged" {
             break;
         }
     }
     fail2ban.wait_for(BOTH);
-    // As after a start of the machine: nothing is left in the kernel.
+    // As after a boot: the kernel holds no state.
     bench.done("detach --all");
     loop {
         if agent.next_within(PATIENCE)["event"] == "attached" {
@@ -166,7 +166,7 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     let before = top();
     send(&bench, [192, 0, 2, 61], 20);
     assert_eq!(top(), before, "it is free");
-    // Its end lifts the rest.
+    // When fail2ban ends, it lifts the other bans.
     process::signal(&fail2ban.process, libc::SIGTERM);
     fail2ban.wait_for(&[]);
     let told = fail2ban.told();

@@ -1,4 +1,4 @@
-//! Questions about sources and packets: `get`, `policy explain` and `test`.
+//! Queries about sources and packets: `get`, `policy explain` and `test`.
 
 use std::{fs, path::PathBuf, process, time::Duration};
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::{Bench, SMALL};
 
-/// A source that sends in these tests, and one that never does.
+/// A source that sends in these tests, and one that does not.
 const SENDER: [u8; 4] = [192, 0, 2, 1];
 const SILENT: &str = "198.51.100.77";
 const TO: [u8; 4] = [192, 0, 2, 99];
 
-/// One packet a minute after a burst, so that what is spent stays spent, but for a part of a token:
-/// with that a packet passes, and owes the rest.
+/// Limits of one packet a minute, so that spent bursts stay spent. Part of a token is still enough for one
+/// packet.
 fn bench() -> Bench {
     let bench = Bench::new();
     bench.done(&format!("attach eth0 {SMALL}"));
@@ -27,7 +27,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Sends so many packets of a frame to the router.
+/// Sends a frame to the router `packets` times.
 fn send(bench: &Bench, frame: Frame, packets: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let frame = frame.macs(from.mac, to.mac).build();
@@ -45,7 +45,7 @@ fn limit<'a>(report: &'a Value, name: &str) -> &'a Value {
     limits.find(|limit| limit["name"] == name).unwrap()
 }
 
-/// A file that is gone with the test.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -66,7 +66,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A file of packets, in the byte order of the network.
+/// The bytes of a capture file with these frames, in big-endian byte order.
 pub(super) fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = [0xa1, 0xb2, 0xc3, 0xd4, 0, 2, 0, 4].to_vec();
     bytes.extend([0; 8]);
@@ -236,10 +236,10 @@ fn packets_of_a_file_are_judged_each_by_itself() {
     send(&bench, udp(SENDER, 53), 16);
     let mut frames = vec![udp(SENDER, 53).build(), udp(SENDER, 54).build()];
     let fresh = Frame::tcp([192, 0, 2, 50], TO, 5_000, 443, SYN).build();
-    // More than any limit admits at once, but none of them is charged.
+    // More packets than any limit admits at once, but a test charges none.
     frames.extend(vec![fresh; 100]);
     frames.push(Frame::other(0x0806, [0; 28]).build());
-    // In a session and behind a label, they are of the same source.
+    // The source is the same inside a PPPoE session and behind an MPLS label.
     frames.extend([udp(SENDER, 53).pppoe().build(), udp(SENDER, 54).labels(1).build()]);
     let file = Scratch::new("packets.pcap", &pcap(&frames));
     let summary = bench.json(&format!("test -j --pcap {}", file.path()));
@@ -284,7 +284,7 @@ fn fragments_of_a_file_follow_the_first_one_of_their_datagram() {
     for (number, (told, expected)) in told.iter().zip(expected).enumerate() {
         assert!(told.starts_with(&format!("{}: {expected}", number + 1)), "{lines}");
     }
-    // Nothing of it is known to the program, or to who asks next.
+    // The fragments of the file change no state: the next test starts without them.
     let lines = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
     assert!(lines.starts_with("1: pass (fragment)"), "{lines}");
 }

@@ -1,4 +1,4 @@
-//! Limits about interfaces, as those come and go.
+//! Limits with `interface`, while interfaces come and go.
 
 use std::{thread, time::Duration};
 
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// About `eth0` alone.
+/// A policy with a limit for `eth0` alone.
 const ETH0: &str =
     "limits: [{name: some, match: {interface: eth0}, key: source, rate: 10/s, burst: 10}]";
 
-/// How many packets of 300 by `eth0` are dropped.
+/// Sends 300 packets through `eth0` and returns how many were dropped.
 pub(super) fn dropped(bench: &Bench, last: u8) -> u64 {
     let exceed = || bench.json("status -j")["reasons"]["exceed"].as_u64().unwrap();
     let before = exceed();
@@ -29,7 +29,7 @@ fn no_interface_comes_that_the_policy_that_may_be_back_was_not_compiled_for() {
     bench.done("attach eth0");
     assert!(dropped(&bench, 1) >= 280, "{}", bench.done("status").stdout);
 
-    // What waits itself is asked as well.
+    // A policy that waits to be confirmed is checked as well.
     bench.done("detach eth0");
     bench.done(&empty.in_place("policy apply FILE"));
     bench.done(&about.in_place("policy apply FILE --confirm 60s"));
@@ -51,7 +51,7 @@ fn no_other_interface_takes_the_slot_that_the_policy_that_may_be_back_limits() {
     bench.done("detach other0");
     bench.refused("attach eth0", 6, &["limiter policy confirm"]);
     bench.done("attach other0");
-    // Nothing of it is about one in a slot of its own.
+    // No limit of the policy is for an interface with a slot of its own.
     bench.done("attach eth0");
     bench.done("detach other0");
     bench.done("policy revert");
@@ -69,7 +69,7 @@ fn a_policy_is_applied_again_that_was_compiled_for_other_interfaces() {
     bench.hosts.router.ip("link property add dev eth0 altname wan").unwrap();
     bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
     assert_eq!(bench.done(&apply).stdout, "no difference\n");
-    // An interface is called so no more, and is again, while nobody looks.
+    // The interface loses its alternative name and gets it back without a compilation in between.
     let name = |action: &str| {
         let line = format!("link property {action} dev eth0 altname wan");
         bench.hosts.router.ip(&line).unwrap();

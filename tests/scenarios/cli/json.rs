@@ -1,4 +1,4 @@
-//! The JSON that scripts rely on.
+//! The JSON output that scripts rely on.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL};
 
-/// Asserts that `value` has all that `shape` has, where a string in the shape names a type.
-/// Members may be added, never removed.
+/// Asserts that `value` has all members of `shape`, where a string in the shape names a type. More members
+/// are allowed.
 #[track_caller]
 fn assert_shape(value: &Value, shape: &Value, place: &str) {
     match shape {
@@ -66,7 +66,7 @@ fn limit_shape() -> Value {
     })
 }
 
-/// Sends so many datagrams from a source to the router, quickly.
+/// Sends `packets` datagrams from a source to the router, quickly.
 pub(super) fn send(bench: &Bench, source: impl Into<IpAddr>, packets: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let source = source.into();
@@ -118,8 +118,8 @@ fn status_accounts_for_every_frame() {
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["sources"]["capacity"], 4096);
     assert_eq!(status["buckets"]["capacity"], 4096);
-    // Both sources have one connection, of which packets were admitted; the host itself may have
-    // solicited a router meanwhile, which is one more of each.
+    // Each of the two sources has one connection. The host itself may have solicited a router, which adds one
+    // of each.
     assert!(status["buckets"]["tracked"].as_u64().unwrap() >= 2);
     assert!(status["sources"]["tracked"].as_u64().unwrap() >= 2);
 
@@ -141,7 +141,7 @@ fn status_accounts_for_every_frame() {
     let limits = status["limits"].as_array().unwrap();
     let names: Vec<_> = limits.iter().map(|limit| limit["name"].as_str().unwrap()).collect();
     assert_eq!(names, Builtin::ALL.map(Builtin::name));
-    // The one that refused a frame says so, and no other does.
+    // A refused frame is counted at the limit that refused it, and at no other.
     let exceed = |limit: &Value| limit["exceed"].as_u64().unwrap();
     assert_eq!(limits.iter().map(exceed).sum::<u64>(), count(Reason::Exceed), "{status}");
     assert!(count(Reason::Exceed) > 0, "{status}");
@@ -228,7 +228,7 @@ fn commands_that_change_something_answer_in_json_too() {
     assert_eq!(detached["interfaces"].as_array().unwrap().len(), 2);
 }
 
-/// What tells of each shape.
+/// The page that documents each shape.
 const SHAPES: &str = include_str!("../../../docs/json.md");
 
 #[test]
@@ -277,7 +277,7 @@ fn every_answer_is_an_object_that_names_its_shape() {
         assert!(SHAPES.contains(&format!("`{schema}`")), "no document tells of {schema}");
     }
     for (command, schema) in [("get 192.0.2.200 -j", "source"), ("doctor -j", "doctor")] {
-        // Their exit codes say what was found.
+        // The exit code of these commands shows what was found.
         let told = bench.run(command).outcome().unwrap().stdout;
         let told: Value = serde_json::from_str(&told).unwrap();
         let schema = format!("limiter.{schema}/1");

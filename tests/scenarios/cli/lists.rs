@@ -1,4 +1,4 @@
-//! Who is allowed and who is denied.
+//! The run-time lists `allow` and `deny`.
 
 use std::{thread, time::Duration};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// Packets of a source that passed and that were dropped.
+/// The packets of a source that passed and that were dropped.
 fn counted(bench: &Bench, source: &str) -> (u64, u64) {
     let top = bench.json("top -j")["sources"].take();
     let entry = top.as_array().unwrap().iter().find(|entry| entry["source"] == source).unwrap();
@@ -84,7 +84,7 @@ fn lists_are_shown_and_answer_in_json() {
     assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], added);
     let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
     assert!(outcome.stdout.contains("instead of the entry that it had"), "{outcome}");
-    // A document has none of it.
+    // A run-time entry is not part of the policy document.
     let shown = bench.done("policy show").stdout;
     assert!(!shown.contains("allow:"), "{shown}");
     let told = bench.done("policy explain 198.51.100.7").stdout;
@@ -120,7 +120,8 @@ fn run_time_lists_outlive_documents_and_the_longest_prefix_of_both_decides() {
         ["deny", "conform", "allow", "conform", "conform", "penalty"],
     );
     assert_eq!(verdicts(), with);
-    // Another document with the same lists, an edit of it, and a document without lists.
+    // The entries stay with another document that has the same lists, after an edit, and with a document
+    // without lists.
     document.write(&format!("{LISTS}\nlimits: [{{name: a, key: source, rate: 1k pps}}]"));
     bench.done(&document.in_place("policy apply FILE"));
     bench.done("limit set a --rate 2kpps");
@@ -128,7 +129,7 @@ fn run_time_lists_outlive_documents_and_the_longest_prefix_of_both_decides() {
     document.write("");
     bench.done(&document.in_place("policy apply FILE"));
     assert_eq!(verdicts(), without);
-    // A start of the machine leaves nothing in the kernel, and the file has it all.
+    // After a boot the kernel holds nothing, and the file holds all entries.
     bench.done("detach --all");
     bench.done(&format!("attach eth0 {SMALL}"));
     assert_eq!(verdicts(), without);
@@ -145,7 +146,7 @@ fn run_time_lists_outlive_documents_and_the_longest_prefix_of_both_decides() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(shell("ls /var/lib/limiter"), "", "no list, no file");
-    // A file that was damaged is told, and keeps no interface from being attached.
+    // A damaged file is reported and does not prevent an attach.
     shell("echo broken > /var/lib/limiter/run-time.json");
     bench.done("detach --all");
     let outcome = bench.done(&format!("attach eth0 {SMALL}"));
@@ -162,7 +163,7 @@ fn what_a_list_leaves_without_effect_is_told_and_comes_back_with_it() {
     let warning = "warning: limit `source`: the override for 203.0.113.9/32 is shadowed by `deny`, \
                    which has 203.0.113.0/24\n";
     assert_eq!(outcome.stderr, warning);
-    // Once is enough.
+    // The warning is given once.
     assert_eq!(bench.done("deny add 198.51.100.7").stderr, "");
     let outcome = bench.done("limit set syn --src 203.0.113.9 --rate 5/s");
     assert!(outcome.stderr.contains("limit `syn`: the override for 203.0.113.9/32 is shadowed"));
@@ -172,7 +173,7 @@ fn what_a_list_leaves_without_effect_is_told_and_comes_back_with_it() {
     assert!(counted(&bench, "203.0.113.9").1 >= 10);
     bench.done("limit del source --all");
 
-    // A limit without a rate is one that a document can have.
+    // A document may have a limit without a rate.
     let document = Document::new("");
     let limit =
         Document::new("limits: [{name: web, match: {protocol: udp}, key: source, rate: 5/s}]");
@@ -217,7 +218,7 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
     refused("deny del 198.51.100.7", 4, &["it has 198.51.100.0/24", "as a whole"]);
     refused("deny add 192.0.2.0/24", 3, &["shadowed by 192.0.2.0/24 in allow"]);
     refused("penalty add 192.0.2.0/24 --for 1h", 3, &["shadowed by 192.0.2.0/24 in allow"]);
-    // As the source that an address is of.
+    // The entry is for the source that the address belongs to.
     assert_eq!(bench.done("deny add 2001:db8::1 --source").stdout, "deny: 2001:db8::/64\n");
     assert_eq!(bench.done("deny del 2001:db8::2 --source").stdout, "deny: deleted 2001:db8::/64\n");
     let lists: Value = ["allow", "deny"]

@@ -1,4 +1,4 @@
-//! Who waits for whom: a ban for no attach, and nobody for a process that was stopped.
+//! Locks: a ban does not wait for an attach, and no command waits for a stopped process.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use limiter_tests::{process, sandbox::BPFFS};
 
 use super::{Bench, Document, SMALL};
 
-/// In which all that is waited for happens.
+/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nobody waits for a process that was stopped; a loaded machine takes its time.
+/// How long a command that waits for a stopped process may take on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 #[track_caller]
@@ -25,7 +25,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Stops a process.
+/// Stops a process with SIGSTOP, and waits until it has stopped.
 #[track_caller]
 fn stop(child: &Child) {
     process::signal(child, libc::SIGSTOP);
@@ -33,7 +33,7 @@ fn stop(child: &Child) {
     until("it stops", || fs::read_to_string(&stat).unwrap().contains(") T "));
 }
 
-/// Whether a process has a lock on any file.
+/// Whether a process holds a lock on any file.
 fn has_lock(child: &Child) -> bool {
     let process = child.id().to_string();
     let locks = fs::read_to_string("/proc/locks").unwrap();
@@ -53,7 +53,7 @@ fn bans_wait_for_no_attach_and_are_kept_by_it() {
     );
     let attach = document.in_place(&format!("attach one two {SMALL} --policy FILE"));
     let mut attach = bench.run(&attach).to(Stdio::null()).start().unwrap();
-    // The first interface is limited, and the program for the second one is verified.
+    // The first interface is attached; the program for the second one is being verified.
     until("one is attached", || bench.run("status").outcome().unwrap().code == 0);
     stop(&attach);
     assert!(has_lock(&attach), "it was over already");
@@ -61,7 +61,7 @@ fn bans_wait_for_no_attach_and_are_kept_by_it() {
     let banned = bench.done("deny add 203.0.113.9");
     assert!(banned.stderr.is_empty() && begin.elapsed() < SOON, "{banned}");
     bench.done("limit set syn --rate 9/s");
-    // What attaches or detaches says at once whom it waits for, and does not wait for long.
+    // A command that attaches or detaches names the process that it waits for, and gives up soon.
     let number = attach.id().to_string();
     let words = [
         number.as_str(),
@@ -79,7 +79,7 @@ fn bans_wait_for_no_attach_and_are_kept_by_it() {
     assert!(denied.contains("203.0.113.9"), "{denied}");
     let limits = bench.json("limit list -j").to_string();
     assert!(limits.contains("\"some\"") && limits.contains("\"syn\""), "{limits}");
-    // It was compiled for the second one, which came after the policy.
+    // The policy was compiled again for the second interface, which was attached after the change.
     let shown = bench.done("policy show").stdout.replace("version: 1\n", "");
     let again = bench.done(&Document::new(&shown).in_place("policy apply FILE"));
     assert_eq!(again.stdout, "no difference\n", "{shown}");
@@ -87,7 +87,7 @@ fn bans_wait_for_no_attach_and_are_kept_by_it() {
     bench.done("detach --all");
 }
 
-/// A disk may take any time to write the file of the lists.
+/// Writing the file of the lists may take any time on a slow disk.
 #[test]
 fn no_ban_waits_for_the_file_of_another() {
     let bench = Bench::attached();
@@ -102,7 +102,7 @@ fn no_ban_waits_for_the_file_of_another() {
         command
     };
     let mut commands = ["203.0.113.2", "203.0.113.3", "203.0.113.4"].map(add);
-    // Longer than a process that hangs with the lock of the instance is waited for.
+    // Longer than a command waits for the lock of the instance.
     thread::sleep(Duration::from_secs(4));
     for command in &mut commands {
         assert!(command.try_wait().unwrap().is_none(), "it writes, so that it can say it did");
@@ -137,7 +137,7 @@ fn nobody_waits_long_for_a_process_that_hangs_with_the_lock() {
         let _: serde_json::Value = serde_json::from_str(line).unwrap();
     }
     assert!(begin.elapsed() < 2 * SOON, "it took {:?}", begin.elapsed());
-    // This is for when too much is dropped, and reading is for whoever wants to know why.
+    // Switching to monitor mode is for emergencies, and reading is for diagnosis, so neither waits.
     bench.done("monitor on");
     bench.done("status");
     process::kill(&mut flock);

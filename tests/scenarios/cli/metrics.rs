@@ -1,4 +1,4 @@
-//! What monitoring systems read.
+//! The metrics that monitoring systems read.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,10 +7,10 @@ use limiter_tests::{packet::Frame, traffic::Sender};
 
 use super::{Bench, Document, SMALL, json::send};
 
-/// The series of an instance, as `name{label="value",...}` in the order of the labels, with their values.
+/// The samples of an instance, by `name{label="value",...}` with the labels in order.
 type Series = BTreeMap<String, f64>;
 
-/// The series in JSON, which are those in text.
+/// The samples in JSON.
 #[track_caller]
 fn series(bench: &Bench) -> Series {
     let told = bench.json("metrics -j");
@@ -38,7 +38,7 @@ fn series(bench: &Bench) -> Series {
     series
 }
 
-/// The series in text.
+/// The samples in the text format.
 #[track_caller]
 fn in_text(bench: &Bench) -> Series {
     let text = bench.done("metrics").stdout;
@@ -69,7 +69,7 @@ fn they_are_what_status_and_the_policy_tell() {
     send(&bench, [192, 0, 2, 1], 150);
     bench.hosts.router.ip("link set eth0 down").unwrap();
     let told = series(&bench);
-    // Nothing comes in any more, and what is measured stays as it is too.
+    // No packets come in any more, so repeated queries give the same figures.
     assert_eq!(in_text(&bench), told);
     let of = |key: &str| told.get(key).copied().unwrap_or_else(|| panic!("no {key} in {told:#?}"));
 
@@ -115,10 +115,11 @@ fn they_are_what_status_and_the_policy_tell() {
             assert_eq!(Some(near), line[member].as_f64(), "{limit} {layer} {member}");
         }
     }
-    // Of 150, the burst passes, and what is lent of the next token.
+    // Of 150 packets, the burst passes, and one packet for part of a token.
     let exceed = of(r#"limiter_limit_packets_total{layer="1",limit="source",result="exceed"}"#);
     assert!((129.0..=130.0).contains(&exceed), "{exceed}");
-    // The last fifth of the burst, and the packet before; and by the way, what is lent.
+    // Near packets: the one that leaves a fifth of the burst, those after it, and perhaps that for part of a
+    // token.
     let near = |layer: &str, limit: &str| {
         of(&format!(r#"limiter_limit_near_packets_total{{layer="{layer}",limit="{limit}"}}"#))
     };
@@ -145,7 +146,7 @@ fn they_are_what_status_and_the_policy_tell() {
     assert_eq!(of(r#"limiter_table_capacity{table="sources"}"#), 4096.0);
     let tracked = of(r#"limiter_table_entries{table="sources"}"#);
     assert_eq!(Some(tracked), status["sources"]["tracked"].as_f64());
-    // Each has the entry that it was given first.
+    // Each source got an entry with its first packet.
     assert_eq!(of(r#"limiter_sources_admitted_total{as="entry"}"#), tracked);
     assert_eq!(of(r#"limiter_sources_admitted_total{as="newcomer"}"#), 0.0);
     let keys = of(r#"limiter_table_entries{table="buckets"}"#);
@@ -161,7 +162,7 @@ fn they_are_what_status_and_the_policy_tell() {
     assert!(!told.keys().any(|key| key.contains("192.0.2")), "an address: {told:#?}");
 }
 
-/// The values of the series of a name, by one of their labels, of those that have these others.
+/// The values of the samples with this name whose labels include `others`, by the label `label`.
 #[track_caller]
 fn by_label(told: &Series, name: &str, label: &str, others: &str) -> BTreeMap<String, f64> {
     let of_it = told.iter().filter_map(|(key, value)| {
@@ -190,11 +191,11 @@ fn they_tell_how_full_limits_are() {
     let told = series(&bench);
     for name in ["limiter_limit_sampled_states", "limiter_limit_sampled_refusing_states"] {
         let of_it = told.iter().filter(|(key, _)| key.starts_with(&format!("{name}{{")));
-        // Of what all packets share there is one state from the beginning.
+        // A limit with `key: all` has its state from the start.
         let of_it = of_it.filter(|(key, _)| !key.contains(r#"limit="all""#));
         assert!(of_it.clone().count() >= 4 * 5 && of_it.clone().all(|(_, value)| *value == 0.0));
     }
-    // One is far over the first limit, two are within it, one is near it.
+    // One source far exceeds the first limit, two are within it, and one is near it.
     for (last, packets) in [(1, 150), (2, 2), (3, 9), (4, 17)] {
         send(&bench, [192, 0, 2, last], packets);
     }
@@ -210,7 +211,7 @@ fn they_tell_how_full_limits_are() {
     };
     assert_eq!(used("source", "1"), classes([2, 0, 1, 0, 1]));
     assert_eq!(used("source", "candidate"), classes([4, 0, 0, 0, 0]));
-    // By the settings for one of them: 9 of 10, of which a part is back, and 2 of 2.
+    // Under the override of one source: 9 of 10 used, of which a part is refilled, and 2 of 2.
     assert_eq!(used("pair", "1"), classes([3, 0, 1, 0, 0]));
     assert_eq!(used("log", "1"), classes([3, 0, 0, 0, 1]));
     assert_eq!(used("all", "1").values().sum::<f64>(), 1.0);
@@ -218,7 +219,7 @@ fn they_tell_how_full_limits_are() {
         let own = format!(r#"limit="{limit}",layer="1""#);
         by_label(&told, "limiter_limit_sampled_refusing_states", "wait", &own)
     };
-    // Another one in a minute, and what was lent of it before.
+    // The next token comes within a minute, after the debt of the packet for part of a token.
     let waits = refusing("source");
     assert_eq!(waits["10"] + waits["60"], 1.0, "{waits:?}");
     assert_eq!(waits.values().sum::<f64>(), 1.0);
@@ -238,7 +239,7 @@ fn they_tell_how_full_limits_are() {
     assert_eq!(series(&bench)["limiter_policy_epoch"], 2.0);
 }
 
-/// A table that more sources come to than it has room for, who each send once.
+/// More sources than the table holds, each of which sends one packet.
 #[test]
 fn they_tell_that_the_table_is_full() {
     let bench = Bench::new();
@@ -247,8 +248,7 @@ fn they_tell_that_the_table_is_full() {
     let frame = Frame::udp([198, 51, 100, 1], to.v4, 1, 9);
     let frame = frame.payload(18).macs(from.mac, to.mac).build();
     let mut sender = Sender::new(&bench.hosts.client.namespace, from, 100_000, frame).unwrap();
-    // The last two bytes of the source, in an Ethernet frame, and what of the checksum is theirs is
-    // nobody's business here.
+    // Writes the last two bytes of the IPv4 source in an Ethernet frame. The checksum does not matter here.
     sender = sender.edited(|number, frame| {
         frame[28..30].copy_from_slice(&(number as u16).to_be_bytes());
     });
@@ -265,8 +265,8 @@ fn they_tell_that_the_table_is_full() {
     assert_eq!(told["limiter_table_full_sets"], 64.0);
     assert_eq!(told["limiter_newcomers"], 128.0);
 
-    // Each of these sends two packets. Once every entry owes for two, all others of a set share
-    // as many bursts as it has entries.
+    // Each of these sources sends two packets. When every entry owes for two packets, all other sources of a
+    // set share a burst for each entry of the set.
     bench.hosts.router.ip("link set eth0 up").unwrap();
     let mut sender = sender.edited(|number, frame| {
         frame[27] = 102;
@@ -277,14 +277,14 @@ fn they_tell_that_the_table_is_full() {
     let told = series(&bench);
     let [passed, dropped] = ["passed", "dropped"]
         .map(|verdict| told[&format!(r#"limiter_shared_packets_total{{verdict="{verdict}"}}"#)]);
-    // The part of a token that is lent may come to each.
+    // Each shared bucket may admit one packet for part of a token.
     let bursts = 64.0 * 16.0 * 9.0;
     assert!((bursts..=bursts + 64.0).contains(&passed), "{passed}");
     assert!(dropped > 100.0, "{dropped}");
     let status = bench.json("status -j");
     assert_eq!(status["shared_packets"].as_f64(), Some(passed + dropped));
     assert_eq!(status["shared_dropped"].as_f64(), Some(dropped));
-    // No source with an entry sent more than the burst of 9, so that the shared entries refused every one.
+    // No source with an entry exceeded its burst of 9, so all refusals are of shared entries.
     assert_eq!(status["reasons"]["exceed"].as_f64(), Some(dropped));
 }
 
@@ -316,7 +316,8 @@ fn they_tell_of_blocks_trials_and_the_switch() {
     assert_eq!(told[r#"limiter_monitoring{by="switch"}"#], 1.0);
 }
 
-/// One that went elsewhere keeps its name here; what it did and what its successor does is told as one.
+/// An interface that moved to another namespace keeps its name in the metrics, and its successor has the
+/// same; their samples are added.
 #[test]
 fn no_two_series_are_alike() {
     let bench = Bench::new();
@@ -335,7 +336,7 @@ fn no_two_series_are_alike() {
     assert_eq!(told[r#"limiter_attached{interface="limited",mode="native"}"#], 1.0);
 }
 
-/// What the textfile collector goes on to read must not be what was so before.
+/// The textfile collector must not go on reading the previous state.
 #[test]
 fn nothing_is_attached_where_there_is_no_instance() {
     let bench = Bench::new();
@@ -353,7 +354,7 @@ fn nothing_is_attached_where_there_is_no_instance() {
     let told = series(&bench);
     assert_eq!(told[r#"limiter_attached{interface="eth0",mode="native"}"#], 1.0);
     assert!(!told.contains_key("limiter_attached"), "{told:?}");
-    // It is wrong to say that nothing is attached where that cannot be seen.
+    // A user who cannot see the instance gets an error, not "nothing attached".
     let refused = bench.run("metrics").as_nobody().outcome().unwrap();
     refused.assert_exit_code(5);
     assert_eq!(refused.stdout, "", "{refused}");

@@ -1,5 +1,5 @@
-//! What bad input gets: a message with the object, the cause and the remedy, the right exit code,
-//! and nothing changed.
+//! Wrong input: a message with the object, the cause and the remedy, the right exit code, and nothing
+//! changed.
 
 use super::{Bench, SMALL};
 
@@ -113,7 +113,7 @@ fn prefixes_that_are_none_are_refused() {
             bench.refused_as(bench.limiter.with(arguments), 2, words);
         }
     }
-    // Sources of IPv6 are counted per /64.
+    // IPv6 sources are keyed by /64.
     let arguments = "limit set source --rate 1kpps --src 2001:db8::1";
     let outcome = bench.run(arguments).outcome().unwrap();
     outcome.assert_says(&["2001:db8::1", "/64", "--ipv6-prefix"]);
@@ -179,7 +179,7 @@ fn sizes_of_a_running_instance_do_not_change() {
     for (option, named) in [
         ("--sources 8192", "--sources"),
         ("--buckets 8192", "--buckets"),
-        // As it was called before.
+        // The former name of the option.
         ("--connections 8192", "--buckets"),
         ("--overrides 128", "--overrides"),
     ] {

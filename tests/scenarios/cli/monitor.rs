@@ -1,4 +1,4 @@
-//! The switch that has nothing dropped: what it holds through, and how it is told.
+//! `limiter monitor`, the switch that stops all drops: what it survives, and where it is reported.
 
 use std::{
     fs::{self, File},
@@ -19,12 +19,12 @@ fn mode(bench: &Bench) -> String {
     bench.json("status -j")["mode"].as_str().unwrap().to_owned()
 }
 
-/// Frames that were counted for a reason.
+/// The number of frames counted under a reason.
 fn counted(bench: &Bench, reason: &str) -> u64 {
     bench.json("status -j")["reasons"][reason].as_u64().unwrap()
 }
 
-/// The right to change the instance, as another command has it.
+/// Takes the lock of the instance, as a command that changes it does.
 fn lock(bench: &Bench) -> File {
     let router = &bench.hosts.router;
     let open = || File::open(format!("{BPFFS}/limiter/maps"));
@@ -97,7 +97,7 @@ fn it_is_no_part_of_the_document() {
     bench.done("attach lo");
     bench.done("detach eth0");
     assert_eq!(mode(&bench), "monitor");
-    // It ends with the instance.
+    // The switch ends with the instance.
     bench.done("detach lo");
     bench.done(&format!("attach eth0 {SMALL}"));
     assert_eq!(mode(&bench), "enforce");
@@ -113,7 +113,7 @@ fn it_is_thrown_while_a_policy_waits_to_be_confirmed() {
         assert_eq!(mode(&bench), now);
     }
     bench.done("policy confirm");
-    // But a policy that has to be edited for it waits first.
+    // When the policy itself has to be edited, the command waits for the confirmation.
     let monitors = Document::new(&format!("mode: monitor\n{OTHER}"));
     bench.done(&monitors.in_place("policy apply FILE --confirm 60s"));
     bench.done("monitor on");
@@ -150,7 +150,7 @@ fn a_change_of_the_policy_says_that_nothing_is_dropped_all_the_same() {
     let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
     assert_eq!(told, json!({ "warning": { "message": UNTIL } }));
     assert_eq!(bench.done(&document.in_place("policy diff FILE")).stderr, "");
-    // A policy that says it too is edited, and then it is over.
+    // If the policy says `mode: monitor` too, `monitor off` edits it.
     let monitors = Document::new(&format!("mode: monitor\n{OTHER}"));
     bench.done(&monitors.in_place("policy apply FILE"));
     let outcome = bench.done("monitor off");
@@ -182,7 +182,7 @@ fn it_is_told_wherever_limits_or_drops_are() {
         let text = bench.done(command).stdout;
         assert_eq!(text.lines().filter(|it| *it == line).count(), 1, "{command}:\n{text}");
     }
-    // Each limit has its own mode beside that.
+    // The mode of each limit is shown as well.
     let modes = |limits: &Value| -> Vec<(String, String)> {
         let of = |limit: &Value, name: &str| limit[name].as_str().unwrap().to_owned();
         let mut modes: Vec<_> = limits

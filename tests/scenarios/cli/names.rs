@@ -1,5 +1,4 @@
-//! Interfaces by their names, alternative names, patterns and indices; and one that is in another network
-//! namespace.
+//! Interfaces by name, alternative name, pattern and index, and an interface in another network namespace.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -16,7 +15,7 @@ use super::{
     interfaces::dropped,
 };
 
-/// Longer than the name of an interface can be, but for an alternative one.
+/// An alternative name, longer than the name of an interface may be.
 const ALTNAME: &str = "enp175s0f1np1-uplink-a";
 
 /// The index of an interface of the router.
@@ -61,7 +60,7 @@ fn a_word_means_the_same_interface_to_every_command() {
     }
     bench.refused("test --src 192.0.2.9 --dst 198.51.100.1 --in eth7", 4, &["eth7", "veth0"]);
     bench.refused("attach wlan*", 4, &["wlan*", "eth0"]);
-    // It is told what is not there, and a name that comes later is a name all the same.
+    // A missing interface is reported; the limit applies once an interface gets the name.
     let wan = document("wan");
     let applied = bench.done(&wan.in_place("policy apply FILE"));
     assert!(applied.stderr.contains("a limit is about wan"), "{applied}");
@@ -123,7 +122,7 @@ fn an_agent_tells_what_it_waits_for() {
         assert!(answer.lines().any(|it| it == line), "{line} in {answer}");
     }
     assert!(!answer.contains(ALTNAME) && !answer.contains("late*"), "{answer}");
-    // A pattern takes what comes; so does an alternative name that an interface gets.
+    // A pattern matches new interfaces, and an alternative name that an interface gets later is found too.
     router.ip("link add late0 type veth peer name other").unwrap();
     assert_eq!(agent.expect("attached")["interface"], "late0");
     router.ip("link property add dev other altname vdd").unwrap();
@@ -133,7 +132,7 @@ fn an_agent_tells_what_it_waits_for() {
     agent.end();
     bench.done("detach --all");
 
-    // What no interface can be called is a mistake at once; none at all is told.
+    // A word that cannot name an interface is an error at once. An agent without any interface reports that.
     for (word, why) in
         [("vd,lo", "comma"), ("a/b", "such a name"), (&"l".repeat(128), "at most 127")]
     {
@@ -145,7 +144,8 @@ fn an_agent_tells_what_it_waits_for() {
     nothing.end();
 }
 
-/// It is limited on, and its namespace knows that it is this instance's; the one where it was knows it too.
+/// An interface that moved to another namespace stays limited. Both namespaces show which instance it belongs
+/// to.
 #[test]
 fn an_interface_that_moved_is_known_by_its_link() {
     let bench = Bench::new();
@@ -179,17 +179,17 @@ fn an_interface_that_moved_is_known_by_its_link() {
     assert!(found["found"].as_str().unwrap().ends_with("of this instance"), "{found}");
     let again = there.run("attach moved").done().unwrap();
     assert!(again.stdout.contains("moved: attached already"), "{again}");
-    // Replaced there, it is still known.
+    // After its program is replaced there, the interface is still known.
     there.run("attach moved --replace").done().unwrap();
     assert_eq!(of(&there.run("status -j").json().unwrap(), "moved"), (true, true));
-    // An interface with the same index is another one.
+    // Another interface with the same index is not taken for it.
     let number = client.ip_json(&["link", "show", "dev", "moved"]).unwrap()[0]["ifindex"].clone();
     router.ip(&format!("link add filler index {number} type veth peer name filled")).unwrap();
     assert_eq!(of(&bench.json("status -j"), "moved"), (false, true));
     bench.refused("attach moved", 4, &["moved"]);
     there.run("detach moved").done().unwrap();
     assert_eq!(bench.json("status -j")["interfaces"].as_array().unwrap().len(), 1);
-    // One that is deleted is gone.
+    // A deleted interface is shown as gone.
     router.ip("link add gone type veth peer name rest").unwrap();
     bench.done("attach gone");
     router.ip("link del gone").unwrap();

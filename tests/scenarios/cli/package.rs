@@ -1,4 +1,4 @@
-//! What a package has: the unit, manual pages, examples, and what the agent may do.
+//! The contents of the packages: the unit, manual pages, examples, and the rights of the agent.
 
 use std::{
     env, fs,
@@ -13,13 +13,13 @@ use limiter_tests::{command::binary, process::kill, sandbox::BPFFS};
 
 use super::{Bench, Document, SMALL};
 
-/// A folder with packages, which goes with it.
+/// A folder with packages, which is removed when this is dropped.
 pub(crate) struct Packages {
     folder: PathBuf,
 }
 
 impl Packages {
-    /// Packs the binary that is tested, once for each of these versions.
+    /// Packs the tested binary, once for each version.
     pub(crate) fn make(versions: &[&str]) -> Self {
         let packages = Self::empty();
         for version in versions {
@@ -29,7 +29,7 @@ impl Packages {
             let mut xtask = Command::new(xtask);
             xtask.arg("dist").arg("--binary").arg(binary).args(["--version", version]);
             xtask.arg("--output").arg(&packages.folder);
-            // Sources that are not in git have no commit to take it from.
+            // The build may lie outside git, where no commit gives the date.
             told(xtask.env("SOURCE_DATE_EPOCH", "1700000000"));
         }
         packages
@@ -58,14 +58,14 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
 }
 
-/// What the unit says of a setting, line by line.
+/// The values of a setting in the unit, line by line.
 pub(crate) fn unit_lines(setting: &str) -> Vec<String> {
     let unit = fs::read_to_string(source("limiter.service")).unwrap();
     let lines = unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     lines.map(str::to_owned).collect()
 }
 
-/// What a program printed and said, which has to end well.
+/// All output of a command that has to succeed.
 #[track_caller]
 fn told(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -127,11 +127,11 @@ fn every_example_is_a_policy() {
     examples.push(source("policy.yaml"));
     for example in &examples {
         let checked = bench.done(&format!("policy check {}", example.display()));
-        // What its dearest packet takes is told of some.
+        // Some policies cause a note about the cost of their most expensive packet.
         let told = checked.stderr.lines().filter(|line| !line.contains(" us of a CPU: "));
         let told = told.collect::<Vec<_>>();
         if example.ends_with("web-edge.yaml") {
-            // It has a penalty, which is what its operator has to know.
+            // A penalty causes a warning that an operator has to read.
             let [line] = told[..] else { panic!("{checked}") };
             assert!(
                 line.starts_with("warning: limit syn: its penalty blocks sources of TCP"),
@@ -145,7 +145,7 @@ fn every_example_is_a_policy() {
     assert_eq!(installed["limits"], 0, "what is installed limits nothing: {installed}");
 }
 
-/// The commands that the help of a command names.
+/// Collects the commands in the help of a command, and below it.
 fn commands(bench: &Bench, words: &str, found: &mut Vec<String>) {
     let help = bench.done(&format!("{words} --help")).stdout;
     let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -177,7 +177,7 @@ fn every_command_has_a_page_that_is_well_formed() {
         assert_eq!(text.contains(".SH EXAMPLES"), is_leaf, "{}", page.display());
     }
     let files: Vec<_> = fs::read_dir(&pages.folder).unwrap().map(|it| it.unwrap().path()).collect();
-    // Besides that of each command those of the whole, and of policies.
+    // One page for each command, one for the program, and one for policies.
     assert_eq!(files.len(), all.len() + 2);
     for file in files {
         let mut groff = Command::new("groff");
@@ -191,7 +191,7 @@ fn every_command_has_a_page_that_is_well_formed() {
     }
 }
 
-/// As the unit does it, before the service starts.
+/// The unit does the same before the service starts.
 #[test]
 fn an_instance_that_root_gave_away_stays_its_owners() {
     const OWNER: &str = "65534";
@@ -210,7 +210,7 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
             }
         }
     };
-    // Where others may write, anybody may have made it, and may exchange it.
+    // If others may write there, anyone may have made the directory and may exchange it.
     for (open, closed) in [("1777", "700"), ("777", "700")] {
         shell(&format!("chmod {open} {BPFFS}"));
         refused("the file system");
@@ -219,7 +219,7 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
     shell(&format!("chown {OWNER} {BPFFS}/limiter"));
     refused("the directory around");
     shell(&format!("chown 0 {BPFFS}/limiter"));
-    // What is below another name is no business of root's.
+    // Root must not touch what a link points to.
     shell(&format!("mkdir {BPFFS}/other && mkdir {BPFFS}/other/precious"));
     shell(&format!("cd {BPFFS}/limiter && rmdir programs && ln -s {BPFFS}/other programs"));
     refused("a link");
@@ -245,14 +245,14 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
     );
 }
 
-/// Also what root starts by hand gives up what it has, in each of its threads.
+/// An agent that root starts by hand drops its other capabilities too, in every thread.
 #[test]
 fn an_agent_keeps_three_capabilities() {
     const KEPT: &str = "000000c000001000";
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let agent = bench.run(&document.in_place("agent --policy FILE"));
-    // What is empty is as good as not there.
+    // Empty variables count as not set.
     let agent = agent
         .env("LIMITER_INTERFACES", " eth0  lo")
         .env("LIMITER_EVENTS", "")

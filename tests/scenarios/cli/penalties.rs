@@ -1,4 +1,4 @@
-//! Who is blocked, by hand and by limits.
+//! Sources that are blocked by hand and by limits.
 
 use std::{net::Ipv6Addr, thread, time::Duration};
 
@@ -64,20 +64,21 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     assert_eq!(bench.json("penalty list -j")["entries"].as_array().map(Vec::len), Some(1));
     send(&bench, [192, 0, 2, 1], 5_000);
     assert_eq!(bench.json("penalty list -j")["entries"][1]["limit"], "some");
-    // Without a penalty in the policy nobody is blocked by a limit; a block by hand is none of the policy.
+    // Without a penalty in the policy no limit blocks a source. A block by hand does not depend on the
+    // policy.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     let list = bench.json("penalty list -j")["entries"].take();
     assert_eq!((list.as_array().map(Vec::len), &list[0]["by"]), (Some(1), &"hand".into()));
     bench.done("penalty flush");
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
-    // What it did is known still, and can be forgotten.
+    // The record of the offence is still there, and can be forgotten.
     let forgotten =
         "penalty: 192.0.2.1/32: forgotten how it was over limits; none blocked it now\n";
     assert_eq!(bench.done("penalty del 192.0.2.1").stdout, forgotten);
     bench.refused("penalty del 192.0.2.1", 4, &["penalty has no entry for 192.0.2.1/32"]);
 }
 
-/// What is blocked is the source that an address is of: of IPv6, a /64.
+/// A block is for the source of an address: for IPv6, a /64.
 #[test]
 fn a_source_of_ipv6_is_free_again_by_its_prefix_or_any_of_its_addresses() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Whole policies: checked, compared, applied, shown and saved.
+//! Whole policies: check, diff, apply, show and save.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Bench, Document, SMALL};
 
-/// A limit of the example.
+/// A limit as in the README.
 const WEB: &str = "limits: [{name: web, match: {protocol: tcp, ports: [80, 443]}, key: source, \
                    rate: 10kpps, burst: 2k}]";
 
@@ -26,7 +26,7 @@ fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
     assert_eq!(outcome.stdout, good.in_place("FILE: ok: 1 limit, 2 prefixes\n"));
     let check = bench.json(&good.in_place("policy check FILE -j"));
     assert_eq!((&check["limits"], &check["prefixes"]), (&1.into(), &2.into()));
-    // What the limits do not keep out is told with a remedy, and by nobody else.
+    // A warning states what the limits cannot prevent, with the remedy; no other message does.
     let caveat = "limit web: packets with a forged source can have that source blocked, with its open connections";
     let hint = "put who must not be cut off on the `allow` list, or take `unproven: block` out";
     outcome.assert_says(&[&format!("warning: {caveat}; {hint}\n")]);
@@ -221,14 +221,14 @@ fn what_a_list_shadows_is_shown_so_and_can_be_applied() {
     for command in ["policy check FILE", "policy diff FILE", "policy apply FILE"] {
         bench.refused(&document.in_place(command), 3, &words);
     }
-    // What says so without need does no harm, and is shown as what it is.
+    // A needless `shadowed` mark does no harm and is shown correctly.
     fs::write(document.path(), text.replace("  - 192.0.2.0/24\n", "")).unwrap();
     let outcome = bench.done(&document.in_place("policy apply FILE"));
     assert_eq!(outcome.stderr, "");
     shown(1);
 }
 
-/// A file that grew until limits and overrides are about nobody keeps no policy from being in force.
+/// A set file may grow until limits and overrides apply to no source; the policy is applied nevertheless.
 #[test]
 fn a_policy_is_in_force_whatever_its_files_have() {
     let bench = Bench::attached();
@@ -273,9 +273,9 @@ fn a_policy_is_in_force_whatever_its_files_have() {
     ] {
         bench.done(command);
     }
-    // Nothing of it was counted, so that is what it would be.
+    // The source has sent nothing, so the answer is what would apply.
     bench.run("get 192.0.2.9").outcome().unwrap().assert_exit_code(4).assert_says(&["would apply"]);
-    // The same is back after a restart, from the document and from what was saved.
+    // After a restart the policy is the same, from the document and from the saved file.
     let saved = Document::new("");
     bench.done(&saved.in_place("policy save FILE"));
     let outcome = bench.done(&saved.in_place("policy apply FILE"));
@@ -306,7 +306,7 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     let bench = Bench::attached();
     bench.done("deny add 203.0.114.0/24 --reason scans");
     let saved = Document::new("");
-    // Whoever could read it still can: a service that is not root, by its group.
+    // The permissions are kept: a service that is not root reads the file through its group.
     let permissions = |mode| fs::set_permissions(saved.path(), fs::Permissions::from_mode(mode));
     permissions(0o640).unwrap();
     let outcome = bench.done(&saved.in_place("policy save FILE"));
@@ -321,7 +321,7 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     bench.done("detach --all");
     bench.done(&saved.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
     assert_eq!(bench.json("policy show -j"), model);
-    // What is not of the document is kept by itself.
+    // The run-time list is stored separately from the document.
     let entries = bench.json("deny list -j")["entries"].take();
     assert_eq!(entries[0]["src"], "203.0.114.0/24", "{entries}");
     assert_eq!(entries[0]["reason"], "scans", "{entries}");
@@ -330,7 +330,7 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     let attach = saved.in_place(&format!(" attach %I {SMALL} --policy-if-new FILE"));
     let starts = |line: &str| line.starts_with("ExecStart=/") && line.ends_with(&attach);
     let starts = unit.lines().find(|line| starts(line)).unwrap();
-    // What systemd runs when the interface appears after the machine was started.
+    // The command that systemd runs when the interface appears after boot.
     bench.done("detach --all");
     let (_, command) = starts.split_once(' ').unwrap();
     bench.done(&command.replace("%I", "eth0"));

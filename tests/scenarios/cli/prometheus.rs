@@ -1,4 +1,4 @@
-//! What is shipped for Prometheus and Grafana, by a real Prometheus that scrapes a real agent.
+//! The shipped files for Prometheus and Grafana, tested with a real Prometheus that scrapes a real agent.
 
 mod dashboard;
 mod runbooks;
@@ -20,23 +20,23 @@ use self::{
 };
 use super::{Bench, Document, SMALL, agent::Agent};
 
-/// Of all hosts.
+/// The dashboard of the limiter, for all hosts.
 const DASHBOARD: &str = "limiter-dashboard.json";
-/// Of what agents do.
+/// The dashboard of the agents.
 const AGENT_DASHBOARD: &str = "limiter-agent-dashboard.json";
 
-/// The alerts of packets that are dropped; they end minutes after that does.
+/// The alerts about drops. They end some minutes after the drops do.
 const DROPS: [&str; 2] = ["LimiterDropsJumped eth0", "LimiterMostDropped eth0"];
 
-/// In which all that is waited for happens.
+/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The folder of what is shipped.
+/// The folder of the shipped files.
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../monitoring")
 }
 
-/// Waits until `ask` has nothing to complain about any more.
+/// Repeats `ask` until it returns no complaint.
 #[track_caller]
 fn until_well(mut ask: impl FnMut() -> Vec<String>) {
     let start = Instant::now();
@@ -50,7 +50,7 @@ fn until_well(mut ask: impl FnMut() -> Vec<String>) {
     }
 }
 
-/// Whether there is a number among the samples of an expression, or what is wrong.
+/// The complaint about an expression: that it fails, or that no sample is a number.
 fn complaint(server: &Prometheus, expression: &str) -> Option<String> {
     match server.query(expression) {
         Err(error) => Some(format!("{expression}: {error:#}")),
@@ -61,7 +61,7 @@ fn complaint(server: &Prometheus, expression: &str) -> Option<String> {
     }
 }
 
-/// The names of metrics in an expression: of ours, of records of ours, and what Prometheus has itself.
+/// The metrics in an expression: those of limiter, records of its rules, and those of Prometheus itself.
 fn metrics_in(expression: &str) -> BTreeSet<String> {
     let no_name = |letter: char| !letter.is_ascii_alphanumeric() && !"_:".contains(letter);
     let words = expression.split('"').step_by(2).flat_map(|text| text.split(no_name));
@@ -69,7 +69,7 @@ fn metrics_in(expression: &str) -> BTreeSet<String> {
     words.filter(is_metric).map(str::to_owned).collect()
 }
 
-/// The alerts that fire, each with what it is about.
+/// The firing alerts, each with its interface or command.
 fn firing(server: &Prometheus) -> BTreeSet<String> {
     let told = |Sample { labels, .. }: Sample| {
         let of = |name: &str| labels[name].as_str().unwrap_or_default().to_owned();
@@ -80,7 +80,7 @@ fn firing(server: &Prometheus) -> BTreeSet<String> {
     alerts.into_iter().map(told).collect()
 }
 
-/// Waits until these alerts fire, and no others but [`DROPS`].
+/// Waits until exactly these alerts fire; those in [`DROPS`] do not matter.
 #[track_caller]
 fn until_firing(server: &Prometheus, expected: &[&str]) {
     until_well(|| {
@@ -91,7 +91,7 @@ fn until_firing(server: &Prometheus, expected: &[&str]) {
     });
 }
 
-/// The rules: their expressions by their names. All of them work.
+/// The expressions of the rules by name, and complaints about rules that fail.
 fn rules(server: &Prometheus) -> (BTreeMap<String, String>, Vec<String>) {
     let (mut expressions, mut complaints) = (BTreeMap::new(), Vec::new());
     let answer = server.ask("rules", &[]).unwrap();
@@ -121,7 +121,7 @@ fn rules_and_configuration_are_right() {
     assert!(checked.contains("SUCCESS"), "{checked}");
     check(&["check", "config", "prometheus.yaml"]);
     check(&["test", "rules", "limiter.rules.test.yaml", "limiter.rules.days.test.yaml"]);
-    // Every alert is one that a test has fire.
+    // Every alert fires in a test of the rules.
     let [rules, tests, days] =
         ["limiter.rules.yaml", "limiter.rules.test.yaml", "limiter.rules.days.test.yaml"]
             .map(|name| fs::read_to_string(shipped().join(name)).unwrap());
@@ -157,7 +157,8 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
 
     let [dashboard, of_agent] =
         [DASHBOARD, AGENT_DASHBOARD].map(|name| Dashboard::read(&shipped().join(name)));
-    // What only an agent tells is not there for hosts whose metrics come by a textfile.
+    // The dashboard must not need metrics of the agent alone, which are missing where metrics come from a
+    // textfile.
     let printed = bench.done("metrics").stdout;
     let printed: BTreeSet<&str> = printed
         .lines()
@@ -183,7 +184,7 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
         complaints.extend(used.iter().filter_map(|metric| complaint(&server, metric)));
         complaints
     });
-    // Most of what is sent is dropped, and nothing is known of what was usual before.
+    // Most of the traffic is dropped, and there is no history to compare with.
     until_well(|| {
         let firing = firing(&server);
         let silent = DROPS.into_iter().filter(|alert| !firing.contains(*alert));
@@ -210,7 +211,7 @@ fn everything_shipped_has_data_and_alerts_tell_of_trouble() {
         "LimiterPolicyRejected",
     ];
     until_firing(&server, &trouble);
-    // What the alerts say is to be done, ends them.
+    // The actions that the alerts recommend end them.
     for action in ["detach lo", "detach moved", "monitor off"] {
         bench.done(action);
     }

@@ -1,4 +1,4 @@
-//! Whoever changes a policy over SSH is not cut off by it.
+//! A policy change over SSH does not cut off its own session.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use super::{Bench, Document, SMALL, json::send};
 /// How long the kernel may take to make a route.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that is open on the router, as one to its sshd would be.
+/// A connection that is open on the router, as that of an SSH session is.
 struct Session {
     peer: IpAddr,
     client: TcpStream,
@@ -25,7 +25,7 @@ struct Session {
 }
 
 impl Session {
-    /// From an address, which the router gets for that.
+    /// Opens a connection from an address, which is added to the router.
     fn from(bench: &Bench, peer: &str) -> Self {
         let peer: IpAddr = peer.parse().unwrap();
         let router = &bench.hosts.router;
@@ -34,7 +34,7 @@ impl Session {
         let open = || {
             let sshd = TcpListener::bind((peer, 0)).unwrap();
             let address = sshd.local_addr().unwrap();
-            // The kernel makes the route to a new IPv6 address a moment after the address.
+            // The kernel adds the route of a new IPv6 address a moment after the address.
             let start = Instant::now();
             let client = loop {
                 match TcpStream::connect(address) {
@@ -53,7 +53,7 @@ impl Session {
         router.sandbox.inside(&router.namespace, open).unwrap()
     }
 
-    /// What sshd would say of it.
+    /// The value of `SSH_CONNECTION`.
     fn connection(&self) -> String {
         let [peer_port, port] =
             [&self.client, &self.server].map(|end| end.local_addr().unwrap().port());
@@ -70,7 +70,7 @@ impl Session {
     }
 }
 
-/// Runs a command as somebody at a terminal does, and gives what is on that then.
+/// Runs a command on a terminal and returns its output.
 fn at_terminal(bench: &Bench, session: &Session, arguments: &str) -> String {
     let (mut master, mut slave) = (-1, -1);
     // SAFETY: there is memory for both results; without a name and settings.
@@ -91,21 +91,21 @@ fn at_terminal(bench: &Bench, session: &Session, arguments: &str) -> String {
         .status()
         .unwrap();
     let mut said = Vec::new();
-    // It ends in an error when nobody has the terminal any more.
+    // Reading ends with an error when no process has the terminal any more.
     let _ = master.read_to_end(&mut said);
     let said = String::from_utf8(said).unwrap();
     assert!(status.success(), "{said}");
     said
 }
 
-/// What is said of a session that is kept.
+/// Whether the output says that a session is kept.
 fn keeps(outcome: &Outcome, source: &str) -> bool {
     let begin = format!("{source} (this SSH session) is kept allowed until 20");
     let end = "Z; leave it out with --no-keep-ssh";
     outcome.stdout.lines().any(|line| line.starts_with(&begin) && line.ends_with(end))
 }
 
-/// Asserts that one entry allows a source, for no more than a day.
+/// Asserts that exactly one entry allows a source, for at most a day.
 #[track_caller]
 fn assert_kept(bench: &Bench, source: &str) {
     let list = bench.json("allow list -j")["entries"].take();
@@ -135,14 +135,14 @@ fn the_peer_is_allowed_where_a_policy_could_drop_it() {
     let reasons = &bench.json("status -j")["reasons"];
     assert_eq!(reasons["allow"], 100);
     assert!(reasons["exceed"].as_u64().unwrap() >= 80, "{reasons}");
-    // As long as there is enough left, the same document is the same policy.
+    // While enough of the time is left, the same document makes no difference.
     assert_eq!(session.done(&bench, &apply).stdout.lines().next(), Some("no difference"));
-    // It is none of the document, and no other document takes it away.
+    // The entry is not part of the document, so another document does not remove it.
     bench.done(&Document::new("").in_place("policy apply FILE"));
     assert_kept(&bench, "203.0.113.9/32");
     bench.done("allow del 203.0.113.9");
 
-    // In JSON, and as the source that an address is of.
+    // In JSON, and for the source that the address belongs to.
     let session = Session::from(&bench, "2001:db8:1:2::9");
     let document = Document::new("limits: [{name: some, key: source, rate: 10/s, burst: 10}]");
     let apply = document.in_place("policy apply FILE --keep-ssh -j");
@@ -291,12 +291,12 @@ fn an_attach_keeps_the_peer_too() {
         assert_kept(&bench, "203.0.113.9/32");
         bench.done("allow del 203.0.113.9 --no-keep-ssh");
         bench.done("detach eth0");
-        // In JSON, beside the output.
+        // In JSON, on standard error.
         let attach = document.in_place(&format!("attach eth0 {SMALL} {options} --keep-ssh -j"));
         let said = session.done(&bench, &attach).stderr;
         assert!(said.starts_with("{\"warning\":{\"message\":\"203.0.113.9 (this SSH"), "{said}");
         bench.done("allow del 203.0.113.9 --no-keep-ssh");
-        // And where it runs already.
+        // Also for an instance that is running.
         let attach = document.in_place(&format!("attach lo {options} --keep-ssh"));
         let outcome = session.done(&bench, &attach);
         assert!(keeps(&outcome, "203.0.113.9"), "{outcome}");
@@ -314,7 +314,7 @@ fn only_a_session_that_is_open_is_kept() {
     bench.refused_as(said("gibberish"), 4, &["SSH_CONNECTION is \"gibberish\"", "--keep-ssh"]);
     let stale = said("203.0.113.9 1 203.0.113.9 22");
     bench.refused_as(stale, 4, &["203.0.113.9, and no connection from there is open"]);
-    // An empty or stale one does not hide that of the process that the command comes from.
+    // An empty or stale variable does not hide that of the parent process.
     let script = "SSH_CONNECTION= \"$@\" && SSH_CONNECTION='192.0.2.1 1 2 3' \"$@\"; true";
     let outcome = bench
         .hosts

@@ -19,7 +19,7 @@ const ESCAPE: &str = "\x1b";
 const TAB: &str = "\t";
 const DOWN: &str = "\x1b[B";
 
-/// Has these sources send while `meanwhile` goes on, each so many packets per second.
+/// Makes these sources send while `meanwhile` runs, each at its rate in packets per second.
 fn while_sending<T>(bench: &Bench, sources: &[([u8; 4], u64)], meanwhile: impl FnOnce() -> T) -> T {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let mut senders: Vec<Sender> = sources
@@ -29,7 +29,7 @@ fn while_sending<T>(bench: &Bench, sources: &[([u8; 4], u64)], meanwhile: impl F
             Sender::new(&bench.hosts.client.namespace, from, rate, frame).unwrap()
         })
         .collect();
-    // Also when the rest fails.
+    // Also when `meanwhile` panics.
     struct Stopping(Stop);
     impl Drop for Stopping {
         fn drop(&mut self) {
@@ -57,7 +57,7 @@ fn start(bench: &Bench, arguments: &str, variables: &[(&str, &str)]) -> Terminal
     Terminal::start(command, 80, 24)
 }
 
-/// All that keys could change.
+/// Everything that keys could change.
 fn changeable(bench: &Bench) -> Value {
     bench.json("policy show -j")
 }
@@ -102,7 +102,7 @@ fn keys_find_a_source_open_it_and_deny_it() {
         assert!(text.contains("if flags"), "{text}");
         screen.wait_for("192.0.2.7:1 > ");
 
-        // Not by accident: neither by another key, nor by what is pasted, nor too soon.
+        // Nothing happens by accident: not by another key, by pasted text, or by a key that comes too soon.
         let before = changeable(&bench);
         screen.press(&["d", ENTER]);
         screen.wait_for("deny 192.0.2.7 for 10m 00s: drop all of it?");
@@ -156,7 +156,7 @@ fn keys_switch_a_limit_and_errors_are_told() {
         screen.wait_for("source limit: enforce");
         assert_eq!(mode(&bench, "source"), "enforce");
 
-        // A policy that waits to be confirmed is not changed from here either.
+        // A policy that waits to be confirmed cannot be changed from here either.
         let document = Document::new("limits: [{name: source, key: source, rate: 50/s}]");
         bench.done(&document.in_place("policy apply FILE --confirm 60s"));
         let before = changeable(&bench);
@@ -197,7 +197,7 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
         screen.press(&["d"]);
         screen.wait_for("error: nothing is changed from a watch with --read-only");
         assert_eq!(bench.json("deny list -j")["entries"], Value::Array(Vec::new()));
-        // All numbers move, and a picture still takes less than half of the bytes of a screen.
+        // All numbers change, and a frame still takes less than half of the bytes of a full screen.
         let before = screen.bytes();
         thread::sleep(Duration::from_secs(4));
         let each = (screen.bytes() - before) / 20;
@@ -214,7 +214,7 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
     });
 }
 
-/// A watch that a shell runs by this script, as `$0`.
+/// Starts a shell with this script; `$0` is the path of limiter.
 fn start_shell(bench: &Bench, script: &str) -> Terminal {
     let mut shell = bench.hosts.router.command("bash");
     shell.args(["-c", script]).arg(bench.limiter.path()).env_remove("LIMITER_BPFFS");
@@ -223,7 +223,7 @@ fn start_shell(bench: &Bench, script: &str) -> Terminal {
 
 #[test]
 fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
-    // As a shell has it that somebody types at.
+    // Job control as in an interactive shell.
     const BEGIN: &str = "set -m\n\"$0\" watch --interval 200ms\n";
     const STOPPED: &str = "echo \"stopped by $(($? - 128))\"\nread -r\nclear\nfg\n";
     let script = [BEGIN, &STOPPED.repeat(4), "echo ended"].concat();
@@ -242,7 +242,7 @@ fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
         });
     };
     taken(&screen);
-    // However often that is pressed before it is stopped.
+    // The key may be pressed several times before the watch stops.
     for keys in ["\x1a", "\x1a\x1a\x1a"] {
         screen.press(&[keys]);
         screen.wait_for("stopped by 20");
@@ -250,7 +250,7 @@ fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
         screen.press(&[ENTER]);
         taken(&screen);
     }
-    // Somebody else stops it alone, as one that can be caught, and as one that cannot.
+    // Another process stops the watch: with a signal that it can catch, and with one that it cannot.
     screen.signal_job(libc::SIGTSTP);
     screen.wait_for("stopped by 20");
     given_back(&screen);
@@ -284,7 +284,8 @@ fn a_watch_that_is_stopped_can_be_ended() {
     screen.wait_for("stopped by 20");
     screen.press(&[ENTER]);
     let text = screen.wait_for("ended\n");
-    // On the terminal of the shell, of which it takes nothing; the shell may write in between.
+    // The prompt is on the terminal of the shell, which the watch has given back. The shell may write in
+    // between.
     for words in ["stopped by 20", "limiter is still attached to "] {
         assert!(text.contains(words), "{text}");
     }
@@ -294,8 +295,8 @@ fn a_watch_that_is_stopped_can_be_ended() {
 
 #[test]
 fn a_watch_goes_on_where_nobody_would_continue_it() {
-    // A script that does not want to be stopped would not notice that it is. Without a shell above it, the
-    // system stops nothing.
+    // A script that ignores SIGTSTP would not notice that its child has stopped. Without a shell, the kernel
+    // does not stop an orphaned process group.
     const IGNORING: &str = r#"set -m
         bash -c 'trap "" TSTP; "$0" watch --interval 200ms; echo ended' "$0"
         echo "the shell goes on""#;

@@ -1,4 +1,4 @@
-//! IPv6 works under a policy that denies all but a list, as IPv4 does: neighbours find each other.
+//! IPv6 works under a policy that denies all but a list, like IPv4: neighbour discovery passes.
 
 use std::{
     net::{Ipv6Addr, SocketAddr, UdpSocket},
@@ -15,7 +15,7 @@ const PORT: u16 = 9_000;
 const CLIENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 2);
 const STRANGER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x98, 0, 0, 0, 0, 2);
 
-/// Whether a datagram from this address of the client comes back within some tries.
+/// Whether a datagram from this address of the client comes back within `tries` attempts.
 fn echoes(client: &Namespace, from: Ipv6Addr, to: Ipv6Addr, tries: u32) -> bool {
     let ask = || {
         let socket = UdpSocket::bind(SocketAddr::from((from, 0))).unwrap();
@@ -33,7 +33,7 @@ fn neighbours_find_each_other_where_all_but_a_list_is_denied() {
     let net = Net::attached("");
     let hosts = &net.hosts;
     let (near, far) = (&hosts.client_port, &hosts.router_port);
-    // Both ends are to be asked for, and have link-local addresses, which no entry allows.
+    // Both ends have to be resolved, and have link-local addresses, which no list entry allows.
     for (host, local, peers) in [
         (&hosts.client, "fe80::c", [far.v6.to_string(), "fe80::d".to_owned()]),
         (&hosts.router, "fe80::d", [near.v6.to_string(), "fe80::c".to_owned()]),
@@ -80,7 +80,7 @@ fn neighbours_find_each_other_where_all_but_a_list_is_denied() {
         }
         assert!(counted() > before, "neighbours were asked for");
         assert!(!echoes(client, STRANGER, to, 1), "another source is denied");
-        // What failed before drops it too, so that the server ends and the test fails.
+        // A failed assertion above drops `stop` too, so that the server ends and the test fails.
         drop(stop);
         echo.join().unwrap();
     });

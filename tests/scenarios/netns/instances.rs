@@ -13,7 +13,7 @@ use super::{Net, SMALL, assert_admitted, port_frame, send, v4};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A second wire between the hosts.
+/// Lays a second wire between the hosts.
 fn second_wire(net: &Net) -> (Port, Port) {
     lay_wire(1, (&net.hosts.client, "eth1"), (&net.hosts.router, "eth1")).unwrap()
 }
@@ -32,7 +32,7 @@ fn interfaces_of_an_instance_share_their_buckets() {
     let (sent, arrivals) = net.flood(&mut senders, 2 * SECOND, |_| {});
     let others = receiver.finish().unwrap();
     let passed = [&arrivals, &others].map(|arrivals| arrivals.from(v4(10)).packets);
-    // They do not begin at the same moment, and while one pauses the other goes on.
+    // The senders do not start at the same moment, and one sends while the other pauses.
     let (one, other) = (sent[0], sent[1]);
     let start = one.start.min(other.start);
     let end = (one.start + one.time).max(other.start + other.time);
@@ -106,7 +106,7 @@ fn an_interface_without_native_xdp_is_attached_in_generic_mode_which_is_said() {
     let before = net.counted("127.0.0.1");
     let sent = datagrams(router, ([127, 0, 0, 1], 9).into(), 5_000, SECOND).unwrap();
     let (passed, dropped) = net.counted("127.0.0.1");
-    // Answers that nobody listens come from the same source, and are limited with the datagrams.
+    // ICMP errors for the closed port have the same source and count against the same limit.
     assert!(passed + dropped - before.0 - before.1 >= sent.packets);
     assert_admitted("lo", passed, &sent, 500.0, 50);
     net.limiter.run("attach eth0 --mode hw").outcome().unwrap().assert_exit_code(2);

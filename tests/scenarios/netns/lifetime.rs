@@ -1,4 +1,4 @@
-//! Enforcement goes on whatever happens to processes, policies, programs and interfaces.
+//! Enforcement continues whatever happens to processes, policies, programs and interfaces.
 
 use std::{
     io,
@@ -62,14 +62,14 @@ fn commands_that_are_killed_leave_the_old_policy_or_the_new_one() {
         stop.stop();
     });
     assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
-    // Neither the lock nor half a policy stands in the way of the next command.
+    // Neither a lock nor a partial policy blocks the next command.
     net.run("limit set source --rate 2kpps --burst 100");
     let mut senders = [net.sender(20_000, net.udp(v4(11)))];
     let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
     assert_admitted("afterwards", arrivals.from(v4(11)).packets, &sent[0], 2e3, 100);
 }
 
-/// Killed at any moment of its start, of taking over what runs, and of applying a document.
+/// An agent is killed at any moment of its start, of adopting an instance, and of applying a document.
 #[test]
 fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
     let net = Net::new();
@@ -92,7 +92,7 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         assert!(begin.elapsed() < 20 * SECOND, "nothing is attached");
         thread::sleep(SECOND / 50);
     }
-    // As long as it takes here, and no longer than the test may take.
+    // The time that a start takes here, within the limits of the test.
     let moments = begin.elapsed().clamp(SECOND / 2, SECOND * 3 / 2);
     kill(&mut first);
     let rate = || {
@@ -100,7 +100,8 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         let other = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "other");
         other.unwrap()["rate_per_second"].as_u64().unwrap()
     };
-    // How far some come depends neither on how fast they are nor on pauses of the machine: looks are counted, not time.
+    // Some agents are awaited by what they have done, not by time. Attempts are counted, so that a pause of
+    // the machine does not matter.
     let wait_for = |agent: &mut Child, what: &str, has_come: &dyn Fn() -> bool| {
         for _ in 0..2_000 {
             if has_come() {
@@ -124,7 +125,7 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
             match number % 20 {
                 0 => wait_for(&mut child, "it does not take over", &|| program(&net) != before),
                 10 => wait_for(&mut child, "it does not apply", &|| rate() == number),
-                // Whatever it does until then; no two are killed at the same moment of it.
+                // The others are killed at different moments.
                 _ => thread::sleep(moments * (number * 7_919 % 10_000) as u32 / 10_000),
             }
             kill(&mut child);
@@ -133,7 +134,8 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
         }
         stop.stop();
     });
-    // Agents that load programs hold the sender up. In the time that they do not, the limit gives nine tenths of its rate.
+    // Loading programs stops the sender. In the remaining time, the limit admits at least nine tenths of its
+    // rate.
     let (passed, most) = (arrivals.from(v4(10)).packets, sent[0].admitted(1e3, 200));
     let least = (900.0 * sent[0].busy().as_secs_f64()) as u64;
     assert!((least..=most + 2).contains(&passed), "{passed} passed of {least} to {most}; {sent:?}");
@@ -141,7 +143,7 @@ fn an_agent_that_is_killed_200_times_lets_no_packet_through_unlimited() {
     programs.dedup();
     rates.dedup();
     assert!(programs.len() >= 10 && rates.len() >= 10, "{} programs, {rates:?}", programs.len());
-    // What they left half done is in nobody's way, and goes with the rest.
+    // What killed agents left behind blocks no command, and is removed with the instance.
     let left = net.footprint();
     net.run("limit set source --rate 2kpps --burst 100");
     net.run("detach --all");
@@ -168,7 +170,7 @@ fn replacing_the_program_lets_no_packet_through_unlimited() {
     assert_eq!(net.counted("198.18.0.10"), (passed, sent[0].packets - passed));
 }
 
-/// The id of the XDP program on the router's `eth0`.
+/// The id of the XDP program on `eth0` of the router.
 fn program(net: &Net) -> Option<u64> {
     let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
     link[0]["xdp"]["prog"]["id"].as_u64()
@@ -234,7 +236,7 @@ fn an_interface_that_is_deleted_while_attached_can_be_forgotten() {
     assert_eq!(status["interfaces"][0]["present"], false);
     net.run("limit set source --rate 2kpps --burst 100");
 
-    // One of the same name is another interface.
+    // A new interface with the same name is another interface.
     let (client, router) = (&net.hosts.client, &net.hosts.router);
     let (from, to): (Port, Port) = lay_wire(1, (client, "eth1"), (router, "eth0")).unwrap();
     net.run("attach eth0");

@@ -21,7 +21,7 @@ fn sources_are_held_to_their_own_rate_and_to_no_other() {
     ] {
         net.run(&format!("limit set source --src {prefix} --rate {rate} --burst {burst}"));
     }
-    // The source, what it offers per second, and the limit that holds for it.
+    // Source, packets offered per second, and the rate and burst of its limit.
     let sources: [(IpAddr, u64, f64, u64); 7] = [
         (v4(10).into(), 20_000, 1e3, 200),
         (v4(11).into(), 1_100, 1e3, 200),
@@ -140,7 +140,7 @@ fn sockets_are_limited_like_anything_else() {
     for address in [IpAddr::from(to.v4), to.v6.into()] {
         let source = from.address_like(address);
         let receiver = Receiver::start(&net.hosts.router.namespace, to).unwrap();
-        // Shorter than the time after which a SYN is sent again.
+        // Shorter than a second, after which the kernel repeats a SYN.
         let storm = storm(client, (address, 9).into(), 1_000, SECOND * 9 / 10).unwrap();
         let arrivals = receiver.finish().unwrap();
         assert_admitted("connections", arrivals.from(source).syns, &storm, 100.0, 30);

@@ -1,4 +1,4 @@
-//! A flood from elsewhere does not slow down those who behave.
+//! A flood from other sources does not slow down a source within its limit.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,8 +6,8 @@ use limiter_tests::traffic::transfer;
 
 use super::{Net, assert_admitted, v4, v6};
 
-/// Bytes per second that a transfer would like to carry: ten times what a source without an override
-/// gets, and so little that it is not the machine that sets its speed.
+/// Bytes per second of the transfer: ten times what a source without an override may send, and so few that
+/// the machine does not limit it.
 const SPEED: u64 = 20_000_000;
 
 #[test]
@@ -57,7 +57,7 @@ fn a_polite_source_loses_nothing_beside_floods() {
     let lost = net.hosts.client.lost("eth0").unwrap();
     let (sent, arrivals) = net.flood(&mut senders, Duration::from_secs(2), |_| {});
     let refused: u64 = sent.iter().map(|sent| sent.refused).sum();
-    // The full ring refuses what the kernel sends of its own accord, too.
+    // The full queue drops packets of the kernel itself too.
     let lost = net.hosts.client.lost("eth0").unwrap() - lost;
     assert!(lost >= refused, "the sender counted {refused} refused frames, the wire {lost}");
     assert_eq!(arrivals.from(v4(81)).packets, sent[0].packets);

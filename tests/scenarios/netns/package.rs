@@ -1,4 +1,4 @@
-//! The Debian package on a machine with systemd: installed, upgraded under traffic, and removed.
+//! The Debian package on a machine with systemd: install, upgrade under traffic, and removal.
 
 use std::{
     thread,
@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const OLD: &str = "1.0.0";
 const NEW: &str = "1.1.0";
 
-/// The capabilities of the effective set of a process, and its user, as /proc tells them.
+/// The user of a process and its effective capabilities, from /proc.
 fn rights(machine: &Machine, process: &str) -> (String, String) {
     let status = machine.run(&format!("cat /proc/{process}/status")).unwrap();
     let field = |name: &str| {
@@ -24,7 +24,7 @@ fn rights(machine: &Machine, process: &str) -> (String, String) {
     (field("Uid:"), field("CapEff:"))
 }
 
-/// The service has started another process than this one, and that one is ready.
+/// Waits until the service has another main process than `before`, which is ready.
 fn restarted(machine: &Machine, before: &str) {
     let start = Instant::now();
     let show = "systemctl show --property MainPID --property ActiveState limiter";
@@ -62,13 +62,13 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     let files = run("dpkg --listfiles limiter");
     assert_eq!(run("dpkg --verify limiter"), "");
     run("! systemctl is-enabled limiter && ! systemctl is-active limiter");
-    // Nothing is attached, or made.
+    // The package attaches nothing and creates no instance.
     run("test ! -e /sys/fs/bpf/limiter");
     all_pass(&net, 9);
 
     run("sed -i 's/^LIMITER_INTERFACES=.*/LIMITER_INTERFACES=eth0/' /etc/default/limiter");
     run("sed -i 's/^#LIMITER_LISTEN/LIMITER_LISTEN/' /etc/default/limiter");
-    // Nothing of this machine has started it yet.
+    // The minimal boot target has not started the journal.
     run("systemctl start systemd-journald.service");
     run("systemctl enable --now limiter");
     assert_eq!(status("interfaces")[0]["name"], "eth0");
@@ -77,18 +77,19 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
         "exec 3<>/dev/tcp/127.0.0.1/9180; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
     let answer = run(&format!("bash -c \"{ask}\""));
     assert!(answer.contains("\nlimiter_attached{interface=\"eth0\""), "{answer}");
-    // Root's commands are about the same instance.
+    // Commands of root act on the same instance.
     run("limiter attach lo");
     run("limiter limit set source --rate 1kpps --burst 200");
     run("limiter deny add 198.18.0.11");
-    // What root keeps, the agent can keep too.
+    // The agent can write the file of the run-time lists after root did.
     run("test \"$(stat -c %U:%a /var/lib/limiter/run-time.json)\" = limiter:600");
-    // The sources that sent before are behind the policy now, which takes the agent no other rights.
+    // The entries of earlier sources are behind the policy now; the scrape needs no other capabilities for
+    // that.
     run("sleep 1.1");
     let answer = run(&format!("bash -c \"{ask}\""));
     assert!(answer.contains(" 200 OK\r\n"), "{answer}");
     assert!(answer.contains("\nlimiter_agent_failing 0\n"), "{answer}");
-    // An event is an entry of the journal with fields.
+    // An event is a journal entry with fields.
     let entries = run("journalctl --output json LIMITER_EVENT=attached");
     let entry: serde_json::Value = serde_json::from_str(entries.lines().next().unwrap()).unwrap();
     assert_eq!((&entry["PRIORITY"], &entry["LIMITER_INTERFACE"]), (&"6".into(), &"eth0".into()));
@@ -115,20 +116,20 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
         restarted(&machine, &before);
         programs.push(program(&net));
         run("systemctl stop limiter");
-        // Root by hand, on the instance of the service.
+        // Root starts an agent by hand on the instance of the service.
         run("timeout --preserve-status 10 limiter agent -i eth0");
         programs.push(program(&net));
         stop.stop();
     });
     assert_admitted("meanwhile", arrivals.from(v4(12)).packets, &sent[0], 1e3, 200);
     assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
-    // Each agent put its own in the place of the one before.
+    // Each agent replaced the program of the one before.
     let different = |pair: &[Option<u64>]| pair[0].is_some() && pair[0] != pair[1];
     assert!(programs.windows(2).all(different) && programs[3].is_some(), "{programs:?}");
     assert_eq!(run("dpkg-query --show --showformat '${Version}' limiter"), NEW);
 
     run("systemctl start limiter");
-    // What somebody detaches comes back, until the package goes.
+    // The agent attaches again what is detached by hand, until the package is removed.
     run("limiter detach --all && timeout 20 sh -c 'until limiter status; do sleep 0.1; done'");
     run("dpkg --remove limiter");
     all_pass(&net, 13);
@@ -146,13 +147,13 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     run("test ! -e /etc/limiter && test ! -e /run/limiter");
 }
 
-/// The program on the interface that is limited.
+/// The id of the XDP program on the limited interface.
 fn program(net: &Net) -> Option<u64> {
     let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
     link[0]["xdp"]["prog"]["id"].as_u64()
 }
 
-/// The set of the capabilities that the unit gives the service.
+/// The capabilities in the unit, as a bit set.
 fn named_in_the_unit() -> u64 {
     const NUMBERS: [(&str, u64); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
     let lines = unit_lines("AmbientCapabilities");

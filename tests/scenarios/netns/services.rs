@@ -1,4 +1,4 @@
-//! Real services, limited by documents as an operator writes them.
+//! Real services, with limits as an operator writes them.
 
 mod concurrent;
 mod dns;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{Net, SMALL};
 use crate::cli::Document;
 
-/// What limiter counted under a limit.
+/// The tally of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     conform: u64,
@@ -48,7 +48,7 @@ impl Counts {
 impl Sub for Counts {
     type Output = Self;
 
-    /// What came since.
+    /// The difference between two tallies.
     fn sub(self, before: Self) -> Self {
         Self {
             conform: self.conform - before.conform,
@@ -59,29 +59,28 @@ impl Sub for Counts {
     }
 }
 
-/// Attached to these interfaces of a net under a document, which is without its version.
+/// Attaches limiter to these interfaces, with a policy document without its `version` line.
 fn attach(net: &Net, interfaces: &str, policy: &str) {
     let document = Document::new(policy);
     let options = format!("{SMALL} --wide-states 1024 --policy FILE");
     net.run(&document.in_place(&format!("attach {interfaces} {options}")));
 }
 
-/// Two hosts with a document in force on the router, which was applied to an instance that limited
-/// nothing.
+/// Two hosts with limiter on the router. The policy is applied to an instance that had no limit.
 fn applied(policy: &str) -> Net {
     let net = Net::attached("");
     net.run(&Document::new(policy).in_place("policy apply FILE"));
     net
 }
 
-/// Takes limiter off, of which nothing may be left.
+/// Detaches limiter, which must leave nothing behind.
 fn end(net: &Net) {
     let footprint = net.footprint();
     net.run("detach --all");
     footprint.assert_gone().unwrap();
 }
 
-/// Two hosts, of which the client has this address too, with a document in force on the router.
+/// Two hosts with a policy on the router. The client has one more address.
 fn attached_with(address: Ipv4Addr, policy: &str) -> Net {
     let net = Net::new();
     let hosts = &net.hosts;
@@ -102,8 +101,7 @@ fn open(net: &Net, from: impl Into<IpAddr>, port: u16) -> Option<Connection> {
     Connection::open(&net.hosts.client.namespace, from, to).unwrap()
 }
 
-/// What limiter tells of a limit of a source: what is used, and of how much. The source itself may
-/// be unknown.
+/// The use of a limit by a source: what is used, and of how much. The source may be unknown.
 #[track_caller]
 fn used(net: &Net, source: &str, limit: &str) -> (u64, u64) {
     let outcome = net.limiter.run(&format!("get {source} -j")).outcome().unwrap();
@@ -114,7 +112,7 @@ fn used(net: &Net, source: &str, limit: &str) -> (u64, u64) {
     (state["used"].as_u64().unwrap(), state["limit"].as_u64().unwrap())
 }
 
-/// What limiter tells of a source: packets and bytes that passed and that were dropped.
+/// The packets and bytes of a source that passed and that were dropped.
 #[track_caller]
 fn totals(report: &Value) -> [(u64, u64); 2] {
     ["passed", "dropped"].map(|verdict| {
@@ -123,9 +121,9 @@ fn totals(report: &Value) -> [(u64, u64); 2] {
     })
 }
 
-/// Asserts that so much was admitted by a bucket that was full, of which `admitted` and the burst are
-/// packets or bytes, and one packet is at most `packet`: over no less than the time in which it was
-/// asked for more than it has, and no more than the time until all had arrived.
+/// Asserts that a full bucket admitted `admitted` packets or bytes, where one packet counts at most `packet`.
+/// The least is what it admits in the time in which more was offered, the most what it admits until all had
+/// arrived.
 #[track_caller]
 fn assert_within(
     admitted: u64,

@@ -1,4 +1,4 @@
-//! A policy that is applied again and again while frames come as fast as they can be made.
+//! A policy is applied again and again while frames come as fast as possible.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::{Net, v4};
 use crate::cli::Document;
 
 const APPLIES: usize = 1_000;
-/// More than can be made.
+/// More than can be sent.
 const FULL_RATE: u64 = 10_000_000;
 
-/// Each frame from the client is about the limit or its source is denied.
+/// Each frame of the client either matches the limit or its source is denied.
 fn policy(rate: &str, denied: &str) -> Document {
     Document::new(&format!(
         "deny: [{denied}]
@@ -43,19 +43,19 @@ fn a_thousand_applies_under_full_rate_traffic_lose_nothing() {
     let limited = |name: &str| limit[name].as_u64().unwrap();
     let all: u64 = sent.iter().map(|sent| sent.packets).sum();
     println!("{APPLIES} applies in {:?}: {all} frames, {}", sent[0].time, status["reasons"]);
-    // Each was decided by one of the policies, and counted once.
+    // Each frame was decided by one of the policies and counted once.
     assert_eq!(reason("deny") + limited("conform") + limited("exceed"), all);
     assert_eq!(reason("exceed"), limited("exceed"));
     assert_eq!(reason("contended"), 0);
-    // What passed arrived, and nobody was given anything by an apply.
+    // All passed frames arrived, and no apply gave a source more tokens.
     let passed: Vec<u64> = (10..=12).map(|number| arrivals.from(v4(number)).packets).collect();
     assert_eq!(passed.iter().sum::<u64>(), limited("conform"));
     for (number, (sent, passed)) in (10..=12).zip(sent.iter().zip(&passed)) {
         let source = format!("198.18.0.{number}");
         assert_eq!(net.counted(&source), (*passed, sent.packets - passed), "{source}");
     }
-    // Half of the time by one rate and half of it by the other; a bucket is filled on while its source
-    // is denied.
+    // One rate holds for half of the time, the other for the other half. A bucket refills while its source is
+    // denied.
     let most = 200.0 + 2e3 * sent[0].time.as_secs_f64() + 2.0;
     assert!(passed.iter().all(|passed| (1.0..=most).contains(&(*passed as f64))), "{passed:?}");
 }

@@ -1,4 +1,4 @@
-//! The harness itself: what it counts is what it sent.
+//! Tests of the harness: it counts exactly what it sent.
 
 use std::{
     net::{IpAddr, Ipv6Addr},

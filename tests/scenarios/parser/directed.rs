@@ -1,4 +1,4 @@
-//! Frames made to get past a parser, with what must come of each spelled out.
+//! Frames made to mislead parsers, each with its expected reading.
 
 use std::net::IpAddr;
 
@@ -16,9 +16,9 @@ const B4: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 2];
 const PORTS: (u16, u16) = (40_000, 443);
-/// The sequence number of all TCP here.
+/// The sequence number of all TCP segments here.
 const SEQUENCE: u32 = 0x8765_4321;
-/// Bytes before the IP header of a frame without tags.
+/// Bytes before the IP header in a frame without VLAN tags.
 const ETHERNET: usize = 14;
 
 const WHOLE: ReferenceFragment = ReferenceFragment::Whole;
@@ -36,7 +36,7 @@ fn tcp6(flags: u8) -> Frame {
     Frame::tcp(A6, B6, PORTS.0, PORTS.1, flags).sequence(SEQUENCE)
 }
 
-/// What is expected of a packet; what is not said is as in a plain TCP SYN.
+/// The expected reading of a packet. Fields that a test does not set are those of a plain TCP SYN.
 #[derive(Clone, Copy)]
 struct Expected {
     protocol: u8,
@@ -60,13 +60,13 @@ const TCP_SYN: Expected = Expected {
     anomaly: NONE,
     may_open: true,
 };
-/// TCP of which nothing could be read.
+/// A TCP packet of which no transport field could be read.
 const HIDDEN_TCP: Expected =
     Expected { ports: (0, 0), port: false, tcp_flags: None, anomaly: MALFORMED, ..TCP_SYN };
-/// A chain of headers that leads nowhere.
+/// A chain of headers that does not lead to a protocol.
 const LOST: Expected = Expected { protocol: UNKNOWN_PROTOCOL, ..HIDDEN_TCP };
 
-/// Asserts that parser, reference and `expected` agree on a packet between the addresses of this file.
+/// Asserts that parser and reference read a packet between the addresses of this file as `expected`.
 fn expect(name: &str, frame: &[u8], expected: Expected) {
     let observed = check(&name, frame);
     let (source, destination): (IpAddr, IpAddr) = match observed {
@@ -96,7 +96,7 @@ fn four_tags_are_read_and_more_are_too_deep() {
     for tag in TAGS {
         for count in 0..=12 {
             let mix = |frame| {
-                // Any mix of tags: the one under test outside, all in turn inside.
+                // A mix of tags: the tested one outside, the others in turn inside.
                 (0..count).fold(frame, |frame: Frame, i| {
                     frame.tag(if i == 0 { tag } else { TAGS[i % 3] }, 7)
                 })
@@ -173,7 +173,7 @@ fn the_length_of_a_session_bounds_its_datagram() {
             for length in 0..datagram + protocol + 8 {
                 let frame = framed.clone().pppoe_length(length as u16).build();
                 let name = format!("{length} of {datagram} bytes, and {protocol}");
-                // What of the datagram is declared.
+                // The declared part of the datagram.
                 match length.checked_sub(protocol) {
                     None => assert_eq!(check(&name, &frame), Reference::Unreadable, "{name}"),
                     Some(there) if there < header => {
@@ -243,7 +243,7 @@ fn options_move_the_transport_header() {
     for words in 0..=10_u8 {
         let frame = tcp4(SYN).options(&vec![1; 4 * usize::from(words)]).build();
         expect(&format!("{words} words of options"), &frame, TCP_SYN);
-        // Any other header length is a lie, which must not reach beyond the datagram.
+        // Any other header length is wrong, and must not reach beyond the datagram.
         for ihl in 0..16 {
             let mut frame = frame.clone();
             frame[ETHERNET] = 0x40 | ihl;
@@ -256,7 +256,7 @@ fn options_move_the_transport_header() {
             }
         }
     }
-    // As long as declared, but longer than the datagram is declared.
+    // The options have the declared length, but the datagram is declared to be shorter.
     let options = tcp4(SYN).options(&[1; 40]);
     expect("options cut", &options.clone().declared_length(59).build(), HIDDEN_TCP);
     expect("options alone", &options.declared_length(60).build(), HIDDEN_TCP);
@@ -288,11 +288,12 @@ fn a_lying_length_hides_nothing_but_headers_beyond_it() {
 
 #[test]
 fn padding_is_never_a_header() {
-    // An innocent segment, such as a trailer pretends to be.
+    // A harmless segment, which a trailer may imitate.
     let innocent = tcp4(ACK | FIN).build().split_off(ETHERNET + 20);
     let bare4 = Frame::ip(A4, B4, 6).trailer(&innocent).build();
     expect("IPv4 header alone", &bare4, HIDDEN_TCP);
-    // One that declares no length cannot be told from one that the kernel merged, and proves nothing.
+    // A packet that declares no length cannot be told from one that the kernel has merged, and proves
+    // nothing.
     let bare6 = Frame::ip(A6, B6, 6).trailer(&innocent).build();
     let innocent6 = Expected { tcp_flags: Some(ACK | FIN), may_open: false, ..TCP_SYN };
     expect("IPv6 header alone", &bare6, Expected { anomaly: UNSIZED, ..innocent6 });
@@ -308,7 +309,7 @@ fn padding_is_never_a_header() {
         let frame = frame.trailer(&hidden).trailer(&innocent);
         expect(&format!("{name} in the padding"), &frame.build(), LOST);
     }
-    // A segment that is all there is not changed by what comes behind it.
+    // A complete segment is not changed by what follows it.
     for frame in [tcp4(SYN), tcp6(SYN)] {
         expect("padded", &frame.clone().padded().build(), TCP_SYN);
         expect("trailer", &frame.trailer(&innocent).build(), TCP_SYN);
@@ -357,7 +358,7 @@ fn a_later_fragment_has_no_ports_and_may_open_where_flags_are() {
             }
         }
     }
-    // An overlap is no less of a fragment when the datagram is cut inside it.
+    // An overlapping fragment stays one if the datagram is cut inside it.
     for length in 0..20 {
         let frame = Frame::ip(A4, B4, 6).bytes(&segment[..length]).fragment(1, 1, false).build();
         let fragment = ReferenceFragment::Later(1);
@@ -396,7 +397,7 @@ fn eight_extension_headers_are_walked() {
             expect(&format!("first fragment, {count} headers"), &first.build(), expected(FIRST));
         }
     }
-    // Whatever the length is said to be: what is too deep is dropped.
+    // Whatever length is declared, a packet that is too deep is dropped.
     let nine = (0..9).fold(tcp6(SYN), |f, _| f.extension(Extension::destination_options(0)));
     for declared in [0, 1_000] {
         let frame = nine.clone().declared_length(declared).build();
@@ -421,7 +422,7 @@ fn a_long_extension_header_ends_inside_the_datagram_or_hides_the_protocol() {
         expect(&name, &frame.clone().declared_length(length - 1).build(), LOST);
         expect(&name, &frame.declared_length(1).build(), LOST);
     }
-    // All eight at once, as far as a frame can go.
+    // Eight extension headers of the greatest length.
     let frame = (0..8).fold(tcp6(SYN), |f, _| f.extension(Extension::destination_options(255)));
     expect("eight headers of the greatest length", &frame.build(), TCP_SYN);
 }
@@ -452,12 +453,13 @@ fn a_jumbogram_is_all_that_there_is() {
     expect("jumbogram with a trailer", &jumbo.clone().trailer(&[0xff; 9]).build(), whole);
     let empty = Frame::ip(A6, B6, 0).declared_length(0).build();
     expect("jumbogram of nothing", &empty, LOST);
-    // A kernel that merges packets beyond 64 kB leaves the option out.
+    // A kernel that merges packets beyond 64 kB adds no jumbo option.
     let options = tcp6(SYN).extension(Extension::destination_options(0)).declared_length(0);
     expect("options and no length", &options.build(), whole);
 }
 
-/// As the kernel merges packets (BIG TCP), and as captures have packets that the network card cuts (TSO).
+/// The kernel merges packets like this (BIG TCP), and captures have them before the network card cuts them
+/// (TSO).
 #[test]
 fn a_packet_that_declares_no_length_is_what_its_headers_say() {
     for (flags, may_open) in [(SYN, true), (PSH | ACK, false), (FIN | ACK, false), (RST, false)] {
@@ -470,7 +472,7 @@ fn a_packet_that_declares_no_length_is_what_its_headers_say() {
             }
         }
     }
-    // What is cut is no less malformed.
+    // A packet that is cut is malformed all the same.
     let frame = tcp4(SYN).declared_length(0).build();
     expect("no length, cut", &frame[..frame.len() - 1], Expected { anomaly: MALFORMED, ..TCP_SYN });
     expect("no length, no flags", &frame[..ETHERNET + 20], HIDDEN_TCP);
@@ -479,10 +481,10 @@ fn a_packet_that_declares_no_length_is_what_its_headers_say() {
     expect("no length, a fragment", &first, Expected { fragment, anomaly, ..TCP_SYN });
 }
 
-/// A change to a frame of control traffic, after which it is none, or can be forged.
+/// A change to a frame of control traffic after which it is ordinary, or can be forged.
 type Change = fn(Frame) -> Frame;
 
-/// Frames of control traffic, of which each condition of the table fails once.
+/// Frames of control traffic, and variations that fail each condition once.
 #[test]
 fn control_traffic_is_recognised_strictly() {
     const LOCAL: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xbad];
@@ -643,7 +645,7 @@ fn every_protocol_at_every_length() {
     }
 }
 
-/// What is there, and nothing that is not: a port of 0 is one, and one that is cut off is none.
+/// Fields are read if they are complete: port 0 is a port, and a port that is cut off is none.
 #[test]
 fn ports_and_types_are_told_as_far_as_they_are_there() {
     let nothing = Expected { anomaly: NONE, may_open: false, ..HIDDEN_TCP };

@@ -1,22 +1,22 @@
-//! Random changes to frames: of single bits, and of the fields that parsers trust.
+//! Random mutations of frames: of single bits, and of the fields that parsers rely on.
 
 use limiter_tests::packet::{Extension, IPV4, IPV6, MPLS, PPPOE, TAGS, network_layer};
 
-/// Values that mean something in one header field or another.
+/// Values with a meaning in some header field.
 const TELLING: [u8; 28] = [
     0, 1, 2, 3, 4, 5, 6, 8, 17, 20, 32, 40, 43, 44, 50, 51, 58, 59, 60, 0x45, 0x4f, 0x60, 0x81,
     132, 135, 139, 140, 255,
 ];
-/// Protocol numbers of headers that another follows, in IPv6.
+/// Protocol numbers of headers that another header follows, in IPv6.
 const EXTENSIONS: [u8; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
-/// Frames do not grow beyond this.
+/// The longest mutated frame, in bytes.
 const LONGEST: usize = 4_096;
 
 /// A stream of random numbers (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream of one step of a test.
+    /// The stream for one step of a test.
     pub(crate) fn new(seed: u64, step: u64) -> Self {
         Self(Self(seed ^ step.wrapping_mul(0xd6e8_feb8_6659_fd93)).next())
     }
@@ -28,7 +28,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number less than `bound`; 0 when that is 0.
+    /// A number below `bound`; 0 if that is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.next().checked_rem(bound as u64).unwrap_or_default() as usize
     }
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// Changes `frame` in one way.
+/// Mutates `frame` in one way.
 pub(crate) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, Vec<u8>)]) {
     match random.below(14) {
         0 => {
@@ -72,7 +72,7 @@ pub(crate) fn mutate(random: &mut Random, frame: &mut Vec<u8>, kinds: &[(&str, V
             }
         }
         5 => {
-            // The end of one frame behind the beginning of another.
+            // The end of one frame after the beginning of another.
             let (_, other) = random.pick(kinds);
             frame.truncate(random.below(frame.len() + 1));
             frame.extend_from_slice(&other[random.below(other.len())..]);
@@ -100,7 +100,7 @@ fn set(frame: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Puts up to ten extension headers between the IPv6 header and what follows it.
+/// Inserts up to ten extension headers between the IPv6 header and its content.
 fn chain(random: &mut Random, frame: &mut Vec<u8>) {
     let Some((IPV6, network)) = network_layer(frame) else {
         return;
@@ -137,7 +137,7 @@ fn chain(random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Puts what is behind the tags into a PPPoE session.
+/// Wraps everything behind the VLAN tags in a PPPoE session.
 fn session(random: &mut Random, frame: &mut Vec<u8>) {
     let Some((ether_type, network)) = network_layer(frame) else {
         return;
@@ -159,7 +159,7 @@ fn session(random: &mut Random, frame: &mut Vec<u8>) {
     set(frame, network - 2, &PPPOE.to_be_bytes());
 }
 
-/// Puts up to six labels before the datagram.
+/// Inserts up to six MPLS labels before the datagram.
 fn labels(random: &mut Random, frame: &mut Vec<u8>) {
     let Some((_, network)) = network_layer(frame) else {
         return;
@@ -172,12 +172,12 @@ fn labels(random: &mut Random, frame: &mut Vec<u8>) {
     set(frame, network - 2, &type_or_protocol);
 }
 
-/// Lies about a length: of the datagram, of the header, or of the first extension header.
+/// Sets a wrong length: of the datagram, of the header, or of the first extension header.
 fn length(random: &mut Random, frame: &mut [u8]) {
     let Some((ether_type, network)) = network_layer(frame) else {
         return;
     };
-    // Near the true length, or anything.
+    // Near the true length, or any number.
     let span = frame.len().saturating_sub(network) + 8;
     let bound = if random.half() { span } else { 0x1_0000 };
     let length = (random.below(bound) as u16).to_be_bytes();
@@ -190,7 +190,7 @@ fn length(random: &mut Random, frame: &mut [u8]) {
     }
 }
 
-/// Makes it some fragment.
+/// Turns the packet into a random fragment.
 fn fragment(random: &mut Random, frame: &mut [u8]) {
     let Some((ether_type, network)) = network_layer(frame) else {
         return;
@@ -204,7 +204,7 @@ fn fragment(random: &mut Random, frame: &mut [u8]) {
     }
 }
 
-/// Names another protocol in the IP header.
+/// Sets another protocol in the IP header.
 fn set_protocol(random: &mut Random, frame: &mut [u8]) {
     let Some((ether_type, network)) = network_layer(frame) else {
         return;

@@ -1,4 +1,4 @@
-//! What a limit admits over time: the burst, and the rate times the time.
+//! Shows what a limit admits over time: the burst, and the rate multiplied by the time.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use super::{Case, NOW, bucket, is_run, policy, program, syn};
 const MINUTE: u64 = 60 * SECOND;
 /// Packets offered to a bucket after its burst.
 const PACKETS: u64 = 2_500;
-/// What is offered, in hundredths of the rate.
+/// Offered loads, in hundredths of the rate.
 const LOADS: [u64; 7] = [50, 90, 101, 150, 200, 1_000, 10_000];
 const BURSTS: [u64; 5] = [1, 2, 10, 1_000, 1_000_000];
 
@@ -22,33 +22,34 @@ fn per_minute(packets: u64) -> Rate {
     Rate { packets, period: MINUTE }
 }
 
-/// The frames of a source that no case had yet. They count for every limit.
+/// The frame of a source that no earlier case has used. It is a SYN, so it counts for every limit.
 fn next_source(number: &mut u32) -> Vec<u8> {
     *number += 1;
     syn(IpAddr::from((0x0a00_0000 + *number).to_be_bytes()))
 }
 
-/// The time of a packet that is offered at this load.
+/// The time of packet number `packet` at this load, in nanoseconds.
 fn time(rate: Rate, load: u64, packet: u64) -> u64 {
     let hundredths = u128::from(packet) * u128::from(rate.period) * 100;
     (hundredths / (u128::from(rate.packets) * u128::from(load))) as u64
 }
 
-/// What is promised to a source: `burst` and the rate, or all that it offered if that is less.
+/// The promise to a source: `burst` and the rate, or all that it offered if that is less.
 struct Promise {
     rate: Rate,
     burst: u64,
 }
 
 impl Promise {
-    /// Holds a count to the promise: less than one packet more, as part of a token is enough for a
-    /// packet, and within 0.1 % or one packet less.
+    /// Asserts that a count keeps the promise: less than one packet more, because part of a token is enough
+    /// for a packet, and at most 0.1 % or one packet less.
     fn check(&self, admitted: u64, offered: u64, elapsed: u64) {
-        // How far a rate may be off, as its interval is a whole number of parts of a nanosecond.
+        // The largest error of a rate, BOUND / UNIT: the interval of a bucket is rounded to a fraction of a
+        // nanosecond.
         const UNIT: u128 = 10_000_000;
         const BOUND: u128 = 1_230;
         let Self { rate, burst } = *self;
-        // In fractions of a packet, of which `whole` are one.
+        // In fractions of a packet: `whole` fractions make one packet.
         let whole = u128::from(rate.period) * UNIT;
         let tokens = u128::from(elapsed) * u128::from(rate.packets);
         let count = u128::from(admitted) * whole;
@@ -61,13 +62,14 @@ impl Promise {
     }
 }
 
-/// The same for what an exact bucket of that rate admits.
+/// Asserts that a count differs from that of an exact bucket by at most 0.1 % or one packet.
 fn check_exact(admitted: u64, exact: u64) {
     let off = admitted.abs_diff(exact);
     assert!(off <= (exact / 1_000).max(1), "{admitted} where {exact} is exact");
 }
 
-/// A source that rested offers packets evenly: it has its burst and its rate, or all it offered.
+/// A source with a full bucket offers packets evenly. It is admitted its burst and its rate, or all that it
+/// offered.
 fn from_full(program: &mut TestProgram, frame: &[u8], rate: Rate, burst: u64, load: u64) {
     let [mut admitted, mut exact] = [0; 2];
     let mut model = model::Bucket::new(rate.packets.into(), rate.period.into(), burst, NOW);
@@ -81,8 +83,8 @@ fn from_full(program: &mut TestProgram, frame: &[u8], rate: Rate, burst: u64, lo
     }
 }
 
-/// A source that spent its burst, exactly that, offers packets in clumps: it has its rate and no
-/// more, or all it offered.
+/// A source that has just spent its burst offers packets in clumps. It is admitted its rate, or all that it
+/// offered.
 fn from_empty(program: &mut TestProgram, frame: &[u8], rate: Rate, burst: u64, load: u64) {
     program.at(NOW).unwrap();
     assert_eq!(program.run_many(frame, burst as u32 + 9).unwrap(), burst, "{rate:?}");

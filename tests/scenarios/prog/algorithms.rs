@@ -1,5 +1,5 @@
-//! Each algorithm as a limit of a policy: every verdict of the program is that of an exact model, by
-//! any key and whatever is counted.
+//! Compares each algorithm with an exact model: every verdict of the program has to be that of the model, for
+//! any key and any count.
 
 mod any;
 mod connections;
@@ -30,13 +30,13 @@ use super::{
     sent::{Part, Sent},
 };
 
-/// Steps of each algorithm.
+/// Runs, and steps in each run, for each algorithm.
 const RUNS: u64 = 20;
 const STEPS: u32 = 1_000;
-/// Bytes of the dearest frame, by which a bucket of bytes is made.
+/// Cost in bytes of the most expensive frame, for buckets that count bytes.
 const DEAREST: u64 = 1 << 17;
 
-/// One limit by a key, and what each key has left.
+/// One limit, with an exact model for each key.
 struct Naive {
     limit: Limit,
     policy: Policy,
@@ -67,7 +67,7 @@ impl Naive {
         let mut model = known.unwrap_or_else(|| exact(allowance, self.dearest, now));
         let passes = model.take(now, sent.cost(&self.limit.count));
         let near = passes && model.is_near(now);
-        // State by other keys than the source is made by a packet that is admitted.
+        // A packet that is refused does not create state, except in the entry of a source.
         if exists || passes || is_inline(&self.limit) {
             self.models.insert(key, model);
         }
@@ -115,7 +115,7 @@ fn check(any: Any) {
         sum.exceed.packets += naive.tally.over().packets;
     }
     program.check_accounts().unwrap();
-    // If it always said the same, it would prove nothing.
+    // Unless both verdicts occur often, the comparison would prove nothing.
     let steps = most(RUNS) * u64::from(STEPS);
     let [conform, exceed] = [sum.conform, sum.exceed].map(|tally| tally.packets);
     println!("{conform} conform, {exceed} exceed");

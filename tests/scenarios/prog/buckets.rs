@@ -1,4 +1,4 @@
-//! The table of buckets by other keys than the source: who keeps an entry of a full one, and what becomes of keys without.
+//! The bucket table when it is full: which key keeps its entry, and what happens to keys without one.
 
 use limiter_common::{
     abi::{counters::TableStats, state::Bucket, table::WAYS},
@@ -22,12 +22,12 @@ use super::{
 
 const A: [u8; 4] = [192, 0, 2, 1];
 
-/// A datagram to the destination of this number.
+/// A datagram to the destination with this number.
 fn to(number: u32) -> Vec<u8> {
     Frame::udp(A, (0xc612_0000 + number).to_be_bytes(), 40_000, 53).build()
 }
 
-/// A program with room for so few buckets as can be, and how many that are.
+/// A program with the smallest bucket table, and its number of entries.
 fn full(limits: impl IntoIterator<Item = Limit>) -> (TestProgram, u32) {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut program = TestProgram::new(sizes, &policy_of(limits), Clock::Test).unwrap();
@@ -47,7 +47,7 @@ fn table_stats(program: &TestProgram) -> TableStats {
     program.maps().bucket_table_stats().unwrap()
 }
 
-/// Whatever the algorithm, and whatever else is charged: a flood of other keys takes nothing from one that owes.
+/// A flood with other keys takes nothing from a key that owes, with any algorithm.
 #[test]
 fn a_key_that_owes_is_kept_through_any_flood() {
     for allowance in [
@@ -63,22 +63,24 @@ fn a_key_that_owes_is_kept_through_any_flood() {
         }
         assert_eq!(passed(&mut program, &kept, 9), 0, "{allowance:?}");
         let TableStats { inserted: entries, evicted_owing: owing, .. } = table_stats(&program);
-        // Of the others, each owes for a packet, and makes room for the next ones.
+        // Each key of the flood owes for one packet, so it may be evicted for the next ones.
         assert!(owing > 0 && entries > u64::from(buckets), "{entries} entries, {owing} owed");
         program.check_accounts().unwrap();
     }
 }
 
-/// Where all owe for more than a packet, keys without an entry share one bucket of their limit, and no other limit's.
+/// When all entries owe for more than one packet, keys without an entry share one bucket of their limit, and
+/// of no other limit.
 #[test]
 fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     let other = limit("other", &[within(24, 64)], per_second(1_000_000, 1_000_000));
     let (mut program, buckets) = full([by_destination("slow", tokens(3)), other]);
-    // So many that no set is left with room: with twice as many keys as buckets, one is in a run of 25.
+    // Enough keys to fill every set. With twice as many keys as buckets, one run in 25 would leave a set with
+    // room.
     let all: u64 = (0..4 * buckets).map(|number| passed(&mut program, &to(number), 3)).sum();
     let full = table_stats(&program);
     assert!(full.untracked > 0 && full.inserted <= u64::from(buckets), "{full:?}");
-    // One entry is that of the source's network, by the other limit.
+    // One entry belongs to the network of the source, under the other limit.
     let own = full.inserted - 1;
     assert_eq!(all, 3 * (own + WAYS as u64), "what they share is as much as a set of them has");
     let shared = |program: &TestProgram| -> Vec<(BucketKey, Bucket)> {
@@ -89,7 +91,7 @@ fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     let more: u64 = (0..200).map(|number| passed(&mut program, &to(9 * buckets + number), 3)).sum();
     assert_eq!(more, 0, "what they share is used up");
     assert!(table_stats(&program).untracked > full.untracked);
-    // When the first have paid, others come to have their own.
+    // When the first keys have paid, new keys get entries of their own.
     program.at(NOW + 4 * MINUTE).unwrap();
     for number in 0..200 {
         assert_eq!(passed(&mut program, &to(20 * buckets + number), 9), 3, "{number}");
@@ -97,7 +99,7 @@ fn keys_that_find_no_room_share_a_bucket_until_there_is() {
     program.check_accounts().unwrap();
 }
 
-/// Keys of a limit that is gone make room, whatever they owe; those of one that stays do not.
+/// Keys of a limit that was removed are evicted whatever they owe; keys of a limit that stays are not.
 #[test]
 fn keys_of_a_limit_that_is_gone_make_room() {
     let year = Allowance::FixedWindow { limit: 2, window: 365 * 24 * 60 * MINUTE };
@@ -107,7 +109,7 @@ fn keys_of_a_limit_that_is_gone_make_room() {
     }
     assert!(table_stats(&program).untracked > 0, "the table is full");
     program.apply(&policy_of([by_destination("new", tokens(3))])).unwrap();
-    // For so long an entry is not asked again that was found to owe.
+    // An entry that was found to owe is not asked again for some seconds.
     program.at(NOW + 10 * SECOND).unwrap();
     for number in 0..buckets / 4 {
         let had = passed(&mut program, &to(number), 9);
@@ -117,7 +119,7 @@ fn keys_of_a_limit_that_is_gone_make_room() {
     assert!(before > 0, "somebody made room though owing");
 }
 
-/// A bucket is found by all of its key: two that a hash puts in one set are two.
+/// A bucket is found by its whole key: two keys in one set do not share a bucket.
 #[test]
 fn each_key_has_a_bucket_of_its_own() {
     let (mut program, buckets) = full([by_destination("own", tokens(2))]);
@@ -135,7 +137,7 @@ fn each_key_has_a_bucket_of_its_own() {
     }
 }
 
-/// A first packet of a source takes no entry of the full table of sources, though it is charged to a wider limit as well.
+/// The first packet of a source takes no entry of a full source table, even if a wider limit is charged too.
 #[test]
 fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
     let own = limit("own", &[KeyPart::Source], per_second(1_000, 1_000));
@@ -156,7 +158,7 @@ fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
     program.check_accounts().unwrap();
 }
 
-/// Whoever puts a policy in force again, or lists a source: who owes for a packet makes room still.
+/// A key that owes for one packet can be evicted also after a policy is applied again or a source is listed.
 #[test]
 fn who_owes_for_a_packet_makes_room_after_a_change_of_policy_too() {
     let hour = Allowance::FixedWindow { limit: 5, window: 60 * MINUTE };
@@ -171,7 +173,7 @@ fn who_owes_for_a_packet_makes_room_after_a_change_of_policy_too() {
     }
 }
 
-/// What one limit refuses gives no key of another limit an entry.
+/// A packet that one limit refuses creates no bucket of another limit.
 #[test]
 fn a_first_packet_that_is_refused_takes_no_bucket() {
     let pair = limit("pair", &[KeyPart::Source, KeyPart::Destination], tokens(5));
@@ -185,7 +187,7 @@ fn a_first_packet_that_is_refused_takes_no_bucket() {
     assert!(entries <= 11, "{entries} entries");
 }
 
-/// What keys share goes by the limit itself, whatever the override of who sends.
+/// The shared bucket has the numbers of the limit itself, not those of an override of the source.
 #[test]
 fn overrides_do_not_hold_for_what_keys_share() {
     let slow = Allowance::from(tokens(100));
@@ -213,7 +215,7 @@ fn overrides_do_not_hold_for_what_keys_share() {
     assert!(total <= 1, "{total} packets in 4 s");
 }
 
-/// What keys share stays that of its limit, wherever edits move it.
+/// The shared bucket stays with its limit when edits of the policy move the limit.
 #[test]
 fn what_keys_share_is_kept_over_edits() {
     let slow = || by_destination("slow", tokens(3));

@@ -1,4 +1,4 @@
-//! A policy that changes: what it does not touch goes on, and nobody gets a fresh burst by it.
+//! A change of policy keeps the state of the limits it does not touch, and gives no source a fresh burst.
 
 use limiter_common::algorithm::rate::Rate;
 use limiter_tests::{
@@ -19,7 +19,7 @@ fn tcp(flags: u8) -> Vec<u8> {
     Frame::tcp(A, B, 1, 2, flags).build()
 }
 
-/// The word of the `source` bucket.
+/// The word of the limit `source`.
 fn word(program: &TestProgram) -> u64 {
     source_word(program, Builtin::Source, A.into())
 }
@@ -42,7 +42,7 @@ fn limits_that_a_change_does_not_touch_keep_their_state() {
         assert_eq!(program.run_many(&tcp(SYN), 5).unwrap(), 3);
         let before = word(&program);
         program.apply(&changed).unwrap();
-        // None of the SYNs is left, whatever their number is now.
+        // No token for SYNs is left, whatever the number of the limit is now.
         assert_eq!(program.run_many(&tcp(SYN), 5).unwrap(), 0);
         assert_eq!(word(&program), before);
         assert_eq!(program.run_many(&tcp(ACK), 9).unwrap(), 3);
@@ -67,7 +67,7 @@ fn a_changed_bucket_keeps_the_share_that_is_left() {
         let _run = Run { seed, run, of: &(old, new) };
         let limit = Builtin::ALL[random.below(3)];
         program.apply(&policy(&[(limit, old)])).unwrap();
-        // Each spends another share; all keep an entry, as they were here before the change.
+        // Each source spends another share. All have an entry, because the table is not full.
         let sources: Vec<_> = (0..12)
             .map(|number| {
                 let spent = match number {
@@ -82,11 +82,11 @@ fn a_changed_bucket_keeps_the_share_that_is_left() {
             .collect();
         program.apply(&policy(&[(limit, new)])).unwrap();
         for (spent, frame) in &sources {
-            // A part of a token that is left is enough for a packet.
+            // Part of a token is enough for one packet.
             let share = u128::from(old.burst - spent) * u128::from(new.burst);
             let most = share.div_ceil(old.burst.into()) as u64;
             let left = program.run_many(frame, new.burst as u32 + 9).unwrap();
-            // Rounded down, by less than a packet.
+            // The migration rounds down, by less than a packet.
             let least = most.saturating_sub(1);
             assert!((least..=most).contains(&left), "{left} of {most} after {spent}");
         }
@@ -108,7 +108,7 @@ fn a_full_bucket_stays_full_and_an_empty_one_empty() {
         program.apply(&policy(&limits(burst))).unwrap();
         assert_eq!(program.run_many(&spender, 9).unwrap(), 0, "burst {burst}");
     }
-    // Empty, but not stuck; and the other was not seen since the first of all these policies.
+    // The spender is empty but not stuck. The idle source has sent nothing since the first of these policies.
     program.at(now + 100_000_000).unwrap();
     assert_eq!(program.run_many(&spender, 9).unwrap(), 1);
     assert_eq!(program.run_many(&idle, 9).unwrap(), 3);
@@ -150,7 +150,7 @@ fn a_limit_that_is_set_starts_full_and_one_that_is_deleted_is_gone() {
     program.check_accounts().unwrap();
 }
 
-/// Two CPUs offer packets of one source while the policy changes and changes.
+/// Two CPUs send packets of one source while the policy changes again and again.
 #[test]
 fn changes_under_load_give_nothing_away() {
     const CHANGES: usize = 60;

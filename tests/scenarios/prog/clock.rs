@@ -1,4 +1,4 @@
-//! Clocks that go back, that jump, and that come to their end.
+//! Clocks that go back, jump ahead, or wrap.
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::{
@@ -27,7 +27,7 @@ const BACK: [u64; 14] = [
     HOUR,
 ];
 
-/// A source beside the exact bucket that it must agree with at every packet.
+/// A source and an exact bucket that must agree with it at every packet.
 struct Pair<'a> {
     program: &'a mut TestProgram,
     frame: Vec<u8>,
@@ -35,14 +35,14 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// A source that no test had yet, with a full bucket at `now`.
+    /// A source that no earlier test has used, with a full bucket at `now`.
     fn new(program: &'a mut TestProgram, number: u32, rate: Rate, burst: u64, now: u64) -> Self {
         let [a, b, c, d] = number.to_be_bytes();
         let model = model::Bucket::new(rate.packets.into(), rate.period.into(), burst, now);
         Self { program, frame: udp([10 | a, b, c, d]), model }
     }
 
-    /// Offers packets at `now` and tells how many passed.
+    /// Offers packets at `now` and returns how many passed.
     fn offer(&mut self, packets: u64, now: u64) -> u64 {
         self.program.at(now).unwrap();
         (0..packets)
@@ -67,12 +67,12 @@ fn going_back_gives_no_burst_and_sticks_nobody() {
                 let case = (rate, burst, back, spent);
                 let mut pair = Pair::new(&mut program, source, limit.rate, burst, NOW);
                 assert_eq!(pair.offer(spent, NOW), spent, "{case:?}");
-                // The first look may find the clock lost; the next find an empty bucket.
+                // The first packet may find the state lost; the next ones find an empty bucket.
                 let passed = pair.offer(2 * burst, NOW - back);
                 assert!(passed <= burst - spent, "{passed} after going back: {case:?}");
                 let later = NOW - back + LOST + burst * SECOND / rate + SECOND / rate + 1;
                 assert!(pair.offer(1, later) == 1, "stuck: {case:?}");
-                // Where the clock was before, there is what the time since has filled.
+                // At the time where the clock was before, the bucket has what was refilled since.
                 assert!(pair.offer(2 * burst, NOW.max(later)) <= burst, "{case:?}");
             }
         }
@@ -88,7 +88,7 @@ fn going_back_and_forth_fills_nothing_twice() {
         let mut random = Random::new(seed, run);
         let _run = Run { seed, run, of: &"back and forth" };
         let mut pair = Pair::new(&mut program, run as u32, limit.rate, limit.burst, NOW);
-        // The range stays within what is taken for one sequence.
+        // The range is below the tolerance within which clocks count as one sequence.
         let range = random.below(LOST as usize - 1) as u64;
         let mut passed = pair.offer(1, NOW);
         for _ in 0..2_000 {
@@ -105,19 +105,19 @@ fn a_far_jump_gives_one_burst() {
     for (rate, burst) in [(1_000, 10), (10_000_000, 1_000)] {
         let limit = per_second(rate, burst);
         let mut program = program(&policy(&[(Builtin::Source, limit)]));
-        // Half the span of a word, which the faster rate keeps in 2^-6 ns, is 4.5 years.
+        // Half the span of a word, in units of 2^-6 ns for the faster rate, is 4.5 years.
         for (source, jump) in (0..).zip([HOUR, YEAR, 2 * YEAR]) {
             let mut pair = Pair::new(&mut program, source, limit.rate, burst, NOW);
             assert_eq!(pair.offer(2 * burst, NOW), burst);
             assert_eq!(pair.offer(2 * burst, NOW + jump), burst, "{rate} {jump}");
-            // Far back: empty, and on from there.
+            // Far back: the bucket is empty and refills from there.
             assert_eq!(pair.offer(2 * burst, NOW), 0, "{rate} {jump}");
             assert_eq!(pair.offer(2, NOW + SECOND / rate), 1, "{rate} {jump}");
         }
     }
 }
 
-/// Words are times in parts of nanoseconds: they wrap long before the clock does.
+/// Words are times in fractions of a nanosecond, so they wrap long before the clock does.
 #[test]
 fn a_word_that_wraps_is_none_the_worse() {
     let mut source = 0;

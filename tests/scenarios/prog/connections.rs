@@ -1,4 +1,4 @@
-//! New connections: what of their SYNs is counted, and what belongs to one that was admitted.
+//! Limits on new connections: which SYNs count, and which belong to a connection that was admitted.
 
 use limiter_common::{
     algorithm::rate::{Rate, SECOND},
@@ -26,7 +26,8 @@ const B: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
 
-/// A limit of so many new connections: strict, so that time alone gives nothing.
+/// A limit of `most` new connections. It is a leaky bucket, so that part of a token is not enough for one
+/// more.
 fn connections(name: &str, parts: &[KeyPart], most: u64) -> Limit {
     let rate = Rate { packets: 1, period: 86_400 * SECOND };
     let allowance = Allowance::LeakyBucket { rate, depth: most };
@@ -37,7 +38,7 @@ fn syn(port: u16, sequence: u32) -> Frame {
     Frame::tcp(A, B, port, 22, SYN).sequence(sequence)
 }
 
-/// Runs frames so many seconds later, and tells which pass.
+/// Runs frames `seconds` after the start and returns which of them pass.
 fn pass(program: &mut TestProgram, seconds: u64, frames: &[Frame]) -> Vec<bool> {
     program.at(NOW + seconds * SECOND).unwrap();
     frames.iter().map(|frame| program.run(&frame.build()).unwrap() == Verdict::Pass).collect()
@@ -50,17 +51,17 @@ fn a_repeated_syn_is_of_the_connection_that_was_admitted() {
         program.forget().unwrap();
         program.apply(&policy_of([connections("new", parts, 3)])).unwrap();
         let before = tally(&program, "new");
-        // Of connections that differ by one thing each, as a client of Linux repeats them.
+        // Three connections that differ in one field each, with the retransmissions of a Linux client.
         let three = [syn(40_000, 1), syn(40_000, 2), syn(40_001, 1)];
         for seconds in [0, 1, 2, 3] {
             assert_eq!(pass(&mut program, seconds, &three), [true; 3], "{parts:?} {seconds}");
         }
         let (conform, exceed) = tally(&program, "new");
         assert_eq!((conform - before.0, exceed - before.1), (3, 0), "{parts:?}");
-        // There is no room for a fourth, nor for those to begin anew.
+        // There is no room for a fourth connection, nor for one of the three to begin again.
         let further = [syn(40_002, 1), syn(40_000, 1), syn(40_001, 1)];
         assert_eq!(pass(&mut program, 4, &further), [false; 3], "{parts:?}");
-        // What opens nothing is not counted.
+        // Packets that open no connection are not counted.
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
         let ack = Frame::tcp(A, B, 40_002, 22, ACK).build();
         assert_eq!(program.run(&ack).unwrap(), Verdict::Pass);
@@ -68,7 +69,7 @@ fn a_repeated_syn_is_of_the_connection_that_was_admitted() {
     program.check_accounts().unwrap();
 }
 
-/// No client repeats it so soon, or so late.
+/// No client repeats a SYN so soon or so late.
 #[test]
 fn the_same_syn_on_and_on_is_limited() {
     let mut program = program(&policy_of([connections("new", &[KeyPart::Source], 2)]));
@@ -88,14 +89,14 @@ fn a_syn_that_was_refused_counts_when_it_comes_again() {
     let mut program = program(&policy_of([connections("new", &[KeyPart::Source], 1)]));
     assert_eq!(pass(&mut program, 0, &[syn(1, 1), syn(2, 1)]), [true, false]);
     assert_eq!(pass(&mut program, 1, &[syn(1, 1), syn(2, 1)]), [true, false]);
-    // With the next token.
+    // A day later a token is refilled.
     let day = 86_401;
     assert_eq!(pass(&mut program, day, &[syn(2, 1)]), [true]);
     assert_eq!(pass(&mut program, day + 1, &[syn(2, 1)]), [true]);
     assert_eq!(tally(&program, "new").0, 2);
 }
 
-/// Only a SYN is a repetition: not what has its number by chance, or by intent.
+/// Only a SYN uses up a retransmission, not another packet with the same sequence number.
 #[test]
 fn what_opens_nothing_uses_up_no_repetition() {
     let mut program = program(&policy_of([connections("new", &[], 1)]));
@@ -109,8 +110,8 @@ fn what_opens_nothing_uses_up_no_repetition() {
     }
 }
 
-/// Addresses of either family, ports, and whatever policy is in force by then: a packet that is
-/// decided about again because of that is one repetition.
+/// Connections differ by address and port in both families, and are remembered over a change of policy. A
+/// packet that is decided twice because of such a change counts as one retransmission.
 #[test]
 fn connections_are_told_apart_and_outlive_a_policy() {
     let new = |most| policy_of([connections("new", &[], most)]);
@@ -132,8 +133,8 @@ fn connections_are_told_apart_and_outlive_a_policy() {
     }
 }
 
-/// Each limit sees what it would see alone: SYNs are counted each, and a candidate or a limit that
-/// monitors changes nothing for one that is enforced.
+/// Each limit counts as if it were alone: a limit on SYNs counts each of them, and neither a candidate nor a
+/// monitored limit changes the result of an enforced one.
 #[test]
 fn a_limit_of_connections_is_none_of_another_ones_business() {
     let syns = Limit { count: Count::Syns, ..limit("syns", &[KeyPart::Source], tokens(100)) };
@@ -149,7 +150,8 @@ fn a_limit_of_connections_is_none_of_another_ones_business() {
         others.iter().map(|other| tally(&program, &other.name)).collect::<Vec<_>>()
     };
     assert_eq!(tallies(&[]), []);
-    // Two are admitted by `new`, of which it has room for one; the other it asks about each time.
+    // `new` admits two connections. `strict` has room for one of them, and is charged again with each
+    // retransmission of the other.
     let strict = in_mode(Mode::Monitor, connections("strict", &[KeyPart::DestinationPort], 1));
     assert_eq!(tallies(&[strict]), [(1, 3)]);
     let mut lax = in_mode(Mode::Monitor, connections("lax", &[KeyPart::DestinationPort], 9));

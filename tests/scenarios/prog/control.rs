@@ -1,5 +1,6 @@
-//! The link's own control traffic has budgets, and nothing else is about it; what is nested too deep is dropped
-//! whatever limits and lists say; and a packet that declares no length is charged by the headers that are there.
+//! Control traffic of the link has budgets, and no limit or list applies to it. Packets that are nested too
+//! deep are dropped whatever limits and lists say. A packet that declares no length is charged by the headers
+//! that are present.
 
 use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::{
@@ -27,7 +28,7 @@ fn solicitation(from: [u16; 8]) -> Frame {
     Frame::ip(from, [0xff02, 0, 0, 0, 0, 1, 0xff00, 1], 58).bytes(&[135]).payload(27).ttl(255)
 }
 
-/// One packet of each protocol that comes from the link, and one of each that may come from afar.
+/// One packet of each protocol that only a neighbour can send, and one of each that a remote host may send.
 pub(super) fn kinds() -> [Vec<Frame>; 2] {
     let group6 = |last| [0xff02, 0, 0, 0, 0, 0, 0, last];
     let report = Frame::ip(LOCAL, group6(0x16), 58).bytes(&[143]).payload(27).ttl(1);
@@ -47,7 +48,7 @@ pub(super) fn kinds() -> [Vec<Frame>; 2] {
     [link.into(), far.into()]
 }
 
-/// Runs a frame so many times, asking each time first what will become of it; how many passed.
+/// Runs a frame `times` times, and compares each verdict with that of the inquiry. Returns how many passed.
 pub(super) fn run(program: &mut TestProgram, frame: &Frame, times: u32, now: u64) -> u32 {
     let frame = frame.build();
     let mut passed = 0;
@@ -82,32 +83,33 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
         [Reason::Control, Reason::ControlExceed, Reason::Deny].map(|it| counted(&program, it)),
         [passed, 72 - passed, 3]
     );
-    // Another source has a budget of its own, as those together have that have no address yet, and all of them together
+    // Each source has a budget of its own, all sources without an address share one, and all together have
     // that of the link.
     assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW), 5);
     assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 8, NOW), 2);
-    // No address is one that anybody may forge.
+    // Anyone can forge packets from the unspecified address to a global one, so they have the budget `far`.
     let relayed = Frame::udp([0; 4], [192, 0, 2, 1], 68, 67).payload(240);
     let ospf = Frame::ip([0; 4], [192, 0, 2, 1], 89).payload(36).ttl(1);
     assert_eq!([relayed, ospf].map(|frame| run(&mut program, &frame, 8, NOW)), [2, 2]);
-    // Those that ask for an address have nothing but what is left of the budget of the link.
+    // Clients that ask for an address have only what is left of the budget of the link.
     let asks = Frame::udp([0; 4], [255; 4], 68, 67).payload(240);
     assert_eq!(run(&mut program, &asks, 12, NOW), 7);
     program.at(NOW + 2 * SECOND).unwrap();
     assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW + 2 * SECOND), 2);
-    // What is refused by the one is not charged to the other: those of the link are used up, the source's are not.
+    // A packet that one budget refuses is not charged to the other. That of the link is used up, that of the
+    // source is not.
     assert_eq!(run(&mut program, &link[0], 4, NOW + 2 * SECOND), 0);
     program.at(NOW + 4 * SECOND).unwrap();
     assert_eq!(run(&mut program, &link[0], 4, NOW + 4 * SECOND), 2);
 
-    // The operator has nothing dropped.
+    // The operator's switch stops all drops.
     program.split().unwrap().1.switch_monitor(true).unwrap();
     let monitored = counted(&program, Reason::Monitor);
     assert_eq!(run(&mut program, &link[0], 4, NOW + 4 * SECOND), 4);
     assert_eq!(counted(&program, Reason::Monitor), monitored + 4);
     program.split().unwrap().1.switch_monitor(false).unwrap();
 
-    // Protocols that the policy calls ordinary, or that a limit names, are denied as any packet is.
+    // Protocols that the policy declares ordinary, or that a limit names, are denied like any packet.
     let now = NOW + 60 * SECOND;
     program.at(now).unwrap();
     program.apply(&policy(&format!("{TEXT}, ordinary: [ospf, mld]}}"))).unwrap();
@@ -129,17 +131,17 @@ fn control_traffic_is_charged_to_no_limit() {
     let limit = "limits: [{name: it, key: source, rate: 1/min, burst: 4, \
                  penalty: {after: 1ms, block: 1h, unproven: block}}]";
     let mut program = program(&policy(limit));
-    // A neighbour uses up what its /64 may send, and is blocked.
+    // A neighbour exceeds the limit of its /64 and is blocked.
     let other = Frame::udp([0xfe80, 0, 0, 0, 0, 0, 0, 2], GLOBAL, 1_000, 9).payload(18);
     assert_eq!(run(&mut program, &other, 8, NOW), 4);
     let now = NOW + SECOND / 5;
     for now in [NOW + SECOND / 10, now] {
         program.at(now).unwrap();
-        // Part of a token is enough for one.
+        // Part of a token is enough for one packet.
         assert!(run(&mut program, &other, 4, now) <= 1);
     }
     assert!(counted(&program, Reason::Penalty) > 0);
-    // The gateway of the same /64 still says who it is, and a hundred hosts without an address ask for one.
+    // The gateway in the same /64 still announces itself, and a hundred hosts without an address ask for one.
     assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 200, now), 200);
     for client in 0..100 {
         let asks = Frame::udp([0; 4], [255; 4], 68, 67).macs([2, 0, 0, 0, 0, client], [255; 6]);

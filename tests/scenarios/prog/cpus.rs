@@ -1,4 +1,4 @@
-//! Two CPUs at one bucket: what it holds is given out once.
+//! Two CPUs charge one bucket: each token is given out once.
 
 use std::{
     collections::HashMap,
@@ -46,7 +46,7 @@ pub(super) fn on_two_cpus(program: &mut TestProgram, work: impl Fn(&Runner<'_>, 
     });
 }
 
-/// Has two CPUs send a frame each of one source after the other, at the same moment.
+/// Lets two CPUs send a frame of the same source at the same moment, source after source.
 pub(super) fn meet(program: &mut TestProgram, sources: u32, frame: impl Fn(u32) -> Vec<u8> + Sync) {
     let arrived = AtomicU32::new(0);
     on_two_cpus(program, |runner, _| {
@@ -65,14 +65,14 @@ fn received(program: &TestProgram) -> u64 {
     program.counters().unwrap().reasons.iter().map(|tally| tally.packets).sum()
 }
 
-/// Tokens for what two CPUs [`offer`] before they spend time on waiting for each other, and for most
-/// of what they offer at all.
+/// Two bursts: one is spent before the CPUs of [`offer`] have to wait for each other, one lasts for most of
+/// the offer.
 fn bursts() -> [u64; 2] {
     [200_000, 1_400_000].map(part)
 }
 
-/// Offers 800,000 packets: some one by one, which never wait for the other CPU, many in a row, which
-/// may have to, and some one by one again.
+/// Offers 800,000 packets: some one by one, which never wait for the other CPU; many in a row, which may have
+/// to wait; and some one by one again.
 fn offer(runner: &Runner<'_>, frame: &[u8]) {
     let singly = || {
         for _ in 0..part(150_000) {
@@ -86,7 +86,7 @@ fn offer(runner: &Runner<'_>, frame: &[u8]) {
     singly();
 }
 
-/// Both CPUs were at it.
+/// Asserts that both CPUs took part.
 fn check_shares(program: &TestProgram) {
     let by_cpu = program.passed_by_cpu().unwrap();
     let total: u64 = by_cpu.iter().sum();
@@ -95,8 +95,8 @@ fn check_shares(program: &TestProgram) {
     assert!(at_it == 2 || !keeps_time(), "{by_cpu:?}");
 }
 
-/// One of so many packets at most may be dropped because others moved or held their state, or because a
-/// policy changed under them.
+/// Asserts that at most one packet in `of` was dropped as contended, because other CPUs changed its state or
+/// the policy changed.
 pub(super) fn check_contended(program: &TestProgram, of: u64) {
     let (contended, received) = (counted(program, Reason::Contended), received(program));
     println!("{contended} of {received} packets dropped undecided");
@@ -112,13 +112,13 @@ fn a_burst_is_admitted_exactly_once() {
         on_two_cpus(&mut program, |runner, _| offer(runner, &syn(A)));
         check_shares(&program);
         check_contended(&program, 1_000);
-        // What was left by packets that were dropped undecided is still there.
+        // Tokens of packets that were dropped as contended are still there.
         let late = program.run_many(&syn(A), 1_000).unwrap();
         assert_eq!(program.passed().unwrap(), burst, "{limit:?}, {late} of them late");
         assert_eq!(tallies(&program)[limit as usize].0, burst);
         program.check_accounts().unwrap();
         let source = program.source(&Address::v4(A)).unwrap().unwrap();
-        // Packets that were dropped undecided while its entry was being made are nobody's.
+        // Packets that were dropped as contended while the entry was inserted are counted for no source.
         let nobodys = program.nobody().unwrap().dropped.packets;
         assert!(nobodys <= counted(&program, Reason::Contended), "{nobodys}");
         let dropped = received(&program) - burst - nobodys;
@@ -126,8 +126,8 @@ fn a_burst_is_admitted_exactly_once() {
     }
 }
 
-/// Asserts that every bucket of these sources and of their one connection was charged so many
-/// packets, and that there are no other connections.
+/// Asserts that each bucket of these sources and of their one connection was charged `packets` packets, and
+/// that there are no other connections.
 fn check_charged(
     program: &TestProgram,
     sources: impl ExactSizeIterator<Item = IpAddr>,
@@ -151,7 +151,7 @@ fn check_charged(
     }
 }
 
-/// What the others were charged for packets that the narrowest refused in the end is given back.
+/// Charges to other limits are refunded when the narrowest limit refuses the packet.
 #[test]
 fn all_limits_at_once_admit_the_least_of_their_bursts() {
     for (narrowest, least) in
@@ -171,20 +171,20 @@ fn all_limits_at_once_admit_the_least_of_their_bursts() {
     }
 }
 
-/// Two CPUs meet at source after source, make its entries at the same moment, and there is a token
-/// for one of their packets.
+/// Two CPUs meet at each source and insert its entry at the same moment. There is a token for one of the two
+/// packets.
 #[test]
 fn of_two_packets_one_gets_the_only_token() {
     let sources = part(10_000) as u32;
     let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-    // So many that owe fill no set of the table.
+    // A table so large that no set fills up with sources that owe.
     let sizes = Sizes { sources: 1 << 17, ..SMALL };
     let limits = policy(&Builtin::ALL.map(|limit| (limit, tokens(1))));
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();
     meet(&mut program, sources, |number| syn(source(number)));
     check_shares(&program);
-    // Most of these are the packet for which there was no token anyway.
+    // Most contended packets are the one for which there was no token.
     check_contended(&program, 20);
     let late: u64 =
         (0..sources).map(|number| program.run_many(&syn(source(number)), 1).unwrap()).sum();
@@ -193,8 +193,8 @@ fn of_two_packets_one_gets_the_only_token() {
     program.check_accounts().unwrap();
 }
 
-/// Offers packets until one is refused, and tells between which times that was, at most `apart`
-/// nanoseconds.
+/// Offers packets until one is refused. Returns two times around the refusal, at most `apart` nanoseconds
+/// apart.
 fn spend(runner: &Runner<'_>, frame: &[u8], apart: u64) -> (u64, u64) {
     loop {
         let before = monotonic();
@@ -218,16 +218,17 @@ fn a_low_rate_is_kept_on_two_cpus_in_real_time() {
     check_rate(&[Builtin::Source], 1_000);
 }
 
-/// Has two CPUs offer what they can, and compares what is admitted with limits of so many packets in a second.
+/// Lets two CPUs offer as many packets as they can, and compares the admitted packets with limits of `rate`
+/// per second.
 fn check_rate(limits: &[Builtin], rate: u64) {
     const TIME: u64 = 2 * SECOND;
     const APART: u64 = SECOND / 10_000;
-    // The machine may do something else for ten seconds.
+    // The burst covers a pause of the machine of ten seconds.
     let burst = 10 * rate;
     let frame = syn(A);
     let limits: Vec<_> = limits.iter().map(|limit| (*limit, per_second(rate, burst))).collect();
     let mut program = TestProgram::new(SMALL, &policy(&limits), Clock::Monotonic).unwrap();
-    // What comes while it is full is lost, so it is counted from when it is empty.
+    // A full bucket gains nothing, so the test counts from the moment when it is empty.
     program.run_many(&frame, burst as u32 * 3 / 2).unwrap();
     let (beginning, begin) = spend(&program.runner().unwrap(), &frame, APART);
     let before = program.passed().unwrap();
@@ -241,7 +242,8 @@ fn check_rate(limits: &[Builtin], rate: u64) {
     let promised = |time: u64| time * rate / SECOND;
     let (least, most) = (promised(ending - begin), promised(end - beginning));
     println!("{passed} passed, {least} to {most} promised");
-    // Packets that come in a tick, and what two CPUs may lose that they leased, or lack to a whole packet.
+    // The tolerance: the packets of a tick, the leases that two CPUs may lose, and one packet for a partial
+    // token.
     let of_tick = promised(Clock::Monotonic.tick());
     let lost = 2 * Cached::MOST_LEASED + 1;
     assert!(passed + of_tick + lost >= least, "{passed} of {least}");

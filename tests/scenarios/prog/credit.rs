@@ -1,4 +1,5 @@
-//! Sources of a full table whose packets pass on credit: nobody remembers them, and nobody gains by it.
+//! The untracked allowance: packets of unknown sources that pass without a record while the table is full. No
+//! source gains by it.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -31,10 +32,10 @@ use super::{
     udp,
 };
 
-/// In three ticks what a millisecond brings in.
+/// The allowance of a set in a tick: a third of what the rate brings in a millisecond.
 const CREDIT: u64 = RATE / 1_000 / 3;
 
-/// A full table of a program that ticks.
+/// A program with ticks and a full table.
 fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
     let mut program = TestProgram::new(sizes, policy, Clock::Ticking(TICK)).unwrap();
     program.at(NOW).unwrap();
@@ -42,7 +43,7 @@ fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
     program
 }
 
-/// The first of three ticks in a row in which all have credit that there is.
+/// The first of three consecutive ticks in which every packet of the allowance is admitted without a record.
 fn lucky() -> u64 {
     let all_in = |tick: u64| {
         let mut credit = UntrackedAllowance::default();
@@ -69,7 +70,7 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
         program.maps().table_stats().unwrap(),
         TableStats { untracked: packets, ..TableStats::default() }
     );
-    // One is remembered, and the next makes the entry.
+    // The first packet beyond the allowance goes on probation, the second makes an entry.
     pass(&mut program, &frame, 1);
     assert!(!has_entry(&program, A));
     pass(&mut program, &frame, 1);
@@ -78,7 +79,7 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
     program.check_accounts().unwrap();
 }
 
-/// At one moment, and over ticks in each of which it has credit while it has no entry.
+/// At one moment, and over ticks in which the source has no entry and so uses the allowance.
 #[test]
 fn a_source_gains_nothing_by_credit_but_what_a_millisecond_brings() {
     let frame = udp(A);
@@ -96,14 +97,14 @@ fn a_source_gains_nothing_by_credit_but_what_a_millisecond_brings() {
         program.at(now).unwrap();
         let at_once = begun + program.run_many(&frame, 2 * BURST as u32).unwrap();
         assert!(at_once + 3 * CREDIT >= BURST, "{at_once} of {BURST}");
-        // What passed before this tick began is paid.
+        // What passed before this tick has been refilled.
         let most = BURST + 1 + RATE * TICK / SECOND;
         assert!(at_once <= most, "{at_once} of {most}: what had credit is charged too");
         program.check_accounts().unwrap();
     }
 }
 
-/// As long as there is credit for those in a set, and none of them takes a place.
+/// While every set has allowance left, no made-up source takes a probation slot or an entry.
 #[test]
 fn a_flood_of_made_up_sources_takes_no_entry() {
     let sizes = Sizes { overrides: 8, ..smallest() };
@@ -111,7 +112,7 @@ fn a_flood_of_made_up_sources_takes_no_entry() {
     let (mut flood, packets) = (Flood::new(), part(64) as u32 * sizes.sources);
     let before = program.maps().table_stats().unwrap();
     for number in 0..packets {
-        // Sixteen for each set in a tick.
+        // Sixteen packets for each set in a tick.
         program.at(NOW + u64::from(number) * TICK / u64::from(sizes.sources)).unwrap();
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
@@ -122,7 +123,7 @@ fn a_flood_of_made_up_sources_takes_no_entry() {
     program.check_accounts().unwrap();
 }
 
-/// Though it never has more in a tick than there is credit for.
+/// A source that stays within the allowance in every tick gets an entry in the end.
 #[test]
 fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
     let mut program = crowded(SMALL, &ample());
@@ -135,7 +136,8 @@ fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
     assert!(sent.is_some(), "it is never known");
 }
 
-/// Of what a packet is too large a part, and where more is to be known of a source than what it owes.
+/// No packet passes untracked where one packet is a large share of the burst, or where more state than the
+/// debt of a source is needed.
 #[test]
 fn there_is_no_credit_where_a_packet_matters() {
     let packets = |burst| Allowance::TokenBucket { rate: Rate::per_second(RATE), burst };
@@ -164,7 +166,7 @@ fn there_is_no_credit_where_a_packet_matters() {
     }
 }
 
-/// The sources of a flood that have the same set as A.
+/// Packets of sources whose set is that of `A`.
 fn beside_a(program: &TestProgram) -> impl Iterator<Item = Vec<u8>> {
     let set = |address: IpAddr| program.maps().place(&address.into()).unwrap().set;
     let own = set(A.into());
@@ -175,7 +177,7 @@ fn beside_a(program: &TestProgram) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Sources that find no room share a bucket, and have no credit beside it.
+/// Sources without room share an overflow bucket, and have no allowance besides.
 #[test]
 fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
     const RATE: u64 = 4_000;
@@ -204,14 +206,15 @@ fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
     program.check_accounts().unwrap();
 }
 
-/// A source whose entry is taken away in every other tick, when it is just paid, and who begins anew with credit.
+/// A source whose entry is evicted in every other tick, as soon as it owes nothing, and which starts again
+/// with the allowance.
 #[test]
 fn who_is_thrown_out_again_and_again_gains_two_ticks_at_most() {
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut program = TestProgram::new(sizes, &ample(), Clock::Ticking(TICK)).unwrap();
     program.at(NOW).unwrap();
     let ticks = part(100);
-    // Those that have no credit take the two places of newcomers, and an entry.
+    // Sources beyond the allowance take the two probation slots and an entry.
     let crowd = CREDIT as usize + 4;
     let mut others: Vec<_> = beside_a(&program).take(WAYS + crowd * ticks as usize).collect();
     let throw_out = others.split_off(WAYS);
@@ -227,8 +230,8 @@ fn who_is_thrown_out_again_and_again_gains_two_ticks_at_most() {
         program.at(begin).unwrap();
         passed += program.run_many(&frame, (CREDIT + 4) as u32).unwrap();
         program.at(begin + 1).unwrap();
-        // So many that what is charged is paid by the next tick, with what is leased and not sent: who was charged in a
-        // tick keeps the entry in it.
+        // As many packets as can be charged and refilled before the next tick, minus those that are leased
+        // but not sent. A source that was charged in a tick keeps its entry in that tick.
         let end = begin + TICK;
         let Some(entry) = program.source(&Address::v4(A)).unwrap() else { continue };
         let scale = Scale(entry.scales[0]);

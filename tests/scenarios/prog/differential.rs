@@ -1,5 +1,5 @@
-//! A million random packets, each decided by the program in the kernel and by a model of exact
-//! buckets that was written apart from it: every verdict and every count must be the same.
+//! A million random packets, each decided by the program in the kernel and by an independent model with exact
+//! buckets. Every verdict and every count has to be the same.
 
 use std::net::IpAddr;
 
@@ -26,8 +26,8 @@ const RUNS: u64 = 300;
 const STEPS: u32 = 3_600;
 const HOUR: u64 = 3_600 * SECOND;
 
-/// A rate whose interval is a whole number of the parts of a nanosecond that the program counts in:
-/// what it does is exact then.
+/// A random rate whose interval is a whole number of the units that the program counts in, so that nothing is
+/// rounded.
 pub(super) fn any_rate(random: &mut Random) -> Rate {
     match random.below(3) {
         0 => Rate { packets: *random.pick(&[1, 2, 3, 6, 60, 6_000]), period: 60 * SECOND },
@@ -41,7 +41,7 @@ fn any_bucket(random: &mut Random) -> Bucket {
     bucket(any_rate(random), 1 + random.below(1 << bits) as u64)
 }
 
-/// Addresses of few networks, so that sources and prefixes contain each other.
+/// Random addresses from few networks, so that sources and prefixes contain each other.
 fn any_address(random: &mut Random) -> IpAddr {
     let few = |random: &mut Random| *random.pick(&[0_u8, 1, 0xff]);
     if random.below(2) == 0 {
@@ -52,7 +52,7 @@ fn any_address(random: &mut Random) -> IpAddr {
     }
 }
 
-/// A length of a prefix that holds whole sources.
+/// A random prefix length that does not split a source.
 fn any_length(random: &mut Random, key_prefix: KeyPrefix, address: IpAddr) -> u8 {
     let most = if address.is_ipv4() { key_prefix.ipv4 } else { key_prefix.ipv6 };
     random.below(usize::from(most) + 1) as u8
@@ -89,21 +89,21 @@ fn any_samples(random: &mut Random, kinds: &[(&str, Vec<u8>)]) -> Vec<Sample> {
     let samples = (0..40).map(|_| {
         let (_, kind) = random.pick(kinds);
         let mut frame = kind.clone();
-        // One of the other family stays as it is.
+        // A frame of the other family is left as it is.
         let _: bool = set_source(&mut frame, *random.pick(&sources));
         if random.below(16) == 0 {
-            // Of most frames, there is too little to read a source then.
+            // Too short for most frames to contain a source.
             frame.truncate(24);
         }
         let what = reference(&frame);
         Sample { frame, what }
     });
-    // What control traffic has left in its budgets is no matter of these limits, and time goes back here.
+    // The state of the budgets of control traffic is not modelled, and time goes back here.
     samples.filter(|sample| control(&sample.frame).is_none()).collect()
 }
 
-/// The time of the next packet: at once, about when the next token is there, after a rest, or by a
-/// clock that went back.
+/// The time of the next packet: at once, about when the next token is there, after a rest, or earlier, as
+/// after a clock that went back.
 fn step(random: &mut Random, bucket: Bucket, now: u64) -> u64 {
     let Bucket { rate, burst } = bucket;
     let interval = rate.period / rate.packets;
@@ -124,7 +124,7 @@ fn step(random: &mut Random, bucket: Bucket, now: u64) -> u64 {
     }
 }
 
-/// Where a run begins: anywhere, or where a word or half of it comes to its end.
+/// The start of a run: a random time, or a time near the wrap of a word or of half its span.
 fn begin(random: &mut Random) -> u64 {
     let shift = random.below(11);
     match random.below(4) {
@@ -154,7 +154,7 @@ fn every_verdict_is_the_exact_one() {
         let mut model = Model::new(policy.clone(), &program);
         for number in 0..STEPS {
             if number == STEPS / 2 && run.is_multiple_of(4) {
-                // A change elsewhere, which gives some plans other numbers.
+                // A change elsewhere that gives some profiles other numbers.
                 let mut policy = policy.clone();
                 let elsewhere = "203.0.113.0".parse().unwrap();
                 if policy.key_prefix.ipv4 >= 24 {
@@ -164,7 +164,7 @@ fn every_verdict_is_the_exact_one() {
             }
             let sample = random.pick(&samples);
             program.at(now).unwrap();
-            // Each fragment is of a datagram of its own.
+            // Each fragment belongs to a datagram of its own.
             program.forget_fragment(&sample.frame).unwrap();
             let verdict = program.run(&sample.frame).unwrap();
             assert_eq!(

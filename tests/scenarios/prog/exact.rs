@@ -1,4 +1,4 @@
-//! What the program must be doing: a model of exact buckets.
+//! A model of the program with exact buckets.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -19,7 +19,7 @@ use super::{
     naive::{List, Naive},
 };
 
-/// A frame, and what it is by the reference.
+/// A frame, and how the reference parser reads it.
 pub(super) struct Sample {
     pub(super) frame: Vec<u8>,
     pub(super) what: Reference,
@@ -27,14 +27,14 @@ pub(super) struct Sample {
 
 type Connection = (IpAddr, IpAddr, (u16, u16), u8);
 
-/// What the program must be doing.
+/// The model: its state, and the counts that the program must have.
 pub(super) struct Model {
     policy: Naive,
-    /// The limits in the order in which they are looked at.
+    /// The limits in the order in which they are checked.
     order: Vec<Builtin>,
-    /// The buckets of sources; `None` for those that cannot be read.
+    /// The buckets of each source; `None` stands for frames whose source cannot be read.
     sources: HashMap<Option<IpAddr>, Source>,
-    /// The buckets of connections that were admitted.
+    /// The buckets of connections; only admitted packets create one.
     connections: HashMap<Option<Connection>, model::Bucket>,
     pub(super) counters: Counters,
     pub(super) limits: [LimitTally; BUILTINS],
@@ -46,7 +46,7 @@ struct Source {
     dropped: Tally,
 }
 
-/// All that the program has counted of frames and by limits.
+/// The frame counters and the tallies of the built-in limits.
 pub(super) fn counts(program: &TestProgram) -> (Counters, [LimitTally; BUILTINS]) {
     (program.counters().unwrap(), limit_tallies(program))
 }
@@ -61,12 +61,12 @@ fn full(bucket: Bucket, now: u64) -> model::Bucket {
     model::Bucket::new(rate.packets.into(), rate.period.into(), burst, now)
 }
 
-/// Decides about a packet that these limits are about: all are charged, or none. Those that are in
-/// the entry of the source are looked at before that of the connection, which shows when the clock
-/// went far back: what a wide limit has lost begins anew, though a narrower one refuses too.
+/// Decides about a packet to which the limits in `applies` apply: all are charged, or none. Inline limits are
+/// checked before that of the connection. The order shows when the clock went far back: a wide limit that is
+/// lost is reset even if a narrower one refuses.
 ///
 /// # Errors
-/// The place of the narrowest limit that has nothing for it.
+/// The place of the narrowest limit that refuses the packet.
 fn admit(
     buckets: &mut [Option<model::Bucket>; BUILTINS],
     order: &[Builtin],
@@ -75,7 +75,7 @@ fn admit(
 ) -> Result<(), usize> {
     let mut refused = None;
     for place in order.iter().map(|limit| *limit as usize).filter(|place| applies[*place]) {
-        // Of those that are wider than one that refuses, none is asked any more.
+        // A limit wider than one that refused is not checked.
         let asked = refused.is_none_or(|narrowest| place < narrowest);
         let Some(bucket) = buckets[place].as_mut().filter(|_| asked) else { continue };
         match bucket.look(now, 1) {
@@ -94,7 +94,7 @@ fn admit(
 }
 
 impl Model {
-    /// What is counted goes on from what the program has counted so far.
+    /// The counts go on from those of the program.
     pub(super) fn new(policy: Naive, program: &TestProgram) -> Self {
         let (sources, connections) = (HashMap::new(), HashMap::new());
         let (counters, limits) = counts(program);
@@ -113,7 +113,7 @@ impl Model {
             return self.settle(conform, bytes);
         }
         if control(&sample.frame).is_some() {
-            // Budgets are far wider than what a run has of it.
+            // The budgets of control traffic are far larger than what a run uses.
             return self.settle(Reason::Control, bytes);
         }
         let (source, connection, may_open) = match sample.what {
@@ -128,7 +128,7 @@ impl Model {
                 fragment: ReferenceFragment::Later(offset),
                 ..
             } => {
-                // Only its first fragment tells the protocol.
+                // In IPv6, only the first fragment tells the protocol.
                 let connection = (source, destination, (0, 0), UNKNOWN_PROTOCOL);
                 (Some(self.policy.key(source)), Some(connection), offset == 1)
             }
@@ -162,7 +162,7 @@ impl Model {
 
         let applies = Builtin::ALL.map(|limit| limit != Builtin::Syn || may_open);
         let decision = admit(&mut buckets, &self.order, applies, now);
-        // One that was never admitted is not remembered.
+        // A connection of which no packet was admitted leaves no state.
         if let Some(bucket) = &buckets[place]
             && (exists || decision.is_ok())
         {
@@ -195,7 +195,7 @@ impl Model {
         self.settle(reason, bytes)
     }
 
-    /// Counts a frame; under a policy that only monitors, what it would drop passes.
+    /// Counts a frame. Under a policy that only monitors, a frame that would be dropped passes.
     fn settle(&mut self, reason: Reason, bytes: u64) -> Verdict {
         let monitored = self.policy.monitor && reason.drops();
         let reason = if monitored { Reason::Monitor } else { reason };
@@ -203,7 +203,7 @@ impl Model {
         if reason.drops() { Verdict::Drop } else { Verdict::Pass }
     }
 
-    /// Compares every count.
+    /// Compares all counts with those of the program.
     pub(super) fn check(&self, program: &TestProgram) {
         assert_eq!(counts(program), (self.counters, self.limits));
         for (key, source) in &self.sources {

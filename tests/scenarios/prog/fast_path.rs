@@ -1,5 +1,5 @@
-//! Plain packets, which take the fast path where it can tell: they are decided about, counted and charged as the same
-//! packets behind a VLAN tag, which never do.
+//! Plain packets may take the fast path; the same packets behind a VLAN tag never do. Both have to be
+//! decided, counted and charged alike.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -30,7 +30,7 @@ use super::{
 
 const RUNS: u64 = 160;
 const STEPS: usize = 120;
-/// Of IPv6, two are one source by keys of 64 bits, and so are three by those of 56.
+/// With keys of 64 bits, two of the IPv6 addresses are one source; with keys of 56 bits, three are.
 const SOURCES: [&str; 10] = [
     "192.0.2.1",
     "192.0.2.2",
@@ -62,7 +62,8 @@ fn both_ways(source: &str, kind: usize) -> [Vec<u8>; 2] {
     [frame.payload(26 + TAG).build(), tagged]
 }
 
-/// Of a burst that goes by the tick, and of which packets are leased or not; or of one that goes by the clock.
+/// A random bucket. With `ticks` it is charged by jiffy time, and its packets may be leased; else it may also
+/// need the exact clock.
 fn any_bucket(random: &mut Random, ticks: bool) -> Bucket {
     match random.below(if ticks { 3 } else { 5 }) {
         0 => bucket(Rate { packets: 1, period: 60 * SECOND }, 1 + random.below(20) as u64),
@@ -73,7 +74,7 @@ fn any_bucket(random: &mut Random, ticks: bool) -> Bucket {
     }
 }
 
-/// What a limit is about, and counts.
+/// A random limit, by what it matches and counts.
 fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
     let mut limit = limit(name, &[KeyPart::Source], any_bucket(random, ticks));
     let destinations =
@@ -137,8 +138,8 @@ fn any_policy(random: &mut Random, ticks: bool) -> Policy {
     policy
 }
 
-/// A program in which no two of the sources want the same slots of a CPU's cache, whatever makes a source: which of them
-/// gets one is a matter of chance, and what a CPU leases depends on it.
+/// A program in which no two of the sources share a slot of the CPU cache, under any key prefix. Which of two
+/// rivals gets a slot is random, and leases depend on it.
 fn without_rivals(clock: Clock) -> TestProgram {
     let masks = [(32, 128), (32, 64), (24, 64), (24, 56)].map(|(ipv4, ipv6)| Mask::new(ipv4, ipv6));
     let keys: HashSet<_> = SOURCES
@@ -155,7 +156,7 @@ fn without_rivals(clock: Clock) -> TestProgram {
     }
 }
 
-/// All that a program knows of reasons, limits and sources by now.
+/// Everything that a program knows of reasons, limits and sources.
 fn known(program: &TestProgram, policy: &Policy) -> Vec<String> {
     let limits = policy.limits.iter();
     let limits =
@@ -174,8 +175,8 @@ fn known(program: &TestProgram, policy: &Policy) -> Vec<String> {
 fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let seed = seed();
-    // By ticks, with no limit for which most packets take the clock: the time of a tick is when it was first asked for.
-    // And without ticks.
+    // One pair of programs has ticks, and no limit for which most packets read the clock: the time of a tick
+    // is when it was first read. The other pair has no ticks.
     let mut pairs =
         [Clock::Ticking(TICK), Clock::Test].map(|clock| [(); 2].map(|()| without_rivals(clock)));
     let mut decided = [[0; REASONS]; 2];
@@ -187,7 +188,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
         let [first, second] = [(); 2].map(|()| any_policy(&mut random, pair == 0));
         let mut policy = &first;
         let _run = Run { seed, run, of: &(&first, &second) };
-        // What a CPU remembers of who is refused has ended.
+        // All refusals in the CPU caches have expired.
         now += 2 * Cached::LONGEST;
         for program in programs.iter_mut() {
             program.forget().unwrap();
@@ -195,7 +196,7 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
             program.at(now).unwrap();
             program.apply(policy).unwrap();
         }
-        // Who has an entry of a full table is a matter of chance, but no verdict is.
+        // Which source gets an entry of a full table is random, but no verdict depends on it.
         let crowded = run % 2 == 1;
         if crowded {
             programs.iter_mut().for_each(|program| program.crowd().unwrap());
@@ -235,7 +236,8 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
         program.check_accounts().unwrap();
     }
     println!("{decided:?}");
-    // If the runs stopped reaching a case, their number would prove nothing. A few do not reach all.
+    // If the runs stopped reaching a case, their number would prove nothing. The few runs in an emulator do
+    // not reach all.
     let least = if is_emulated() { 0 } else { 500 };
     for reason in [
         Reason::Conform,
@@ -250,7 +252,8 @@ fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
     }
 }
 
-/// The clock is read at once for sources that need it, and that changes nothing for one with another limit.
+/// The clock is read at once for a source that needs it; a source with another limit is still charged by
+/// jiffy time.
 #[test]
 fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
     let mut policy = Policy::default();
@@ -259,7 +262,7 @@ fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
     let [first, late] = ["10.0.0.1", "10.0.0.2"].map(|source| both_ways(source, 0));
     let words = [0, 1].map(|way| {
         let mut program = TestProgram::new(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
-        // An entry is made by the clock.
+        // Inserting an entry reads the clock.
         for tick in [NOW, NOW + 10 * TICK] {
             program.at(tick).unwrap();
             assert_eq!(program.run_many(&first[1], 1).unwrap(), 1);

@@ -1,4 +1,4 @@
-//! Later fragments follow the first one of their datagram.
+//! Later fragments are charged like the first fragment of their datagram.
 
 use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
 use limiter_tests::{
@@ -16,12 +16,12 @@ const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
-/// A port that no limit here is about.
+/// A port that matches no limit here.
 const FREE: u16 = 9_999;
-/// Time of a window, in which notes are of one age.
+/// The time in which notes about datagrams have one age, in nanoseconds.
 const WINDOW: u64 = 16 * SECOND;
 
-/// Limits of a source that admit 10,000 packets, by port, type or flags.
+/// Limits per source that admit 10,000 packets, by port, type or flags.
 const EACH: &str = "
 - {name: dns, match: {protocol: udp, ports: 53}, key: source, rate: 10000/h, burst: 10k}
 - {name: quic, match: {protocol: udp, ports: 443}, key: source, rate: 10000/h, burst: 10k}
@@ -36,7 +36,7 @@ fn written(limits: &str) -> Policy {
     document::parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap()
 }
 
-/// A program under [`EACH`], at the beginning of a window.
+/// A program with [`EACH`], at the start of a window.
 fn each() -> TestProgram {
     let mut program = program(&written(EACH));
     program.at(NOW / WINDOW * WINDOW).unwrap();
@@ -55,7 +55,7 @@ fn first(frame: Frame, identification: u32) -> Vec<u8> {
     frame.fragment(identification, 0, true).build()
 }
 
-/// A later fragment between the hosts, of one family or the other.
+/// A later fragment between the two hosts, over IPv4.
 fn later(protocol: u8, identification: u32) -> Vec<u8> {
     Frame::ip(A, B, protocol).payload(64).fragment(identification, 9, true).build()
 }
@@ -64,7 +64,7 @@ fn later6(protocol: u8, identification: u32) -> Vec<u8> {
     Frame::ip(A6, B6, protocol).payload(64).fragment(identification, 9, true).build()
 }
 
-/// The limits that are charged with a frame, which passes.
+/// The limits that a frame is charged to; it has to pass.
 fn charges(program: &mut TestProgram, frame: &[u8]) -> Vec<&'static str> {
     let charged = |program: &TestProgram| NAMES.map(|name| tally(program, name).0);
     let before = charged(program);
@@ -73,7 +73,7 @@ fn charges(program: &mut TestProgram, frame: &[u8]) -> Vec<&'static str> {
     (0..NAMES.len()).filter(|at| after[*at] > before[*at]).map(|at| NAMES[at]).collect()
 }
 
-/// What the inquiry says of a frame at the beginning of the first window.
+/// The verdict of the inquiry on a frame, at the start of the first window.
 fn asked(program: &TestProgram, frame: &[u8]) -> query::Verdict {
     let now = NOW / WINDOW * WINDOW;
     let mut inquiry = Inquiry::new(program.maps(), now).unwrap();
@@ -94,11 +94,11 @@ fn a_limit_of_bytes_holds_for_all_fragments_of_a_datagram() {
             (parts.iter().filter(|part| pass(part)).map(Vec::len).sum::<usize>(), all)
         };
         let (to_dns, _) = passed(53, 1_480, 0..10);
-        // A part of a token is enough for a packet.
+        // Part of a token is enough for one packet.
         assert!((18_000..=20_000 + 1_514).contains(&to_dns), "{to_dns} bytes");
         let (elsewhere, sent) = passed(FREE, 1_480, 20..30);
         assert_eq!(elsewhere, sent, "the datagrams of others are whole");
-        // A first one that is refused is followed too.
+        // Later fragments follow a first one that was refused, too.
         let (to_dns, _) = passed(53, 1_480, 30..40);
         assert!(to_dns < 1_600, "{to_dns} bytes more");
     }
@@ -112,7 +112,7 @@ fn one_whose_first_was_not_seen_counts_for_each_limit_that_it_could_be_of() {
         assert_eq!(charges(&mut program, &later(6, id)), ["ssh"]);
         assert_eq!(charges(&mut program, &later(1, id)), ["ping"]);
         assert_eq!(charges(&mut program, &later(47, id)), [""; 0]);
-        // In IPv6, only the first one tells the protocol.
+        // In IPv6, only the first fragment tells the protocol.
         for protocol in [17, 6, 47, 60] {
             let charged = charges(&mut program, &later6(protocol, id));
             assert_eq!(charged, ["dns", "quic", "ssh", "ping"], "{protocol}");
@@ -140,7 +140,7 @@ fn one_whose_first_was_seen_counts_as_that() {
             assert_eq!(charges(&mut program, &later(protocol, id)), expected, "{protocol} {id}");
         }
     }
-    // The identification of one protocol says nothing of another's, nor that of one pair of hosts.
+    // An identification is valid for one protocol and one pair of hosts.
     assert_eq!(charges(&mut program, &later(6, 3)), ["ssh"]);
     let other = Frame::ip(A, [198, 51, 100, 2], 17).payload(64).fragment(3, 9, true).build();
     assert_eq!(charges(&mut program, &other), ["dns", "quic"]);
@@ -169,7 +169,7 @@ fn in_ipv6_the_fragment_header_is_found_behind_others() {
             assert_eq!(charges(&mut program, &later6(protocol, id)), expected, "{id:x}");
         }
     }
-    // One that says that it is a fragment, and is whole, says nothing of others.
+    // An atomic fragment is a whole datagram and says nothing about others with the same identification.
     let atomic = udp6(53).fragment(77, 0, false).build();
     assert_eq!(charges(&mut program, &atomic), ["dns"]);
     assert_eq!(charges(&mut program, &later6(17, 77)), ["dns", "quic", "ssh", "ping"]);
@@ -193,7 +193,8 @@ fn what_a_first_one_said_is_known_for_two_windows_at_most() {
     }
 }
 
-/// Who sends one first fragment for the limiter and another for the host gets the datagram to neither.
+/// An attacker who sends one first fragment for the limiter and another for the host gets the datagram to
+/// neither.
 #[test]
 fn a_first_one_that_contradicts_another_is_dropped() {
     let start = NOW / WINDOW * WINDOW;
@@ -206,7 +207,8 @@ fn a_first_one_that_contradicts_another_is_dropped() {
     ] {
         let part = |id| later(protocol, id);
         let mut program = each();
-        // The host drops what was sent for the limiter, by its checksum for one, and the other one comes at last.
+        // The host drops the first fragment that was meant for the limiter, for example for its checksum. The
+        // other one comes last.
         program.run(&first(free.clone(), 5)).unwrap();
         assert_eq!(charges(&mut program, &part(5)), [""; 0]);
         assert_eq!(asked(&program, &first(limited.clone(), 5)).reason, Reason::Overlap);
@@ -220,13 +222,13 @@ fn a_first_one_that_contradicts_another_is_dropped() {
         assert_eq!(expected.len(), 1);
         assert_eq!(program.run(&first(free.clone(), 6)).unwrap(), Verdict::Drop);
         assert_eq!(charges(&mut program, &part(6)), expected);
-        // One that is cut short hides what it is.
+        // A fragment that is cut short hides its ports.
         let cut = first(Frame::ip(A, B, 6).payload(8), 7);
         if protocol == 6 {
             program.run(&first(free.clone(), 7)).unwrap();
             assert_eq!(program.run(&cut).unwrap(), Verdict::Drop);
         }
-        // An identification that is used again after three windows is one of another datagram.
+        // After three windows, an identification that is used again belongs to another datagram.
         program.at(start + 6 * WINDOW).unwrap();
         assert_eq!(charges(&mut program, &first(limited, 5)), expected);
         assert_eq!(charges(&mut program, &part(5)), expected);
@@ -242,7 +244,7 @@ fn an_identification_that_is_used_again_for_the_same_port_is_no_contradiction() 
     for from in 1..9 {
         let datagram = Frame::udp(A, B, from, 53).payload(64);
         assert_eq!(program.run(&first(datagram, 5)).unwrap(), Verdict::Pass);
-        // They are of the connection of the newest first one.
+        // They belong to the connection of the newest first fragment.
         assert_eq!(program.run_many(&later(17, 5), 5).unwrap(), 2, "{from}");
     }
     assert_eq!(counted(&program, Reason::Overlap), 0);
@@ -265,7 +267,8 @@ fn contradictions_drop_nothing_where_nothing_is_asked_of_them_or_nothing_is_drop
     assert_eq!(counts(&monitored), [1, 2, 0]);
 }
 
-/// Who floods the table has what others said forgotten: it counts for more limits then, not for fewer.
+/// A flood of first fragments overwrites the notes of other datagrams. Their later fragments are then charged
+/// to more limits, not to fewer.
 #[test]
 fn a_flood_of_first_ones_lets_no_later_one_off() {
     let mut program = each();

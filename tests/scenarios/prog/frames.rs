@@ -1,5 +1,5 @@
-//! Every frame is counted under the reason that a parser written apart gives it, and none gets past
-//! the limits of its source.
+//! Counts every frame under the reason of an independent parser, and shows that none evades the limits of its
+//! source.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,8 +23,8 @@ use super::{
     part, policy, seed, tokens,
 };
 
-/// Calls `with` with every frame that the program can be run on: each kind of frame cut to every
-/// length, and `mutations` changed ones.
+/// Calls `with` with each kind of frame cut to every length, and with `mutations` mutated frames, if the
+/// program can be run on them.
 fn for_each(mutations: u64, mut with: impl FnMut(&[u8])) {
     let kinds = kinds();
     for (name, frame) in &kinds {
@@ -52,14 +52,14 @@ fn for_each(mutations: u64, mut with: impl FnMut(&[u8])) {
     }
 }
 
-/// Holds the program to the reasons of the reference.
+/// Asserts that the program counts frames under the reasons of the reference.
 fn count_like_the_reference(mut program: TestProgram, mutations: u64) {
     program.at(NOW).unwrap();
     let mut expected = program.counters().unwrap().reasons;
     for_each(mutations, |frame| {
         let name = reference(frame).reason();
         let reason = Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
-        // What mutations make of it is too little to use up a budget.
+        // Mutations make too little control traffic to use up a budget.
         let reason = if control(frame).is_some() { Reason::Control } else { reason };
         let verdict = if reason.drops() { Verdict::Drop } else { Verdict::Pass };
         assert_eq!(program.run(frame).unwrap(), verdict, "{name}");
@@ -94,7 +94,7 @@ fn reasons_are_those_of_the_reference_for_packets_in_several_pieces() {
     count_like_the_reference(program, part(50_000));
 }
 
-/// What is beyond the first piece is payload; a packet is not malformed because it is long.
+/// Bytes beyond the first piece are payload; a long packet is not malformed.
 #[test]
 fn a_packet_in_several_pieces_is_a_packet() {
     const A: [u8; 4] = [10, 0, 0, 1];
@@ -120,7 +120,7 @@ fn a_packet_in_several_pieces_is_a_packet() {
     program.check_accounts().unwrap();
 }
 
-/// The bucket of a source under the default prefix lengths; `None` for sources that cannot be read.
+/// The source of a frame under the default key prefix; `None` if it cannot be read.
 fn source(frame: &Reference) -> Option<IpAddr> {
     match *frame {
         Reference::Ip { source: IpAddr::V6(source), .. } => {
@@ -131,7 +131,7 @@ fn source(frame: &Reference) -> Option<IpAddr> {
     }
 }
 
-/// Runs all frames under one limit; `key` tells which bucket of that limit a frame is charged to.
+/// Runs all frames under one limit. `key` returns the bucket of that limit to which a frame is charged.
 fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option<K>) {
     const BURST: u32 = 4;
     let sizes = Sizes { sources: 1 << 18, buckets: 1 << 18, wide_states: 1 << 11, overrides: 1 };
@@ -152,7 +152,7 @@ fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option
                 if *spent > BURST { Verdict::Drop } else { Verdict::Pass }
             }
         };
-        // Each fragment is of a datagram of its own.
+        // Each fragment belongs to a datagram of its own.
         program.forget_fragment(frame).unwrap();
         assert_eq!(program.run(frame).unwrap(), expected, "{what:?}");
         verdicts.entry(what.reason()).or_default()[expected as usize] += 1;
@@ -170,7 +170,7 @@ fn no_frame_gets_past_the_limit_of_its_source() {
 #[test]
 fn no_frame_that_may_open_a_connection_gets_past_the_limit_of_syns() {
     hold(Builtin::Syn, |frame| match frame {
-        // Its protocol is that of the first one, which was not seen.
+        // Only the first fragment tells the protocol, and it was not seen.
         Reference::Ip {
             source: IpAddr::V6(_), fragment: ReferenceFragment::Later(offset), ..
         } => (*offset == 1).then(|| source(frame)),
@@ -183,7 +183,7 @@ fn no_frame_that_may_open_a_connection_gets_past_the_limit_of_syns() {
 fn no_frame_gets_past_the_limit_of_its_connection() {
     hold(Builtin::Connection, |frame| match *frame {
         Reference::NonIp | Reference::TooDeep => None,
-        // All of them are one connection, as they are of one source.
+        // All unreadable frames count as one connection, because they are of one source.
         Reference::Unreadable => Some(None),
         Reference::Ip {
             source: source @ IpAddr::V6(_),

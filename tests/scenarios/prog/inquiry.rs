@@ -1,5 +1,5 @@
-//! What the inquiry says of a packet is what the program then does with it: random policies, state
-//! and packets, each asked first and run then, on a clock that stands still in between.
+//! The inquiry predicts what the program does: random policies, state and packets. Each packet is first asked
+//! about and then run, while the clock stands still.
 
 mod any;
 mod report;
@@ -31,8 +31,8 @@ use super::{Run, mutation::Random, part, program, seed};
 const RUNS: u64 = 100;
 const STEPS: u64 = 120;
 
-/// Time until the next packet: mostly none, sometimes more than any bucket or block lasts, and
-/// sometimes the clock goes back.
+/// The time of the next packet: mostly now, sometimes after every bucket is full and every block over, and
+/// sometimes earlier.
 fn step(random: &mut Random, now: u64) -> u64 {
     let below = |random: &mut Random, most: u64| random.below(most as usize) as u64;
     match random.below(100) {
@@ -46,7 +46,7 @@ fn step(random: &mut Random, now: u64) -> u64 {
     }
 }
 
-/// What the program did so far: the packets of each reason, and what each limit admitted and refused.
+/// What the program has done: packets by reason, and the tally of each limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Done {
     reasons: [u64; Reason::ALL.len()],
@@ -62,8 +62,8 @@ impl Done {
         Self { reasons, limits: limits.collect() }
     }
 
-    /// The reason of the one packet since `before`, the limits that it was charged to, and those that
-    /// it was over.
+    /// The reason of the one packet since `before`, the limits that it was charged to, and those that it
+    /// exceeded.
     fn since(&self, before: &Self) -> (Reason, BTreeSet<String>, BTreeSet<String>) {
         let more = |reason: &Reason| self.reasons[reason.index()] > before.reasons[reason.index()];
         let reasons: Vec<Reason> = Reason::ALL.into_iter().filter(more).collect();
@@ -84,8 +84,8 @@ impl Done {
     }
 }
 
-/// Puts a policy in force, the first of those that `any` makes which is possible after the one before:
-/// that one still has places that the new one would need.
+/// Applies a policy made by `any`: the first one that fits beside the previous one, which still occupies
+/// columns.
 fn apply(program: &mut TestProgram, mut any: impl FnMut() -> Policy) -> Policy {
     loop {
         let policy = any();
@@ -96,7 +96,7 @@ fn apply(program: &mut TestProgram, mut any: impl FnMut() -> Policy) -> Policy {
     }
 }
 
-/// All state that a packet could change, to tell that a question does not.
+/// All state that a packet could change, to show that a question changes none.
 fn state(program: &TestProgram, sources: &[Address]) -> String {
     let entries: Vec<_> = sources.iter().map(|key| program.source(key).unwrap()).collect();
     let mut buckets = program.buckets().unwrap();
@@ -108,7 +108,7 @@ fn state(program: &TestProgram, sources: &[Address]) -> String {
 fn a_packet_is_decided_as_the_inquiry_says() {
     let seed = seed();
     let kinds = kinds();
-    // What a CPU remembers of a refusal is its own.
+    // What a CPU caches about a refusal is known to that CPU only, so the test stays on one.
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let mut program = program(&Policy::default());
     let mut reasons = [0_u64; Reason::ALL.len()];
@@ -116,11 +116,11 @@ fn a_packet_is_decided_as_the_inquiry_says() {
     for run in 0..part(RUNS) {
         let mut random = Random::new(seed, run);
         program.forget().unwrap();
-        // In half of them, who comes is a newcomer of a full table.
+        // In half of the runs the table is full, so that sources start on probation.
         if run % 2 == 1 {
             program.crowd().unwrap();
         }
-        // Lists end by the clock of the machine, so the virtual one begins there.
+        // List entries end by the clock of the machine, so virtual time starts there.
         let mut now = monotonic();
         let mut policy = apply(&mut program, || any_policy(&mut random));
         let mut frame = any_frame(&mut random, &kinds);
@@ -132,7 +132,7 @@ fn a_packet_is_decided_as_the_inquiry_says() {
             }
             now = step(&mut random, now);
             program.at(now).unwrap();
-            // Half of them once more, as in a flood.
+            // Half of the frames are sent again, as in a flood.
             if random.below(2) == 0 {
                 frame = any_frame(&mut random, &kinds);
             }
@@ -161,9 +161,9 @@ fn a_packet_is_decided_as_the_inquiry_says() {
             dropped += usize::from(said.limit.is_some());
         }
     }
-    // If a case stopped being reached, its agreement would prove nothing.
-    // Budgets of control traffic are wider than what a run has of it; nobody else is there.
-    // Few fragments contradict others; `prog::fragments` asks about those.
+    // If a case stopped being reached, its agreement would prove nothing. Three reasons do not occur here: no
+    // other CPU contends, the budgets of control traffic are larger than what a run uses, and few fragments
+    // contradict others (`prog::fragments` covers those).
     let never = [Reason::Contended, Reason::ControlExceed, Reason::Overlap];
     for reason in Reason::ALL.into_iter().filter(|reason| !never.contains(reason)) {
         assert!(reasons[reason.index()] >= part(20), "{reason:?} in {reasons:?}");
@@ -196,7 +196,7 @@ fn a_question_changes_nothing() {
                 program.run(&frame).unwrap();
             }
         }
-        // Entries that are behind are carried over by the next packet, and by no question.
+        // An entry behind the policy in force is migrated by the next packet, not by a question.
         apply(&mut program, || changed(&mut random, &policy));
         let _run = Run { seed, run, of: &policy };
         let before = state(&program, &keys);
@@ -212,7 +212,7 @@ fn a_question_changes_nothing() {
     }
 }
 
-/// What a report says that a limit admits is what the tables say.
+/// The settings in a report are those in the tables of the program.
 #[test]
 fn a_report_has_the_settings_that_the_program_goes_by() {
     let seed = seed();

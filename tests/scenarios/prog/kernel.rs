@@ -1,9 +1,9 @@
-//! What kernels differ in: the verifier, clocks and ticks, timers, map types, CPUs that run at the same time, packets in
-//! several pieces, and when programs are freed. Each program is loaded once, and
-//! the one for plain packets in virtual time too.
+//! What differs between kernels: the verifier, clocks and ticks, timers, map types, CPUs that run at the same
+//! time, packets in several pieces, and when programs are freed. Each program is loaded once; the one for
+//! plain packets also in virtual time.
 //!
-//! `cargo xtask vm` runs this module on other kernels. All other tests of the program are of arithmetic, which is the same
-//! on every kernel that loads it.
+//! `cargo xtask vm` runs this module on other kernels. All other tests of the program concern arithmetic,
+//! which is the same on every kernel that loads it.
 
 use std::{
     fs, thread,
@@ -38,12 +38,12 @@ use super::{
     tokens, udp,
 };
 
-/// Instructions that a kernel may verify until it accepts a program. Kernels give up after 1,000,000. The number differs
-/// from release to release: Linux 6.1 verifies about a third more than 6.12.
+/// The most instructions that a kernel may process to verify a program. Kernels give up at 1,000,000. The
+/// number differs between releases: Linux 6.1 processes about a third more than 6.12.
 const BUDGET: u32 = 700_000;
 
-/// Seconds that two refusals may take, whatever else the machine does. A verification takes about a second; one with a log
-/// of each instruction, repeated for each size of a buffer, takes minutes.
+/// Seconds that two refusals may take on a busy machine. A verification takes about a second. One with a log
+/// of each instruction, repeated for each size of the buffer, takes minutes.
 const LONGEST_REFUSAL: u64 = 120;
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -53,7 +53,7 @@ fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned()
 }
 
-/// Loads a variant of the program, and checks what the kernel says of it.
+/// Loads a variant of the program and checks the kernel's description of it.
 pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     let start = Instant::now();
     let (name, loaded) = if frags {
@@ -64,7 +64,7 @@ pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     check_loaded(name, clock, loaded.unwrap(), start)
 }
 
-/// Checks what the kernel says of a program that began to be loaded at `start`.
+/// Checks the kernel's description of a program whose loading began at `start`.
 pub(super) fn check_loaded(
     name: &str,
     clock: Clock,
@@ -79,7 +79,7 @@ pub(super) fn check_loaded(
         info.size_jitted(),
         took.as_millis()
     );
-    // The kernel keeps 15 letters of a name.
+    // The kernel keeps 15 bytes of a name.
     assert!(name.starts_with(info.name_as_str().unwrap()), "{info:?}");
     assert_eq!(info.gpl_compatible(), Some(true));
     assert!(
@@ -97,14 +97,14 @@ fn the_program_that_goes_by_the_clock() {
     change_under_load(&mut program);
 
     pin_to_cpu(cpu).unwrap();
-    // By the tick, as so many tokens are left.
+    // So many tokens are left that the bucket is charged by jiffy time.
     program.apply(&policy(&[(Builtin::Source, per_second(1_000_000, 1_000_000))])).unwrap();
     assert_eq!(program.run_many(&udp(A), 10_000).unwrap(), 10_000);
 
     program.forget().unwrap();
     program.apply(&policy(&[(Builtin::Source, per_second(100, 10))])).unwrap();
     for _ in 0..3 {
-        // Over it, and so for less than the next token takes.
+        // Spends all tokens; the next one is refilled within 10 ms.
         while program.run(&udp(A)).unwrap() == Verdict::Pass {}
         thread::sleep(Duration::from_millis(50));
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
@@ -113,7 +113,7 @@ fn the_program_that_goes_by_the_clock() {
     program.close().unwrap();
 }
 
-/// Each of two sources is denied by one of two policies that are exchanged while two CPUs send their packets.
+/// Two policies deny one of two sources each. They are exchanged while two CPUs send packets of both.
 fn change_under_load(program: &mut TestProgram) {
     let sources = [[10, 0, 0, 2], [10, 0, 0, 3]];
     let policies = sources.map(|[a, b, c, d]| {
@@ -137,7 +137,7 @@ fn change_under_load(program: &mut TestProgram) {
     assert!(denied > 0 && passed > 0);
 }
 
-/// Map types, the ring buffer, and two CPUs that exchange words and make entries at the same moment.
+/// Map types, the ring buffer, and two CPUs that exchange words and insert entries at the same moment.
 #[test]
 fn the_program_in_virtual_time() {
     let mut program = load(false, Clock::Test);
@@ -167,7 +167,7 @@ fn longest_prefixes(program: &mut TestProgram) {
     assert_eq!(program.run(&udp(source)).unwrap(), Verdict::Drop);
 }
 
-/// There is a token for one of the packets of each source, and each begins to be over its limit once.
+/// Each source has a token for one of two packets, and exceeds its limit once.
 fn two_cpus_meet(program: &mut TestProgram) {
     let sources = part(3_000) as u32;
     let source = |number: u32| (0x0a40_0000 + number).to_be_bytes();
@@ -175,7 +175,8 @@ fn two_cpus_meet(program: &mut TestProgram) {
     program.apply(&policy(&[(Builtin::Source, tokens(1))])).unwrap();
     let before = program.passed().unwrap();
     meet(program, sources, |number| udp(source(number)));
-    // The token is still there where both packets were dropped undecided. The second packet is refused in any case.
+    // If both packets were dropped as contended, the token is still there. The second packet here is refused
+    // in any case.
     for number in 0..sources {
         program.run_many(&udp(source(number)), 2).unwrap();
     }
@@ -187,7 +188,7 @@ fn two_cpus_meet(program: &mut TestProgram) {
     assert_eq!(told + event_stats.suppressed[0], u64::from(sources));
 }
 
-/// State that is not in the entry of the source: by the 5-tuple, and lists of open connections.
+/// State outside the entry of the source: buckets by 5-tuple, and lists of open connections.
 fn keys(program: &mut TestProgram) {
     let syn = |port: u16| Frame::tcp(A, B, port, 443, SYN).build();
     program.forget().unwrap();
@@ -217,7 +218,7 @@ fn the_program_for_packets_in_several_pieces_that_goes_by_the_clock() {
     program.close().unwrap();
 }
 
-/// What is beyond the first piece is payload, and its bytes are counted.
+/// Bytes beyond the first piece are payload, and they are counted.
 pub(super) fn pieces(program: &mut TestProgram) {
     for payload in [18, LONGEST - 41, 8_958, 60_000] {
         let frame = Frame::udp(A, B, 5_000, 53).payload(payload).build();
@@ -230,7 +231,7 @@ pub(super) fn pieces(program: &mut TestProgram) {
     program.check_accounts().unwrap();
 }
 
-/// The verifier refuses both programs to a thread without CAP_PERFMON, as they subtract pointers.
+/// The verifier refuses both programs to a thread without CAP_PERFMON, because they subtract pointers.
 #[test]
 fn a_refusal_is_told_soon_with_the_kernel_and_the_cause() {
     let (sandbox, namespace) = (Sandbox::new().unwrap(), Namespace::new().unwrap());
@@ -258,7 +259,7 @@ fn a_refusal_is_told_soon_with_the_kernel_and_the_cause() {
         assert!(matches!(error, Error::Refused { .. }), "{error:?}");
         let start = format!("this kernel ({}) refuses the program limiter", release());
         assert!(said.starts_with(&start), "{said}");
-        // How far the verifier came, without a line for each instruction.
+        // The message says how far the verifier came, without a line for each instruction.
         assert!(said.contains("processed ") && said.lines().count() <= 8, "{said}");
         let is_instruction =
             |line: &str| line.split_once(": (").is_some_and(|(at, _)| at.parse::<u32>().is_ok());

@@ -1,4 +1,4 @@
-//! What of an address makes a source.
+//! Which part of an address identifies a source.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ fn passed(program: &mut TestProgram, source: IpAddr) -> u64 {
     program.run_many(&udp(source), 10).unwrap()
 }
 
-/// The address with the bit of this number the other way.
+/// The address with one bit flipped.
 fn flip(address: IpAddr, bit: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() ^ (1 << (31 - bit))).into(),
@@ -37,7 +37,7 @@ fn a_prefix_is_one_source_and_its_neighbour_another() {
             assert_eq!(passed(&mut program, address), 3, "{address}/{length}");
             for bit in 0..bits {
                 let other = flip(address, bit);
-                // Each bit of the prefix makes one other source; the bits behind it make none.
+                // Flipping a bit of the prefix gives another source; flipping a bit behind it does not.
                 let expected = if bit < length { 3 } else { 0 };
                 assert_eq!(
                     passed(&mut program, other),
@@ -61,13 +61,13 @@ fn a_prefix_is_one_source_and_its_neighbour_another() {
 fn families_share_nothing() {
     for (ipv4, ipv6) in [(0, 0), (32, 128)] {
         let mut program = program(&keyed(ipv4, ipv6));
-        // One and the same number, were the family not part of it.
+        // The same number in both families: only the family tells these sources apart.
         let v4 = [0, 0, 0, 0];
         let [zero, mapped] = [[0; 8], [0, 0, 0, 0, 0, 0xffff, 0, 0]];
         assert_eq!(passed(&mut program, v4.into()), 3);
         assert_eq!(passed(&mut program, zero.into()), 3);
         assert_eq!(passed(&mut program, mapped.into()), if ipv6 == 0 { 0 } else { 3 });
-        // Nor does the source that nobody can read.
+        // Frames without a readable source share no state with them either.
         let unreadable = Frame::other(0x0800, [0x45; 8]).build();
         assert_eq!(program.run_many(&unreadable, 10).unwrap(), 3);
         assert_eq!(program.unreadable().unwrap().dropped.packets, 7);
@@ -81,7 +81,7 @@ fn another_prefix_length_makes_other_sources() {
     program.apply(&keyed(24, 64)).unwrap();
     assert_eq!(passed(&mut program, [10, 0, 0, 2].into()), 3);
     assert_eq!(passed(&mut program, [10, 0, 0, 1].into()), 0);
-    // Back again, the source that was there has what it had.
+    // With the old prefix length, the old source still has its state.
     program.apply(&keyed(32, 64)).unwrap();
     assert_eq!(passed(&mut program, [10, 0, 0, 1].into()), 0);
     assert_eq!(passed(&mut program, [10, 0, 0, 2].into()), 3);

@@ -1,4 +1,4 @@
-//! What packets are counted by: those that share a key share what a limit admits, and others do not.
+//! Limits by key: packets that share a key share what a limit admits, and others do not.
 
 use std::collections::HashMap;
 
@@ -19,15 +19,15 @@ use super::{
     tokens,
 };
 
-/// Packets of each policy.
+/// Packets sent under each policy.
 const STEPS: u64 = 1_500;
 
-/// What each key of each layer was charged.
+/// A model: the charges to each key of each layer.
 struct Naive {
     policy: Policy,
     layers: Vec<(Vec<KeyPart>, u64)>,
     charged: Vec<HashMap<Vec<Part>, u64>>,
-    /// How many packets each layer admitted, and how many it refused.
+    /// Packets that each layer admitted and refused.
     tallies: Vec<(u64, u64)>,
 }
 
@@ -46,8 +46,8 @@ impl Naive {
         Self { policy, layers, charged, tallies }
     }
 
-    /// Nothing comes back while the time stands still, so a key has left what was not charged to it.
-    /// The layers are in the order in which they are asked.
+    /// Decides about a packet. Nothing is refilled while time stands still, so a key has left what was not
+    /// charged to it. The layers are in the order in which they are checked.
     fn decide(&mut self, sent: &Sent) -> Verdict {
         let keys: Vec<_> =
             self.layers.iter().map(|(parts, _)| sent.key(parts, &self.policy)).collect();
@@ -88,7 +88,7 @@ impl Two {
     }
 }
 
-/// Sends random packets under a policy; each time, its limits have to have names of their own.
+/// Sends random packets under a policy, whose limits must not have had the names before.
 fn check(two: &mut Two, random: &mut Random, policy: Policy) {
     let names: Vec<_> = policy
         .limits
@@ -110,7 +110,7 @@ fn check(two: &mut Two, random: &mut Random, policy: Policy) {
     }
 }
 
-/// A policy with prefixes that are somebody's, within each other.
+/// A policy whose tenants have prefixes within each other.
 fn with_tenants(limits: impl IntoIterator<Item = Limit>, random: &mut Random) -> Policy {
     let mut policy = policy_of(limits);
     for (name, prefixes) in [
@@ -158,13 +158,13 @@ fn packets_that_share_a_key_share_a_budget() {
         for key_prefix in [KeyPrefix { ipv4: 32, ipv6: 64 }, KeyPrefix { ipv4: 25, ipv6: 128 }] {
             let mut random = Random::new(seed, run);
             let name = format!("limit-{run}-{}", key_prefix.ipv4);
-            // As much as half of the packets of a key want, for some.
+            // For some keys, about half of their packets exceed the burst.
             let burst = 1 + random.below(60) as u64;
             let limits = [limit(&name, &parts, tokens(burst))];
             let policy = Policy { key_prefix, ..with_tenants(limits, &mut random) };
             let _run = Run { seed, run, of: &policy.clone() };
             if policy.tenants.is_empty() && parts.contains(&KeyPart::Tenant) {
-                // Nobody is limited.
+                // Without tenants the limit applies to no packet.
                 two.first.apply(&policy).unwrap();
                 let passes = |_| two.run(&Sent::any(&mut random)) == Verdict::Pass;
                 assert!((0..200).all(passes));
@@ -177,7 +177,7 @@ fn packets_that_share_a_key_share_a_budget() {
     assert_eq!(counted(&two.first, Reason::Contended), 0);
 }
 
-/// A ladder: the address itself, its network, and the site are all counted, and each has its say.
+/// A ladder: limits on the address itself, its network and its site count together, and each may refuse.
 #[test]
 fn a_ladder_counts_by_all_its_prefixes_at_once() {
     let seed = seed();
@@ -201,8 +201,7 @@ fn a_ladder_counts_by_all_its_prefixes_at_once() {
     two.first.check_accounts().unwrap();
 }
 
-/// Limits by several keys, of which each packet has one of each: a packet that one refuses is charged
-/// to none.
+/// Several limits with different keys apply to each packet. A packet that one refuses is charged to none.
 #[test]
 fn limits_by_different_keys_are_charged_together() {
     use KeyPart::{Connection, Destination, DestinationPort, Interface, Source, Tenant};
@@ -210,7 +209,7 @@ fn limits_by_different_keys_are_charged_together() {
     let mut two = Two::new();
     for run in 0..8 {
         let mut random = Random::new(seed, run);
-        // In the order in which they are asked.
+        // In the order in which they are checked.
         let keys: [&[KeyPart]; 7] = [
             &[Connection],
             &[Source],

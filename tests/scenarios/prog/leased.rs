@@ -1,5 +1,5 @@
-//! Packets that a CPU leases from the limits of a busy source: each is charged before it passes, and what a CPU does not
-//! use in time is lost.
+//! Leases: packets that a CPU charges in advance for a busy source. Each packet is charged before it passes;
+//! leases that a CPU does not use in time are lost.
 
 use std::{
     net::IpAddr,
@@ -41,10 +41,10 @@ pub(super) const TICK: u64 = 4_000_000;
 pub(super) const A: [u8; 4] = [192, 0, 2, 1];
 pub(super) const RATE: u64 = 100_000;
 pub(super) const BURST: u64 = 120_000;
-/// So many packets in a tick, and a source gets as many at once as any.
+/// Packets in a tick that make a source lease as many at once as any source does.
 const MANY: u64 = 80;
 
-/// A program on one CPU that ticks.
+/// A program with ticks, on one CPU.
 fn ticking(policy: &Policy) -> TestProgram {
     stay();
     let mut program = TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap();
@@ -52,9 +52,9 @@ fn ticking(policy: &Policy) -> TestProgram {
     program
 }
 
-/// Stays on one CPU, as each holds its own.
+/// Pins the thread to one CPU, because each CPU has leases of its own.
 fn stay() {
-    // There is one, where the test stays there already.
+    // With a single CPU, the thread stays there anyway.
     if let Ok([cpu, _]) = two_cpus() {
         pin_to_cpu(cpu).unwrap();
     }
@@ -68,7 +68,7 @@ fn bucket() -> Gcra {
     Rate::per_second(RATE).bucket(BURST, 1).unwrap()
 }
 
-/// Runs one frame so many times, all of which pass.
+/// Runs a frame `packets` times; all have to pass.
 pub(super) fn pass(program: &mut TestProgram, frame: &[u8], packets: u64) {
     assert_eq!(program.run_many(frame, packets as u32).unwrap(), packets);
 }
@@ -77,13 +77,13 @@ fn source(program: &TestProgram) -> Source {
     program.source(&Address::v4(A)).unwrap().unwrap()
 }
 
-/// How many packets are charged to a limit of the source that refills as the first does.
+/// The packets charged to a limit of the source whose rate is that of the first limit.
 fn charged_to(program: &TestProgram, limit: Builtin) -> u64 {
     let word = source_word(program, limit, A.into());
     bucket().spent(word, NOW) / bucket().interval
 }
 
-/// How many packets are charged to its first limit, where no time has passed.
+/// The packets charged to the first limit of the source, if no time has passed.
 fn charged(program: &TestProgram) -> u64 {
     bucket().spent(source(program).words[0], NOW) / bucket().interval
 }
@@ -97,7 +97,7 @@ fn one_packet_of_many_is_charged_for_those_that_follow() {
         pass(&mut program, &frame, 1);
         let before = left;
         left = charged(&program) - passed;
-        // One of those that are left passes, or so many are leased with it.
+        // A packet uses one of the leases, or leases more.
         assert!(left + 1 == before || before == 0 && left <= passed / 4, "{left} after {passed}");
         longest = longest.max(left + 1);
         let bytes = passed * frame.len() as u64;
@@ -108,7 +108,7 @@ fn one_packet_of_many_is_charged_for_those_that_follow() {
     program.check_accounts().unwrap();
 }
 
-/// Who asks what is left is told what the limit has left, which a CPU may have leased more of.
+/// The inquiry reports what the limit has left, without what a CPU has leased.
 #[test]
 fn what_is_leased_is_used() {
     let mut program = ticking(&ample());
@@ -137,12 +137,12 @@ fn the_burst_is_admitted_at_once_and_not_a_packet_more_or_less() {
             program.check_accounts().unwrap();
             program.tally(Builtin::Source.name()).unwrap()
         });
-        // Those that are near too.
+        // The packets that leave the limit near are counted exactly, too.
         assert_eq!(tallies[0], tallies[1]);
     }
 }
 
-/// On two CPUs, whatever they take from each other.
+/// Two CPUs lease from the same burst.
 #[test]
 fn the_burst_is_admitted_once_by_two_cpus() {
     for _ in 0..part(8) {
@@ -159,7 +159,7 @@ fn the_burst_is_admitted_once_by_two_cpus() {
     }
 }
 
-/// What is leased in a tick passes in that and the next one, and no more.
+/// A lease is valid in its tick and in the next one.
 #[test]
 fn what_is_not_used_in_time_is_lost() {
     for (ticks, is_lost) in [(0, false), (1, false), (2, true), (3, true), (1_000_000, true)] {
@@ -178,7 +178,7 @@ fn what_is_not_used_in_time_is_lost() {
     }
 }
 
-/// After a rest, whatever was leased before it.
+/// Leases from before a rest do not add to the burst after it.
 #[test]
 fn a_rest_brings_the_burst_and_not_a_packet_more() {
     let mut program = ticking(&ample());
@@ -194,7 +194,7 @@ fn a_rest_brings_the_burst_and_not_a_packet_more() {
     program.check_accounts().unwrap();
 }
 
-/// By the exact time, as no tick may be trusted, where a tick is too long for the burst, and where the limit is precise.
+/// Nothing is leased without ticks, when a tick is too long for the burst, or when the limit is precise.
 #[test]
 fn who_is_to_be_exact_to_the_packet_leases_nothing() {
     let exact = (ample(), Clock::Test);
@@ -211,7 +211,7 @@ fn who_is_to_be_exact_to_the_packet_leases_nothing() {
     }
 }
 
-/// Packets of one kind pass by what was charged to the limits that are about them.
+/// Leased packets of one kind were charged to exactly the limits that match this kind.
 #[test]
 fn a_limit_of_some_packets_is_charged_with_those_alone() {
     let syns = per_second(10, 200);
@@ -223,7 +223,7 @@ fn a_limit_of_some_packets_is_charged_with_those_alone() {
             *passed += u64::from(program.run(&frame).unwrap() == Verdict::Pass);
         }
         let all = passed[0] + passed[1];
-        // Of each kind of packets, some are leased.
+        // Each of the two kinds of packets has some leases.
         let leased = charged_to(&program, Builtin::Source) - all;
         assert!(leased <= 2 * (Cached::MOST_LEASED - 1), "round {round}: {leased}");
     }
@@ -253,7 +253,7 @@ fn all_limits_are_leased_from_by_the_one_that_has_least_to_spare() {
     }
 }
 
-/// What was leased under one policy passes by no other one, and is lost.
+/// Leases made under one policy are not valid under another, and are lost.
 #[test]
 fn a_change_of_the_policy_ends_what_is_leased() {
     let mut program = ticking(&ample());
@@ -287,7 +287,7 @@ fn what_is_leased_does_not_save_who_is_denied_nor_outlives_the_entry() {
     assert_eq!(program.run(&frame).unwrap(), Verdict::Drop);
     program.apply(&ample()).unwrap();
     pass(&mut program, &frame, MANY);
-    // Who has been idle makes room for others.
+    // An idle source is evicted.
     let mut now = NOW;
     for round in 0..1_000 {
         now += 10 * SECOND;
@@ -303,7 +303,7 @@ fn what_is_leased_does_not_save_who_is_denied_nor_outlives_the_entry() {
     program.check_accounts().unwrap();
 }
 
-/// Also what a CPU had leased when everything began to be only monitored.
+/// In monitor mode all packets pass and are counted, including leases made before it was switched on.
 #[test]
 fn where_nothing_is_dropped_all_pass_and_are_counted() {
     let mut program = ticking(&Policy { mode: GlobalMode::Monitor, ..ample() });
@@ -313,14 +313,14 @@ fn where_nothing_is_dropped_all_pass_and_are_counted() {
     program.check_accounts().unwrap();
 }
 
-/// A limit of the source's network, beside its own or alone.
+/// A limit on the network of the source, with or without a limit of its own.
 fn with_network(own: Option<(u64, u64)>, burst: u64) -> Policy {
     let network = limit("network", &[within(24, 64)], per_second(RATE, burst));
     let own = own.map(|(rate, burst)| limit("own", &[KeyPart::Source], per_second(rate, burst)));
     policy_of(own.into_iter().chain([network]))
 }
 
-/// How many packets are charged to the bucket of the network, where no time has passed.
+/// The packets charged to the bucket of the network, if no time has passed.
 fn charged_to_network(program: &TestProgram, burst: u64) -> u64 {
     let bucket = Rate::per_second(RATE).bucket(burst, 1).unwrap();
     let words = program.buckets().unwrap().into_iter().map(|(_, state)| state.word);
@@ -348,7 +348,8 @@ fn packets_are_leased_from_a_limit_by_a_wider_key_too() {
     }
 }
 
-/// However many sources of a network hold leases: it gets its burst and no more, and loses a quarter of it at most.
+/// However many sources of a network hold leases, the network gets its burst and no more, and loses at most a
+/// quarter of it.
 #[test]
 fn what_sources_hold_of_a_wider_limit_is_within_it() {
     const BURST: u64 = 4_000;
@@ -370,7 +371,7 @@ fn what_sources_hold_of_a_wider_limit_is_within_it() {
     program.check_accounts().unwrap();
 }
 
-/// A source that its network's limit refuses is refused for a while by what its CPU remembers.
+/// A refusal by the limit of a network is cached for the source for a while.
 #[test]
 fn what_a_wider_limit_refuses_is_remembered_and_counted() {
     const BURST: u64 = 4_000;
@@ -382,7 +383,7 @@ fn what_a_wider_limit_refuses_is_remembered_and_counted() {
     let tally = program.tally("network").unwrap();
     assert_eq!((tally.conform.packets, tally.exceed.packets), (BURST, BURST));
     assert_eq!(counted(&program, Reason::Exceed), BURST);
-    // A tick later there is what that brings in.
+    // A tick later, the tokens of one tick are there.
     program.at(NOW + TICK).unwrap();
     let brought = RATE * TICK / SECOND;
     let passed = program.run_many(&frame, 2 * BURST as u32).unwrap();
@@ -390,7 +391,7 @@ fn what_a_wider_limit_refuses_is_remembered_and_counted() {
     program.check_accounts().unwrap();
 }
 
-/// What the lists say of a source for a time holds for each of its packets, whatever is leased from a wider limit.
+/// A list entry with an end holds for each packet of its source; leases of a wider limit do not skip it.
 #[test]
 fn who_is_listed_for_a_time_gets_no_lease() {
     type Of = fn(&mut Policy) -> &mut Vec<Listed>;
@@ -404,7 +405,7 @@ fn who_is_listed_for_a_time_gets_no_lease() {
         let mut policy = with_network(None, BURST);
         list(&mut policy).push(entry("192.0.2.1/32", Some(until)));
         let mut program = ticking(&policy);
-        // Another source of the same network comes first.
+        // Another source of the same network leases first.
         pass(&mut program, &udp([192, 0, 2, 7]), MANY);
         assert_eq!(program.run_many(&udp(A), 1_000).unwrap(), passes, "list {number}");
         assert_eq!(program.tally("network").unwrap().conform.packets, MANY, "list {number}");

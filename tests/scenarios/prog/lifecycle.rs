@@ -1,4 +1,4 @@
-//! What is left of an instance without an interface.
+//! An instance without an interface leaves nothing behind, and a pooled program remembers nothing.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ fn closing_leaves_nothing() {
     program.close().unwrap();
 }
 
-/// As when the process dies.
+/// Dropping everything, as the end of the process does.
 #[test]
 fn dropping_leaves_nothing() {
     let policy = policy(&[(Builtin::Source, per_second(10, 1))]);
@@ -44,7 +44,7 @@ fn dropping_leaves_nothing() {
     }
 }
 
-/// What a CPU remembers, such as when a tick began, is of the test before it otherwise.
+/// Without this, CPU caches and the start of the last tick would be those of the previous test.
 #[test]
 fn a_program_that_is_used_again_remembers_nothing() {
     let policy = policy(&[(Builtin::Source, per_second(10_000, 20_000))]);

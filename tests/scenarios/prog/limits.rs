@@ -1,4 +1,4 @@
-//! What each limit is about, how they are asked together, and what is counted.
+//! What each built-in limit matches, in which order limits are checked, and what is counted.
 
 use std::net::IpAddr;
 
@@ -35,7 +35,7 @@ fn a_syn_is_what_opens_a_connection_or_might() {
         tcp(SYN).options(&[1; 40]),
         tcp(SYN).tag(0x88a8, 1).tag(0x8100, 2),
         tcp(SYN).payload(8).fragment(1, 0, true),
-        // The flags are in another fragment, or can be overwritten by this one.
+        // The flags are in another fragment, or this fragment can overwrite them.
         Frame::ip(A, B, 6).payload(8).fragment(1, 0, true),
         tcp(ACK).fragment(1, 1, false),
         tcp(ACK).declared_length(33),
@@ -80,13 +80,13 @@ fn a_connection_is_a_source_a_destination_two_ports_and_a_protocol() {
         Frame::sctp(A, B, 1, 2),
         Frame::udp(A6, B6, 1, 2),
         Frame::udp(A6, [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 2], 1, 2),
-        // A source is a /64, a connection is not.
+        // The source is a /64; a connection has the whole address.
         Frame::udp([0x2001, 0xdb8, 0, 0, 0, 0, 0, 2], B6, 1, 2),
     ];
     for frame in &connections {
         assert_eq!(program.run_many(&frame.build(), 9).unwrap(), 4, "{frame:?}");
     }
-    // These are of the connections above.
+    // These belong to the connections above.
     for frame in [
         Frame::udp(A, B, 1, 2).payload(300).tag(0x8100, 1),
         Frame::udp(A, B, 1, 2).options(&[1; 8]),
@@ -96,10 +96,10 @@ fn a_connection_is_a_source_a_destination_two_ports_and_a_protocol() {
     ] {
         assert_eq!(program.run_many(&frame.build(), 9).unwrap(), 0, "{frame:?}");
     }
-    // Later fragments are of the connection of their first one.
+    // Later fragments belong to the connection of their first one.
     let fragment = |of, offset| Frame::ip(A, B, 17).payload(8).fragment(of, offset, true).build();
     assert_eq!(program.run_many(&fragment(1, 2), 9).unwrap(), 0);
-    // Without ports, all of two addresses and a protocol are one.
+    // Without ports, all packets between two addresses with one protocol are one connection.
     let echo = |number| Frame::echo(A, B, number, number).build();
     for frames in [[fragment(2, 2), fragment(3, 3)], [echo(1), echo(2)]] {
         assert_eq!(program.run_many(&frames[0], 3).unwrap(), 3);
@@ -120,17 +120,17 @@ fn the_narrow_limit_is_asked_before_the_wide() {
     assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 0)]);
     assert_eq!(program.run_many(&Frame::udp(A, B, 9, 9).build(), 4).unwrap(), 0);
     assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 4)]);
-    // Everything is over its limit now, and the narrowest says so.
+    // All limits are exceeded now; the packet is counted at the narrowest.
     assert_eq!(program.run_many(&port(1), 1).unwrap(), 0);
     assert_eq!(program.run_many(&port(3), 1).unwrap(), 0);
     assert_eq!(tallies(&program), [(5, 5), (3, 4), (5, 4)]);
-    // Whatever limit refuses a packet, it is counted as refused once.
+    // A refused packet is counted as refused once, whichever limit refuses it.
     let reasons = [Reason::Conform, Reason::Exceed];
     assert_eq!(reasons.map(|reason| counted(&program, reason)), [5, 5 + 4 + 4]);
     program.check_accounts().unwrap();
 }
 
-/// The words of the buckets of a source and of one of its connections.
+/// The words of the inline limits of a source, and the word of one of its connections.
 fn words(program: &TestProgram, connection: &BucketKey) -> ([u64; INLINE], Option<u64>) {
     let source = program.source(&connection.source()).unwrap().unwrap();
     (source.words, state(program, connection).map(|connection| connection.word))
@@ -151,7 +151,7 @@ fn a_refused_packet_is_charged_nowhere() {
         expected[small as usize].1 = 1_000;
         assert_eq!(tallies(&program), expected);
 
-        // A connection that is never admitted does not take a place in the table.
+        // A connection of which no packet was admitted takes no bucket.
         if small != Builtin::Connection {
             let frame = Frame::tcp(A, B, 7, 7, SYN).build();
             assert_eq!(program.run_many(&frame, 10).unwrap(), 0);
@@ -199,12 +199,12 @@ fn without_limits_everything_passes() {
         Reason::ALL.iter().filter(|reason| reason.drops() && counted(&program, **reason) > 0);
     assert_eq!(dropped.collect::<Vec<_>>(), [&Reason::TooDeep]);
     assert_eq!(program.maps().buckets().unwrap().tracked, 0);
-    // Sources are seen nevertheless.
+    // Sources are listed nevertheless.
     assert_eq!(program.maps().talkers(9).unwrap().0.len(), 3);
     program.check_accounts().unwrap();
 }
 
-/// Later fragments are limited as what they are of, or could be.
+/// Later fragments are limited like the datagram they belong to, or may belong to.
 #[test]
 fn the_example_of_a_dns_server_holds_against_fragments() {
     let text = include_bytes!("../../../packaging/examples/dns-server.yaml");
@@ -221,7 +221,7 @@ fn the_example_of_a_dns_server_holds_against_fragments() {
         // The burst of queries of a network.
         assert_eq!((0..2_500).filter(passes).count(), 2_000 - usize::from(known));
     }
-    // Answers to what the server asks others.
+    // Answers to queries of the server itself.
     let answer = Frame::udp(A, B, 53, 5_000).payload(1_400).fragment(10, 0, true).build();
     let later = Frame::ip(A, B, 17).payload(1_400).fragment(10, 185, true).build();
     assert_eq!(program.run(&answer).unwrap(), Verdict::Pass);

@@ -1,5 +1,5 @@
-//! No headers of the link hide a packet from the lists and limits of its source, and what is not IP has a budget where
-//! the policy says so, which no protocol of the link falls under.
+//! Link headers do not hide a packet from the lists and limits of its source. Packets other than IP have a
+//! budget if the policy sets one; protocols of the link are exempt.
 
 use std::net::IpAddr;
 
@@ -57,7 +57,7 @@ fn a_denied_source_is_denied_in_a_session_and_behind_labels() {
             denied += 2;
         }
     }
-    // What PPPoE says of the length makes no other source of it.
+    // A wrong length in the PPPoE header does not change the source.
     for length in [22, 30, 47, 49, 1_500] {
         let lies = Frame::udp(FROM, TO, 1, 2).payload(18).pppoe().pppoe_length(length);
         assert_eq!(run(&mut program, &lies, 1, NOW), 0, "{length}");
@@ -69,7 +69,7 @@ fn a_denied_source_is_denied_in_a_session_and_behind_labels() {
         assert_eq!(run(&mut program, &packets()[4].clone().pppoe().labels(labels), 3, NOW), 0);
     }
     assert_eq!(counted(&program, Reason::TooDeep), 24);
-    // The source cannot be read: others that cannot be share its limits.
+    // The source cannot be read, so these packets share the limits of all unreadable frames.
     let cut = Frame::udp(FROM, TO, 1, 2).payload(18).pppoe();
     for length in [0, 1, 2, 21] {
         assert_eq!(run(&mut program, &cut.clone().pppoe_length(length), 1, NOW), 1, "{length}");
@@ -79,7 +79,7 @@ fn a_denied_source_is_denied_in_a_session_and_behind_labels() {
     program.check_accounts().unwrap();
 }
 
-/// Captured on an uplink: three packets in a session, and one behind a label.
+/// Frames captured on an uplink: three packets in a session, and one behind a label.
 #[test]
 fn captured_frames_of_a_session_are_denied_and_limited() {
     const DATAGRAM: &str = "4500002e0001400040114e82c6336407c00002019c400035001a0000\
@@ -120,7 +120,7 @@ fn a_source_has_one_limit_whatever_its_packets_are_framed_in() {
     program.check_accounts().unwrap();
 }
 
-/// Neighbours of a session send it too, with the same hop limits.
+/// Routers also send control traffic inside PPPoE sessions, with the same hop limits.
 #[test]
 fn control_traffic_is_that_in_a_session_too() {
     let mut program = program(&policy("deny: ['::/0', 0.0.0.0/0]"));
@@ -132,14 +132,14 @@ fn control_traffic_is_that_in_a_session_too() {
             expected += 1;
         }
     }
-    // All but DHCP, which is the last, ask for a hop limit.
+    // All except DHCP, which is the last, require a hop limit.
     for frame in &link[..link.len() - 1] {
         assert_eq!(run(&mut program, &frame.clone().ttl(2).pppoe(), 1, NOW), 0, "{frame:?}");
     }
     assert_eq!(counted(&program, Reason::Control), expected);
 }
 
-/// Frames that are not IP, and of no protocol of the link.
+/// Frames that are neither IP nor of a protocol of the link.
 fn others() -> Vec<Frame> {
     let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &[0x45; 40]].concat();
     vec![
@@ -149,7 +149,7 @@ fn others() -> Vec<Frame> {
         Frame::other(0x88b5, [0; 46]),
         Frame::other(0x88b5, [0; 46]).tag(0x8100, 7),
         Frame::other(0x8847, [0, 1, 1, 64, 0, 0, 0, 0]).padded(),
-        // Compressed, and a part of a datagram.
+        // PPP protocols for compressed datagrams and for a fragment of one.
         Frame::other(0x00fd, [0; 40]).pppoe(),
         Frame::other(0x003d, [0; 40]).pppoe(),
     ]
@@ -177,7 +177,7 @@ const BUDGET: &str = "non_ip: {rate: 1/s, burst: 3}";
 fn what_is_not_ip_has_a_budget_to_the_packet() {
     let mut program = program(&policy(BUDGET));
     let frames = others();
-    // One budget for all of them.
+    // All protocols share one budget.
     let passed: u32 = frames.iter().map(|frame| run(&mut program, frame, 2, NOW)).sum();
     assert_eq!(passed, 3);
     let offered = 2 * frames.len() as u64;
@@ -189,7 +189,7 @@ fn what_is_not_ip_has_a_budget_to_the_packet() {
         program.at(NOW + after).unwrap();
         assert_eq!(run(&mut program, &frames[0], 8, NOW + after), passes, "{after}");
     }
-    // Another interface has one of its own.
+    // Another interface has a budget of its own.
     let now = NOW + 60 * SECOND;
     let mut neighbour = program.neighbour(1).unwrap();
     let frame = frames[0].build();
@@ -197,7 +197,7 @@ fn what_is_not_ip_has_a_budget_to_the_packet() {
     assert_eq!(verdicts, 3);
     drop(neighbour);
 
-    // Where nothing is dropped, it is told what would be.
+    // In monitor mode, the frames that would be dropped are counted.
     program.split().unwrap().1.switch_monitor(true).unwrap();
     assert_eq!(run(&mut program, &frames[0], 5, now), 5);
     assert_eq!(counted(&program, Reason::Monitor), 5);
@@ -206,7 +206,7 @@ fn what_is_not_ip_has_a_budget_to_the_packet() {
     assert_eq!(run(&mut program, &frames[0], 5, now), 5);
     assert_eq!(counted(&program, Reason::Monitor), 10);
 
-    // No other policy limits it, and a budget that comes back is as it was left.
+    // A policy without a budget limits none of them. A budget that comes back has the state it had.
     let before = reasons(&program);
     program.apply(&policy("deny: [0.0.0.0/0, '::/0']\ncontrol: off")).unwrap();
     for frame in &frames {

@@ -1,4 +1,5 @@
-//! Who is allowed, denied and blocked: before all limits, in this order, and until when.
+//! The lists `allow`, `deny` and `penalty`: they apply before all limits, in this order, until their entries
+//! end.
 
 mod ends;
 
@@ -33,7 +34,7 @@ fn entries(policy: &mut Policy, list: List) -> &mut Vec<Listed> {
     }
 }
 
-/// What is said of each of these addresses: 10.0.0.N is on the lists whose bits are in N.
+/// Puts 10.0.0.N on the lists whose bits are set in N.
 fn every_combination() -> Policy {
     let mut policy = policy_of([
         limit("source", &[KeyPart::Source], tokens(2)),
@@ -70,7 +71,7 @@ fn allow_comes_before_deny_before_penalties_before_limits() {
                 monitored += drops;
             }
         }
-        // Two of four numbers are denied only or blocked too, and one is blocked only.
+        // Of the 8 addresses, two are denied (one of them blocked too), and one is only blocked.
         let expected = match mode {
             GlobalMode::Enforce => [20, 10, 5, 3, 0, 2],
             GlobalMode::Monitor => [20, 0, 0, 0, 18, 2],
@@ -85,13 +86,13 @@ fn allow_comes_before_deny_before_penalties_before_limits() {
             Reason::Conform,
         ];
         assert_eq!(reasons.map(|reason| counted(&program, reason)), expected);
-        // Who is listed is nothing to any limit.
+        // Packets of listed sources are not charged to any limit.
         assert_eq!(["source", "all"].map(|name| tally(&program, name)), [(2, 3), (2, 0)]);
         program.check_accounts().unwrap();
     }
 }
 
-/// A prefix is on a list with all that is in it, whatever is said of longer ones.
+/// An entry for a prefix holds for all addresses in it, whatever the list says about longer prefixes.
 #[test]
 fn what_holds_for_a_prefix_holds_for_all_in_it() {
     let mut policy = Policy {

@@ -1,8 +1,7 @@
-//! Which packets a limit is about, in the program that is in force: at the edges of what its `match`
-//! says.
+//! Which packets a limit matches in the program, at the edges of its `match`.
 //!
-//! The limits are written as an operator writes them. One that admits a single packet shows by the
-//! verdicts what it is about: of those packets, the second is dropped.
+//! The limits are written as in a policy document. Each admits a single packet, so the verdicts show what it
+//! matches: the second matching packet is dropped.
 
 mod addresses;
 mod any;
@@ -25,7 +24,7 @@ const B: [u8; 4] = [198, 51, 100, 1];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
 
-/// A policy with one limit, which admits one packet.
+/// A policy with one limit that admits one packet.
 fn written(matching: &str, key: &str) -> Policy {
     let document = format!(
         "version: 1
@@ -37,8 +36,8 @@ limits: [{{ name: it, match: {{ {matching} }}, key: {key}, rate: 1/min, burst: 1
     document::parse("policy.yaml", document.as_bytes(), no_file).unwrap()
 }
 
-/// Checks that a limit is about some frames and not about others, if it is kept for all packets, if it
-/// is kept by their sources, and if what is refused of a source is remembered. No fragment has another of its datagram.
+/// Asserts that a limit matches the frames in `about` and not those in `not`: as a bucket for all packets, as
+/// a bucket per source, and when the CPU cache holds a refusal. All fragments belong to different datagrams.
 fn check(program: &mut TestProgram, matching: &str, about: &[Frame], not: &[Frame]) {
     for key in ["all", "source"] {
         program.forget().unwrap();
@@ -63,7 +62,7 @@ fn check(program: &mut TestProgram, matching: &str, about: &[Frame], not: &[Fram
     program.check_accounts().unwrap();
 }
 
-/// A frame with these source and destination ports, of each family and of each of these protocols.
+/// A frame with these source and destination ports, for each family and each of these protocols.
 fn with_ports(protocols: &[u8], ports: [u16; 2]) -> Vec<Frame> {
     let [from, to] = ports;
     let both = |protocol: &u8| match protocol {

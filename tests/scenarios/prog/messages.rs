@@ -1,4 +1,4 @@
-//! The debug messages of a build that has them; see `datapath-log` in Cargo.toml.
+//! The debug messages of a build with the feature `datapath-log`; see Cargo.toml.
 
 use std::{thread, time::Instant};
 
@@ -13,7 +13,7 @@ use super::{NOW, counted, kernel::check_loaded, policy, tokens, udp};
 
 const TARGET: [u8; 4] = [198, 51, 100, 1];
 
-/// A small instance with messages, at [`NOW`].
+/// Makes a small instance with messages, whose clock is at [`NOW`].
 fn program(policy: &Policy) -> TestProgram {
     let mut program = TestProgram::with_messages(SMALL, policy, Clock::Test).unwrap();
     program.at(NOW).unwrap();
@@ -32,13 +32,13 @@ fn both_programs_with_messages_load_within_the_budget() {
     }
 }
 
-/// What is told of a frame.
+/// Runs a frame and returns the messages about it.
 fn told(program: &mut TestProgram, frame: &[u8]) -> Vec<String> {
     program.run(frame).unwrap();
     program.messages().unwrap()
 }
 
-/// Checks that there is one message, which has a number above 0 between these words.
+/// Asserts that there is one message: a number above 0 between `begin` and `end`.
 #[track_caller]
 fn assert_numbered(messages: &[String], begin: &str, end: &str) {
     let number = |message: &String| -> Option<u64> {
@@ -50,7 +50,7 @@ fn assert_numbered(messages: &[String], begin: &str, end: &str) {
 
 #[test]
 fn a_binding_and_a_refusal_are_told_and_packets_that_conform_are_not() {
-    // What was refused is remembered by a CPU.
+    // A refusal is cached by one CPU, so the test stays on one.
     let [cpu, _] = two_cpus().unwrap();
     let work = || {
         pin_to_cpu(cpu).unwrap();
@@ -68,7 +68,7 @@ fn check_limited() {
         let bound = told(&mut program, &frame);
         assert_numbered(&bound, &format!("{source}: bound to profile 0 of epoch "), "");
         assert_eq!(told(&mut program, &frame), [""; 0]);
-        // What is lent of the next token.
+        // Part of the next token is enough for one packet.
         program.at(NOW + 1).unwrap();
         assert_eq!(told(&mut program, &frame), [""; 0]);
         program.at(NOW + 2).unwrap();
@@ -76,7 +76,7 @@ fn check_limited() {
         let reason = Reason::Exceed.index();
         let begin = format!("{source}: over limit 0x1: reason {reason}, for ");
         assert_numbered(&program.messages().unwrap(), &begin, " ns");
-        // It is remembered.
+        // The refusal is cached, so there is no second message.
         assert_eq!(told(&mut program, &frame), [""; 0]);
         program.at(NOW).unwrap();
     }

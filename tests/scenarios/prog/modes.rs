@@ -1,4 +1,4 @@
-//! What limits do that are enforced, that only count, that are off, and that are tried out.
+//! The modes of limits: enforced, monitored, off, and candidates.
 
 use limiter_common::{
     algorithm::rate::{Rate, SECOND},
@@ -21,13 +21,13 @@ use super::{
 const B: [u8; 4] = [198, 51, 100, 1];
 pub(super) const MINUTE: u64 = 60 * SECOND;
 
-/// Packets that a limit admitted and that were over it.
+/// The packets that conformed to a limit, and those that exceeded it.
 pub(super) fn tally(program: &TestProgram, name: &str) -> (u64, u64) {
     let tally = program.tally(name).unwrap();
     (tally.conform.packets, tally.over().packets)
 }
 
-/// One of each algorithm, none of which admits more than so many while the time stands still.
+/// An allowance of each algorithm. None admits more than `limit` packets while time stands still.
 fn every_algorithm(limit: u64) -> [Allowance; 6] {
     let rate = Rate { packets: 1, period: MINUTE };
     [
@@ -42,7 +42,7 @@ fn every_algorithm(limit: u64) -> [Allowance; 6] {
 
 pub(super) const KEYS: [&[KeyPart]; 3] = [&[KeyPart::Source], &[KeyPart::Destination], &[]];
 
-/// Limits of every algorithm by several keys.
+/// Limits of every algorithm with several keys.
 pub(super) fn every_limit(most: u64) -> impl Iterator<Item = Limit> {
     KEYS.into_iter().enumerate().flat_map(move |(at, parts)| {
         let named = move |allowance: Allowance| {
@@ -75,7 +75,7 @@ fn a_limit_that_monitors_counts_as_one_that_is_enforced_and_drops_nothing() {
     program.check_accounts().unwrap();
 }
 
-/// The switch for all limits at once: what each does is counted as if it were enforced.
+/// Monitor mode for the whole policy: every limit counts as if it were enforced.
 #[test]
 fn the_global_monitor_passes_what_would_be_dropped() {
     let limits = || {
@@ -99,7 +99,7 @@ fn the_global_monitor_passes_what_would_be_dropped() {
         results.push((tallies, would));
         let dropped = counted(&program, Reason::Exceed);
         assert_eq!(dropped == 0, mode == GlobalMode::Monitor);
-        // It works at once, both ways.
+        // The mode takes effect at once, in both directions.
         let frame = udp([10, 0, 0, 1]);
         for (mode, verdict) in
             [(GlobalMode::Monitor, Verdict::Pass), (GlobalMode::Enforce, Verdict::Drop)]

@@ -1,4 +1,4 @@
-//! A policy as lists that are looked through from end to end.
+//! A policy as lists that are searched linearly.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -31,14 +31,14 @@ fn contains((prefix, length): (IpAddr, u8), source: IpAddr) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Naive {
     pub(super) key_prefix: KeyPrefix,
-    /// Whether nothing is dropped.
+    /// Whether frames that would be dropped pass.
     pub(super) monitor: bool,
-    /// Who is allowed, denied and blocked, in the order of precedence.
+    /// The entries of `allow`, `deny` and `penalty`, in the order of precedence.
     lists: [Vec<(IpAddr, u8)>; List::ALL.len()],
     limits: [NaiveLimit; BUILTINS],
 }
 
-/// What a policy can say of sources beside its limits.
+/// The lists of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     Allow,
@@ -61,7 +61,7 @@ impl Naive {
         self.limits[limit as usize].default = Some(bucket);
     }
 
-    /// Sets the bucket of sources that have the first `length` bits of an address.
+    /// Sets the bucket of sources within a prefix.
     pub(super) fn set_override(
         &mut self,
         limit: Builtin,
@@ -75,25 +75,25 @@ impl Naive {
         overrides.push((prefix, length, bucket));
     }
 
-    /// Lists sources that have the first `length` bits of an address.
+    /// Lists the sources within a prefix.
     pub(super) fn list(&mut self, list: List, address: IpAddr, length: u8) {
         self.lists[list as usize].push((truncated(address, length), length));
     }
 
-    /// The first list that a source is in.
+    /// The first list that contains a source.
     pub(super) fn listed(&self, source: IpAddr) -> Option<List> {
         List::ALL
             .into_iter()
             .find(|list| self.lists[*list as usize].iter().any(|of| contains(*of, source)))
     }
 
-    /// What makes a source of an address.
+    /// The source that an address belongs to.
     pub(super) fn key(&self, source: IpAddr) -> IpAddr {
         let KeyPrefix { ipv4, ipv6 } = self.key_prefix;
         truncated(source, if source.is_ipv4() { ipv4 } else { ipv6 })
     }
 
-    /// What a limit admits to a source; `None` is the one of those that cannot be read.
+    /// The bucket of a source under a limit; `source` is `None` for frames that cannot be read.
     pub(super) fn bucket(&self, limit: Builtin, source: Option<IpAddr>) -> Option<Bucket> {
         let NaiveLimit { default, overrides } = &self.limits[limit as usize];
         let longest = source.and_then(|source| {
@@ -103,7 +103,7 @@ impl Naive {
         longest.map_or(*default, |(_, _, bucket)| Some(*bucket))
     }
 
-    /// The same for the program.
+    /// The same policy for the program.
     pub(super) fn policy(&self) -> Policy {
         let mut policy = Policy::default();
         policy.set_key_prefix(self.key_prefix).unwrap();

@@ -1,4 +1,4 @@
-//! Packets that leave a limit near: at most a fifth of what it admits at once is left.
+//! Packets that leave a limit near: at most a fifth is left of what it admits at once.
 
 use limiter_common::{
     abi::{
@@ -32,13 +32,13 @@ use super::{
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 
-/// Packets that were charged to a limit, and those of them that left it near.
+/// The packets charged to a limit, and those among them that left it near.
 fn near(program: &TestProgram, name: &str) -> (u64, u64) {
     let tally = program.tally(name).unwrap();
     (tally.conform.packets, tally.near.packets)
 }
 
-/// Of so many that pass at once, those with a fifth of them behind them at most.
+/// Of `most` packets that pass at once, those are near after which at most a fifth is left.
 #[test]
 fn the_last_fifth_of_what_passes_at_once_is_near() {
     let mut program = program(&Policy::default());
@@ -73,7 +73,7 @@ fn it_is_near_by_what_is_spent_when_the_packet_comes() {
     for limit in limits {
         let (name, mut program) = (limit.name.clone(), program(&policy_of([limit])));
         let frame = udp(A);
-        // Milliseconds, packets, and how many of those are near: the eighth leaves two.
+        // Milliseconds, packets, and how many of them are near: after the eighth packet, two are left.
         let steps = [(0, 7, 0), (0, 1, 1), (99, 1, 1), (200, 1, 1), (450, 1, 0), (551, 1, 0)];
         let steps =
             steps.into_iter().chain([(600, 1, 0), (600, 1, 1), (5_000, 7, 0), (5_000, 3, 3)]);
@@ -91,10 +91,10 @@ fn it_is_near_by_what_is_spent_when_the_packet_comes() {
 fn windows_are_near_by_what_they_count() {
     let window = |allowance| limit("window", &[KeyPart::Source], allowance);
     let begin = NOW.next_multiple_of(MINUTE);
-    // What passes in a window, and half a window later; and of that, what is near.
+    // Packets that pass in a window and half a window later, and how many of those are near.
     for (allowance, later) in [
         (Allowance::FixedWindow { limit: 10, window: MINUTE }, (10, 3)),
-        // Half of the ten count yet.
+        // Half of the ten packets still count.
         (Allowance::SlidingWindow { limit: 10, window: MINUTE }, (5, 3)),
         (Allowance::SlidingLog { limit: 10, window: MINUTE }, (10, 3)),
     ] {
@@ -108,7 +108,7 @@ fn windows_are_near_by_what_they_count() {
     }
 }
 
-/// Who has a place takes nothing more.
+/// Only the packet with which a connection takes its slot can count as near; its later packets take nothing.
 #[test]
 fn a_connection_is_near_when_it_takes_its_place() {
     let allowance = Allowance::Concurrent { limit: 5, idle: 60 * SECOND };
@@ -127,7 +127,7 @@ fn a_connection_is_near_when_it_takes_its_place() {
     }
     send(&mut program, 5, SYN, (9, 2));
     send(&mut program, 5, RST, (10, 2));
-    // The connection has no socket here, so its place is free after some silence.
+    // The connection has no socket on this host, so its slot is free after a silence.
     program.at(NOW + 30 * SECOND).unwrap();
     send(&mut program, 6, ACK, (11, 3));
     send(&mut program, 6, ACK, (12, 3));
@@ -145,8 +145,8 @@ fn each_limit_is_near_by_itself_and_no_refused_packet_is() {
     ];
     for mode in [GlobalMode::Enforce, GlobalMode::Monitor] {
         let mut program = program(&Policy { mode, ..policy_of(limits.clone()) });
-        // Of each of the first two, four pass, the fourth of which leaves nothing; of the third, two are
-        // left for it.
+        // Each of the first two limits admits four packets, the last of which leaves nothing. The third limit
+        // has two left after that packet.
         for source in 1..4 {
             program.run_many(&syn([10, 0, 0, source]), 7).unwrap();
         }
@@ -188,7 +188,7 @@ fn the_first_packet_of_a_source_without_an_entry_is_near_as_any() {
         let tally = program.tally(&name).unwrap();
         assert_eq!(tally.near.packets, expected, "{tested:?}");
         assert_eq!(tally.near.bytes, expected * length);
-        // Its entry is charged with that packet, which is not counted again.
+        // Inserting the entry charges the first packet to it; that packet is not counted again.
         program.run(&frame).unwrap();
         let again = program.tally(&name).unwrap();
         let passed = again.conform.packets - 1;
@@ -197,7 +197,7 @@ fn the_first_packet_of_a_source_without_an_entry_is_near_as_any() {
     }
 }
 
-/// Who of two loses a race decides anew, and what it is charged then tells how near that is.
+/// A packet that loses a race is decided again, and counts as near by its final charge.
 #[test]
 fn two_cpus_leave_the_last_fifth_near_exactly() {
     let burst = part(200_000);
@@ -210,7 +210,7 @@ fn two_cpus_leave_the_last_fifth_near_exactly() {
             }
         });
         let tally = limit_tallies(&program)[name as usize];
-        // What is left was refused undecided.
+        // Tokens that are left belong to packets that were dropped as contended.
         let left = burst - tally.conform.packets;
         assert_eq!(tally.near.packets, burst / 5 + 1 - left, "{tally:?}");
     }
@@ -223,14 +223,14 @@ fn entries_that_change_hands_are_counted() {
     let queue = Allowance::LeakyBucket { rate, depth: 3 };
     let mut program = program(&policy_of([limit("source", &[KeyPart::Source], queue)]));
     let mut expected = TableStats::default();
-    // With room for all of them, each has an entry, once.
+    // The table has room for both sources, so each gets one entry.
     for _ in 0..3 {
         program.run(&udp(A)).unwrap();
         program.run(&udp(B)).unwrap();
     }
     expected.inserted = 2;
     assert_eq!(table_stats(&program), expected);
-    // In a full table the second packet takes one from who owes nothing.
+    // In a full table, the second packet of a source evicts an idle entry.
     program.crowd().unwrap();
     program.run(&udp(A)).unwrap();
     expected.untracked = 1;
@@ -238,13 +238,13 @@ fn entries_that_change_hands_are_counted() {
     program.run(&udp(A)).unwrap();
     (expected.inserted, expected.evicted_idle) = (3, 1);
     assert_eq!(table_stats(&program), expected);
-    // Who has an entry keeps it.
+    // A source with an entry keeps it.
     program.run_many(&udp(A), 10).unwrap();
     assert_eq!(table_stats(&program), expected);
 }
 
-/// In a flood of sources with a packet each, all of which owe, each that comes into a full table takes the
-/// entry or the place of another one.
+/// In a flood from sources that each send one packet and then owe, each new source evicts an entry or takes a
+/// probation slot.
 #[test]
 fn what_a_flood_makes_of_the_table_is_counted() {
     let sizes = smallest();

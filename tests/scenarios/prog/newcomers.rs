@@ -1,4 +1,4 @@
-//! Sources of a full table: what they are charged before they have an entry, and after.
+//! Sources that meet a full table: what they are charged while on probation, and after they get an entry.
 
 use std::net::IpAddr;
 
@@ -39,15 +39,15 @@ const A: [u8; 4] = [192, 0, 2, 1];
 const RUNS: u64 = 50;
 const STEPS: u64 = 1_200;
 
-/// A small instance that is full.
+/// Makes a small instance with a full table.
 fn crowded(policy: &Policy) -> TestProgram {
     let mut program = program(policy);
     program.crowd().unwrap();
     program
 }
 
-/// Up to four limits of the source, some of bytes or of new connections, some about a part of the packets,
-/// some with a penalty.
+/// Up to four limits per source: some count bytes or new connections, some match only part of the packets,
+/// some have a penalty.
 fn any_policy(random: &mut Random) -> Policy {
     let limits = (0..1 + random.below(4)).map(|number| {
         let rate = Rate { packets: 1 + random.below(50) as u64, period: SECOND };
@@ -94,7 +94,7 @@ fn any_policy(random: &mut Random) -> Policy {
     policy
 }
 
-/// One of few kinds of packets of one of few sources, whose key is given too.
+/// A random packet of few kinds from few sources, with the key of its source.
 fn any_frame(random: &mut Random) -> (IpAddr, Vec<u8>) {
     let number = random.below(12) as u8;
     let six = |host| IpAddr::from([0x2001, 0xdb8, 1, u16::from(number), 0, 0, 0, host]);
@@ -114,13 +114,13 @@ fn any_frame(random: &mut Random) -> (IpAddr, Vec<u8>) {
     (key, frame.build())
 }
 
-/// The same packets by a program whose table is full and by one whose is not: the same verdicts, and
-/// what was counted of the sources in the end.
+/// Sends the same packets to a program with a full table and to one without. Verdicts and final counts have
+/// to be equal.
 #[test]
 fn a_full_table_changes_no_verdict() {
     let seed = seed();
     let (mut passed, mut dropped, mut first) = (0, 0, 0);
-    // With a table so large, no source makes room for another.
+    // A table so large that no source is evicted.
     let sizes = Sizes { sources: 1 << 13, ..SMALL };
     let mut both =
         [(); 2].map(|()| TestProgram::new(sizes, &Policy::default(), Clock::Test).unwrap());
@@ -135,12 +135,12 @@ fn a_full_table_changes_no_verdict() {
         }
         both[1].crowd().unwrap();
         let mut now = NOW;
-        // In half of the runs, others come in between.
+        // In half of the runs, other sources send in between.
         let flooded = run % 2 == 0;
         for number in 0..STEPS {
             now += if random.below(3) > 0 { 0 } else { random.below(30_000_000) as u64 };
-            // Entries are carried over policies, and so is what newcomers owe; other places of theirs are
-            // of other limits.
+            // Entries are migrated to a new policy, and so are the debts of sources on probation. Their state
+            // moves to other columns with their limits.
             if random.below(200) == 0 {
                 policy.limits.rotate_left(1);
                 if random.below(2) == 0 {
@@ -183,7 +183,7 @@ fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
     let frame = udp(A);
     assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
     assert!(!has_entry(&program, A));
-    // A tenth of a second is a token; the one of the first packet is half back.
+    // A token takes a tenth of a second; half of the one for the first packet is refilled.
     program.at(NOW + SECOND / 20).unwrap();
     assert_eq!(program.run_many(&frame, 10).unwrap(), 3 - 1 + 1, "part of a token is enough");
     let entry = program.source(&Address::v4(A)).unwrap().unwrap();
@@ -192,10 +192,11 @@ fn the_second_packet_brings_an_entry_that_knows_of_the_first() {
     program.check_accounts().unwrap();
 }
 
-/// Neither by others, nor by its own made-up ones.
+/// Neither other sources nor its own made-up addresses evict a source on probation that owes, while another
+/// entry owes nothing.
 #[test]
 fn a_newcomer_that_owes_is_not_forgotten_while_another_owes_nothing() {
-    // CPUs may differ about the time, and about that of the last tick.
+    // CPUs may disagree on the time and on the last tick.
     let sizes = Sizes { overrides: 8, ..smallest() };
     let mut limits = policy(&[(Builtin::Source, per_second(1_000_000, 20))]);
     set_override(&mut limits, Builtin::Source, "192.0.2.0/24", tokens(1));
@@ -205,7 +206,7 @@ fn a_newcomer_that_owes_is_not_forgotten_while_another_owes_nothing() {
     }
 }
 
-/// A flood that comes by a clock that is so many nanoseconds behind.
+/// Sends a flood whose clock is `back` nanoseconds behind.
 fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
     program.at(NOW).unwrap();
     program.forget().unwrap();
@@ -220,16 +221,15 @@ fn flood_newcomers(program: &mut TestProgram, sizes: Sizes, back: u64) {
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
     for number in 0..200 {
-        // Some of them had found no place, and got an entry.
+        // Some sources found no probation slot and got an entry at once.
         let newcomer = program.maps().newcomer(&Address::v4(own(number))).unwrap();
         assert!(newcomer.is_some() || has_entry(program, own(number)), "{number} is forgotten");
     }
     program.check_accounts().unwrap();
 }
 
-/// Where somebody has to be forgotten who owes, that is mostly no entry; and who goes on sending has one in
-/// the end, with so many others in between, some eight in its set, that its first packet was forgotten each
-/// time.
+/// When every entry owes, mostly sources on probation are evicted. A source that goes on sending gets an
+/// entry in the end, even if about eight others in its set evict its record between two packets.
 #[test]
 fn where_all_owe_a_source_that_goes_on_sending_is_held() {
     const BURST: u32 = 5;
@@ -254,7 +254,7 @@ fn where_all_owe_a_source_that_goes_on_sending_is_held() {
     let expected = u64::from(8 * sizes.sources / HELD_OF);
     assert!((expected / 2..2 * expected).contains(&entries), "{entries} entries");
 
-    // That it is not held after so many comes to pass once in 10^11 times.
+    // The probability that the source has no entry after so many packets is 10^-11.
     let frame = udp(A);
     let mut admitted = 0;
     while program.run(&frame).unwrap() == Verdict::Pass {
@@ -265,14 +265,14 @@ fn where_all_owe_a_source_that_goes_on_sending_is_held() {
     assert!(admitted >= BURST, "{admitted} of its burst");
     for _ in 0..10 {
         flood(&mut program, sizes.sources);
-        // Who refuses it for now is not the entry.
+        // The refusal comes from the entry, not from a CPU cache.
         assert!(has_entry(&program, A), "it is forgotten");
         assert_eq!(program.run(&frame).unwrap(), Verdict::Drop);
     }
     program.check_accounts().unwrap();
 }
 
-/// Who is blocked is not admitted as a newcomer with what the penalty is not for.
+/// A blocked source stays blocked without an entry, also for packets that its limit does not match.
 #[test]
 fn a_block_holds_for_a_source_without_an_entry() {
     let penalty = Penalty {
@@ -294,14 +294,14 @@ fn a_block_holds_for_a_source_without_an_entry() {
         program.run_many(&syn(A), 3).unwrap();
     }
     assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
-    // Its entry is somebody else's, and what it did is known.
+    // The entry is evicted; the record of the offence remains.
     program.crowd().unwrap();
     assert!(!has_entry(&program, A));
     assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
     assert_eq!(program.run(&udp([192, 0, 2, 9])).unwrap(), Verdict::Pass);
 }
 
-/// What is idle keeps its totals, as one packet of each source is no reason to make room.
+/// Idle entries keep their totals: one packet from each new source is no reason to evict them.
 #[test]
 fn sources_of_a_single_packet_take_nobodys_entry() {
     let sizes = Sizes { overrides: 8, ..smallest() };
@@ -320,7 +320,8 @@ fn sources_of_a_single_packet_take_nobodys_entry() {
     program.check_accounts().unwrap();
 }
 
-/// Who comes next need not look at any of them to know that.
+/// Debts of first packets that find no probation slot are noted, so that the next source need not read the
+/// entries.
 #[test]
 fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
     let sizes = Sizes { overrides: 8, ..smallest() };
@@ -334,12 +335,12 @@ fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
         assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass);
     }
     assert_eq!(program.noted(NOW).unwrap(), sizes.sources as usize);
-    // For some seconds: the policy may be another one then.
+    // The note is valid for some seconds, because the policy may change.
     assert_eq!(program.noted(NOW + 10 * SECOND).unwrap(), 0);
 }
 
-/// Who is allowed or denied is that without an entry, so that a flood of those costs nobody his, and each of its
-/// packets little. While entries are to be had, some come to one, by which who sends much is known.
+/// Packets of listed sources are allowed or denied without an entry, so a flood of them evicts no source that
+/// owes. While entries are free, some of these sources get one, so that the busiest are visible.
 #[test]
 fn who_is_listed_has_nobody_forgotten_who_owes() {
     let mut limits = policy(&[(Builtin::Source, tokens(5))]);
@@ -373,7 +374,7 @@ fn who_is_listed_has_nobody_forgotten_who_owes() {
         [Reason::Deny, Reason::Allow, Reason::Monitor].map(|reason| counted(&program, reason));
     assert_eq!([denied, allowed, monitored], [1, 2, 1].map(|times| times * u64::from(packets)));
 
-    // All have paid.
+    // All sources have paid their debts.
     program.at(NOW + 600 * SECOND).unwrap();
     let (passed, after) = flood(&mut program);
     assert_eq!(passed, [0, packets]);
@@ -391,7 +392,7 @@ fn who_is_listed_has_nobody_forgotten_who_owes() {
     program.check_accounts().unwrap();
 }
 
-/// Whoever comes next, nothing has to be made up for it.
+/// A first packet that is charged to no limit evicts nothing.
 #[test]
 fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
     let sizes = Sizes { overrides: 8, ..smallest() };
@@ -419,7 +420,7 @@ fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
     program.check_accounts().unwrap();
 }
 
-/// Whatever is to be remembered of it besides.
+/// A first packet needs no entry even if a penalty or a new connection has to be recorded.
 #[test]
 fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
     let penalty =
@@ -431,7 +432,7 @@ fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
         let mut program = crowded(&policy_of([limit]));
         assert_eq!(program.run(&syn(A)).unwrap(), Verdict::Pass);
         assert!(!has_entry(&program, A));
-        // Others, which take the second token and part of the next; then the one before once more.
+        // Other packets, which take the second token and part of the next; then the first packet again.
         program.at(NOW + 2 * SECOND).unwrap();
         let other = Frame::tcp(A, [198, 51, 100, 1], 40_001, 443, SYN).build();
         assert_eq!(program.run_many(&other, 3).unwrap(), 2);
@@ -441,7 +442,7 @@ fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
     }
 }
 
-/// What `limiter get` would say of it.
+/// The report of `limiter get`.
 #[test]
 fn the_inquiry_knows_of_the_first_packet() {
     let mut program = crowded(&policy(&[(Builtin::Source, tokens(3))]));
@@ -452,7 +453,7 @@ fn the_inquiry_knows_of_the_first_packet() {
     assert!(text.contains("packets: 1,"), "{text}");
 }
 
-/// A limit that stays has what the first packet was charged; one that takes its place has not.
+/// A limit that stays keeps the charge of the first packet; a new limit in its place starts full.
 #[test]
 fn a_change_of_policy_keeps_what_a_newcomer_owes() {
     let named = |name: &str| limit(name, &[KeyPart::Source], tokens(3));
@@ -473,7 +474,7 @@ fn a_change_of_policy_keeps_what_a_newcomer_owes() {
     }
 }
 
-/// IPv6 sources of more than 64 bits get an entry at once.
+/// An IPv6 source keyed by more than 64 bits gets an entry with its first packet.
 #[test]
 fn a_source_of_a_whole_ipv6_address_is_known_from_its_first_packet() {
     let address = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
@@ -494,7 +495,7 @@ fn a_source_of_a_whole_ipv6_address_is_known_from_its_first_packet() {
     }
 }
 
-/// Two CPUs meet at newcomer after newcomer, each with the first packet.
+/// Two CPUs meet at each new source, each with a first packet.
 #[test]
 fn of_two_first_packets_one_gets_the_only_token() {
     let sources = part(10_000) as u32;

@@ -1,4 +1,4 @@
-//! What is told of sources: that they begin to be over a limit, and that they are blocked.
+//! Events about sources: a source begins to exceed a limit, or is blocked.
 
 use limiter_common::{
     algorithm::rate::{Rate, SECOND},
@@ -24,12 +24,12 @@ use super::{
 const A: [u8; 4] = [10, 0, 0, 1];
 const OTHER: [u8; 4] = [10, 0, 0, 2];
 
-/// A source of many.
+/// The source with this number.
 fn source(number: u32) -> [u8; 4] {
     (u32::from_be_bytes([10, 64, 0, 0]) + number).to_be_bytes()
 }
 
-/// The slot of the tally of a limit.
+/// The index of the tally of a limit.
 fn tally(program: &TestProgram, name: &str) -> u32 {
     let in_force = program.maps().in_force().unwrap();
     let tallied = tallies(&in_force.policy, &in_force.held).unwrap();
@@ -41,7 +41,7 @@ fn run_at(program: &mut TestProgram, now: u64, from: [u8; 4]) -> Verdict {
     program.run(&udp(from)).unwrap()
 }
 
-/// What was told, without the times.
+/// The events since the last call, without their times.
 fn told(program: &TestProgram) -> Vec<(Address, u32, u16, u16)> {
     let of = |it: SourceEvent| (it.source, it.tally, it.kind, it.again);
     program.notices().unwrap().into_iter().map(of).collect()
@@ -55,7 +55,7 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
         assert_eq!(run_at(&mut program, NOW, A), Verdict::Pass);
     }
     assert_eq!(told(&program), []);
-    // What is lent of the next token.
+    // Part of the next token is enough for one packet.
     assert_eq!(run_at(&mut program, NOW + 1, A), Verdict::Pass);
     for at in 2..200 {
         assert_eq!(run_at(&mut program, NOW + at, A), Verdict::Drop);
@@ -71,7 +71,7 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
     };
     assert_eq!(notices, [expected]);
 
-    // A flood that goes on is told of once a minute, whatever the CPUs remember of it.
+    // A flood that goes on is reported once a minute, whatever the CPUs cache about it.
     let flood = |program: &mut TestProgram, from: u64, seconds: u64| {
         for step in 0..seconds * 20 {
             run_at(program, from + step * SECOND / 20, A);
@@ -80,13 +80,13 @@ fn a_source_is_told_of_when_it_begins_to_be_over_a_limit() {
     flood(&mut program, NOW + SECOND, 150);
     let again = [(Address::v4(A), place, kind::LIMITED, 1); 2];
     assert_eq!(told(&program), again);
-    // Others are told of by themselves.
+    // Another source has events of its own.
     let end = NOW + 151 * SECOND;
     for _ in 0..4 {
         run_at(&mut program, end, OTHER);
     }
     assert_eq!(told(&program), [(Address::v4(OTHER), place, kind::LIMITED, 0)]);
-    // After a rest, in which some packets conform, it begins anew.
+    // After a rest, in which some packets conform, a new episode begins.
     let next = end + 2 * QUIET;
     for at in 0..10 {
         run_at(&mut program, next + at, A);
@@ -122,7 +122,7 @@ fn what_is_only_monitored_is_told_as_such_whatever_the_limit_is_kept_by() {
             assert_eq!(dropped == 0, expected == kind::MONITORED);
         }
     }
-    // That packets are dropped is told, also where a limit that is only monitored came first.
+    // A drop is reported even if a monitored limit was exceeded first.
     let live = limit("live", &[KeyPart::Source], tokens(3));
     let watched = in_mode(Mode::Monitor, by("watched", &[KeyPart::Connection]));
     let mut program = program(&policy_of([watched, live]));
@@ -158,14 +158,15 @@ fn a_block_is_told_once_with_its_end() {
     assert_eq!(program.maps().event_stats().unwrap().happened, [1, 0, 1]);
 }
 
-/// What is told is bounded, and what is not is counted, one by one, whether the budget or the room was used.
+/// The number of events is bounded. Those left out are counted one by one, whether the budget or the room was
+/// used up.
 #[test]
 fn what_is_left_out_is_counted_exactly() {
     let [cpu, _] = two_cpus().unwrap();
     std::thread::scope(|scope| {
         let work = || {
             pin_to_cpu(cpu).unwrap();
-            // So much room that none of the sources shares an entry.
+            // So much room that no two sources share an entry.
             let sizes = Sizes { sources: 1 << 17, ..SMALL };
             let policy = policy(&[(Builtin::Source, tokens(1))]);
             let mut program = TestProgram::new(sizes, &policy, Clock::Test).unwrap();
@@ -180,7 +181,7 @@ fn what_is_left_out_is_counted_exactly() {
             assert_eq!(event_stats.happened, [u64::from(sources), 0, 0]);
             assert_eq!(event_stats.suppressed, [u64::from(sources) - told, 0, 0]);
 
-            // Nobody reads, for so long that there is no room.
+            // No process reads for so long that the ring fills up.
             let before = event_stats;
             let (seconds, each) = (30, 200);
             for second in 0..seconds {
@@ -196,7 +197,7 @@ fn what_is_left_out_is_counted_exactly() {
             let told = program.notices().unwrap().len() as u64;
             assert_eq!((happened, told), (seconds * each, happened - left_out));
             assert!(left_out > 0, "there was room for all");
-            // It goes on when there is room again.
+            // Events are written again when there is room.
             program.at(NOW + 100 * SECOND).unwrap();
             program.run_many(&udp(source(50_000)), 4).unwrap();
             assert_eq!(program.notices().unwrap().len(), 1);
@@ -209,7 +210,7 @@ fn what_is_left_out_is_counted_exactly() {
 fn two_cpus_that_meet_at_an_edge_tell_it_once() {
     let mut program = program(&policy(&[(Builtin::Source, tokens(1))]));
     let sources = part(3_000) as u32;
-    // The burst, and what is lent.
+    // The burst, and one packet for part of a token.
     for number in 0..sources {
         program.run_many(&udp(source(number)), 1).unwrap();
     }

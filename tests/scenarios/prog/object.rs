@@ -1,4 +1,4 @@
-//! The object file.
+//! Checks of the BPF object file.
 
 mod stack;
 
@@ -14,7 +14,7 @@ fn object_file(name: &str) -> Object {
     Object::parse(&fs::read(path).unwrap()).unwrap()
 }
 
-/// The objects of this build.
+/// The object files of this build.
 fn objects() -> Vec<Object> {
     let names: &[&str] = if cfg!(feature = "datapath-log") {
         &["datapath", "datapath-messages"]
@@ -36,7 +36,7 @@ fn words_are_moved_by_compare_and_exchange() {
         assert_eq!(object.license.to_bytes(), b"Dual MIT/GPL");
         let [mut exchanges, mut additions] = [0; 2];
         for function in object.functions.values() {
-            // A compiler without the instruction calls a function, or makes one of loads and stores.
+            // Without the instruction, a compiler calls a function or uses a load and a store.
             let name = &function.name;
             assert!(!name.contains("__sync") && !name.contains("__atomic"), "{name}");
             let mut instructions = function.instructions.iter();
@@ -47,16 +47,16 @@ fn words_are_moved_by_compare_and_exchange() {
                     (ATOMIC_64 | ATOMIC_32, other) => {
                         panic!("atomic operation {other:#x} in {name}")
                     }
-                    // The second half of this one is a number.
+                    // The second half of this instruction is data.
                     (WIDE_LOAD, _) => drop(instructions.next()),
                     _ => {}
                 }
             }
         }
         println!("{exchanges} exchanges, {additions} additions");
-        // Each program charges the eight buckets that are at hand. The parts that are verified by themselves
-        // charge those and others again, take back, bind and re-scale, and note offences; and both count
-        // the packets and bytes of sources.
+        // Each program charges the eight inline buckets. The functions that are verified separately charge
+        // these and others again, refund, bind, migrate, and record offences. Both programs count the packets
+        // and bytes of sources.
         assert!(exchanges >= 40, "{exchanges} exchanges");
         assert!(additions >= 4, "{additions} additions");
     }

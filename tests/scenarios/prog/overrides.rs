@@ -1,4 +1,4 @@
-//! Overrides: the longest prefix holds, limit by limit.
+//! Overrides: for each limit, the longest matching prefix decides.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -19,7 +19,7 @@ use super::{
     part, per_second, policy, program, seed, set_override, syn, udp,
 };
 
-/// Random addresses of few networks, so that prefixes contain each other.
+/// Random addresses from few networks, so that prefixes contain each other.
 fn address(random: &mut Random) -> IpAddr {
     let few = |random: &mut Random| [0, 1, 0x80, 0xff][random.below(4)];
     if random.below(2) == 0 {
@@ -63,7 +63,7 @@ fn the_longest_prefix_holds_for_each_limit() {
             ] {
                 let buckets = limits.iter().filter_map(|limit| naive.bucket(*limit, Some(source)));
                 let least = buckets.map(|bucket| bucket.burst).min().unwrap_or(ENOUGH.into());
-                // All that was spent before is there again.
+                // After a second, every bucket is full again.
                 now += SECOND;
                 program.at(now).unwrap();
                 assert_eq!(program.run_many(&frame, ENOUGH).unwrap(), least, "{limits:?} {source}");
@@ -114,7 +114,7 @@ fn ten_thousand_overrides_hold() {
     let mut policy = policy(&[(Builtin::Source, per_second(1_000, 3))]);
     let source = |number: u32| -> IpAddr {
         if number.is_multiple_of(2) {
-            // A /32 each, with others between them.
+            // IPv4 overrides are single addresses, with others between them.
             (0x0a00_0000 + number).to_be_bytes().into()
         } else {
             let [high, low] = [(number >> 16) as u16, number as u16];
@@ -142,14 +142,14 @@ fn ten_thousand_overrides_hold() {
             "{number}"
         );
     }
-    // Neighbours of overrides have the default.
+    // Neighbours of overridden addresses have the default.
     for number in (0..OVERRIDES).step_by(998) {
         let neighbour: IpAddr = (0x0a00_0000 + number + 1).to_be_bytes().into();
         assert_eq!(program.run_many(&udp(neighbour), 100).unwrap(), 3, "{neighbour}");
     }
     program.check_accounts().unwrap();
 
-    // One plan too many is refused, and what was in force stays.
+    // A policy with one profile too many is refused, and the old one stays in force.
     let mut larger = policy.clone();
     set_override(&mut larger, Builtin::Syn, "10.0.0.0/32", per_second(1, 1));
     assert!(

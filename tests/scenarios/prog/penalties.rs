@@ -1,4 +1,4 @@
-//! Sources that stay over a limit: for how long, and from what, they are blocked.
+//! Penalties: when a source that stays over a limit is blocked, for how long, and from what.
 
 use ipnet::IpNet;
 use limiter_common::{
@@ -41,7 +41,8 @@ const PENALTY: Penalty = Penalty {
     unproven: Unproven::Block,
 };
 
-/// A limit that admits a packet of UDP a day, with a penalty: strict, so that time alone gives nothing.
+/// A limit of one UDP packet a day, with a penalty. It is a leaky bucket, so that part of a token is not
+/// enough for a packet.
 fn strict(name: &str, parts: &[KeyPart]) -> Limit {
     let allowance = Allowance::LeakyBucket { rate: Rate { packets: 1, period: DAY }, depth: 1 };
     let mut limit = Limit { penalty: Some(PENALTY), ..limit(name, parts, allowance) };
@@ -49,7 +50,7 @@ fn strict(name: &str, parts: &[KeyPart]) -> Limit {
     limit
 }
 
-/// Runs a packet at a time, and tells the reason that it is counted under.
+/// Runs a frame at time `now` and returns the reason under which it is counted.
 pub(super) fn reason_at(program: &mut TestProgram, now: u64, frame: &[u8]) -> Reason {
     program.at(now).unwrap();
     let before = program.counters().unwrap().reasons;
@@ -61,8 +62,8 @@ pub(super) fn reason_at(program: &mut TestProgram, now: u64, frame: &[u8]) -> Re
     reason
 }
 
-/// Is over the limit from `now` on, every two seconds, until that has consequences. Gives the time of
-/// the packet that had them.
+/// Exceeds the limit from `now` on, every two seconds, until the source is blocked. Returns the time of the
+/// packet that caused it.
 fn stay_over(program: &mut TestProgram, now: u64) -> u64 {
     for second in (0..10).step_by(2) {
         let reason = reason_at(program, now + second * SECOND, &udp(A));
@@ -76,7 +77,8 @@ fn stay_over(program: &mut TestProgram, now: u64) -> u64 {
     last
 }
 
-/// Checks for how long it is blocked from `now` on, to 256 ns. Gives the time when it is not any more.
+/// Asserts that the source is blocked for `seconds` from `now` on, to within 256 ns. Returns the end of the
+/// block.
 fn is_blocked_for(program: &mut TestProgram, now: u64, seconds: u64) -> u64 {
     let end = now + seconds * SECOND;
     for at in [now + 1, now + SECOND, end - SECOND, end - 256] {
@@ -94,7 +96,8 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
         program.apply(&policy_of([strict("it", parts)])).unwrap();
         assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
         let blocked = stay_over(&mut program, NOW + SECOND);
-        // From everything, not only from what the limit is about; the frames of others are not its.
+        // The block covers all its packets, not only those that the limit matches. Other sources are not
+        // affected.
         let tcp = Frame::tcp(A, B, 1, 2, ACK).build();
         let later = Frame::ip(A, B, 17).payload(40).fragment(1, 5, false).build();
         for frame in [&tcp, &later, &syn(A), &Frame::echo(A, B, 1, 2).build()] {
@@ -104,13 +107,13 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
         let counted_before = tally(&program, "it");
         let end = is_blocked_for(&mut program, blocked, 60);
         assert_eq!(reason_at(&mut program, end, &tcp), Reason::Conform);
-        // What is dropped because of the penalty is nothing to the limit.
+        // A packet that is dropped because of the block is not charged to the limit.
         assert_eq!((counted_before, tally(&program, "it")), ((1, 7), (1, 8)), "{parts:?}");
     }
     program.check_accounts().unwrap();
 }
 
-/// What a CPU remembers of a refusal keeps none from being counted as an offence.
+/// A refusal that a CPU has cached still counts as an offence.
 #[test]
 fn a_flood_is_blocked_as_soon_as_it_has_stayed_over_the_limit() {
     let mut program = program(&Policy::default());
@@ -127,7 +130,7 @@ fn a_flood_is_blocked_as_soon_as_it_has_stayed_over_the_limit() {
         program.forget().unwrap();
         program.apply(&policy_of([limit])).unwrap();
         assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
-        // The part of a token that is lent.
+        // Part of a token is enough for one packet.
         assert_eq!(reason_at(&mut program, NOW + 1, &udp(A)), Reason::Conform);
         let mut now = NOW + 2;
         let blocked = loop {
@@ -149,15 +152,15 @@ fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
     let mut now = NOW + SECOND;
     for seconds in [60, 120, 200, 200, 200] {
-        // Over again as soon as it can be: the last packet of the block before was that.
+        // The source exceeds the limit again at once: the last packet of the previous block did so already.
         let blocked = stay_over(&mut program, now);
         now = is_blocked_for(&mut program, blocked, seconds);
     }
-    // The next one comes as long after the end as the longest is: no rest yet.
+    // The next offence begins just before the rest, whose length is `max`, is over.
     let rest = PENALTY.max - PENALTY.after;
     let blocked = stay_over(&mut program, now + rest);
     now = is_blocked_for(&mut program, blocked, 200);
-    // A moment later, it begins anew.
+    // A nanosecond later the source has rested, so the first block is short again.
     let blocked = stay_over(&mut program, now + rest + 1);
     now = is_blocked_for(&mut program, blocked, 60);
     let blocked = stay_over(&mut program, now);
@@ -165,7 +168,7 @@ fn each_block_is_longer_up_to_the_longest_until_there_is_a_rest() {
     program.check_accounts().unwrap();
 }
 
-/// The kernel drops what comes off a wire with no length. So it is over the limit, and no offence.
+/// The kernel drops frames from a wire that declare no length. So they exceed the limit but are no offence.
 #[test]
 fn what_declares_no_length_blocks_nobody() {
     let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
@@ -176,7 +179,7 @@ fn what_declares_no_length_blocks_nobody() {
         now += SECOND;
         assert_eq!(reason_at(&mut program, now, &unsized_one), Reason::Exceed);
     }
-    // It does not further what others began, and those are offences as ever.
+    // Such packets do not add to an offence, and other packets still are offences.
     let blocked = stay_over(&mut program, now + SECOND);
     now = is_blocked_for(&mut program, blocked, 60);
     for _ in 0..20 {
@@ -187,7 +190,7 @@ fn what_declares_no_length_blocks_nobody() {
     program.check_accounts().unwrap();
 }
 
-/// A source that keeps quiet for longer than the time that it takes is not over the limit any more.
+/// A source that sends nothing that exceeds the limit for longer than `after` starts again.
 #[test]
 fn who_rests_is_not_blocked() {
     let mut program = program(&policy_of([strict("it", &[KeyPart::Source])]));
@@ -198,20 +201,20 @@ fn who_rests_is_not_blocked() {
             let at = now + second * SECOND;
             assert_eq!(reason_at(&mut program, at, &udp(A)), Reason::Exceed);
         }
-        // Its other packets are no offence.
+        // Packets that the limit does not match are no offence.
         let at = now + 12 * SECOND;
         assert_eq!(reason_at(&mut program, at, &syn(A)), Reason::Conform);
         now += 19 * SECOND + 1;
     }
     assert_eq!(reason_at(&mut program, now, &udp(A)), Reason::Exceed);
-    // Two packets are enough, if there is no more time between them.
+    // Two packets are enough, if at most `after` lies between them.
     assert_eq!(reason_at(&mut program, now + PENALTY.after, &udp(A)), Reason::Exceed);
     assert_eq!(reason_at(&mut program, now + PENALTY.after, &syn(A)), Reason::Penalty);
     assert_eq!(counted(&program, Reason::Penalty), 1);
     program.check_accounts().unwrap();
 }
 
-/// Over as it may be, what is only counted blocks nobody, and nobody later.
+/// A monitored limit never blocks a source, neither now nor after it is enforced.
 #[test]
 fn what_is_only_monitored_blocks_nobody() {
     let strict = || strict("it", &[KeyPart::Source]);
@@ -228,11 +231,11 @@ fn what_is_only_monitored_blocks_nobody() {
             assert_eq!(reason_at(&mut program, NOW + second * SECOND, &udp(A)), reason);
         }
         assert_eq!(tally(&program, "it"), (1, 300));
-        // From now on it counts.
+        // From now on the limit is enforced.
         program.apply(&policy_of([strict()])).unwrap();
         stay_over(&mut program, NOW + 301 * SECOND);
         assert_eq!(counted(&program, Reason::Exceed), 7);
-        // Who is blocked already is not, while nothing is dropped.
+        // In monitor mode, packets of a blocked source pass.
         let now = NOW + 320 * SECOND;
         program.apply(&Policy { mode: GlobalMode::Monitor, ..policy_of([strict()]) }).unwrap();
         assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Monitor);
@@ -262,7 +265,8 @@ fn who_is_allowed_is_never_blocked() {
     program.check_accounts().unwrap();
 }
 
-/// Is over a limit of UDP and over one of SYNs in some seconds, and tells when what is blocked.
+/// Exceeds a limit on UDP and one on SYNs in the seconds that `over` says. Returns the seconds in which a
+/// packet is dropped as blocked.
 fn in_turn(
     program: &mut TestProgram,
     after: [u64; 2],
@@ -294,30 +298,31 @@ fn in_turn(
     blocked
 }
 
-/// Each limit has the time that a source is over it, whatever that does to others.
+/// Each limit measures the time over itself, independently of other limits.
 #[test]
 fn what_is_done_to_one_limit_is_nothing_to_another() {
     let mut program = program(&Policy::default());
-    // From second 1 to 11, when it is blocked.
+    // Over both limits from second 1 to 11, when the source is blocked.
     assert_eq!(in_turn(&mut program, [10, 10], |_| [true; 2], 13), [11, 12, 12, 13, 13]);
     let by_turns = |second| [second % 2 == 1, second % 2 == 0];
     assert_eq!(in_turn(&mut program, [10, 10], by_turns, 14), [12, 13, 14]);
-    // The limit that blocks sooner does, whichever it is: the last packet before is counted still.
+    // The limit with the shorter `after` blocks, whichever it is. The packet before that is still counted by
+    // both.
     assert_eq!(in_turn(&mut program, [10, 4], |_| [true; 2], 6), [6, 6]);
     assert_eq!(in_turn(&mut program, [4, 10], |_| [true; 2], 6), [5, 6, 6]);
-    // Nine seconds over one and ten over the other are ten over the other.
+    // Nine seconds over one limit and ten over the other make ten seconds over the other.
     let changes = |second| [second <= 9, second > 9];
     assert_eq!(in_turn(&mut program, [10, 10], changes, 21), [21]);
-    // It does not help to be over another that blocks sooner, now and then.
+    // Exceeding a stricter limit now and then does not reset the time over another one.
     let now_and_then = |second| [true, second % 9 == 0];
     assert_eq!(in_turn(&mut program, [10, 1], now_and_then, 12), [12]);
-    // Nor does a limit with a long time make one with a short time stricter, which gets a rest.
+    // A limit with a long `after` does not make one with a short `after` stricter, if that gets its rest.
     let apart = |second| [second % 6 == 0, second % 6 == 5];
     assert_eq!(in_turn(&mut program, [5, 20], apart, 30), [30]);
     program.check_accounts().unwrap();
 }
 
-/// Blocks of one limit grow by what is done to that one.
+/// The blocks of a limit grow only with offences against that limit.
 #[test]
 fn blocks_of_another_limit_make_none_longer() {
     let mut short = strict("short", &[KeyPart::Source]);
@@ -334,7 +339,7 @@ fn blocks_of_another_limit_make_none_longer() {
     assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);
     let mut now = NOW + SECOND;
     for seconds in [60, 120, 200] {
-        // For longer than a rest of the other limit.
+        // For longer than the rest of the other limit.
         for _ in 0..6 {
             assert_eq!(reason_at(&mut program, now, &syn(A)), Reason::Exceed);
             let later = now + Cached::MOMENT;
@@ -347,7 +352,7 @@ fn blocks_of_another_limit_make_none_longer() {
     }
 }
 
-/// A block is there as long as its limit is about the source, and as the limit is.
+/// A block is in force as long as its limit exists and applies to the source.
 #[test]
 fn a_block_goes_and_comes_with_its_limit() {
     let it = || strict("it", &[KeyPart::Source]);
@@ -372,7 +377,7 @@ fn a_block_goes_and_comes_with_its_limit() {
         program.apply(&policy_of([other(), it()])).unwrap();
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{number}");
     }
-    // Its own layers are one limit, in any order, and as long as one of them stays.
+    // The layers of a limit are one limit for penalties, in any order, as long as one of them stays.
     let of = |allowances: &[Allowance]| {
         let mut it = limit("it", &[KeyPart::Source], allowances[0]);
         for more in &allowances[1..] {
@@ -387,15 +392,15 @@ fn a_block_goes_and_comes_with_its_limit() {
         program.apply(&of(layers)).unwrap();
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Penalty, "{layers:?}");
     }
-    // What comes after it went is another one.
+    // A limit that is added again after it was removed is a new one.
     program.apply(&policy_of([other()])).unwrap();
     program.apply(&policy_of([other(), it()])).unwrap();
     assert_eq!(reason_at(&mut program, blocked + 1, &syn(A)), Reason::Conform);
     program.check_accounts().unwrap();
 }
 
-/// Under a shorter penalty a block is no longer than the longest of that, from when it was made on:
-/// as long as that is in force, neither another policy nor the next refusal brings it back.
+/// Under a shorter penalty, a block ends after the new `max`, counted from its start. Neither another policy
+/// nor the next refusal extends it.
 #[test]
 fn a_block_is_cut_to_the_penalty_in_force() {
     let with = |penalty| Limit { penalty, ..strict("it", &[KeyPart::Source]) };
@@ -424,7 +429,7 @@ fn a_block_is_cut_to_the_penalty_in_force() {
     program.check_accounts().unwrap();
 }
 
-/// A block is said to be of the limit that made it, and not of one whose own is over.
+/// A block is reported with the limit that caused it, not with a limit whose block is over.
 #[test]
 fn a_block_is_told_by_its_limit() {
     let mut tcp = strict("tcp", &[KeyPart::Source]);
@@ -459,7 +464,7 @@ fn listed(program: &TestProgram, now: u64) -> Vec<Blocked> {
     Inquiry::new(program.maps(), now).unwrap().blocked(now).unwrap()
 }
 
-/// Forgiven, it is as if nothing had been: also the next block is the first one.
+/// After `forgive`, the source has no history: its next block is the first one.
 #[test]
 fn who_is_forgiven_begins_anew() {
     let policy = policy_of([strict("it", &[KeyPart::Source])]);
@@ -468,7 +473,7 @@ fn who_is_forgiven_begins_anew() {
     let mut now = NOW + SECOND;
     for net in ["10.0.0.1/32", "10.0.0.0/24", "0.0.0.0/0"] {
         let blocked = stay_over(&mut program, now);
-        // Until a policy is applied its packets go by the block.
+        // The block holds until a policy is applied.
         for (other, number) in [("10.0.0.2/32", 0), ("::/0", 0), (net, 1), (net, 1)] {
             assert_eq!(forgive(&mut program, other, blocked), number, "{other}");
         }
@@ -479,13 +484,13 @@ fn who_is_forgiven_begins_anew() {
         let blocked = stay_over(&mut program, blocked + 2);
         now = is_blocked_for(&mut program, blocked, 60);
         forgive(&mut program, net, now);
-        // What a CPU remembers of the refusal has ended.
+        // The refusal in the CPU cache has expired.
         now += Cached::MOMENT;
     }
     program.check_accounts().unwrap();
 }
 
-/// Gives how many sources it is about.
+/// Forgives all sources within `net` and returns their number.
 fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
     let net: IpNet = net.parse().unwrap();
     program.split().unwrap().1.forgive(net).unwrap();
@@ -493,7 +498,7 @@ fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
     listed(program, now).into_iter().filter(|it| net.contains(&it.source)).count()
 }
 
-/// What it did may have to make room for others: it is blocked all the same, listed, and can be freed.
+/// The record of an offence may be evicted: the source stays blocked, is listed, and can be forgiven.
 #[test]
 fn a_block_outlives_what_is_known_of_the_offence() {
     let policy = policy_of([strict("it", &[KeyPart::Source])]);
@@ -519,7 +524,7 @@ fn a_block_outlives_what_is_known_of_the_offence() {
     program.check_accounts().unwrap();
 }
 
-/// A source without an entry is blocked too that stays over a wider limit, in a table that is full.
+/// A source without an entry that stays over a wider limit is blocked too, also while the table is full.
 #[test]
 fn who_stays_over_a_wider_limit_is_blocked_where_the_table_is_full() {
     for crowded in [false, true] {

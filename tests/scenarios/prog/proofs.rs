@@ -1,4 +1,4 @@
-//! What proves that a source was over a limit, so that it can be blocked for that: connections to sockets of this host.
+//! Proofs: a source is blocked only if its refused packets belong to a connection with a socket on this host.
 
 use std::{
     io::Read as _,
@@ -35,17 +35,17 @@ const PENALTY: Penalty = Penalty {
     max: 200 * SECOND,
     unproven: Unproven::Ignore,
 };
-/// The sequence number of the SYNs, with those after it on the other side of zero.
+/// The initial sequence number of the SYNs; the next one wraps to 0.
 const FIRST: u32 = u32::MAX;
 
-/// A limit of a packet a day, with a penalty.
+/// A limit of one packet a day, with a penalty.
 fn strict(parts: &[KeyPart]) -> Limit {
     let allowance =
         Allowance::LeakyBucket { rate: Rate { packets: 1, period: 86_400 * SECOND }, depth: 1 };
     Limit { penalty: Some(PENALTY), ..limit("strict", parts, allowance) }
 }
 
-/// The same of SYNs alone.
+/// The limit, for SYNs alone.
 fn strict_syns(parts: &[KeyPart]) -> Limit {
     let mut limit = strict(parts);
     limit.matching.protocols = vec![6];
@@ -53,7 +53,7 @@ fn strict_syns(parts: &[KeyPart]) -> Limit {
     limit
 }
 
-/// A host that talks to itself: what its sockets are, the program finds by the addresses and ports of frames.
+/// A host that talks to itself. The program finds its sockets by the addresses and ports of frames.
 struct Loopback {
     listener: TcpListener,
     service: SocketAddr,
@@ -66,13 +66,13 @@ impl Loopback {
         Self { listener, service }
     }
 
-    /// A port that nobody has.
+    /// A port that no socket uses.
     fn free_port(&self) -> u16 {
         let it = TcpListener::bind((self.service.ip(), 0)).unwrap();
         it.local_addr().unwrap().port()
     }
 
-    /// A connection from a port, both of its ends.
+    /// Opens a connection from a port and returns both ends.
     fn open(&self, port: u16) -> (TcpStream, TcpStream) {
         let client = connect_from((self.service.ip(), port).into(), self.service).unwrap();
         (client, self.listener.accept().unwrap().0)
@@ -85,7 +85,7 @@ impl Loopback {
     }
 }
 
-/// Runs a frame each second, from a time on. The reasons that they are counted under.
+/// Runs a frame each second from time `from` on, and returns the reasons.
 fn each_second(
     program: &mut TestProgram,
     from: u64,
@@ -96,20 +96,21 @@ fn each_second(
     (0..seconds).map(run).collect()
 }
 
-/// Refused packets that counted towards a block, and those that did not.
+/// The refused packets that were proven, and those that were not.
 fn violations(program: &TestProgram) -> (u64, u64) {
     let stats = program.maps().event_stats().unwrap();
     (stats.proven, stats.unproven)
 }
 
-/// Refuses the SYN of a port each second for longer than it takes to be blocked, from a time on. Gives when it was last.
+/// Sends a SYN each second, for longer than it takes to be blocked; all are refused. Returns the time of the
+/// last one.
 fn refuse_syns(program: &mut TestProgram, host: &Loopback, port: u16, from: u64) -> u64 {
     let refused = each_second(program, from, 12, |_| host.frame(port, SYN, FIRST));
     assert_eq!(refused, [Reason::Exceed; 12]);
     from + 11 * SECOND
 }
 
-/// Whoever forges packets of a source that has a connection open here does nothing to it.
+/// Forged packets do not get a source blocked that has a connection to this host.
 #[test]
 fn forged_excess_blocks_nobody() {
     let mut program = program(&Policy::default());
@@ -126,11 +127,12 @@ fn forged_excess_blocks_nobody() {
             if address.is_ipv4() { [198, 51, 100, 1].into() } else { other.into() };
         let service = host.service.port();
         let forged: [&dyn Fn(u64) -> Frame; 9] = [
-            // Each of another connection, as a flood has them; of one; of the open connection itself.
+            // SYNs: each of another connection, as in a flood; all of one; of the open connection itself.
             &|second| Frame::tcp(address, address, second as u16 + 1, service, SYN),
             &|_| Frame::tcp(address, address, 9, service, SYN),
             &|_| Frame::tcp(address, address, port, service, SYN),
-            // Segments to the listening socket, to no socket and to the right ports of another host.
+            // Segments to the listening socket, to a port without a socket, and to the right ports of another
+            // host.
             &|_| Frame::tcp(address, address, 9, service, ACK),
             &|_| Frame::tcp(address, address, port, 9, ACK),
             &|_| Frame::tcp(address, elsewhere, port, service, ACK),
@@ -163,7 +165,7 @@ fn an_open_connection_that_stays_over_its_limit_is_blocked() {
             program.apply(&policy_of([strict(parts)])).unwrap();
             let before = violations(&program);
             let mut reasons = each_second(&mut program, NOW, 6, |_| host.frame(port, ACK, 7));
-            // Its client is done, and the server is not (CLOSE_WAIT).
+            // The client has closed the connection, the server has not (CLOSE_WAIT).
             client.shutdown(Shutdown::Write).unwrap();
             assert_eq!(server.read(&mut [0]).unwrap(), 0);
             let finish = |_| host.frame(port, FIN | ACK, 7);
@@ -179,13 +181,13 @@ fn an_open_connection_that_stays_over_its_limit_is_blocked() {
     program.check_accounts().unwrap();
 }
 
-/// The SYNs of a client that tries until it gets in were its own.
+/// The SYNs of a client count as its own once a connection follows them.
 #[test]
 fn refused_syns_count_once_a_connection_follows_them() {
     let mut program = program(&Policy::default());
     for address in ADDRESSES {
         for parts in [&[KeyPart::Source][..], &[within(24, 48)]] {
-            // A limit that leases packets where no penalty is.
+            // A second limit leases packets, except for limits with a penalty.
             let beside = limit("beside", &[KeyPart::Source], tokens(1 << 20));
             for limits in [vec![strict_syns(parts)], vec![strict_syns(parts), beside]] {
                 let host = Loopback::new(address);
@@ -196,7 +198,8 @@ fn refused_syns_count_once_a_connection_follows_them() {
                 let before = violations(&program);
                 let last = refuse_syns(&mut program, &host, port, NOW + SECOND);
                 let now = last + 20 * SECOND;
-                // The handshake ends, which is no socket yet. Others of its packets prove nothing of it.
+                // The handshake ends with this segment; the socket is not full before that. Other packets of
+                // the source prove nothing.
                 let segment = host.frame(port, ACK, FIRST.wrapping_add(1));
                 assert_eq!(reason_at(&mut program, now, &segment), Reason::Conform);
                 let (_client, _server) = host.open(port);
@@ -210,13 +213,13 @@ fn refused_syns_count_once_a_connection_follows_them() {
                     }
                 }
                 assert_eq!(violations(&program), (before.0, before.1 + 12));
-                // The one that proves it passes, and is the last one to.
+                // The segment that proves the SYNs passes, and is the last one that does.
                 assert_eq!(reason_at(&mut program, now + 2, &segment), Reason::Conform);
                 assert_eq!(violations(&program), (before.0 + 1, before.1 + 12));
                 for at in [now + 3, now + 60 * SECOND - 256] {
                     assert_eq!(reason_at(&mut program, at, &segment), Reason::Penalty);
                 }
-                // It counts once, and what came before the block is paid for.
+                // The proof counts once; after the block, the earlier offences do not count again.
                 for at in [now + 60 * SECOND + 2, now + 60 * SECOND + 3] {
                     assert_eq!(reason_at(&mut program, at, &segment), Reason::Conform);
                 }
@@ -226,7 +229,8 @@ fn refused_syns_count_once_a_connection_follows_them() {
     program.check_accounts().unwrap();
 }
 
-/// A record is compared with one segment of its connection: with all of a long one, whatever number was forged would be met.
+/// A record of a refused SYN is compared with one segment only. If it were compared with all segments of a
+/// long connection, any forged number would match one of them.
 #[test]
 fn a_segment_of_another_number_ends_what_a_refused_syn_may_prove() {
     let mut program = program(&policy_of([strict_syns(&[KeyPart::Source])]));
@@ -248,7 +252,7 @@ fn a_segment_of_another_number_ends_what_a_refused_syn_may_prove() {
     program.check_accounts().unwrap();
 }
 
-/// A source that gets a connection now and then has refusals before each: together they are long enough.
+/// A source that gets a connection now and then is refused before each: the refusals add up to a block.
 #[test]
 fn refused_syns_of_one_connection_after_the_other_add_up_unless_there_is_a_rest() {
     let mut program = program(&policy_of([strict_syns(&[KeyPart::Source])]));
@@ -274,13 +278,13 @@ fn refused_syns_of_one_connection_after_the_other_add_up_unless_there_is_a_rest(
                 break;
             }
         }
-        // From second 8 to 24; with a rest of 12 s, never.
+        // Blocked from second 8 to 24; never if it rests for 12 s.
         assert_eq!(blocked, (rest == 8).then_some(3), "{rest} s");
     }
     program.check_accounts().unwrap();
 }
 
-/// What was remembered of SYNs may have been forgotten, or be too old: that blocks nobody.
+/// Records of refused SYNs may be evicted or too old; then they block no source.
 #[test]
 fn refused_syns_are_remembered_for_a_while() {
     let mut program = program(&policy_of([strict_syns(&[KeyPart::Source])]));
@@ -306,7 +310,7 @@ fn refused_syns_are_remembered_for_a_while() {
     program.check_accounts().unwrap();
 }
 
-/// Whoever sends SYNs of all connections that a source may open next has to guess the number that each begins with.
+/// Forging SYNs before a connection is opened requires guessing its initial sequence number.
 #[test]
 fn forged_syns_before_a_connection_is_opened_block_nobody() {
     let mut program = program(&policy_of([strict_syns(&[KeyPart::Source])]));
@@ -318,14 +322,14 @@ fn forged_syns_before_a_connection_is_opened_block_nobody() {
         let reasons = each_second(&mut program, now, 12, |_| host.frame(port, SYN, sequence));
         assert_eq!(reasons, [Reason::Exceed; 12]);
     }
-    // Theirs begins elsewhere.
+    // The real connection begins with another number.
     let _open = host.open(port);
     for at in 1..1_000 {
         let segment = host.frame(port, ACK, (1 << 20) + 1_460 * at);
         let reason = reason_at(&mut program, NOW + 80 * SECOND + u64::from(at), &segment);
         assert_eq!(reason, Reason::Conform);
     }
-    // Whoever knows where it is could have it follow a SYN; but one of an open connection is followed by nothing.
+    // Even with the right number, SYNs during an open connection prove nothing, because none follows.
     let last = refuse_syns(&mut program, &host, port, NOW + 100 * SECOND);
     let segment = host.frame(port, ACK, FIRST.wrapping_add(1));
     for at in [last + SECOND, last + SECOND + 1] {
@@ -335,7 +339,7 @@ fn forged_syns_before_a_connection_is_opened_block_nobody() {
     program.check_accounts().unwrap();
 }
 
-/// Without proof a source is blocked where the policy says so, and only monitored limits note nothing.
+/// Without proof, a source is blocked only if the policy says so. A monitored limit records nothing.
 #[test]
 fn it_is_the_word_of_the_policy_that_blocks_without_proof() {
     for (unproven, expected) in

@@ -1,4 +1,4 @@
-//! Sources that a CPU refuses without looking for their entries: same verdicts, same accounts.
+//! Refusals from the CPU cache, without reading the entry of the source: verdicts and counts stay the same.
 
 use limiter_common::{
     algorithm::rate::SECOND,
@@ -20,7 +20,7 @@ use super::{
 
 const A: [u8; 4] = [10, 0, 0, 1];
 
-/// Another address whose source has the slot of that of `A`.
+/// An address whose source has the same cache slot as `A`.
 fn rival(program: &TestProgram) -> [u8; 4] {
     let slot = |address| program.maps().place(&Address::v4(address)).unwrap().slot;
     let own = slot(A);
@@ -28,7 +28,7 @@ fn rival(program: &TestProgram) -> [u8; 4] {
     addresses.into_iter().find(|address| slot(*address) == own).unwrap()
 }
 
-/// What was dropped of `address` in all, and how much of it its entry does not know yet.
+/// The dropped packets of `address`, and how many of them are not yet in its entry.
 fn dropped(program: &TestProgram, address: [u8; 4]) -> (u64, u64) {
     let key = Address::v4(address);
     let outstanding = program.maps().outstanding().unwrap();
@@ -36,13 +36,13 @@ fn dropped(program: &TestProgram, address: [u8; 4]) -> (u64, u64) {
     (program.source(&key).unwrap().unwrap().dropped.packets, outstanding)
 }
 
-/// A program on one CPU, which keeps what is refused to itself.
+/// A program on one CPU, because each CPU caches refusals of its own.
 fn here(limits: &[(Builtin, Bucket)]) -> TestProgram {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     program(&policy(limits))
 }
 
-/// Takes all that a bucket of 5 tokens has, and the one that it lends a moment later. Gives the time.
+/// Takes all tokens of a bucket of 5, and one packet for part of a token. Returns the time.
 fn exhaust(program: &mut TestProgram, frame: &[u8]) -> u64 {
     program.at(NOW).unwrap();
     assert_eq!(program.run_many(frame, 5).unwrap(), 5);
@@ -75,7 +75,7 @@ fn a_refusal_is_remembered_for_a_moment_and_every_drop_is_counted() {
 
 #[test]
 fn it_ends_when_the_bucket_admits() {
-    // A token comes every 50 us; part of one is enough.
+    // A token is refilled every 50 us; part of one is enough.
     let mut program = here(&[(Builtin::Source, per_second(20_000, 1))]);
     assert_eq!(program.run_many(&udp(A), 10).unwrap(), 1);
     let times = [(1, 1), (50_000, 0), (50_001, 1), (100_000, 0), (100_001, 1)];
@@ -92,7 +92,7 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
     for address in [A, rival] {
         exhaust(&mut program, &udp(address));
     }
-    // While the slot is used it is left to the first, and then the other takes it.
+    // A slot in use stays with its source; once it is idle, the other source takes it.
     for (after, has_it) in [(0, A), (1, A), (2, A), (1_000, A), (1_002, rival)] {
         program.at(NOW + 2 + (after << 20)).unwrap();
         for address in [has_it, if has_it == A { rival } else { A }] {
@@ -112,7 +112,7 @@ fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
     let mut program = here(&[(Builtin::Syn, tokens(2)), (Builtin::Source, tokens(5))]);
     assert_eq!(program.run_many(&syn(A), 2).unwrap(), 2);
     program.at(NOW + 1).unwrap();
-    // One more each, which the buckets lend.
+    // One more packet each, for part of a token.
     assert_eq!(program.run_many(&syn(A), 2).unwrap(), 1);
     assert_eq!(program.run_many(&udp(A), 10).unwrap(), 3);
     assert_eq!(dropped(&program, A), (8, 6), "that SYNs are refused says nothing of UDP");
@@ -143,7 +143,7 @@ fn a_change_of_policy_ends_it() {
 #[test]
 fn frames_without_a_source_are_counted_in_the_end_too() {
     let mut program = here(&[(Builtin::Source, tokens(5))]);
-    // A version of IP that does not exist.
+    // An IP version that does not exist.
     let mut frame = udp(A);
     frame[14] = 0x55;
     let now = exhaust(&mut program, &frame);
@@ -155,7 +155,7 @@ fn frames_without_a_source_are_counted_in_the_end_too() {
     program.check_accounts().unwrap();
 }
 
-/// Each refusal counts where a source is blocked for staying over a limit.
+/// With a penalty, refusals are cached only for a moment, because each of them counts.
 #[test]
 fn it_is_only_for_a_moment_where_there_is_a_penalty() {
     let penalty = Penalty {
@@ -181,18 +181,18 @@ fn it_is_only_for_a_moment_where_there_is_a_penalty() {
     }
 }
 
-/// A packet that comes when the clock went far back renews the bucket.
+/// A packet after the clock went far back renews the bucket.
 #[test]
 fn it_ends_when_the_clock_goes_back() {
     let mut program = here(&[(Builtin::Source, per_second(1_000, 5))]);
     let begin = NOW + 10 * SECOND;
     program.at(begin).unwrap();
     assert_eq!(program.run_many(&udp(A), 20).unwrap(), 5);
-    // Within what CPUs may be apart by, the bucket owes what it owed; it is long until it admits.
+    // Within the tolerance between CPUs, the bucket keeps its debt.
     let back = begin - 9 * SECOND / 10;
     program.at(back).unwrap();
     assert_eq!(program.run_many(&udp(A), 20).unwrap(), 0);
-    // Further, what it owes cannot be: it has nothing left, and begins anew.
+    // Farther back, the debt is impossible: the bucket is empty and starts to refill.
     program.at(back - SECOND / 2).unwrap();
     assert_eq!(program.run_many(&udp(A), 2).unwrap(), 0);
     program.at(back + 1).unwrap();

@@ -1,4 +1,4 @@
-//! Packets by what they are, and by what they share with others.
+//! Packets of the tests, by their headers and by the keys they share.
 
 use std::net::IpAddr;
 
@@ -22,23 +22,23 @@ pub(super) struct Sent {
     pub(super) transport: Transport,
     /// Bytes behind the headers.
     pub(super) payload: usize,
-    /// The slot of the interface.
+    /// The slot of the interface it comes in by.
     pub(super) slot: u32,
 }
 
-/// What a packet carries, with source and destination port.
+/// The transport of a packet, with source and destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Transport {
-    /// The flags too.
+    /// TCP, with its flags.
     Tcp([u16; 2], u8),
     Udp([u16; 2]),
     /// An echo request.
     Echo,
-    /// A fragment of UDP that is not the first, which was not seen.
+    /// A later fragment of a UDP datagram whose first fragment was not seen.
     Later,
 }
 
-/// What packets that are counted together have in common: a part of a key each.
+/// A part of a key: what packets that are counted together have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     Address(IpAddr),
@@ -49,7 +49,7 @@ pub(super) enum Part {
 }
 
 impl Sent {
-    /// A datagram of few bytes to a port.
+    /// A short datagram.
     pub(super) fn udp(
         source: impl Into<IpAddr>,
         destination: impl Into<IpAddr>,
@@ -59,7 +59,7 @@ impl Sent {
         Self { source, destination, transport: Transport::Udp(ports), payload: 18, slot: 0 }
     }
 
-    /// Any of a few packets, which have much in common.
+    /// A random one of a few packets that share many key parts.
     pub(super) fn any(random: &mut Random) -> Self {
         let few = |random: &mut Random| *random.pick(&[0_u8, 1, 0x80]);
         let bits: [u8; 5] = std::array::from_fn(|_| few(random));
@@ -96,7 +96,7 @@ impl Sent {
     fn protocol(&self) -> u8 {
         match self.transport {
             Transport::Tcp(..) => 6,
-            // Of IPv6, only the first fragment tells it.
+            // In IPv6, only the first fragment tells the protocol.
             Transport::Later if self.source.is_ipv6() => UNKNOWN_PROTOCOL,
             Transport::Udp(_) | Transport::Later => 17,
             Transport::Echo if self.source.is_ipv4() => 1,
@@ -104,7 +104,7 @@ impl Sent {
         }
     }
 
-    /// Source and destination port; none are 0.
+    /// Source and destination port; 0 if the transport has none.
     fn ports(&self) -> [u16; 2] {
         match self.transport {
             Transport::Tcp(ports, _) | Transport::Udp(ports) => ports,
@@ -112,7 +112,7 @@ impl Sent {
         }
     }
 
-    /// What it has of a key; `None` when it is of no tenant and that is asked for.
+    /// The key of the packet; `None` if the key has a tenant and the source belongs to none.
     pub(super) fn key(&self, parts: &[KeyPart], policy: &Policy) -> Option<Vec<Part>> {
         let masked = |prefix: KeyPrefix| {
             let KeyPrefix { ipv4, ipv6 } = prefix;
@@ -135,7 +135,7 @@ impl Sent {
         parts.iter().map(part).collect()
     }
 
-    /// What it costs.
+    /// The cost of the packet under a limit.
     pub(super) fn cost(&self, count: &Count) -> u64 {
         let Count::Weighted(costs) = count else {
             return if *count == Count::Bytes { self.frame().len() as u64 } else { 1 };
@@ -152,7 +152,7 @@ impl Sent {
     }
 }
 
-/// The tenant of a source: that of the longest prefix that it is in.
+/// The tenant of a source: that of the longest prefix that contains it.
 fn tenant(source: IpAddr, policy: &Policy) -> Option<String> {
     let named = |(name, prefixes): (&String, &Vec<IpNet>)| {
         let of = prefixes.iter().filter(|prefix| prefix.contains(&source));

@@ -1,4 +1,4 @@
-//! Large sets: 100,000 prefixes of both families within each other, against tables by length.
+//! Large sets: 100,000 nested prefixes of both families, compared with tables by prefix length.
 
 mod prefixes;
 
@@ -24,10 +24,10 @@ use super::{
 };
 
 const PREFIXES: u64 = 100_000;
-/// The longest prefixes of sources.
+/// The greatest prefix lengths of sources, of IPv4 and IPv6.
 const SOURCES: [u8; 2] = [32, 64];
 
-/// A program with room for some distinct overrides.
+/// A program with room for 4,096 distinct overrides.
 fn program(policy: &Policy) -> TestProgram {
     let sizes = Sizes { overrides: 1 << 12, ..SMALL };
     let mut program = TestProgram::new(sizes, &Policy::default(), Clock::Test).unwrap();
@@ -47,8 +47,8 @@ fn two_sets(random: &mut Random, longest: [u8; 2]) -> (Policy, [Vec<IpNet>; 2]) 
     (policy, [listed, excepted])
 }
 
-/// Holds limits that name a set, except it, and name it with exceptions to the naive matcher, each at
-/// a port of its own. `name` writes the sets down in a match, `sent` makes a packet of an address.
+/// Compares limits that name a set, except a set, or name one with exceptions with a naive matcher. Each
+/// limit has a port of its own. `name` writes the sets into a match, `sent` makes a packet for an address.
 fn compare(
     longest: [u8; 2],
     name: impl Fn(&mut Match, &[&str], &[&str]),
@@ -79,7 +79,7 @@ fn compare(
         let fits = [inside, !inside, inside && !apart, inside || apart];
         for ((port, fits), about) in (1..).zip(fits).zip(&mut about) {
             let verdict = program.run(&sent(*address, port).frame()).unwrap();
-            // The first one is admitted, whoever it is of.
+            // The limit admits the first packet that it matches, whatever its source.
             let expected = fits && *about > 0;
             assert_eq!(verdict == Verdict::Drop, expected, "{address} of limit-{port}");
             *about += u64::from(fits);
@@ -123,7 +123,7 @@ fn destinations_in_large_sets_are_those_of_a_naive_matcher() {
     );
 }
 
-/// The longest prefix decides what a source is admitted.
+/// The longest prefix decides the burst of a source.
 #[test]
 fn large_numbers_of_overrides_are_those_of_a_naive_matcher() {
     const OTHERS: u64 = 8;
@@ -132,7 +132,7 @@ fn large_numbers_of_overrides_are_those_of_a_naive_matcher() {
     let mut random = Random::new(seed, 2);
     let _run = Run { seed, run: 2, of: &"overrides" };
     let prefixes = prefixes(&mut random, part(PREFIXES), SOURCES, &[]);
-    // 0 for everything.
+    // 0 stands for no limit.
     let said: Vec<(IpNet, u64)> =
         prefixes.iter().map(|prefix| (*prefix, random.below(8) as u64)).collect();
     let burst = |burst| per_second(1_000, burst);
@@ -147,7 +147,7 @@ fn large_numbers_of_overrides_are_those_of_a_naive_matcher() {
     let (mut now, mut overridden) = (NOW, 0);
     let probes = probes(&mut random, &prefixes);
     for address in &probes {
-        // All that was spent before is there again.
+        // After a second, every bucket is full again.
         now += SECOND;
         program.at(now).unwrap();
         let frame = udp(*address);
@@ -195,8 +195,8 @@ fn large_lists_are_those_of_a_naive_matcher() {
     program.check_accounts().unwrap();
 }
 
-/// A file may have nothing for a set just now: a limit that names it is about nobody then, and not about
-/// everybody.
+/// A set may be empty, for example when its file is. A limit that names it then matches no packet, instead of
+/// every packet.
 #[test]
 fn a_set_without_prefixes_is_nobody() {
     let named = |name: &str, fill: fn(&mut Match, Vec<Whom>)| {

@@ -1,4 +1,4 @@
-//! Looking over all sources for those that are wanted, as a watch does.
+//! The survey of all sources that `limiter watch` uses to find the first ones in an order.
 
 use std::{net::IpAddr, thread, time::Duration};
 
@@ -33,7 +33,7 @@ fn send(program: &mut TestProgram, source: impl Into<IpAddr>, packets: u32) {
     program.run_many(&frame.build(), packets).unwrap();
 }
 
-/// 500 sources of which more was dropped than of those in 192.0.2.0/24, which are 50.
+/// 500 sources with more dropped packets each than any of the 50 sources in 192.0.2.0/24.
 fn crowd() -> (TestProgram, Survey) {
     let mut program = program(&policy(&[(Builtin::Source, tokens(5))]));
     for number in 0..500_u16 {
@@ -58,7 +58,7 @@ fn a_filter_finds_what_is_not_among_the_first() {
     assert_eq!((found.matching, found.occupancy.tracked, found.sources.len()), (50, 551, MOST));
     assert!(names(&found).iter().all(|name| name.starts_with("192.0.2.")), "{:?}", names(&found));
     assert_eq!(names(&look(Some("192.0.2.33/32"))), ["192.0.2.33"]);
-    // An address finds the source that it is of.
+    // An address inside a /64 finds the source of that /64.
     assert_eq!(names(&look(Some("2001:db8:0:7::1/128"))), ["2001:db8:0:7::"]);
     assert_eq!(names(&look(Some("2001:db8:0:8::/64"))), [""; 0]);
     assert_eq!(look(Some("0.0.0.0/0")).matching, 550);
@@ -70,14 +70,15 @@ fn rates_are_of_all_sources_and_not_of_the_first_before() {
     let order = |order| search(order, None);
     let first = survey.look(program.maps(), &order(Order::DropRate)).unwrap();
     assert!(first.sources.iter().all(|it| it.rates.is_none()));
-    // One of which least was dropped so far is dropped most now, and a stranger is next to it.
+    // The source with the fewest drops so far now has the most, and a new source comes next.
     send(&mut program, [192, 0, 2, 49], 600);
     send(&mut program, [203, 0, 113, 1], 45);
     thread::sleep(Duration::from_millis(20));
     let then = survey.look(program.maps(), &order(Order::DropRate)).unwrap();
     assert_eq!(names(&then)[..2], ["192.0.2.49", "203.0.113.1"]);
     let rates = |place: usize| then.sources[place].rates.unwrap();
-    // Each over the time between two readings of its own, which is at least that between the looks.
+    // A rate is over the time between two readings of a source, which is at least the time between the two
+    // looks.
     for (place, most) in [(0, [0.0, 600.0]), (1, [5.0, 40.0])] {
         for (rate, most) in rates(place).into_iter().zip(most) {
             assert!(rate <= most / 0.02 && (rate > 0.0) == (most > 0.0), "{rate} of {most}");
@@ -85,7 +86,7 @@ fn rates_are_of_all_sources_and_not_of_the_first_before() {
     }
     assert!(then.sources[2..].iter().all(|it| it.rates == Some([0.0; 2])));
 
-    // A look that comes too soon has the rates of the one before.
+    // A look that comes too soon keeps the previous rates.
     send(&mut program, [192, 0, 2, 48], 1_000);
     let soon = Search { apart: Duration::from_secs(3_600), ..order(Order::DropRate) };
     let soon = survey.look(program.maps(), &soon).unwrap();

@@ -1,5 +1,5 @@
-//! A policy that is swapped while packets are decided: each is decided by the old one or the new
-//! one, all of it.
+//! A policy is exchanged while packets are decided: each packet is decided by the old policy or by the new
+//! one, never by parts of both.
 
 use std::{
     ops::RangeInclusive,
@@ -30,9 +30,8 @@ const PORTS: [u16; 2] = [80, 8_080];
 const LOW: RangeInclusive<u16> = 0..=1_999;
 const HIGH: RangeInclusive<u16> = 2_000..=u16::MAX;
 
-/// Each packet is about one of the limits, unless its source is denied. The ports of the limits and
-/// who is denied are exchanged by a swap, so a packet that is decided by parts of both policies may
-/// be about both limits, or about none.
+/// Each packet matches one of two limits, unless its source is denied. The policies exchange the ports of the
+/// limits and the denied source. So a packet that is decided by parts of both may match both limits, or none.
 fn policy([one, other]: [RangeInclusive<u16>; 2], bursts: [u64; 2], denied: &str) -> Policy {
     let about = |ports, limit| Limit {
         matching: Match { ports: vec![ports], ..Match::default() },
@@ -48,8 +47,8 @@ fn policy([one, other]: [RangeInclusive<u16>; 2], bursts: [u64; 2], denied: &str
     policy
 }
 
-/// Applies these policies in turn, from the second one on, while two CPUs run each frame so many times
-/// in a row, again and again.
+/// Applies the policies in turn, starting with the second, while two CPUs run each frame `times` times, again
+/// and again.
 pub(super) fn swap_under_load(
     program: &mut TestProgram,
     frames: &[Vec<u8>],
@@ -109,6 +108,6 @@ fn each_packet_is_decided_by_the_old_policy_or_the_new_one() {
     );
     assert_eq!(denied + limited + undecided, received);
     assert!(denied > 0 && limited > 0);
-    // A change catches one packet of each CPU at most.
+    // At most one packet of each CPU is contended by a change.
     assert!(undecided <= 2 * part(CHANGES) || !keeps_time(), "{undecided} of {received} undecided");
 }

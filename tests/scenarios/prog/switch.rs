@@ -1,5 +1,5 @@
-//! The operator's switch, thrown and taken back between two packets: nothing is dropped while it is
-//! on, whatever policy comes, and what would be dropped is counted as if it were.
+//! The operator's switch, set and reset between two packets: while it is on, nothing is dropped under any
+//! policy, and what would be dropped is counted.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -32,7 +32,7 @@ fn throw(program: &mut TestProgram, on: bool) {
     assert_eq!(program.maps().monitoring().unwrap().switch, on);
 }
 
-/// One limit of this name that admits five packets, and one source that is denied.
+/// A policy with one limit of five packets and one denied source.
 fn five(name: &str) -> Policy {
     let mut policy = policy_of([limit(name, &[KeyPart::Source], tokens(5))]);
     let whom = Whom::Prefix(parse_prefix("10.0.0.66").unwrap());
@@ -62,13 +62,13 @@ fn it_holds_from_one_packet_to_the_next_and_all_is_counted_as_before() {
     program.check_accounts().unwrap();
 }
 
-/// Also of a policy that says itself that nothing is dropped: that is another thing.
+/// The switch is independent of `mode: monitor` in a policy.
 #[test]
 fn no_change_of_the_policy_touches_it_in_either_half() {
     let mut program = program(&five("one"));
     let frame = udp(SOURCE);
     throw(&mut program, true);
-    // Either half, twice, with another limit and with the same.
+    // Both halves of the policy maps, twice, with another limit and with the same.
     for name in ["two", "three", "three", "two"] {
         program.apply(&five(name)).unwrap();
         assert_eq!(program.run_many(&frame, 10).unwrap(), 10, "{name}");
@@ -105,7 +105,7 @@ fn it_holds_before_and_after_a_policy_is_taken_back() {
     assert_eq!(passes(&mut program, start, 20), 20);
     assert_eq!(tally(&program, "tried"), (5, 15));
     assert!(program.maps().unconfirmed().unwrap().is_some(), "it is as it was");
-    // By the clock of the program the time has come: the policy before is in force.
+    // By the clock of the program, the time to confirm is over, so the previous policy is in force.
     assert_eq!(passes(&mut program, later, 20), 20);
     throw(&mut program, false);
     assert_eq!(passes(&mut program, later, 20), 0);
@@ -153,7 +153,7 @@ fn who_is_over_a_limit_meanwhile_is_not_blocked_for_it() {
     }
     let blocked = counted(&program, Reason::Penalty);
     assert!(blocked > 0);
-    // A block that is there lets packets pass too while it is on.
+    // While the switch is on, packets of a blocked source pass too.
     throw(&mut program, true);
     assert_eq!(program.run_many(&frame, 10).unwrap(), 10);
     assert_eq!(counted(&program, Reason::Penalty), blocked);

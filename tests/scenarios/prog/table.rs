@@ -1,4 +1,4 @@
-//! Tables that are full.
+//! Full tables, and floods into them.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -25,7 +25,7 @@ use super::{
 
 const POLITE: [u8; 4] = [192, 0, 2, 1];
 
-/// As small as an instance can be.
+/// The smallest sizes of an instance.
 pub(super) fn smallest() -> Sizes {
     let mut sizes = Sizes { sources: 1, buckets: 1, wide_states: 1, overrides: 1 };
     while sizes.check().is_err() {
@@ -49,10 +49,10 @@ fn a_flood_of_sources_costs_an_honest_one_nothing() {
         assert!(set_source(&mut four, IpAddr::from([10 | a, b, c, d])));
         let [high, low] = [(number >> 16) as u16, number as u16];
         assert!(set_source(&mut six, [0x2001, 0xdb8, high, low, 0, 0, 0, 1].into()));
-        // The first packet of each is within its burst.
+        // The first packet of each source is within its burst.
         assert_eq!(program.run(&four).unwrap(), Verdict::Pass, "source {number}");
         assert_eq!(program.run(&six).unwrap(), Verdict::Pass, "source {number}");
-        // As fast as its rate allows, and no faster.
+        // The polite source sends at exactly its rate.
         if number % 100 == 0 {
             assert_eq!(program.run(&polite).unwrap(), Verdict::Pass, "beside source {number}");
         }
@@ -65,7 +65,7 @@ fn a_flood_of_sources_costs_an_honest_one_nothing() {
     program.check_accounts().unwrap();
 }
 
-/// The kernel keeps free entries for each CPU, and takes used ones back in turn.
+/// Two CPUs send new sources at the same time.
 #[test]
 fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
     let sizes = smallest();
@@ -82,7 +82,8 @@ fn a_flood_of_sources_on_two_cpus_is_counted_and_passes() {
         }
     });
     program.check_accounts().unwrap();
-    // Who waits for a set that the other CPU has, which is made to wait itself, is dropped undecided.
+    // A CPU that waits for the lock of a set while the other CPU, which has it, is stopped drops the packet
+    // as contended.
     check_contended(&program, 1_000);
     let contended = counted(&program, Reason::Contended);
     assert_eq!(program.passed().unwrap(), 2 * packets - contended);
@@ -95,7 +96,7 @@ fn a_busy_source_keeps_its_entry_among_others() {
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     let mut other = udp([10, 0, 0, 0]);
     let flooder = udp(POLITE);
-    // Nanoseconds from one new source to the next: up to as many as a CPU can make.
+    // Nanoseconds between two new sources, down to the time that a CPU needs for one.
     for step in [100_000, 1_000, 500] {
         program.forget().unwrap();
         let mut passed = 0;
@@ -107,15 +108,15 @@ fn a_busy_source_keeps_its_entry_among_others() {
             program.run(&other).unwrap();
             passed += u64::from(program.run(&flooder).unwrap() == Verdict::Pass);
         }
-        // Thrown out, it would have a burst again.
+        // If the source were evicted, it would get a second burst.
         let promised = 20 + u64::from(packets - 1) * step * 100 / SECOND;
         assert!(passed.abs_diff(promised) <= 1, "{passed} instead of {promised}, step {step}");
     }
     program.check_accounts().unwrap();
 }
 
-/// Two sources of a set with the same tag, which would have the same way if they could choose, or not, and have the
-/// same mark, or not. Another one comes first to the way of the second's choice.
+/// Two sources of one set with the same tag, with the same preferred way or not, and with the same tag
+/// extension or not. A third source first takes the preferred way of the second.
 #[test]
 fn sources_that_look_the_same_to_the_table_are_told_apart() {
     let limits = policy(&[(Builtin::Source, per_second(100, 3))]);
@@ -167,14 +168,14 @@ fn sources_that_look_the_same_to_the_table_are_told_apart() {
                 let entry = program.source(&source.into()).unwrap().unwrap();
                 assert_eq!((entry.passed.packets, entry.address), (9, source.into()), "{source}");
             }
-            // What a CPU remembers of who is refused has ended.
+            // All refusals in the CPU caches have expired.
             now += 2 * Cached::LONGEST;
         }
         program.check_accounts().unwrap();
     }
 }
 
-/// What passed of a source is counted in one word, which would overflow.
+/// Passed packets of a source are first counted in one word, which would overflow.
 #[test]
 fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     let unlimited = policy(&[]);
@@ -184,7 +185,7 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
     let totals = |program: &TestProgram| program.source(&key).unwrap().unwrap().passed;
     program.run_many(&frame, 10).unwrap();
     assert_eq!(totals(&program), Tally { packets: 10, bytes: 10 * bytes });
-    // As if three short of that had passed.
+    // As if all but three of the packets that the word can count had passed.
     let half = 1 << 17;
     let before = half - 3;
     let passed = Tally { packets: before, bytes: before * bytes };
@@ -210,7 +211,7 @@ fn two_cpus_count_what_passes_of_a_source_exactly() {
     let packets = part(200_000);
     program.run(&frame).unwrap();
     for _ in 0..5 {
-        // The word is half full after half of what one CPU sends.
+        // The word is half full after half of the packets of one CPU.
         let before = (1 << 17) - packets / 2;
         let begin = |it: &mut Source| {
             *it = Source {

@@ -1,4 +1,4 @@
-//! Who keeps an entry of a full table, and what becomes of those that have none.
+//! Which sources keep their entries in a full table, and what happens to sources without one.
 
 use std::net::IpAddr;
 
@@ -28,10 +28,10 @@ use super::{
 
 const KEPT: [u8; 4] = [192, 0, 2, 1];
 const BURST: u64 = 5;
-/// Nanoseconds in which a bucket of [`tokens`] gets one.
+/// Nanoseconds in which a bucket of [`tokens`] refills one token.
 const MINUTE: u64 = 60 * SECOND;
 
-/// How many times the table holds as many sources as a flood has; fewer where runs are slow.
+/// The number of sources in a flood, in units of the capacity of the table. It is lower where runs are slow.
 fn tables() -> u32 {
     part(64) as u32
 }
@@ -43,7 +43,7 @@ fn full_table(policy: &Policy) -> (TestProgram, Sizes) {
     (program, sizes)
 }
 
-/// A datagram of the source of this number among those of a flood.
+/// Datagrams from the numbered sources of a flood.
 pub(super) struct Flood(Vec<u8>);
 
 impl Flood {
@@ -62,7 +62,7 @@ impl Flood {
     }
 }
 
-/// How many of so many frames in a row pass.
+/// The number of `times` frames that pass.
 fn passed(program: &mut TestProgram, frame: &[u8], times: u32) -> u64 {
     program.run_many(frame, times).unwrap()
 }
@@ -73,23 +73,23 @@ pub(super) fn has_entry(program: &TestProgram, address: impl Into<IpAddr>) -> bo
 
 #[test]
 fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
-    // Nanoseconds from one new source to the next: none, and up to what moves the clock by seconds.
+    // Nanoseconds between two new sources: none, up to so many that the flood takes seconds.
     for step in [0, 1_000, 100_000] {
         let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
         let (kept, mut flood) = (udp(KEPT), Flood::new());
-        // Nothing is refused yet, so that no CPU remembers it: who refuses it later is the entry.
+        // No packet is refused yet, so no CPU caches a refusal: a later refusal comes from the entry.
         assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
         let before = program.source(&Address::v4(KEPT)).unwrap().unwrap();
         for number in 0..tables() * sizes.sources {
             program.at(NOW + u64::from(number) * step).unwrap();
-            // Each of them has a burst of its own.
+            // Each source of the flood has a burst of its own.
             assert_eq!(program.run(flood.frame(number)).unwrap(), Verdict::Pass, "{number}");
         }
         let after = program.source(&Address::v4(KEPT)).unwrap();
         assert_eq!(after, Some(before), "step {step}");
         let now = NOW + u64::from(tables() * sizes.sources) * step;
         program.at(now).unwrap();
-        // Where time has passed, part of a token is there.
+        // If time has passed, part of a token is there.
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step > 0), "step {step}");
         program.at(now + Cached::LONGEST).unwrap();
         assert_eq!(passed(&mut program, &kept, 9), u64::from(step == 0), "step {step}");
@@ -100,13 +100,13 @@ fn a_source_that_owes_is_not_thrown_out_by_any_flood() {
 
 #[test]
 fn it_stays_refused_while_the_flood_goes_on() {
-    // Where there is another limit, no CPU remembers for long that it is refused.
+    // With a second limit, CPUs cache the refusal only for a moment.
     let limits = [(Builtin::Syn, per_second(1_000, 1_000)), (Builtin::Source, tokens(BURST))];
     let (mut program, sizes) = full_table(&policy(&limits));
     let (kept, mut flood) = (udp(KEPT), Flood::new());
     program.at(NOW + 1).unwrap();
     assert_eq!(passed(&mut program, &kept, BURST as u32), BURST);
-    // The part of a token that is lent comes with a debt of nearly a minute.
+    // The packet for part of a token leaves a debt of nearly a minute.
     let step = 2 * Cached::MOMENT / 7;
     for number in 0..tables() * sizes.sources {
         program.at(NOW + 2 + u64::from(number) * step).unwrap();
@@ -124,7 +124,7 @@ fn it_stays_refused_while_the_flood_goes_on() {
 
 #[test]
 fn one_that_owes_nothing_comes_back_with_its_burst() {
-    // A flood that is there when its debt is paid, and none.
+    // With a flood when the debt is paid, and without one.
     for size in [tables(), 0] {
         let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
         let (kept, mut flood) = (udp(KEPT), Flood::new());
@@ -139,17 +139,17 @@ fn one_that_owes_nothing_comes_back_with_its_burst() {
                 let number = round as u32 * size * sizes.sources + number;
                 program.run(flood.frame(number)).unwrap();
             }
-            // Nobody made room for it before those that owe nothing did.
+            // The entry is evicted only if the flood needs room.
             assert_eq!(has_entry(&program, KEPT), size == 0, "round {round}");
         }
         program.check_accounts().unwrap();
     }
 }
 
-/// Fills the table with sources that each send two packets. Gives how many have an entry, and how many
+/// Fills the table with sources that send two packets each. Returns those that have an entry, and how many
 /// were offered.
 fn fill(program: &mut TestProgram, flood: &mut Flood, sizes: Sizes) -> (Vec<u32>, u32) {
-    // So many that no set is left with room.
+    // Enough to fill every set.
     let offered = 8 * sizes.sources;
     for number in 0..offered {
         program.run_many(flood.frame(number), 2).unwrap();
@@ -164,7 +164,7 @@ fn fill(program: &mut TestProgram, flood: &mut Flood, sizes: Sizes) -> (Vec<u32>
     (kept, offered)
 }
 
-/// Checks that sources with an entry have so many packets left, each.
+/// Asserts that each of these sources has `left` packets left.
 fn check_left(program: &mut TestProgram, flood: &mut Flood, kept: &[u32], left: u64) {
     for number in kept {
         let had = passed(program, flood.frame(*number), left as u32 + 3);
@@ -172,7 +172,7 @@ fn check_left(program: &mut TestProgram, flood: &mut Flood, kept: &[u32], left: 
     }
 }
 
-/// New sources, none of which can have an entry; gives how many packets of theirs passed.
+/// Sends packets from new sources, none of which can get an entry. Returns how many packets pass.
 fn newcomers(program: &mut TestProgram, flood: &mut Flood, first: u32, count: u32) -> u64 {
     let mut passed = 0;
     for number in first..first + count {
@@ -191,8 +191,8 @@ fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
     let (kept, offered) = fill(&mut program, &mut flood, sizes);
     let packets = 2 * u64::from(offered);
     let own = 2 * kept.len() as u64;
-    // The first packet of as many as a full set keeps that in mind of, and for all others of the set a burst of each of
-    // its entries.
+    // First packets pass for the probation slots of a full set. All other sources of a set share one overflow
+    // bucket, with a burst for each entry of the set.
     let first = (sizes.sources as usize / WAYS * PROBATION_SLOTS) as u64;
     let together = u64::from(sizes.sources) * BURST;
     assert_eq!(program.passed().unwrap(), own + first + together);
@@ -206,7 +206,7 @@ fn where_all_owe_for_more_than_a_packet_newcomers_share_an_entry() {
     assert_eq!(counted(&program, Reason::Exceed), dropped);
     assert_eq!(counted(&program, Reason::Contended), 0);
 
-    // Nobody lost what it owed, nor had to pay for the others.
+    // No source lost its debt, and none had to pay for the others.
     check_left(&mut program, &mut flood, &kept, BURST - 2);
     assert_eq!(program.maps().talkers(1).unwrap().1.tracked, u64::from(sizes.sources));
     // When the debts are paid, there is room again.
@@ -230,15 +230,15 @@ fn a_change_of_policy_keeps_the_debts_of_a_full_table() {
     let mut elsewhere = before.clone();
     set_override(&mut elsewhere, Builtin::Source, "203.0.113.0/24", tokens(1));
     let another = policy(&[(Builtin::Source, tokens(BURST)), (Builtin::Syn, tokens(1))]);
-    // Twice the burst: what is left is the same share of it.
+    // With twice the burst, the share that is left stays the same.
     let twice = policy(&[(Builtin::Source, tokens(2 * BURST))]);
     let changes = [(&elsewhere, 1), (&another, 1), (&twice, 2), (&before, 1), (&twice, 2)];
     for ((policy, times), number) in changes.into_iter().zip(&kept) {
         program.apply(policy).unwrap();
-        // They come first, while all entries are behind.
+        // New sources come first, while every entry is still behind the policy.
         newcomers(&mut program, &mut flood, next, sizes.sources);
         next += sizes.sources;
-        // An entry is bound anew when its source sends something.
+        // An entry is migrated when its source sends a packet.
         check_left(&mut program, &mut flood, &[*number], times * (BURST - 2));
     }
     check_left(&mut program, &mut flood, &kept[5..], 2 * (BURST - 2));
@@ -246,7 +246,7 @@ fn a_change_of_policy_keeps_the_debts_of_a_full_table() {
     program.check_accounts().unwrap();
 }
 
-/// What is noted of entries holds for some seconds: after that they are asked what they owe by the new policy.
+/// Debt notes are valid for some seconds. After that, entries are asked what they owe under the new policy.
 #[test]
 fn who_owes_to_a_limit_that_stays_is_kept_after_any_change_of_policy() {
     let before = policy(&[(Builtin::Source, tokens(BURST))]);
@@ -259,19 +259,19 @@ fn who_owes_to_a_limit_that_stays_is_kept_after_any_change_of_policy() {
     set_override(&mut overridden, Builtin::Source, "198.51.100.0/24", tokens(1));
     let more =
         policy(&[(Builtin::Source, tokens(BURST)), (Builtin::Syn, per_second(1_000, 1_000))]);
-    // Entries are one policy behind, or several.
+    // The entries are one policy behind, or several.
     for (policy, seconds) in [(&listed, 10), (&more, 20), (&overridden, 30), (&before, 40)] {
         program.apply(policy).unwrap();
         program.at(NOW + seconds * SECOND).unwrap();
         newcomers(&mut program, &mut flood, next, sizes.sources);
         next += sizes.sources;
     }
-    // Of the next token, a part is there.
+    // Part of the next token is there.
     check_left(&mut program, &mut flood, &kept, BURST - 2 + 1);
     program.check_accounts().unwrap();
 }
 
-/// Nobody is kept for what is owed to a limit that is gone, though its source sent something since.
+/// A debt to a limit that was removed keeps no entry, even if the source has sent packets since.
 #[test]
 fn who_owes_to_a_limit_that_is_gone_makes_room() {
     let quick = (Builtin::Syn, per_second(1_000_000, 20));
@@ -292,7 +292,7 @@ fn who_owes_to_a_limit_that_is_gone_makes_room() {
     program.check_accounts().unwrap();
 }
 
-/// Nor is one for what was owed by a source that counts with its network now.
+/// Nor does a debt of a source that is now keyed by its network.
 #[test]
 fn who_owes_by_a_key_that_is_gone_makes_room() {
     let before = policy(&[(Builtin::Source, tokens(BURST))]);
@@ -302,7 +302,7 @@ fn who_owes_by_a_key_that_is_gone_makes_room() {
     let key_prefix = KeyPrefix { ipv4: 24, ..before.key_prefix };
     program.apply(&Policy { key_prefix, ..before }).unwrap();
     program.at(NOW + 10 * SECOND).unwrap();
-    // So few that no set is full of them.
+    // So few that they fill no set.
     for number in 0..sizes.sources / 4 {
         let [_, _, c, d] = number.to_be_bytes();
         let network = [172, c, d, 1];
@@ -312,7 +312,7 @@ fn who_owes_by_a_key_that_is_gone_makes_room() {
     program.check_accounts().unwrap();
 }
 
-/// What the lists say holds also for those that share an entry.
+/// Lists apply to sources in the overflow entry, too.
 #[test]
 fn who_is_listed_is_allowed_or_denied_without_an_entry() {
     let mut limits = policy(&[(Builtin::Source, tokens(BURST))]);
@@ -332,8 +332,7 @@ fn who_is_listed_is_allowed_or_denied_without_an_entry() {
     program.check_accounts().unwrap();
 }
 
-/// The operator's way out: what is owed under a policy that is in force no more makes room, when those
-/// that owe it are asked again.
+/// The operator's way out: debts under an old policy do not keep an entry once it is asked again.
 #[test]
 fn after_a_change_of_policy_newcomers_have_room_again() {
     let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, tokens(BURST))]));
@@ -343,7 +342,7 @@ fn after_a_change_of_policy_newcomers_have_room_again() {
     program.apply(&policy(&[(Builtin::Source, per_second(1_000_000, 20))])).unwrap();
     program.at(NOW + 10 * SECOND).unwrap();
     for number in 2 * offered..2 * offered + sizes.sources {
-        // Each is done with what it owes when the next one comes.
+        // Each source has paid its debt when the next one comes.
         program.at(NOW + 10 * SECOND + u64::from(number) * 2_000).unwrap();
         let had = passed(&mut program, flood.frame(number), 2);
         assert_eq!(had, 2, "source {number}");
@@ -352,13 +351,13 @@ fn after_a_change_of_policy_newcomers_have_room_again() {
     program.check_accounts().unwrap();
 }
 
-/// When the 31 bits of ages come to their end, after 104 days.
+/// The 31-bit ages of debt notes wrap after 104 days.
 #[test]
 fn there_is_room_for_new_sources_around_the_wrap_of_ages() {
     const WRAP: u64 = 1 << 53;
     let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, per_second(1_000, 20))]));
     let mut flood = Flood::new();
-    // Nanoseconds from one to the next: all but those of the last moment owe nothing.
+    // Nanoseconds between two sources: all except those of the last moment owe nothing.
     let step = 20 * 1_000_000;
     let offered = 16 * sizes.sources;
     let begin = WRAP - u64::from(offered / 2) * step;
@@ -371,7 +370,7 @@ fn there_is_room_for_new_sources_around_the_wrap_of_ages() {
     program.check_accounts().unwrap();
 }
 
-/// A source beside a flood, which sends a packet for every so many of those.
+/// Sends one packet of a source for every `every` packets of a flood, and checks its totals.
 fn totals_beside_a_flood(limit: Bucket, step: u64, every: u32) {
     let (mut program, sizes) = full_table(&policy(&[(Builtin::Source, limit)]));
     let (busy, mut flood) = (udp(KEPT), Flood::new());
@@ -402,13 +401,14 @@ fn the_totals_of_a_source_that_stays_at_its_limit_survive_a_flood() {
     totals_beside_a_flood(tokens(BURST), 1_000, 64);
 }
 
-/// It owes nothing when it is asked, nor do the others: who was used since is passed over, once.
+/// Neither this source nor the others owe anything when an entry is needed. An entry used since it was last
+/// asked is skipped once (CLOCK).
 #[test]
 fn the_totals_of_a_source_that_stays_busy_survive_a_flood() {
     totals_beside_a_flood(per_second(1_000_000, 20), 10_000, 1);
 }
 
-/// A policy with a slow limit of SYNs to ssh and a fast one of what goes to a web server.
+/// A policy with a slow limit on SYNs to ssh and a fast one on packets to a web server.
 fn ssh_and_web(shared: Option<u32>) -> Policy {
     let to_port = |name: &str, port: u16, allowance: Bucket| Limit {
         matching: Match { protocols: vec![6], ports: vec![port..=port], ..Match::default() },
@@ -434,8 +434,8 @@ fn fill_by_ssh(program: &mut TestProgram, sizes: Sizes) {
     }
 }
 
-/// Visitors of a web server, whose limit is another one than that which fills the table, all pass: before and while a
-/// flood of it goes on.
+/// All visitors of a web server pass, because another limit than theirs fills the table: before and during a
+/// flood against it.
 #[test]
 fn visitors_lose_nothing_beside_a_table_that_another_limit_fills() {
     const VISITORS: u32 = 200;
@@ -444,7 +444,7 @@ fn visitors_lose_nothing_beside_a_table_that_another_limit_fills() {
     fill_by_ssh(&mut program, sizes);
     assert!(program.shared_packets().unwrap()[1].packets > 0, "the table has room");
     let (mut sent, mut attacker) = (0, 8 * sizes.sources);
-    // 20 packets a second of each, for two seconds.
+    // 20 packets a second from each visitor, for two seconds.
     for round in 0..40_u64 {
         for visitor in 0..VISITORS {
             let now =
@@ -453,7 +453,7 @@ fn visitors_lose_nothing_beside_a_table_that_another_limit_fills() {
             let [_, _, c, d] = visitor.to_be_bytes();
             let frame = segment([172, 16, c, d].into(), 443);
             assert_eq!(program.run(&frame).unwrap(), Verdict::Pass, "visitor {visitor}, {round}");
-            // As many as come in the time between two visitors, which is 250 us.
+            // The flood sends as many as come in the 250 us between two visitors.
             for _ in 0..part(FLOOD / 4_000) {
                 program.run_many(&segment(Flood::address(attacker), 22), 2).unwrap();
                 attacker += 1;
@@ -465,13 +465,13 @@ fn visitors_lose_nothing_beside_a_table_that_another_limit_fills() {
     program.check_accounts().unwrap();
 }
 
-/// What they share is a multiple of the limit, which the policy may set.
+/// The shared bucket is a multiple of the limit; the policy may set the factor.
 #[test]
 fn what_newcomers_share_is_as_large_as_the_policy_says() {
     for (shared, times) in [(None, WAYS as u64), (Some(1), 1), (Some(100), 100)] {
         let (mut program, sizes) = full_table(&ssh_and_web(shared));
         fill_by_ssh(&mut program, sizes);
-        // A set has what it shares with no other: the table has as many sets as there are such entries at most.
+        // No two sets share an overflow entry: the table has at most as many sets as there are such entries.
         assert!(Set::count(sizes.sources) <= shared::OVERFLOWS);
         let frame = segment([172, 16, 0, 1].into(), 443);
         assert_eq!(passed(&mut program, &frame, 50_000), (2_000 * times).min(50_000), "{shared:?}");
@@ -479,7 +479,7 @@ fn what_newcomers_share_is_as_large_as_the_policy_says() {
     }
 }
 
-/// A limit is about a source without an entry as it is about one with: by whose address it is, and by its tenant.
+/// Limits apply to a source without an entry by its own address and tenant.
 #[test]
 fn sources_without_an_entry_have_the_limits_of_their_own() {
     let named = |name: &str, source: &str, allowance: Bucket| Limit {

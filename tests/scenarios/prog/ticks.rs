@@ -1,5 +1,5 @@
-//! Packets that are decided by the time of the last tick of the kernel: what that may admit too much or too little, and
-//! the same verdicts as by the exact time where a bucket takes less than eight ticks to fill, or is to be precise.
+//! Decisions by jiffy time: how much too much or too little they admit. Buckets that refill in less than
+//! eight ticks, and limits that are precise, give the same verdicts as by the exact clock.
 
 use limiter_common::{
     algorithm::{
@@ -20,9 +20,9 @@ use super::{
     seed, syn, udp,
 };
 
-/// Nanoseconds from tick to tick.
+/// Nanoseconds between ticks.
 const TICK: u64 = 4_000_000;
-/// Buckets that take less than this to fill are exact.
+/// Buckets that refill in less time than this are exact.
 const DEEP: u64 = Gcra::FEWEST_TICKS * TICK;
 const RUNS: u64 = 120;
 const STEPS: u64 = 2_500;
@@ -32,7 +32,7 @@ fn ticking(policy: &Policy) -> TestProgram {
     TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap()
 }
 
-/// The same program twice: one ticks, and one reads the clock for every packet.
+/// The same program twice: one with ticks, one that reads the clock for every packet.
 struct Both([TestProgram; 2]);
 
 impl Both {
@@ -47,7 +47,7 @@ impl Both {
         }
     }
 
-    /// What both say of a frame at `now`.
+    /// The verdicts of both programs on a frame at `now`.
     fn run(&mut self, frame: &[u8], now: u64) -> [Verdict; 2] {
         self.0.each_mut().map(|program| {
             program.at(now).unwrap();
@@ -55,7 +55,7 @@ impl Both {
         })
     }
 
-    /// Both counted the same.
+    /// Asserts that both programs have the same counts.
     fn check_counts(&self) {
         let [ticking, exact] = &self.0;
         assert_eq!(ticking.counters().unwrap(), exact.counters().unwrap());
@@ -66,7 +66,7 @@ impl Both {
     }
 }
 
-/// A bucket that takes less than eight ticks to fill.
+/// A random bucket that refills in less than eight ticks.
 fn short(random: &mut Random) -> Bucket {
     let bits = 1 + random.below(24);
     let packets = 1 + random.below(1 << bits) as u64;
@@ -78,7 +78,7 @@ fn short(random: &mut Random) -> Bucket {
     bucket(Rate::per_second(packets), 1 + random.below(most as usize) as u64)
 }
 
-/// A bucket that takes eight ticks to fill, or longer.
+/// A random bucket that refills in eight ticks or more.
 fn long(random: &mut Random) -> Bucket {
     let packets = 1 + random.below(1_000) as u64;
     let least = (packets * DEEP).div_ceil(SECOND);
@@ -123,7 +123,7 @@ fn short_and_precise_buckets_say_what_they_say_by_the_exact_time() {
             .map(|source: u8| {
                 let (_, kind) = random.pick(&kinds);
                 let mut frame = kind.clone();
-                // One of the other family stays as it is.
+                // A frame of the other family is left as it is.
                 let _: bool = set_source(&mut frame, [10, 0, 0, source % 3].into());
                 frame
             })
@@ -143,7 +143,7 @@ fn short_and_precise_buckets_say_what_they_say_by_the_exact_time() {
     assert!(passed.min(dropped) > part(RUNS * STEPS / 20), "{passed} and {dropped}");
 }
 
-/// Limits that take eight ticks to fill, or longer: rates in a second, with bursts.
+/// Limits that refill in eight ticks or more: rate per second, and burst.
 const LONG: [(u64, u64); 10] = [
     (1, 10),
     (50, 450),
@@ -157,13 +157,13 @@ const LONG: [(u64, u64); 10] = [
     (1_000_000, 300_000),
 ];
 
-/// Packets that come in at a rate while a tick passes, and what begins with a part of one.
+/// The packets that a rate brings in a tick, plus one for a partial token.
 fn of_a_tick(rate: u64) -> u64 {
     rate * TICK / SECOND + 1
 }
 
-/// Sends packets at so many times the rate from `begin` on, three bursts of them. At each moment, what
-/// passed of them is the burst and the rate, or what was offered if that is less, and so many more at most.
+/// Sends three bursts of packets at `load` times the rate from `begin` on. At each moment, the passed packets
+/// are the burst and the rate, or all that were offered, and at most `more` packets more.
 fn over_offer(
     program: &mut TestProgram,
     frame: &[u8],
@@ -186,8 +186,8 @@ fn over_offer(
     }
 }
 
-/// Offers too much by each of these limits, from a full bucket again and again: each time so many more pass at
-/// most, of a rate and a burst, and none of that is kept.
+/// Exceeds each of these limits from a full bucket, several times. Each time at most `more` packets too many
+/// pass, which do not add up.
 fn over_offer_each(limits: &[(u64, u64)], more: impl Fn(u64, u64) -> u64) {
     let mut program = ticking(&Policy::default());
     let mut source = 0;
@@ -204,7 +204,7 @@ fn over_offer_each(limits: &[(u64, u64)], more: impl Fn(u64, u64) -> u64) {
             let mut begin = NOW;
             for _ in 0..part(3) {
                 over_offer(&mut program, &frame, limit, load, begin, more(rate, burst));
-                // Not at a tick, and full again.
+                // Not at a tick, and after the bucket is full again.
                 begin += (burst / rate + 1) * 4 * SECOND + TICK / 3;
             }
         }
@@ -217,8 +217,8 @@ fn a_long_bucket_admits_its_burst_and_its_rate() {
     over_offer_each(&LONG, |rate, _| of_a_tick(rate));
 }
 
-/// A source that sends on two CPUs, in each tick all that its limit admits and, at the end, what passes by the
-/// tick; in the end, all that it can.
+/// A source sends on two CPUs: in each tick all that its limit admits, and at the end of the tick what passes
+/// because of jiffy time. In the end it sends as much as it can.
 #[test]
 fn it_gains_nothing_by_what_passes_by_the_tick() {
     let cpus = two_cpus().unwrap();
@@ -237,7 +237,7 @@ fn it_gains_nothing_by_what_passes_by_the_tick() {
         let ticks = part(500);
         for tick in 0..ticks {
             let end = NOW + (tick + 1) * TICK - 1_000;
-            // Each CPU sees the tick, at a time of its own.
+            // One packet from each CPU, so that both see the tick.
             send(&mut program, NOW + tick * TICK, 2);
             send(&mut program, NOW + tick * TICK + TICK / 2, rate * TICK / SECOND - 2);
             send(&mut program, end, rate * TICK / SECOND);
@@ -251,13 +251,13 @@ fn it_gains_nothing_by_what_passes_by_the_tick() {
         let _case = Case(&(rate, burst));
         let (passed, promised) = admitted(rate, burst);
         assert!(passed <= promised + 2 * of_a_tick(rate), "{passed}, not {promised}");
-        // At first the bucket is full in between.
+        // At first the bucket is full at some ticks, and loses tokens.
         let lost = 2 * (Cached::MOST_LEASED + of_a_tick(rate));
         assert!(passed + lost >= promised, "{passed}, not {promised}");
     }
 }
 
-/// Packets that come one by one, never at a tick, for an hour: what a tick gives is not given again.
+/// Single packets for an hour, never at a tick: what a tick gives is not given twice.
 #[test]
 fn it_gains_nothing_while_it_is_over_its_limit() {
     const RATE: u64 = 5;
@@ -279,7 +279,7 @@ fn it_gains_nothing_while_it_is_over_its_limit() {
 fn several_limits_are_held_together() {
     let [long, short] = [per_second(1_000, 9_000), per_second(100, 40)];
     let mut program = ticking(&policy(&[(Builtin::Source, long), (Builtin::Syn, short)]));
-    // By how many datagrams there are to a SYN: the limit of SYNs alone is exceeded, and both are.
+    // The number of datagrams for each SYN: with 2, only the limit on SYNs is exceeded; with 9, both are.
     for (source, datagrams) in [(1, 2), (2, 9)] {
         let address = [10, 0, 0, source];
         let frames = [syn(address), udp(address)];
@@ -288,7 +288,7 @@ fn several_limits_are_held_together() {
         let (mut both, mut exact) = (0, 0);
         let packets = 40_000;
         for packet in 0..packets {
-            // 2,000 in a second.
+            // 2,000 packets in a second.
             let now = NOW + packet * SECOND / 2_000 / if datagrams == 2 { 1 } else { 4 };
             program.at(now).unwrap();
             let is_syn = packet % (datagrams + 1) == 0;
@@ -331,7 +331,7 @@ const BACK: [u64; 12] = [
 
 #[test]
 fn a_clock_that_goes_back_gives_a_tick_at_most_and_sticks_nobody() {
-    // What a CPU knows of the last tick is kept there.
+    // The state of the last tick is kept per CPU.
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let mut source = 0;
     for (rate, burst) in [(1_000, 10), (1, 3), (50, 200), (50, 250), (1_000_000, 500), (200, 900)] {

@@ -1,4 +1,4 @@
-//! Several limits on one packet: in which order they are asked, and who is charged.
+//! Several limits on one packet: the order in which they are checked, and which of them are charged.
 
 use limiter_common::{
     abi::state::{Bucket as State, WideState},
@@ -24,7 +24,7 @@ use super::{
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 
-/// What there is of the source and by other keys.
+/// The words of the source, and the states by other keys.
 type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, WideState)>);
 
 fn words(program: &TestProgram) -> Words {
@@ -36,7 +36,7 @@ fn words(program: &TestProgram) -> Words {
     (source.words, buckets, wide_states)
 }
 
-/// Whichever of many limits refuses a packet, the others have what they had.
+/// Whichever of many limits refuses a packet, the others keep their state.
 #[test]
 fn a_packet_that_is_refused_is_charged_nowhere() {
     let refusing = every_limit(1).filter(|limit| limit.key.parts != [KeyPart::Source]);
@@ -50,7 +50,7 @@ fn a_packet_that_is_refused_is_charged_nowhere() {
             limit("e", &[KeyPart::Interface], Allowance::Concurrent { limit: 9, idle: MINUTE }),
             limit("f", &[], Allowance::SlidingWindow { limit: 9, window: MINUTE }),
         ];
-        // Beside one with wide state there may be one more.
+        // A packet may have at most two limits with wide state.
         let is_wide = matches!(
             refusing.layers[0].allowance,
             Allowance::SlidingLog { .. } | Allowance::Concurrent { .. }
@@ -63,7 +63,7 @@ fn a_packet_that_is_refused_is_charged_nowhere() {
         assert_eq!(program.run(&opens(1)).unwrap(), Verdict::Pass);
         let before = words(&program);
         assert!(before.1.len() >= 2 && before.2.len() >= 2, "{refusing:?}");
-        // Of the same connection, and of one that no limit knows.
+        // Packets of the same connection, and of connections without state.
         for port in [1, 2, 3] {
             assert_eq!(program.run(&opens(port)).unwrap(), Verdict::Drop, "{refusing:?}");
             assert!(words(&program) == before, "{refusing:?}");
@@ -76,7 +76,7 @@ fn a_packet_that_is_refused_is_charged_nowhere() {
     }
 }
 
-/// Of several that would refuse, the narrowest does, and is told.
+/// If several limits would refuse a packet, it is counted at the narrowest.
 #[test]
 fn narrow_limits_are_asked_before_wide_ones() {
     let keys: [&[KeyPart]; 8] = [
@@ -94,7 +94,7 @@ fn narrow_limits_are_asked_before_wide_ones() {
         let limits = keys.iter().zip(&names).enumerate().map(|(at, (parts, name))| {
             limit(name, parts, tokens(if at < first { 100 } else { 2 }))
         });
-        // However they are written.
+        // The order in the document does not matter.
         let mut policy = policy_of(limits.rev());
         policy.tenants.insert("ours".to_owned(), vec!["10.0.0.0/8".parse().unwrap()]);
         let mut program = program(&policy);
@@ -107,7 +107,7 @@ fn narrow_limits_are_asked_before_wide_ones() {
     }
 }
 
-/// All that a policy can have: each packet is about few of them, by its port.
+/// As many limits as a policy can have. Each packet matches one of them, by its port.
 #[test]
 fn a_policy_can_have_64_limits() {
     let limits = (0..LIMITS as u16).map(|number| {
@@ -146,12 +146,12 @@ fn all_layers_of_a_limit_have_to_admit() {
         assert_eq!(sums, [100, 100]);
         let (first, second) = (tally(&program, "both"), tally(&program, "both (layer 2)"));
         assert_eq!((first.0, second.0), (200, 200));
-        // In each minute, 19 seconds are the second one's; in the next one both have nothing left, and
-        // the first one is asked first.
+        // In each minute, the layer of a second refuses in 19 seconds. In the next second both layers have
+        // nothing left; the layer of a minute is checked first.
         assert_eq!((first.1, second.1), (2 * (4 + 40 * 9), 2 * 19 * 4));
         program.check_accounts().unwrap();
     }
-    // The same of buckets, in the entry of the source.
+    // The same with buckets, in the entry of the source.
     let minute = bucket(Rate { packets: 100, period: MINUTE }, 100);
     let mut program =
         program(&policy_of([and(limit("both", &[KeyPart::Source], minute), per_second(5, 5))]));

@@ -1,4 +1,4 @@
-//! Batches of runs of a program, long enough to be timed from outside.
+//! Batches of program runs, long enough to be timed from outside the kernel.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 
 use super::cpu::thread_time;
 
-/// How long a batch takes: the call itself is less than a thousandth of it.
+/// The length of a batch. The system call itself is less than a thousandth of it.
 const BATCH: Duration = Duration::from_millis(10);
 
-/// How long a batch took, by the thread's clock, and each run of it, by the kernel's.
+/// The time of one batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch {
-    /// By the clock of the thread.
+    /// Time of the whole batch, by the CPU clock of the thread.
     pub(crate) time: Duration,
-    /// By the kernel's, of a run.
+    /// Mean time of a run, as the kernel reports it.
     pub(crate) kernel: Duration,
 }
 
 impl Batch {
-    /// Nanoseconds of each of so many runs, by the clock of the thread.
+    /// Nanoseconds per run of a batch of `runs`, by the clock of the thread.
     pub(crate) fn per_run(&self, runs: u32) -> f64 {
         self.time.as_secs_f64() * 1e9 / f64::from(runs)
     }
 }
 
-/// The number of runs that takes about as long as [`BATCH`].
+/// Finds the number of runs that take about [`BATCH`].
 pub(crate) fn calibrate(mut run: impl FnMut(u32) -> Result<Batch>) -> Result<u32> {
     let mut runs = 1_000_u32;
     loop {
@@ -39,7 +39,7 @@ pub(crate) fn calibrate(mut run: impl FnMut(u32) -> Result<Batch>) -> Result<u32
     }
 }
 
-/// Has the kernel run a program on a frame.
+/// Runs a program on a frame `runs` times.
 pub(crate) fn run(program: &Xdp, frame: &[u8], runs: u32) -> Result<Batch> {
     let options = TestRunOptions { data_in: Some(frame), repeat: runs, ..Default::default() };
     let start = thread_time()?;

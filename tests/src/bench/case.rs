@@ -1,4 +1,4 @@
-//! What is measured without a wire: policies, frames, and what has to become of them.
+//! The cases measured without a wire: a policy, a frame, and the expected outcome.
 
 use anyhow::Result;
 use limiter_common::packet::reason::Reason;
@@ -15,39 +15,39 @@ pub(crate) const TARGET4: [u8; 4] = [198, 51, 100, 1];
 pub(crate) const SOURCE6: [u16; 8] = [0x2001, 0xdb8, 0, 1, 0, 0, 0, 7];
 pub(crate) const TARGET6: [u16; 8] = [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1];
 
-/// Whom the frames of a case are from.
+/// The sources of the frames of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sources {
     /// One source.
     One,
-    /// One source, which opens another connection of TCP each time.
+    /// One source, which opens another TCP connection with each frame.
     NewConnections,
-    /// Another one each time.
+    /// A new IPv4 source for every frame.
     MadeUp,
-    /// The same over IPv6.
+    /// A new IPv6 source for every frame.
     MadeUp6,
-    /// One of so many, a power of two, at random, each of which was seen before.
+    /// A random one of so many sources, a power of two, all of which have an entry.
     Tracked(u32),
 }
 
-/// One way of a frame through the limiter.
+/// One path of a frame through the limiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// Its name for scripts.
+    /// The id in JSON and for `--only`.
     pub(crate) id: String,
-    /// Its name for people.
+    /// The name in the report.
     pub(crate) name: String,
-    /// The instance that it is measured on.
+    /// The policy and table sizes of its instance.
     pub(crate) setting: Setting,
     /// The frame.
     pub(crate) frame: Vec<u8>,
-    /// The sources that its runs see.
+    /// The sources that the program sees.
     pub(crate) sources: Sources,
-    /// The reasons that frames have to be counted under.
+    /// The reasons under which frames have to be counted.
     pub(crate) outcome: Outcome,
-    /// The limits that every frame has to be charged to which passes.
+    /// The limits to which every passed frame has to be charged.
     pub(crate) charged: Vec<String>,
-    /// The limit that has to refuse every frame.
+    /// The limit that has to refuse every frame; `None` if frames pass.
     pub(crate) exceeded: Option<&'static str>,
 }
 
@@ -79,7 +79,7 @@ impl Case {
         Self { outcome: Outcome::Each(Reason::NonIp), charged: Vec::new(), ..self }
     }
 
-    /// Passes for this reason, charged as any other frame.
+    /// The case with another reason for passing; frames are charged as before.
     pub(crate) fn passes(self, reason: Reason) -> Self {
         Self { outcome: Outcome::Each(reason), ..self }
     }
@@ -93,43 +93,43 @@ impl Case {
     }
 }
 
-/// The case that the others are compared with.
+/// The id of the case to which all others are compared.
 pub(crate) const REFERENCE: &str = "known_source";
-/// The same of a burst that takes ten seconds to refill.
+/// A known source under a burst that takes ten seconds to refill.
 pub(crate) const DEEP: &str = "known_source_by_tick";
-/// The same of one that takes two seconds.
+/// A known source under a burst that takes two seconds to refill.
 pub(crate) const ORDINARY: &str = "ordinary_source";
-/// The same of one that takes less than eight ticks, so that each packet takes the clock.
+/// A known source under a burst that refills in less than eight ticks, so that each packet reads the clock.
 pub(crate) const ORDINARY_SMALL: &str = "ordinary_source_small";
-/// That of a new source with every packet, under a limit with such a burst.
+/// A new source for every packet, under a burst of that size.
 pub(crate) const NEW_SMALL: &str = "new_source_small";
 /// The case with one override.
 pub(crate) const ONE_OVERRIDE: &str = "overrides_1";
-/// The case with many.
+/// The case with 10,000 overrides.
 pub(crate) const MANY_OVERRIDES: &str = "overrides_10000";
-/// That of a new source with every packet, where all that are in the table owe something.
+/// A new source for every packet, in a table whose entries all owe.
 pub(crate) const NEW_OWING: &str = "new_source_owing_64k";
 
-/// The keys of one limit that are not the source.
+/// The measured keys other than the source.
 pub(crate) const KEYS: [Keyed; 4] =
     [Keyed::All, Keyed::Connection, Keyed::Destination, Keyed::Network];
 
-/// The numbers of sources that are tracked, from which they come at random.
+/// The measured numbers of tracked sources.
 pub(crate) const TRACKED: [u32; 6] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
-/// Those of a short run.
+/// The numbers of tracked sources in a quick run.
 pub(crate) const FEW_TRACKED: [u32; 3] = [1 << 10, 1 << 16, 1 << 20];
 
-/// A fragment that is not the first of its datagram, of the known source.
+/// A later fragment from the known source.
 pub(crate) fn later_fragment() -> Frame {
     Frame::udp(SOURCE4, TARGET4, 40_000, 53).payload(32).fragment(7, 9, true)
 }
 
-/// A frame that says it is IPv4, and is not.
+/// A frame with the ethertype of IPv4 and no valid IPv4 header.
 pub(crate) fn unreadable() -> Frame {
     Frame::other(IPV4, [0; 46])
 }
 
-/// All cases, in the order of the report, with these numbers of sources that are tracked.
+/// Returns all cases in the order of the report, with these numbers of tracked sources.
 pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     let udp = Frame::udp(SOURCE4, TARGET4, 40_000, 53);
     let udp6 = Frame::udp(SOURCE6, TARGET6, 40_000, 53);
@@ -193,7 +193,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
             format!("{} limits {} on one packet, new ports each", stack.limits(), stack.name()),
         );
         let case = Case::new(id, name, Setting::Stacked(stack), &syn)?.of(Sources::NewConnections);
-        // Places of open connections are given to new ones while others are left.
+        // A new connection gets a slot only when another one has expired.
         let outcome = match stack {
             Stack::Concurrent => Outcome::Most(&[Reason::Exceed, Reason::Conform], &[]),
             Stack::SlidingLog | Stack::Buckets => case.outcome,
@@ -206,7 +206,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         cases.push(Case::new(id, name, Setting::Scoped(number), &udp)?);
     }
     for setting in Setting::algorithms() {
-        // Connections are those of TCP.
+        // Limits on connections apply to TCP only.
         let (id, name) = (setting.directory(), format!("one limit, {}", setting.directory()));
         cases.push(Case::new(id, name, setting, &ack)?);
     }
@@ -265,12 +265,12 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// A number that is a multiple of 1,024, in such thousands or millions.
+/// Formats a multiple of 1,024 in units of k (2^10) or M (2^20).
 pub(crate) fn binary(number: u32) -> String {
     if number < 1 << 20 { format!("{} k", number >> 10) } else { format!("{} M", number >> 20) }
 }
 
-/// The same, or a number below 1,024 as it is.
+/// Like [`binary`]; a number below 1,024 is printed as it is.
 pub(crate) fn short(number: u32) -> String {
     if number < 1 << 10 { number.to_string() } else { binary(number) }
 }

@@ -1,4 +1,4 @@
-//! What the limits did with the frames of a case.
+//! The decisions of the limits about the frames of a case.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use limiter_userspace::datapath::snapshot::Snapshot;
 
 use super::case::Case;
 
-/// Frames that each limit was charged and that it refused.
+/// The tally of each limit, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Charges(BTreeMap<String, Charge>);
 
-/// What one limit did.
+/// The tally of one limit, in frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charge {
-    /// Frames that were charged to it.
+    /// Frames charged to the limit.
     conform: u64,
-    /// Frames that it refused.
+    /// Frames that the limit refused.
     exceed: u64,
-    /// Frames that it would have refused, but for being monitored.
+    /// Frames that the limit would have refused if it were enforced.
     monitored: u64,
 }
 
 impl Charges {
-    /// Adds what was counted between two snapshots of one policy.
+    /// Adds what was counted between two snapshots under one policy.
     pub(crate) fn add(&mut self, before: &Snapshot, after: &Snapshot) {
         for limit in &after.limits {
             let charge = self.0.entry(limit.name.clone()).or_default();
@@ -38,8 +38,7 @@ impl Charges {
         }
     }
 
-    /// Checks them for a case of which so many frames were received, and so many of those counted
-    /// as they should.
+    /// Checks the tallies of a case, of whose `received` frames `expected` had the expected reason.
     pub(crate) fn check(&self, case: &Case, received: u64, expected: u64) -> Result<()> {
         let Case { name, charged, exceeded, .. } = case;
         for (limit, Charge { conform, exceed, monitored }) in &self.0 {
@@ -55,8 +54,9 @@ impl Charges {
         Ok(())
     }
 
-    /// Checks them for a case of which so many frames passed and limits refused so many. Each that passed is counted
-    /// at each limit that the case names, as charged or as what was only monitored; so many may be missing.
+    /// Checks the tallies of a case of whose frames `passed` passed and `refused` were refused by limits.
+    /// Every passed frame has to be counted at each limit that the case names, as conforming or as monitored;
+    /// up to `missing` may be absent.
     pub(crate) fn check_mixed(
         &self,
         case: &Case,

@@ -1,7 +1,7 @@
-//! An earlier run beside this one.
+//! Compares a run with an earlier one.
 //!
-//! Two runs are compared by ratios taken within each: nanoseconds are those of a machine and its
-//! mood, but what a packet costs against another packet of the same run is the program's.
+//! The comparison uses ratios to a reference case of the same run. Nanoseconds depend on the machine and on
+//! its load; the ratio of two cases of one run depends on the program.
 
 mod part;
 
@@ -17,25 +17,25 @@ use super::{
     report::{Report, SCHEMA},
 };
 
-/// What to do about a file that is not what it should be.
+/// The advice in messages about an unusable file.
 const REMEDY: &str = "give --compare a file that an earlier run wrote with --json";
 
 /// The figures of an earlier run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Earlier {
-    /// When it was, and on what.
+    /// Date and machine of the run, for the report.
     run: String,
-    /// Nanoseconds over the baseline.
+    /// Nanoseconds per packet over the baseline, by the id of the case.
     costs: BTreeMap<String, Entry>,
-    /// Frames per second.
+    /// Frames per second, by the id of the contest.
     rates: BTreeMap<String, Entry>,
 }
 
 impl Earlier {
-    /// Reads what `--json` wrote.
+    /// Reads a report that `--json` wrote.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a report.
+    /// Fails if the file cannot be read or is not such a report.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = match fs::read_to_string(path) {
@@ -79,7 +79,7 @@ impl Earlier {
         })
     }
 
-    /// The comparison with a run, as text.
+    /// The comparison with `report`, as text.
     pub(crate) fn beside(&self, report: &Report) -> String {
         let entry = |name: &str, figure| Entry { name: name.to_owned(), figure };
         let costs =

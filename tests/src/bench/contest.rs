@@ -1,36 +1,36 @@
-//! What takes the frames that come over a wire.
+//! What receives the frames in the measurements over a wire.
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_userspace::policy::Bucket;
 
 use super::peer::Peer;
 
-/// What one source may send in the contests in which it sends far more.
+/// A limit far below the rate at which the source sends.
 pub(crate) const SCANT: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
-/// The same of a limit under which it stays refused for long.
+/// A limit so slow that the source stays refused for the whole measurement.
 const SPARSE: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 200 };
-/// What it cannot exceed.
+/// A limit that no sender can exceed.
 const AMPLE: Bucket = Bucket { rate: Rate::per_second(1_000_000_000), burst: 1_000_000 };
 
-/// What receives the frames.
+/// A receiver of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contest {
-    /// A program that drops them.
+    /// A program that drops every frame.
     Drop,
-    /// The limiter, over its limit.
+    /// The limiter, with the source over its limit.
     Over,
-    /// The limiter, over a limit that admits a packet a minute.
+    /// The limiter, with the source over a limit of one packet a minute.
     LongOver,
-    /// Another limiter, over its limit.
+    /// Another limiter, with the source over its limit.
     Peer(Peer),
-    /// A program that passes them to the stack, which drops them.
+    /// A program that passes every frame to the stack, which drops it.
     Pass,
-    /// The limiter, within its limit, and the stack.
+    /// The limiter, with the source within its limit; the stack drops the frames.
     Within,
 }
 
 impl Contest {
-    /// Each of them, in the order of the report.
+    /// All contests, in the order of the report.
     pub(crate) const ALL: [Self; 8] = [
         Self::Drop,
         Self::Over,
@@ -42,10 +42,10 @@ impl Contest {
         Self::Within,
     ];
 
-    /// The other that there is a target for.
+    /// The peer that has a target of its own.
     pub(crate) const NFTABLES: Self = Self::Peer(Peer::Ingress);
 
-    /// Its name for scripts.
+    /// The id in JSON.
     pub(crate) const fn id(self) -> &'static str {
         match self {
             Self::Drop => "xdp_drop",
@@ -57,7 +57,7 @@ impl Contest {
         }
     }
 
-    /// Its name for people.
+    /// The name in the report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Drop => "bare XDP_DROP",
@@ -69,7 +69,7 @@ impl Contest {
         }
     }
 
-    /// The limit of its source, where the limiter receives.
+    /// The limit of the source; `None` if the receiver is not the limiter.
     pub(crate) const fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Over => Some(SCANT),

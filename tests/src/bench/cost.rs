@@ -1,7 +1,8 @@
-//! What the limiter costs per packet, without a wire: the kernel runs it on one frame over and over.
+//! Measures the cost of the limiter per packet without a wire: the kernel runs the program on one frame over
+//! and over.
 //!
-//! Batches of the case stand between batches of a baseline, so that what changes slowly (the clock
-//! of the CPU, the neighbours) touches both, and cases take turns for the same reason.
+//! A batch of the case stands between two batches of a baseline, so that slow changes (clock frequency,
+//! neighbours on the machine) affect both. Cases take turns for the same reason.
 
 use std::time::{Duration, Instant};
 
@@ -26,73 +27,74 @@ use super::{
 /// The cost of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
-    /// The case.
+    /// The measured case.
     pub(crate) case: Case,
     /// Nanoseconds per packet over the baseline.
     pub(crate) over: Figure,
-    /// Nanoseconds per packet of the baseline: the loop of the kernel, and for spoofed sources the
-    /// making of one.
+    /// Nanoseconds per packet of the baseline: the loop of the kernel and, for made-up sources, writing the
+    /// source.
     pub(crate) baseline: f64,
-    /// Nanoseconds per packet of case and baseline by the kernel's own clock, in whole ones.
+    /// Nanoseconds per packet of the case with its baseline, as the kernel reports them (whole nanoseconds).
     pub(crate) kernel: f64,
     /// Packets in a batch.
     pub(crate) runs: u32,
-    /// How many times as long a batch of twice the size takes; 2 if what is measured is the packets.
+    /// The time of a batch of twice the size, in units of the time of a batch. It is near 2 if the batch
+    /// measures packets and not a constant cost.
     pub(crate) proportion: f64,
 }
 
-/// What it takes to put the longest policy in force.
+/// The cost of applying the longest policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applying {
-    /// Its overrides.
+    /// Its number of overrides.
     pub(crate) overrides: u32,
-    /// Compiling it, writing the tables that no packet reads, and exchanging them.
+    /// The time to compile the policy, write the inactive half of the maps, and switch to it.
     pub(crate) time: Duration,
 }
 
-/// What it takes to load the program.
+/// The cost of loading the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loading {
-    /// Instructions that the verifier walked through, if the kernel tells.
+    /// Instructions that the verifier processed; `None` if the kernel does not report them.
     pub(crate) instructions: Option<u32>,
-    /// Handshake the object and the maps, verification and compilation.
+    /// The time to open the object and the maps, verify the program and compile it.
     pub(crate) time: Duration,
 }
 
-/// All that is measured where programs run without a wire.
+/// All results of the measurements without a wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// Of every case.
+    /// One for each case.
     pub(crate) costs: Vec<Cost>,
-    /// Of what they all consist of.
+    /// The costs of the parts that every packet pays for.
     pub(crate) parts: Vec<Part>,
-    /// Of the program.
+    /// The cost of loading the program.
     pub(crate) loading: Loading,
-    /// Of the longest policy.
+    /// The cost of applying the longest policy.
     pub(crate) applying: Applying,
-    /// Of a full table.
+    /// The cost of queries to an instance with a full table.
     pub(crate) inquiry: Inquiry,
-    /// Of the maps.
+    /// The memory of the maps.
     pub(crate) memory: Memory,
 }
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Turns of each case.
+    /// How often each case has a turn.
     pub(crate) turns: usize,
-    /// Samples in a turn.
+    /// Samples taken in each turn.
     pub(crate) samples: usize,
-    /// Numbers of sources that are tracked.
+    /// The numbers of tracked sources.
     pub(crate) tracked: &'static [u32],
 }
 
-/// Measures every case. The thread stays on one CPU.
+/// Measures every case. The calling thread has to be pinned to one CPU.
 pub(crate) fn measure(sandbox: &Sandbox, effort: Effort) -> Result<Measured> {
     inside(sandbox, || measure_all(effort))
 }
 
-/// Measures the cases whose ids contain one of these texts, and nothing else. The thread stays on one CPU.
+/// Measures the cases whose ids contain one of these texts. The calling thread has to be pinned to one CPU.
 pub(crate) fn measure_only(sandbox: &Sandbox, effort: Effort, only: &[&str]) -> Result<Vec<Cost>> {
     let mut cases = cases(effort.tracked)?;
     cases.retain(|case| only.iter().any(|text| case.id.contains(text)));
@@ -106,14 +108,14 @@ pub(crate) fn measure_only(sandbox: &Sandbox, effort: Effort, only: &[&str]) -> 
     })
 }
 
-/// Does some work on a host that has the interfaces of [`places`].
+/// Runs `work` on a host with the interfaces that [`places`] needs.
 fn inside<T: Send>(sandbox: &Sandbox, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let host = Host::new(sandbox, "bench")?;
     host.ip("link add case type veth peer name baseline\n")?;
     sandbox.inside(&host.namespace, work)?
 }
 
-/// The places of a case and of its baseline.
+/// The places to which a case and its baseline are attached.
 fn places() -> Result<[Place; 2]> {
     Ok([Place::new("case")?, Place::new("baseline")?])
 }
@@ -128,7 +130,7 @@ fn measure_all(effort: Effort) -> Result<Measured> {
     take_turns(&mut beds, &mut places, effort)?;
     let reference = beds.iter().find(|bed| bed.case().id == REFERENCE);
     let frame = reference.context("no case is the one to compare with")?.case().frame.clone();
-    // After its case, the table is full.
+    // The case of this setting has filled the table.
     let full = instances.iter().find(|(setting, ..)| *setting == Setting::SpoofedDefault);
     let (_, pins, _) = full.context("no instance has a full table")?;
     let inquiry = inquiry::measure(pins)?;
@@ -142,7 +144,7 @@ fn measure_all(effort: Effort) -> Result<Measured> {
     Ok(Measured { costs, parts, loading, applying, inquiry, memory })
 }
 
-/// Opens an instance for each setting of these cases.
+/// Opens one instance for each distinct setting of the cases.
 fn open(cases: &[Case]) -> Result<Vec<(Setting, Pins, Instance)>> {
     let mut instances: Vec<(Setting, Pins, Instance)> = Vec::new();
     for Case { setting, .. } in cases {
@@ -161,7 +163,7 @@ fn open(cases: &[Case]) -> Result<Vec<(Setting, Pins, Instance)>> {
     Ok(instances)
 }
 
-/// Loads the programs of these cases.
+/// Loads the programs of all cases, each in a slot of the instance of its setting.
 fn load<'a>(
     cases: Vec<Case>,
     instances: &'a [(Setting, Pins, Instance)],
@@ -169,7 +171,7 @@ fn load<'a>(
 ) -> Result<Vec<TestBed<'a>>> {
     let mut beds: Vec<TestBed<'a>> = Vec::new();
     for case in cases {
-        // An instance has fewer slots than there are cases.
+        // An instance has fewer slots than there are cases, so they are counted per instance.
         let before = beds.iter().filter(|bed| bed.case().setting == case.setting);
         let slot = before.count() as u32;
         let found = instances.iter().find(|(setting, ..)| *setting == case.setting);
@@ -179,7 +181,7 @@ fn load<'a>(
     Ok(beds)
 }
 
-/// Has each case take its samples, and checks what became of the frames.
+/// Lets each case take its samples in turns, then checks how its frames were counted.
 fn take_turns(beds: &mut [TestBed<'_>], places: &mut [Place; 2], effort: Effort) -> Result<()> {
     for bed in &mut *beds {
         bed.turn(places, TestBed::prepare)?;
@@ -193,7 +195,7 @@ fn take_turns(beds: &mut [TestBed<'_>], places: &mut [Place; 2], effort: Effort)
     beds.iter().zip(&before).try_for_each(|(bed, before)| bed.check(before))
 }
 
-/// Puts the longest policy in force some times.
+/// Measures how long applying the longest policy takes.
 fn apply(instances: &mut [(Setting, Pins, Instance)]) -> Result<Applying> {
     const TIMES: usize = 5;
     let overrides = |setting: &Setting| match setting {

@@ -1,11 +1,11 @@
-//! The one CPU that everything is measured on.
+//! Pins the measurement to one CPU.
 
 use std::{io, mem::zeroed, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-/// Keeps this thread, and those that it starts from here on, on the last CPU that it may use: the
-/// first ones have more interrupts. Gives its number.
+/// Pins this thread, and the threads it starts later, to the last CPU it may use, because the first ones get
+/// more interrupts. Returns the number of the CPU.
 pub(crate) fn pin() -> Result<usize> {
     let size = size_of::<libc::cpu_set_t>();
     // SAFETY: plain old data, for which zeros are valid.
@@ -27,8 +27,8 @@ pub(crate) fn pin() -> Result<usize> {
     Ok(cpu)
 }
 
-/// How long this thread ran so far, in the kernel or not. Unlike the time of day it leaves out what
-/// other processes took meanwhile.
+/// The CPU time of this thread, in user mode and in the kernel. Unlike wall time, it does not include other
+/// processes.
 pub(crate) fn thread_time() -> Result<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: memory for the result.

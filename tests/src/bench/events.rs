@@ -1,5 +1,5 @@
-//! What it costs that nobody reads the events: verdicts per second with a full ring, against one that is
-//! drained.
+//! Measures the cost of events that nobody reads: the packet rate with a full ring, compared to one with a
+//! reader.
 //!
 //! Both are measured on the same instance in turns, and checked by what the datapath counts.
 
@@ -30,31 +30,31 @@ use super::{
     text::figures,
 };
 
-/// Sources that come in turn, a power of two.
+/// Sources that send in turn; a power of two.
 const SOURCES: u32 = 1 << 14;
-/// Batches of a turn.
+/// Batches in each turn.
 const BATCHES: usize = 9;
-/// Nothing that a source sends after its first packets conforms while this is measured.
+/// A limit under which no packet after a source's first one conforms during the measurement.
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 3_600 * SECOND }, burst: 1 };
 
-/// How many times as many packets are decided about when nobody reads the events.
+/// Packet rates without a reader, in units of the rate with one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
-    /// Each packet is of a source that begins to be over its limit, and each CPU has the budget of a whole
-    /// second for its notices in every batch of some ms.
+    /// Every packet comes from a source that begins to be over its limit. Each CPU gets the event budget of a
+    /// whole second for every batch of some milliseconds.
     pub(crate) beginning: Figure,
-    /// All packets are of one source that is over its limit, of which hardly anything is told: both are the
-    /// same here, and what they differ by is how far the other is to be trusted.
+    /// All packets come from one source over its limit, about which hardly any event is emitted. The ratio
+    /// should be 1; its difference from 1 is the error of the other figure.
     pub(crate) over: Figure,
 }
 
-/// Measures it so many times. The thread stays on one CPU.
+/// Measures both cases, `times` times each. The calling thread has to be pinned to one CPU.
 pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
     let host = Host::new(sandbox, "events")?;
     host.ip("link add events type veth peer name other\n")?;
     sandbox.inside(&host.namespace, || {
         let pins = Pins::new(format!("{BPFFS}/events"));
-        // So much room that each has an entry of its own.
+        // So much room that each source gets an entry of its own.
         let sizes =
             Sizes { sources: SOURCES * 8, buckets: 1 << 10, wide_states: 1 << 10, overrides: 1 };
         let mut policy = Policy::default();
@@ -66,14 +66,14 @@ pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
     })?
 }
 
-/// Whether somebody reads.
+/// Whether the ring has a reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Reads,
     Nobody,
 }
 
-/// An instance whose events are read, or not.
+/// An instance with an event ring.
 struct Field<'a> {
     pins: &'a Pins,
     instance: &'a Instance,
@@ -81,7 +81,7 @@ struct Field<'a> {
     sources: Array<MapData, Source>,
     event_stats: PerCpuArray<MapData, EventStats>,
     listener: Listener,
-    /// The entries that have an owner, as they were when all of those had spent all.
+    /// The entries that have an owner, saved after each source spent its burst.
     spent: Vec<(u32, Source)>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Field<'a> {
         Ok(Unread { beginning, over })
     }
 
-    /// Has every source spend what it may send.
+    /// Lets every source spend its burst.
     fn spend(&mut self, load: &Load) -> Result<()> {
         for _ in 0..4 {
             batch::run(load.program(LIMITER_IN_TURN)?, &self.frame, SOURCES)?;
@@ -134,7 +134,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Packets per second when nobody reads, in times those with a reader, in turns of both.
+    /// Measures the rate without a reader in units of the rate with one, in alternating order.
     fn compare(
         &mut self,
         load: &Load,
@@ -151,7 +151,7 @@ impl<'a> Field<'a> {
                 let rates: Result<Vec<f64>> = (0..BATCHES).map(|_| rate(self, reader)).collect();
                 Ok(median(&rates?))
             };
-            // What the first of them warms up or spoils is not always for the same one.
+            // The order alternates, so that warming up favours neither.
             let (reads, nobody) = if time % 2 == 0 {
                 let reads = of(Reader::Reads)?;
                 (reads, of(Reader::Nobody)?)
@@ -164,14 +164,14 @@ impl<'a> Field<'a> {
         Ok(Figure::of(&ratios))
     }
 
-    /// Packets per second where each of them begins something.
+    /// The packet rate when every packet begins an episode.
     fn begin(&mut self, load: &Load, reader: Reader) -> Result<f64> {
         self.rest()?;
         let time = batch::run(load.program(LIMITER_IN_TURN)?, &self.frame, SOURCES)?.time;
         let EventStats { happened: [happened, ..], suppressed: [left_out, ..], .. } =
             self.instance.maps().event_stats()?;
         let told = if reader == Reader::Reads { EventStats::BUDGET } else { 0 };
-        // A CPU remembers some sources, and refuses them without a look at their entries.
+        // The CPU cache refuses some sources without looking at their entries.
         ensure!(happened > u64::from(SOURCES) / 2, "of {SOURCES} sources only {happened} began");
         ensure!(happened - left_out == told, "{} notices instead of {told}", happened - left_out);
         if reader == Reader::Reads {
@@ -181,7 +181,8 @@ impl<'a> Field<'a> {
         Ok(f64::from(SOURCES) / time.as_secs_f64())
     }
 
-    /// Makes all sources as they are after a rest, but for what they spent, and renews the budgets.
+    /// Ends all episodes, so that every source can begin one again, and renews the event budgets. The spent
+    /// bursts stay.
     fn rest(&mut self) -> Result<()> {
         for (number, source) in &self.spent {
             self.sources.set(*number, source, 0).context("cannot write an entry")?;
@@ -195,12 +196,12 @@ impl<'a> Field<'a> {
         self.event_stats.set(0, new, 0).context("cannot renew the budgets")
     }
 
-    /// Reads all that was told, and gives how much that was.
+    /// Reads all events and returns their number.
     fn drain(&mut self) -> u64 {
         self.listener.by_ref().count() as u64
     }
 
-    /// Has as much told as there is room for.
+    /// Fills the ring with events.
     fn fill(&mut self, load: &Load) -> Result<()> {
         self.rest()?;
         for _ in 0..u64::from(SOURCES) / EventStats::BUDGET {
@@ -229,18 +230,18 @@ impl Unread {
         ]
     }
 
-    /// The one that it is about.
+    /// The ratio for sources that begin to be over their limits.
     pub(crate) fn beginning(&self) -> f64 {
         self.beginning.median
     }
 
-    /// For people.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let rows = self.rows().map(|(_, name, figure)| (name, figure));
         figures(["nobody reads the events", "times a reader"], 3, rows)
     }
 
-    /// For a script.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let row = |(id, name, figure): (&str, &str, Figure)| {
             let Figure { median, spread, .. } = figure;

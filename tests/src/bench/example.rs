@@ -1,4 +1,4 @@
-//! The policies that are shipped as examples, under the traffic that they are for.
+//! The shipped example policies, under the traffic they are made for.
 
 use anyhow::{Context as _, Result};
 use limiter_common::packet::reason::Reason;
@@ -12,9 +12,9 @@ use super::{
     setting::Setting,
 };
 
-/// A machine of the tenant `umbrella` of `tenants.yaml`.
+/// An address of the tenant `umbrella` in `tenants.yaml`.
 const CUSTOMER: [u8; 4] = [198, 51, 100, 135];
-/// Extension headers of IPv6 in a frame that has many.
+/// The number of IPv6 extension headers in [`Traffic::MadeUpExtended`].
 const EXTENSIONS: usize = 8;
 
 /// A policy in `packaging/examples`.
@@ -27,9 +27,9 @@ pub(crate) enum Example {
 }
 
 impl Example {
-    /// The name of its file, and its text.
+    /// The file name and the text of the policy.
     const fn file(self) -> (&'static str, &'static str) {
-        /// The name of a file beside its text.
+        /// Expands to a file name and the text of that file.
         macro_rules! file {
             ($name:literal) => {
                 ($name, include_str!(concat!("../../../packaging/examples/", $name)))
@@ -43,7 +43,7 @@ impl Example {
         }
     }
 
-    /// The policy.
+    /// Parses the policy.
     pub(crate) fn policy(self) -> Result<Policy> {
         let (name, text) = self.file();
         let policy = document::parse(name, text.as_bytes(), &mut |file| {
@@ -53,18 +53,18 @@ impl Example {
     }
 }
 
-/// What the frames of a case are.
+/// The frames of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// UDP of one source.
+    /// UDP from one source.
     Udp,
-    /// SYNs of one source, each from a new port.
+    /// SYNs from one source, each from another port.
     Syns,
-    /// SYNs, each of a made-up source.
+    /// SYNs, each from a new source.
     MadeUpSyns,
-    /// UDP, each of a made-up source.
+    /// UDP, each from a new source.
     MadeUpUdp,
-    /// UDP over IPv6 behind extension headers, each of a made-up source.
+    /// UDP over IPv6 behind extension headers, each from a new source.
     MadeUpExtended,
 }
 
@@ -78,7 +78,7 @@ impl Traffic {
         }
     }
 
-    /// A frame of this source to a port.
+    /// A frame from `source` to `port`.
     fn frame(self, source: [u8; 4], port: u16) -> Frame {
         match self {
             Self::Udp | Self::MadeUpUdp => Frame::udp(source, TARGET4, 40_000, port),
@@ -92,8 +92,8 @@ impl Traffic {
     }
 }
 
-/// The name for scripts and the end of that for people; policy, traffic, its source and port; what becomes of it, and
-/// the limits that charge it.
+/// Id and end of the name; policy, traffic, source and destination port; the expected outcome, and the limits
+/// to which passed frames are charged.
 type Row =
     (&'static str, &'static str, Example, Traffic, [u8; 4], u16, Outcome, &'static [&'static str]);
 
@@ -101,7 +101,7 @@ type Row =
 const ROWS: [Row; 11] = [
     ("web_edge_udp", "one source's UDP", Example::WebEdge, Traffic::Udp, SOURCE4, 443,
         OVER, &["web", "rest"]),
-    // In a long run, the penalty of `syn` begins.
+    // In a long run, the penalty of the limit `syn` begins.
     ("web_edge_syn", "one source's SYNs from new ports", Example::WebEdge, Traffic::Syns, SOURCE4, 443,
         Outcome::Most(&[Reason::Exceed, Reason::Penalty], &[Reason::Conform]), &["syn", "web", "rest"]),
     ("web_edge_made_up_syn", "made-up sources' SYNs", Example::WebEdge, Traffic::MadeUpSyns, SOURCE4, 443,
@@ -112,7 +112,7 @@ const ROWS: [Row; 11] = [
         Outcome::Each(Reason::Conform), &["web", "rest"]),
     ("dns_server_udp", "one source's queries", Example::DnsServer, Traffic::Udp, SOURCE4, 53,
         OVER, &["queries", "bytes", "all-queries"]),
-    // Over `all-queries` when the loop makes more than that admits.
+    // Frames exceed `all-queries` if the CPU generates more than it admits.
     ("dns_server_made_up_udp", "made-up sources' queries", Example::DnsServer, Traffic::MadeUpUdp, SOURCE4, 53,
         Outcome::Most(&[Reason::Conform, Reason::Exceed], &[]), &["queries", "bytes", "all-queries"]),
     ("ssh_guard_syn", "one source's SYNs from new ports", Example::SshGuard, Traffic::Syns, SOURCE4, 22,
@@ -125,7 +125,7 @@ const ROWS: [Row; 11] = [
         Outcome::Each(Reason::Conform), &["machine"]),
 ];
 
-/// The cases of the examples.
+/// Builds the cases.
 pub(crate) fn cases() -> Result<Vec<Case>> {
     let case = |(id, what, example, traffic, source, port, outcome, charged): Row| {
         let (file, _) = example.file();

@@ -1,4 +1,4 @@
-//! Cases of traffic that limits are there for: botnets, and loads near a limit and over it.
+//! Cases of hostile traffic: botnets, and loads near a limit and over it.
 
 use anyhow::Result;
 use limiter_common::{
@@ -13,24 +13,24 @@ use super::{
     setting::Setting,
 };
 
-/// The numbers of sources of a botnet.
+/// Numbers of sources in a botnet.
 const BOTNETS: [u32; 3] = [1 << 8, 1 << 12, 1 << 16];
 
-/// Rates of limits that frames pass and exceed in turn, as they are offered a little faster, and the names of those.
+/// Rates of limits that are slightly exceeded, so that frames pass and exceed in turn, with their names.
 const NEAR: [(u64, &str); 4] =
     [(500_000, "500k"), (1_000_000, "1M"), (3_000_000, "3M"), (6_000_000, "6M")];
 
-/// Rates of limits that each packet of a new source meets, and the names of those.
+/// Rates of limits under which every packet comes from a new source, with their names.
 const NEW: [(Rate, &str); 3] = [
     (Rate::per_second(1_000), "1 kpps"),
     (Rate::per_second(10_000), "10 kpps"),
     (Rate { packets: 5, period: 60 * SECOND }, "5/min"),
 ];
 
-/// What is over a limit nearly always, but within it when that admits the next packet.
+/// Nearly every frame exceeds the limit; one conforms whenever a token is refilled.
 pub(crate) const OVER: Outcome = Outcome::Most(&[Reason::Exceed], &[Reason::Conform]);
 
-/// The cases.
+/// Builds the cases.
 pub(crate) fn cases() -> Result<Vec<Case>> {
     let udp = Frame::udp(SOURCE4, TARGET4, 40_000, 53);
     let mut cases = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
     for (rate, short) in NEAR {
         let (id, name) = (format!("near_{short}"), format!("offered near a limit of {short}/s"));
         let case = Case::new(id, name, Setting::PerSecond(rate), &udp)?;
-        // The loop of a slow CPU is within the highest.
+        // A slow CPU generates fewer frames than the highest limit admits.
         let outcome = Outcome::Most(&[Reason::Conform, Reason::Exceed], &[]);
         cases.push(Case { outcome, ..case });
     }
@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
         let id = format!("new_source_{}", short.replace(' ', "").replace('/', "_"));
         let name = format!("new source every packet, full table, {short}, default burst");
         let case = Case::new(id, name, Setting::SpoofedRate(rate), &udp)?;
-        // A made-up source may come twice.
+        // A random source may occur twice.
         let outcome = Outcome::Most(&[Reason::Conform], &[Reason::Exceed]);
         cases.push(Case { outcome, ..case.of(Sources::MadeUp) });
     }

@@ -1,4 +1,5 @@
-//! What it takes to ask an instance, as `limiter top`, `limiter status` and a scrape do, each anew.
+//! Measures queries to an instance, as `limiter top`, `limiter status` and a scrape make them. Each query
+//! opens the maps anew.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +11,27 @@ use limiter_userspace::{
 
 use super::sample::median;
 
-/// How often each is asked.
+/// How often each query is measured.
 const TIMES: usize = 5;
 /// Sources that `top` lists.
 const LISTED: usize = 10;
 
-/// How long the answers took.
+/// The median time of each query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inquiry {
     /// Sources in the table.
     pub(crate) sources: u64,
-    /// The table has room for.
+    /// Capacity of the table, in sources.
     pub(crate) room: u64,
-    /// The sources that were refused or sent most.
+    /// Time to find the sources that were refused or sent most.
     pub(crate) top: Duration,
-    /// The counters, and how full the tables are.
+    /// Time to read the counters and the occupancy of the tables.
     pub(crate) status: Duration,
-    /// What monitoring systems read.
+    /// Time to render the metrics.
     pub(crate) metrics: Duration,
 }
 
-/// Asks the instance with these pins some times, in the network namespace of the thread.
+/// Measures the queries to an instance, in the network namespace of the thread.
 pub(crate) fn measure(pins: &Pins) -> Result<Inquiry> {
     let maps = Maps::open(pins)?;
     let (talkers, occupancy) = maps.talkers(LISTED)?;
@@ -49,7 +50,7 @@ pub(crate) fn measure(pins: &Pins) -> Result<Inquiry> {
     })
 }
 
-/// How long it takes to get an answer.
+/// The median time of `ask`.
 fn time<T>(ask: impl Fn() -> limiter_userspace::error::Result<T>) -> Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..TIMES {

@@ -1,10 +1,10 @@
-//! A limit per source in iptables.
+//! A limit per source with the iptables match `hashlimit`.
 
 use anyhow::{Context as _, Result, ensure};
 use limiter_tests::topology::Host;
 
-/// What is over the limit is dropped by the first rule. The second counts what is within it, and
-/// drops that as well: the stack would answer.
+/// The first rule drops packets over the limit. The second counts packets within it and drops them too, so
+/// that the stack sends no answers.
 const RULES: [&str; 2] = [
     "-m hashlimit --hashlimit-name bench --hashlimit-mode srcip --hashlimit-above 1000/sec \
      --hashlimit-burst 200 --hashlimit-htable-size 65536 --hashlimit-htable-max 65536 \
@@ -12,7 +12,7 @@ const RULES: [&str; 2] = [
     "-j DROP",
 ];
 
-/// Limits what comes in by `eth0` of a host.
+/// Installs the limit for packets that come in by `eth0` of a host.
 pub(crate) fn limit(host: &Host) -> Result<()> {
     for rule in RULES {
         let rule = format!("-w -t raw -A PREROUTING -i eth0 {rule}");
@@ -21,7 +21,7 @@ pub(crate) fn limit(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// The frames that were within the limit.
+/// The number of frames that were within the limit.
 pub(crate) fn passed(host: &Host) -> Result<u64> {
     let listing = run(host, "iptables-legacy-save", "-c -t raw")?;
     within(&listing).context("iptables-legacy-save shows no counter of what is within the limit")
@@ -38,7 +38,7 @@ fn run(host: &Host, program: &str, arguments: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The packets of the rule that has no match, in what `iptables-save -c` prints.
+/// The packet count of the rule without a match, in the output of `iptables-save -c`.
 fn within(listing: &str) -> Option<u64> {
     let mut rules = listing.lines().filter(|line| line.contains(" -A PREROUTING "));
     let rule = rules.find(|line| !line.contains("hashlimit"))?;

@@ -1,9 +1,7 @@
-//! Frames per second over a wire between two hosts: the whole way of a frame, made, sent and taken
-//! in on one CPU.
+//! Measures frames per second over a wire between two hosts: a frame is made, sent and received on one CPU.
 //!
-//! The kernel does all of that in one system call, the receiving in the software interrupts at the
-//! end of each batch. The time is the one that it states for the call, which leaves out what other
-//! processes took meanwhile.
+//! The kernel does all of this in one system call; it receives in the softirq at the end of each batch. The
+//! measured time is the one that the kernel reports for the call, without the time of other processes.
 
 use std::time::{Duration, Instant};
 
@@ -35,25 +33,26 @@ use super::{
     sample::Figure,
 };
 
-/// Frames that the generator hands over at once, well below what the wire holds.
+/// Frames that the generator sends in one batch, well below the capacity of the wire.
 const BATCH: u32 = 64;
 
-/// How many frames a contest took.
+/// The result of one contest.
 #[derive(Clone, Debug)]
 pub(crate) struct Throughput {
     /// The contest.
     pub(crate) contest: Contest,
-    /// Frames per second that were received, dropped or not.
+    /// Frames received per second, dropped or not.
     pub(crate) rate: Figure,
-    /// Frames of all rounds that were sent.
+    /// Frames sent in all rounds.
     pub(crate) sent: u64,
-    /// Those of them that were received.
+    /// Frames of these that were received.
     pub(crate) received: u64,
-    /// Those of the received that were not dropped, where somebody counts them.
+    /// Received frames that were not dropped; `None` if the receiver does not count them.
     pub(crate) passed: Option<u64>,
 }
 
-/// Measures every contest in this many rounds of about `length`. The thread stays on one CPU.
+/// Measures every contest in `rounds` rounds of about `length`. The calling thread has to be pinned to one
+/// CPU.
 pub(crate) fn measure(
     sandbox: &Sandbox,
     rounds: usize,
@@ -83,7 +82,7 @@ struct Ring {
     frame: Vec<u8>,
     frames: u32,
     start: Instant,
-    /// Frames that were received before the start.
+    /// Frames received before the start.
     early: u64,
     sent: u64,
     samples: Vec<f64>,
@@ -100,7 +99,7 @@ impl Ring {
         }
         let sizes =
             Sizes { sources: 1 << 16, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
-        // What attaches has to do it in the namespace of the interface.
+        // A program can only be attached in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {
             let mut instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
             let mut load = Load::new(&pins, 1, &[NOP, DROP, SEND])?;
@@ -120,11 +119,11 @@ impl Ring {
             router.merge_received(&router_port.interface)?;
             peer.limit(router)?;
         }
-        // Without a program of its own, an interface does not take frames from another's.
+        // A veth interface accepts frames from the XDP program of its peer only if it has a program itself.
         let send = || attach(load.program_mut(NOP)?, client_port);
         sandbox.inside(&client.namespace, send)??;
-        // For another host, so that the stack drops what comes to it, and soon; but not before a
-        // peer that stands behind that.
+        // The destination MAC address is that of another host, so the stack drops the frame early. Peers
+        // behind the IP layer need the address of the router.
         let another = [2, 0, 0, 0, 0xff, 0xff];
         let behind = matches!(contest, Contest::Peer(peer) if peer.is_behind_ip());
         let frame = Frame::udp(client_port.v4, router_port.v4, 40_000, 53)
@@ -146,7 +145,7 @@ impl Ring {
         })
     }
 
-    /// Sends frames and gives how many were received per second.
+    /// Sends frames and returns how many were received per second.
     fn send(&mut self, frames: u32) -> Result<f64> {
         let before = self.received()?;
         let send =
@@ -158,12 +157,12 @@ impl Ring {
         Ok(received as f64 * 1e9 / (f64::from(frames) * nanoseconds))
     }
 
-    /// Frames that came out of the wire since the start.
+    /// Frames received since the start.
     fn received(&self) -> Result<u64> {
         Ok(received(&self.topology.router, &self.topology.router_port)? - self.early)
     }
 
-    /// Finds how many frames take about this long, which warms everything up.
+    /// Finds the number of frames that take about `length`, which also warms up caches.
     fn calibrate(&mut self, length: Duration) -> Result<()> {
         let rate = self.send(self.frames)?;
         self.frames = (rate * length.as_secs_f64()) as u32;
@@ -176,7 +175,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The frames that were let through, where somebody counts them.
+    /// The number of passed frames; `None` if the receiver does not count them.
     fn passed(&mut self) -> Result<Option<u64>> {
         match self.contest {
             Contest::Drop | Contest::Pass => Ok(None),
@@ -194,7 +193,7 @@ impl Ring {
         }
     }
 
-    /// The result, after checking that the frames met what the contest is about.
+    /// Checks that the frames had the outcome of the contest, and returns the result.
     fn throughput(mut self) -> Result<Throughput> {
         let (received, passed) = (self.received()?, self.passed()?);
         let name = self.contest.name();
@@ -218,7 +217,7 @@ impl Ring {
     }
 }
 
-/// Frames that came in by a port.
+/// The number of frames that came in by a port.
 fn received(host: &Host, port: &Port) -> Result<u64> {
     let link = host.ip_json(&["link", "show", "dev", &port.interface])?;
     link[0]["stats64"]["rx"]["packets"]
@@ -226,7 +225,7 @@ fn received(host: &Host, port: &Port) -> Result<u64> {
         .with_context(|| format!("ip shows no statistics of {}", port.interface))
 }
 
-/// Attaches a program to an interface of the namespace of this thread, until the program goes.
+/// Attaches a program to an interface in the namespace of this thread, until the program is dropped.
 fn attach(program: &mut Xdp, port: &Port) -> Result<()> {
     program
         .attach_to_if_index(port.index, XdpMode::Driver)
@@ -234,10 +233,10 @@ fn attach(program: &mut Xdp, port: &Port) -> Result<()> {
     Ok(())
 }
 
-/// Has the kernel make frames and give them to a program, as if they came in by `port`. Gives the
-/// nanoseconds that it took for each.
+/// Makes the kernel generate frames and run a program on them, as if they came in by `port`. Returns the
+/// nanoseconds per frame.
 fn transmit(program: &Xdp, port: &Port, frame: &[u8], frames: u32) -> Result<f64> {
-    // `struct xdp_md`: the ends of the data, of what is before it, the interface and its queues.
+    // `struct xdp_md`: data, data_end, data_meta, interface index, receive queue, and egress interface.
     let context = [0, frame.len() as u32, 0, port.index, 0, 0].map(u32::to_ne_bytes);
     let options = TestRunOptions {
         data_in: Some(frame),
@@ -248,6 +247,6 @@ fn transmit(program: &Xdp, port: &Port, frame: &[u8], frames: u32) -> Result<f64
     };
     let result =
         program.test_run(options).context("the kernel does not send frames (it can since 5.18)")?;
-    // It states whole nanoseconds, rounded down.
+    // The kernel reports whole nanoseconds, rounded down.
     Ok(result.duration.as_nanos() as f64 + 0.5)
 }

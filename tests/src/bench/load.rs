@@ -1,4 +1,4 @@
-//! The programs that are measured beside the limiter, and those that make its traffic.
+//! The BPF object of the benchmarks: reference programs, and the limiter behind traffic generators.
 
 use std::{fs, io};
 
@@ -9,41 +9,41 @@ use limiter_userspace::datapath::{bpffs::Pins, program::Clock};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("LIMITER_BPF_OBJECTS"), "/load"));
 
-/// Passes every frame.
+/// Program: passes every frame.
 pub(crate) const NOP: &str = "nop";
-/// Passes every frame, after writing what is made.
+/// Program: writes the made field, then passes the frame.
 pub(crate) const NOP_SPOOFED: &str = "nop_spoofed";
-/// The limiter, behind what is made at random.
+/// Program: writes random fields, then runs the limiter.
 pub(crate) const LIMITER_SPOOFED: &str = "limiter_spoofed";
-/// The limiter, behind what is made of one number after the other.
+/// Program: writes fields made from consecutive numbers, then runs the limiter.
 pub(crate) const LIMITER_IN_TURN: &str = "limiter_in_turn";
-/// Reads the clock.
+/// Program: reads the clock.
 pub(crate) const PART_CLOCK: &str = "part_clock";
-/// Makes an atomic addition.
+/// Program: makes one atomic addition.
 pub(crate) const PART_ADD: &str = "part_add";
-/// Reads the headers.
+/// Program: parses the headers.
 pub(crate) const PART_PARSE: &str = "part_parse";
-/// Drops every frame.
+/// Program: drops every frame.
 pub(crate) const DROP: &str = "drop";
-/// Sends every frame out.
+/// Program: sends every frame back out of its interface.
 pub(crate) const SEND: &str = "send";
 
-/// What the programs of the object write into each frame.
+/// The field that a generator writes into each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// An IPv4 source of which these bits are made; the others are those of `10.0.0.0/8`.
+    /// An IPv4 source in `10.0.0.0/8`. The mask says which bits are made.
     Source4(u32),
-    /// An IPv6 source of a /64 of its own.
+    /// An IPv6 source, each in another /64.
     Source6,
-    /// The source port and the sequence number of TCP over IPv4.
+    /// The TCP source port and sequence number, over IPv4.
     Syn,
 }
 
 impl Made {
-    /// Any IPv4 source.
+    /// An IPv4 source of which all bits are made.
     pub(crate) const ANY: Self = Self::Source4(u32::MAX);
 
-    /// The number of the field in the object.
+    /// The number of the field in the BPF object.
     const fn field(self) -> u32 {
         match self {
             Self::Source4(_) => 0,
@@ -53,19 +53,19 @@ impl Made {
     }
 }
 
-/// The object, on the maps of an instance.
+/// The loaded object, with the maps of an instance.
 pub(crate) struct Load(Ebpf);
 
 impl Load {
-    /// Opens the object and loads these programs of it. Their limiter works for the instance with
-    /// these pins and counts in `slot`; sources that they make are any.
+    /// Loads these programs. Their limiter uses the maps of the instance at `pins` and counts in `slot`; they
+    /// make any IPv4 source.
     pub(crate) fn new(pins: &Pins, slot: u32, programs: &[&str]) -> Result<Self> {
         Self::making(pins, slot, Made::ANY, programs)
     }
 
-    /// The same, whose programs make this.
+    /// Like [`new`](Self::new), with the field that the programs make.
     pub(crate) fn making(pins: &Pins, slot: u32, made: Made, programs: &[&str]) -> Result<Self> {
-        // Their limiter shares every map that it has with the instance.
+        // The limiter in this object shares all its maps with the instance.
         let maps = pinned(pins).context("cannot list the maps of an instance")?;
         let mut loader = EbpfLoader::new();
         let tick = Clock::Monotonic.tick();
@@ -90,13 +90,13 @@ impl Load {
         Ok(load)
     }
 
-    /// One of the programs that were loaded.
+    /// Returns a loaded program.
     pub(crate) fn program(&self, name: &str) -> Result<&Xdp> {
         let program = self.0.program(name).with_context(|| missing(name))?;
         program.try_into().with_context(|| missing(name))
     }
 
-    /// The same, to be attached.
+    /// Returns a loaded program, to be attached.
     pub(crate) fn program_mut(&mut self, name: &str) -> Result<&mut Xdp> {
         let program = self.0.program_mut(name).with_context(|| missing(name))?;
         program.try_into().with_context(|| missing(name))

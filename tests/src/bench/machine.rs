@@ -1,14 +1,14 @@
-//! What the figures were measured on.
+//! The description of the machine that the figures are from.
 
 use std::{fs, path::Path, process::Command, time::SystemTime};
 
 use limiter_userspace::output::timestamp::utc;
 use serde_json::{Value, json};
 
-/// Above this many processes that want to run, figures are those of a busy machine.
+/// A load average above this makes the figures doubtful.
 const BUSY: f64 = 0.5;
 
-/// The machine, as far as it tells.
+/// Facts about the machine, as far as they can be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     facts: Vec<(&'static str, String)>,
@@ -16,7 +16,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine; `cpu` is the one that is measured on.
+    /// Reads the facts of this machine; `cpu` is the CPU that is measured on.
     pub(crate) fn look(cpu: usize) -> Self {
         let kernel = text("/proc/sys/kernel/osrelease").unwrap_or_default();
         let model = text("/proc/cpuinfo").and_then(|info| {
@@ -41,23 +41,23 @@ impl Machine {
         Self { facts, load }
     }
 
-    /// What is known, by name.
+    /// The known facts, with their names.
     pub(crate) fn facts(&self) -> &[(&'static str, String)] {
         &self.facts
     }
 
-    /// One of the facts, if it is known.
+    /// The fact with this name; `None` if it is not known.
     pub(crate) fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|(found, _)| *found == name).map(|(_, fact)| fact.as_str())
     }
 
-    /// The same for a script.
+    /// The facts as JSON.
     pub(crate) fn json(&self) -> Value {
         let facts = self.facts.iter().map(|(name, fact)| ((*name).to_owned(), json!(fact)));
         Value::Object(facts.collect())
     }
 
-    /// What about the machine makes figures worth less.
+    /// Warnings about states of the machine that distort figures.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(load) = self.load.filter(|load| *load > BUSY) {
@@ -80,7 +80,7 @@ impl Machine {
     }
 }
 
-/// The frequency of the kernel's tick, from its configuration.
+/// The frequency of the timer interrupt (`CONFIG_HZ`), from the configuration of the kernel.
 fn ticks(kernel: &str) -> Option<String> {
     let configuration = text(format!("/boot/config-{kernel}")).or_else(|| {
         let output = Command::new("zcat").arg("/proc/config.gz").output().ok()?;
@@ -90,7 +90,7 @@ fn ticks(kernel: &str) -> Option<String> {
     Some(format!("{hz} Hz"))
 }
 
-/// The mitigations in force, and what there is none for.
+/// The CPU vulnerabilities that affect this machine, with the mitigation of each.
 fn mitigations() -> Option<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?.flatten() {
@@ -104,7 +104,7 @@ fn mitigations() -> Option<String> {
     Some(found.join(" | "))
 }
 
-/// The text of a file, without the blanks around it.
+/// The trimmed text of a file; `None` if it cannot be read.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! `limiter-bench`: what the limiter costs per packet, and how many packets it takes beside others.
+//! `limiter-bench`: measures the cost of the limiter per packet, and its packet rate beside other limiters.
 //!
 //! Everything is made in namespaces that vanish with the process, however it ends.
 
@@ -77,10 +77,10 @@ struct Arguments {
     only: Vec<String>,
 }
 
-/// What `--only` calls the simulation.
+/// The text for `--only` that selects the simulation.
 const SIMULATION: &str = "simulation";
 
-/// How much is measured.
+/// How much a run measures.
 struct Extent {
     cost: Effort,
     live_rounds: usize,
@@ -118,11 +118,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    // What is wrong with it is said before minutes are spent.
+    // Bad arguments are reported before minutes are spent on measuring.
     let earlier = arguments.compare.as_deref().map(Earlier::read).transpose()?;
     arguments.plots.as_deref().map(plot::prepare).transpose()?;
     let extent = if arguments.quick { QUICK } else { FULL };
-    // One CPU alone is no reason to measure nothing.
+    // On a machine with one CPU, only the measurements of two CPUs are left out.
     let cpus = two_cpus().ok();
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
@@ -163,7 +163,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures what these texts say, and gives the report of it for people.
+/// Measures the cases that `only` selects, and returns their report as text.
 fn measure_only(
     only: &[String],
     sandbox: &Sandbox,

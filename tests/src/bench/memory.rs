@@ -6,12 +6,12 @@ use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, sizes::Sizes}
 
 use super::setting::Setting;
 
-/// Bytes of the maps of an instance that has one limit.
+/// Kernel memory of the maps of an instance with one limit, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// With room for 64 k sources, and in proportion for all else.
+    /// With room for 64 k sources, and other tables in proportion.
     pub(crate) small: u64,
-    /// As by default, which is with room for 1 M.
+    /// With the default sizes: room for 1 M sources.
     pub(crate) default: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A limit per source in nftables.
+//! A limit per source with nftables.
 
 use std::{io::Write as _, process::Stdio};
 
@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use limiter_tests::topology::Host;
 use serde_json::Value;
 
-/// At the ingress hook of the interface. Without a timeout, the first sources would fill the set for
-/// ever. What is within the limit is counted.
+/// Rules at the ingress hook of the interface. Elements need a timeout, or the first sources would fill the
+/// set for ever. The counter counts packets within the limit.
 pub(crate) const INGRESS: &str = r#"table netdev bench {
     counter passed { }
     set sources { type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }
@@ -19,8 +19,8 @@ pub(crate) const INGRESS: &str = r#"table netdev bench {
 }
 "#;
 
-/// The same before routing, with the priority of what comes before connections are tracked. What is
-/// within the limit is counted and dropped as well: the stack would answer.
+/// Rules before routing, with the priority of `raw`, before connection tracking. Packets within the limit are
+/// counted and dropped too, so that the stack sends no answers.
 pub(crate) const PREROUTING: &str = r#"table ip bench {
     counter passed { }
     set sources { type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }
@@ -32,7 +32,7 @@ pub(crate) const PREROUTING: &str = r#"table ip bench {
 }
 "#;
 
-/// Puts rules in force on a host.
+/// Loads rules on a host.
 pub(crate) fn limit(host: &Host, rules: &str) -> Result<()> {
     let mut nft = host.command("nft");
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -47,7 +47,7 @@ pub(crate) fn limit(host: &Host, rules: &str) -> Result<()> {
     Ok(())
 }
 
-/// The frames that were within the limit, by the table of this family.
+/// The number of frames within the limit, from the table of this family.
 pub(crate) fn passed(host: &Host, family: &str) -> Result<u64> {
     let mut nft = host.command("nft");
     nft.args(["-j", "list", "counter", family, "bench", "passed"]);

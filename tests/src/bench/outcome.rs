@@ -1,4 +1,4 @@
-//! What has to become of the frames of a case.
+//! The expected outcome of the frames of a case.
 
 use anyhow::{Result, ensure};
 use limiter_common::packet::reason::Reason;
@@ -8,14 +8,14 @@ use limiter_common::packet::reason::Reason;
 pub(crate) enum Outcome {
     /// All frames have this reason.
     Each(Reason),
-    /// More than half of them have one of the first reasons, the others one of the second.
+    /// More than half of the frames have one of the first reasons; the others have one of the second.
     Most(&'static [Reason], &'static [Reason]),
-    /// All have one of these reasons, and each reason has frames.
+    /// Every frame has one of these reasons, and each reason occurs.
     Both([Reason; 2]),
 }
 
 impl Outcome {
-    /// The reasons that a frame may have.
+    /// All reasons that a frame may have.
     pub(crate) fn reasons(&self) -> Vec<Reason> {
         match self {
             Self::Each(reason) => vec![*reason],
@@ -24,7 +24,8 @@ impl Outcome {
         }
     }
 
-    /// Checks how many of the frames that were received have each reason. So many may have another one.
+    /// Checks the count of each reason, `counted`, against this outcome. Up to `strays` of the `received`
+    /// frames may have another reason.
     pub(crate) fn check(
         &self,
         name: &str,

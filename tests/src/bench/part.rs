@@ -1,5 +1,5 @@
-//! Parts of the way of a packet by themselves: what no limiter that is exact can leave out, and so what its
-//! cost has to be compared with.
+//! Measures parts of the path of a packet by themselves. No exact limiter can do without them, so they are
+//! the lower bound to compare its cost with.
 
 use anyhow::Result;
 use limiter_userspace::datapath::bpffs::Pins;
@@ -13,14 +13,14 @@ use super::{
     text::figures,
 };
 
-/// The parts: the program, its name for scripts, and for people.
+/// The parts: program, id in JSON, and name in the report.
 const PARTS: [(&str, &str, &str); 3] = [
     (PART_CLOCK, "clock", "reading the precise clock"),
     (PART_ADD, "atomic", "one atomic addition"),
     (PART_PARSE, "parse", "reading the headers"),
 ];
 
-/// What a part costs.
+/// The cost of one part.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     id: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct Part {
     over: Figure,
 }
 
-/// Measures them, on maps of an instance, by so many samples of each.
+/// Measures all parts on the maps of an instance, with `samples` samples of each.
 pub(crate) fn measure(
     pins: &Pins,
     places: &mut [Place; 2],
@@ -61,7 +61,7 @@ pub(crate) fn measure(
 }
 
 impl Part {
-    /// For scripts.
+    /// The part as JSON.
     pub(crate) fn json(&self) -> Value {
         let Self { id, name, over } = self;
         json!({
@@ -71,7 +71,7 @@ impl Part {
     }
 }
 
-/// The parts for people.
+/// The parts as text.
 pub(crate) fn text(parts: &[Part]) -> String {
     let rows = parts.iter().map(|part| (part.name, part.over));
     figures(["parts of it alone", "ns over nop"], 1, rows) + "\n" + NOTES

@@ -1,8 +1,8 @@
-//! Others that limit each source, set up on the same traffic.
+//! Other limiters, on the same traffic.
 //!
-//! Each is given the limit of [`SCANT`](super::contest::SCANT), as anyone would deploy it.
-//! The action `police` of tc is not among them: it limits what a filter matches, all sources together,
-//! and the kernel of the published figures has none (`NET_ACT_POLICE`).
+//! Each has the limit [`SCANT`](super::contest::SCANT), set up as an operator would do it. The tc action
+//! `police` is not among them: it limits all sources that a filter matches together, and the kernel of the
+//! published figures lacks it (`NET_ACT_POLICE`).
 
 use anyhow::{Context as _, Result};
 use limiter_tests::topology::Host;
@@ -12,16 +12,16 @@ use super::{iptables, nftables};
 /// Another limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// nftables at the ingress hook of the interface, the earliest that it has.
+    /// nftables at the ingress hook of the interface, its earliest hook.
     Ingress,
-    /// nftables before the routing of IPv4, where most rules are.
+    /// nftables at the prerouting hook of IPv4, where most rules are.
     Prerouting,
-    /// The match `hashlimit` of iptables, before routing too.
+    /// The iptables match `hashlimit`, in the prerouting chain.
     Hashlimit,
 }
 
 impl Peer {
-    /// Its name for scripts.
+    /// The id in JSON.
     pub(crate) const fn id(self) -> &'static str {
         match self {
             Self::Ingress => "nftables_over_limit",
@@ -30,7 +30,7 @@ impl Peer {
         }
     }
 
-    /// Its name for people.
+    /// The name in the report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ingress => "nftables at ingress, over its limit: dropped",
@@ -39,12 +39,12 @@ impl Peer {
         }
     }
 
-    /// Whether it is asked only after the stack saw whom a frame is for.
+    /// Whether its hook is behind the check of the destination MAC address.
     pub(crate) const fn is_behind_ip(self) -> bool {
         !matches!(self, Self::Ingress)
     }
 
-    /// What a kernel has to have for it.
+    /// The kernel options it needs.
     const fn needs(self) -> &'static str {
         match self {
             Self::Ingress => "NF_TABLES_NETDEV, NETFILTER_INGRESS and NFT_LIMIT",
@@ -53,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// Has it limit what comes in by `eth0` of a host.
+    /// Sets up the limit for packets that come in by `eth0` of a host.
     pub(crate) fn limit(self, host: &Host) -> Result<()> {
         match self {
             Self::Ingress => nftables::limit(host, nftables::INGRESS),
@@ -66,7 +66,7 @@ impl Peer {
         })
     }
 
-    /// The frames that were within its limit.
+    /// The number of frames that were within its limit.
     pub(crate) fn passed(self, host: &Host) -> Result<u64> {
         match self {
             Self::Ingress => nftables::passed(host, "netdev"),

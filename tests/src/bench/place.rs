@@ -1,7 +1,7 @@
-//! Where programs are attached while they run.
+//! Interfaces to which programs are attached while they run.
 //!
-//! In its turn a program is attached to an interface that is down: the kernel has a table of jumps to
-//! attached programs, and would otherwise change it twice, and wait for all CPUs, for every batch.
+//! A program is attached to an interface that is down for its whole turn. Otherwise the kernel would change
+//! its dispatcher for XDP programs twice for every batch, and wait for all CPUs each time.
 
 use anyhow::{Context as _, Result};
 use aya::programs::{
@@ -10,16 +10,16 @@ use aya::programs::{
 };
 use limiter_userspace::datapath::interface::Interface;
 
-/// An interface for the program whose turn it is.
+/// An interface for the program that is running.
 pub(crate) struct Place {
     index: u32,
-    /// It goes from program to program, because one that is closed may live on for a moment: any
-    /// process that lists the links of the machine holds them.
+    /// The link moves from program to program. A closed link may live on for a moment, because any process
+    /// that lists the links of the machine holds references to them.
     link: Option<XdpLink>,
 }
 
 impl Place {
-    /// The interface of this name, in the network namespace of the thread.
+    /// Finds the interface in the network namespace of the thread.
     pub(crate) fn new(interface: &str) -> Result<Self> {
         Ok(Self { index: Interface::find(interface)?.index, link: None })
     }
@@ -33,7 +33,7 @@ impl Place {
         held.context("cannot attach a program to an interface that is down")
     }
 
-    /// Keeps the link for the next one.
+    /// Takes the link back from the program, for the next one.
     pub(crate) fn leave(&mut self, program: &mut Xdp, held: XdpLinkId) -> Result<()> {
         self.link = Some(program.take_link(held)?);
         Ok(())

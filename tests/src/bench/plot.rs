@@ -1,4 +1,4 @@
-//! The figures of a run as pictures.
+//! Plots of the figures of a run, as SVG.
 
 mod bars;
 mod curves;
@@ -20,17 +20,17 @@ use super::{
     simulation::{CPUS, Load},
 };
 
-/// Colours that most people can tell from each other, and from white.
+/// Colours that most people can tell apart, and that stand out from white.
 const BLUE: &str = "#0072b2";
 const ORANGE: &str = "#d55e00";
 const GREEN: &str = "#00805c";
 const GREY: &str = "#8c8c8c";
-/// Of text and axes.
+/// Colour of text and axes.
 const INK: &str = "#222222";
-/// Of what is behind the figures.
+/// Colour of the grid.
 const FAINT: &str = "#dddddd";
 
-/// Makes the folder of the plots, so that what is wrong with it is said before anything is measured.
+/// Makes the folder for the plots before anything is measured, so that a bad path is reported at once.
 pub(crate) fn prepare(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).or_else(|error| {
         let folder = folder.display();
@@ -38,7 +38,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
     })
 }
 
-/// Writes the plots of a run into a folder that is there.
+/// Writes all plots of a run into an existing folder.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     for (name, picture) in pictures(report) {
         let path = folder.join(name);
@@ -47,7 +47,7 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names of the files, and what they hold.
+/// The file names and contents of the plots.
 fn pictures(report: &Report) -> [(&'static str, String); 5] {
     let fact = |name| report.machine.fact(name).unwrap_or("unknown");
     let caption = format!("{}, Linux {}, {}", fact("cpu"), fact("kernel"), fact("date"));

@@ -16,20 +16,20 @@ use super::{
     load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, Made, NOP, NOP_SPOOFED},
 };
 
-/// So many sources that are tracked are met often; more than that once.
+/// Up to this number, tracked sources send [`OFTEN`] packets before the measurement; more sources send one.
 const MET_OFTEN: u32 = 1 << 18;
-/// How often that is.
+/// Packets per source before the measurement.
 const OFTEN: u64 = 65;
 
-/// The limiter and its baseline.
+/// The limiter of a case and its baseline.
 pub(crate) enum Programs {
     Plain(Program, Load),
-    /// Both are in the object that makes the sources.
+    /// Both programs are in the object that makes the sources.
     Made(Load),
 }
 
 impl Programs {
-    /// Loads those of a case, for a slot of its instance.
+    /// Loads the programs of a case, for a slot of its instance.
     pub(crate) fn load(
         case: &Case,
         slot: u32,
@@ -69,10 +69,10 @@ impl Programs {
         }
     }
 
-    /// Has the sources in the table that are to be there.
+    /// Puts the sources of a case into the table before it is measured.
     pub(crate) fn meet_sources(&mut self, case: &Case) -> Result<()> {
         match (case.sources, &*self) {
-            // Full, so that every new source or connection takes the place of another.
+            // The table is filled, so that every new source or connection has to evict another one.
             (Sources::MadeUp | Sources::MadeUp6 | Sources::NewConnections, _) => {
                 let full = case.setting.sizes().sources;
                 for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! All figures of a run, for scripts, and what makes them worth less.
+//! The report of a run: its JSON, its targets and its warnings.
 
 use serde_json::{Value, json};
 
@@ -15,20 +15,20 @@ use super::{
     target::{Target, targets},
 };
 
-/// What the report for scripts is, and its version.
+/// The name and version of the JSON report.
 pub(crate) const SCHEMA: &str = "limiter.bench/1";
 
-/// A spread that is a larger part of its figure than this makes the figure doubtful.
+/// A spread above this share of its figure makes the figure doubtful.
 const STEADY: f64 = 0.1;
-/// Nanoseconds of spread that no figure is doubted for.
+/// A spread up to so many nanoseconds is never doubtful.
 const GRAIN: f64 = 2.0;
-/// How far a batch of twice the size may be from taking twice the time.
+/// How far the ratio of a batch of twice the size to a batch may be from 2, as a share.
 const PROPORTION: f64 = 0.05;
 
-/// The part of the frames that the wire may lose.
+/// The share of frames that the wire may lose.
 const LOSS: f64 = 0.01;
 
-/// What makes the figures of some cases worth less.
+/// Warnings about doubtful figures of cases.
 pub(crate) fn doubts(costs: &[Cost]) -> Vec<String> {
     let mut warnings = Vec::new();
     for Cost { case, over, baseline, kernel, proportion, .. } in costs {
@@ -51,34 +51,34 @@ pub(crate) fn doubts(costs: &[Cost]) -> Vec<String> {
     warnings
 }
 
-/// All that was measured.
+/// All results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// On what.
+    /// The machine.
     pub(crate) machine: Machine,
-    /// Whether it was a short run.
+    /// Whether it was a quick run.
     pub(crate) quick: bool,
-    /// Without a wire.
+    /// Costs without a wire.
     pub(crate) cost: Measured,
-    /// Over wires.
+    /// Rates over a wire.
     pub(crate) live: Vec<Throughput>,
-    /// Of established sources.
+    /// The survival of established sources in a flood.
     pub(crate) survival: Survival,
-    /// Of events that nobody reads.
+    /// The cost of events without a reader.
     pub(crate) unread: Unread,
-    /// Of two CPUs, if there are two.
+    /// Scaling to two CPUs; `None` on a machine with one.
     pub(crate) scaling: Option<Scaling>,
-    /// Of many.
+    /// The simulation of many CPUs.
     pub(crate) simulation: Simulation,
 }
 
 impl Report {
-    /// What has to be reached, with what was.
+    /// The targets, with the measured figures.
     pub(crate) fn targets(&self) -> Vec<Target> {
         targets(self)
     }
 
-    /// What makes the figures worth less.
+    /// All warnings about the figures.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.machine.warnings();
         warnings.extend(doubts(&self.cost.costs));
@@ -97,7 +97,7 @@ impl Report {
         warnings
     }
 
-    /// The report for a script.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let figure = |figure: &Figure| {
             json!({

@@ -1,20 +1,20 @@
-//! From many samples to one figure and how far it can be trusted.
+//! Statistics of samples: a figure and its spread.
 
-/// The middle of a set of samples, without those that lie far out.
+/// The median of a set of samples without outliers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     /// The median.
     pub(crate) median: f64,
-    /// The interquartile range: the middle half of the samples lies within it.
+    /// The interquartile range of the kept samples.
     pub(crate) spread: f64,
-    /// Samples that were kept.
+    /// The number of kept samples.
     pub(crate) kept: usize,
-    /// Samples that lay more than one and a half interquartile ranges outside the quartiles.
+    /// The number of discarded samples: those more than 1.5 interquartile ranges outside the quartiles.
     pub(crate) outliers: usize,
 }
 
 impl Figure {
-    /// The figure of these samples; zeros if there are none.
+    /// Computes the figure; all zeros if there are no samples.
     pub(crate) fn of(samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -34,14 +34,14 @@ impl Figure {
     }
 }
 
-/// The median of these samples; 0 if there are none.
+/// The median of the samples; 0 if there are none.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     quantile(&sorted, 0.5)
 }
 
-/// The sample at this share of the way through sorted samples, between two of them if it must be.
+/// The quantile `share` (0 to 1) of sorted samples, interpolated linearly.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * sorted.len().saturating_sub(1) as f64;
     let sample = |at: f64| sorted.get(at as usize).copied().unwrap_or(0.0);

@@ -1,4 +1,4 @@
-//! What a second CPU adds: the rate of two that run the limiter at once, against one alone.
+//! Measures the rate of two CPUs that run the limiter at once, compared to one alone.
 
 use std::{sync::Barrier, thread};
 
@@ -28,41 +28,42 @@ use super::{
     text::lines,
 };
 
-/// What the ids of rows begin with where they are asked for by `--only`.
+/// The prefix of ids of these rows in `--only`.
 pub(crate) const PREFIX: &str = "two_cpus_";
 
-/// Batches of a run: two CPUs begin within a small part of so many.
+/// Batches in a run. Both CPUs start within a small part of that time.
 const BATCHES: u32 = 8;
-/// Of how many frames one may be dropped undecided, as the other CPU moved the same state again and again.
+/// One frame in so many may be dropped as contended.
 const CONTENDED_OF: u64 = 100_000;
-/// Of how many measurements of a row one is of its baseline.
+/// One measurement in so many of a row is of its baseline.
 const BASELINES: usize = 3;
 
-/// How many times as many packets two CPUs take as one.
+/// The scaling of all kinds of packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Scaling(Vec<Row>);
 
-/// The same of one kind of packets.
+/// The scaling of one kind of packets.
 #[derive(Clone, Debug)]
 struct Row {
     id: String,
     name: String,
-    /// The rate of two CPUs, in times that of one.
+    /// The rate of two CPUs, in units of the rate of one.
     times: Figure,
-    /// Nanoseconds of a packet over the baseline, where one CPU works; of the baseline its own.
+    /// Nanoseconds per packet over the baseline when one CPU works. In the row of the baseline: of the
+    /// baseline itself.
     alone: f64,
-    /// The same where two do, on each of them.
+    /// The same on each of two CPUs that work at once.
     at_once: f64,
 }
 
-/// A case, whose frames two CPUs take.
+/// A case whose frames arrive on two CPUs.
 struct Pair {
     case: Case,
-    /// The frame of the other CPU.
+    /// The frame for the other CPU.
     other: Vec<u8>,
 }
 
-/// The kinds of packets. Both CPUs have the same frame, but for `apart`.
+/// The kinds of packets. Both CPUs get the same frame, except in the case `apart`.
 fn pairs() -> Result<Vec<Pair>> {
     let udp = |last| Frame::udp([10, 0, 0, last], TARGET4, 40_000, 53);
     let [one, other] = [udp(1), udp(2)];
@@ -96,7 +97,7 @@ fn pairs() -> Result<Vec<Pair>> {
     Ok([apart].into_iter().chain(cases.into_iter().map(same)).collect())
 }
 
-/// Measures it on these CPUs, so many times, for the rows that are wanted by their ids.
+/// Measures the rows for which `wanted` returns true on these CPUs, `times` times each.
 pub(crate) fn measure(
     sandbox: &Sandbox,
     cpus: [usize; 2],
@@ -109,7 +110,7 @@ pub(crate) fn measure(
         let mut place = Place::new("scaling")?;
         let mut rows = Vec::new();
         for pair in pairs()? {
-            // What the machine gives is said beside whatever was measured.
+            // The row of the baseline is reported once, with the first case.
             let is_first = rows.is_empty();
             if wanted(&pair.case.id) {
                 let [nop, row] = measure_pair(&pair, &mut place, cpus, times)?;
@@ -122,7 +123,7 @@ pub(crate) fn measure(
     })?
 }
 
-/// The rows of a baseline and of its case.
+/// Measures a case; returns the row of its baseline and its own.
 fn measure_pair(
     pair: &Pair,
     place: &mut Place,
@@ -143,7 +144,7 @@ fn measure_pair(
 
     let held = place.take(programs.limiter()?)?;
     programs.meet_sources(case)?;
-    // The burst is spent, where that is what the case is about.
+    // In cases over a limit, the burst has to be spent first.
     frames.iter().try_for_each(|frame| batch::run(programs.limiter()?, frame, 1_000).map(drop))?;
     let before = slot::snapshot(&instance, 0)?;
     let scale = scale(programs.limiter()?, frames, cpus, times)?;
@@ -174,17 +175,18 @@ fn measure_pair(
     Ok([nop, row])
 }
 
-/// What a program does on one CPU and on two.
+/// The measurement of one program.
 struct Scale {
     times: Figure,
-    /// Nanoseconds of a packet.
+    /// Nanoseconds per packet on one CPU.
     alone: f64,
+    /// Nanoseconds per packet on each of two CPUs at once.
     at_once: f64,
-    /// Packets in all.
+    /// Packets offered in all measurements.
     offered: u64,
 }
 
-/// The rate of both CPUs at once, against that of the second alone right before.
+/// Measures the rate of both CPUs at once, compared to that of the second one alone just before.
 fn scale(program: &Xdp, frames: [&[u8]; 2], cpus: [usize; 2], times: usize) -> Result<Scale> {
     let mut offered = 0;
     let runs = batch::calibrate(|runs| {
@@ -226,12 +228,12 @@ fn scale(program: &Xdp, frames: [&[u8]; 2], cpus: [usize; 2], times: usize) -> R
 }
 
 impl Scaling {
-    /// The rate of two CPUs, in times that of one; no number for a row that was not measured.
+    /// The rate of two CPUs, in units of the rate of one; NaN for a row that was not measured.
     pub(crate) fn times(&self, id: &str) -> f64 {
         self.row(id).map_or(f64::NAN, |row| row.times.median)
     }
 
-    /// Nanoseconds of a packet on each of two CPUs, in times that of one alone; no number for a row that was not
+    /// Nanoseconds per packet on each of two CPUs, in units of that on one alone; NaN for a row that was not
     /// measured.
     pub(crate) fn slowdown(&self, id: &str) -> f64 {
         self.row(id).map_or(f64::NAN, |row| row.at_once / row.alone)
@@ -241,7 +243,7 @@ impl Scaling {
         self.0.iter().find(|row| row.id == id)
     }
 
-    /// For people.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut table = Table::new([
             Column::left("two CPUs"),
@@ -262,7 +264,7 @@ impl Scaling {
         lines(&table) + "\n" + NOTES
     }
 
-    /// For a script.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let row = |Row { id, name, times, alone, at_once }: &Row| {
             json!({

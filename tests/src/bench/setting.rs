@@ -1,4 +1,4 @@
-//! The policies that are measured, each of an instance of its own.
+//! The measured policies. Each has an instance of its own.
 
 use anyhow::Result;
 use limiter_common::{
@@ -19,19 +19,19 @@ use super::{
     example::{Example, Traffic},
 };
 
-/// What the number of the override is that the measured source is in.
+/// The number of the override that contains the measured source.
 pub(crate) const OWN: u32 = 0x1388;
 
-/// Faster than any CPU runs a program, so nothing is ever over it.
+/// A limit that no CPU can exceed.
 const AMPLE: Bucket = Bucket { rate: Rate::per_second(100_000_000), burst: 10_000_000 };
-/// The same, of a burst that takes ten seconds to refill.
+/// The same rate with a burst that takes ten seconds to refill.
 const DEEP: Bucket = Bucket { rate: AMPLE.rate, burst: 1_000_000_000 };
-/// The same, of one that takes two seconds.
+/// The same rate with a burst that takes two seconds to refill.
 const LARGE: Bucket = Bucket { rate: AMPLE.rate, burst: 200_000_000 };
-/// Of one that takes less than eight ticks, so that every packet takes the clock.
+/// The same rate with a burst that refills in less than eight ticks, so that every packet reads the clock.
 const SMALL: Bucket = Bucket { rate: AMPLE.rate, burst: 999 };
 const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 1 };
-/// A packet is paid after ten minutes.
+/// A limit under which one packet is owed for ten minutes.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
 const PENALTY: Penalty = Penalty {
     after: SECOND,
@@ -41,7 +41,7 @@ const PENALTY: Penalty = Penalty {
     unproven: Unproven::Block,
 };
 
-/// What a limit is by, where it is not by the source.
+/// The key of a limit, other than the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keyed {
     All,
@@ -52,7 +52,7 @@ pub(crate) enum Keyed {
 }
 
 impl Keyed {
-    /// Its name in ids.
+    /// The name in ids.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -62,7 +62,7 @@ impl Keyed {
         }
     }
 
-    /// Its name in a policy.
+    /// The name in a policy.
     pub(crate) const fn document(self) -> &'static str {
         match self {
             Self::Network => "source/24",
@@ -80,21 +80,21 @@ impl Keyed {
     }
 }
 
-/// As many limits about one packet as a policy may have, by keys that each packet brings a new one of.
+/// The most limits that a policy may apply to one packet, with keys that are new for each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
-    /// Lists of open connections, of which those of the source are full.
+    /// Limits on open connections, of which the lists of the source are full.
     Concurrent,
-    /// Logs by connection.
+    /// Sliding logs per connection.
     SlidingLog,
-    /// Buckets by connection.
+    /// Buckets per connection.
     Buckets,
 }
 
 impl Stack {
     pub(crate) const ALL: [Self; 3] = [Self::Concurrent, Self::SlidingLog, Self::Buckets];
 
-    /// How many.
+    /// The number of limits.
     pub(crate) const fn limits(self) -> u64 {
         match self {
             Self::Concurrent | Self::SlidingLog => WIDE as u64,
@@ -102,7 +102,7 @@ impl Stack {
         }
     }
 
-    /// Its name in ids.
+    /// The name in ids.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Concurrent => "concurrent",
@@ -133,66 +133,66 @@ impl Stack {
     }
 }
 
-/// A policy and sizes.
+/// A policy and the sizes of its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Observe,
     Source,
     Deep,
-    /// Well under a limit, by the tick.
+    /// A source well under its limit, charged by jiffy time.
     Ordinary,
-    /// The same of a limit for which every packet takes the clock.
+    /// A source well under a limit for which every packet reads the clock.
     Small,
     Over,
-    /// Over a limit that admits the next packet soon.
+    /// A source over a limit that soon admits the next packet.
     OverOften,
     OverConnection,
     SynSource,
     ConnectionSource,
     All,
-    /// One limit, by another key than the source.
+    /// One limit, with another key than the source.
     Keyed(Keyed),
-    /// So many limits of the source.
+    /// So many limits with the source as key.
     Limits(u32),
-    /// As many limits by other keys as can be.
+    /// The most limits with other keys.
     Stacked(Stack),
-    /// One limit of the source by this algorithm.
+    /// One limit per source, with this algorithm.
     Algorithm(Allowance),
-    /// So many overrides of the limit of the source, in one of which it is.
+    /// So many overrides of the limit per source; the measured source is in one of them.
     Overrides(u32),
-    /// So many limits, all but the first of which are about a port that no frame is for.
+    /// So many limits, all except the first for a port that no frame has.
     Scoped(u32),
     Spoofed,
     SpoofedDefault,
-    /// Under a limit by which no packet passes on credit.
+    /// New sources under a limit so small that no packet passes untracked.
     SpoofedSmall,
-    /// Under a limit with a penalty, which nobody got.
+    /// New sources under a limit with a penalty that no source has earned.
     SpoofedPenalty,
-    /// Under a limit of SYNs and one of all packets.
+    /// New sources under a limit on SYNs and a limit on all packets.
     SpoofedSyns,
-    /// Under a limit of new connections.
+    /// New sources under a limit on new connections.
     SpoofedConnections,
-    /// The same of one source, of SYNs alone.
+    /// One source that opens connections, under a limit on SYNs.
     NewSyn,
-    /// So many packets a second, of the burst that such a limit has by default.
+    /// So many packets a second, with the default burst.
     PerSecond(u64),
-    /// A limit with its default burst, and a source with every packet.
+    /// New sources under a limit with its default burst.
     SpoofedRate(Rate),
-    /// With all sources denied.
+    /// All sources are denied.
     Denied,
-    /// With all that the table knows owing for as long as it is measured.
+    /// New sources; all sources in the table owe for the whole measurement.
     SpoofedOwing,
     SpoofedOwingDefault,
     /// So many sources, with room for twice as many.
     Tracked(u32),
     /// So many sources, all over a limit of 1/min, with room for twice as many.
     Botnet(u32),
-    /// A policy that is shipped. Each traffic has state of its own.
+    /// A shipped policy. Each kind of traffic has an instance of its own.
     Example(Example, Traffic),
 }
 
 impl Setting {
-    /// One limit of each algorithm but the token bucket, over which no packet is.
+    /// One limit of each algorithm except the token bucket. No packet exceeds them.
     pub(crate) fn algorithms() -> [Self; 6] {
         let Bucket { rate, burst } = AMPLE;
         let (limit, window) = (rate.packets, SECOND);
@@ -201,14 +201,14 @@ impl Setting {
             Allowance::Gcra { rate, tolerance: SECOND / 100 },
             Allowance::FixedWindow { limit, window },
             Allowance::SlidingWindow { limit, window },
-            // As many as can be, in less time than so many packets take.
+            // The largest log, over a window in which the CPU cannot send so many packets.
             Allowance::SlidingLog { limit: 128, window: 1_000 },
             Allowance::Concurrent { limit: 128, idle: 60 * SECOND },
         ]
         .map(Self::Algorithm)
     }
 
-    /// The name of its directory.
+    /// The name of its directory in the BPF file system.
     pub(crate) fn directory(self) -> String {
         match self {
             Self::Algorithm(allowance) => allowance.algorithm().to_owned(),
@@ -221,7 +221,7 @@ impl Setting {
         }
     }
 
-    /// What its instance has room for.
+    /// The sizes of its tables.
     pub(crate) fn sizes(self) -> Sizes {
         let small =
             Sizes { sources: 1 << 16, buckets: 1 << 16, wide_states: 1 << 11, overrides: 1 << 10 };
@@ -238,7 +238,7 @@ impl Setting {
         }
     }
 
-    /// The limits that every frame that conforms is charged to.
+    /// The limits to which every conforming frame is charged.
     pub(crate) fn charged(self) -> Result<Vec<String>> {
         let conforms = self.exceeded().is_none() && self != Self::Denied;
         let about = |limit: &Limit| limit.matching.ports.is_empty();
@@ -246,13 +246,13 @@ impl Setting {
         Ok(names.filter(|_| conforms).collect())
     }
 
-    /// Whether the bucket is to be used up before frames are measured: they come a little faster than the limit admits
-    /// them, and it fills up while the baseline runs.
+    /// Whether the bucket has to be drained before each measurement. The frames come only slightly faster
+    /// than the limit admits, so the bucket fills up while the baseline runs.
     pub(crate) const fn is_drained(self) -> bool {
         matches!(self, Self::PerSecond(_))
     }
 
-    /// The limit that refuses every frame, if one does.
+    /// The limit that refuses every frame; `None` if frames pass.
     pub(crate) const fn exceeded(self) -> Option<&'static str> {
         match self {
             Self::Over | Self::OverOften | Self::OverConnection => Some(Builtin::Source.name()),
@@ -260,7 +260,7 @@ impl Setting {
         }
     }
 
-    /// Its policy.
+    /// Builds the policy.
     pub(crate) fn policy(self) -> Result<Policy> {
         if let Self::Example(example, _) = self {
             return example.policy();
@@ -331,12 +331,12 @@ impl Setting {
             }
             Self::Overrides(number) => {
                 for number in overrides(number) {
-                    // Each has a rate and a burst of its own, hence a profile of its own.
+                    // Different rates and bursts, so that each override gets a profile of its own.
                     let more = u64::from(number) + 1;
                     let rate = Rate::per_second(AMPLE.rate.packets + 4_000 * more);
                     let bucket = Bucket::new(rate, AMPLE.burst + more)?;
                     let [_, high, low, last] = number.to_be_bytes();
-                    // All but the own one are beside it.
+                    // All overrides except the own one are outside the prefix of the measured source.
                     let prefix = if number == OWN {
                         format!("10.{}.{}.0/24", OWN >> 8, OWN & 0xff)
                     } else {
@@ -351,13 +351,13 @@ impl Setting {
     }
 }
 
-/// The numbers of so many overrides, with the own one among them.
+/// The numbers of `number` overrides, including [`OWN`].
 fn overrides(number: u32) -> impl Iterator<Item = u32> {
     let first = OWN.saturating_sub(number - 1);
     first..first + number
 }
 
-/// The bucket of a rate without a burst.
+/// A bucket of this rate with the default burst.
 fn by_default(rate: Rate) -> Bucket {
     Bucket { rate, burst: default_burst(rate) }
 }
@@ -385,9 +385,10 @@ mod tests {
                 compile(&policy, &Assignment::default(), &Context::default()).unwrap();
             let overrides = overrides as usize;
             assert_eq!(tables.prefixes.len(), overrides);
-            // That of all others, and that of what newcomers share.
+            // One more profile for all other sources, and one for the buckets that sources without an entry
+            // share.
             assert_eq!(tables.profiles.len(), overrides + 2);
-            // None beside these.
+            // One meter for each override, and three others.
             assert_eq!(tables.meters.len(), overrides + 3);
         }
     }

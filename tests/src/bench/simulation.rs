@@ -1,22 +1,22 @@
-//! Limits on up to 64 CPUs, simulated, as the machines that measure have two.
+//! Simulates limits on up to 64 CPUs, because the machines of the measurements have two.
 //!
-//! What is decided is decided by the code of the datapath: `Gcra`, `Cached` and `Place`. What it costs is assumed:
+//! Decisions are made by the code of the datapath: `Gcra`, `Cached` and `Place`. Costs are assumptions:
 //!
-//! * All CPUs have packets all the time, and any CPU may get any packet: a network card that keeps a source on one CPU
-//!   does better.
-//! * Where all that a packet touches is at hand, it takes the time of a constant of the [`machine`], which is what one
-//!   CPU takes by `cargo xtask bench`, rounded. That is spread evenly from half of it to one and a half, as CPUs would go
-//!   on in lockstep otherwise.
-//! * A cache line that another CPU wrote is moved in some 100 ns, as is one that is to be written and that another CPU read.
-//!   A line that is to be written moves to one CPU at a time, in the order in which they ask. Lines that nobody writes
-//!   cost nothing, nor does memory.
-//! * A load and an exchange that follow are two accesses: another CPU may come between them. An exchange that finds another
-//!   value is tried again after some work, from the load on. What was to be leased is charged alone then. After so many
-//!   tries as the datapath makes, the packet is dropped undecided, which does not count.
-//! * No packet is refused: the limits of known sources and of `key: all` admit more than all CPUs offer, and made-up
-//!   sources send one packet each.
+//! * All CPUs are always busy, and any CPU may get any packet. A network card that keeps each source on one
+//!   CPU does better.
+//! * A packet whose data is in the cache takes a constant time of the [`machine`], from `cargo xtask bench`
+//!   on one CPU, rounded. Times vary evenly from half of it to one and a half, because CPUs would otherwise
+//!   run in lockstep.
+//! * A cache line that another CPU wrote takes about 100 ns to move. So does a line to be written that
+//!   another CPU read. A line to be written moves to one CPU at a time, in the order of the requests. Lines
+//!   that no CPU writes, and memory, cost nothing.
+//! * A load and a following exchange are two accesses: another CPU may come between them. A failed exchange
+//!   is tried again after some work, starting with the load; packets to be leased are then charged one by
+//!   one. After as many tries as in the datapath, the packet is dropped as contended and not counted.
+//! * No packet is refused: the limits of known sources and of `key: all` admit more than all CPUs offer, and
+//!   made-up sources send one packet each.
 //!
-//! Random numbers are the same in each run, and so are the figures.
+//! The random numbers, and so the figures, are the same in each run.
 
 mod machine;
 
@@ -26,27 +26,27 @@ use serde_json::{Value, json};
 use self::machine::{Machine, TIMES};
 use super::text::lines;
 
-/// The numbers of CPUs.
+/// The simulated numbers of CPUs.
 pub(crate) const CPUS: [u8; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What all CPUs get.
+/// The traffic of all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// One source within its limit.
     Hot,
-    /// Known sources at random.
+    /// Random known sources.
     Known,
-    /// Each packet of another made-up source, in a full table.
+    /// A new made-up source for each packet, in a full table.
     MadeUp,
     /// One bucket for all packets.
     All,
 }
 
 impl Load {
-    /// Each, in the order of the report.
+    /// All loads, in the order of the report.
     pub(crate) const ALL: [Self; 4] = [Self::Hot, Self::Known, Self::MadeUp, Self::All];
 
-    /// Its name for people.
+    /// The name in the report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hot => "one hot source",
@@ -66,7 +66,7 @@ impl Load {
     }
 }
 
-/// Packets per second of each CPU, by the number of CPUs.
+/// Packets per second of each CPU, by load and number of CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulation(Vec<(Load, [f64; CPUS.len()])>);
 
@@ -77,7 +77,7 @@ pub(crate) fn run() -> Simulation {
 }
 
 impl Simulation {
-    /// What each load comes to: millions of packets per second of each CPU, by the number of CPUs.
+    /// For each load, millions of packets per second of each CPU, by number of CPUs.
     pub(crate) fn curves(&self) -> impl Iterator<Item = (Load, Vec<(f64, f64)>)> {
         self.0.iter().map(|(load, rates)| {
             let points = CPUS.into_iter().zip(rates);
@@ -85,7 +85,7 @@ impl Simulation {
         })
     }
 
-    /// For people.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut columns = vec![Column::left("simulated CPUs")];
         columns.extend(self.0.iter().map(|(load, _)| Column::right(load.name())));
@@ -99,7 +99,7 @@ impl Simulation {
         lines(&table) + "\n" + NOTES
     }
 
-    /// For a script.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let load = |(load, rates): &(Load, [f64; CPUS.len()])| {
             let points = CPUS.into_iter().zip(rates);

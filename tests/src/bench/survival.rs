@@ -1,8 +1,8 @@
-//! What a flood of made-up sources does to established ones.
+//! Measures what a flood from made-up sources does to established ones.
 //!
-//! Asked from outside alone, by verdicts and counters, whatever the table of sources is made of: real
-//! packets of established sources, then so many of made-up ones, then one more of each established
-//! source, whose verdict tells whether its state is still there and whether it is served.
+//! The test uses only verdicts and counters, not the table itself. Established sources send packets, then
+//! made-up sources send theirs, then each established source sends one more packet. The verdict on that
+//! packet tells whether the state of the source is still there.
 
 mod eviction;
 mod field;
@@ -19,49 +19,49 @@ pub(crate) use self::figures::lost_at;
 use self::{eviction::Eviction, field::Field};
 use super::place::Place;
 
-/// Sources that the instances have room for.
+/// Capacity of the source table, in sources.
 const ROOM: u32 = 1 << 16;
 /// Established sources of each kind.
 const ESTABLISHED: u32 = 1_000;
-/// A limit that admits nothing more within a round.
+/// A limit so slow that no token is refilled within a round.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, burst: 20 };
-/// A limit that hardly any source is near.
+/// A limit that the established sources are far from.
 const FAST: Bucket = Bucket { rate: Rate::per_second(1_000), burst: 200 };
 /// Longer than two ticks of any kernel.
 const TICKS: Duration = Duration::from_millis(25);
-/// Packets that a source sent before the flood that is far from its limit.
+/// Packets that a source far from its limit sent before the flood.
 const FEW: u64 = 2;
 
-/// The made-up packets of each round, in times the room for sources.
+/// The size of each flood, in units of the capacity of the table.
 pub(crate) const FLOODS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 16.0, 64.0];
-/// Those of a short run.
+/// The sizes in a quick run.
 pub(crate) const FEW_FLOODS: [f64; 3] = [0.5, 2.0, 16.0];
 
-/// What became of the established sources.
+/// The results.
 #[derive(Clone, Debug)]
 pub(crate) struct Survival {
     /// One for each size of the flood.
     pub(crate) rounds: Vec<Round>,
-    /// What sources gained that tried to flood their own state away.
+    /// Attempts of a source to have its own state evicted.
     pub(crate) evictions: Vec<Eviction>,
 }
 
-/// What a flood of one size did.
+/// The result of a flood of one size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    /// Its packets, in times the room for sources.
+    /// Made-up packets, in units of the capacity of the table.
     pub(crate) flood: f64,
-    /// Of the established sources that had spent all, those that were admitted again.
+    /// Established sources with a spent burst that were admitted again: their state was lost.
     pub(crate) lost: u32,
-    /// Of those that were far from their limit, those that were refused.
+    /// Established sources far from the slow limit that were refused.
     pub(crate) refused: u32,
-    /// The same with the fast limit.
+    /// The same for the fast limit.
     pub(crate) refused_fast: u32,
-    /// The part of the made-up packets that passed.
+    /// The share of made-up packets that passed.
     pub(crate) flood_passed: f64,
 }
 
-/// Measures it with these floods. The thread stays on one CPU.
+/// Measures all floods. The calling thread has to be pinned to one CPU.
 pub(crate) fn measure(sandbox: &Sandbox, floods: &[f64]) -> Result<Survival> {
     let host = Host::new(sandbox, "survival")?;
     host.ip("link add flood type veth peer name other\n")?;
@@ -104,12 +104,12 @@ fn round(place: &mut Place, flood: f64) -> Result<Round> {
     Ok(Round { flood, lost, refused, refused_fast, flood_passed })
 }
 
-/// The packets of a flood.
+/// The number of packets in a flood.
 fn packets(flood: f64) -> u32 {
     (flood * f64::from(ROOM)) as u32
 }
 
-/// Has each of these sources send so many packets, which its limit admits.
+/// Lets each source send so many packets, all of which have to be admitted.
 fn establish(field: &mut Field, sources: Range<u32>, packets: u64) -> Result<()> {
     for source in sources {
         let admitted = field.send(source, packets)?;
@@ -121,10 +121,10 @@ fn establish(field: &mut Field, sources: Range<u32>, packets: u64) -> Result<()>
     Ok(())
 }
 
-/// Has each of these sources send all that its limit admits, and one packet more.
+/// Lets each source send its whole burst and at least one packet more.
 fn spend(field: &mut Field, sources: Range<u32>, burst: u64) -> Result<()> {
     establish(field, sources.clone(), burst)?;
-    // A part of a token is enough for one more, when a tick has passed.
+    // After a tick, part of a token is refilled, which is enough for one more packet.
     thread::sleep(TICKS);
     for source in sources {
         let admitted = field.send(source, 2)?;
@@ -136,7 +136,7 @@ fn spend(field: &mut Field, sources: Range<u32>, burst: u64) -> Result<()> {
     Ok(())
 }
 
-/// How many of these sources may send a packet.
+/// Sends one packet from each source and returns how many were admitted.
 fn admitted(field: &mut Field, sources: Range<u32>) -> Result<u32> {
     let mut admitted = 0;
     for source in sources {

@@ -1,4 +1,4 @@
-//! What the limiter has to reach.
+//! The targets that the limiter has to reach.
 
 use serde_json::{Value, json};
 
@@ -12,22 +12,22 @@ use super::{
     survival::lost_at,
 };
 
-/// A figure that has to be on one side of a bound.
+/// A figure and its bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// What the figure is.
+    /// The name of the figure.
     pub(crate) name: &'static str,
-    /// Its unit.
+    /// The unit of the figure.
     pub(crate) unit: &'static str,
-    /// What was measured.
+    /// The measured figure; NaN if it was not measured.
     pub(crate) measured: f64,
-    /// The bound, itself on the good side.
+    /// The bound; a figure equal to it meets the target.
     pub(crate) bound: f64,
-    /// Whether the bound is the least instead of the most.
+    /// Whether the bound is a minimum; otherwise it is a maximum.
     pub(crate) least: bool,
 }
 
-/// The side of a bound that is the good one.
+/// The kind of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     AtMost,
@@ -35,11 +35,11 @@ enum Side {
 }
 use Side::{AtLeast, AtMost};
 
-/// Bytes of a MiB.
+/// Bytes in a MiB.
 const MIB: f64 = (1 << 20) as f64;
 
-/// What a figure is, its bound with the unit, and how it comes out of a report: as no number if it
-/// was not measured.
+/// Name of the figure, kind of bound, bound, unit, and the function that reads the figure from a report (NaN
+/// if it was not measured).
 type Row = (&'static str, Side, f64, &'static str, fn(&Report) -> f64);
 
 #[rustfmt::skip]
@@ -119,13 +119,13 @@ const TARGETS: [Row; 72] = [
 ];
 
 impl Target {
-    /// Whether it is reached.
+    /// Whether the measured figure meets the bound.
     pub(crate) fn is_met(&self) -> bool {
-        // Written so that what is no number misses.
+        // NaN fails both comparisons, so a figure that was not measured misses its target.
         if self.least { self.measured >= self.bound } else { self.measured <= self.bound }
     }
 
-    /// The same for a script.
+    /// The target as JSON.
     pub(crate) fn json(&self) -> Value {
         let Self { name, unit, measured, bound, least } = self;
         let bound_name = if *least { "at_least" } else { "at_most" };
@@ -135,7 +135,7 @@ impl Target {
     }
 }
 
-/// The targets, with what was measured.
+/// All targets, with the figures of a report.
 pub(crate) fn targets(report: &Report) -> Vec<Target> {
     let target = |(name, side, bound, unit, measure): Row| Target {
         name,
@@ -147,7 +147,7 @@ pub(crate) fn targets(report: &Report) -> Vec<Target> {
     TARGETS.into_iter().map(target).collect()
 }
 
-/// Nanoseconds over the baseline of a case; no number if it was not measured.
+/// Nanoseconds per packet of a case over the baseline; NaN if it was not measured.
 pub(crate) fn cost(report: &Report, id: &str) -> f64 {
     report
         .cost
@@ -157,17 +157,17 @@ pub(crate) fn cost(report: &Report, id: &str) -> f64 {
         .map_or(f64::NAN, |cost| cost.over.median)
 }
 
-/// The rate of two CPUs, in times that of one; no number if it was not measured.
+/// The rate of two CPUs, in units of the rate of one; NaN if it was not measured.
 fn two_cpus(report: &Report, id: &str) -> f64 {
     report.scaling.as_ref().map_or(f64::NAN, |scaling| scaling.times(id))
 }
 
-/// Nanoseconds of a packet on each of two CPUs, in times that of one alone; no number if it was not measured.
+/// Nanoseconds per packet on each of two CPUs, in units of that on one alone; NaN if it was not measured.
 fn slowdown(report: &Report, id: &str) -> f64 {
     report.scaling.as_ref().map_or(f64::NAN, |scaling| scaling.slowdown(id))
 }
 
-/// Frames per second of a contest; no number if it was not measured.
+/// Frames per second of a contest; NaN if it was not measured.
 pub(crate) fn wire(report: &Report, contest: Contest) -> f64 {
     let found = report.live.iter().find(|entry| entry.contest == contest);
     found.map_or(f64::NAN, |entry| entry.rate.median)
@@ -200,7 +200,7 @@ mod tests {
     fn targets_are_of_cases_that_there_are() {
         let ids = cases(&FEW_TRACKED).unwrap().into_iter().map(|case| case.id);
         let ids: Vec<_> = ids.collect();
-        // Whatever is in quotation marks behind `cost(at, ` is the id of a case.
+        // Reads the ids from the source of this file: each follows `cost(at, "`.
         let source = include_str!("target.rs");
         for named in source.split("cost(at, \"").skip(1) {
             let id = named.split('"').next().unwrap_or_default();

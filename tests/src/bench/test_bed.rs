@@ -1,4 +1,4 @@
-//! A case while it is measured.
+//! A case during its measurement.
 
 use anyhow::Result;
 use limiter_common::packet::reason::Reason;
@@ -17,12 +17,12 @@ use super::{
     slot::{self, Counted},
 };
 
-/// Pairs of batches, one twice the other, that are compared in a check of proportion.
+/// Pairs of a batch and one of twice its size, for the check of proportion.
 const PAIRS: usize = 5;
-/// Batches that use up what a bucket gained while the baseline ran.
+/// Batches that drain the bucket, which filled up while the baseline ran.
 const DRAINING: u32 = 10;
 
-/// A case with its programs.
+/// A case with its loaded programs and its samples.
 pub(crate) struct TestBed<'a> {
     case: Case,
     slot: u32,
@@ -34,14 +34,14 @@ pub(crate) struct TestBed<'a> {
     baselines: Vec<f64>,
     kernel: Vec<f64>,
     proportion: f64,
-    /// Frames since the start.
+    /// Frames offered since the start.
     offered: u64,
-    /// What the limits did with them.
+    /// The tallies of the limits for these frames.
     charges: Charges,
 }
 
 impl<'a> TestBed<'a> {
-    /// A case, with its programs loaded for a slot of its instance.
+    /// Loads the programs of a case for a slot of its instance.
     pub(crate) fn new(
         case: Case,
         slot: u32,
@@ -66,12 +66,12 @@ impl<'a> TestBed<'a> {
         })
     }
 
-    /// What is measured.
+    /// The measured case.
     pub(crate) const fn case(&self) -> &Case {
         &self.case
     }
 
-    /// Does some work with both programs attached.
+    /// Runs `work` with both programs attached.
     pub(crate) fn turn(
         &mut self,
         places: &mut [Place; 2],
@@ -94,7 +94,8 @@ impl<'a> TestBed<'a> {
         batch::run(self.programs.baseline()?, &self.case.frame, runs)
     }
 
-    /// Has the sources met, finds the size of a batch with them, which warms everything up, and checks the proportion.
+    /// Puts the sources into the table, finds the batch sizes, which also warms up caches, and measures the
+    /// proportion.
     pub(crate) fn prepare(&mut self) -> Result<()> {
         self.programs.meet_sources(&self.case)?;
         self.runs = batch::calibrate(|runs| self.run(runs))?;
@@ -110,8 +111,8 @@ impl<'a> TestBed<'a> {
         Ok(())
     }
 
-    /// Takes so many samples, and notes what they were charged: the limits of an instance count what
-    /// all of its cases do.
+    /// Takes `samples` samples and adds up the tallies. These are read for each turn, because the limits of
+    /// an instance count the frames of all its cases.
     pub(crate) fn sample(&mut self, samples: usize) -> Result<()> {
         let before = self.snapshot()?;
         (0..samples).try_for_each(|_| self.sample_once())?;
@@ -119,7 +120,7 @@ impl<'a> TestBed<'a> {
         Ok(())
     }
 
-    /// Takes one sample: the case between two of the baseline.
+    /// Takes one sample: a batch of the case between two of the baseline.
     fn sample_once(&mut self) -> Result<()> {
         let before = self.run_baseline(self.baseline_runs)?.per_run(self.baseline_runs);
         if self.case.setting.is_drained() {
@@ -134,12 +135,12 @@ impl<'a> TestBed<'a> {
         Ok(())
     }
 
-    /// The counters of the slot.
+    /// Reads the counters of the slot.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
         slot::snapshot(self.instance, self.slot)
     }
 
-    /// Checks by the counters that every frame went the way that the case is about.
+    /// Checks by the counters that every frame took the path of the case.
     pub(crate) fn check(&self, before: &Snapshot) -> Result<()> {
         let counted = Counted::between(before, &self.snapshot()?);
         counted.check(&self.case, self.offered)?;
@@ -154,7 +155,7 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    /// What was found.
+    /// The result.
     pub(crate) fn cost(self) -> Cost {
         Cost {
             over: Figure::of(&self.over),

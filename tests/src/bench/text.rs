@@ -1,4 +1,4 @@
-//! All figures of a run, for people.
+//! The report of a run as text.
 
 use limiter_userspace::output::table::{Cell, Column, GAP, Table};
 
@@ -17,7 +17,7 @@ use super::{
 };
 
 impl Report {
-    /// The report for people.
+    /// The full report.
     pub(crate) fn text(&self) -> String {
         let facts = facts(&self.machine);
         let Loading { instructions, time } = self.cost.loading;
@@ -101,18 +101,18 @@ impl Report {
     }
 }
 
-/// The costs of some cases, with what they are.
+/// The table of the costs of some cases, with notes.
 pub(crate) fn costs(costs: &[Cost]) -> String {
     cost_table(costs) + "\n" + COST_NOTES
 }
 
-/// What the machine is.
+/// The facts about the machine, one per line.
 pub(crate) fn facts(machine: &Machine) -> String {
     let line = |(name, fact): &(_, _)| format!("{name:<12}{fact}");
     machine.facts().iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of warnings, if there are any.
+/// The warnings, one per line; `None` if there are none.
 pub(crate) fn warnings(warnings: &[String]) -> Option<String> {
     let lines: Vec<_> = warnings.iter().map(|text| format!("warning: {text}")).collect();
     Some(lines.join("\n")).filter(|lines| !lines.is_empty())
@@ -153,7 +153,7 @@ One CPU makes the frames, sends them through a veth pair and takes them in, so t
 compare with each other, not those of a network card. All frames are 60 bytes, of one source. What is
 over its limit admits 1,000 a second with a burst of 200, which is checked.";
 
-/// A table of figures with so many digits after the point: what they are of, what they are, and the spread.
+/// A table of figures with `digits` decimals: name, median and spread.
 pub(crate) fn figures<'a>(
     [of, what]: [&'static str; 2],
     digits: usize,
@@ -170,7 +170,7 @@ pub(crate) fn figures<'a>(
     lines(&table)
 }
 
-/// The lines of a table.
+/// The lines of a table, joined.
 pub(crate) fn lines(table: &Table) -> String {
     let line =
         |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.text).collect::<Vec<_>>().join(GAP);

@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Handles Ctrl-C.
 
 use std::{
     io,
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Has the signals that ask to end set what [`is_asked`] tells, from now on.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP; from then on [`is_asked`] tells whether one came.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if a handler cannot be installed.
 pub(crate) fn catch() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: plain old data, for which zeros are valid.
@@ -29,7 +29,7 @@ pub(crate) fn catch() -> Result<()> {
     Ok(())
 }
 
-/// Whether the user asked to end.
+/// Whether a signal to end has come.
 pub(crate) fn is_asked() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

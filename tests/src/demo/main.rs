@@ -1,8 +1,8 @@
-//! `limiter-demo`: the limiter between two hosts, on real packets.
+//! `limiter-demo`: shows the limiter between two hosts on real packets.
 //!
-//! It makes two hosts and a wire, attaches, sets two limits, lets five senders send at once, and
-//! compares what came through with what should have. Everything is in namespaces that no name refers
-//! to, so nothing is left however it ends.
+//! Makes two hosts and a wire, attaches the limiter, sets two limits, runs five senders at once, and compares
+//! the frames that arrived with what the limits admit. All of it is in namespaces without a name, so nothing
+//! is left behind however the process ends.
 
 mod interrupt;
 mod report;
@@ -29,13 +29,13 @@ struct Options {
     seconds: u64,
 }
 
-/// How it ended.
+/// The result of the demonstration.
 enum Ending {
-    /// Every sender got what its limit admits.
+    /// Every sender got what its limit admits, within the tolerance of the report.
     Exact,
-    /// Some did not.
+    /// At least one sender did not.
     Off,
-    /// The user wanted no more of it.
+    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
@@ -47,10 +47,10 @@ fn main() -> ExitCode {
         Ok(Ending::Exact) => ExitCode::SUCCESS,
         Ok(Ending::Off) => ExitCode::FAILURE,
         Ok(Ending::Interrupted) => interrupted,
-        // Ctrl-C also ends the command that is run at that moment, which is then what failed.
+        // Ctrl-C also ends the child process, whose failure then arrives here.
         Err(_) if interrupt::is_asked() => interrupted,
         Err(error) => {
-            // Nothing more can be said when this fails.
+            // A failure to print the error cannot be reported either.
             let _: std::io::Result<()> = std::io::Write::write_fmt(
                 &mut std::io::stderr(),
                 format_args!("error: {error:#}\n"),
@@ -98,7 +98,7 @@ fn introduce(stage: &Stage, output: &mut Output) -> Result<(), OutputError> {
     writeln!(output, "          {v6:<14} ──────────────▶ XDP   {}", right[1])
 }
 
-/// How to go on from here.
+/// Prints how to use the limiter on a real interface.
 fn advise(stage: &Stage, output: &mut Output) -> Result<(), OutputError> {
     let interface = stage::default_interface();
     let limiter = stage.limiter.path().display();

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The report at the end of the demonstration.
 
 use anyhow::{Context as _, Result};
 use limiter_tests::traffic::{Sender, Sent};
@@ -15,14 +15,14 @@ use crate::{
     stage::{Run, Stage},
 };
 
-/// All senders, and whether each got what it should.
+/// The results of all senders.
 pub(crate) struct Report {
     lines: Vec<Line>,
-    /// Frames that never reached limiter.
+    /// Frames that the wire lost before they reached the limiter.
     lost: u64,
 }
 
-/// One sender.
+/// The result of one sender.
 struct Line {
     name: &'static str,
     place: String,
@@ -31,12 +31,12 @@ struct Line {
     passed: u64,
     expected: u64,
     dropped: u64,
-    /// What limiter counted as passed and as dropped.
+    /// Frames that limiter counted as passed and as dropped.
     counted: (u64, u64),
 }
 
 impl Report {
-    /// Compares what arrived with the limits in force and with what limiter counted.
+    /// Compares the frames that arrived with the limits in force and with the counters of the limiter.
     pub(crate) fn new(stage: &Stage, senders: &[(Actor, Sender)], run: &Run) -> Result<Self> {
         let limits = stage.limiter.run("limit list -j").json()?["limits"].take();
         let top = stage.limiter.run("top -j -n 1000").json()?["sources"].take();
@@ -61,12 +61,12 @@ impl Report {
         Ok(Self { lines: lines.collect::<Result<_>>()?, lost: run.lost })
     }
 
-    /// Whether every sender got what it should.
+    /// Whether every sender got what its limit admits, and the wire lost nothing.
     pub(crate) fn is_exact(&self) -> bool {
         self.lost == 0 && self.lines.iter().all(Line::is_exact)
     }
 
-    /// Prints it as a table with a sentence below.
+    /// Prints the results as a table, with a sentence below.
     pub(crate) fn print(&self, output: &mut Output) -> Result<(), OutputError> {
         let mut table = Table::new([
             Column::left("SENDER"),
@@ -103,7 +103,7 @@ impl Report {
 }
 
 impl Line {
-    /// How much `passed` may differ from `expected`, in packets.
+    /// The accepted difference between `passed` and `expected`, in packets.
     fn tolerance(&self) -> u64 {
         (self.expected / 100).max(2)
     }
@@ -149,7 +149,7 @@ impl Line {
     }
 }
 
-/// What the limit in force admits of what was sent.
+/// The number of packets that the limit in force admits of those that were sent.
 fn expected(limits: &Value, name: &str, sent: &Sent) -> Result<u64> {
     let limit = limits.as_array().into_iter().flatten().find(|limit| limit["name"] == name);
     let rate = limit.and_then(|limit| limit["rate_per_second"].as_f64());
@@ -158,7 +158,7 @@ fn expected(limits: &Value, name: &str, sent: &Sent) -> Result<u64> {
     Ok(sent.admitted(rate, burst))
 }
 
-/// What limiter counted of a source.
+/// The counters of the limiter for a source: passed and dropped.
 fn counted(top: &Value, source: &str) -> Result<(u64, u64)> {
     let entry = top.as_array().into_iter().flatten().find(|entry| entry["source"] == source);
     let passed = entry.and_then(|entry| entry["passed"].as_u64());

@@ -1,4 +1,4 @@
-//! Who sends what.
+//! The senders and their traffic.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,22 +11,22 @@ use limiter_userspace::policy::Builtin;
 
 use crate::stage::Stage;
 
-/// VLAN number of the flooder in a tag.
+/// The VLAN number of the tagged flooder.
 const VLAN: u16 = 100;
-/// The /64 of the flooder that changes its address.
+/// The /64 from which one flooder takes its changing addresses.
 const NETWORK: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0);
 
 /// One of the senders.
 pub(crate) struct Actor {
-    /// What it does.
+    /// What the sender does, for the report.
     pub(crate) name: &'static str,
-    /// Where it does it from.
+    /// The address it sends from, for the report.
     pub(crate) place: String,
-    /// The limit that it meets, unless it sends less than that.
+    /// The limit that it exceeds; `None` if it stays within all.
     pub(crate) limit: Option<Builtin>,
-    /// The name of its source in what limiter says.
+    /// The name of its source in the output of the limiter.
     pub(crate) source: String,
-    /// Its prefix.
+    /// The prefix that its frames come from.
     prefix: (IpAddr, u8),
 }
 
@@ -40,14 +40,14 @@ impl Actor {
         Self { name, place: source.clone(), limit, source, prefix: (address, prefix) }
     }
 
-    /// Whether a flow that was received is of this sender.
+    /// Whether a received flow came from this sender.
     pub(crate) fn sent(&self, flow: &Flow) -> bool {
         let (address, length) = self.prefix;
         flow.is_within(address, length)
     }
 }
 
-/// The senders, each with what sends for it.
+/// Makes the senders, each with its traffic.
 pub(crate) fn senders(stage: &Stage) -> Result<Vec<(Actor, Sender)>> {
     let hosts = &stage.hosts;
     let (port, target) = (&hosts.client_port, &hosts.router_port);
@@ -69,10 +69,10 @@ pub(crate) fn senders(stage: &Stage) -> Result<Vec<(Actor, Sender)>> {
         *frame = Frame::tcp(syn, to, port, 443, SYN).macs(macs[0], macs[1]).build();
     };
     let change_address = |number: u64, frame: &mut Vec<u8>| {
-        // An odd factor leads through all addresses of the network, in no order.
+        // Multiplying by an odd number visits all addresses of the /64 in scattered order.
         let host = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let address = Ipv6Addr::from_bits(NETWORK.to_bits() | u128::from(host));
-        // It is of the frame's family.
+        // Cannot fail: the address is of the frame's family.
         let _ = set_source(frame, address.into());
     };
     let tagged_actor = Actor::new("VLAN flooder", tagged, Some(Builtin::Source));

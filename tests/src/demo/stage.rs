@@ -1,4 +1,4 @@
-//! The hosts, and what is run on them.
+//! The hosts of the demonstration, and the commands run on them.
 
 use std::{
     fs,
@@ -22,22 +22,22 @@ use limiter_userspace::output::{stream::Output, tone::Tone};
 
 use crate::{interrupt, senders::Actor};
 
-/// How often it is looked whether the user asked to end.
+/// How often the demonstration checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Two hosts, and limiter on one of them.
+/// Two hosts, with the limiter on one of them.
 pub(crate) struct Stage {
     /// The hosts.
     pub(crate) hosts: Topology,
-    /// Its commands.
+    /// The `limiter` command on the router.
     pub(crate) limiter: Limiter,
 }
 
-/// What was sent and what arrived.
+/// The frames that were sent and that arrived.
 pub(crate) struct Run {
-    /// By sender.
+    /// What each sender sent, in their order.
     pub(crate) sent: Vec<Sent>,
-    /// By flow.
+    /// The frames that arrived, by flow.
     pub(crate) arrivals: Arrivals,
     /// Frames that the wire lost.
     pub(crate) lost: u64,
@@ -50,7 +50,7 @@ impl Stage {
         Ok(Self { hosts, limiter })
     }
 
-    /// Runs a command, and shows it with what it prints.
+    /// Runs a `limiter` command and prints it with its output.
     pub(crate) fn limiter(&self, arguments: &str, output: &mut Output) -> Result<()> {
         show(arguments, output)?;
         let outcome = self.limiter.run(arguments).done()?;
@@ -60,13 +60,13 @@ impl Stage {
         Ok(())
     }
 
-    /// What the kernel holds of limiter.
+    /// The kernel objects of the instance.
     pub(crate) fn footprint(&self) -> Result<Footprint> {
         Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter"))
     }
 
-    /// Lets all senders send for so long while `limiter watch` shows what happens; nothing comes of
-    /// it when the user asks to end.
+    /// Runs all senders for `length` while `limiter watch` shows the traffic. Returns `None` if the user asks
+    /// to end.
     pub(crate) fn run(
         &self,
         senders: &mut [(Actor, Sender)],
@@ -88,7 +88,8 @@ impl Stage {
                 .collect();
             let mut left = false;
             while threads.iter().any(|thread| !thread.is_finished()) {
-                // On the screen, Ctrl-C is a key like any other, with which the user leaves.
+                // `limiter watch` reads Ctrl-C as a key of its terminal, so its early end means that the user
+                // wants to leave.
                 let ended = watch.try_wait().is_ok_and(|status| status.is_some());
                 if interrupt::is_asked() || (ended && start.elapsed() < length) {
                     left = true;
@@ -111,7 +112,7 @@ impl Stage {
     }
 }
 
-/// Waits for the watch, which ends by itself unless it is asked to.
+/// Waits for `limiter watch`, which ends by itself; with `ask` it is told to end.
 fn finish(mut watch: Child, ask: bool) -> Result<()> {
     if ask && watch.try_wait()?.is_none() {
         process::signal(&watch, libc::SIGTERM);
@@ -131,7 +132,7 @@ fn show(arguments: &str, output: &mut Output) -> Result<()> {
     Ok(writeln!(output)?)
 }
 
-/// The interface that leads out of this machine.
+/// The interface of the default route, else `eth0`.
 pub(crate) fn default_interface() -> String {
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
     let default = routes.lines().skip(1).find_map(|line| {

@@ -1,11 +1,11 @@
-//! The token bucket: a level that time fills and packets empty.
+//! The token bucket: a level that time raises and packets lower.
 
 use super::{Exact, Flow, Verdict, is_last_fifth};
 
 /// A token bucket.
 ///
-/// Any fraction of a token is enough for a packet, which takes all that it costs: what was missing is
-/// a debt, a level below 0, and is refilled first.
+/// A packet passes if any fraction of a token is there, and takes its whole cost. The level may so fall below
+/// 0; that debt is refilled first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     flow: Flow,
@@ -16,14 +16,14 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket of `burst` tokens at `now` that `packets` tokens are added to every `period`
-    /// nanoseconds, for packets that cost one.
+    /// A full bucket at `now` of `burst` tokens, refilled with `packets` tokens every `period` nanoseconds.
+    /// Each packet costs one token.
     #[must_use]
     pub fn new(packets: i128, period: i128, burst: u64, now: u64) -> Self {
         Self::of(Flow::exact(packets, period), burst, 1, now)
     }
 
-    /// A full bucket at `now`, for packets that cost `dearest` at most.
+    /// A full bucket at `now`, for packets of cost `dearest` at most.
     #[must_use]
     pub fn of(flow: Flow, burst: u64, dearest: u64, now: u64) -> Self {
         let capacity = flow.fractions(burst);
@@ -31,8 +31,8 @@ impl Bucket {
         Self { flow, capacity, lost, level: capacity, at: now }
     }
 
-    /// The level at `now`. A time before the last packet has none of what was filled in between, so
-    /// going back and forth fills nothing twice.
+    /// The level at `now`. For a `now` before the last charge, the refill between is subtracted, so a clock
+    /// that goes back and forth refills nothing twice.
     fn level_at(&self, now: u64) -> i128 {
         let passed = i128::from(now) - i128::from(self.at);
         (self.level + self.flow.over(passed)).min(self.capacity)
@@ -65,7 +65,7 @@ impl Exact for Bucket {
     }
 
     fn is_near(&self, now: u64) -> bool {
-        // Part of a token is enough for one more.
+        // A packet passes with part of a token, so round up.
         let packets = |level: i128| -(-level).div_euclid(self.flow.per_cost);
         is_last_fifth(packets(self.level_at(now).max(0)), packets(self.capacity))
     }

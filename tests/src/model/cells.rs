@@ -2,23 +2,22 @@
 
 use super::{Exact, Flow, Verdict, is_last_fifth};
 
-/// Cells that are due one increment after another, and may be early by a tolerance.
+/// A cell is due one increment after the last; it may come early by the tolerance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cells {
     flow: Flow,
     tolerance: i128,
     lost: i128,
-    /// When the next cell is due: the theoretical arrival time, in fractions since time began.
+    /// The theoretical arrival time of the next cell, in fractions since time 0.
     due: i128,
 }
 
 impl Cells {
-    /// No cell has come at `now`; those that do may be early by `tolerance` nanoseconds and cost
-    /// `dearest` at most.
+    /// No cell has come at `now`. Cells may be early by `tolerance` nanoseconds and cost `dearest` at most.
     #[must_use]
     pub fn of(flow: Flow, tolerance: u64, dearest: u64, now: u64) -> Self {
         let tolerance = flow.over(tolerance.into());
-        // One that is lost is earlier than that, by the least that it can be.
+        // After `lose`, the cell is too early by one grain, the smallest excess there is.
         let over = tolerance + flow.grain;
         let lost = over + flow.lost(over, dearest);
         Self { flow, tolerance, lost, due: flow.over(now.into()) }
@@ -42,7 +41,7 @@ impl Exact for Cells {
     }
 
     fn is_near(&self, now: u64) -> bool {
-        // The last one is as early as it may be.
+        // A cell may be early by exactly the tolerance, so round up.
         let packets = |early: i128| -(-early).div_euclid(self.flow.per_cost);
         let most = self.tolerance + self.flow.grain;
         let early = (self.due - self.flow.over(now.into())).max(0);

@@ -1,21 +1,21 @@
-//! Open connections: a set of them.
+//! Open connections: a map from connection to the time of its last packet.
 
 use std::collections::HashMap;
 
-/// What a packet says of its connection.
+/// What a packet tells about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// It begins.
+    /// The packet opens it (SYN).
     Open,
-    /// It goes on.
+    /// The packet carries data.
     Data,
-    /// One side is done.
+    /// One side has closed it (FIN).
     Finish,
-    /// It is over.
+    /// It was reset (RST).
     Reset,
 }
 
-/// So many connections at once.
+/// At most so many open connections at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
     limit: u64,
@@ -23,27 +23,28 @@ pub struct Connections {
     open: HashMap<u64, Open>,
 }
 
-/// A connection that has a place.
+/// A tracked connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Open {
-    /// The tick that its place says.
+    /// The time of its last update, in units of [`Connections::TICK`].
     kept: u64,
     closing: bool,
 }
 
 impl Connections {
-    /// The unit of the times that are kept, in nanoseconds.
+    /// The unit of stored times, in nanoseconds.
     const TICK: u64 = 1 << 24;
-    /// The silence, in nanoseconds, that is allowed to one that is closing.
+    /// The idle time, in nanoseconds, after which a closing connection may be dropped.
     const CLOSING: u64 = 10_000_000_000;
 
-    /// No connections, of at most `limit` that may be silent for `idle` nanoseconds.
+    /// A limit of `limit` open connections, each of which is forgotten after `idle` nanoseconds without a
+    /// packet.
     #[must_use]
     pub fn new(limit: u64, idle: u64) -> Self {
         Self { limit, idle, open: HashMap::new() }
     }
 
-    /// Decides about a packet of a connection at `now`; time does not go back.
+    /// Decides about a packet of a connection at `now`, in nanoseconds. `now` must not go back.
     pub fn take(&mut self, now: u64, connection: u64, says: Says) -> bool {
         self.expire(now, [false, false]);
         let tick = now / Self::TICK;
@@ -52,7 +53,8 @@ impl Connections {
                 return true;
             }
             if self.open.len() as u64 >= self.limit {
-                // Those that are closing are asked for their places.
+                // Closing connections only give up their slots, after the shorter silence, when a new one
+                // needs room.
                 self.expire(now, [false, true]);
             }
             let room = (self.open.len() as u64) < self.limit;
@@ -67,7 +69,7 @@ impl Connections {
             Says::Finish | Says::Reset => true,
             _ => open.closing,
         };
-        // A time is moved only when it is an eighth of the silence old.
+        // A stored time is refreshed only when it is older than an eighth of the idle time.
         let old = tick - open.kept > self.silence(closing) / 8 / Self::TICK;
         let kept = if closing != open.closing || old { tick } else { open.kept };
         self.open.insert(connection, Open { kept, closing });
@@ -78,7 +80,8 @@ impl Connections {
         if closing { self.idle.min(Self::CLOSING) } else { self.idle }
     }
 
-    /// Forgets who was silent for too long, by these silences of open and of closing connections.
+    /// Removes connections that were silent for too long. `closing` says which idle time applies to open and
+    /// to closing connections: true for the shorter one.
     fn expire(&mut self, now: u64, closing: [bool; 2]) {
         let lives = closing.map(|closing| {
             let silence = self.silence(closing);

@@ -1,28 +1,29 @@
-//! The sliding log: the list of all that was admitted.
+//! The sliding log: a list of the times of all admitted packets.
 
 use super::{Exact, LOST, Verdict, is_last_fifth};
 
-/// So many events in any window of time.
+/// At most `limit` events in any window of `window` nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     limit: u64,
     window: u64,
-    /// When each event counts, in the order in which they were admitted.
+    /// The times of the events in nanoseconds, in the order of admission.
     events: Vec<u64>,
 }
 
 impl SlidingLog {
-    /// Events that are kept, whatever the limit.
+    /// Events that are kept, whatever the limit: the capacity of the real log.
     pub const MOST: usize = 128;
 
-    /// A log without events.
+    /// An empty log for `limit` events in any `window` nanoseconds.
     #[must_use]
     pub const fn new(limit: u64, window: u64) -> Self {
         Self { limit, window, events: Vec::new() }
     }
 
-    /// When an event at `now` counts, and whether the clock went far back. One that went back a
-    /// little counts at the time of the last event; there is no time 0.
+    /// The time under which an event at `now` is logged, and whether the clock went back by more than
+    /// [`LOST`]. After a smaller step back, events take the time of the last one. Time 0 counts as 1, because
+    /// 0 marks a free slot in the real log.
     fn moment(&self, now: u64) -> (u64, bool) {
         let now = now.max(1);
         match self.events.last() {
@@ -40,7 +41,7 @@ impl Exact for SlidingLog {
         if lost || (recent as u64) < self.limit { Verdict::Admit } else { Verdict::Refuse }
     }
 
-    /// When the clock went far back, all that is still to come counts as of now.
+    /// If the clock went far back, all events later than `now` are moved to `now`.
     fn charge(&mut self, now: u64, _: u64) {
         let (time, lost) = self.moment(now);
         if lost {
@@ -58,6 +59,6 @@ impl Exact for SlidingLog {
         is_last_fifth(self.limit.saturating_sub(recent as u64), self.limit)
     }
 
-    /// It is never lost: it admits one, and that is the last event then.
+    /// The log is never lost: `look` admits such a packet, and `charge` moves the events.
     fn lose(&mut self, _: u64) {}
 }

@@ -1,31 +1,32 @@
-//! Several limits, charged together.
+//! Several limits, charged together or not at all.
 
 use super::{Exact as _, Model, Verdict};
 
-/// The limits of one packet, narrow before wide, all of which are charged or none.
+/// The limits that may apply to a packet, by place, from narrow to wide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<const N: usize> {
-    /// The limits; `None` where there is none.
+    /// The limits; `None` for a free place.
     pub limits: [Option<Model>; N],
-    /// Whether they are enforced; the others only count.
+    /// Whether each limit is enforced; the others are monitored.
     pub enforced: [bool; N],
-    /// The places in the order in which they are looked at. None is, once a narrower one has refused.
+    /// The places in the order in which they are checked. A limit is not checked once a narrower one has
+    /// refused.
     pub order: [usize; N],
 }
 
-/// What comes of a packet.
+/// The result for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<const N: usize> {
-    /// The place of the narrowest limit that refuses it.
+    /// The place of the narrowest limit that refused it.
     pub refused: Option<usize>,
     /// The limits that it was charged to.
     pub charged: [bool; N],
-    /// The limits that only count, were asked, and would refuse it.
+    /// The monitored limits that were checked and would have refused it.
     pub exceeded: [bool; N],
 }
 
 impl<const N: usize> Plan<N> {
-    /// Decides about a packet at `now` that the limits in `applies` are about, by what it costs.
+    /// Decides about a packet at `now` to which the limits in `applies` apply, at the given cost for each.
     pub fn admit(&mut self, applies: [bool; N], costs: [u64; N], now: u64) -> Outcome<N> {
         let mut outcome = Outcome { refused: None, charged: [false; N], exceeded: [false; N] };
         for place in self.order {

@@ -1,8 +1,8 @@
-//! The leaky bucket: a queue that packets come to and that drains at the rate.
+//! The leaky bucket: a queue that packets join and that drains at the rate.
 
 use super::{Exact, Flow, Verdict, is_last_fifth};
 
-/// A leaky bucket as a meter: a packet is admitted if the queue has room for all of it.
+/// A leaky bucket as a meter: a packet conforms if the whole packet fits into the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     flow: Flow,
@@ -13,17 +13,17 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue at `now`, with room for `depth`, for packets that cost `dearest` at most.
+    /// An empty queue at `now` with room for cost `depth`, for packets of cost `dearest` at most.
     #[must_use]
     pub fn of(flow: Flow, depth: u64, dearest: u64, now: u64) -> Self {
         let depth = flow.fractions(depth);
-        // One that is lost is over its depth, by the least that it can be.
+        // After `lose`, the content is over the depth by one grain, the smallest excess there is.
         let over = depth + flow.grain;
         let lost = over + flow.lost(over, dearest);
         Self { flow, depth, lost, content: 0, at: now }
     }
 
-    /// What is in it at `now`; what drained since a time before the last packet is in it still.
+    /// The content at `now`. For a `now` before the last charge, what drained in between is added again.
     fn content_at(&self, now: u64) -> i128 {
         let passed = i128::from(now) - i128::from(self.at);
         (self.content - self.flow.over(passed)).max(0)
@@ -51,7 +51,7 @@ impl Exact for Queue {
     }
 
     fn is_near(&self, now: u64) -> bool {
-        // What they take is rounded down.
+        // The cost of a packet is rounded down to the grain, so one fits when all but a grain of it is there.
         let packets = |room: i128| (room + self.flow.grain - 1).div_euclid(self.flow.per_cost);
         let room = (self.depth - self.content_at(now)).max(0);
         is_last_fifth(packets(room), packets(self.depth))

@@ -1,37 +1,37 @@
-//! Windows: fixed ones, and the sliding window counter.
+//! Windows: the fixed window and the sliding window counter.
 
 use super::{Exact, LOST, Verdict, is_last_fifth};
 
-/// So much in a window of time.
+/// At most `limit` cost units in a window of time.
 ///
-/// A fixed one counts from a multiple of its length to the next. The sliding window counter adds what
-/// the window before counted, weighted by how much of it is still within one length of now.
+/// A fixed window starts at each multiple of its length. The sliding window counter adds the count of the
+/// previous window, weighted by the share of it that lies within one length before now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     length: u64,
     limit: u64,
     sliding: bool,
-    /// The newest window that was counted in.
+    /// The number of the newest window with a packet: its start divided by the length.
     newest: u64,
-    /// What the one before counted, and what it counts.
+    /// The counts of the window before that one, and of that one.
     counts: [u64; 2],
 }
 
 impl Window {
-    /// A fixed window that nothing was counted in at `now`.
+    /// A fixed window of `length` nanoseconds, without packets at `now`.
     #[must_use]
     pub fn fixed(limit: u64, length: u64, now: u64) -> Self {
         Self { length, limit, sliding: false, newest: now / length, counts: [0; 2] }
     }
 
-    /// A sliding window counter that nothing was counted in at `now`.
+    /// A sliding window counter over `length` nanoseconds, without packets at `now`.
     #[must_use]
     pub fn sliding(limit: u64, length: u64, now: u64) -> Self {
         Self { sliding: true, ..Self::fixed(limit, length, now) }
     }
 
-    /// The window that a packet at `now` counts in, and how much of it has passed; `None` when the
-    /// clock went too far back from the newest one.
+    /// The number of the window of a packet at `now`, and the nanoseconds of it that have passed. A `now`
+    /// before the newest window counts as its start; `None` if it is earlier by more than [`LOST`].
     fn at(&self, now: u64) -> Option<(u64, u64)> {
         let number = now / self.length;
         if number >= self.newest {
@@ -41,14 +41,15 @@ impl Window {
         (early <= u128::from(LOST)).then_some((self.newest, 0))
     }
 
-    /// What counts when so much of a window has passed, times the length, so that nothing is rounded.
+    /// The weighted count when `elapsed` nanoseconds of a window have passed, multiplied by the length so
+    /// that nothing is rounded.
     fn sum(&self, number: u64, elapsed: u64) -> u128 {
         let [previous, current] = self.counts(number).map(u128::from);
         let [length, left] = [self.length, self.length - elapsed].map(u128::from);
         current * length + if self.sliding { previous * left } else { 0 }
     }
 
-    /// The counts of a window, as they were when it began or are.
+    /// The counts of the window before `number`, and of window `number`.
     fn counts(&self, number: u64) -> [u64; 2] {
         match number - self.newest {
             0 => self.counts,

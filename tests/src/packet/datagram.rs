@@ -10,7 +10,7 @@ use super::{Extension, IPV4, IPV6, transport::Transport};
 pub(super) struct Datagram {
     pub(super) addresses: Addresses,
     pub(super) ttl: u8,
-    /// Of the transport; extension headers come before it.
+    /// The protocol number of the transport, which follows the extension headers.
     pub(super) protocol: u8,
     pub(super) identification: u16,
     /// Flags and offset, as in the IPv4 header.
@@ -29,7 +29,7 @@ pub(super) enum Addresses {
 }
 
 impl Addresses {
-    /// An IPv4 address beside an IPv6 one becomes an IPv4-mapped one.
+    /// An IPv4 address next to an IPv6 address is mapped to IPv6 (`::ffff:0:0/96`).
     pub(super) fn new(source: IpAddr, destination: IpAddr) -> Self {
         let v6 = |address| match address {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -41,7 +41,7 @@ impl Addresses {
         }
     }
 
-    /// The checksum so far of a transport header of `length` bytes between these addresses.
+    /// The checksum so far: that of the pseudo header for a transport header and payload of `length` bytes.
     pub(super) fn pseudo_header(&self, protocol: u8, length: usize) -> Sum16BitWords {
         let sum = Sum16BitWords::new().add_2bytes([0, protocol]);
         let sum = sum.add_slice(&(length as u32).to_be_bytes());
@@ -68,7 +68,7 @@ impl Datagram {
         }
     }
 
-    /// Its ethertype and its bytes.
+    /// Returns the ethertype and the bytes of the datagram.
     pub(super) fn build(&self) -> (u16, Vec<u8>) {
         match self.addresses {
             Addresses::V4(source, destination) => (IPV4, self.v4(source, destination)),
@@ -96,7 +96,7 @@ impl Datagram {
     }
 
     fn v6(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
-        // From the last header to the first, because each names the one behind it.
+        // Backwards, because each header holds the number of the next one.
         let mut next = self.protocol;
         let mut chain = Vec::new();
         for extension in self.extensions.iter().rev() {
@@ -117,7 +117,7 @@ impl Datagram {
         bytes
     }
 
-    /// The transport header, unless this is a later fragment, and the payload.
+    /// The payload, after the transport header unless this is a later fragment.
     pub(super) fn transport_and_payload(&self) -> Vec<u8> {
         let later = self.fragment & 0x1fff != 0 || self.extensions.iter().any(Extension::is_later);
         if later {

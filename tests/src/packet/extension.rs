@@ -1,27 +1,27 @@
 //! IPv6 extension headers.
 
-/// One IPv6 extension header; which header follows it is known when the frame is built.
+/// An IPv6 extension header. Its `next header` byte is filled in when the frame is built.
 #[derive(Clone, Debug)]
 pub struct Extension {
     number: u8,
-    /// All but the first byte.
+    /// All bytes except the first one (`next header`).
     body: Vec<u8>,
 }
 
 impl Extension {
-    /// Hop-by-hop options of `8 + 8 * units` bytes, none of which mean anything.
+    /// Hop-by-hop options of `8 + 8 * units` bytes. The options have an experimental number.
     #[must_use]
     pub fn hop_by_hop(units: u8) -> Self {
         Self::options(0, units)
     }
 
-    /// Destination options of `8 + 8 * units` bytes, none of which mean anything.
+    /// Destination options of `8 + 8 * units` bytes. The options have an experimental number.
     #[must_use]
     pub fn destination_options(units: u8) -> Self {
         Self::options(60, units)
     }
 
-    /// A routing header of `8 + 8 * units` bytes: experimental, and no segments left.
+    /// A routing header of `8 + 8 * units` bytes of an experimental type (253), with no segments left.
     #[must_use]
     pub fn routing(units: u8) -> Self {
         Self::sized(43, units, |body| body[0] = 253)
@@ -62,7 +62,8 @@ impl Extension {
         Self { number: 44, body }
     }
 
-    /// Hop-by-hop options with the jumbo payload option: `length` bytes follow the IPv6 header.
+    /// Hop-by-hop options with the jumbo payload option: `length` is the length of all that follows the IPv6
+    /// header.
     #[must_use]
     pub fn jumbo(length: u32) -> Self {
         let mut body = vec![0, 0xc2, 4];
@@ -70,11 +71,11 @@ impl Extension {
         Self { number: 0, body }
     }
 
-    /// Hop-by-hop options with the router alert option of multicast listener discovery, `at` bytes behind the first
-    /// two: 0 or 2.
+    /// Hop-by-hop options with the router alert option for multicast listener discovery, `at` bytes (0 or 2)
+    /// behind the two fixed bytes of the header.
     #[must_use]
     pub fn router_alert(at: usize) -> Self {
-        // What is left is an option that only fills up.
+        // A PadN option fills the remaining bytes.
         let mut body = vec![0, 1, 0, 1, 0, 1, 0];
         body[1 + at..5 + at].copy_from_slice(&[5, 2, 0, 0]);
         Self { number: 0, body }
@@ -86,21 +87,21 @@ impl Extension {
         self.number
     }
 
-    /// Its bytes before a header with the number `next`.
+    /// The bytes of the header, followed by a header with number `next`.
     #[must_use]
     pub fn bytes(&self, next: u8) -> Vec<u8> {
         [&[next], self.body.as_slice()].concat()
     }
 
-    /// Whether the transport header is in another fragment.
+    /// Whether it is the fragment header of a later fragment, without a transport header.
     pub(super) fn is_later(&self) -> bool {
         self.number == 44 && (self.body[1] != 0 || self.body[2] >= 8)
     }
 
     fn options(number: u8, units: u8) -> Self {
         Self::sized(number, units, |body| {
-            // Options with an experimental number that receivers skip: Linux drops a packet with
-            // more than seven bytes of padding in a row.
+            // An experimental option that receivers skip. PadN would not do: Linux drops packets with more
+            // than seven bytes of padding in a row.
             let mut rest = body;
             while let Some((kind, behind)) = rest.split_first_mut() {
                 let Some((length, data)) = behind.split_first_mut() else {
@@ -114,7 +115,7 @@ impl Extension {
         })
     }
 
-    /// `fill` writes what follows the length byte.
+    /// A header of `8 + 8 * units` bytes; `fill` writes the bytes behind the length byte.
     fn sized(number: u8, units: u8, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut body = vec![units];
         body.resize(7 + 8 * usize::from(units), 0);

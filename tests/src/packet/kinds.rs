@@ -1,4 +1,4 @@
-//! One valid frame of every kind that a limiter meets.
+//! One valid frame of every kind that the limiter distinguishes.
 
 use super::{ACK, Extension, FIN, Frame, PSH, RST, SYN};
 
@@ -10,8 +10,8 @@ const PORTS: (u16, u16) = (40_000, 443);
 /// An SCTP chunk that opens an association.
 const INIT: [u8; 20] = [1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1];
 
-/// Every kind of valid frame by name: the input of truncation and mutation tests. All are as a sender
-/// may make them, those included that a receiver drops.
+/// Returns every kind of valid frame, with its name: the input of truncation and mutation tests. A sender may
+/// send each of them; a receiver may still drop some.
 #[must_use]
 pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     let frames =
@@ -67,7 +67,7 @@ fn ipv4_fragments() -> Vec<(&'static str, Frame)> {
         ("ipv4-fragment-middle-udp", udp4().payload(64).fragment(7, 9, true)),
         ("ipv4-fragment-last-udp", udp4().payload(5).fragment(7, 17, false)),
         ("ipv4-fragment-first-tcp-syn", tcp4(SYN).payload(4).fragment(8, 0, true)),
-        // The flags are in the second one.
+        // A tiny fragment: the TCP flags are in the second one (RFC 1858).
         ("ipv4-fragment-tiny-tcp", Frame::ip(A4, B4, 6).payload(8).fragment(9, 0, true)),
         ("ipv4-fragment-overlapping-tcp", tcp4(ACK).payload(16).fragment(9, 1, false)),
         ("ipv4-fragment-furthest", udp4().payload(8).fragment(9, 0x1fff, false)),
@@ -155,7 +155,7 @@ fn tagged() -> Vec<(&'static str, Frame)> {
     ]
 }
 
-/// IP in PPPoE sessions and behind labels.
+/// IP in PPPoE sessions and behind MPLS labels.
 fn behind() -> Vec<(&'static str, Frame)> {
     let options = Extension::destination_options(0);
     vec![
@@ -178,9 +178,9 @@ fn behind() -> Vec<(&'static str, Frame)> {
 }
 
 fn not_ip() -> Vec<(&'static str, Frame)> {
-    // Bridge protocol data behind an LLC header; the length takes the place of the ethertype.
+    // A bridge protocol data unit behind an LLC header; 802.3 has the length in place of the ethertype.
     let spanning_tree = [&[0x42, 0x42, 3][..], &[0; 35]].concat();
-    // Chassis, port, time to live, end.
+    // The TLVs of chassis, port, time to live, and the end.
     let lldp = [0x02, 2, 7, 1, 0x04, 2, 7, 1, 0x06, 2, 0, 120, 0, 0];
     vec![
         ("arp", arp()),
@@ -192,7 +192,7 @@ fn not_ip() -> Vec<(&'static str, Frame)> {
             Frame::other(28, [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &[0x45; 20]].concat()).padded(),
         ),
         ("mpls-pseudowire", Frame::other(0x8847, [0, 1, 1, 64, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1])),
-        // Echo request of LCP.
+        // An LCP echo request.
         ("pppoe-lcp", Frame::other(0xc021, [9, 1, 0, 8, 0, 0, 0, 0]).pppoe().padded()),
         ("pppoe-compressed-datagram", Frame::other(0x00fd, [0; 20]).pppoe()),
         ("pppoe-discovery", Frame::other(0x8863, [0x11, 9, 0, 0, 0, 4, 1, 1, 0, 0])),
@@ -206,7 +206,7 @@ fn arp() -> Frame {
     Frame::other(0x0806, bytes)
 }
 
-/// A membership query: the packet that the router alert option is most often seen on.
+/// An IGMP membership query with the router alert option, which mostly occurs on such packets.
 fn igmp_query() -> Frame {
     let query = [0x11, 0x64, 0xee, 0x9b, 0, 0, 0, 0];
     Frame::ip(A4, [224, 0, 0, 1], 2).options(&[0x94, 4, 0, 0]).ttl(1).bytes(&query)
@@ -222,14 +222,14 @@ fn ah_tcp_syn() -> Frame {
     Frame::ip(A4, B4, 51).bytes(&Extension::authentication(4).bytes(6)).bytes(segment)
 }
 
-/// An option as long as options can be, and the end of options.
+/// A record route option of the greatest length (39 bytes), and the end of options.
 fn record_route() -> [u8; 40] {
     let mut options = [0; 40];
     options[..3].copy_from_slice(&[7, 39, 4]);
     options
 }
 
-/// What is behind the Ethernet header of a frame without tags.
+/// The bytes behind the Ethernet header of a frame without VLAN tags.
 fn datagram(frame: &Frame) -> Vec<u8> {
     frame.build().split_off(14)
 }

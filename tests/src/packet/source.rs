@@ -1,14 +1,14 @@
-//! Changing the source address of a finished frame, for senders with many addresses.
+//! Changes the source address of a built frame, for senders with many addresses.
 
 use std::net::IpAddr;
 
 use super::{IPV4, IPV6, MPLS, PPPOE, TAGS};
 
-/// Writes `source` over the source address and brings the checksums up to date, without reading the
-/// payload. The transport checksum is known to be there for TCP, UDP and ICMPv6 directly behind the
-/// IP header, not behind extension headers.
+/// Replaces the source address by `source` and updates the checksums incrementally, without reading the
+/// payload. The transport checksum is updated for TCP, UDP and ICMPv6 directly behind the IP header; not
+/// behind extension headers.
 ///
-/// Returns `false`, with the frame unchanged, when it is too short or not of the address's family.
+/// Returns `false` and leaves the frame unchanged if it is too short or of the other address family.
 #[must_use]
 pub fn set_source(frame: &mut [u8], source: IpAddr) -> bool {
     let family = if source.is_ipv4() { IPV4 } else { IPV6 };
@@ -41,7 +41,8 @@ pub fn set_source(frame: &mut [u8], source: IpAddr) -> bool {
     true
 }
 
-/// The ethertype behind all tags, PPPoE and labels, and where what it names begins; `None` when the frame ends before.
+/// Returns the ethertype behind all VLAN tags, PPPoE and MPLS labels, and the offset of the bytes behind it.
+/// `None` if the frame is too short.
 #[must_use]
 pub fn network_layer(frame: &[u8]) -> Option<(u16, usize)> {
     let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
@@ -88,7 +89,7 @@ fn amend_transport(datagram: &mut [u8], protocol: u8, behind: usize, old: &[u8],
         6 => amend(datagram, behind + 16, old, new),
         17 if datagram.get(behind + 6..behind + 8) != Some(&[0, 0]) => {
             amend(datagram, behind + 6, old, new);
-            // Zero would mean that there is none.
+            // 0 would mean "no checksum" (RFC 768).
             if let Some(checksum @ [0, 0]) = datagram.get_mut(behind + 6..behind + 8) {
                 checksum.fill(0xff);
             }
@@ -98,7 +99,7 @@ fn amend_transport(datagram: &mut [u8], protocol: u8, behind: usize, old: &[u8],
     }
 }
 
-/// Makes the checksum at `at`, which covers `old`, cover `new` instead (RFC 1624).
+/// Updates the checksum at `at` after the bytes `old`, which it covers, were replaced by `new` (RFC 1624).
 fn amend(datagram: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
     let Some(checksum) = datagram.get_mut(at..at + 2) else {
         return;

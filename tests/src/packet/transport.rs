@@ -4,7 +4,7 @@ use etherparse::checksum::Sum16BitWords;
 
 use super::datagram::{Addresses, saturate};
 
-/// The transport header of a datagram; ports are source and destination.
+/// The transport header of a datagram. `ports` are the source and destination port.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Transport {
     Tcp { ports: [u16; 2], sequence: u32, flags: u8 },
@@ -15,7 +15,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// The header and the payload behind it.
+    /// The bytes of the header and the payload, with the checksum.
     pub(super) fn bytes(&self, addresses: &Addresses, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let (mut bytes, checksum_at) = self.header(protocol, payload.len());
         bytes.extend_from_slice(payload);
@@ -25,13 +25,13 @@ impl Transport {
         let pseudo_header = || addresses.pseudo_header(protocol, bytes.len());
         let checksum = match self {
             Self::Sctp { .. } => crc32c(&bytes).to_le_bytes().to_vec(),
-            // Zero would mean that there is none.
+            // 0 would mean "no checksum" (RFC 768).
             Self::Udp { .. } => {
                 let sum = pseudo_header().add_slice(&bytes);
                 sum.to_ones_complement_with_no_zero().to_ne_bytes().to_vec()
             }
             _ => {
-                // Unlike all others, ICMP does not cover the addresses.
+                // Only the checksum of ICMP (for IPv4) has no pseudo header.
                 let sum = if protocol == 1 { Sum16BitWords::new() } else { pseudo_header() };
                 sum.add_slice(&bytes).ones_complement().to_ne_bytes().to_vec()
             }
@@ -40,14 +40,14 @@ impl Transport {
         bytes
     }
 
-    /// The header with a checksum of zero, and where that goes.
+    /// The header with a checksum of 0, and the offset of the checksum; `None` if the header has none.
     fn header(&self, protocol: u8, payload: usize) -> (Vec<u8>, Option<usize>) {
         let mut bytes = Vec::new();
         let checksum_at = match *self {
             Self::Tcp { ports, sequence, flags } => {
                 bytes.extend(ports.map(u16::to_be_bytes).concat());
                 bytes.extend(sequence.to_be_bytes());
-                // Acknowledgement number, length and flags, window.
+                // Acknowledgement number, data offset and flags, window, checksum and urgent pointer.
                 bytes.extend([0, 0, 0, 0, 5 << 4, flags, 0xfa, 0xf0, 0, 0, 0, 0]);
                 16
             }

@@ -1,17 +1,17 @@
-//! CPUs, and the clock that they share.
+//! CPUs of this process, and the clock that they share.
 
 use std::{io, mem::zeroed};
 
 use anyhow::{Result, bail, ensure};
 
-/// Two CPUs that this process may run on.
+/// Returns two CPUs that this process may run on.
 ///
 /// # Errors
-/// What the system says, or that there is only one.
+/// Fails if there is only one, or if the affinity cannot be read.
 pub fn two_cpus() -> Result<[usize; 2]> {
     // SAFETY: a set of CPUs is plain bits, for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { zeroed() };
-    // SAFETY: memory for the result, of the size that is told.
+    // SAFETY: memory for the result, of the size that is passed.
     let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     ensure!(result == 0, "cannot tell the CPUs: {}", io::Error::last_os_error());
     let mut cpus = (0..libc::CPU_SETSIZE as usize).filter(|cpu| {
@@ -24,10 +24,10 @@ pub fn two_cpus() -> Result<[usize; 2]> {
     }
 }
 
-/// Confines the calling thread to one CPU.
+/// Pins the calling thread to one CPU.
 ///
 /// # Errors
-/// What the system says, for example of a CPU that is not there.
+/// Fails if this process may not run on the CPU, or if there is no such CPU.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     // SAFETY: a set of CPUs is plain bits, for which zeros are valid; `CPU_SET` checks its bounds.
     let result = unsafe {
@@ -38,7 +38,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The time that the programs read, in nanoseconds.
+/// The clock that the programs read (`CLOCK_MONOTONIC`), in nanoseconds.
 #[must_use]
 pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

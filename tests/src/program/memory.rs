@@ -1,4 +1,4 @@
-//! What the maps of an instance remember, all of it at once.
+//! Fills and clears whole maps of an instance.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,14 @@ use aya::{
     util::nr_cpus,
 };
 
-/// Every map of an instance, and those that its program alone has.
+/// The maps of an instance by name: the pinned ones, and those that only the program refers to.
 pub(super) struct Memory(BTreeMap<String, MapData>);
 
-/// The flag of maps that programs cannot write (`BPF_F_RDONLY_PROG`): what a program was loaded with.
+/// The flag of maps that programs cannot write (`BPF_F_RDONLY_PROG`). They hold the constants of the program
+/// and are not cleared.
 const CONSTANT: u32 = 1 << 7;
 
-/// The parts of `union bpf_attr` (bpf(2)) for one element, and for many.
+/// The members of `union bpf_attr` (bpf(2)) for commands on one element, and on many.
 #[repr(C)]
 #[derive(Default)]
 struct Element {
@@ -50,7 +51,7 @@ const NEXT_KEY: libc::c_int = 4;
 const UPDATE_BATCH: libc::c_int = 26;
 
 impl Memory {
-    /// The maps that are pinned in a folder, and those that a program has beside them.
+    /// Opens the maps that are pinned in `folder`, and the others that `program` uses.
     pub(super) fn open(folder: &Path, program: &ProgramInfo) -> Result<Self> {
         let mut maps = BTreeMap::new();
         for id in program.map_ids()?.context("the kernel does not tell the maps of a program")? {
@@ -68,20 +69,20 @@ impl Memory {
         Ok(Self(maps))
     }
 
-    /// Has an array have the same in every element.
+    /// Writes `value` to every element of the array `name`.
     pub(super) fn fill<V: Pod>(&self, name: &str, value: V) -> Result<()> {
-        // SAFETY: a plain value of this type is as many bytes that are initialised, and lives until the end of this.
+        // SAFETY: all bytes of a plain value of this type are initialised, and it outlives the slice.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const value).cast(), size_of::<V>()) };
         fill(self.map(name)?, bytes).with_context(|| format!("cannot fill the map {name}"))
     }
 
-    /// Has all maps be as they were made.
+    /// Clears all maps, to the state in which they were created.
     pub(super) fn blank(&self) -> Result<()> {
         self.0.keys().try_for_each(|name| self.blank_map(name))
     }
 
-    /// Has a map be as it was made.
+    /// Clears one map, to the state in which it was created.
     pub(super) fn blank_map(&self, name: &str) -> Result<()> {
         let map = self.map(name)?;
         let info = map.info()?;
@@ -94,7 +95,7 @@ impl Memory {
                 }
             }),
             MapType::Hash | MapType::LruHash => empty(map, info.key_size() as usize),
-            // What is in it has to be taken.
+            // The consumer empties a ring buffer by reading it.
             MapType::RingBuf => Ok(()),
             kind => bail!("the map {name} is of type {kind:?}, which nobody knows how to blank"),
         };
@@ -106,7 +107,7 @@ impl Memory {
     }
 }
 
-/// Bytes of an element of an array: of one for each CPU, those of all CPUs.
+/// Bytes of one element of an array. For a per-CPU array, those of all CPUs, each padded to a multiple of 8.
 fn element_size(info: &MapInfo) -> Result<usize> {
     let size = info.value_size() as usize;
     Ok(match info.map_type()? {
@@ -115,7 +116,7 @@ fn element_size(info: &MapInfo) -> Result<usize> {
     })
 }
 
-/// Has an array have these bytes in every element.
+/// Writes these bytes to every element of an array.
 fn fill(map: &MapData, value: &[u8]) -> Result<()> {
     let info = map.info()?;
     let size = element_size(&info)?;
@@ -130,12 +131,12 @@ fn fill(map: &MapData, value: &[u8]) -> Result<()> {
         map: number(map),
         ..Batch::default()
     };
-    // SAFETY: the keys and values are as many as are said, of the sizes that an array has, and live as long.
+    // SAFETY: the counts and sizes are those of the array, and the buffers outlive the call.
     let filled = unsafe { bpf(UPDATE_BATCH, &mut batch) };
     Ok(filled?)
 }
 
-/// Removes what is in a hash map that nobody changes meanwhile.
+/// Removes all elements of a hash map. The map must not change meanwhile.
 fn empty(map: &MapData, key_size: usize) -> Result<()> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     loop {
@@ -146,7 +147,7 @@ fn empty(map: &MapData, key_size: usize) -> Result<()> {
             value: key.as_mut_ptr() as u64,
             ..Element::default()
         };
-        // SAFETY: the key before, if there is one, and that which is written are of the size that the map has.
+        // SAFETY: both keys, the previous one if there is one and the next one, are of the map's key size.
         match unsafe { bpf(NEXT_KEY, &mut element) } {
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             found => found?,
@@ -158,7 +159,7 @@ fn empty(map: &MapData, key_size: usize) -> Result<()> {
 
 fn delete(map: &MapData, key: &[u8]) -> io::Result<()> {
     let mut element = Element { map: number(map), key: key.as_ptr() as u64, ..Element::default() };
-    // SAFETY: the key is of the size that the map has, and lives as long.
+    // SAFETY: the key is of the map's key size and outlives the call.
     unsafe { bpf(DELETE, &mut element) }
 }
 
@@ -166,12 +167,12 @@ fn number(map: &MapData) -> u32 {
     map.fd().as_fd().as_raw_fd().cast_unsigned()
 }
 
-/// bpf(2) with the part of its union that a command reads, and may write to.
+/// Calls bpf(2) with the members of its union that the command reads and writes.
 ///
 /// # Safety
-/// What it points to has to be as the command says.
+/// The pointers in `attributes` must be valid for `command`.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<()> {
-    // SAFETY: the attributes are as large as is said; the rest is the caller's promise.
+    // SAFETY: the size is that of the attributes; the caller vouches for the pointers in them.
     let done =
         unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Programs that a test is done with, for tests that need the same: the kernel takes a second to verify one.
+//! Keeps loaded programs for later tests, because the kernel takes about a second to verify one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Clock, Loaded, Sizes};
 
-/// What two programs have to have in common for one to do for the other.
+/// The properties in which two programs must agree for one to replace the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) sizes: Sizes,
@@ -14,25 +14,25 @@ pub(super) struct Kind {
     pub(super) frags: bool,
 }
 
-/// How many are kept: some for each thread of tests. Those that wait longest go first.
+/// How many programs are kept: some for each test thread. The oldest is dropped first.
 const MOST: usize = 12;
 
 static POOL: Mutex<Vec<(Kind, Loaded)>> = Mutex::new(Vec::new());
 
-/// Takes one of a kind, if there is one. Its maps are as they were made.
+/// Takes a program of this kind from the pool; `None` if there is none. Its maps are blank.
 pub(super) fn take(kind: Kind) -> Option<Loaded> {
     let mut pool = pool();
     let place = pool.iter().rposition(|(of, _)| *of == kind)?;
     Some(pool.remove(place).1)
 }
 
-/// Gives one back.
+/// Clears the maps of a program and puts it into the pool.
 pub(super) fn give(kind: Kind, mut loaded: Loaded) -> Result<()> {
     loaded.blank()?;
     let mut pool = pool();
     pool.push((kind, loaded));
     let oldest = (pool.len() > MOST).then(|| pool.remove(0));
-    // Not while others wait: it takes a moment.
+    // The oldest is dropped without the lock, because unloading a program takes long.
     drop(pool);
     drop(oldest);
     Ok(())

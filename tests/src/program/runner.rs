@@ -1,4 +1,4 @@
-//! Running the program on frames, and counting them.
+//! Runs the program on frames and counts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,11 +9,11 @@ use limiter_common::base::tally::Tally;
 /// The shortest frame that the kernel runs a program on: an Ethernet header.
 pub const SHORTEST: usize = 14;
 
-/// The longest frame that lies in one piece. A longer one lies in several, which only the program
-/// for such packets is given.
+/// The longest frame, in bytes, that the kernel passes to a program in one piece. A longer one is in several
+/// pieces, which needs the program for such packets.
 pub const LONGEST: usize = 3_520;
 
-/// What the program says of a frame.
+/// The verdict of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// `XDP_PASS`
@@ -22,15 +22,15 @@ pub enum Verdict {
     Drop,
 }
 
-/// The program, for any thread to run.
+/// The program, which any thread may run.
 pub struct Runner<'a> {
     xdp: &'a Xdp,
-    /// The longest frame that it takes.
+    /// The longest frame that the program accepts, in bytes.
     longest: usize,
     offered: &'a Offered,
 }
 
-/// The frames that the program was run on.
+/// Counts of the frames that the program was run on, to compare its counters with.
 #[derive(Default)]
 pub(super) struct Offered {
     packets: AtomicU64,
@@ -59,17 +59,18 @@ impl<'a> Runner<'a> {
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
     ///
     /// # Errors
-    /// What the system says, or an answer that is no verdict.
+    /// Fails if the kernel refuses the run, or if the program returns neither `XDP_PASS` nor `XDP_DROP`.
     pub fn run(&self, frame: &[u8]) -> Result<Verdict> {
         self.repeat(frame, 1)
     }
 
-    /// Runs the program on the same frame many times in a row.
+    /// Runs the program on the same frame `times` times.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_many(&self, frame: &[u8], times: u32) -> Result<()> {
-        // The kernel can repeat by itself, but begins with waiting for a grace period of RCU.
+        // The kernel can repeat a run by itself, but waits for an RCU grace period first. That pays off only
+        // for many runs.
         const WORTH_WAITING: u32 = 20_000;
         if times >= WORTH_WAITING {
             self.repeat(frame, times).map(drop)
@@ -81,7 +82,7 @@ impl<'a> Runner<'a> {
     fn repeat(&self, frame: &[u8], times: u32) -> Result<Verdict> {
         const XDP_DROP: u32 = 1;
         const XDP_PASS: u32 = 2;
-        // The kernel would cut it.
+        // The kernel would put the rest of a longer frame where this program cannot read it.
         ensure!(frame.len() <= self.longest, "a frame of {} bytes is too long", frame.len());
         let mut options = TestRunOptions::new();
         (options.data_in, options.repeat) = (Some(frame), times);

@@ -1,4 +1,4 @@
-//! TCP connections from an address of choice, which end in one of several ways.
+//! TCP connections from a chosen address, ended by FIN, by RST, or by a drop.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -11,28 +11,29 @@ use anyhow::{Context as _, Result};
 
 use crate::sandbox::Namespace;
 
-/// An open connection, which is used line by line.
+/// An open connection to a server that answers line by line.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
 }
 
 impl Connection {
-    /// How long an answer to the first SYN may take: less than the second after which it is sent
-    /// again, so that each attempt is one packet.
+    /// How long [`open`](Self::open) waits for an answer: less than the second after which the kernel repeats
+    /// the SYN, so that each attempt is one packet.
     const PATIENCE: Duration = Duration::from_millis(900);
-    /// How long an answer to a line may take, during which it is sent again and again.
+    /// How long [`connect_from`] waits, while the kernel repeats the SYN, and how long an answer to a line
+    /// may take.
     const ANSWER: Duration = Duration::from_secs(20);
 
-    /// Opens one from an address of `client`; `None` when nobody answers.
+    /// Opens a connection from an address of `client`; `None` if the server does not answer within 900 ms.
     ///
     /// # Errors
-    /// What the system says, also that the other side refuses.
+    /// Fails if a system call fails, or if the server refuses the connection.
     pub fn open(client: &Namespace, from: IpAddr, to: SocketAddr) -> Result<Option<Self>> {
         Self::open_within(client, from, to, Self::PATIENCE)
     }
 
-    /// Does the same with that much patience; after a second, the SYN is sent again.
+    /// Like [`open`](Self::open), waiting for `patience`. After one second the kernel repeats the SYN.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -59,18 +60,18 @@ impl Connection {
         opened.with_context(|| format!("cannot open a connection from {from} to {to}"))
     }
 
-    /// The port that it comes from.
+    /// The local port.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn port(&self) -> io::Result<u16> {
         Ok(self.stream.local_addr()?.port())
     }
 
-    /// The next line from the other side, without its end.
+    /// Reads the next line, without its end.
     ///
     /// # Errors
-    /// What the system says, or that the connection ends before.
+    /// Fails if the connection ends or times out before the end of the line, or if the line is not UTF-8.
     pub fn hear(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         loop {
@@ -83,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// What the other side answers to a line.
+    /// Sends a line and returns the answer.
     ///
     /// # Errors
     /// As [`hear`](Self::hear).
@@ -92,20 +93,20 @@ impl Connection {
         self.hear()
     }
 
-    /// Closes it (FIN), and waits until the other side does.
+    /// Closes the connection (FIN) and waits until the other side closes it too.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if reading or writing fails.
     pub fn close(mut self) -> io::Result<()> {
         self.stream.shutdown(std::net::Shutdown::Write)?;
         self.stream.read_to_end(&mut Vec::new())?;
         Ok(())
     }
 
-    /// Throws it away (RST).
+    /// Aborts the connection (RST).
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the socket option cannot be set.
     pub fn reset(self) -> io::Result<()> {
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
         let length = size_of_val(&linger) as libc::socklen_t;
@@ -117,10 +118,10 @@ impl Connection {
     }
 }
 
-/// Opens a connection from an address and a port, in the namespace of this thread.
+/// Opens a connection from an address and port, in the network namespace of the thread.
 ///
 /// # Errors
-/// What the system says, also that the port is taken, or that nobody answers.
+/// Fails if the port is taken, or if the server refuses or does not answer within 20 s.
 pub fn connect_from(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = begin(Some(from), to)?;
     if !is_answered(&socket, Connection::ANSWER)? {
@@ -132,8 +133,8 @@ pub fn connect_from(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends the first SYN of a connection, from an address and port if these are given (a port of the system's choice for 0),
-/// and waits for nothing.
+/// Sends the first SYN of a connection and does not wait for an answer. `from` is the local address and port;
+/// port 0 lets the kernel choose.
 pub(super) fn begin(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<OwnedFd> {
     let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -153,7 +154,7 @@ pub(super) fn begin(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<Owne
     }
 }
 
-/// `bind` or `connect`.
+/// The type of `bind` and `connect`.
 type Call =
     unsafe extern "C" fn(libc::c_int, *const libc::sockaddr, libc::socklen_t) -> libc::c_int;
 
@@ -187,7 +188,7 @@ fn call_with<T>(call: Call, socket: &OwnedFd, address: &T) -> io::Result<()> {
     check(unsafe { call(socket.as_raw_fd(), std::ptr::from_ref(address).cast(), length) })
 }
 
-/// Waits until a connection is open or refused; false when neither comes.
+/// Waits until the connection is open or refused; false if neither happens within `patience`.
 fn is_answered(socket: &OwnedFd, patience: Duration) -> io::Result<bool> {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     // SAFETY: one description of a socket.

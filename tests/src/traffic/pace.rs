@@ -1,4 +1,4 @@
-//! A pace kept by absolute deadlines, so that no delay adds up.
+//! A pace kept by absolute deadlines, so that delays do not add up.
 
 use std::{
     sync::{
@@ -9,44 +9,44 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Says to senders that they shall stop. Clones say it together.
+/// A flag that stops senders. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Says it.
+    /// Sets the flag.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was said.
+    /// Whether the flag is set.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// So many packets per second for so long.
+/// A number of packets per second, for a length of time.
 #[derive(Clone, Debug)]
 pub struct Pace {
     start: Instant,
     per_second: u64,
     total: u64,
     given: u64,
-    /// When it was looked at last, from the start on.
+    /// The time of the last look at the clock, since the start.
     seen: Duration,
     paused: Duration,
 }
 
 impl Pace {
-    /// The least time to sleep: waking more often takes more time than it is worth.
+    /// The shortest sleep; waking up more often costs more than it gains.
     const NAP: Duration = Duration::from_micros(200);
-    /// The longest time to sleep, after which it is seen that all shall stop.
+    /// The longest sleep, so that the stop flag is seen soon.
     const DOZE: Duration = Duration::from_millis(20);
-    /// What takes longer than this is no sleep any more.
+    /// A gap between two looks at the clock that is longer than this counts as a pause of the machine.
     const PAUSE: Duration = Duration::from_millis(40);
 
-    /// Begins now.
+    /// Starts a pace of `per_second` packets, for `length`, now.
     #[must_use]
     pub fn new(per_second: u64, length: Duration) -> Self {
         let total = u128::from(per_second) * length.as_nanos() / 1_000_000_000;
@@ -54,20 +54,20 @@ impl Pace {
         Self { start: Instant::now(), per_second, total: total as u64, given: 0, seen, paused }
     }
 
-    /// When it began.
+    /// The time of the start.
     #[must_use]
     pub const fn start(&self) -> Instant {
         self.start
     }
 
-    /// For how long altogether nothing was done, as the machine did something else: a bucket that is full by then
-    /// gets nothing in that time.
+    /// The sum of all gaps in which this thread did not run. A bucket that is full gains nothing in such a
+    /// gap, so a test subtracts it.
     #[must_use]
     pub const fn paused(&self) -> Duration {
         self.paused
     }
 
-    /// Waits until packets are due and gives how many, at most `most`; 0 at the end.
+    /// Waits until packets are due and returns their number, at most `most`; 0 at the end or when stopped.
     pub fn wait(&mut self, most: usize, stop: &Stop) -> usize {
         while self.given < self.total && !stop.is_stopped() {
             let elapsed = self.start.elapsed();

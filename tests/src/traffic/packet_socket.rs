@@ -1,4 +1,4 @@
-//! Sockets for whole frames.
+//! Packet sockets, which send and receive whole frames.
 
 use std::{
     io,
@@ -10,21 +10,21 @@ use anyhow::{Context as _, Result};
 
 use crate::{sandbox::Namespace, topology::Port};
 
-/// A socket of AF_PACKET, bound to an interface.
+/// An `AF_PACKET` socket, bound to an interface.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     descriptor: OwnedFd,
 }
 
 impl PacketSocket {
-    /// A socket that sends.
+    /// Opens a socket for sending. It receives nothing.
     pub(super) fn sending(namespace: &Namespace, port: &Port) -> Result<Self> {
         let open = || Self::open(port.index, 0);
         namespace.inside(open)?.with_context(|| format!("cannot send frames on {}", port.interface))
     }
 
-    /// A socket that receives all frames that come in from now on, with their VLAN tag, into a
-    /// buffer of this many bytes; `recv` calls end after `patience` without a frame.
+    /// Opens a socket that receives all incoming frames from now on, each with its VLAN tag, into a buffer of
+    /// `buffer` bytes. A `recv` call returns after `patience` without a frame.
     pub(super) fn receiving(
         namespace: &Namespace,
         port: &Port,
@@ -32,7 +32,7 @@ impl PacketSocket {
         patience: libc::timeval,
     ) -> Result<Self> {
         let open = || {
-            // It receives nothing until it is bound.
+            // Options are set before binding, because a bound socket receives at once.
             let socket = Self::new()?;
             socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer)?;
             socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)?;
@@ -81,7 +81,7 @@ impl PacketSocket {
         })
     }
 
-    /// Frames that found no room in the buffer since this was last asked.
+    /// The number of frames that found no room in the buffer since the last call.
     pub(super) fn dropped(&self) -> io::Result<u32> {
         // SAFETY: plain old data, for which zeros are valid.
         let mut statistics: libc::tpacket_stats = unsafe { zeroed() };

@@ -1,4 +1,4 @@
-//! Counting what comes through.
+//! Counts the frames that arrive at an interface.
 
 use std::{
     collections::BTreeMap,
@@ -19,26 +19,26 @@ use crate::{
     topology::Port,
 };
 
-/// Frames in one call.
+/// Frames received in one system call.
 const BATCH: usize = 64;
-/// Bytes of a frame that are looked at: room for Ethernet, tags, IPv6 and TCP.
+/// Bytes of a frame that are inspected: enough for Ethernet, VLAN tags, IPv6 and TCP.
 const LENGTH: usize = 128;
-/// Room for frames not looked at yet, in bytes.
+/// Size of the receive buffer, in bytes.
 const BUFFER: i32 = 256 << 20;
-/// Without a frame for so long, nothing is under way any more.
+/// After so long without a frame, no frame is in flight any more.
 const PATIENCE: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
 
-/// Where a frame comes from.
+/// The origin of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// Its source address.
+    /// The source address.
     pub source: IpAddr,
-    /// The VLAN number of its outer tag.
+    /// The VLAN number of the outer tag; `None` without a tag.
     pub vlan: Option<u16>,
 }
 
 impl Flow {
-    /// Whether its source is in the network of `length` bits around `address`.
+    /// Whether the source is in the prefix of `length` bits that `address` belongs to.
     #[must_use]
     pub fn is_within(&self, address: IpAddr, length: u8) -> bool {
         let common = match (address, self.source) {
@@ -50,28 +50,28 @@ impl Flow {
     }
 }
 
-/// How much came.
+/// A number of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Frames.
     pub packets: u64,
-    /// Their bytes, from the Ethernet header on, without the outer tag.
+    /// Bytes, from the Ethernet header on, without the outer tag.
     pub bytes: u64,
-    /// Those of them that are TCP SYNs without ACK, behind no IPv6 extension header.
+    /// The frames among them that are TCP SYNs without ACK, not counting those behind IPv6 extension headers.
     pub syns: u64,
 }
 
-/// What came.
+/// Counts of the frames that arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
-    /// IP packets, by where they come from.
+    /// IP packets, by origin.
     pub flows: BTreeMap<Flow, Count>,
     /// Frames that are not IP.
     pub others: u64,
 }
 
 impl Arrivals {
-    /// All that came from flows of which `wanted` is true.
+    /// The sum of all flows for which `wanted` returns true.
     pub fn sum(&self, wanted: impl Fn(&Flow) -> bool) -> Count {
         let counts = self.flows.iter().filter(|(flow, _)| wanted(flow)).map(|(_, count)| count);
         counts.fold(Count::default(), |sum, count| Count {
@@ -81,7 +81,7 @@ impl Arrivals {
         })
     }
 
-    /// All that came from a source address, with and without tags.
+    /// The sum of all flows from a source address, with any VLAN tag or none.
     pub fn from(&self, source: impl Into<IpAddr>) -> Count {
         let source = source.into();
         self.sum(|flow| flow.source == source)
@@ -99,7 +99,7 @@ impl Arrivals {
     }
 }
 
-/// The source of an IP packet, and whether it is a TCP SYN without ACK.
+/// The source address of an IP packet, and whether it is a TCP SYN without ACK; `None` if it is not IP.
 fn describe(frame: &[u8]) -> Option<(IpAddr, bool)> {
     let (family, at) = network_layer(frame)?;
     let datagram = frame.get(at..)?;
@@ -120,7 +120,7 @@ fn describe(frame: &[u8]) -> Option<(IpAddr, bool)> {
     Some((source, flags.is_some_and(|flags| flags & (SYN | ACK) == SYN)))
 }
 
-/// A count under way.
+/// A running count.
 #[derive(Debug)]
 pub struct Receiver {
     stop: Stop,
@@ -128,11 +128,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Counts what comes in at `port`, which is in `namespace`, from now on. With an XDP program in
-    /// native mode there, that is what the program passes.
+    /// Starts counting the frames that come in at `port` of `namespace`. If an XDP program in native mode is
+    /// attached there, these are the frames that it passes.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_NET_RAW and CAP_NET_ADMIN.
+    /// Fails if a system call fails. Needs CAP_NET_RAW and CAP_NET_ADMIN.
     pub fn start(namespace: &Namespace, port: &Port) -> Result<Self> {
         let socket = PacketSocket::receiving(namespace, port, BUFFER, PATIENCE)?;
         let stop = Stop::default();
@@ -140,17 +140,17 @@ impl Receiver {
         Ok(Self { stop, thread: thread::spawn(move || receive(&socket, &seen)) })
     }
 
-    /// What came until now, once nothing comes any more.
+    /// Waits until no more frames arrive, and returns the counts.
     ///
     /// # Errors
-    /// What the system says, or that frames came faster than they could be counted.
+    /// Fails if a system call fails, or if the buffer overflowed.
     pub fn finish(self) -> Result<Arrivals> {
         self.stop.stop();
         self.thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
-/// Room for the auxiliary data of a frame, aligned as its header is.
+/// A buffer for the auxiliary data of a frame, aligned like its header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 union Control {
@@ -200,14 +200,14 @@ fn receive(socket: &PacketSocket, stop: &Stop) -> Result<Arrivals> {
     Ok(arrivals)
 }
 
-/// The VLAN number of the tag that the kernel took off a frame.
+/// The VLAN number of the tag that the kernel removed from a frame; `None` if there was none.
 fn vlan(message: &libc::msghdr) -> Option<u16> {
     // SAFETY: the kernel filled in the control data that the message points to.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     if (header.cmsg_level, header.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
         return None;
     }
-    // SAFETY: data of this type is what that header announces; it may lie anywhere.
+    // SAFETY: the header announces data of this type, which may be unaligned.
     let data = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
     let there = data.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
     there.then_some(data.tp_vlan_tci & 0x0fff)

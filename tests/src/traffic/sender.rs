@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{sandbox::Namespace, topology::Port};
 
-/// Frames in one call.
+/// Frames sent in one system call.
 const BATCH: usize = 32;
 
-/// Changes frame number so and so before it is sent.
+/// Edits a frame, given its number, before it is sent.
 type Edit = Box<dyn FnMut(u64, &mut Vec<u8>) + Send>;
 
 /// Sends one frame, or variations of it, at a pace.
@@ -30,38 +30,38 @@ pub struct Sender {
     edit: Option<Edit>,
 }
 
-/// What was sent.
+/// The result of sending.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// Frames that the wire took.
+    /// Frames that the interface accepted.
     pub packets: u64,
-    /// Times that the wire was full. The frame was sent again and is not counted twice.
+    /// How often the queue of the interface was full. The frame was then sent again; it counts once.
     pub refused: u64,
-    /// Just before the first frame.
+    /// The time just before the first frame.
     pub start: Instant,
-    /// From then until after the last.
+    /// The time from `start` until after the last frame.
     pub time: Duration,
-    /// How much of that the machine did [something else](Pace::paused).
+    /// The part of `time` in which the machine [did not run](Pace::paused) the sender.
     pub paused: Duration,
 }
 
 impl Sent {
-    /// So many frames, at a pace, until now.
+    /// The result of a pace that sent so many frames and ends now.
     #[must_use]
     pub fn until_now(pace: &Pace, packets: u64) -> Self {
         let (start, paused) = (pace.start(), pace.paused());
         Self { packets, refused: 0, start, time: start.elapsed(), paused }
     }
 
-    /// What a limit of this rate and burst admits of it, if all comes from one source and more is
-    /// offered than that.
+    /// The number of these frames that a limit admits, if all come from one source and exceed the limit
+    /// throughout.
     #[must_use]
     pub fn admitted(&self, per_second: f64, burst: u64) -> u64 {
         let admitted = burst as f64 + per_second * self.time.as_secs_f64();
         (admitted as u64).min(self.packets)
     }
 
-    /// The time without that.
+    /// `time` without `paused`.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.time.saturating_sub(self.paused)
@@ -69,10 +69,10 @@ impl Sent {
 }
 
 impl Sender {
-    /// Sends `frame` out of `port`, which is in `namespace`.
+    /// A sender of `frame` through `port` of `namespace`, `per_second` frames each second.
     ///
     /// # Errors
-    /// What the system says; it takes CAP_NET_RAW.
+    /// Fails if a system call fails. Needs CAP_NET_RAW.
     pub fn new(
         namespace: &Namespace,
         port: &Port,
@@ -83,18 +83,18 @@ impl Sender {
         Ok(Self { socket, frame, per_second, edit: None })
     }
 
-    /// Has every frame changed before it is sent: `edit` gets its number, from 0 on, and the bytes
-    /// of an earlier one.
+    /// Sets a function that edits each frame before it is sent. It receives the number of the frame, from 0
+    /// on, and the bytes of an earlier frame.
     #[must_use]
     pub fn edited(mut self, edit: impl FnMut(u64, &mut Vec<u8>) + Send + 'static) -> Self {
         self.edit = Some(Box::new(edit));
         self
     }
 
-    /// Sends until `length` is over or it is told to stop.
+    /// Sends for `length`, or until `stop` is set.
     ///
     /// # Errors
-    /// What the system says; a full wire is no error.
+    /// Fails if a system call fails. A full queue is no error.
     pub fn send(&mut self, length: Duration, stop: &Stop) -> Result<Sent> {
         let mut frames = vec![self.frame.clone(); BATCH];
         let mut pace = Pace::new(self.per_second, length);
@@ -117,7 +117,7 @@ impl Sender {
     }
 }
 
-/// Sends all frames and gives how often the wire was full.
+/// Sends all frames and returns how often the queue was full.
 fn transmit(socket: &PacketSocket, frames: &mut [Vec<u8>]) -> io::Result<u64> {
     // SAFETY: plain old data, for which zeros are valid.
     let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
@@ -150,7 +150,7 @@ fn transmit(socket: &PacketSocket, frames: &mut [Vec<u8>]) -> io::Result<u64> {
     Ok(refused)
 }
 
-/// Lets all senders send at once, each on a thread of its own, and waits for them.
+/// Runs all senders at once, each on a thread of its own, and waits for them.
 ///
 /// # Errors
 /// The first error of any of them.

@@ -1,4 +1,4 @@
-//! A TCP service that answers.
+//! A TCP service that greets and echoes lines.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -16,12 +16,12 @@ use anyhow::{Context as _, Result};
 use super::pace::Stop;
 use crate::sandbox::Namespace;
 
-/// How often it is seen that the service shall end.
+/// How often the stop flag is checked while no connection comes.
 const NAP: Duration = Duration::from_millis(2);
-/// The same by a connection that is silent.
+/// How often a silent connection checks the stop flag.
 const DOZE: Duration = Duration::from_millis(50);
 
-/// A TCP service, which ends with this value and with it all its connections.
+/// A TCP service. Dropping it stops the service and closes its connections.
 #[derive(Debug)]
 pub struct Service {
     accepted: Arc<AtomicU64>,
@@ -30,11 +30,11 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens at a port of all addresses. Who connects hears the greeting, if it is not empty, and
-    /// then each line that it sends.
+    /// Listens on `port` of all addresses. Each connection gets the greeting, if it is not empty, and then
+    /// each of its own lines back.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the port cannot be bound.
     pub fn start(server: &Namespace, port: u16, greeting: &'static str) -> Result<Self> {
         let listen = || {
             let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
@@ -49,7 +49,7 @@ impl Service {
         Ok(Self { accepted, stop, thread: Some(thread) })
     }
 
-    /// Connections that were accepted so far. One is when its greeting was heard.
+    /// The number of connections accepted so far. A connection whose greeting was received is included.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
@@ -60,7 +60,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            // What went wrong in it was told by it.
+            // A panic in the thread has printed its message already.
             let _ = thread.join();
         }
     }
@@ -74,13 +74,13 @@ fn accept(listener: &TcpListener, greeting: &str, accepted: &AtomicU64, stop: &S
                 continue;
             };
             accepted.fetch_add(1, Ordering::Relaxed);
-            // An end of any kind ends it.
+            // An error on a connection ends only that connection.
             scope.spawn(move || serve(stream, greeting, stop).unwrap_or_default());
         }
     });
 }
 
-/// Greets and answers until the other side is done.
+/// Sends the greeting, then echoes lines until the other side closes.
 fn serve(stream: TcpStream, greeting: &str, stop: &Stop) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -99,7 +99,7 @@ fn serve(stream: TcpStream, greeting: &str, stop: &Stop) -> io::Result<()> {
                 line.clear();
             }
             Ok(_) => {}
-            // What came of the line is kept.
+            // A timeout in the middle of a line keeps the part that was read.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Traffic of ordinary sockets.
+//! Traffic through ordinary sockets.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::sandbox::Namespace;
 
-/// Lets `client` send to `to`, which is an address of `server`, over one TCP connection, at a pace of
-/// so many bytes per second if it can; the bytes per second that arrived.
+/// Sends from `client` to `to`, an address of `server`, over one TCP connection, at up to `bytes_per_second`.
+/// Returns the bytes per second that arrived.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if a system call fails.
 pub fn transfer(
     client: &Namespace,
     server: &Namespace,
@@ -35,7 +35,7 @@ pub fn transfer(
         let receiving = scope.spawn(|| count_bytes(&listener));
         let sent = client.inside(|| push_bytes(address, bytes_per_second, length))?;
         if sent.is_err() {
-            // Wakes the listener, which nobody would connect to any more.
+            // Ends the `accept` call of the listener, which would otherwise wait for ever.
             server.inside(|| TcpStream::connect(address))?.context("cannot end the listener")?;
         }
         let received = receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -44,7 +44,7 @@ pub fn transfer(
     })
 }
 
-/// Accepts one connection; the bytes per second that it brings.
+/// Accepts one connection and returns the bytes per second that it carried.
 fn count_bytes(listener: &TcpListener) -> io::Result<f64> {
     let (mut stream, _) = listener.accept()?;
     let start = Instant::now();
@@ -70,11 +70,11 @@ fn push_bytes(address: SocketAddr, bytes_per_second: u64, length: Duration) -> i
     Ok(())
 }
 
-/// Lets `client` begin connections to `to` at a pace, without waiting for any, and drops them all
-/// at the end. Each sends one SYN if `length` is below the second after which it is sent again.
+/// Opens connections from `client` to `to` at a pace, without waiting for answers, and closes them all at the
+/// end. Each connection sends one SYN if `length` is less than a second, after which the kernel repeats it.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if a system call fails.
 pub fn storm(
     client: &Namespace,
     to: SocketAddr,
@@ -93,10 +93,10 @@ pub fn storm(
     result.with_context(|| format!("cannot begin connections to {to}"))
 }
 
-/// Lets `client` send UDP datagrams of 18 bytes to `to` at a pace.
+/// Sends UDP datagrams of 18 bytes from `client` to `to` at a pace.
 ///
 /// # Errors
-/// What the system says; that nobody listens is no error.
+/// Fails if a system call fails. A closed port is no error.
 pub fn datagrams(
     client: &Namespace,
     to: SocketAddr,
@@ -105,7 +105,7 @@ pub fn datagrams(
 ) -> Result<Sent> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let send = || {
-        // Not connected, so that no answer to a datagram keeps the next one from being sent.
+        // The socket is not connected, so that an ICMP error for one datagram does not fail the next call.
         let socket = UdpSocket::bind((any, 0))?;
         let mut pace = Pace::new(per_second, length);
         let mut packets = 0;

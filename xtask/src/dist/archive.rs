@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use super::stage::Stage;
 use crate::child;
 
-/// Packs the files, the same ones into the same archive, byte for byte.
+/// Packs the files into a tar.gz. The same files give the same archive, byte for byte.
 pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Result<PathBuf> {
     let name = format!("limiter-{version}-x86_64");
     let tar = output.join(format!("{name}.tar"));

@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result};
 use super::{files, stage::Stage};
 use crate::{child, workspace};
 
-/// What dpkg runs.
+/// The scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Packs the files, the same ones into the same package, byte for byte. It depends on no other package.
+/// Packs the files into a package without dependencies. The same files give the same package, byte for byte.
 pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Result<PathBuf> {
     stage.write("usr/share/doc/limiter/copyright", copyright()?.as_bytes(), 0o644)?;
-    // As it is in /usr/share/common-licenses on Debian.
+    // Debian has this licence in /usr/share/common-licenses.
     let apache = stage.root().join("usr/share/doc/limiter/LICENSE-APACHE");
     fs::remove_file(&apache).with_context(|| format!("cannot remove {}", apache.display()))?;
 
@@ -26,7 +26,7 @@ pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Re
     for file in &packed {
         size += fs::metadata(stage.root().join(file))?.len().div_ceil(1024);
     }
-    // Neither what is below DEBIAN nor the files that operators change have sums.
+    // Control files and configuration files have no checksum.
     let plain = packed.iter().filter(|file| !file.starts_with("etc"));
     let mut sums = Command::new("md5sum");
     let sums = child::query(sums.args(plain).current_dir(stage.root()))
@@ -47,7 +47,7 @@ pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Re
     Ok(package)
 }
 
-/// The licences, with the text of the one that Debian does not have.
+/// The copyright file, with the text of the licence that Debian does not have.
 fn copyright() -> Result<String> {
     let licence = workspace::root().join("LICENSE-MIT");
     let text = fs::read_to_string(&licence)

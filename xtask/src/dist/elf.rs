@@ -1,13 +1,13 @@
-//! Whether a program needs libraries.
+//! Checks whether a program needs shared libraries.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-/// The entry that names the program which loads libraries.
+/// The type of the program header that names the dynamic loader.
 const PT_INTERP: u32 = 3;
 
-/// Whether a 64-bit program of this machine's byte order is whole without libraries.
+/// Whether a 64-bit ELF program in the byte order of this machine is static.
 pub(super) fn is_static(file: &Path) -> Result<bool> {
     let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let loads_libraries = loads_libraries(&bytes)

@@ -21,7 +21,7 @@ use crate::{
     workspace,
 };
 
-/// What the packages are for.
+/// The target that packages are made for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What is packed.
@@ -57,7 +57,7 @@ impl Dist {
     }
 }
 
-/// Builds the binary so that it needs no library of the machine that it runs on.
+/// Builds the binary statically, so that it needs no library of the machine that it runs on.
 fn build() -> Result<PathBuf> {
     let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
     step::heading("build");
@@ -65,9 +65,9 @@ fn build() -> Result<PathBuf> {
     let mut cargo = toolchain.cargo();
     cargo.args(["build", "--release", "--target", TARGET]);
     cargo.args(["--package", "limiter-userspace", "--bin", "limiter"]);
-    // For this target alone: what is built for this machine, such as build scripts, goes without.
+    // Flags for this target only: build scripts, which run on this machine, are not static.
     let mut flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=limiter");
-    // Where crates are is no business of those who read a backtrace elsewhere.
+    // Backtraces must not show local paths.
     if let Some(home) = cargo_home() {
         flags.push_str(&format!(" --remap-path-prefix={home}=cargo"));
     }
@@ -81,13 +81,13 @@ fn build() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The folder that cargo keeps crates in.
+/// The folder where cargo keeps the sources of crates.
 fn cargo_home() -> Option<String> {
     env::var("CARGO_HOME").or_else(|_| Ok::<_, env::VarError>(env::var("HOME")? + "/.cargo")).ok()
 }
 
-/// Seconds of Unix time that files have: of the last commit, so that the same sources make the same
-/// packages.
+/// The modification time of packed files, in Unix seconds: that of the last commit, so that the same sources
+/// give the same packages.
 fn time() -> Result<u64> {
     let text = match env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
@@ -101,7 +101,7 @@ fn time() -> Result<u64> {
     text.parse().with_context(|| format!("`{text}` is no time in seconds (SOURCE_DATE_EPOCH)"))
 }
 
-/// Files below a folder, by their paths in it, in order.
+/// The files below a folder, as sorted paths relative to it.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

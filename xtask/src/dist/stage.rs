@@ -1,4 +1,4 @@
-//! The files of an installation, where they go.
+//! Collects the files of an installation.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::files;
 use crate::{child, workspace};
 
-/// Files that go as they are: where they are in the workspace, and where they go.
+/// Files that are copied: their paths in the workspace and in the installation.
 const PLAIN: [(&str, &str); 13] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
@@ -29,10 +29,10 @@ const PLAIN: [(&str, &str); 13] = [
     ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
 ];
 
-/// What Prometheus and Grafana take, if the workspace has any.
+/// The files for Prometheus and Grafana, if the workspace has them.
 const MONITORING: (&str, &str) = ("monitoring", "usr/share/limiter/monitoring");
 
-/// What the command prints of itself, and where that goes.
+/// Files that the command prints: its arguments, and the path in the installation.
 const PRINTED: [(&[&str], &str); 4] = [
     (&["completion", "bash"], "usr/share/bash-completion/completions/limiter"),
     (&["completion", "zsh"], "usr/share/zsh/vendor-completions/_limiter"),
@@ -46,7 +46,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Puts them into a folder, which is emptied first.
+    /// Empties `root` and copies all files into it.
     pub(super) fn make(root: &Path, binary: &Path) -> Result<Self> {
         if root.exists() {
             fs::remove_dir_all(root).with_context(|| format!("cannot empty {}", root.display()))?;
@@ -83,7 +83,7 @@ impl Stage {
         &self.root
     }
 
-    /// The manual pages, compressed as Debian has them.
+    /// Writes the manual pages, compressed as in Debian.
     fn write_pages(&self, binary: &Path) -> Result<()> {
         let pages = self.root.join("pages");
         child::run(Command::new(binary).arg("man").arg(&pages))?;
@@ -102,13 +102,13 @@ impl Stage {
         self.write(to, &content, mode)
     }
 
-    /// Writes a file at a path in the folder; folders on the way are made.
+    /// Writes a file and the folders above it.
     pub(super) fn write(&self, to: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<()> {
         let path = self.root.join(to);
         let failed = || format!("cannot write {}", path.display());
         let mut folder = path.parent().context("a file without a folder")?;
         fs::create_dir_all(folder).with_context(failed)?;
-        // Whatever the user's own files are open to.
+        // The modes do not depend on the umask of the user.
         while folder.starts_with(&self.root) {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).with_context(failed)?;
             folder = folder.parent().unwrap_or_else(|| Path::new("/"));

@@ -1,8 +1,7 @@
-//! Debian packages that are unpacked below the target folder, and not installed.
+//! Debian packages that are unpacked below the target folder instead of installed.
 //!
-//! An emulator and other kernels are nobody's wish to have on their system, and what is installed
-//! there may stand against them. apt finds, checks and fetches them with lists of its own, so that
-//! this takes no root's rights either.
+//! Users do not want an emulator and other kernels installed, and they may conflict with installed packages.
+//! apt finds, verifies and downloads them with lists of its own, so root's rights are not needed either.
 
 use std::{
     env, fs,
@@ -23,12 +22,12 @@ const EMULATOR: &str = "qemu-system-x86";
 const PROGRAM: &str = "qemu-system-x86_64";
 const BUSYBOX: &str = "busybox-static";
 
-/// The folder of what is unpacked, and kept from run to run.
+/// The folder of unpacked packages, which is kept between runs.
 fn folder() -> PathBuf {
     workspace::root().join("target/vm")
 }
 
-/// Where a package, or a kernel, is unpacked.
+/// The folder of an unpacked package or kernel.
 pub(super) fn unpacked(name: &str) -> PathBuf {
     folder().join(name)
 }
@@ -37,7 +36,7 @@ pub(super) fn busybox() -> PathBuf {
     unpacked(BUSYBOX).join("bin/busybox")
 }
 
-/// The emulator: the one that is installed, or ours with the libraries that came with it.
+/// The emulator: the installed one, or the unpacked one with its libraries.
 pub(super) fn emulator() -> Command {
     if let Some(installed) = workspace::find_program(PROGRAM) {
         return Command::new(installed);
@@ -54,13 +53,13 @@ pub(super) fn emulator() -> Command {
     command
 }
 
-/// The image of a kernel that is unpacked.
+/// The image of an unpacked kernel.
 pub(super) fn image(kernel: Kernel) -> Result<PathBuf> {
     let root = unpacked(&kernel.prefix());
     image_in(&root).with_context(|| format!("{} has no kernel: remove the folder", root.display()))
 }
 
-/// The image in an unpacked package: `boot/vmlinuz-V`, or `usr/lib/modules/V/vmlinuz` from 7.2 on.
+/// The image in an unpacked package: `boot/vmlinuz-V`, or `usr/lib/modules/V/vmlinuz` since 7.2.
 fn image_in(root: &Path) -> Option<PathBuf> {
     let entries = |folder: &str| fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     let in_boot =
@@ -69,7 +68,7 @@ fn image_in(root: &Path) -> Option<PathBuf> {
     in_boot.map(|file| file.path()).chain(beside_modules).find(|path| path.is_file())
 }
 
-/// Sees to the emulator and the kernels; gives the number of those still missing.
+/// Unpacks the emulator and the kernels that are missing; returns the number of those still missing.
 pub(crate) fn provide(kernels: &[Kernel], extent: Extent) -> Result<usize> {
     let emulator = Step::new(EMULATOR, "boots other kernels, on a machine without KVM too");
     let busybox = Step::new(BUSYBOX, "starts the tests there, and makes the archive they come in");
@@ -99,13 +98,13 @@ pub(crate) fn provide(kernels: &[Kernel], extent: Extent) -> Result<usize> {
     Ok(missing.len())
 }
 
-/// What is to be fetched.
+/// A thing to download.
 enum Wanted {
-    /// The emulator with all that it needs and that is not installed.
+    /// The emulator with all dependencies that are not installed.
     Emulator,
-    /// A package that needs no other.
+    /// A package without dependencies.
     Package(&'static str),
-    /// The newest package of a kernel, alone.
+    /// The newest package of a kernel, without dependencies.
     Kernel(Kernel),
 }
 
@@ -130,7 +129,7 @@ fn fetch(missing: &[Wanted]) -> Result<()> {
     Ok(())
 }
 
-/// Fetches and unpacks the newest package of a kernel.
+/// Downloads and unpacks the newest package of a kernel.
 fn unpack_kernel(apt: &Apt, kernel: Kernel) -> Result<()> {
     let prefix = format!("{}.", kernel.prefix());
     let names = apt.names(&prefix)?;

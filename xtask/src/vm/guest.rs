@@ -1,4 +1,4 @@
-//! A guest: a kernel in the emulator, of which only its console is heard.
+//! A guest: a kernel in the emulator, which is only seen through its console.
 
 use std::{
     fs::File,
@@ -15,31 +15,30 @@ use anyhow::{Context as _, Result};
 use super::archive;
 use crate::child;
 
-/// What the emulator can do, but for fast string moves of bytes: kernels that find these copy and
-/// clear memory by them, and the emulator moves one byte after the other. To verify a program is
-/// mostly that, and takes twice as long then.
+/// All features of the emulator except fast string moves (`erms`). Kernels copy and clear memory with these,
+/// and the emulator moves one byte at a time; verifying a program would take twice as long.
 const CPU: &str = "max,-erms";
-/// Two, as some tests need.
+/// Two CPUs, because some tests need two.
 const CPUS: &str = "2";
-/// Megabytes: the tests are in memory too.
+/// Megabytes of memory, which also holds the tests.
 const MEMORY: &str = "2048";
-/// The console is all that there is to see; a kernel that cannot go on ends the emulator; and one
-/// that finds its timer late, because much else runs on this machine, goes on.
+/// The console is the only output; a kernel panic ends the emulator; and a kernel whose timer is late,
+/// because this machine is busy, continues.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
 
-/// How long a kernel may take until the first process runs: some seconds, and minutes where much else is done.
+/// How long a kernel may boot: usually seconds, but minutes on a busy machine.
 const BOOT: Duration = Duration::from_secs(900);
 
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// What was to be run there did, with this exit status.
+    /// The commands ran, with this exit status.
     Ran { kernel: String, status: i32 },
-    /// It did not come so far; in words.
+    /// The guest failed before that; the text says how.
     Broke(String),
 }
 
-/// Boots a kernel with an initramfs, hands over what it says line by line, and ends it after `limit`.
+/// Boots a kernel with an initramfs, passes its output to `line`, and ends it after `limit`.
 pub(super) fn boot(
     kernel: &Path,
     initramfs: &File,
@@ -54,7 +53,7 @@ pub(super) fn boot(
         let limit = if release.is_none() { BOOT } else { limit };
         match lines.recv_timeout(limit.saturating_sub(begin.elapsed())) {
             Ok(text) => {
-                // The console ends lines as terminals do.
+                // The console ends lines with CR LF.
                 let text = text.trim_end_matches('\r');
                 if let Some(kernel) = text.strip_prefix("guest kernel: ") {
                     release = Some(kernel.to_owned());
@@ -81,12 +80,12 @@ pub(super) fn boot(
     })
 }
 
-/// The emulator's process, which does not outlive this.
+/// The process of the emulator; dropping this kills it.
 struct Emulator(Child);
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // By its id, and only while it has one.
+        // By its id, which is valid until it is waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -94,11 +93,11 @@ impl Drop for Emulator {
 
 fn start(kernel: &Path, initramfs: &File) -> Result<(Emulator, Receiver<String>)> {
     let mut command = archive::emulator();
-    // The translator of qemu: slow, and the same on every machine.
+    // The translator of qemu (TCG) is slow, but works on every machine.
     command.args(["-accel", "tcg", "-cpu", CPU, "-smp", CPUS, "-m", MEMORY]);
     command.args(["-nodefaults", "-no-user-config", "-nic", "none", "-display", "none"]);
     command.args(["-no-reboot", "-serial", "stdio", "-append", COMMAND_LINE]);
-    // The file has no name but this one.
+    // The file has no other name.
     let initramfs = format!("/proc/{}/fd/{}", process::id(), initramfs.as_raw_fd());
     command.arg("-kernel").arg(kernel).args(["-initrd", &initramfs]);
     let die_with_us = || {

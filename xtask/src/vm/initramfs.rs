@@ -1,4 +1,4 @@
-//! The file system that a guest starts in: our programs, the libraries they need, and busybox.
+//! The initial file system of a guest: the programs, the libraries they need, and busybox.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::archive;
 use crate::child;
 
-/// The first process.
+/// The init program.
 const INIT: &str = include_str!("init.sh");
 
 /// A folder that becomes the file system of a guest.
@@ -22,10 +22,10 @@ pub(super) struct Initramfs {
 }
 
 impl Initramfs {
-    /// With busybox, the first process, and the commands that it runs for the tests.
+    /// Makes the folder with busybox, the init program, and the commands that it runs.
     pub(super) fn new(root: PathBuf, commands: &str) -> Result<Self> {
         let initramfs = Self { root };
-        // What an earlier run left that was killed.
+        // A run that was killed may have left the folder.
         let _ = fs::remove_dir_all(&initramfs.root);
         for folder in ["bin", "dev", "proc", "sys", "tmp"] {
             let folder = initramfs.root.join(folder);
@@ -38,7 +38,7 @@ impl Initramfs {
         Ok(initramfs)
     }
 
-    /// Adds a program, and the libraries that it needs where the program looks for them.
+    /// Adds a program, with its libraries at the paths where it looks for them.
     pub(super) fn add_program(&self, program: &Path, name: &str) -> Result<()> {
         self.copy(program, &Path::new("/bin").join(name))?;
         let listing = child::query(Command::new("ldd").arg(program))
@@ -52,8 +52,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Packs it all, in the form that the kernel unpacks, into a file that has no name and is gone
-    /// when it is closed. The folder is gone now.
+    /// Packs the folder into a cpio archive, in a file in memory without a name. The folder is removed.
     pub(super) fn pack(self) -> Result<fs::File> {
         let mut names = Vec::new();
         list(&self.root, Path::new("."), &mut names)?;
@@ -117,18 +116,18 @@ fn memory_file() -> io::Result<fs::File> {
     Ok(unsafe { fs::File::from_raw_fd(descriptor) })
 }
 
-/// The files that `ldd` lists; the word `not` for one that is not found.
+/// The files that `ldd` lists; the word `not` stands for a missing one.
 fn libraries(listing: &str) -> impl Iterator<Item = &str> {
     listing.lines().filter_map(|line| {
-        // `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the one that loads the others; the one
-        // that the kernel provides has no path.
+        // A line is `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the dynamic loader. The vDSO, which the
+        // kernel provides, has no path.
         let place = line.split_once("=>").map_or(line, |(_, place)| place);
         let word = place.split_whitespace().next()?;
         (word.starts_with('/') || word == "not").then_some(word)
     })
 }
 
-/// The names of all that is below `root`, folders before what is in them.
+/// Collects the names of everything below `root`, each folder before its content.
 fn list(root: &Path, folder: &Path, names: &mut Vec<String>) -> Result<()> {
     let place = root.join(folder);
     let cannot = || format!("cannot list {}", place.display());

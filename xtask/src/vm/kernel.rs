@@ -1,4 +1,4 @@
-//! The kernels that are booted, and what each is to show.
+//! The kernels that are booted, and what is tested on each.
 
 use std::fmt;
 
@@ -22,8 +22,8 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The kernels that are booted unless others are named: the oldest that limiter supports, the one
-    /// that most users have, and the newest. Linux 5.10 may leave Debian's archive any day.
+    /// The kernels that are booted by default: the oldest supported one, the most common one, and the newest.
+    /// Linux 5.10 is not among them, because Debian may remove it at any time.
     pub(crate) const DEFAULT: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_3];
 
     pub(crate) const fn version(self) -> &'static str {
@@ -35,7 +35,7 @@ impl Kernel {
         }
     }
 
-    /// The row of the table of suites.
+    /// The name in the table of suites.
     pub(super) const fn suite(self) -> &'static str {
         match self {
             Self::V5_10 => "vm 5.10",
@@ -54,7 +54,7 @@ impl Kernel {
         }
     }
 
-    /// The release of Debian whose archive has the package; `None` for the release of this machine.
+    /// The Debian release whose archive has the package; `None` for the release of this machine.
     pub(super) const fn release(self) -> Option<&'static str> {
         match self {
             Self::V5_10 => Some("bullseye"),
@@ -63,7 +63,7 @@ impl Kernel {
         }
     }
 
-    /// Of the names of packages, the newest that has this kernel.
+    /// The newest of these packages that has this kernel.
     pub(super) fn newest<'a>(self, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         let prefix = format!("{}.", self.prefix());
         names
@@ -71,9 +71,9 @@ impl Kernel {
             .max_by_key(|name| numbers(name))
     }
 
-    /// What the names of its packages begin with.
+    /// The prefix of the names of its packages.
     ///
-    /// From 7.0 on `linux-image-*` is empty, and depends on the package with the image.
+    /// Since 7.0, `linux-image-*` is empty and depends on the package with the image.
     pub(super) fn prefix(self) -> String {
         let package = match self {
             Self::V5_10 | Self::V6_1 | Self::V6_12 => "linux-image",
@@ -89,7 +89,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// The numbers in a name, by which versions are in their order.
+/// The numbers in a name, to compare versions with.
 fn numbers(name: &str) -> Vec<u64> {
     name.split(|letter: char| !letter.is_ascii_digit()).filter_map(|run| run.parse().ok()).collect()
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: the programs on other kernels, in an emulator.
+//! `cargo xtask vm`: runs the tests of the BPF program on other kernels, in an emulator.
 //!
-//! The guests are translated instruction by instruction, which every machine can do and which is
-//! slow: what they show is behaviour, never time.
+//! The emulator translates instruction by instruction. That works on every machine and is slow, so guests
+//! show behaviour, not time.
 
 pub(crate) mod archive;
 mod guest;
@@ -30,10 +30,10 @@ use crate::{
     workspace,
 };
 
-/// How long a guest may take: some times what it does where three guests share two CPUs with other suites.
+/// How long a guest may take: several times what it needs when three guests share two CPUs with other suites.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Sets up, boots these kernels, and says what came of each.
+/// Installs what is needed, boots these kernels, and reports.
 pub(crate) fn run(kernels: &[Kernel]) -> Result<ExitCode> {
     let kernels = if kernels.is_empty() { &Kernel::DEFAULT } else { kernels };
     let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
@@ -47,7 +47,7 @@ pub(crate) fn run_kernels(kernels: &[Kernel], toolchain: &Toolchain) -> Result<V
     Ok(Guests::prepare(kernels, toolchain)?.run())
 }
 
-/// Kernels that are to be booted, with what runs on them. All of it is built.
+/// Kernels to boot, and the built programs that run on them.
 pub(crate) struct Guests {
     kernels: Vec<Kernel>,
     limiter: PathBuf,
@@ -55,14 +55,14 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Checks that what is to run is there, of what [`outcome::build_tests`] builds.
+    /// Finds the programs that [`outcome::build_tests`] has built.
     pub(crate) fn prepare(kernels: &[Kernel], toolchain: &Toolchain) -> Result<Self> {
         let limiter = workspace::binary("limiter", false)?;
         let programs = Programs::of(programs::test_binary(toolchain)?)?;
         Ok(Self { kernels: kernels.to_vec(), limiter, programs })
     }
 
-    /// Boots all kernels at once: most of the time each has one of its CPUs at work.
+    /// Boots all kernels at once: each keeps about one CPU busy.
     pub(crate) fn run(&self) -> Vec<Outcome> {
         step::heading("vm");
         self.programs.introduce();
@@ -74,7 +74,7 @@ impl Guests {
             };
             outcome(kernel, shown, start)
         };
-        // An emulator ends with the thread that started it.
+        // An emulator is killed when the thread that started it ends.
         thread::scope(|scope| {
             let threads: Vec<_> =
                 self.kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
@@ -94,10 +94,10 @@ fn outcome(kernel: Kernel, shown: Result<Shown>, start: Instant) -> Outcome {
     Outcome { notes, ..Outcome::new(kernel.suite(), counts, start) }
 }
 
-/// What a kernel showed: how many checks it passed, and what there is to say of it in the end.
+/// The result of a kernel: the checks that passed, and lines to print at the end.
 type Shown = (Counts, Vec<String>);
 
-/// Boots a kernel and shows its console; every line is handed to `line` too.
+/// Boots a kernel, prints its console, and passes every line to `line`.
 fn boot(kernel: Kernel, initramfs: Initramfs, mut line: impl FnMut(&str)) -> Result<End> {
     let initramfs = initramfs.pack()?;
     guest::boot(&archive::image(kernel)?, &initramfs, LIMIT, |text| {
@@ -106,7 +106,7 @@ fn boot(kernel: Kernel, initramfs: Initramfs, mut line: impl FnMut(&str)) -> Res
     })
 }
 
-/// A folder for what a guest is to see, while it is put together.
+/// A new folder for the file system of a guest.
 fn initramfs(kernel: Kernel, commands: &str) -> Result<Initramfs> {
     Initramfs::new(archive::unpacked(&format!("initramfs-{kernel}")), commands)
 }

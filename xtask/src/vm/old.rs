@@ -1,4 +1,4 @@
-//! A kernel that is too old: `limiter attach` says what it lacks, and leaves nothing behind.
+//! A kernel that is too old: `limiter attach` has to say what it lacks and leave nothing behind.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ echo \"pinned: $(ls -A /sys/fs/bpf)\"
 echo \"on lo: $(ip link show lo | grep -o prog/xdp)\"
 ";
 
-/// What has to be said, at its beginning or anywhere in it.
+/// Texts that the output has to contain. A text that ends with a space has to be a whole line.
 const EXPECTED: [&str; 5] = [
     "lacks atomic compare-and-exchange in BPF (since 5.12), which limiter needs",
     "hint: boot a newer kernel",
@@ -23,7 +23,7 @@ const EXPECTED: [&str; 5] = [
     "on lo: ",
 ];
 
-/// Boots it and attaches.
+/// Boots the kernel and runs an attach on it.
 pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Shown> {
     let initramfs = initramfs(kernel, COMMANDS)?;
     initramfs.add_program(limiter, "limiter")?;
@@ -47,7 +47,7 @@ pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Shown> {
     Ok((counts, vec![format!("{release}, limiter attach: {message}")]))
 }
 
-/// What ends with a space is to have nothing after it.
+/// Whether a line fits a text of [`EXPECTED`].
 fn fits(line: &str, expected: &str) -> bool {
     if expected.ends_with(' ') { line == expected } else { line.contains(expected) }
 }

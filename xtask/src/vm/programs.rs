@@ -1,4 +1,4 @@
-//! The program-run tests on another kernel.
+//! The tests of the BPF program on another kernel.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,45 +7,46 @@ use anyhow::{Context as _, Result, bail};
 use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
 use crate::{child, libtest::Run, outcome, toolchain::Toolchain};
 
-/// The variable by which the tests do a part of their work, and how small a part: what takes a
-/// minute elsewhere takes half an hour in an emulator.
+/// The environment variable with the divisor of test runs, and its value. What takes a minute on this machine
+/// takes half an hour in the emulator.
 ///
-/// No row of packets that two CPUs offer is long enough then to be repeated by the kernel, which
-/// patches its code for that. Another CPU that runs this code meanwhile, of this test or of another
-/// one, may meet a breakpoint in the emulator that is not there any more, and the guest dies of it.
+/// With this divisor, no test offers so many packets in a row that the kernel repeats them itself; for that
+/// it patches its own code. A CPU that runs this code at the same time may then hit a breakpoint in the
+/// emulator that is no longer there, which kills the guest.
 const DIVISOR: (&str, u32) = ("LIMITER_TEST_DIVISOR", 10);
 
-/// The variable that tells the tests that an emulator may stop a CPU while another one waits for it.
+/// The environment variable that tells the tests that a CPU may be stopped while another one waits for it.
 const EMULATED: &str = "LIMITER_TEST_EMULATED";
 
-/// The module whose tests run on every kernel: all in which kernels may differ. The other program-run tests are of
-/// arithmetic, which is the same on every kernel that loads the program. The suite `prog` runs them, and these too.
+/// The module with the tests that run on every kernel: everything in which kernels may differ. The other
+/// tests of the program concern arithmetic, which is the same on every kernel that loads it. The suite `prog`
+/// runs both.
 const MODULE: &str = "prog::kernel";
 
-/// The tests, and the file that has them.
+/// The tests, and the file that contains them.
 pub(super) struct Programs {
     binary: PathBuf,
     tests: Vec<String>,
 }
 
 impl Programs {
-    /// The tests of a file that cargo has built.
+    /// The tests in a file that cargo has built.
     pub(super) fn of(binary: PathBuf) -> Result<Self> {
         let listing = child::query(Command::new(&binary).args(["--list", "--format=terse"]))
             .with_context(|| format!("`{} --list` does not list its tests", binary.display()))?;
         Ok(Self { binary, tests: of_kernels(&listing)? })
     }
 
-    /// Says what is run.
+    /// Prints which tests run.
     pub(super) fn introduce(&self) {
         let (variable, divisor) = DIVISOR;
         println!("  on each kernel, with {variable}={divisor}: {}", self.tests.join(", "));
     }
 
-    /// Boots a kernel, and runs the tests on it.
+    /// Boots a kernel and runs the tests on it.
     pub(super) fn run(&self, kernel: Kernel) -> Result<Shown> {
         let (variable, divisor) = DIVISOR;
-        // One after the other: see `DIVISOR`.
+        // One test at a time: see [`DIVISOR`].
         let commands = format!(
             "{EMULATED}=1 {variable}={divisor} integration --exact --show-output --test-threads=1 {}\n",
             self.tests.join(" ")
@@ -85,11 +86,11 @@ fn of_kernels(listing: &str) -> Result<Vec<String>> {
     Ok(tests)
 }
 
-/// The file of the test target, which cargo tells to the program that it is to run it by.
+/// The path of the test binary, which cargo passes to the runner.
 pub(super) fn test_binary(toolchain: &Toolchain) -> Result<PathBuf> {
     let mut cargo = outcome::test(toolchain);
     cargo.args(["--quiet", "--test", "integration"]);
-    // The path comes first, and then what cargo would tell the tests.
+    // The runner prints its first argument, the path.
     cargo.args(["--config", r#"target.'cfg(all())'.runner=['sh', '-c', 'echo "$0"']"#]);
     let line = child::query(&mut cargo).context("cannot build the program-run tests")?;
     let path = PathBuf::from(line.lines().last().unwrap_or_default().trim());

@@ -22,7 +22,7 @@ fn a_set_file_that_would_cut_the_host_off_is_refused_until_it_is_accepted() {
         |count| -> String { (1..=count).map(|number| format!("203.0.113.{number}\n")).collect() };
     let long = lines(30);
     let write = |text: &str| {
-        // As feeds are put in place.
+        // Replaced by a rename, as feeds do it.
         let beside = list.with_extension("new");
         fs::write(&beside, text).unwrap();
         fs::rename(&beside, &list).unwrap();
@@ -52,7 +52,7 @@ fn a_set_file_that_would_cut_the_host_off_is_refused_until_it_is_accepted() {
     refused("30 before, 0 now");
     write(&lines(9));
     refused("loses more than half");
-    // It is told once, and stays so while the agent is started anew.
+    // The refusal is reported once, and stays in force when the agent is restarted.
     agent.is_quiet();
     let metrics = ask(&bench, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     for line in ["limiter_policy_change_refused 1", "limiter_policy_last_reload_successful 0"] {
@@ -64,7 +64,7 @@ fn a_set_file_that_would_cut_the_host_off_is_refused_until_it_is_accepted() {
     agent.expect_past_others("replaced");
     agent.expect("listening");
     assert_eq!(denied(), 30);
-    // A command is as careful, unless it is told.
+    // Commands refuse the change too, unless `--accept-change` is given.
     bench.refused(&document.in_place("policy apply FILE"), 3, &["half", "--accept-change"]);
     bench.refused(&document.in_place("policy apply FILE --dry-run"), 3, &["half"]);
     bench.refused(&document.in_place("attach lo --policy FILE"), 3, &["half", "--accept-change"]);
@@ -78,10 +78,10 @@ fn a_set_file_that_would_cut_the_host_off_is_refused_until_it_is_accepted() {
         assert!(begin.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(200));
     }
-    // What is ordinary is taken: lists of bogons, and a neighbour.
+    // Ordinary sets are accepted: a list of bogons, and a neighbour.
     write(&format!("{}224.0.0.0/3\nfc00::/7\nfe80::/10\n127.0.0.0/8\n198.18.1.77\n", lines(7)));
     agent.expect_past_others("applied");
-    // The document is the operator's word.
+    // A change of the document itself is always accepted.
     document.write("deny: [0.0.0.0/0]");
     agent.expect_past_others("applied");
     agent.end();
@@ -142,7 +142,7 @@ fn a_second_agent_says_so_until_it_is_the_only_one() {
     told.sort_unstable();
     assert_eq!(told, ["failed", "replaced", "unchanged"]);
     second.is_quiet();
-    // One that is killed keeps nothing.
+    // A killed agent leaves no lock.
     first.signal(libc::SIGKILL);
     drop(first);
     second.end();

@@ -1,4 +1,4 @@
-//! All that an agent does, with the rights that it runs with and no others.
+//! Everything the agent does works with the capabilities of its unit and no others.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ const USER: &str = "65534";
 
 const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A policy whose limits keep state in every kind of table, with all that is said of prefixes.
+/// A policy whose limits have state in every table, with every kind of prefix.
 fn document(deny: &str, rate: u32, ports: &str) -> String {
     format!(
         "sets: {{bad: {{file: bad.txt}}, own: {{cidrs: [198.18.0.0/15]}}}}\n\
@@ -40,8 +40,8 @@ fn document(deny: &str, rate: u32, ports: &str) -> String {
     )
 }
 
-/// The line that starts an agent as the unit of the package does: as its own user, with these capabilities
-/// and no way to others.
+/// The command that starts an agent as the unit of the package does: as its own user, with the capabilities
+/// of the unit and without a way to get others.
 fn as_service(bench: &Bench, binary: &str, arguments: &str) -> Command {
     let capabilities = unit_lines("AmbientCapabilities").join(" ").to_lowercase();
     let plus = capabilities.replace("cap_", "+").replace(' ', ",");
@@ -57,10 +57,10 @@ fn as_service(bench: &Bench, binary: &str, arguments: &str) -> Command {
     setpriv
 }
 
-/// What is served has the instance, and nothing failed for it.
+/// Asserts that a scrape succeeds, contains the instance, and reports no failure. Returns the answer.
 #[track_caller]
 fn scraped(bench: &Bench, what: &str) -> String {
-    // Longer than an answer is kept.
+    // Longer than the server caches an answer.
     thread::sleep(Duration::from_millis(1_100));
     let answer = ask(bench, METRICS);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{what}: {answer}");
@@ -82,7 +82,7 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     shell(&format!("chmod 711 {BPFFS} && mkdir -m 750 {BPFFS}/limiter"));
     shell(&format!("cd {BPFFS}/limiter && chown 0:{USER} . && mkdir -m 700 links programs maps"));
     shell(&format!("cd {BPFFS}/limiter && chown {USER}:{USER} links programs maps"));
-    // What `StateDirectory=` of the unit does.
+    // `StateDirectory=` of the unit does the same.
     shell(&format!("mkdir -m 755 /var/lib/limiter && chown {USER}:{USER} /var/lib/limiter"));
     let policy = Document::new(&document("192.0.2.200", 10, "9"));
     let folder = policy.path().parent().unwrap().to_owned();
@@ -90,7 +90,7 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     write("bad.txt", "192.0.2.128/26\n");
     write("tenant.txt", "198.51.100.0/25\n");
-    // Where it was built may be closed to others.
+    // The folder of the build may be closed to other users.
     let binary: PathBuf = folder.join("limiter");
     fs::copy(command::binary().unwrap(), &binary).unwrap();
     let arguments = policy
@@ -107,17 +107,17 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
         send(&bench, source, 20);
         let event = agent.expect_past_others("limited");
         assert_eq!(event["limit"]["name"], "source", "{event}");
-        // How it stands is known, and not left out for want of a right.
+        // The state of the limit is in the event, so no missing capability hid it.
         assert!(event["limit"]["burst"].is_u64(), "{event}");
         event
     };
-    // Sources of everybody, of an override, and of a tenant, which send no more from here on.
+    // Sources under the default limit, under an override, and of a tenant. They send nothing more.
     for source in [[192, 0, 2, 1], [192, 0, 2, 70], [203, 0, 113, 1]] {
         limited(&agent, source);
     }
     scraped(&bench, "before any change");
 
-    // Each change leaves the entries of these sources behind the policy in force.
+    // After each change, the entries of these sources are behind the policy in force.
     for change in [
         "deny add 198.51.100.7",
         "allow add 198.51.100.8 --for 1h",
@@ -144,10 +144,10 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
         agent.expect_past_others("applied");
         scraped(&bench, file);
     }
-    // A source that is new under the newest policy, and one whose entry is behind it.
+    // One source is new under the newest policy, one has an entry behind it.
     limited(&agent, [192, 0, 2, 2]);
     scraped(&bench, "who came last");
-    // Questions take no more rights than these, either: asked as the service is.
+    // Queries need no other capabilities either; they are made as the service user.
     for question in [
         "get 192.0.2.70",
         "policy explain 203.0.113.1",
@@ -188,7 +188,7 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     agent.end();
 }
 
-/// What cannot be served is told by the agent too, once, and counted until it can be.
+/// The agent reports a failed scrape once, and counts failures until a scrape works again.
 #[test]
 fn a_scrape_that_fails_is_told() {
     let bench = Bench::new();
@@ -208,7 +208,7 @@ fn a_scrape_that_fails_is_told() {
         );
     };
     rename("TALLIES", "AWAY");
-    // The agent itself opens the maps as well, so it has that to tell of in any case.
+    // The agent opens the same maps itself, so it also reports that failure.
     let event = agent.expect("failed");
     assert!(event["message"].as_str().unwrap().contains("TALLIES"), "{event}");
     thread::sleep(Duration::from_millis(1_100));

@@ -1,6 +1,6 @@
-//! The form of what a command prints: its words and its layout, with any number in the place of a number.
+//! The form of output: words and layout, with every number replaced.
 
-/// A part of a line, set apart by two spaces at least.
+/// A part of a line that at least two spaces separate from others.
 #[derive(Debug)]
 struct Cell<'a> {
     start: usize,
@@ -8,7 +8,7 @@ struct Cell<'a> {
     text: &'a str,
 }
 
-/// The form of a text, line by line. Below headings it also tells what column something is in.
+/// The form of a text, line by line. Below headings it includes the column of each cell.
 pub(super) fn form(text: &str) -> Vec<String> {
     let mut headings: Option<Vec<Cell<'_>>> = None;
     let mut lines = Vec::new();
@@ -45,7 +45,7 @@ fn is_heading(cells: &[Cell<'_>]) -> bool {
     cells.len() > 1 && cells.iter().all(is_upper)
 }
 
-/// A cell with its column and where it is in that: at its right end, or so far from its left one.
+/// A cell with its column, and its place in it: at the right edge, or its distance from the left edge.
 fn placed(cell: &Cell<'_>, columns: &[Cell<'_>]) -> String {
     let over = columns.iter().find(|column| cell.start < column.end && column.start < cell.end);
     let place = match over {
@@ -58,7 +58,7 @@ fn placed(cell: &Cell<'_>, columns: &[Cell<'_>]) -> String {
     format!("{} ({place})", words(cell.text))
 }
 
-/// Words, with 0 for every number. Amounts of bytes are alike in any scale.
+/// Replaces every number by 0 and every unit of bytes by one scale.
 fn words(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
@@ -67,7 +67,7 @@ fn word(word: &str) -> String {
     let rest =
         word.trim_start_matches(|letter: char| letter.is_ascii_digit() || ".,".contains(letter));
     let number = &word[..word.len() - rest.len()];
-    // An address is what it is, and so is what has no digit.
+    // Addresses, and words without a digit, stay as they are.
     if !number.starts_with(|letter: char| letter.is_ascii_digit())
         || number.matches('.').count() > 1
     {

@@ -1,4 +1,4 @@
-//! What the README shows of what commands print, in sections that can be followed from their beginning.
+//! The output that the README shows, in sections whose commands follow each other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use limiter_tests::{
 
 use super::{SMALL, Shown, command, form::form, readme};
 
-/// The commands of a section of the README, each with what is shown of what it prints.
+/// The commands of a section of the README, each with the output that is shown.
 fn examples(section: &str) -> Vec<(String, String)> {
     let readme = readme();
     let (_, section) = readme.split_once(&format!("\n## {section}\n")).unwrap();
@@ -33,7 +33,7 @@ fn examples(section: &str) -> Vec<(String, String)> {
 }
 
 impl Shown {
-    /// Has three sources be over their limits, in the order in which they are listed.
+    /// Makes three sources exceed their limits, in the order in which the README lists them.
     fn flood(&self) {
         let hosts = &self.bench.hosts;
         let target = [198, 51, 100, 1];
@@ -43,7 +43,7 @@ impl Shown {
             (Frame::udp([203, 0, 113, 9], target, 5_000, 53), 1_000),
         ];
         let mut senders = floods.map(|(frame, per_second)| {
-            // For another host, so that nobody answers.
+            // Frames for another host, so that no answer is sent.
             let frame = frame.macs(hosts.client_port.mac, [2, 0, 0, 0, 0xff, 0xff]).padded();
             let (client, port) = (&hosts.client.namespace, &hosts.client_port);
             Sender::new(client, port, per_second, frame.build()).unwrap()
@@ -51,7 +51,7 @@ impl Shown {
         send_together(&mut senders, Duration::from_secs(1), &Default::default()).unwrap();
     }
 
-    /// Checks that a command prints what is shown.
+    /// Asserts that the output of a command has the form that is shown.
     fn compare(&self, line: &str, shown: &str) {
         let outcome = self.outcome(&self.arguments(line));
         let printed = format!("{}{}", outcome.stdout, outcome.stderr);

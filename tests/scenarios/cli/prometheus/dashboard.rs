@@ -1,4 +1,4 @@
-//! The dashboard, asked as Grafana asks.
+//! The dashboards, queried as Grafana does.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -9,10 +9,10 @@ use std::{
 use limiter_tests::prometheus::Prometheus;
 use serde_json::Value;
 
-/// What Grafana makes of the variable for rates, with a scrape each second, and a little more.
+/// The value of Grafana's `$__rate_interval` for a scrape each second, with a margin.
 const RATE_INTERVAL: &str = "10s";
 
-/// A dashboard of Grafana.
+/// A Grafana dashboard.
 pub(super) struct Dashboard(Value);
 
 impl Dashboard {
@@ -20,15 +20,15 @@ impl Dashboard {
         Self(serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap())
     }
 
-    /// What all variables, panels and annotations ask for.
+    /// The queries of all variables, panels and annotations.
     pub(super) fn asked(&self) -> Vec<&str> {
         let variables = self.0["templating"]["list"].as_array().unwrap().iter();
         let variables = variables.map(|variable| &variable["query"]["query"]);
         variables.chain(self.expressions()).map(|query| query.as_str().unwrap()).collect()
     }
 
-    /// The queries of all panels and annotations, with the variables replaced by what the server knows
-    /// for them, or why that cannot be done yet.
+    /// The queries of all panels and annotations, with each variable replaced by a value that the server has;
+    /// an error if there is none yet.
     pub(super) fn queries(&self, server: &Prometheus) -> Result<Vec<String>, String> {
         let mut variables = vec![("$__rate_interval".to_owned(), RATE_INTERVAL.to_owned())];
         for variable in self.0["templating"]["list"].as_array().unwrap() {
@@ -71,7 +71,7 @@ fn replaced(text: &str, variables: &[(String, String)]) -> String {
     text
 }
 
-/// They can be imported into any Grafana, and are laid out without gaps or overlaps.
+/// Any Grafana can import the dashboards, and panels have no gaps or overlaps.
 #[test]
 fn they_are_whole() {
     for name in [super::DASHBOARD, super::AGENT_DASHBOARD] {

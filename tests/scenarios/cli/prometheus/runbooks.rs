@@ -1,4 +1,4 @@
-//! The pages that tell what to do about each alert.
+//! The runbooks of the alerts.
 
 use std::{
     collections::BTreeSet,
@@ -9,20 +9,20 @@ use std::{
 
 use limiter_tests::command::binary;
 
-/// The folder of the pages, which alerts name by the same path.
+/// The folder of the runbooks; the alerts link to the same path.
 const FOLDER: &str = "docs/runbooks";
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FOLDER)
 }
 
-/// Each alert: its name, and the lines of its rule.
+/// Each alert: its name and the lines of its rule.
 fn alerts(rules: &str) -> Vec<(&str, &str)> {
     let parts = rules.split("- alert: ").skip(1);
     parts.map(|part| part.split_once('\n').unwrap()).collect()
 }
 
-/// The commands of limiter that a text shows: in lines of their own, and between backticks.
+/// The `limiter` commands in a text: on indented lines and between backticks.
 fn commands(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
     let lines = lines.map(|line| line.trim_start_matches("sudo ").to_owned());
@@ -58,7 +58,7 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
     assert_eq!(pages, expected);
 }
 
-/// Whoever types them at night has no time to find out what they are called now.
+/// A command in a runbook has to work as written, because an operator types it during an incident.
 #[test]
 fn alerts_and_pages_show_commands_that_there_are() {
     let rules = fs::read_to_string(super::shipped().join("limiter.rules.yaml")).unwrap();
@@ -69,7 +69,7 @@ fn alerts_and_pages_show_commands_that_there_are() {
     }
     assert!(all.len() > 20, "{all:?}");
     for command in all {
-        // Whatever comes before it is read, and has to be right.
+        // clap parses the arguments before `--help`, so wrong ones fail.
         let arguments = command.split(' ').skip(1).chain(["--help"]);
         let mut limiter = Command::new(binary().unwrap());
         let output = limiter.args(arguments).stdin(Stdio::null()).output().unwrap();

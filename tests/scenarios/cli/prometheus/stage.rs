@@ -1,4 +1,4 @@
-//! What there is to scrape: a policy, traffic, and a Prometheus in a hurry.
+//! The setup for scrapes: a policy, traffic, and a Prometheus with short intervals.
 
 use std::{
     fs, io,
@@ -14,10 +14,10 @@ use limiter_tests::{
     traffic::{Sender, Stop},
 };
 
-/// Packets that are sent per second.
+/// Packets sent per second.
 const RATE: u64 = 2_000;
 
-/// A policy with everything that there are metrics of; the name is of a limit.
+/// A policy that produces every metric; `name` is the name of a limit.
 pub(super) fn policy(name: &str) -> String {
     format!(
         "version: 1\n\
@@ -31,7 +31,7 @@ pub(super) fn policy(name: &str) -> String {
     )
 }
 
-/// Sends as long as it is there: from sources in `192.0.2.0/24`, the first of which sends most.
+/// Sends until it is dropped: from sources in `192.0.2.0/24`, of which the first sends most.
 pub(super) struct Traffic {
     stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
@@ -43,7 +43,7 @@ impl Traffic {
         let frame = Frame::udp([192, 0, 2, 1], to.v4, 1, 9).payload(18).macs(from.mac, to.mac);
         let sender = Sender::new(&hosts.client.namespace, from, RATE, frame.build()).unwrap();
         let mut sender = sender.edited(|number, frame| {
-            // The last byte of the source.
+            // The last byte of the source address.
             frame[29] = if number % 4 == 0 { 1 + (number / 4 % 16) as u8 } else { 1 };
         });
         let stop = Stop::default();
@@ -62,10 +62,10 @@ impl Drop for Traffic {
     }
 }
 
-/// Has the kernel count what programs cost, as long as it is there.
+/// Makes the kernel measure the run time of programs until the result is dropped.
 pub(super) fn count_costs() -> OwnedFd {
     const BPF_ENABLE_STATS: libc::c_int = 32;
-    // Of type 0: how long programs run.
+    // Type 0 (`BPF_STATS_RUN_TIME`).
     let attributes = [0_u32; 16];
     // SAFETY: attributes of this length, zeroed beyond what the command reads.
     let descriptor = unsafe {
@@ -77,7 +77,7 @@ pub(super) fn count_costs() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(descriptor as i32) }
 }
 
-/// What is shipped, in a folder, with every interval and every patience cut to what a test has.
+/// Copies the shipped files to a folder, with all intervals and waiting times shortened.
 pub(super) fn hasten(folder: &Path) {
     let shipped = |name: &str| fs::read_to_string(super::shipped().join(name)).unwrap();
     let configuration = shipped("prometheus.yaml");

@@ -1,4 +1,4 @@
-//! A terminal that a command runs on: a pseudo-terminal of the kernel, and a reader of what is on it.
+//! A pseudo-terminal with a command on it, and a parser for its screen.
 
 use std::{
     fs::{self, File},
@@ -18,24 +18,24 @@ use std::{
 use limiter_tests::process;
 use vt100::{Color, Parser, Screen};
 
-/// How long something may take to be on the screen.
+/// How long an expected text may take to appear.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long somebody takes to read what a key did.
+/// How long a user reads after pressing a key.
 const READING: Duration = Duration::from_millis(400);
 
-/// What nothing writes on a terminal, and does nothing there.
+/// A byte that no program writes and that has no effect.
 const END: u8 = 0;
 
-/// What came from the command.
+/// The output of the command so far.
 struct Received {
     parser: Parser,
     bytes: usize,
-    /// Whether [`END`] came.
+    /// Whether [`END`] was received.
     has_ended: bool,
 }
 
-/// A terminal with a command on it.
+/// A terminal that runs a command.
 pub(super) struct Terminal {
     master: File,
     slave: OwnedFd,
@@ -45,7 +45,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a command on a new terminal of this size, which is its controlling one.
+    /// Starts a command on a new terminal of this size, which becomes its controlling terminal.
     pub(super) fn start(mut command: Command, columns: u16, rows: u16) -> Self {
         let (mut master, mut slave) = (-1, -1);
         let size = size(columns, rows);
@@ -68,7 +68,7 @@ impl Terminal {
             let (mut master, received) = (master.try_clone().unwrap(), received.clone());
             move || {
                 let mut bytes = [0; 4096];
-                // It ends in an error when nobody has the terminal any more.
+                // Reading ends with an error when no process has the terminal any more.
                 while let Ok(count @ 1..) = master.read(&mut bytes) {
                     let mut received = received.lock().unwrap();
                     received.parser.process(&bytes[..count]);
@@ -80,7 +80,7 @@ impl Terminal {
         Self { master, slave, child, received, reader: Some(reader) }
     }
 
-    /// Presses keys, as their bytes, with a while after each for somebody to read what it did.
+    /// Sends keys, each followed by the time to read its effect.
     pub(super) fn press(&mut self, keys: &[&str]) {
         for key in keys {
             self.write(key);
@@ -88,19 +88,19 @@ impl Terminal {
         }
     }
 
-    /// Answers a question, once it was there for long enough to be read.
+    /// Answers a question after the time to read it.
     pub(super) fn confirm(&mut self, question: &str) {
         self.wait_for(question);
         thread::sleep(READING);
         self.press(&["y"]);
     }
 
-    /// Sends bytes, as keys or as what is pasted.
+    /// Sends bytes, as keys or as pasted text.
     pub(super) fn write(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Makes it as large as this.
+    /// Changes the size of the terminal.
     pub(super) fn resize(&self, columns: u16, rows: u16) {
         let size = size(columns, rows);
         self.received.lock().unwrap().parser.screen_mut().set_size(rows, columns);
@@ -110,13 +110,13 @@ impl Terminal {
         assert_eq!(set, 0);
     }
 
-    /// What is on it, without blanks at the ends of lines.
+    /// The text on the screen, without blanks at the ends of lines.
     pub(super) fn text(&self) -> String {
         let contents = self.look(Screen::contents);
         contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// Waits until something is on it.
+    /// Waits until the text on the screen fits, and returns it.
     #[track_caller]
     pub(super) fn wait(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
@@ -130,7 +130,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until it is in a state, which may take a moment longer than what is on it.
+    /// Waits until the terminal is in a state. Its modes may change a moment later than its text.
     #[track_caller]
     pub(super) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
@@ -141,18 +141,18 @@ impl Terminal {
         }
     }
 
-    /// Waits until these words are on it.
+    /// Waits until `words` are on the screen, and returns its text.
     #[track_caller]
     pub(super) fn wait_for(&self, words: &str) -> String {
         self.wait(words, |text| text.contains(words))
     }
 
-    /// How many bytes came.
+    /// The number of bytes received.
     pub(super) fn bytes(&self) -> usize {
         self.received.lock().unwrap().bytes
     }
 
-    /// Whether anything on it has a colour.
+    /// Whether any cell has a colour.
     pub(super) fn has_colour(&self) -> bool {
         self.look(|screen| {
             let (rows, columns) = screen.size();
@@ -163,15 +163,14 @@ impl Terminal {
         })
     }
 
-    /// Whether the command has a screen of its own on it, has hidden the cursor, and has it tell what
-    /// is pasted.
+    /// Whether the command uses the alternate screen, hides the cursor, and has switched on bracketed paste.
     pub(super) fn is_taken(&self) -> [bool; 3] {
         self.look(|screen| {
             [screen.alternate_screen(), screen.hide_cursor(), screen.bracketed_paste()]
         })
     }
 
-    /// The modes of the line: echo and the like.
+    /// The termios flags (echo and others): input, output, control and local.
     pub(super) fn modes(&self) -> [libc::tcflag_t; 4] {
         let mut modes = MaybeUninit::uninit();
         // SAFETY: there is memory for the result.
@@ -182,24 +181,24 @@ impl Terminal {
         [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag]
     }
 
-    /// Sends the command a signal.
+    /// Sends a signal to the command.
     pub(super) fn signal(&self, signal: libc::c_int) {
         process::signal(&self.child, signal);
     }
 
-    /// Sends a signal to what the command runs, where that is a shell.
+    /// Sends a signal to the child of the command, which is a shell.
     pub(super) fn signal_job(&self, signal: libc::c_int) {
         let shell = self.child.id();
         let jobs = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
         let job: libc::pid_t = jobs.trim().parse().unwrap();
-        // SAFETY: the call has no pointers, and the shell did not wait for its only child yet.
+        // SAFETY: the call has no pointers, and the shell has not yet waited for its only child.
         assert_eq!(unsafe { libc::kill(job, signal) }, 0);
     }
 
-    /// Waits for the end of the command.
+    /// Waits until the command has ended and all its output was read.
     pub(super) fn end(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
-        // What it wrote last is there by then, but not read yet.
+        // The last output has been written but maybe not read, so a byte is sent after it.
         // SAFETY: a buffer of that length, and a descriptor that is open.
         let written = unsafe { libc::write(self.slave.as_raw_fd(), [END].as_ptr().cast(), 1) };
         assert_eq!(written, 1);
@@ -215,7 +214,7 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         process::kill(&mut self.child);
-        // The reader ends once nobody has the other end.
+        // The reader ends when the other end has no open descriptor.
         let null = File::open("/dev/null").map(OwnedFd::from);
         if let (Ok(null), Some(reader)) = (null, self.reader.take()) {
             drop(std::mem::replace(&mut self.slave, null));
@@ -230,7 +229,7 @@ fn size(columns: u16, rows: u16) -> libc::winsize {
     libc::winsize { ws_row: rows, ws_col: columns, ..size }
 }
 
-/// Makes the standard input the terminal that this process is controlled from.
+/// Makes standard input the controlling terminal of this process.
 fn take_terminal() -> io::Result<()> {
     // SAFETY: calls without pointers.
     let taken = unsafe { libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) != -1 };

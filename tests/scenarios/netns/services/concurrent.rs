@@ -1,4 +1,4 @@
-//! Open connections of real clients, which end in each of the ways that they can.
+//! Open connections of real clients, ended in every possible way.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -17,7 +17,7 @@ use crate::netns::Net;
 
 /// The port of the service.
 const PORT: u16 = 5_432;
-/// How long an answer from limiter may be waited for; far longer than it takes.
+/// How long an expected state may take; far longer than it does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn policy(key: &str, limit: u32, idle: &str) -> String {
@@ -42,7 +42,7 @@ fn assert_answers(connection: &mut Connection) {
     assert_eq!(connection.ask("select 1").unwrap(), "select 1");
 }
 
-/// Opens a connection that has to be let in.
+/// Opens a connection that has to be admitted.
 #[track_caller]
 fn admitted(net: &Net, from: IpAddr) -> Connection {
     let mut connection = open(net, from, PORT).unwrap();
@@ -50,8 +50,8 @@ fn admitted(net: &Net, from: IpAddr) -> Connection {
     connection
 }
 
-/// Resets a connection, and waits until the host has no socket of it. A SYN that comes in the same batch as the reset is
-/// decided about before the host has seen either.
+/// Resets a connection and waits until the router has closed its socket. A SYN in the same batch as the reset
+/// would be decided before the router has processed either.
 #[track_caller]
 fn reset(net: &Net, connection: Connection) {
     let peer = format!(":{} ", connection.port().unwrap());
@@ -68,7 +68,7 @@ fn reset(net: &Net, connection: Connection) {
     }
 }
 
-/// Waits until so many places of a source are used.
+/// Waits until so many slots of a source are in use.
 #[track_caller]
 fn wait_for(net: &Net, source: &str, places: u64) -> Instant {
     let start = Instant::now();
@@ -90,11 +90,11 @@ fn a_connection_that_ends_gives_its_place_to_another() {
     let before = Counts::of(&net, "open");
     assert!(open(&net, from, PORT).is_none(), "the fourth gets in");
     assert_eq!((Counts::of(&net, "open") - before).packets(), (0, 1));
-    // Those that have a place are not disturbed, and another source has places of its own.
+    // Existing connections are not disturbed, and another source has slots of its own.
     connections.iter_mut().for_each(assert_answers);
     drop(admitted(&net, net.hosts.client_port.v6.into()));
 
-    // Whichever way one ends, the next one gets its place, as the host has no socket of it any more.
+    // However a connection ends, the next one gets its slot, because its socket is gone.
     reset(&net, connections.remove(0));
     connections.push(admitted(&net, from));
     assert!(open(&net, from, PORT).is_none());
@@ -107,7 +107,8 @@ fn a_connection_that_ends_gives_its_place_to_another() {
     assert_eq!(service.accepted(), 6);
     assert_eq!(Counts::of(&net, "open").exceed, 3);
 
-    // Who opens and closes one after the other is never refused, though there is one place.
+    // A client that opens and closes connections one after the other is never refused, with a single free
+    // slot.
     drop(connections.remove(0).close());
     for number in 0..200 {
         let connection = admitted(&net, from);
@@ -121,7 +122,7 @@ fn a_connection_that_ends_gives_its_place_to_another() {
     end(&net);
 }
 
-/// What is not in the window of its connection is nothing to the host.
+/// The kernel ignores packets outside the window of their connection.
 #[test]
 fn a_forged_end_frees_no_place() {
     const LIMIT: usize = 10;
@@ -137,7 +138,8 @@ fn a_forged_end_frees_no_place() {
         let opened = Connection::open_within(client, from, to, patience).unwrap();
         let Some(connection) = opened else { continue };
         let port = connection.port().unwrap();
-        // A FIN takes a place for a connection that has none, so resets come last: what they free stays free.
+        // A FIN takes a slot if its connection has none, so the resets come last: a slot that they free stays
+        // free.
         for flags in [FIN | ACK, RST, RST | ACK] {
             let frame = Frame::tcp(from, to.ip(), port, PORT, flags).sequence(12_345);
             let mut sender = net.sender(1_000, frame);
@@ -152,13 +154,13 @@ fn a_forged_end_frees_no_place() {
         assert_answers(connection);
     }
     assert_eq!(service.accepted(), LIMIT as u64);
-    // The host has none of them any more, and so does limiter.
+    // The sockets are gone, so the slots are free.
     connections.into_iter().for_each(|connection| connection.close().unwrap());
     drop(admitted(&net, from));
     end(&net);
 }
 
-/// A host with a wire of its own, which can be cut.
+/// A host on a wire of its own, which can be cut.
 struct Away {
     host: Host,
     address: IpAddr,
@@ -180,7 +182,7 @@ impl Away {
 
 #[test]
 fn a_connection_whose_client_vanishes_gives_its_place_up_when_it_was_silent_for_long_enough() {
-    /// The shortest that a policy takes.
+    /// The shortest idle time that a policy may have.
     const IDLE: Duration = Duration::from_secs(1);
     let net = Net::new();
     let away = Away::new(&net);
@@ -190,7 +192,7 @@ fn a_connection_whose_client_vanishes_gives_its_place_up_when_it_was_silent_for_
     let source = from.to_string();
     let stop = Stop::default();
     thread::scope(|scope| {
-        // It talks, and stays for longer than it may be silent.
+        // This connection is active for longer than it may be silent.
         let mut talker = admitted(&net, from);
         let begun = Instant::now();
         let seen = stop.clone();
@@ -225,7 +227,7 @@ fn a_connection_whose_client_vanishes_gives_its_place_up_when_it_was_silent_for_
         let _open = talking.join().unwrap();
         assert_eq!(service.accepted(), 3);
         assert_eq!(Counts::of(&net, "open").exceed, attempts - 1);
-        // All are open still, and nothing is heard of any.
+        // All connections are open but silent.
         wait_for(&net, &source, 0);
     });
     end(&net);

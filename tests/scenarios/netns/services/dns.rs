@@ -1,4 +1,4 @@
-//! A name server that is limited in bytes.
+//! A name server with a limit in bytes.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use limiter_tests::{
 use super::{Counts, assert_within, attached_with, end, totals};
 use crate::netns::v4;
 
-/// 50 kB/s, and 20 kB at once.
+/// 50 kB/s with a burst of 20 kB.
 const POLICY: &str = "
 limits:
   - name: dns
@@ -28,13 +28,13 @@ limits:
     rate: 400kbit/s
     burst: 20kB";
 
-/// Bytes of requests that follow each other, without the headers of their packets.
+/// The sizes of consecutive requests, in bytes, without packet headers.
 const SIZES: [usize; 4] = [40, 512, 120, 1_232];
-/// Without a packet for so long, nothing is under way any more.
+/// After so long without a packet, none is in flight any more.
 const PATIENCE: Duration = Duration::from_millis(500);
 const HEADER: usize = 12;
 
-/// A socket that loses nothing that reaches it.
+/// A socket with a receive buffer so large that no packet is lost.
 fn socket(namespace: &Namespace, address: SocketAddr) -> UdpSocket {
     let open = || {
         let socket = UdpSocket::bind(address)?;
@@ -52,8 +52,8 @@ fn socket(namespace: &Namespace, address: SocketAddr) -> UdpSocket {
     namespace.inside(open).unwrap().unwrap()
 }
 
-/// Answers requests by their header, which says that it is an answer, until it is stopped and nothing
-/// comes any more; how many requests came from each address, and their bytes.
+/// Answers each request with its header, marked as an answer, until it is stopped and no more requests come.
+/// Returns the number of requests and their bytes by address.
 fn respond(socket: &UdpSocket, stop: &Stop) -> BTreeMap<IpAddr, (u64, u64)> {
     let mut heard = BTreeMap::<_, (u64, u64)>::new();
     let mut request = [0; 2_048];
@@ -76,10 +76,10 @@ fn respond(socket: &UdpSocket, stop: &Stop) -> BTreeMap<IpAddr, (u64, u64)> {
     }
 }
 
-/// What a client asked and what became of it.
+/// The requests of a client, and which of them were answered.
 struct Asked {
     sent: Sent,
-    /// Bytes of each request.
+    /// The size of each request, in bytes.
     sizes: Vec<usize>,
     answered: Vec<bool>,
 }
@@ -94,7 +94,7 @@ impl Asked {
     }
 }
 
-/// Sends requests of these sizes at a pace, and takes the answers, which wait in the socket meanwhile.
+/// Sends requests of these sizes at a pace, then reads the answers, which wait in the socket.
 fn ask(socket: &UdpSocket, to: SocketAddr, sizes: &[usize], per_second: u64) -> Asked {
     let mut pace = Pace::new(per_second, Duration::from_secs(2));
     let mut asked = Vec::new();
@@ -112,7 +112,7 @@ fn ask(socket: &UdpSocket, to: SocketAddr, sizes: &[usize], per_second: u64) -> 
     Asked { sent, sizes: asked, answered }
 }
 
-/// The numbers of the requests that are answered.
+/// The numbers of the answered requests.
 fn answers(socket: &UdpSocket, to: SocketAddr) -> Vec<u16> {
     let mut answers = Vec::new();
     let mut answer = [0; 2_048];
@@ -136,7 +136,7 @@ fn requests_pass_up_to_their_bytes() {
     let net = attached_with(v4(10), POLICY);
     let hosts = &net.hosts;
     let (near, far) = (&hosts.client_port, &hosts.router_port);
-    // The headers of Ethernet, IP and UDP are bytes of a frame, too.
+    // A limit in bytes also counts the headers of Ethernet, IP and UDP.
     let clients = [
         (IpAddr::from(near.v4), 1_000, &SIZES[..], 42),
         (near.v6.into(), 800, &SIZES, 62),
@@ -161,7 +161,7 @@ fn requests_pass_up_to_their_bytes() {
 
     for ((from, _, _, headers), asked) in clients.iter().zip(&asked) {
         let arrived = arrivals.from(*from);
-        // Limiter, the wire behind it, the server and the client say the same.
+        // Limiter, the wire behind it, the server and the client agree.
         let (requests, bytes) = heard[from];
         assert_eq!((arrived.packets, arrived.bytes), (requests, bytes + headers * requests));
         assert_eq!(asked.answers(), requests, "{from}");
@@ -182,7 +182,7 @@ fn requests_pass_up_to_their_bytes() {
         let largest = 1_232 + headers;
         let bytes = arrivals.from(*from).bytes;
         assert_within(bytes, (5e4, 20_000, largest), &[asked.sent], arrived_until);
-        // Nothing is refused before the burst is spent.
+        // No request is refused before the burst is spent.
         let first = asked.answered.iter().position(|answered| !answered).unwrap();
         let before: u64 = asked.sizes[..first].iter().map(|size| *size as u64 + headers).sum();
         assert!(before >= 20_000, "{from}: request {first} was refused after {before} bytes");

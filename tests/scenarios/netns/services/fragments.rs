@@ -1,4 +1,4 @@
-//! Datagrams that are longer than a packet, to a service that is limited in bytes.
+//! Datagrams longer than a packet, to a service with a limit in bytes.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use limiter_tests::sandbox::Namespace;
 
 use super::{Counts, end};
 
-/// 100 kB at once, and next to nothing after that.
+/// 100 kB at once, and almost nothing after that.
 const POLICY: &str = "
 limits:
   - name: service
@@ -20,7 +20,7 @@ limits:
     rate: 1kbit/s
     burst: 100kB";
 
-/// Without a datagram for so long, nothing is under way any more.
+/// After so long without a datagram, none is in flight any more.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 fn socket(namespace: &Namespace, address: SocketAddr) -> UdpSocket {
@@ -32,7 +32,7 @@ fn socket(namespace: &Namespace, address: SocketAddr) -> UdpSocket {
     namespace.inside(open).unwrap().unwrap()
 }
 
-/// The lengths of the datagrams that come.
+/// The lengths of the received datagrams.
 fn lengths(socket: &UdpSocket) -> Vec<usize> {
     let mut datagram = vec![0; 1 << 16];
     let mut lengths = Vec::new();
@@ -62,7 +62,7 @@ fn a_long_datagram_is_charged_with_all_its_fragments() {
             assert_eq!(client.send_to(&vec![7; length], (to, port)).unwrap(), length);
         };
 
-        // Who stays within the limit gets through whole, whatever others are sent meanwhile.
+        // Datagrams within the limit arrive whole; datagrams to other ports do not count.
         send(60_000, 5_353);
         send(60_000, 53);
         assert_eq!((lengths(&limited), lengths(&free)), (vec![60_000], vec![60_000]));
@@ -70,7 +70,7 @@ fn a_long_datagram_is_charged_with_all_its_fragments() {
         assert!((60_000..64_000).contains(&within.conform_bytes), "{within:?}");
         assert_eq!(within.exceed, 0);
 
-        // Nothing more is whole, and little more arrives.
+        // No more datagrams arrive whole, and little of them passes.
         for _ in 0..20 {
             send(60_000, 53);
         }

@@ -1,5 +1,4 @@
-//! Who is blocked by a limit with a penalty: those whose connections prove that they were over it, and nobody in whose
-//! name others send.
+//! Limits with a penalty block sources whose connections prove the excess, and no source that others forge.
 
 use std::{
     fs,
@@ -20,7 +19,7 @@ use crate::netns::Net;
 
 /// The port of the service.
 const PORT: u16 = 22;
-/// How long something may be waited for; far longer than it takes.
+/// How long anything may take; far longer than it does.
 const PATIENCE: Duration = Duration::from_secs(240);
 const PENALTY: &str = "after: 100ms, block: 10m";
 
@@ -37,7 +36,7 @@ fn blocked(net: &Net) -> Vec<String> {
     entries.map(|entry| entry["src"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Refusals by limits with penalties that counted, and those that nothing proved.
+/// The refusals by limits with a penalty that counted, and those without proof.
 #[track_caller]
 fn refusals(net: &Net) -> [u64; 2] {
     let metrics = net.json("metrics -j");
@@ -50,7 +49,7 @@ fn refusals(net: &Net) -> [u64; 2] {
     })
 }
 
-/// Sends these at once for a while, many times as long as it takes to be blocked.
+/// Sends these frames at once, for many times as long as it takes to be blocked.
 #[track_caller]
 fn send(net: &Net, frames: impl IntoIterator<Item = Frame>) {
     let mut senders: Vec<_> = frames.into_iter().map(|frame| net.sender(2_000, frame)).collect();
@@ -100,7 +99,7 @@ limits:
     // SYNs of other connections and of this one.
     send(&net, [2_001, 2_002, 2_003, port].map(|from| tcp(from, PORT, SYN)));
     assert!(Counts::of(&net, "ssh").exceed > 500);
-    // Segments of no connection, to the listening socket and to ports that nobody has.
+    // Segments without a connection, to the listening socket and to closed ports.
     send(&net, [tcp(2_001, PORT, ACK), tcp(port, 80, ACK), tcp(port, PORT, RST)]);
     assert!(Counts::of(&net, "rest").exceed > 500);
     assert_eq!(blocked(&net), [""; 0]);
@@ -113,7 +112,7 @@ limits:
     end(&net);
 }
 
-/// The limit of the example that is shipped, enforced.
+/// The limit of the shipped example, enforced.
 #[test]
 fn whoever_tries_passwords_is_blocked() {
     let example =
@@ -127,21 +126,21 @@ fn whoever_tries_passwords_is_blocked() {
     let to = SocketAddr::new(net.hosts.router_port.address_like(from), PORT);
     let start = Instant::now();
     let is_blocked = || blocked(&net) == [from.to_string()];
-    // Three at a time, as such tools do, each of them one after the other.
+    // Three logins at a time, as tools for guessing passwords do.
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_blocked() {
                     assert!(start.elapsed() < PATIENCE, "nobody is blocked: {:?}", refusals(&net));
                     let client = &net.hosts.client.namespace;
-                    // Until the SYN has been sent some times.
+                    // Long enough for several SYNs.
                     let patience = Duration::from_secs(13);
                     let Some(mut login) =
                         Connection::open_within(client, from, to, patience).unwrap()
                     else {
                         continue;
                     };
-                    // What it hears it acknowledges, which is the proof.
+                    // The acknowledgement of the greeting is the proof.
                     drop(login.hear());
                 }
             });
@@ -175,7 +174,7 @@ limits:
     end(&net);
 }
 
-/// Of a datagram nothing can be proven, so it is the policy's word that blocks.
+/// A datagram proves nothing, so the policy decides whether it blocks.
 #[test]
 fn a_flood_of_datagrams_has_its_source_blocked_where_the_policy_says_so() {
     for (unproven, is_blocked) in [("", false), (", unproven: block", true)] {

@@ -1,4 +1,4 @@
-//! A login port with few connections per minute beside a web port with many packets per second.
+//! A login port with a limit of few connections per minute, next to a web port with many packets per second.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const GREETING: &str = "SSH-2.0-OpenSSH_9.2";
 
-/// An exact limit of connections beside one of packets.
+/// An exact limit of connections, and one of packets.
 const POLICY: &str = "
 services:
   web: { protocol: [tcp, udp], ports: [80, 443] }
@@ -39,7 +39,7 @@ fn ssh(net: &Net) -> Service {
     Service::start(&net.hosts.router.namespace, 22, GREETING).unwrap()
 }
 
-/// One request to the web port.
+/// Sends one request to the web port.
 #[track_caller]
 fn request(net: &Net, from: impl Into<std::net::IpAddr>) {
     let mut connection = open(net, from, 80).unwrap();
@@ -47,7 +47,7 @@ fn request(net: &Net, from: impl Into<std::net::IpAddr>) {
     connection.close().unwrap();
 }
 
-/// Opens as many logins as a source may have in a minute, and hears their greetings.
+/// Opens as many logins as a source may have in a minute, and reads their greetings.
 #[track_caller]
 fn logins(net: &Net, from: impl Into<std::net::IpAddr> + Copy) -> Vec<Connection> {
     let log_in = |number| {
@@ -76,7 +76,7 @@ fn logins_are_few_and_what_else_their_source_does_is_not() {
     assert!(start.elapsed() < MINUTE, "too slow to say anything");
     assert_eq!(refused, 3);
     assert_eq!(used(&net, &source.to_string(), "ssh"), (5, 5));
-    // Another source is another matter, and so is what is open.
+    // Other sources are not affected, nor are open connections.
     let mut others = logins(&net, v4(10));
     others.extend(logins(&net, near.v6));
     for login in open_logins.iter_mut().chain(&mut others) {
@@ -88,7 +88,7 @@ fn logins_are_few_and_what_else_their_source_does_is_not() {
     assert_eq!(Counts::of(&net, "ssh").packets(), (15, 3));
     assert_eq!(Counts::of(&net, "web").packets(), (0, 0));
 
-    // No limit of logins is about the web port.
+    // The limit of logins does not match the web port.
     let receiver = Receiver::start(&hosts.router.namespace, far).unwrap();
     (0..20).for_each(|_| request(&net, source));
     let arrived = receiver.finish().unwrap().from(source);
@@ -127,7 +127,7 @@ fn a_flood_of_the_web_port_is_held_and_logins_of_its_source_go_on() {
     });
 
     let web = Counts::of(&net, "web");
-    // What of the flood of the source passed is what is left when all others' is taken away.
+    // The passed frames of the flood are all passed frames minus those of the other sources.
     let others = [stranger, polite].map(|from| arrived.from(from).packets);
     let flood = web.conform - others.iter().sum::<u64>();
     assert_admitted("the source", flood, &sent[0], 10e3, 500);
@@ -135,7 +135,7 @@ fn a_flood_of_the_web_port_is_held_and_logins_of_its_source_go_on() {
     let refused = [sent[0].packets - flood, sent[1].packets - others[0]];
     assert_eq!(web.exceed, refused.iter().sum::<u64>());
     assert_eq!(Counts::of(&net, "ssh").packets(), (2, 0));
-    // At least a packet for each line passed beside the flood.
+    // At least one packet for each line passed beside the flood.
     assert!(arrived.from(source).packets >= flood + 20, "{arrived:?}, {flood} of the flood");
     for (from, refused) in [(source, refused[0]), (stranger, refused[1]), (polite, 0)] {
         let [_, dropped] = totals(&net.json(&format!("get {from} -j")));
@@ -144,8 +144,8 @@ fn a_flood_of_the_web_port_is_held_and_logins_of_its_source_go_on() {
     end(&net);
 }
 
-/// A bucket lets a packet pass while part of a token is in it, which comes in between connections
-/// that are made one after the other. So a source gets one more than the burst, and owes it.
+/// A bucket admits a packet with part of a token, and some is refilled while connections are opened one after
+/// the other. So a source gets one connection more than the burst, and owes it.
 #[test]
 fn a_bucket_of_connections_admits_its_burst_and_owes_one() {
     let net = applied(
@@ -177,7 +177,7 @@ limits:
     end(&net);
 }
 
-/// A client that the answers do not reach at first sends its SYN again, as real ones do.
+/// A client that gets no answer at first repeats its SYN.
 #[test]
 fn a_syn_that_is_sent_again_is_of_one_connection() {
     const SYNS: &str = "

@@ -1,4 +1,4 @@
-//! Any limit of an algorithm, its exact model, and the times at which packets put it to the test.
+//! Random limits of an algorithm, their exact models, and packet times that test their edges.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::super::{
     mutation::Random,
 };
 
-/// Makes one of an algorithm, about so large.
+/// Makes a random allowance of one algorithm, of about this size.
 pub(super) type Any = fn(&mut Random, u64) -> Allowance;
 
 pub(super) const TOKEN_BUCKET: Any =
@@ -32,7 +32,7 @@ pub(super) const SLIDING_LOG: Any = |random, limit| {
     Allowance::SlidingLog { limit: limit.min(model::SlidingLog::MOST as u64), window }
 };
 
-/// From a millisecond to an hour.
+/// A random window, from a millisecond to an hour, in nanoseconds.
 fn any_window(random: &mut Random) -> u64 {
     match random.below(3) {
         0 => SECOND * *random.pick(&[1, 10, 60, 3_600]),
@@ -41,9 +41,10 @@ fn any_window(random: &mut Random) -> u64 {
     }
 }
 
-/// The exact one of an allowance, to which nothing was charged, for packets that cost so much at most.
+/// The exact model of an allowance, without any charge, for packets of cost `dearest` at most.
 pub(super) fn exact(allowance: Allowance, dearest: u64, now: u64) -> Model {
-    // A packet takes whole units of the program's, which the model is told; nothing else is rounded.
+    // The program rounds the cost of a packet to its unit. The model has the same grain; nothing else is
+    // rounded.
     let gcra = allowance.meter(dearest).unwrap().gcra;
     let flow = |Rate { packets, period }: Rate| {
         let [packets, period] = [packets, period].map(i128::from);
@@ -75,7 +76,7 @@ pub(super) fn exact(allowance: Allowance, dearest: u64, now: u64) -> Model {
     }
 }
 
-/// The time in which one unit of cost comes free, and all of them.
+/// The time in which one unit of cost is refilled, and in which all are, in nanoseconds.
 pub(super) fn pace(allowance: Allowance) -> [u64; 2] {
     let bucket = allowance.bucket();
     let unit = bucket.rate.period / bucket.rate.packets;
@@ -87,8 +88,8 @@ pub(super) fn pace(allowance: Allowance) -> [u64; 2] {
     [unit, all]
 }
 
-/// The time of the next packet: at once, about when there is room, when all of it is free or a window
-/// ends, or by a clock that went back.
+/// The time of the next packet: at once, about when a packet conforms again, about when all is refilled or a
+/// window ends, or earlier, as after a clock that went back.
 pub(super) fn step(random: &mut Random, allowance: Allowance, cost: u64, now: u64) -> u64 {
     let [unit, all] = pace(allowance);
     let mut below = |most: u64| random.below(most as usize + 1) as u64;
@@ -120,7 +121,7 @@ fn any_count(random: &mut Random) -> Count {
     }
 }
 
-/// A limit of an algorithm, by the source in the entry of the source, or by another key.
+/// A random limit of an algorithm: inline, or with another key.
 pub(super) fn any_limit(random: &mut Random, name: &str, any: Any) -> Limit {
     let keys: [&[KeyPart]; 6] = [
         &[KeyPart::Source],
@@ -136,7 +137,7 @@ pub(super) fn any_limit(random: &mut Random, name: &str, any: Any) -> Limit {
     let bits = random.below(if count == Count::Bytes { 14 } else { 9 });
     let size = 1 + random.below(1 << bits) as u64;
     let allowance = any(random, size);
-    // A log counts events.
+    // A sliding log counts packets only.
     let is_log = matches!(allowance, Allowance::SlidingLog { .. });
     Limit { count: if is_log { Count::Packets } else { count }, ..limit(name, parts, allowance) }
 }

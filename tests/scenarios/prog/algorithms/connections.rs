@@ -1,4 +1,4 @@
-//! Open connections, as the program counts them, against a set.
+//! Compares limits on open connections with a model that is a set of connections.
 
 use std::{
     collections::HashMap,
@@ -34,7 +34,7 @@ use super::{
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 
-/// A limit of open connections by a key, as a document makes it.
+/// A limit on open connections, as a policy document makes it.
 fn concurrent(name: &str, parts: &[KeyPart], most: u64, idle: u64) -> Limit {
     let allowance = Allowance::Concurrent { limit: most, idle };
     Limit { count: Count::Connections, ..limit(name, parts, allowance) }
@@ -110,7 +110,7 @@ fn concurrent_decides_as_a_set_of_connections_does() {
     assert!(is_emulated() || refused.min(passed) * 5 > steps, "{refused} of {steps} refused");
 }
 
-/// What is no TCP has no connections, and a later fragment tells nothing of its own.
+/// Packets that are not TCP belong to no connection, and a later fragment does not show its connection.
 #[test]
 fn what_has_no_connection_is_not_counted() {
     let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
@@ -126,7 +126,7 @@ fn what_has_no_connection_is_not_counted() {
     ] {
         assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
     }
-    // A packet of a connection that has no place needs one, whatever it says.
+    // A packet of a connection without a slot needs one, whatever its flags are.
     for flags in [ACK, SYN | ACK, FIN | ACK] {
         assert_eq!(program.run(&tcp(2, flags).build()).unwrap(), Verdict::Drop);
     }
@@ -136,7 +136,7 @@ fn what_has_no_connection_is_not_counted() {
     program.check_accounts().unwrap();
 }
 
-/// Connections that talk stay, those that fall silent go, and those that close go sooner.
+/// Active connections keep their slots. Silent ones lose them, and closing ones sooner.
 #[test]
 fn places_are_given_up_by_silence_and_by_closing() {
     let limit = concurrent("few", &[KeyPart::Source], 3, 60 * SECOND);
@@ -147,19 +147,19 @@ fn places_are_given_up_by_silence_and_by_closing() {
         program.run(&frame).unwrap() == Verdict::Pass
     };
     assert!([1, 2, 3].into_iter().all(|port| sends(0, port, SYN)) && !sends(0, 4, SYN));
-    // 3 is silent from here on.
+    // Connection 3 is silent from here on.
     for second in (10..=60).step_by(10) {
         assert!(sends(second, 1, ACK) && sends(second, 2, ACK), "after {second} s");
     }
     assert!(!sends(60, 4, SYN));
     assert!(sends(68, 4, SYN) && !sends(68, 3, ACK), "3 has lost its place");
     assert!(sends(69, 1, FIN | ACK) && !sends(78, 3, SYN) && sends(81, 3, SYN));
-    // There are no sockets here, so a reset is as good as a FIN.
+    // These connections have no sockets on this host, so a reset closes like a FIN.
     assert!(sends(82, 2, RST) && !sends(91, 5, SYN));
     assert!(sends(82 + 12, 5, SYN) && !sends(82 + 12, 6, SYN));
 }
 
-/// Where the sockets are, these decide.
+/// For connections with a socket on this host, the socket decides.
 #[test]
 fn a_closing_connection_has_its_place_as_long_as_its_socket_is_there() {
     let limit = concurrent("few", &[KeyPart::Source], 2, 60 * SECOND);
@@ -179,20 +179,20 @@ fn a_closing_connection_has_its_place_as_long_as_its_socket_is_there() {
             let frame = Frame::tcp(address, address, port, service.port(), flags).build();
             program.run(&frame).unwrap() == Verdict::Pass
         };
-        // Resets that the sockets do not see, as if they had not been in the window.
+        // Resets that the sockets do not see, as if their sequence numbers were outside the window.
         assert!(sends(0, first, SYN) && sends(0, second, SYN) && !sends(0, 1, SYN));
         assert!(sends(0, first, RST) && sends(0, second, RST | ACK) && sends(0, 1, RST));
         for second in (1..200).step_by(12) {
             assert!(!sends(second, 1, SYN), "after {second} s");
         }
         assert!(sends(200, second, FIN | ACK) && !sends(220, 1, SYN));
-        // One that its client closes first leaves nothing.
+        // A connection that its client closes first leaves no socket behind.
         drop(first_client);
         drop(first_server);
         let mut now = 240;
         assert!(passes_soon(|| sends(next(&mut now), 1, SYN)));
         assert!(!sends(now, first, ACK), "its place is another's");
-        // One that its server closes first leaves a socket in TIME_WAIT. The other has none.
+        // A connection that its server closes first leaves a socket in TIME_WAIT, which does not keep a slot.
         assert!(sends(next(&mut now), 1, FIN | ACK) && !sends(next(&mut now), 3, SYN));
         drop(second_server);
         drop(second_client);
@@ -202,7 +202,7 @@ fn a_closing_connection_has_its_place_as_long_as_its_socket_is_there() {
     program.check_accounts().unwrap();
 }
 
-/// A client that ends its connections while the server still has them has as many as before.
+/// A connection that only the client has closed keeps its slot while the server holds its socket.
 #[test]
 fn a_connection_that_only_the_client_has_closed_has_its_place() {
     let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
@@ -227,11 +227,11 @@ fn a_connection_that_only_the_client_has_closed_has_its_place() {
     drop(server);
     let mut now = 200;
     assert!(passes_soon(|| sends(next(&mut now), 1, SYN)));
-    // Nothing is heard of that one, and nobody has a socket of it.
+    // This connection sends nothing more and has no socket.
     assert!(!sends(now + 60, 2, SYN) && sends(now + 68, 2, SYN));
 }
 
-/// Whoever sends an end for each of many connections has those of others forgotten.
+/// An attacker who ends many connections evicts the records of the ends of other connections.
 #[test]
 fn a_connection_whose_end_was_forgotten_has_its_place_for_a_while() {
     let limit = concurrent("few", &[KeyPart::Source], 1, 60 * SECOND);
@@ -252,18 +252,18 @@ fn a_connection_whose_end_was_forgotten_has_its_place_for_a_while() {
     for second in [2, 9] {
         assert!(!sends(&mut program, second, 1, SYN), "after {second} s");
     }
-    // It goes on.
+    // The connection goes on.
     assert!(sends(&mut program, 9, port, ACK) && !sends(&mut program, 18, 1, SYN));
     assert!(sends(&mut program, 22, 1, SYN) && !sends(&mut program, 22, port, ACK));
 }
 
-/// The second after this one, which has come then.
+/// Advances the second by one.
 fn next(second: &mut u64) -> u64 {
     *second += 1;
     *second
 }
 
-/// Whether a packet passes as soon as the kernel is done with what was closed.
+/// Whether a packet passes soon: the kernel releases closed sockets with a delay.
 fn passes_soon(mut sends: impl FnMut() -> bool) -> bool {
     (0..8).any(|_| {
         thread::sleep(Duration::from_millis(20));

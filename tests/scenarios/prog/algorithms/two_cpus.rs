@@ -1,4 +1,4 @@
-//! Each algorithm on two CPUs at once: together they are given what the limit admits, once.
+//! Runs each algorithm on two CPUs at once: together they are admitted what the limit admits, once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,9 +26,9 @@ use super::{
 
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
-/// All that are kept in a word or a log.
+/// All algorithms whose state is a word or a log.
 const ALL: [Any; 6] = [TOKEN_BUCKET, LEAKY_BUCKET, GCRA, FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG];
-/// More than any of the limits here admits at once.
+/// More packets than any limit here admits at once.
 const OFFER: u32 = 150;
 
 fn any_of(random: &mut Random, any: Any) -> Allowance {
@@ -36,12 +36,12 @@ fn any_of(random: &mut Random, any: Any) -> Allowance {
     any(random, size)
 }
 
-/// Packets that an exact limit admits at a time, of as many as it is offered.
+/// The number of packets that the exact model admits at one time, however many are offered.
 fn drain(model: &mut Model, now: u64) -> u64 {
     (0..).take_while(|_| model.take(now, 1)).count() as u64
 }
 
-/// Offers packets of two CPUs, and then what may be left by those that were dropped undecided.
+/// Offers packets on two CPUs, then on one, for the tokens left by packets that were dropped as contended.
 fn offer(program: &mut TestProgram, frame: &[u8]) -> u64 {
     let before = program.passed().unwrap();
     on_two_cpus(program, |runner, _| {
@@ -53,7 +53,7 @@ fn offer(program: &mut TestProgram, frame: &[u8]) -> u64 {
     program.passed().unwrap() - before
 }
 
-/// What it admits at each of many times, all of it taken each time.
+/// At each of many times, both CPUs take all that the limit admits.
 #[test]
 fn two_cpus_are_given_what_the_limit_admits() {
     let seed = seed();
@@ -87,8 +87,7 @@ fn two_cpus_are_given_what_the_limit_admits() {
     }
 }
 
-/// Two limits of an algorithm, of which each in turn has less: what the other was charged for packets
-/// that were refused after all is given back.
+/// Two limits, of which either may admit less: a charge to one is refunded when the other refuses the packet.
 #[test]
 fn two_limits_admit_the_lesser_of_both() {
     let seed = seed();
@@ -98,7 +97,7 @@ fn two_limits_admit_the_lesser_of_both() {
             let mut random = Random::new(seed, number << 32 | run);
             let allowance = |random: &mut Random, packets| loop {
                 let allowance = any(random, packets);
-                // None that admits anything while the time stands still.
+                // A limit that would admit packets while time stands still is not used.
                 if pace(allowance)[0] > 0 {
                     break allowance;
                 }
@@ -115,7 +114,7 @@ fn two_limits_admit_the_lesser_of_both() {
             let inline = is_inline(&limits[0]);
             program.apply(&policy_of(limits)).unwrap();
             let passed = offer(&mut program, &syn(A));
-            // In a log, a charge that was taken back after another one came stays used up.
+            // In a log, a refunded charge stays used up if another charge followed it.
             let expected = if is_log { 1..=least } else { least..=least };
             assert!(expected.contains(&passed), "{passed} of {least}, inline: {inline}");
             let charged = names.map(|name| program.tally(name).unwrap().conform.packets);
@@ -125,7 +124,7 @@ fn two_limits_admit_the_lesser_of_both() {
     }
 }
 
-/// Connections open on both CPUs, some of them the same ones.
+/// Two CPUs open connections, some of which are the same.
 #[test]
 fn two_cpus_open_as_many_connections_as_the_limit_admits() {
     const IDLE: u64 = 60 * SECOND;
@@ -147,7 +146,7 @@ fn two_cpus_open_as_many_connections_as_the_limit_admits() {
             let opens = |port: u16| Frame::tcp(A, B, port, 443, SYN).build();
             on_two_cpus(&mut program, |runner, cpu| {
                 for number in 0..PORTS {
-                    // Both begin with the same connections, and go on with others.
+                    // Both CPUs begin with the same connections and go on with different ones.
                     let port = if number < 20 || cpu == 0 { number } else { PORTS - 1 - number };
                     if runner.run(&opens(port)).unwrap() == Verdict::Pass {
                         admitted[usize::from(port)].store(true, Ordering::Relaxed);

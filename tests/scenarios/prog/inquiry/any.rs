@@ -1,4 +1,4 @@
-//! Random policies of every kind, and random packets that they are about.
+//! Random policies of every kind, and random packets for them.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use super::super::mutation::{Random, mutate};
 
 const PORTS: [u16; 4] = [22, 53, 443, 8_080];
 
-/// The addresses that packets come from: of few networks, so that prefixes contain each other.
+/// The source addresses, from few networks, so that prefixes contain each other.
 pub(super) fn addresses() -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (a, b) in [(0, 0), (0, 1), (1, 0)] {
@@ -195,7 +195,7 @@ fn any_listed(random: &mut Random) -> Listed {
     Listed { whom: any_whom(random), until }
 }
 
-/// A policy that can be.
+/// A random policy that compiles.
 pub(super) fn any_policy(random: &mut Random) -> Policy {
     loop {
         let (ipv4, ipv6) = *random.pick(&[(32, 64), (32, 128), (24, 48), (0, 0)]);
@@ -219,7 +219,7 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
             penalties: narrow(random),
             limits: (0..limits).map(|number| any_limit(random, format!("l{number}"))).collect(),
         };
-        // Too many limits at once, or in columns.
+        // The policy has too many limits at once, or too many columns.
         if compile(&policy, &Assignment::default(), &Context::default()).is_ok() {
             return policy;
         }
@@ -233,12 +233,12 @@ fn prefixes(random: &mut Random) -> Vec<IpNet> {
     prefixes
 }
 
-/// Seldom more than a few sources, or the limits would be asked of nobody.
+/// Rarely more than a few sources, or the limits would hardly ever apply.
 fn narrow(random: &mut Random) -> Vec<Listed> {
     maybe(random, 4, any_listed).into_iter().collect()
 }
 
-/// A policy that differs in some limit, list or length.
+/// The policy with one change to a limit, a list or a prefix length.
 pub(super) fn changed(random: &mut Random, policy: &Policy) -> Policy {
     loop {
         let mut next = policy.clone();
@@ -255,7 +255,7 @@ pub(super) fn changed(random: &mut Random, policy: &Policy) -> Policy {
             3 => next.deny = narrow(random),
             4 => next.tenants.insert("acme".into(), prefixes(random)).map_or((), drop),
             5 => next.mode = GlobalMode::Enforce,
-            // Another limit, whose state may come to be where that of the old one was.
+            // Another limit, which may get the place of the removed one.
             6 | 7 => next.limits[at].name = format!("n{}", random.below(1_000)),
             _ => {
                 for layer in &mut next.limits[at].layers {
@@ -273,7 +273,7 @@ pub(super) fn changed(random: &mut Random, policy: &Policy) -> Policy {
     }
 }
 
-/// A frame from one of the [`addresses`], or one of any kind that somebody has broken.
+/// A frame from one of the [`addresses`], or a mutated frame of any kind.
 pub(super) fn any_frame(random: &mut Random, kinds: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let addresses = addresses();
     let source = *random.pick(&addresses);

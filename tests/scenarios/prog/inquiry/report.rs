@@ -1,4 +1,4 @@
-//! What is told of a source and of a kind of packets, under a policy that has one of everything.
+//! Reports on a source and on a kind of packets, under a policy that has one of everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -97,14 +97,14 @@ fn explain(program: &TestProgram, question: &Question, now: u64) -> Explanation 
     Inquiry::new(program.maps(), now).unwrap().explain(question, now).unwrap()
 }
 
-/// Each limit with what of it is used.
+/// Each limit, and how much of it is used.
 fn used(report: &SourceReport) -> Vec<(&str, Option<u64>)> {
     let limits = report.limits.iter();
     limits.map(|limit| (limit.name.as_str(), limit.fill().map(|fill| fill.used))).collect()
 }
 
 fn started() -> (TestProgram, u64) {
-    // Lists end by the clock of the machine.
+    // List entries end by the clock of the machine.
     let (mut program, now) = (program(&policy()), monotonic());
     program.at(now).unwrap();
     (program, now)
@@ -120,7 +120,7 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     }
     let report = source(&program, TENANT, now);
     assert_eq!(report.tenant.as_deref(), Some("acme"));
-    // 60 packets: 40 of them fit.
+    // 60 packets, of which the limits admit 40.
     assert_eq!((report.passed.packets, report.dropped.packets), (40, 20));
     assert_eq!(
         used(&report),
@@ -142,7 +142,7 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     let expected = ["enforce", "enforce", "candidate", "enforce", "monitor", "enforce", "enforce"];
     assert_eq!(modes, expected);
 
-    // Ports 1000 to 1020 had one to three packets each, the first 40; the fullest 20 are told.
+    // Ports 1000 to 1020 got one to three packets each from the first 40. The report lists the fullest 20.
     assert_eq!((report.total, report.states.len()), (21, 20));
     let told: Vec<_> =
         report.states.iter().map(|state| (state.key.as_str(), state.fill.unwrap().used)).collect();
@@ -151,7 +151,7 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     assert_eq!(told[19].1, 1);
 }
 
-/// A tenant keeps its number when others come before it.
+/// A tenant is still found when another tenant is inserted before it.
 #[test]
 fn a_tenant_is_told_by_its_name_after_another_one_came() {
     let (mut program, now) = started();
@@ -193,7 +193,7 @@ fn of_many_states_the_fullest_are_told() {
     assert_eq!((stranger.total, stranger.known), (0, false), "the state of others is theirs");
 }
 
-/// Open connections and logs are told as buckets are: of one key, and of each of several.
+/// Open connections and logs are reported like buckets: of one key, and of each of several.
 #[test]
 fn open_connections_are_told_with_the_times_until_places_are_free() {
     let of = |name: &str, parts: &[KeyPart], allowance| Limit {
@@ -292,7 +292,7 @@ fn lists_are_told_in_their_order_with_their_entries() {
     assert_eq!(it.verdict.unwrap().reason.name(), "allow");
 }
 
-/// How each limit stands to a kind of packets, in words.
+/// How each limit applies to a kind of packets, in words.
 fn standings(it: &Explanation) -> Vec<String> {
     let limits = it.limits.iter();
     limits
@@ -348,7 +348,7 @@ fn a_limit_that_is_not_about_a_packet_names_one_condition() {
     assert_eq!((told[1].as_str(), told[7].as_str()), ("ssh: no, port", "small: no, length"));
     let echo = Question { protocol: Some(1), port: None, icmp: Some(8), ..ssh };
     assert_eq!(standings(&explain(&program, &echo, now))[1], "ssh: no, protocol");
-    // A limit by a key that is not known has a state for each.
+    // A limit whose key is not known has a state for each key.
     let it = explain(&program, &any, now);
     assert!(matches!(it.limits[0].0.kept, Kept::Many) && it.verdict.is_none());
 }

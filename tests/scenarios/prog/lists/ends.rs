@@ -1,4 +1,4 @@
-//! Entries of lists that have an end.
+//! List entries that have an end.
 
 use std::{
     net::IpAddr,
@@ -32,7 +32,7 @@ fn unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The time on the clock of the packets when an entry that is about an address ends.
+/// The end of the list entry for an address, on the clock of the program.
 fn end(program: &TestProgram, address: IpAddr, list: List) -> u64 {
     let now = monotonic();
     let mut inquiry = Inquiry::new(program.maps(), now).unwrap();
@@ -49,14 +49,14 @@ fn end(program: &TestProgram, address: IpAddr, list: List) -> u64 {
     now + left.unwrap().as_nanos() as u64
 }
 
-/// Nobody does anything when an entry ends: the packets come, and the time goes by.
+/// An entry ends by itself: no process acts, only time passes.
 #[test]
 fn an_entry_ends_by_the_clock_alone() {
     const LASTS: u64 = 100;
     for (list, reason) in LISTS {
         let mut policy = policy_of([limit("none", &[KeyPart::Source], tokens(1))]);
         let (before, now) = (monotonic(), unix());
-        // Another one that is over already never was one.
+        // An entry that had already ended has no effect.
         *entries(&mut policy, list) = vec![
             entry("10.0.0.0/24", Some(now + LASTS)),
             entry("10.0.0.0/8", Some(now)),
@@ -64,7 +64,7 @@ fn an_entry_ends_by_the_clock_alone() {
         ];
         let mut program = program(&policy);
         let end = end(&program, [10, 0, 0, 1].into(), list);
-        // To the second, which had begun already.
+        // Exact to the second; a part of the current second had passed.
         let [least, most] = [LASTS - 2, LASTS + 1].map(|seconds| seconds * SECOND);
         assert!((before + least..monotonic() + most).contains(&end), "{list:?}");
         let frame = udp([10, 0, 0, 1]);
@@ -77,14 +77,14 @@ fn an_entry_ends_by_the_clock_alone() {
         program.at(end).unwrap();
         assert_eq!(program.run_many(&frame, 3).unwrap(), 1, "{list:?}");
         assert_eq!((counted(&program, reason), tally(&program, "none")), (9, (1, 2)));
-        // Whom no other entry was about all the time.
+        // An address that no current entry covers is limited all the time.
         program.at(before).unwrap();
         assert_eq!(program.run_many(&udp([10, 0, 1, 1]), 3).unwrap(), 1);
         program.check_accounts().unwrap();
     }
 }
 
-/// When the entry that decided ends, the next one does.
+/// When the entry that decided ends, the next one decides.
 #[test]
 fn what_an_entry_hid_is_there_when_it_ends() {
     let now = unix();
@@ -117,8 +117,7 @@ fn what_an_entry_hid_is_there_when_it_ends() {
     program.check_accounts().unwrap();
 }
 
-/// Random lists, of prefixes within each other, that end at random times, against a look through all
-/// entries.
+/// Random lists with nested prefixes and random ends, compared with a model that goes through all entries.
 #[test]
 fn lists_are_those_of_a_naive_matcher() {
     const SPAN: usize = 40;
@@ -140,14 +139,14 @@ fn lists_are_those_of_a_naive_matcher() {
         let begin = unix();
         let marked: IpAddr = [192, 0, 2, 1].into();
         let mut policy = Policy::default();
-        // The first list hides what is on the others.
+        // Few entries in the first list, because it hides those of the others.
         for ((list, _), most) in LISTS.into_iter().zip([4, 7, 9]) {
             for _ in 0..random.below(most) {
                 let address = address(&mut random);
                 let (least, most) = if address.is_ipv4() { (16, 32) } else { (40, 64) };
                 let length = (least + random.below(most - least + 1)) as u8;
                 let prefix = IpNet::new(truncated(address, length), length).unwrap();
-                // Some are over before the policy is in force.
+                // Some entries have ended before the policy is applied.
                 let until = random.below(SPAN) as u64 + begin - 10;
                 let until = (random.below(3) > 0).then_some(until);
                 entries(&mut policy, list).push(Listed { whom: Whom::Prefix(prefix), until });
@@ -156,9 +155,9 @@ fn lists_are_those_of_a_naive_matcher() {
         let _run = Run { seed, run, of: &policy.clone() };
         policy.allow.push(entry("192.0.2.1/32", Some(begin + 100)));
         program.apply(&policy).unwrap();
-        // By this entry, the time on the clock of the packets is known of a second of the others.
+        // This entry shows at which time of the program's clock a second of the other ends begins.
         let second = end(&program, marked, List::Allow) - 100 * SECOND;
-        // What was over when it was put in force never was there.
+        // Entries that had ended when the policy was applied never had an effect.
         let least = unix() - begin + 1;
         for _ in 0..60 {
             let after = (least + random.below(SPAN) as u64) * SECOND;

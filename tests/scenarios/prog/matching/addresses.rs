@@ -1,4 +1,4 @@
-//! Limits of sources, destinations and interfaces, with what is excepted, and of all at once.
+//! Limits by source, destination and interface, with exceptions, and by all of these.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use limiter_userspace::policy::Policy;
 
 use super::{super::program, A, B, check, written};
 
-/// An address with the one that is always at the other end.
+/// A datagram between two addresses.
 fn udp(from: &str, to: &str) -> Frame {
     let [from, to]: [IpAddr; 2] = [from, to].map(|address| address.parse().unwrap());
     Frame::udp(from, to, 1, 2).payload(18)
@@ -44,7 +44,7 @@ fn prefixes_and_exceptions_end_where_they_say() {
             &["9.255.255.255", "11.0.0.0", "2001:db8::1"],
             &["10.0.0.0", "10.255.255.255"],
         ),
-        // What is excepted is, also where a longer prefix is named.
+        // An exception holds even if the limit also names a longer prefix inside it.
         (
             "[10.0.0.0/8, 10.1.2.0/24]",
             "10.1.0.0/16",
@@ -112,7 +112,7 @@ fn an_interface_is_the_one_that_a_packet_came_in_by() {
     drop(neighbour);
 }
 
-/// All that is asked for must hold.
+/// A packet has to meet all conditions of a `match`.
 #[test]
 fn a_packet_that_differs_in_one_thing_is_another() {
     let mut program = program(&Policy::default());

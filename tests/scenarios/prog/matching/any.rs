@@ -1,5 +1,4 @@
-//! Random policies and packets: the limits that the program counts a packet for are those that a
-//! matcher written apart says.
+//! Random policies and packets: the program charges a packet to the limits that an independent matcher finds.
 
 #[path = "../../classify/naive.rs"]
 mod naive;
@@ -26,13 +25,13 @@ use super::super::{
     part, program, seed, tokens,
 };
 
-/// The packets that each limit was charged.
+/// The packets charged to each limit.
 fn charged(program: &TestProgram) -> Vec<(String, u64)> {
     let limits = program.maps().snapshot(&[]).unwrap().limits.into_iter();
     limits.map(|limit| (limit.name, limit.tally.conform.packets)).collect()
 }
 
-/// A policy of limits that admit everything, as many as a packet has places for.
+/// A random policy with as many limits as a packet can have. All of them admit everything.
 fn any_limits(random: &mut Random) -> Policy {
     let mut policy = any_policy(random);
     policy.limits.truncate(KEYED);
@@ -79,7 +78,8 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
 
             let interface = if here { "eth0" } else { "veth" };
             let facts = Facts { frame: &frame_of, bytes: frame.len() as u64, interface };
-            // No limit is about what is not IP, too deep, or control traffic that no limit names.
+            // No limit applies to frames that are not IP, to those that are too deep, or to control traffic
+            // that no limit names.
             let is_asked = frame_of != Reference::NonIp && !deep && control(&frame).is_none();
             let fits = policy.limits.iter().filter(|limit| is_asked && facts.fits(limit, &policy));
             let expected: BTreeSet<_> = fits.map(|limit| limit.name.clone()).collect();
@@ -88,7 +88,7 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
             not += (policy.limits.len() - expected.len()) as u64;
         }
     }
-    // If nothing were ever asked, it would prove nothing.
+    // Unless limits match and do not match often, the comparison would prove nothing.
     assert!(about > part(1_500) && not > part(1_500), "{about} {not}");
     drop(neighbour);
     program.check_accounts().unwrap();

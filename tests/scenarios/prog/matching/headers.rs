@@ -1,4 +1,4 @@
-//! Limits of protocols, flags of TCP, types of ICMP and lengths.
+//! Limits by protocol, TCP flags, ICMP type and length.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::{
     A, A6, B, B6, check,
 };
 
-/// Numbers of headers that are not walked, in both families.
+/// Whether a number is that of an upper-layer protocol, not of an extension header of either family.
 fn is_upper(protocol: u8) -> bool {
     ![0, 43, 44, 51, 60, 135, 139, 140].contains(&protocol)
 }
@@ -28,7 +28,7 @@ fn a_protocol_is_the_number_in_the_header() {
     for (protocols, numbers) in
         [("tcp", &[6][..]), ("[udp, gre]", &[17, 47]), ("[icmp, icmpv6, 254]", &[1, 58, 254])]
     {
-        // 255 is what a chain of headers has that does not tell it, which could be any.
+        // 255 stands for a chain of headers that hides the protocol, so every protocol may be meant.
         let named = |protocol: &u8| numbers.contains(protocol) || *protocol == 255;
         let (about, not): (Vec<u8>, Vec<u8>) =
             (0..=u8::MAX).filter(|protocol| is_upper(*protocol)).partition(named);
@@ -41,7 +41,7 @@ fn a_protocol_is_the_number_in_the_header() {
 #[test]
 fn flags_are_set_and_not_set() {
     let tcp = |flags: u8| [Frame::tcp(A, B, 1, 2, flags), Frame::tcp(A6, B6, 1, 2, flags)];
-    // What cannot be read could be set or not, and so could what is in another fragment.
+    // Flags that cannot be read, or that are in another fragment, may be set or not.
     let unknown = [
         Frame::ip(A, B, 6).payload(13),
         Frame::ip(A6, B6, 6).payload(8),
@@ -94,7 +94,7 @@ fn a_type_of_icmp_is_that_of_its_family() {
             kinds.into_iter().map(|kind| if v4 { icmp(kind) } else { icmpv6(kind) }).collect()
         });
         not.extend(numbers.iter().map(|kind| if v4 { icmpv6(*kind) } else { icmp(*kind) }));
-        // A header of the other family's protocol is no header of this one's.
+        // The protocol number of ICMP in the other family is not ICMP here.
         not.push(Frame::udp(A, B, u16::from(numbers[0]) << 8, 2).payload(18));
         let (from, to, number): (IpAddr, IpAddr, u8) =
             if v4 { (A.into(), B.into(), 1) } else { (A6.into(), B6.into(), 58) };
@@ -102,7 +102,7 @@ fn a_type_of_icmp_is_that_of_its_family() {
             let frame = Frame::ip(from, to, number);
             frame.bytes(&[numbers[0]; 8]).fragment(1, offset, more)
         };
-        // A later fragment could be of any type, and so could what was cut off before it.
+        // A later fragment, or a header that is cut off, may have any type.
         about.extend([part(1, true), part(2, false), part(0, true), Frame::ip(from, to, number)]);
         let matching = format!("protocol: {protocol}, icmp_type: {types}");
         check(&mut program, &matching, &about, &not);
@@ -112,7 +112,7 @@ fn a_type_of_icmp_is_that_of_its_family() {
     check(&mut program, both, &about, &[icmp(0), icmp(18), icmpv6(127), icmpv6(129)]);
 }
 
-/// A length is that of the frame, tags and padding included.
+/// The length is that of the frame, with tags and padding.
 #[test]
 fn lengths_end_where_they_say() {
     let udp = |length: usize| Frame::udp(A, B, 1, 2).payload(length - 42);
@@ -135,7 +135,7 @@ fn lengths_end_where_they_say() {
     }
     let padded = Frame::udp(A, B, 1, 2).padded();
     check(&mut program, "length: 60", &[padded], &[Frame::udp(A, B, 1, 2)]);
-    // Shorter than any header of IP: all such are of one source.
+    // Too short for any IP header: all such frames are of one source.
     let [ends, longer] = [&[][..], &[0x45][..]].map(|bytes| Frame::other(0x0800, bytes));
     check(&mut program, "length: 14", &[ends], &[longer]);
 
@@ -143,7 +143,7 @@ fn lengths_end_where_they_say() {
     program.at(NOW).unwrap();
     for (length, within, beyond) in [
         ("9000-9014", &[9_000, 9_014][..], &[8_999, 9_015][..]),
-        // The longest length that can be written is that of all longer frames too.
+        // The greatest length that a policy can name also stands for all longer frames.
         ("65535", &[65_535, 65_536, 66_000], &[65_534]),
     ] {
         let [within, beyond] =

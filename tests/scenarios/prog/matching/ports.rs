@@ -1,4 +1,4 @@
-//! Limits of ports, at the edges of ranges, and of what has no ports.
+//! Limits by port, at the edges of ranges, and for packets without ports.
 
 use limiter_tests::packet::{Extension, Frame};
 
@@ -25,7 +25,7 @@ fn a_range_of_ports_ends_where_it_says() {
     let cases: [(&str, &[u16], &[u16]); 12] = [
         ("0", &[0], &[1, 65_535]),
         ("65535", &[65_535], &[65_534, 0]),
-        // Nor is it about what it would be with its bytes exchanged.
+        // The limit must not match the port with its two bytes swapped.
         ("22", &[22], &[21, 23, 22 << 8]),
         ("443-445", &[443, 444, 445], &[442, 446]),
         ("0-1023", &[0, 1, 1_022, 1_023], &[1_024, 65_535]),
@@ -43,7 +43,7 @@ fn a_range_of_ports_ends_where_it_says() {
         let about: Vec<_> = within.iter().flat_map(to).collect();
         let mut not: Vec<_> = beyond.iter().flat_map(to).collect();
         for (from, to) in within.iter().zip(beyond) {
-            // The port of the sender is none of its business.
+            // The source port does not matter.
             not.extend(with_ports(&TCP_AND_UDP, [*from, *to]));
         }
         not.extend(with_ports(&[SCTP], [within[0], within[0]]));
@@ -64,7 +64,7 @@ fn a_service_is_its_protocols_and_its_ports() {
     check(&mut program, "service: web", &about, &not);
 }
 
-/// Against ranges that are looked through from end to end.
+/// Compares with a linear search in the ranges.
 #[test]
 fn every_port_is_within_the_ranges_or_not() {
     let ranges = [0..=0, 53..=53, 1_000..=1_999, 2_000..=2_001, 30_000..=49_151, 65_534..=65_535];
@@ -85,7 +85,7 @@ fn every_port_is_within_the_ranges_or_not() {
     program.check_accounts().unwrap();
 }
 
-/// As many limits as a policy can have share all ports among them: each packet is about one.
+/// As many limits as a policy can have divide all ports among them: each packet matches exactly one.
 #[test]
 fn ranges_that_meet_leave_no_port_out_and_have_none_twice() {
     const PORTS: u16 = ((1 << 16) / LIMITS) as u16;
@@ -110,17 +110,17 @@ fn ranges_that_meet_leave_no_port_out_and_have_none_twice() {
     program.check_accounts().unwrap();
 }
 
-/// A first fragment has ports. A later one could be of any, whatever it begins with; and so could what was cut off before
-/// them.
+/// A first fragment has ports. A later fragment, or a header that is cut off, may have any port, whatever
+/// bytes it begins with.
 #[test]
 fn a_limit_of_ports_is_about_what_has_them() {
-    // What is behind them would be read as another port, if it were read.
+    // Bytes that would be another port if they were read as a header.
     let to_53 = [0, 53, 0, 53, 0, 26, 0, 0];
     let first = [
         Frame::udp(A, B, 1, 53).payload(18).fragment(7, 0, true),
         Frame::udp(A6, B6, 1, 53).payload(18).fragment(7, 0, true),
     ];
-    // In IPv6, a datagram in one piece may say that it is a fragment (RFC 6946).
+    // In IPv6, a whole datagram may have a fragment header (RFC 6946).
     let whole = [
         Frame::udp(A, B, 1, 53).payload(18).options(&[1; 8]),
         Frame::udp(A, B, 1, 53).tag(0x88a8, 3).tag(0x8100, 4),
@@ -150,7 +150,7 @@ fn a_limit_of_ports_is_about_what_has_them() {
     let about = all(&[&whole, &cut]);
     let not = all(&[&later, &elsewhere, &first]);
     check(&mut program, &format!("{port}, fragments: false"), &about, &not);
-    // Without ports in it, it is about all parts of a datagram.
+    // A limit without ports matches every fragment.
     let every = all(&[&first, &whole, &cut, &later, &elsewhere]);
     check(&mut program, "protocol: udp", &every, &[Frame::tcp(A, B, 1, 53, 0)]);
     let fragments = all(&[&first, &later, &elsewhere]);

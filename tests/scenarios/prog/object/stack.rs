@@ -1,8 +1,7 @@
-//! How deep the stack of a program gets, by its instructions.
+//! Computes the stack depth of a program from its instructions.
 //!
-//! The kernel tells it only to who loads a program that it refuses, so it is found here as the
-//! verifier finds it: the frames of all functions on the deepest way through the calls, each rounded
-//! up.
+//! The kernel reports the depth only when it refuses a program. Here it is computed as the verifier does: the
+//! sum of the frames on the deepest path through the calls, each rounded up.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -12,9 +11,9 @@ use std::{
 use aya_obj::{Function, Object, generated::bpf_insn};
 use rustc_demangle::demangle;
 
-/// Bytes that the kernel gives a program.
+/// Stack size of a program in the kernel, in bytes.
 pub(super) const MOST: usize = 512;
-/// What Linux 6.1 rounds a frame up to; newer ones round to half of that.
+/// Linux 6.1 rounds each frame up to a multiple of this; newer kernels to half of it.
 const ROUND: usize = 32;
 
 const CLASS: u8 = 0x07;
@@ -27,11 +26,11 @@ const CALL: u8 = 0x85;
 const PSEUDO_CALL: u8 = 1;
 const FRAME: u8 = 10;
 
-/// The deepest way through a program: functions and the bytes of their frames.
+/// The deepest path through a program: functions, and the bytes of their frames.
 pub(super) struct Stack(Vec<(String, usize)>);
 
 impl Stack {
-    /// That of a program of an object whose calls are linked.
+    /// Computes the deepest path of a program in an object whose calls are linked.
     pub(super) fn of(object: &Object, names: &BTreeMap<Vec<u8>, String>, program: &str) -> Self {
         let program = &object.programs[program];
         let function = &object.functions[&(program.section_index, program.address)];
@@ -62,7 +61,7 @@ impl fmt::Display for Stack {
     }
 }
 
-/// Links the calls of an object. The names of its functions are given by their code.
+/// Links the calls of an object, and returns the names of its functions by their code.
 pub(super) fn link(object: &mut Object) -> BTreeMap<Vec<u8>, String> {
     let named = |function: &Function| (code(&function.instructions), function.name.clone());
     let names = object.functions.values().map(named).collect();
@@ -71,7 +70,7 @@ pub(super) fn link(object: &mut Object) -> BTreeMap<Vec<u8>, String> {
     names
 }
 
-/// What linking leaves of instructions as it is.
+/// The parts of instructions that linking does not change.
 fn code(instructions: &[bpf_insn]) -> Vec<u8> {
     instructions.iter().flat_map(|instruction| [instruction.code, instruction.dst_reg()]).collect()
 }
@@ -80,7 +79,7 @@ fn bytes(frames: &[(String, usize)]) -> usize {
     frames.iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// The frames on the deepest way from the function that begins at `start`, the deepest first.
+/// The frames on the deepest path from the function that begins at `start`, the deepest first.
 fn deepest(
     instructions: &[bpf_insn],
     functions: &BTreeMap<usize, usize>,
@@ -98,7 +97,7 @@ fn deepest(
     frames
 }
 
-/// Where the functions begin that are called in a range.
+/// The starts of the functions that are called in a range of instructions.
 fn calls(
     instructions: &[bpf_insn],
     range: std::ops::Range<usize>,
@@ -110,10 +109,10 @@ fn calls(
     })
 }
 
-/// Bytes below the frame pointer that a function uses.
+/// The bytes below the frame pointer that a function uses.
 fn frame(instructions: &[bpf_insn]) -> usize {
     let mut lowest = 0;
-    // Registers that the frame pointer was copied to.
+    // Registers that hold a copy of the frame pointer.
     let mut copies = [false; 16];
     for instruction in instructions {
         let to = usize::from(instruction.dst_reg());

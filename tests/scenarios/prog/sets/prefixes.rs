@@ -1,4 +1,4 @@
-//! Prefixes within each other, what a naive matcher says of them, and addresses at their edges.
+//! Nested prefixes, a naive matcher for them, and addresses at their edges.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,7 +12,7 @@ use super::super::{mutation::Random, naive::truncated, part};
 /// Prefixes at whose edges packets are sent.
 const PROBED: u64 = 1_200;
 
-/// What is said of prefixes, by their length.
+/// Values of prefixes, in a table for each prefix length.
 pub(super) struct Naive<T> {
     by_length: HashMap<u8, HashMap<IpAddr, T>>,
 }
@@ -35,7 +35,7 @@ impl<T> Naive<T> {
         prefixes.iter().map(|prefix| (*prefix, what)).collect()
     }
 
-    /// What is said of the longest prefix that an address is in.
+    /// The value of the longest prefix that contains an address.
     pub(super) fn longest(&self, address: IpAddr) -> Option<&T> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (0..=bits)
@@ -48,7 +48,7 @@ impl<T> Naive<T> {
     }
 }
 
-/// An address somewhere in the networks that the sets are of.
+/// A random address in the networks of the sets.
 fn anywhere(random: &mut Random) -> IpAddr {
     let bits = random.below(usize::MAX) as u64;
     if random.below(2) == 0 {
@@ -61,7 +61,7 @@ fn anywhere(random: &mut Random) -> IpAddr {
     }
 }
 
-/// An address somewhere in a prefix.
+/// A random address in a prefix.
 fn within(random: &mut Random, prefix: &IpNet) -> IpAddr {
     match (anywhere(random), prefix) {
         (IpAddr::V4(any), IpNet::V4(prefix)) => (prefix.network() | any & prefix.hostmask()).into(),
@@ -70,7 +70,8 @@ fn within(random: &mut Random, prefix: &IpNet) -> IpAddr {
     }
 }
 
-/// So many prefixes, no longer than these lengths, of which half are within one of them or of others.
+/// Makes `many` distinct prefixes, no longer than `longest`. Half of them are inside another one or inside
+/// one of `others`.
 pub(super) fn prefixes(
     random: &mut Random,
     many: u64,
@@ -85,7 +86,7 @@ pub(super) fn prefixes(
             (within(random, &outer), outer.prefix_len() + 1 + random.below(4) as u8)
         } else {
             let address = anywhere(random);
-            // Few of them are so short that they have many of the others.
+            // Few prefixes are so short that they contain many others.
             let shorter = random.below(14).min(random.below(14)) as u8;
             (address, longest[usize::from(address.is_ipv6())] - shorter)
         };
@@ -98,7 +99,7 @@ pub(super) fn prefixes(
     prefixes.into_iter().collect()
 }
 
-/// The address beside another one.
+/// The next or the previous address.
 fn beside(address: IpAddr, up: bool) -> IpAddr {
     match address {
         IpAddr::V4(it) => {
@@ -112,7 +113,7 @@ fn beside(address: IpAddr, up: bool) -> IpAddr {
     }
 }
 
-/// Addresses to try: the first and the last of some prefixes, those beside them, and others.
+/// Addresses to test: the first and last of some prefixes, their neighbours, and random ones.
 pub(super) fn probes(random: &mut Random, prefixes: &[IpNet]) -> Vec<IpAddr> {
     let mut probes = Vec::new();
     for _ in 0..part(PROBED) {

@@ -1,4 +1,4 @@
-//! Cases of two runs, side by side.
+//! A table of the cases of two runs, side by side.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use limiter_userspace::output::table::{Cell, Column, Table};
 
 use crate::text::lines;
 
-/// A change of a ratio that is less than this part of it is that of the code's place in memory.
+/// Changes of a ratio by less than this share are noise: they come from where the code lies in memory.
 const NOISE: f64 = 0.1;
 
-/// A case of a run, which is found by its id.
+/// A measured case, found by its id.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// What it is called.
+    /// The name in the report.
     pub(crate) name: String,
-    /// What was measured.
+    /// The measured figure.
     pub(crate) figure: f64,
 }
 
-/// The same cases of two runs.
+/// One kind of figure, for the cases of two runs.
 pub(crate) struct Part<'a> {
-    /// Those of the earlier run.
+    /// The cases of the earlier run, by id.
     pub(crate) before: &'a BTreeMap<String, Entry>,
-    /// Those of this one, in the order of the report.
+    /// The cases of this run, in the order of the report.
     pub(crate) now: Vec<(&'a str, Entry)>,
-    /// The id of the case that the others of a run are compared with.
+    /// The id of the case to which the others of a run are compared.
     pub(crate) reference: &'static str,
-    /// Whether more of the figure is more time.
+    /// Whether the figure is a time, so that more is worse.
     pub(crate) time: bool,
 }
 
@@ -47,7 +47,7 @@ impl Part<'_> {
         lines(&table)
     }
 
-    /// The cases that both runs have, but for the one that makes the ratios, with the two of them.
+    /// The cases of both runs, except the reference, each with its ratio before and now.
     fn ratios(&self) -> impl Iterator<Item = (&Entry, f64, f64)> {
         let unit_before = self.before.get(self.reference).map_or(f64::NAN, |entry| entry.figure);
         let unit = self.now.iter().find(|(id, _)| *id == self.reference);
@@ -59,7 +59,7 @@ impl Part<'_> {
         })
     }
 
-    /// How much faster or slower it became, if that is more than noise.
+    /// The change of a ratio as text; "same" if it is noise.
     fn change(&self, before: f64, now: f64) -> String {
         let change = now / before - 1.0;
         if !change.is_finite() {
@@ -72,7 +72,7 @@ impl Part<'_> {
         format!("{:.0} % {what}", 100.0 * change.abs())
     }
 
-    /// What is said of the cases that only one run has.
+    /// Lines about the cases that only one of the runs has.
     pub(crate) fn strays(&self) -> Vec<String> {
         let gone = self.before.iter().filter(|(id, _)| !self.now.iter().any(|(now, _)| now == id));
         let gone = gone.map(|(_, entry)| format!("only before: {}", entry.name));

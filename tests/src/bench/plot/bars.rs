@@ -1,44 +1,44 @@
-//! Bars from left to right, one below the other, each with its name and its figure.
+//! A bar chart: horizontal bars, each with a name and a figure.
 
 use super::{
     FAINT, INK,
     svg::{Anchor, Svg},
 };
 
-/// Between two bars, from top to top.
+/// Distance from the top of a bar to the top of the next.
 const STEP: f64 = 24.0;
 const THICKNESS: f64 = 16.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 20.0;
-/// The longest bar.
+/// Length of the longest bar.
 const LENGTH: f64 = 380.0;
-/// What is kept free for a figure beside the longest bar.
+/// Width reserved for the figure beside the longest bar.
 const FIGURE: f64 = 70.0;
 const MARGIN: f64 = 16.0;
-/// More than a character of a name takes in most fonts.
+/// Width of a character of a name; more than most fonts need.
 const CHARACTER: f64 = 7.3;
 
 /// One bar.
 pub(crate) struct Bar<'a> {
-    /// What it is about.
+    /// The text to the left.
     pub(crate) name: &'a str,
-    /// How long it is.
+    /// The value that its length shows.
     pub(crate) figure: f64,
-    /// The same as text.
+    /// The value as text.
     pub(crate) label: String,
     pub(crate) colour: &'static str,
 }
 
-/// All of them.
+/// The chart.
 pub(crate) struct Bars<'a> {
     pub(crate) title: &'a str,
-    /// What they were measured on.
+    /// The line below the title: where the figures were measured.
     pub(crate) caption: &'a str,
     pub(crate) bars: Vec<Bar<'a>>,
 }
 
 impl Bars<'_> {
-    /// The picture.
+    /// Draws the chart as SVG.
     pub(crate) fn draw(&self) -> String {
         let Self { title, caption, bars } = self;
         let longest = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);

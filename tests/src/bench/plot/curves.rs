@@ -8,47 +8,47 @@ use super::{
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = WIDTH - 40.0;
-/// The plot itself, from its top to its axis.
+/// Height of the plot itself, from its top to the axis.
 const HEIGHT: f64 = 300.0;
-/// Where the names of the curves begin, and how far they are from each other.
+/// Top of the names of the curves, and the distance between them.
 const NAMES: f64 = 76.0;
 const STEP: f64 = 20.0;
 const BOTTOM: f64 = 60.0;
-/// Lines across the plot, above the axis.
+/// Grid lines above the axis.
 const LINES: u32 = 5;
 
-/// A curve.
+/// One curve.
 pub(crate) struct Curve {
     pub(crate) name: &'static str,
     pub(crate) colour: &'static str,
-    /// Empty for none.
+    /// The dash pattern of SVG; empty for a solid line.
     pub(crate) dashes: &'static str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A place on the axis, above 0.
+/// A labelled place on the axis; the value is above 0.
 pub(crate) struct Tick {
     pub(crate) at: f64,
     pub(crate) label: String,
 }
 
-/// Curves in one plot.
+/// A plot with curves.
 pub(crate) struct Curves<'a> {
-    /// What they are and in which unit.
+    /// The title, with the unit of the vertical axis.
     pub(crate) title: &'a str,
-    /// What they were measured on.
+    /// The line below the title: where the figures were measured.
     pub(crate) caption: &'a str,
-    /// What the axis is about.
+    /// The label of the horizontal axis.
     pub(crate) below: &'a str,
-    /// What the upper edge stands for at least.
+    /// The least value at the upper edge.
     pub(crate) least_top: f64,
-    /// The places on the axis that are named, in order.
+    /// The labelled places on the axis, in ascending order.
     pub(crate) ticks: Vec<Tick>,
     pub(crate) curves: Vec<Curve>,
 }
 
 impl Curves<'_> {
-    /// The picture.
+    /// Draws the plot as SVG.
     pub(crate) fn draw(&self) -> String {
         let top = NAMES + STEP * self.curves.len() as f64;
         let axis = top + HEIGHT;
@@ -64,7 +64,7 @@ impl Curves<'_> {
             let value = most * f64::from(number) / f64::from(LINES);
             let [_, y] = place(1.0, value);
             svg.line([LEFT, y], [RIGHT, y], if number == 0 { INK } else { FAINT });
-            // Without what is left over of tenths in the binary system.
+            // Rounded, because multiples of a tenth are not exact in binary.
             let label = format!("{}", (value * 1e6).round() / 1e6);
             svg.text([LEFT - 8.0, y + 4.5], Anchor::End, 13, &label);
         }
@@ -89,7 +89,7 @@ impl Curves<'_> {
         self.curves.iter().flat_map(|curve| curve.points.iter().copied())
     }
 
-    /// How far to the right something is. The first tick and the last are a little within the plot.
+    /// The horizontal position of a value. The first and last tick are a little inside the plot.
     fn across(&self, x: f64) -> f64 {
         const INDENT: f64 = 24.0;
         let ends = (self.ticks.first(), self.ticks.last());
@@ -100,7 +100,8 @@ impl Curves<'_> {
     }
 }
 
-/// The least number that is no less, and a fifth of which has one or two digits that are not zero.
+/// The smallest round number not below `value`. A fifth of it has at most two significant digits, so the grid
+/// lines have short labels.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

@@ -1,28 +1,28 @@
-//! A picture in SVG: the few shapes that plots are made of.
+//! A small SVG writer with the shapes that plots need.
 //!
-//! The same shapes give the same text, and text stays text. The background is white, so that the ink
-//! can be read on pages of any colour.
+//! The same shapes give the same text. Text is kept as text. The background is white, so that the plot is
+//! readable on pages of any colour.
 
 use super::INK;
 
-/// Where a text is, seen from the point that it is placed at.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
-    /// To the right of it.
+    /// The text begins at the point.
     Start,
-    /// On both sides of it.
+    /// The text is centred on the point.
     Middle,
-    /// To the left of it.
+    /// The text ends at the point.
     End,
 }
 
-/// A picture that is being drawn. Lengths are pixels, from the upper left corner.
+/// A picture in progress. Lengths are in pixels, from the upper left corner.
 pub(crate) struct Svg {
     text: String,
 }
 
 impl Svg {
-    /// An empty picture of this size.
+    /// An empty picture of this size, in pixels.
     pub(crate) fn new(title: &str, width: f64, height: f64) -> Self {
         let (title, width, height) = (escaped(title), number(width), number(height));
         let text = format!(
@@ -50,7 +50,7 @@ impl Svg {
         ));
     }
 
-    /// A thick line through points, dashed if `dashes` says how.
+    /// A thick line through points; `dashes` is the dash pattern, or empty.
     pub(crate) fn path(&mut self, points: &[[f64; 2]], stroke: &str, dashes: &str) {
         let points: Vec<_> =
             points.iter().map(|[x, y]| format!("{},{}", number(*x), number(*y))).collect();
@@ -71,7 +71,7 @@ impl Svg {
         self.push(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4\" fill=\"{fill}\"/>"));
     }
 
-    /// A line of text, the point being on its baseline.
+    /// A line of text with its baseline at the point.
     pub(crate) fn text(&mut self, [x, y]: [f64; 2], anchor: Anchor, size: u32, text: &str) {
         let [x, y] = [x, y].map(number);
         let anchor = match anchor {
@@ -86,7 +86,7 @@ impl Svg {
         ));
     }
 
-    /// The picture, finished.
+    /// Ends the picture and returns its text.
     pub(crate) fn finish(mut self) -> String {
         self.push("</svg>");
         self.text
@@ -98,7 +98,7 @@ impl Svg {
     }
 }
 
-/// A length to a tenth of a pixel, without a needless zero; what is no number is zero.
+/// Formats a length with at most one decimal. A value that is not finite becomes 0.
 fn number(value: f64) -> String {
     let value = if value.is_finite() { value } else { 0.0 };
     let text = format!("{value:.1}");
@@ -108,7 +108,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The text with what means something in XML written otherwise.
+/// Escapes the characters that have a meaning in XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,4 @@
-//! The CPUs that are simulated, and the memory that they share.
+//! The simulated CPUs and their shared memory.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -12,47 +12,48 @@ use limiter_common::{
 
 use super::Load;
 
-/// Nanoseconds in which a line moves to another CPU, in the mean, and how far from that at most: those who wait for one
-/// line would go on in an order that stays the same otherwise.
+/// Mean nanoseconds in which a line moves to another CPU, and the largest deviation. Without it, CPUs that
+/// wait for one line would keep their order for ever.
 const MOVE: u64 = 100;
 const MOVE_SPREAD: u64 = 20;
-/// Nanoseconds of a packet that was leased.
+/// Nanoseconds for a leased packet.
 const LEASED: u64 = 20;
-/// Nanoseconds of a packet that is charged to the entry of its source.
+/// Nanoseconds for a packet that is charged to the entry of its source.
 const KNOWN: u64 = 60;
-/// Nanoseconds of a packet that is charged to a bucket of another key.
+/// Nanoseconds for a packet that is charged to a bucket with another key.
 const KEYED: u64 = 300;
-/// Nanoseconds until an exchange that failed is tried again.
+/// Nanoseconds until a failed exchange is tried again.
 const RETRY: u64 = 50;
-/// Nanoseconds of the first packet of a source, before the lock of its set, and under it.
+/// Nanoseconds for the first packet of a source: before it takes the lock of its set, and under the lock.
 const NEW: [u64; 2] = [100, 50];
 
-/// Nanoseconds from tick to tick.
+/// Nanoseconds between ticks.
 const TICK: u64 = 4_000_000;
-/// When a simulation starts to count, and when it ends.
+/// The times, in nanoseconds, between which packets are counted. The simulation ends at the second.
 pub(super) const TIMES: [u64; 2] = [2 * TICK, 6 * TICK];
 
-/// Sources that are known, or that there is room for.
+/// The number of known sources, and the capacity of the table.
 const SOURCES: u32 = 1 << 16;
-/// Faster than all CPUs: packets of 100 ms.
+/// A rate and burst that all CPUs together cannot exceed. The burst holds the packets of 100 ms.
 const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
-/// That of made-up sources, with its default burst.
+/// The rate of made-up sources, with its default burst.
 const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
 
-/// How often the datapath decides about a packet that is not decided, each time with some tries.
+/// How often the datapath starts to decide about a contended packet. Each start has several tries.
 const ATTEMPTS: u32 = 8;
 
-/// A cache line.
+/// The state of a cache line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// The CPUs that have it, as bits.
+    /// The CPUs that hold the line, as a bit set.
     holders: u64,
-    /// When it has moved to all that asked to write it.
+    /// When the line has moved to all CPUs that asked to write it.
     idle: u64,
 }
 
 impl Line {
-    /// When a CPU that asks for it now can read it, to which it moves in some time: others read it meanwhile, and nobody waits for that.
+    /// Returns when a CPU that asks now can read the line, which takes `time` to move. Reads do not wait for
+    /// one another.
     fn read(&mut self, cpu: usize, now: u64, time: u64) -> u64 {
         let own = 1 << cpu;
         let is_held = self.holders & own != 0 || self.holders == 0;
@@ -60,7 +61,7 @@ impl Line {
         if is_held { now } else { self.idle.max(now) + time }
     }
 
-    /// When a CPU that asks for it now can write it, and no other has it.
+    /// Returns when a CPU that asks now can write the line. No other CPU holds it then.
     fn write(&mut self, cpu: usize, now: u64, time: u64) -> u64 {
         let own = 1 << cpu;
         let is_held = self.holders & !own == 0;
@@ -73,39 +74,39 @@ impl Line {
     }
 }
 
-/// What a CPU does next.
+/// The next step of a CPU.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// It takes a packet.
+    /// Take a packet.
     Packet,
-    /// It passes the packet at hand.
+    /// Pass the current packet.
     Pass,
-    /// It asks for the word that the packet at hand is charged to.
+    /// Request the word that the current packet is charged to.
     Ask(Charge),
-    /// It has the word that the packet at hand is charged to.
+    /// Read that word.
     Look(Charge),
-    /// It may write that word, which was this, and is to be that.
+    /// Exchange that word, if it still has the first value, for the second.
     Exchange(Charge, u64, u64),
-    /// It may write the totals of a source.
+    /// Write the totals of a source.
     Count,
-    /// It asks for the tags of a set.
+    /// Request the tags of a set.
     Tags(usize),
-    /// It has them, and asks for the lock of the set.
+    /// Read the tags and request the lock of the set.
     Lock(usize),
-    /// It has the lock.
+    /// Insert the source under the lock.
     Admit(usize),
-    /// It gives the lock back.
+    /// Release the lock.
     Unlock(usize),
 }
 
-/// A charge of some packets, the first of which is at hand.
+/// A charge of one packet, or of several of which all but the first are leased.
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     /// The number of the entry or bucket.
     number: usize,
     packets: u64,
     tries: u32,
-    /// Where the CPU holds what it knows of the source.
+    /// The slot of the source in the CPU cache.
     slot: usize,
 }
 
@@ -118,7 +119,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// A random number (xorshift, Marsaglia 2003).
+    /// Returns a random number (xorshift, Marsaglia 2003).
     fn random(&mut self) -> u32 {
         let mut number = self.random;
         number ^= number << 13;
@@ -128,36 +129,36 @@ impl Cpu {
         (number >> 32) as u32
     }
 
-    /// How long it takes to move a line to it.
+    /// Returns a random time in which a line moves to this CPU, in nanoseconds.
     fn moving(&mut self) -> u64 {
         MOVE - MOVE_SPREAD + u64::from(self.random()) % (2 * MOVE_SPREAD + 1)
     }
 
-    /// How long some work takes that takes so many nanoseconds in the mean.
+    /// Returns a random time for work of this mean, in nanoseconds.
     fn work(&mut self, mean: u64) -> u64 {
         mean / 2 + u64::from(self.random()) % (mean + 1)
     }
 }
 
-/// The CPUs and the memory that they share.
+/// The CPUs and their shared memory.
 pub(super) struct Machine {
     load: Load,
     times: [u64; 2],
     bucket: Gcra,
     cpus: Vec<Cpu>,
-    /// The words of buckets. Each has a line, with the key.
+    /// The words of the buckets. Each is in a line of its own, with its key.
     words: Vec<u64>,
     lines: Vec<Line>,
-    /// Of each source.
+    /// The line of the totals of each source.
     totals: Vec<Line>,
-    /// Of each set: tags, lock and newcomers.
+    /// The line of each set, with its tags, lock and probation slots.
     sets: Vec<Line>,
-    /// What a CPU leases at most.
+    /// The most packets that a CPU leases at once.
     most: u64,
 }
 
 impl Machine {
-    /// CPUs that get packets, which are counted between these times.
+    /// A machine whose CPUs get this load; packets are counted between `times`.
     pub(super) fn new(load: Load, cpus: u8, times: [u64; 2]) -> Self {
         let (rate, burst) = if load == Load::MadeUp { SLOW } else { AMPLE };
         let bucket = rate.bucket(burst, 1).unwrap_or(Gcra::NONE);
@@ -182,7 +183,7 @@ impl Machine {
         }
     }
 
-    /// Packets per second of each CPU.
+    /// Runs the simulation and returns the packets per second of each CPU.
     pub(super) fn run(mut self) -> f64 {
         let [start, end] = self.times;
         let mut next: BinaryHeap<_> =
@@ -197,7 +198,7 @@ impl Machine {
         passed as f64 * 1e9 / (end - start) as f64 / self.cpus.len() as f64
     }
 
-    /// Does the next step of a CPU; when the one after that is due.
+    /// Does the next step of a CPU and returns when the step after it is due.
     fn advance(&mut self, cpu: usize, now: u64) -> u64 {
         let time = self.cpus[cpu].moving();
         match self.cpus[cpu].step {
@@ -219,21 +220,21 @@ impl Machine {
             Step::Admit(set) => self.work(cpu, now, NEW[1], Step::Unlock(set)),
             Step::Unlock(set) => {
                 self.cpus[cpu].step = Step::Pass;
-                // Others may have read the tags meanwhile.
+                // Other CPUs may have read the tags meanwhile.
                 self.sets[set].write(cpu, now, time)
             }
             Step::Pass | Step::Count => self.pass(cpu, now),
         }
     }
 
-    /// Works for some nanoseconds in the mean, before the next step.
+    /// Lets a CPU work for about `mean` nanoseconds before its next step; returns when that is.
     fn work(&mut self, cpu: usize, now: u64, mean: u64, next: Step) -> u64 {
         let cpu = &mut self.cpus[cpu];
         cpu.step = next;
         now + cpu.work(mean)
     }
 
-    /// Takes a packet, which passes if the CPU has leased it.
+    /// Takes a packet. It passes at once if the CPU has leased it.
     fn take(&mut self, cpu: usize, now: u64) -> u64 {
         let tick = tick(now);
         let source = match self.load {
@@ -283,7 +284,7 @@ impl Machine {
             }
         });
         let Some(next) = next else {
-            // Over the limit: it is dropped.
+            // The packet exceeds the limit and is dropped.
             self.cpus[cpu].step = Step::Packet;
             return now;
         };
@@ -299,7 +300,7 @@ impl Machine {
                 self.cpus[cpu].step = Step::Packet;
                 return now;
             }
-            // What was to be leased is charged alone.
+            // A charge that lost the race leases nothing.
             let charge = Charge { packets: 1, tries: tries + 1, ..charge };
             return self.work(cpu, now, RETRY, Step::Ask(charge));
         }
@@ -315,7 +316,7 @@ impl Machine {
         self.totals[number].write(cpu, now, time)
     }
 
-    /// Passes the packet at hand.
+    /// Passes the current packet.
     fn pass(&mut self, cpu: usize, now: u64) -> u64 {
         let [start, end] = self.times;
         let cpu = &mut self.cpus[cpu];
@@ -325,10 +326,10 @@ impl Machine {
     }
 }
 
-/// The epoch of the policy; 0 is that of slots that nobody used.
+/// The epoch of the policy. Unused slots have epoch 0.
 const EPOCH: u32 = 1;
 
-/// The number of a tick.
+/// The number of the tick at this time.
 const fn tick(now: u64) -> u32 {
     (now / TICK) as u32
 }
@@ -347,7 +348,7 @@ fn place(source: &Address, sets: usize) -> Place {
 mod tests {
     use super::*;
 
-    /// So short that an unoptimised build does it in no time.
+    /// Short enough for a build without optimisation.
     const SHORT: [u64; 2] = [TICK / 4, TICK / 2];
 
     fn rate(load: Load, cpus: u8) -> f64 {

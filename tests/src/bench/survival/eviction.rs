@@ -1,4 +1,4 @@
-//! Attempts of a limited source to flood its own state away and to begin with a full burst.
+//! Attempts of a limited source to have its own state evicted, to start again with a full burst.
 
 use std::time::Instant;
 
@@ -14,40 +14,41 @@ use crate::place::Place;
 
 /// The limit of the source.
 const LIMIT: Bucket = Bucket { rate: Rate::per_second(10), burst: 20 };
-/// How much it makes up, in times the room for sources.
+/// Made-up packets of an attempt, in units of the capacity of the table.
 const FLOOD: u32 = 16;
 /// The number of the source.
 const SOURCE: u32 = 0;
 
-/// A way to do it, and what it gained.
+/// One pattern of packets, and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eviction {
-    /// Made-up packets between two bursts of its own.
+    /// Made-up packets between two bursts of the source.
     pub(crate) every: u32,
-    /// Packets of such a burst.
+    /// Packets of the source in such a burst.
     pub(crate) packets: u64,
-    /// Packets of its own that it sent.
+    /// Packets that the source sent.
     pub(crate) offered: u64,
-    /// Those that passed.
+    /// Packets of the source that passed.
     pub(crate) admitted: u64,
-    /// The most that its limit admits in that time.
+    /// The most packets that the limit admits in that time.
     pub(crate) bound: f64,
 }
 
 impl Eviction {
-    /// What the way is, for people.
+    /// The name of the pattern in the report.
     pub(crate) fn name(&self) -> String {
         let Self { every, packets, .. } = self;
         format!("{packets} of its own after every {every} made-up")
     }
 
-    /// Packets that passed beyond what the limit admits, in bursts.
+    /// Packets that passed beyond the limit, in bursts.
     pub(crate) fn bursts_gained(&self) -> f64 {
         (self.admitted as f64 - self.bound).max(0.0) / LIMIT.burst as f64
     }
 }
 
-/// Tries to stay in the table beside many others, and to be thrown out of it before each burst.
+/// Runs two patterns: the source stays active beside many others, or it pauses until it may have been
+/// evicted.
 pub(super) fn attempts(place: &mut Place) -> Result<Vec<Eviction>> {
     [(1_000, 1), (ROOM, LIMIT.burst)]
         .into_iter()
@@ -65,13 +66,13 @@ fn attempt(place: &mut Place, every: u32, packets: u64) -> Result<Eviction> {
             eviction.admitted += flooded.send(SOURCE, packets)?;
             Ok(())
         };
-        // It is at its limit when it begins.
+        // The attempt begins with a spent burst.
         send(LIMIT.burst, flooded)?;
         for _ in 0..FLOOD * ROOM / every {
             flooded.flood(every)?;
             send(packets, flooded)?;
         }
-        // A part of a token is enough for one more.
+        // Part of a token is enough for one more packet.
         let refilled = LIMIT.rate.packets as f64 * start.elapsed().as_secs_f64();
         eviction.bound = (LIMIT.burst + 1) as f64 + refilled;
         Ok(())

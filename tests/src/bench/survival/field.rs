@@ -1,4 +1,4 @@
-//! An instance that established sources and made-up ones share.
+//! An instance shared by established and made-up sources.
 
 use std::{
     net::Ipv4Addr,
@@ -28,11 +28,11 @@ use super::{
 };
 
 const TARGET: [u8; 4] = [198, 51, 100, 1];
-/// The slots that the packets of the established sources and the made-up ones are counted in.
+/// The slots that count the packets of established sources and of made-up ones.
 const ESTABLISHED_SLOT: u32 = 0;
 const FLOOD_SLOT: u32 = 1;
 
-/// The instance, with a program for packets of established sources.
+/// The instance, with a program for the packets of established sources.
 pub(crate) struct Field {
     instance: Instance,
     program: Program,
@@ -40,11 +40,11 @@ pub(crate) struct Field {
     made: Instant,
 }
 
-/// The same, with the program for the made-up ones attached, so that it starts soon.
+/// A [`Field`] with the program for made-up sources attached, so that a flood starts without delay.
 pub(crate) struct Flooded<'a>(&'a mut Field);
 
 impl Field {
-    /// An instance without a source, with this limit of each.
+    /// Makes an instance without sources, with this limit per source.
     pub(crate) fn new(limit: Bucket) -> Result<Self> {
         let pins = Pins::new(format!("{BPFFS}/survival"));
         let mut policy = Policy::default();
@@ -56,7 +56,7 @@ impl Field {
         Ok(Self { instance, program, load, made: Instant::now() })
     }
 
-    /// Has an established source send packets; gives how many passed.
+    /// Sends packets of an established source and returns how many passed.
     pub(crate) fn send(&mut self, source: u32, packets: u64) -> Result<u64> {
         let frame = frame(source);
         let program = self.program.xdp()?;
@@ -67,7 +67,7 @@ impl Field {
         Ok(passed)
     }
 
-    /// Does some work that floods.
+    /// Runs `work`, which may send floods.
     pub(crate) fn flooded(
         &mut self,
         place: &mut Place,
@@ -78,7 +78,7 @@ impl Field {
         place.leave(self.load.program_mut(LIMITER_SPOOFED)?, held)
     }
 
-    /// How long it is there.
+    /// The time since the instance was made.
     pub(crate) fn age(&self) -> Duration {
         self.made.elapsed()
     }
@@ -92,17 +92,17 @@ impl Field {
 }
 
 impl Flooded<'_> {
-    /// Sends packets, each of a made-up source.
+    /// Sends packets, each from a made-up source.
     pub(crate) fn flood(&mut self, packets: u32) -> Result<()> {
         run(self.0.load.program(LIMITER_SPOOFED)?, &frame(0), packets).map(drop)
     }
 
-    /// Has an established source send packets; gives how many passed.
+    /// Sends packets of an established source and returns how many passed.
     pub(crate) fn send(&mut self, source: u32, packets: u64) -> Result<u64> {
         self.0.send(source, packets)
     }
 
-    /// The made-up packets that passed, by the counters.
+    /// The number of made-up packets that passed, from the counters.
     pub(crate) fn flood_passed(&self) -> Result<u64> {
         let snapshot = slot::snapshot(&self.0.instance, FLOOD_SLOT)?;
         Ok(snapshot.interfaces.iter().map(|interface| interface.passed.packets).sum())
@@ -115,7 +115,7 @@ fn frame(source: u32) -> Vec<u8> {
     Frame::udp(source, TARGET, 40_000, 53).padded().build()
 }
 
-/// Runs a program on a frame so many times; whether the last one passed.
+/// Runs a program on a frame `times` times, and returns whether the last run passed it.
 fn run(program: &Xdp, frame: &[u8], times: u32) -> Result<bool> {
     const XDP_DROP: u32 = 1;
     const XDP_PASS: u32 = 2;

@@ -1,4 +1,4 @@
-//! The figures of survival, for people and for scripts.
+//! The report on survival, as text and JSON.
 
 use limiter_userspace::output::table::{Cell, Column, Table};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{ESTABLISHED, Eviction, ROOM, Round, Survival};
 use crate::text::lines;
 
 impl Survival {
-    /// The tables, with what they say.
+    /// The tables as text, with notes.
     pub(crate) fn text(&self) -> String {
         format!("{}\n\n{}\n{NOTES}", self.round_table(), self.eviction_table())
     }
@@ -49,7 +49,7 @@ impl Survival {
         lines(&table)
     }
 
-    /// The same for a script.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let round = |round: &Round| {
             json!({
@@ -71,27 +71,25 @@ impl Survival {
         })
     }
 
-    /// The share of the established sources that each flood took something from: times the room, and
-    /// what this count of a round is of all.
+    /// One point for each flood: its size, and the share of established sources that `count` counts.
     pub(crate) fn curve(&self, count: impl Fn(&Round) -> u32) -> Vec<(f64, f64)> {
         let share = |round: &Round| f64::from(count(round)) / f64::from(ESTABLISHED);
         self.rounds.iter().map(|round| (round.flood, share(round))).collect()
     }
 
-    /// The most established sources that any flood had refused wrongly.
+    /// The most established sources that any flood caused to be refused wrongly.
     pub(crate) fn most_refused(&self) -> u32 {
         let refused = |round: &Round| round.refused.max(round.refused_fast);
         self.rounds.iter().map(refused).max().unwrap_or(0)
     }
 
-    /// The most that a source gained by flooding its own state away, in bursts.
+    /// The most that a source gained by having its own state evicted, in bursts.
     pub(crate) fn most_gained(&self) -> f64 {
         self.evictions.iter().map(Eviction::bursts_gained).fold(0.0, f64::max)
     }
 }
 
-/// The share of the established sources that a flood of this size took the state from; no number if
-/// there was none.
+/// The share of established sources whose state a flood of this size evicted; NaN if there was no such flood.
 pub(crate) fn lost_at(survival: &Survival, flood: f64) -> f64 {
     let curve = survival.curve(|round| round.lost);
     curve.iter().find(|(size, _)| *size == flood).map_or(f64::NAN, |(_, share)| *share)
