@@ -168,7 +168,7 @@ impl LimiterCommand {
 /// Gives up all privileges except `CAP_DAC_READ_SEARCH`, with which exec finds a binary in a folder that is
 /// closed to others. The exec drops that one too.
 fn become_nobody() -> io::Result<()> {
-    const UNTRACKED: libc::uid_t = 65534;
+    const NOBODY: libc::uid_t = 65534;
     /// `struct __user_cap_header_struct`.
     #[repr(C)]
     struct Header {
@@ -198,8 +198,8 @@ fn become_nobody() -> io::Result<()> {
     let given_up = unsafe {
         libc::prctl(libc::PR_SET_KEEPCAPS, 1) == 0
             && libc::setgroups(0, std::ptr::null()) == 0
-            && libc::setgid(UNTRACKED) == 0
-            && libc::setuid(UNTRACKED) == 0
+            && libc::setgid(NOBODY) == 0
+            && libc::setuid(NOBODY) == 0
             && libc::syscall(libc::SYS_capset, &raw const header, capabilities.as_ptr()) == 0
     };
     if given_up { Ok(()) } else { Err(io::Error::last_os_error()) }

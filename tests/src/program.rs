@@ -502,7 +502,11 @@ impl Loaded {
     /// # Errors
     /// Fails if a system call fails.
     pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
-        self.tables.wide_states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
+        self.tables
+            .wide_states
+            .iter()
+            .collect::<Result<_, _>>()
+            .context("cannot read the wide states")
     }
 
     /// Loads the program for another slot of the same instance, as if a second interface were attached.
@@ -567,7 +571,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Fails if a system call fails.
-    pub fn nobody(&self) -> Result<Source> {
+    pub fn untracked(&self) -> Result<Source> {
         self.shared_entry(shared::UNTRACKED)
     }
 

@@ -155,7 +155,13 @@ pub(crate) fn pass(
     }
     escape(scratch);
     if may_lease {
-        return lease(epoch) != 0;
+        for _ in 0..Cached::LEASE_TRIES {
+            let outcome = lease(epoch);
+            if outcome != LOST {
+                return outcome == LEASED;
+            }
+        }
+        return false;
     }
     take_slot(epoch, limits);
     false
@@ -180,8 +186,13 @@ extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
     1
 }
 
+/// [`lease`] leased the packets.
+const LEASED: u32 = 1;
+/// [`lease`] leased nothing, as another CPU moved a word meanwhile.
+const LOST: u32 = 2;
+
 /// Charges the packet, in whose slot its source is, to all of its limits for several packets, if all limits
-/// lease them; 0 if one does not.
+/// lease them. Returns [`LEASED`], [`LOST`], or 0 if a limit does not lease.
 ///
 /// It is verified by itself, and called once for all that are leased.
 #[unsafe(no_mangle)]
@@ -212,14 +223,14 @@ extern "C" fn lease(epoch: u32) -> u32 {
             inline::refund_inline();
             scratch.reread().leased = 0;
         }
-        return 0;
+        return LOST;
     }
     cached.lease(packets - 1, tick);
     let mut passed = cached.passed;
     tally::add(&mut passed, scratch.reread().bytes);
     entry.account_passed(&passed);
     clear(&mut cached.passed);
-    1
+    LEASED
 }
 
 /// Plans a lease for a packet that keyed limits are about too: notes for how many packets more it is charged, or that the

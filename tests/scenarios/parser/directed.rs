@@ -488,7 +488,7 @@ type Change = fn(Frame) -> Frame;
 #[test]
 fn control_traffic_is_recognised_strictly() {
     const LOCAL: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xbad];
-    const UNTRACKED: [u16; 8] = [0; 8];
+    const UNSPECIFIED: [u16; 8] = [0; 8];
     const ALL_NODES: [u16; 8] = [0xff02, 0, 0, 0, 0, 0, 0, 1];
     let group6 = |last| [0xff02, 0, 0, 0, 0, 0, 0, last];
     let icmp = |from: [u16; 8], to: [u16; 8], kind, hops| {
@@ -502,7 +502,7 @@ fn control_traffic_is_recognised_strictly() {
     let near = |name| Some((name, false));
     for kind in 0..=255 {
         let is_nd = matches!(kind, 133..=137);
-        for from in [LOCAL, UNTRACKED, A6] {
+        for from in [LOCAL, UNSPECIFIED, A6] {
             for to in [ALL_NODES, B6, LOCAL] {
                 let found = said(&icmp(from, to, kind, 255));
                 assert_eq!(found, near("ndp").filter(|_| is_nd), "{kind}");
@@ -512,7 +512,7 @@ fn control_traffic_is_recognised_strictly() {
             }
             let is_mld = match kind {
                 130 => from == LOCAL,
-                131 | 132 | 143 => from == LOCAL || from == UNTRACKED,
+                131 | 132 | 143 => from == LOCAL || from == UNSPECIFIED,
                 _ => false,
             };
             for alert in [Extension::router_alert(0), Extension::router_alert(2)] {

@@ -15,7 +15,7 @@ use limiter_userspace::{
 use super::{NOW, counted, program};
 
 const LOCAL: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xbad];
-const UNTRACKED: [u16; 8] = [0; 8];
+const UNSPECIFIED: [u16; 8] = [0; 8];
 const GLOBAL: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
 const NEIGHBOUR: [u8; 4] = [192, 0, 2, 9];
 
@@ -85,7 +85,7 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
     );
     // Each source has a budget of its own, all sources without an address share one, and all together have
     // that of the link.
-    assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW), 5);
+    assert_eq!(run(&mut program, &solicitation(UNSPECIFIED), 8, NOW), 5);
     assert_eq!(run(&mut program, &solicitation([0xfe80, 0, 0, 0, 0, 0, 0, 1]), 8, NOW), 2);
     // Anyone can forge packets from the unspecified address to a global one, so they have the budget `far`.
     let relayed = Frame::udp([0; 4], [192, 0, 2, 1], 68, 67).payload(240);
@@ -95,7 +95,7 @@ fn control_traffic_has_budgets_and_no_list_is_about_it() {
     let asks = Frame::udp([0; 4], [255; 4], 68, 67).payload(240);
     assert_eq!(run(&mut program, &asks, 12, NOW), 7);
     program.at(NOW + 2 * SECOND).unwrap();
-    assert_eq!(run(&mut program, &solicitation(UNTRACKED), 8, NOW + 2 * SECOND), 2);
+    assert_eq!(run(&mut program, &solicitation(UNSPECIFIED), 8, NOW + 2 * SECOND), 2);
     // A packet that one budget refuses is not charged to the other. That of the link is used up, that of the
     // source is not.
     assert_eq!(run(&mut program, &link[0], 4, NOW + 2 * SECOND), 0);

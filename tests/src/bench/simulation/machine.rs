@@ -300,8 +300,9 @@ impl Machine {
                 self.cpus[cpu].step = Step::Packet;
                 return now;
             }
-            // A charge that lost the race leases nothing.
-            let charge = Charge { packets: 1, tries: tries + 1, ..charge };
+            // A lease that lost the race so often is not tried again: the packet is charged alone.
+            let packets = if tries + 1 < Cached::LEASE_TRIES { packets } else { 1 };
+            let charge = Charge { packets, tries: tries + 1, ..charge };
             return self.work(cpu, now, RETRY, Step::Ask(charge));
         }
         self.words[number] = next;
