@@ -43,6 +43,7 @@ use limiter_userspace::{
     datapath::{
         bpffs::Pins,
         events::Listener,
+        exchange::Exchanged,
         instance::{Attached, Instance},
         maps::Maps,
         mode::Mode,
@@ -304,6 +305,22 @@ impl Loaded {
         *instance.maps_mut() = host.sandbox.inside(&host.namespace, || Maps::open(pins))??;
         *offered = Offered::default();
         Ok(())
+    }
+
+    /// Gives the instance other sizes, with its state, and loads the program for these. Tells what was carried over.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn resize(&mut self, sizes: &Sizes) -> Result<Exchanged> {
+        let Self { pins, host, instance, goes_by, .. } = self;
+        let exchanged = host.sandbox.inside(&host.namespace, || {
+            let exchanged = instance.resize(sizes, *goes_by)?;
+            let mut program = Program::load(pins, SLOT.slot, false, *goes_by)?;
+            let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;
+            Ok::<_, anyhow::Error>((exchanged, program, memory, Tables::open(pins)?))
+        })??;
+        (self.program, self.memory, self.tables) = (exchanged.1, exchanged.2, exchanged.3);
+        Ok(exchanged.0)
     }
 
     /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].
