@@ -43,7 +43,7 @@ use limiter_userspace::{
     datapath::{
         bpffs::Pins,
         events::Listener,
-        exchange::Exchanged,
+        exchange::{self, Exchanged},
         instance::{Attached, Instance},
         maps::Maps,
         mode::Mode,
@@ -321,6 +321,19 @@ impl Loaded {
         })??;
         (self.program, self.memory, self.tables) = (exchanged.1, exchanged.2, exchanged.3);
         Ok(exchanged.0)
+    }
+
+    /// Loads a program that carries state over, from the tables that there are, and gives what the kernel tells of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn load_carrying(&self, frags: bool) -> Result<ProgramInfo> {
+        let Self { pins, host, goes_by, .. } = self;
+        host.sandbox.inside(&host.namespace, || {
+            let before = exchange::before(pins)?;
+            let mut program = Program::load_carrying(pins, &before, SLOT.slot, frags, *goes_by)?;
+            Ok(program.xdp()?.info()?)
+        })?
     }
 
     /// Sets the time, in nanoseconds, of a program that goes by [`Clock::Test`].

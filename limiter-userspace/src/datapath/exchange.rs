@@ -54,6 +54,14 @@ pub struct Exchanged {
     pub anew: Vec<&'static str>,
 }
 
+/// The tables in use, as a program is told of them that carries their state over.
+///
+/// # Errors
+/// What the system says, or that their state cannot be carried over.
+pub fn before(pins: &Pins) -> Result<Before> {
+    Ok(Old::of(&pins.in_use()?)?.before)
+}
+
 /// The maps that are to be exchanged.
 struct Old {
     before: Before,

@@ -82,7 +82,7 @@ impl Clock {
 
 /// Tables that a program carries state over from.
 #[derive(Clone, Debug)]
-pub(crate) struct Before {
+pub struct Before {
     /// Where they are pinned.
     pub(crate) pins: Pins,
     /// What the program has to know of them.
@@ -103,7 +103,7 @@ impl Program {
     ///
     /// # Errors
     /// What the kernel lacks or says.
-    pub(crate) fn load_carrying(
+    pub fn load_carrying(
         pins: &Pins,
         before: &Before,
         slot: u32,

@@ -15,7 +15,7 @@ use limiter_common::abi::{
     policy::Head,
     table::Source,
 };
-use limiter_tests::{process::kill, program::typed, sandbox::BPFFS};
+use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
 use limiter_userspace::datapath::bpffs::Pins;
 
 use super::{Net, SMALL, assert_admitted, v4};
@@ -67,6 +67,17 @@ fn program(net: &Net) -> Option<u64> {
     link[0]["xdp"]["prog"]["id"].as_u64()
 }
 
+/// Asserts that a limit of 1,000 a second, with a burst of 200, admitted no more of what was sent than it may. A packet
+/// that is under way on the other CPU when program or policy are exchanged is charged to what was carried over already.
+#[track_caller]
+fn assert_within(passed: u64, sent: &[Sent], exchanges: u64) {
+    let start = sent.iter().map(|sent| sent.start).min().unwrap();
+    let end = sent.iter().map(|sent| sent.start + sent.time).max().unwrap();
+    let most = 200 + (end - start).as_millis() as u64 + 2 + exchanges;
+    // That it is a limit, and not a wall, is asserted elsewhere: here the machine verifies programs.
+    assert!((most / 2..=most).contains(&passed), "{passed} of {most} passed; {sent:?}");
+}
+
 /// One source sends by two CPUs; others by a limit with a key of its own, denied, and blocked.
 #[test]
 fn no_packet_more_passes_while_tables_are_exchanged() {
@@ -101,8 +112,8 @@ fn no_packet_more_passes_while_tables_are_exchanged() {
     programs.dedup();
     assert_eq!(programs.len(), 4, "each time another program: {programs:?}");
     let passed = |number| arrivals.from(v4(number)).packets;
-    assert_admitted("inline, two CPUs", passed(10), &sent[0], 1e3, 200);
-    assert_admitted("a bucket", passed(20), &sent[2], 1e3, 200);
+    assert_within(passed(10), &sent[..2], 4);
+    assert_within(passed(20), &sent[2..3], 4);
     assert_eq!((passed(11), passed(12)), (0, 0), "denied, blocked");
     assert_eq!(passed(13), sent[5].packets, "allowed");
     // Nothing that was counted is lost.
@@ -272,7 +283,8 @@ fn a_newer_layout_is_left_alone() {
     // Its programs go by the epoch alone.
     let mut senders = [net.sender(10_000, net.udp(v4(10)))];
     let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
-    assert_admitted("still", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    let passed = arrivals.from(v4(10)).packets;
+    assert!((200..=sent[0].admitted(1e3, 200) + 2).contains(&passed), "{passed}, {sent:?}");
     net.run("detach --all");
 }
 
@@ -380,9 +392,35 @@ limits:
         assert!(said.contains("Made room for this policy"), "{said}");
         stop.stop();
     });
-    let passed = arrivals.from(v4(10)).packets;
-    assert_admitted("meanwhile", passed, &sent[0], 1e3, 200);
+    // One exchange, and one swap of the policy.
+    assert_within(arrivals.from(v4(10)).packets, &sent, 2);
     let limits = net.json("limit list -j")["limits"].take();
     let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source").unwrap();
     assert_eq!(source["overrides"].as_array().unwrap().len(), 200);
+}
+
+#[test]
+fn a_policy_that_waits_to_be_confirmed_and_the_monitor_switch_stay() {
+    let (net, _document) = attached(SMALL);
+    net.run("monitor on");
+    let other = Document::new("limits: [{name: source, key: source, rate: 7/s, burst: 9}]");
+    net.run(&other.in_place("policy apply FILE --confirm 10m"));
+    net.run(&format!("attach eth0 {OTHER}"));
+    let rate = || {
+        let limits = net.json("limit list -j")["limits"].take();
+        let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source").unwrap();
+        source["rate_per_second"].as_u64().unwrap()
+    };
+    assert_eq!(rate(), 7);
+    assert_eq!(net.json("monitor -j")["mode"], "monitor");
+    let outcome = net.limiter.run("limit set source --rate 9/s").outcome().unwrap();
+    outcome.assert_exit_code(6);
+    // The one before is in force again, in the new tables too.
+    net.run("policy revert");
+    net.run("monitor off");
+    assert_eq!(rate(), 1_000);
+    let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
+    assert_within(arrivals.from(v4(10)).packets, &sent[..1], 0);
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "denied by the policy before");
 }
