@@ -7,7 +7,7 @@
 //! 4. Each link gets a program that does not know the old table, and that is removed.
 //!
 //! What fails before the programs are replaced, and while they are, leaves the old maps in use and the old programs on all
-//! links. A process that ends after that leaves both tables; whoever has the right to attach next [goes on](settle) from
+//! links. A process that ends after that leaves both tables; whoever has the right to attach next goes on from
 //! step 2.
 
 mod make;
