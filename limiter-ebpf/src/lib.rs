@@ -32,4 +32,4 @@ pub mod pipeline;
 #[cfg(target_arch = "bpf")]
 mod policy;
 #[cfg(target_arch = "bpf")]
-mod table;
+pub mod table;

@@ -6,7 +6,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{macros::xdp, programs::XdpContext};
-use limiter_ebpf::pipeline;
+use limiter_ebpf::{pipeline, table::sweep};
 
 /// For drivers that hand over packets in one piece.
 ///
@@ -22,6 +22,13 @@ fn limiter(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn limiter_frags(ctx: XdpContext) -> u32 {
     pipeline::run::<true>(&ctx)
+}
+
+/// Carries state over from other tables. No interface runs it.
+#[xdp]
+#[inline(always)]
+fn limiter_carry(ctx: XdpContext) -> u32 {
+    sweep::run(&ctx)
 }
 
 #[panic_handler]

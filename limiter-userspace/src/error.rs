@@ -120,6 +120,22 @@ pub enum Error {
         /// The differences, a sentence each.
         differences: Vec<String>,
     },
+    /// What is pinned was made by an older version, and its state can be carried over.
+    #[error("{} holds maps of the older layout {layout}", .directory.display())]
+    Older {
+        /// The directory of the instance.
+        directory: PathBuf,
+        /// The layout.
+        layout: u32,
+    },
+    /// What is pinned was made by a newer version.
+    #[error("{} holds maps of layout {layout}, which is newer than this version knows", .directory.display())]
+    Newer {
+        /// The directory of the instance.
+        directory: PathBuf,
+        /// The layout.
+        layout: u32,
+    },
     /// The file of the run-time lists has no valid content.
     #[error("the run-time lists in {} cannot be read: {cause}", .path.display())]
     State {
@@ -127,16 +143,6 @@ pub enum Error {
         path: PathBuf,
         /// The fault in the file.
         cause: String,
-    },
-    /// A size was given that differs from that of the running instance.
-    #[error("{option} is {running} in the running instance and cannot become {asked}")]
-    Size {
-        /// The option for the size.
-        option: &'static str,
-        /// The size of the running instance.
-        running: u32,
-        /// The size that was given.
-        asked: u32,
     },
     /// A size is out of range.
     #[error("{option} {asked} is out of range: {least} to {most} on this machine")]
@@ -345,8 +351,7 @@ impl Error {
             #[cfg(not(fuzzing))]
             Self::Watch(WatchError::Interval(_)) => 2,
             Self::SizeRange { .. } | Self::NoFile { .. } | Self::UnitPath { .. } => 2,
-            Self::Size { .. }
-            | Self::Capacity { .. }
+            Self::Capacity { .. }
             | Self::Faults(_)
             | Self::Impossible { .. }
             | Self::Unsaved { .. }
@@ -421,11 +426,14 @@ impl Error {
                 "it was renamed to {}.unread: restore it from a copy, or set the lists anew",
                 path.display()
             ),
-            Self::Size { .. } => "sizes are fixed when the first interface is attached: `limiter \
-                                  detach --all`, then attach with the new size"
+            Self::Older { .. } => "what is attached goes on as it is; `limiter attach IFACE`, for an interface that is \
+                                   attached, and an agent at its start bring it to this version, with its state"
+                .to_owned(),
+            Self::Newer { .. } => "what is attached goes on as it is; use the newer version again, or give up what it \
+                                   knows: `limiter detach --all`, and attach again"
                 .to_owned(),
             Self::Capacity { needed, .. } => format!(
-                "`limiter detach --all`, then attach with `--overrides {}` or more",
+                "make room with `limiter attach IFACE --overrides {}` or more, for an interface that is attached",
                 needed.next_power_of_two()
             ),
             Self::Unkept { .. } => {

@@ -1,6 +1,7 @@
 //! Real traffic between network namespaces.
 
 mod control;
+mod exchange;
 mod instances;
 mod lifetime;
 mod limits;

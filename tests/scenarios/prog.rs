@@ -3,6 +3,7 @@
 mod accuracy;
 mod algorithms;
 mod buckets;
+mod carry;
 mod change;
 mod clock;
 mod connections;

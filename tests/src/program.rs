@@ -44,6 +44,7 @@ use limiter_userspace::{
     datapath::{
         bpffs::Pins,
         events::Listener,
+        exchange::{self, Exchanged},
         instance::{Attached, Instance},
         maps::Maps,
         mode::Mode,
@@ -308,6 +309,35 @@ impl Loaded {
         *instance.maps_mut() = host.sandbox.inside(&host.namespace, || Maps::open(pins))??;
         *offered = Offered::default();
         Ok(())
+    }
+
+    /// Gives the instance other sizes, with its state, and loads the program for these. Tells what was carried over.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn resize(&mut self, sizes: &Sizes) -> Result<Exchanged> {
+        let Self { pins, host, instance, goes_by, .. } = self;
+        let exchanged = host.sandbox.inside(&host.namespace, || {
+            let exchanged = instance.resize(sizes, *goes_by)?;
+            let mut program = Program::load(pins, SLOT.slot, false, *goes_by)?;
+            let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;
+            Ok::<_, anyhow::Error>((exchanged, program, memory, Tables::open(pins)?))
+        })??;
+        (self.program, self.memory, self.tables) = (exchanged.1, exchanged.2, exchanged.3);
+        Ok(exchanged.0)
+    }
+
+    /// Loads a program that carries state over, from the tables that there are, and gives what the kernel tells of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn load_carrying(&self, frags: bool) -> Result<ProgramInfo> {
+        let Self { pins, host, goes_by, .. } = self;
+        host.sandbox.inside(&host.namespace, || {
+            let before = exchange::before(pins)?;
+            let mut program = Program::load_carrying(pins, &before, SLOT.slot, frags, *goes_by)?;
+            Ok(program.xdp()?.info()?)
+        })?
     }
 
     /// Sets the time of a program with [`Clock::Test`], in nanoseconds. If it goes back, the jiffy clock is

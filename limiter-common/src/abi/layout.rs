@@ -97,12 +97,29 @@ pub mod map {
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
     /// The controller's: array of [`Interface`](crate::abi::interface::Interface), at the slot of the interface.
     pub const INTERFACES: &str = "INTERFACES";
+    /// The controller's: array of one [`Description`](crate::abi::description::Description).
+    pub const LAYOUT: &str = "LAYOUT";
     /// The controller's: hash of the policy document in chunks, at `[epoch & 1, number]`.
     pub const DOCUMENT: &str = "DOCUMENT";
 }
 
+/// Names of the maps in the object file that a table which takes the place of another carries state over from: those of
+/// [`map`] of the other one.
+pub mod predecessor {
+    /// See [`map::SETS`](crate::abi::layout::map::SETS).
+    pub const SETS: &str = "OLD_SETS";
+    /// See [`map::SOURCES`](crate::abi::layout::map::SOURCES).
+    pub const SOURCES: &str = "OLD_SOURCES";
+    /// See [`map::BUCKETS`](crate::abi::layout::map::BUCKETS).
+    pub const BUCKETS: &str = "OLD_BUCKETS";
+    /// See [`map::MEASURES`](crate::abi::layout::map::MEASURES).
+    pub const MEASURES: &str = "OLD_MEASURES";
+}
+
 /// Constants of the object file that the loader sets.
 pub mod global {
+    /// [`Predecessor`](crate::abi::description::Predecessor): the tables that state is carried over from.
+    pub const PREDECESSOR: &str = "PREDECESSOR";
     /// `u32`: the slot of the interface that the program is for.
     pub const SLOT: &str = "SLOT";
     /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](crate::abi::layout::map::TEST_CLOCK).
@@ -118,6 +135,8 @@ pub mod program {
     pub const LINEAR: &str = "limiter";
     /// For interfaces whose packets may lie in several pieces (kernel 5.18).
     pub const FRAGS: &str = "limiter_frags";
+    /// That carries state over from other tables; no interface runs it.
+    pub const CARRY: &str = "limiter_carry";
 }
 
 /// Entries of [`map::SHARED_SOURCES`].

@@ -4,6 +4,7 @@
 //! order unless their documentation says network order.
 
 pub mod counters;
+pub mod description;
 pub mod interface;
 pub mod layout;
 #[cfg(feature = "user")]

@@ -3,6 +3,7 @@
 use crate::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
+        description::{Description, Predecessor, Request},
         interface::Interface,
         policy::{Head, Profile, Settings},
         state::{Bucket, Handshake, Offence, OffenceKey, WideState},
@@ -40,6 +41,7 @@ pod!(
     Budgets,
     Cached,
     Counters,
+    Description,
     Ending,
     Head,
     Interface,
@@ -54,8 +56,10 @@ pod!(
     Offence,
     OffenceKey,
     Handshake,
+    Predecessor,
     Profile,
     RefusedSyn,
+    Request,
     Set,
     Settings,
     Source,

@@ -12,6 +12,7 @@ use aya_ebpf::{
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
+        description::Predecessor,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, Handshake, Offence, OffenceKey, WideState},
@@ -131,6 +132,24 @@ pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0)
 
 #[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
+
+/// The tables that this one takes the place of, whose values may be longer than here; see
+/// `limiter_common::abi::layout::predecessor`.
+#[map]
+pub(crate) static OLD_SETS: Array<Set> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OLD_SOURCES: Array<Source> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OLD_BUCKETS: Array<Bucket> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OLD_MEASURES: Array<Measure> = Array::with_max_entries(1, 0);
+
+/// See `limiter_common::abi::layout::global::PREDECESSOR`. It is read field by field.
+#[unsafe(no_mangle)]
+pub(crate) static PREDECESSOR: Global<Predecessor> = Global::new(Predecessor::NONE);
 
 /// See `limiter_common::abi::layout::global::SLOT`.
 #[unsafe(no_mangle)]

@@ -28,7 +28,10 @@ use crate::{
         keyed::count_keyed,
     },
     policy::{active::settings, verdict::Verdict},
-    table::entry::{self, SourceEntry},
+    table::{
+        entry::{self, SourceEntry},
+        recall::carries,
+    },
 };
 
 /// The slot of the packet, the place of whose source is known.
@@ -77,8 +80,9 @@ pub(crate) fn decide(
     cached.meet(tick);
     let bytes = scratch.reread().bytes;
     if cached.until != 0 {
-        // For good, whatever packet it is: when the clock went back, that one may renew the bucket.
-        if !holds(cached, scratch) {
+        // For good, whatever packet it is: when the clock went back, that one may renew the bucket. While state is carried
+        // over, the packet brings its source to the table.
+        if carries() || !holds(cached, scratch) {
             cached.until = 0;
         } else {
             tally::add(&mut cached.dropped, bytes);

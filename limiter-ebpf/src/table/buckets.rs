@@ -22,12 +22,13 @@ use crate::{
     kernel::{
         atomics::MapWord,
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
-        scratch::{Keyed, PacketScratch},
+        scratch::{Keyed, PacketScratch, Recalled},
     },
     policy::active,
     table::{
         churn::count,
         debt::{IDLE, SINGLE},
+        recall::{carries, recall_bucket},
         set::SetRef,
     },
 };
@@ -121,7 +122,7 @@ fn entry_of(place: Place, way: usize, settings: &Settings) -> u32 {
 
 /// Whether an entry is that of a key.
 #[inline(always)]
-fn is_of(entry: u32, key: &BucketKey) -> bool {
+pub(super) fn is_of(entry: u32, key: &BucketKey) -> bool {
     let Some(bucket) = BUCKETS.get_ptr(entry) else { return false };
     let key = (&raw const *key).cast::<u64>();
     let mut differs = 0;
@@ -150,19 +151,33 @@ pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
     if seek_bucket_at(at) == NONE {
         if find_room_for(at) == 0 {
             share_bucket_at(at);
-        } else if give_bucket_to(at) != 0 {
-            enter_bucket_at(at);
+        } else {
+            enter_bucket(at);
         }
     }
     set_ref.unlock();
     0
 }
 
+/// Gives the way that was found to the key at a place of the packet, with what another table knows of that; 0 as
+/// [`give_bucket_to`] says. The lock of the set is held.
+#[inline(always)]
+pub(super) fn enter_bucket(at: u32) -> u32 {
+    if carries() {
+        recall_bucket(at);
+    }
+    let given = give_bucket_to(at);
+    if given != 0 {
+        enter_bucket_at(at);
+    }
+    given
+}
+
 /// Finds the way that is to be given to the key at a place of the packet, and notes it; 0 if there is none. The lock of
 /// the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_room_for(at: u32) -> u32 {
+pub(super) extern "C" fn find_room_for(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let at = at as usize & (KEYED - 1);
     let (place, now) = (scratch.keyed.places[at], scratch.time.now);
@@ -213,6 +228,9 @@ fn share_bucket_at(at: u32) {
     }
     // A limit that is gone may have had this tally.
     if seek_bucket_at(at) == FOREIGN {
+        if carries() {
+            recall_bucket(at);
+        }
         give_bucket_to(at);
     }
     look_again_at(at);
@@ -243,7 +261,7 @@ extern "C" fn look_again_at(at: u32) -> u32 {
 /// if that owes and may not, or if another CPU is at it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn give_bucket_to(at: u32) -> u32 {
+pub(super) extern "C" fn give_bucket_to(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let (epoch, now, keyed) = (scratch.binding.epoch(), scratch.time.now, &mut scratch.keyed);
     let Some(settings) = active::settings(epoch) else { return 0 };
@@ -274,8 +292,13 @@ extern "C" fn give_bucket_to(at: u32) -> u32 {
             let _: u64 = binding.compare_exchange(taken.0, before);
             return 0;
         }
-        (&raw mut (*measure).scale).write_volatile(0);
-        (&raw mut (*measure).span).write_volatile(0);
+        let mut measured = Recalled::NONE;
+        if carries() {
+            measured = keyed.recalled;
+            (&raw mut (*bucket).word).write_volatile(measured.word);
+        }
+        (&raw mut (*measure).scale).write_volatile(measured.scale);
+        (&raw mut (*measure).span).write_volatile(measured.span);
         let to = (&raw mut (*bucket).key).cast::<u64>();
         for word in 0..BucketKey::WORDS {
             to.add(word).write_volatile(key.add(word).read_volatile());

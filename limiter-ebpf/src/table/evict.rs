@@ -16,6 +16,7 @@ use crate::{
     table::{
         churn::count,
         lookup::{EntryId, find_way},
+        recall,
         set::SetRef,
     },
 };
@@ -80,6 +81,9 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     // Before the tag is seen.
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
+    if recall::carries() {
+        recall::recall_source(set_ref.entry(way), epoch);
+    }
     count(table_stats::SOURCES, |table_stats| {
         table_stats.inserted += 1;
         if owes {

@@ -93,7 +93,7 @@ pub(crate) fn find_or_insert_entry(
 /// Finds out when the packet's entry is bound. It is verified by itself, as there is little room on the stack.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_time() -> u32 {
+pub(super) extern "C" fn find_time() -> u32 {
     if let Some(scratch) = PacketScratch::get() {
         scratch.set_time(clock::now());
     }

@@ -19,6 +19,7 @@ use crate::{
         scratch::PacketScratch,
     },
     table::{
+        recall::carries,
         record::{bound, is_of},
         set::SetRef,
     },
@@ -111,10 +112,11 @@ impl EntryId {
         Self::none(scratch.reread().tags)
     }
 
-    /// That of a source without an entry, in a set that had these tags.
+    /// That of a source without an entry, in a set that had these tags. While state is carried over, such a source may owe
+    /// by another table, and is given an entry at once.
     #[inline(always)]
-    pub(crate) const fn none(tags: Tags) -> Self {
-        if tags.have(0) { Self::UNKNOWN } else { Self::SET_FULL }
+    pub(crate) fn none(tags: Tags) -> Self {
+        if tags.have(0) || carries() { Self::UNKNOWN } else { Self::SET_FULL }
     }
 
     #[inline(always)]

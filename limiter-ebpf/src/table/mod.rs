@@ -8,5 +8,7 @@ pub(crate) mod entry;
 pub(crate) mod evict;
 pub(crate) mod insert;
 pub(crate) mod lookup;
+pub(crate) mod recall;
 pub(crate) mod record;
 pub(crate) mod set;
+pub mod sweep;

@@ -6,9 +6,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::json;
 
 use crate::{
-    datapath::mode::Mode,
+    datapath::{exchange::Exchanged, mode::Mode},
     error::Error,
     output::{
+        exchanged,
         faults::described,
         number::{duration, grouped},
         setting::{limit_json, setting_cells},
@@ -50,6 +51,8 @@ pub enum Event {
         /// The interface.
         interface: String,
     },
+    /// What an older version left was brought to this one.
+    Upgraded(Exchanged),
     /// The policy of a document was put in force.
     Applied {
         /// The document.
@@ -152,6 +155,7 @@ impl Event {
             Self::Waiting { .. } => "waiting",
             Self::Attached { .. } => "attached",
             Self::Replaced { .. } => "replaced",
+            Self::Upgraded(_) => "upgraded",
             Self::Applied { .. } => "applied",
             Self::Unchanged { .. } => "unchanged",
             Self::Warned(_) => "warned",
@@ -208,6 +212,12 @@ impl fmt::Display for Event {
                 write!(f, "{interface}: attached, {}", mode.name())
             }
             Self::Replaced { interface } => write!(f, "{interface}: program replaced"),
+            Self::Upgraded(exchanged) => write!(
+                f,
+                "brought from layout {} to this version; {}",
+                exchanged.from.unwrap_or_default(),
+                exchanged::text(exchanged)
+            ),
             Self::Applied { document, changes } => {
                 let changes = match changes {
                     1 => "1 change".to_owned(),
@@ -289,6 +299,11 @@ impl Serialize for Dated {
                 map.serialize_entry("mode", mode.name())?;
             }
             Event::Replaced { interface } => map.serialize_entry("interface", interface)?,
+            Event::Upgraded(exchanged) => {
+                for (key, value) in exchanged::entry(exchanged).as_object().into_iter().flatten() {
+                    map.serialize_entry(key, value)?;
+                }
+            }
             Event::Applied { document, changes } => {
                 map.serialize_entry("document", &name(document))?;
                 map.serialize_entry("changes", changes)?;

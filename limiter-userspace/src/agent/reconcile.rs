@@ -121,6 +121,10 @@ impl Reconciler {
         let mut events = Vec::new();
         // Before anything that takes time.
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
+        match Instance::upgrade(&self.pins) {
+            Ok(exchanged) => events.extend(exchanged.map(Event::Upgraded)),
+            Err(error) => errors.push(error),
+        }
         self.read(now, reload, &mut events);
         errors.extend(self.accept(now, &mut events).err());
         match self.running() {

@@ -1,6 +1,7 @@
 //! Where an instance is in the BPF file system.
 
 mod owner;
+pub(crate) mod sides;
 
 use std::{
     ffi::{CString, OsStr},
@@ -15,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use self::sides::Side;
 use super::{kept, lock::Right, sys};
 use crate::{
     datapath::holder::Holder,
@@ -25,7 +27,6 @@ use crate::{
 pub const DEFAULT: &str = "/sys/fs/bpf/limiter";
 
 const MAGIC: u64 = 0xcafe_4a11;
-const MAPS: &str = "maps";
 
 /// The pins of an instance: maps by name, links and programs by the slot of their interface.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Pins {
     patience: Duration,
     /// Tells of a process that is waited for.
     waiting: Option<fn(&Holder)>,
+    /// Which directory of maps these are about; `None` for the one in use at the moment.
+    side: Option<Side>,
 }
 
 /// How long a command waits for others that get on: for many, as where each bans a source.
@@ -47,7 +50,8 @@ impl Pins {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let directory = path::absolute(&directory).unwrap_or(directory);
-        Self { state: kept::file_of(&directory), directory, patience: PATIENCE, waiting: None }
+        let state = kept::file_of(&directory);
+        Self { state, directory, patience: PATIENCE, waiting: None, side: None }
     }
 
     /// The same with another file that keeps the run-time lists.
@@ -121,13 +125,15 @@ impl Pins {
     pub(crate) fn lock(&self, right: Right) -> PathBuf {
         self.directory.join(match right {
             Right::Attach => "links",
-            Right::Change => MAPS,
+            Right::Change => Side::First.name(),
         })
     }
 
-    /// Where the maps are pinned.
+    /// Where the maps are pinned: those in use, unless these pins are about others.
     pub fn maps(&self) -> PathBuf {
-        self.directory.join(MAPS)
+        // Where that cannot be told, whoever opens the maps is told why.
+        let in_use = || self.in_use().ok().and_then(|pins| pins.side);
+        self.directory.join(self.side.or_else(in_use).unwrap_or(Side::First).name())
     }
 
     /// Whether there is anything of an instance.
@@ -185,17 +191,30 @@ impl Pins {
     }
 
     fn try_make(&self) -> Result<()> {
-        let [links, programs, maps] = self.directories();
+        let [links, programs, maps, _] = self.directories();
         for directory in [&self.directory, &maps, &programs, &links] {
-            match fs::DirBuilder::new().mode(0o700).create(directory) {
-                Ok(()) => self.hand_over(directory)?,
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(Error::system(format!("make {}", directory.display()), error));
-                }
-                Err(_) => {}
-            }
+            self.make_directory(directory)?;
         }
         self.check_owners()
+    }
+
+    /// Makes the directory of these maps, if it is not there.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub(crate) fn make_maps(&self) -> Result<()> {
+        self.make_directory(&self.maps())?;
+        self.check_owners()
+    }
+
+    fn make_directory(&self, directory: &Path) -> Result<()> {
+        match fs::DirBuilder::new().mode(0o700).create(directory) {
+            Ok(()) => self.hand_over(directory),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(Error::system(format!("make {}", directory.display()), error))
+            }
+            Err(_) => Ok(()),
+        }
     }
 
     /// Removes every pin.
@@ -204,18 +223,16 @@ impl Pins {
     /// [`Error::Unsafe`], or what the system says when one cannot be removed.
     pub fn clear(&self) -> Result<()> {
         self.check_owners()?;
-        for directory in self.directories() {
-            let entries = match fs::read_dir(&directory) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                entries => entries.map_err(|error| {
-                    Error::system(format!("read {}", directory.display()), error)
-                })?,
-            };
-            for entry in entries.flatten() {
-                unpin(&entry.path())?;
-            }
-        }
-        Ok(())
+        self.directories().iter().try_for_each(|it| Self::clear_directory(it))
+    }
+
+    fn clear_directory(directory: &Path) -> Result<()> {
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries
+                .map_err(|error| Error::system(format!("read {}", directory.display()), error))?,
+        };
+        entries.flatten().try_for_each(|entry| unpin(&entry.path()))
     }
 
     /// Removes every pin and the directories; a directory that is a mount point or holds something
@@ -234,8 +251,9 @@ impl Pins {
     }
 
     /// Links go before the maps that their programs use.
-    fn directories(&self) -> [PathBuf; 3] {
-        ["links", "programs", MAPS].map(|name| self.directory.join(name))
+    fn directories(&self) -> [PathBuf; 4] {
+        let [first, second] = Side::BOTH.map(Side::name);
+        ["links", "programs", first, second].map(|name| self.directory.join(name))
     }
 
     /// Whether the directory is, or would be, on a BPF file system.

@@ -9,6 +9,7 @@ use limiter_common::{
 
 use super::{
     bpffs::{Pins, unpin},
+    exchange::{self, Exchanged},
     interface::{self, Interface},
     kept::{self, Writing},
     link::{Link, Refusal},
@@ -123,9 +124,15 @@ impl Instance {
     }
 
     fn open_with(pins: &Pins, right: Right) -> Result<Option<Self>> {
+        if right == Right::Change {
+            exchange::settle_if_left(pins)?;
+        }
         let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
             return Ok(None);
+        }
+        if right == Right::Attach {
+            exchange::settle(pins)?;
         }
         let maps = Maps::open(pins)?;
         Ok(Some(Self::of(pins, maps, lock)))
@@ -146,6 +153,7 @@ impl Instance {
         sizes.check()?;
         let lock = take_made(pins, Right::Attach)?;
         if exists(pins)? {
+            exchange::settle(pins)?;
             return Ok(Self::of(pins, Maps::open(pins)?, lock));
         }
         let _changing = take_made(pins, Right::Change)?;
@@ -169,6 +177,49 @@ impl Instance {
                 Err(error)
             }
         }
+    }
+
+    /// Brings an instance of an older version to this one, with its state, and gives what was carried over; `None` if there
+    /// is none.
+    ///
+    /// # Errors
+    /// Why that cannot be; what runs goes on as it is then. [`Error::Busy`], or what the system says.
+    pub fn upgrade(pins: &Pins) -> Result<Option<Exchanged>> {
+        // Without a lock, as it is rarely so.
+        if !exists(pins)? || exchange::older(pins)?.is_none() {
+            return Ok(None);
+        }
+        let Some(_attaching) = Lock::take(pins, Right::Attach)? else { return Ok(None) };
+        exchange::settle(pins)?;
+        match exchange::older(pins)? {
+            Some(sizes) => exchange::exchange(pins, &sizes, Clock::Monotonic).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives it other sizes, with its state, and programs that go by this clock. Gives what was carried over.
+    ///
+    /// # Errors
+    /// Why that cannot be; it goes on as it is then.
+    pub fn resize(&mut self, sizes: &Sizes, clock: Clock) -> Result<Exchanged> {
+        sizes.check()?;
+        let done = exchange::exchange(&self.pins, sizes, clock)?;
+        self.maps = Maps::open(&self.pins)?;
+        Ok(done)
+    }
+
+    /// Makes room for so many combinations of limits, with all state, and gives what was carried over; `None` if there is
+    /// that room, or no instance.
+    ///
+    /// # Errors
+    /// As [`resize`](Self::resize).
+    pub fn make_room(pins: &Pins, overrides: u32) -> Result<Option<Exchanged>> {
+        let Some(mut instance) = Self::open_to_attach(pins)? else { return Ok(None) };
+        let sizes = instance.sizes()?;
+        if sizes.overrides >= overrides {
+            return Ok(None);
+        }
+        instance.resize(&Sizes { overrides, ..sizes }, Clock::Monotonic).map(Some)
     }
 
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {

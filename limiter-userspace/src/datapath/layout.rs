@@ -10,6 +10,7 @@ use aya::maps::{MapData, MapType};
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
+        description::Description,
         interface::Interface,
         layout::{CHUNK, EVENT_BYTES, TALLIES, map, shared, table_stats},
         policy::{Head, Profile},
@@ -42,7 +43,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map of an instance.
-pub(crate) const SHAPES: [Shape; 33] = [
+pub(crate) const SHAPES: [Shape; 34] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -75,10 +76,21 @@ pub(crate) const SHAPES: [Shape; 33] = [
     shape::<u32, JiffyClock>(map::JIFFY_CLOCK, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
     shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),
+    shape::<u32, Description>(map::LAYOUT, MapType::Array, Some(1)),
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),
 ];
 
+/// The shape of a map.
+pub(crate) fn shape_of(name: &str) -> Option<&'static Shape> {
+    SHAPES.iter().find(|shape| shape.name == name)
+}
+
 impl Shape {
+    /// Whether a map could be this one.
+    pub(crate) fn fits(&self, map: &MapData) -> bool {
+        self.differences(map).is_empty()
+    }
+
     /// How a map differs from this shape, in words.
     pub(crate) fn differences(&self, map: &MapData) -> Vec<String> {
         let info = match map.info() {

@@ -101,6 +101,17 @@ impl Lock {
         }
     }
 
+    /// Takes the lock for a right if nobody has it; `None` when somebody does, or when there is no instance.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn try_take(pins: &Pins, right: Right) -> Result<Option<Self>> {
+        match Self::take(&pins.clone().telling_of(None).with_patience(Duration::ZERO), right) {
+            Err(Error::Busy { .. }) => Ok(None),
+            taken => taken,
+        }
+    }
+
     /// What it gives the right to.
     pub(crate) const fn right(&self) -> Right {
         self.right

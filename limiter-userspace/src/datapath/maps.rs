@@ -12,6 +12,7 @@ use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
+        description::{Description, Standing},
         interface::Interface,
         layout::{CHUNK, LAYOUT_VERSION, map},
         policy::Head,
@@ -22,7 +23,7 @@ use limiter_common::{
 
 use super::{
     bpffs::{Pins, exists},
-    layout::SHAPES,
+    layout::{SHAPES, shape_of},
     lookup::PrefixRules,
     policy::StoredPolicy,
 };
@@ -55,8 +56,32 @@ impl Maps {
     /// Opens the maps of an instance, all of which must have the layout of this version.
     ///
     /// # Errors
-    /// [`Error::Layout`] with every difference, or what the system says.
+    /// [`Error::Layout`] with every difference, [`Error::Older`], [`Error::Newer`], or what the system says.
     pub fn open(pins: &Pins) -> Result<Self> {
+        loop {
+            let in_use = pins.in_use()?;
+            match Self::open_at(&in_use) {
+                // They were exchanged meanwhile.
+                Err(_) if pins.in_use()?.maps() != in_use.maps() => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens maps that may not be in use; pins that do not say which are about those that are.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn open_at(pins: &Pins) -> Result<Self> {
+        let directory = || pins.directory().to_path_buf();
+        if let Some(described) = described(pins)? {
+            let layout = described.layout;
+            match described.standing() {
+                Standing::Older => return Err(Error::Older { directory: directory(), layout }),
+                Standing::Newer => return Err(Error::Newer { directory: directory(), layout }),
+                Standing::Own | Standing::Foreign => {}
+            }
+        }
         let mut differences = Vec::new();
         let mut raw = BTreeMap::new();
         for shape in SHAPES {
@@ -68,8 +93,7 @@ impl Maps {
                 None => differences.push(format!("{} is missing", shape.name)),
             }
         }
-        let layout =
-            |differences| Error::Layout { directory: pins.directory().to_path_buf(), differences };
+        let layout = |differences| Error::Layout { directory: directory(), differences };
         if !differences.is_empty() {
             return Err(layout(differences));
         }
@@ -160,6 +184,19 @@ fn number(map: &MapData) -> Result<u32> {
     Ok(map.info().map_err(|error| object("look at the epoch", &error))?.id())
 }
 
+/// What the maps of an instance say of their layout; `None` if they say nothing.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn described(pins: &Pins) -> Result<Option<Description>> {
+    let Some(map) = pinned(pins, map::LAYOUT)? else { return Ok(None) };
+    if !shape_of(map::LAYOUT).is_some_and(|shape| shape.fits(&map)) {
+        return Ok(None);
+    }
+    let described: Array<MapData, Description> = typed(pins, map::LAYOUT)?;
+    described.get(&0, 0).map(Some).map_err(|error| object("read the layout", &error))
+}
+
 /// An error of the library as one of ours.
 pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -> Error {
     let action = action.into();
@@ -177,7 +214,7 @@ pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -
     Error::Object { action, reason }
 }
 
-fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
+pub(super) fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
     let path = pins.map(name);
     if !exists(&path)? {
         return Ok(None);

@@ -8,6 +8,7 @@ pub mod cost;
 pub(crate) mod ethtool;
 #[expect(unsafe_code, reason = "values by their bytes")]
 pub mod events;
+pub mod exchange;
 pub mod holder;
 pub(crate) mod host;
 pub mod instance;

@@ -25,6 +25,7 @@ use limiter_common::{
     policy::limit::Limit as Row,
 };
 
+pub(super) use self::document::document_of;
 pub use self::document::{Origin, StoredPolicy};
 use super::{
     maps::{Maps, object},
@@ -267,7 +268,7 @@ impl Maps {
         Ok(Context { epoch, unix, monotonic, tick, cpus, interfaces: self.ports()? })
     }
 
-    fn check_capacity(&self, tables: &Tables) -> Result<()> {
+    pub(super) fn check_capacity(&self, tables: &Tables) -> Result<()> {
         for (name, needed, unnamed) in [
             (map::PROFILES, tables.profiles.len(), Sizes::UNNAMED),
             (map::METERS, tables.meters.len(), 0),
@@ -281,7 +282,7 @@ impl Maps {
         Ok(())
     }
 
-    fn write_tables(&mut self, tables: &Tables, epoch: u32) -> Result<()> {
+    pub(super) fn write_tables(&mut self, tables: &Tables, epoch: u32) -> Result<()> {
         let at = |number: u32| half(epoch, number);
         let rows: Vec<u32> = tables.rows.iter().map(|row| at(Row::row(row.bit))).collect();
         self.write(map::LIMITS, &rows, &tables.rows)?;
@@ -341,6 +342,6 @@ pub(super) fn in_force(head: &Head, now: u64) -> u32 {
 }
 
 /// The word of an epoch.
-fn epoch_word(epoch: u32) -> u64 {
+pub(super) fn epoch_word(epoch: u32) -> u64 {
     u64::from(LAYOUT_VERSION) << 32 | u64::from(epoch)
 }

@@ -13,8 +13,9 @@ use aya::{
 };
 use limiter_common::{
     abi::{
+        description::{Batch, Description, Predecessor, Request},
         interface::Interface,
-        layout::{CHUNK, TALLIES, global, map, program},
+        layout::{CHUNK, TALLIES, global, map, predecessor, program},
         table::Set,
     },
     memory::ending::Ending,
@@ -23,7 +24,13 @@ use limiter_common::{
 
 #[cfg(feature = "datapath-log")]
 use super::messages;
-use super::{bpffs::Pins, layout::SHAPES, maps::object, sizes::Sizes, sys};
+use super::{
+    bpffs::{Pins, exists},
+    layout::SHAPES,
+    maps::object,
+    sizes::Sizes,
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// The object with the programs, compiled for this build.
@@ -73,6 +80,15 @@ impl Clock {
     }
 }
 
+/// Tables that a program carries state over from.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Where they are pinned.
+    pub(crate) pins: Pins,
+    /// What the program has to know of them.
+    pub(crate) tables: Predecessor,
+}
+
 impl Program {
     /// Loads the program for the interface of a slot, with the maps that are pinned. `frags` is the
     /// one for packets in several pieces.
@@ -80,7 +96,38 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), slot, frags, clock)
+        Self::load_with(Some(pins), None, slot, name_of(frags), clock)
+    }
+
+    /// Loads it as [`load`](Self::load) does, to carry over what other tables have of the sources and keys that come.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub fn load_carrying(
+        pins: &Pins,
+        before: &Before,
+        slot: u32,
+        frags: bool,
+        clock: Clock,
+    ) -> Result<Self> {
+        Self::load_with(Some(pins), Some(before), slot, name_of(frags), clock)
+    }
+
+    /// Loads the program that carries over what did not come by itself.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub(crate) fn load_carrier(pins: &Pins, before: &Before, clock: Clock) -> Result<Self> {
+        Self::load_with(Some(pins), Some(before), 0, program::CARRY, clock)
+    }
+
+    /// Carries a batch over.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn carry(&mut self, request: &Request) -> Result<Batch> {
+        let run = self.with_fd(|fd| sys::run(fd, request))?;
+        run.map(Batch).map_err(|error| Error::system("carry state over", error))
     }
 
     /// Loads it as [`load`](Self::load) does, with maps of its own, as small as can be, of which nothing
@@ -89,15 +136,21 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub(crate) fn try_out(frags: bool) -> Result<Self> {
-        Self::load_with(None, 0, frags, Clock::Monotonic)
+        Self::load_with(None, None, 0, name_of(frags), Clock::Monotonic)
     }
 
     /// Loads the program with the maps that are pinned, or with its own.
-    fn load_with(pins: Option<&Pins>, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        let mut ebpf = open(pins, slot, clock, |loader| {
+    fn load_with(
+        pins: Option<&Pins>,
+        before: Option<&Before>,
+        slot: u32,
+        name: &'static str,
+        clock: Clock,
+    ) -> Result<Self> {
+        let mut ebpf = open(pins, before, slot, clock, |loader| {
             loader.verifier_log_level(SHORT_LOG);
         })?;
-        let name = verify(&mut ebpf, frags)?;
+        verify(&mut ebpf, name)?;
         Ok(Self { ebpf, name })
     }
 
@@ -126,19 +179,22 @@ impl Program {
     }
 }
 
-/// Loads one program of the object, and gives its name.
-fn verify(ebpf: &mut Ebpf, frags: bool) -> Result<&'static str> {
-    let name = if frags { program::FRAGS } else { program::LINEAR };
-    xdp(ebpf, name)?.load().map_err(|error| match error {
-        ProgramError::LoadError { io_error, verifier_log } => {
-            refused(name, frags, io_error, &verifier_log.to_string())
-        }
-        error => object(format!("load the program {name}"), &error),
-    })?;
-    Ok(name)
+/// The program for packets in one piece, or for those in several.
+const fn name_of(frags: bool) -> &'static str {
+    if frags { program::FRAGS } else { program::LINEAR }
 }
 
-/// Creates and pins the maps of a new instance.
+/// Loads one program of the object.
+fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<()> {
+    xdp(ebpf, name)?.load().map_err(|error| match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            refused(name, name == program::FRAGS, io_error, &verifier_log.to_string())
+        }
+        error => object(format!("load the program {name}"), &error),
+    })
+}
+
+/// Creates and pins the maps of a new instance, but for those that are pinned there already.
 ///
 /// # Errors
 /// What the kernel lacks or says.
@@ -150,7 +206,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
     // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
     let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
-    drop(open(Some(pins), 0, Clock::Monotonic, |loader| {
+    drop(open(Some(pins), None, 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, all_sets)
             .map_max_entries(map::DEBTS, all_sets)
@@ -165,15 +221,22 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
     })?);
-    let failed = |name: &str| format!("make the map {name}");
-    Array::<MapData, Interface>::create(INTERFACES, 0)
-        .map_err(|error| object(failed(map::INTERFACES), &error))?
-        .pin(pins.map(map::INTERFACES))
-        .map_err(|error| object(failed(map::INTERFACES), &error))?;
+    let failed =
+        |name: &str, error: &dyn std::error::Error| object(format!("make the map {name}"), error);
+    if !exists(&pins.map(map::INTERFACES))? {
+        Array::<MapData, Interface>::create(INTERFACES, 0)
+            .map_err(|error| failed(map::INTERFACES, &error))?
+            .pin(pins.map(map::INTERFACES))
+            .map_err(|error| failed(map::INTERFACES, &error))?;
+    }
+    let mut layout =
+        Array::<MapData, Description>::create(1, 0).map_err(|error| failed(map::LAYOUT, &error))?;
+    layout.set(0, Description::OWN, 0).map_err(|error| failed(map::LAYOUT, &error))?;
+    layout.pin(pins.map(map::LAYOUT)).map_err(|error| failed(map::LAYOUT, &error))?;
     HashMap::<MapData, [u32; 2], [u8; CHUNK]>::create(DOCUMENT_CHUNKS, BPF_F_NO_PREALLOC)
-        .map_err(|error| object(failed(map::DOCUMENT), &error))?
+        .map_err(|error| failed(map::DOCUMENT, &error))?
         .pin(pins.map(map::DOCUMENT))
-        .map_err(|error| object(failed(map::DOCUMENT), &error))
+        .map_err(|error| failed(map::DOCUMENT, &error))
 }
 
 /// Opens the maps that are pinned as the object has them, without a program.
@@ -182,26 +245,42 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
 /// What the system says.
 #[cfg(feature = "datapath-log")]
 pub(super) fn open_maps(pins: &Pins) -> Result<Ebpf> {
-    open(Some(pins), 0, Clock::Monotonic, |_| {})
+    open(Some(pins), None, 0, Clock::Monotonic, |_| {})
 }
 
 /// Opens the object; its maps are those that are pinned, or its own.
 fn open(
     pins: Option<&Pins>,
+    before: Option<&Before>,
     slot: u32,
     clock: Clock,
     size: impl FnOnce(&mut EbpfLoader<'_>),
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
+    let tables = before.map_or(Predecessor::NONE, |before| before.tables);
+    // The maps in use may be exchanged meanwhile.
+    let in_use = pins.map(Pins::in_use).transpose()?;
+    let pins = in_use.as_ref();
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
-        .override_global(global::TICK, &tick, true);
+        .override_global(global::TICK, &tick, true)
+        .override_global(global::PREDECESSOR, &tables, true);
     for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
-        if ![map::INTERFACES, map::DOCUMENT].contains(&shape.name) {
+        if ![map::INTERFACES, map::LAYOUT, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
+        }
+    }
+    for (name, of) in [
+        (predecessor::SETS, map::SETS),
+        (predecessor::SOURCES, map::SOURCES),
+        (predecessor::BUCKETS, map::BUCKETS),
+        (predecessor::MEASURES, map::MEASURES),
+    ] {
+        if let Some(before) = before {
+            loader.map_pin_path(name, before.pins.map(of));
         }
     }
     #[cfg(feature = "datapath-log")]

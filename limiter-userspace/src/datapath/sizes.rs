@@ -2,7 +2,7 @@
 
 use aya::util::nr_cpus;
 use limiter_common::abi::{
-    layout::map,
+    layout::{TALLIES, map},
     table::{Set, WAYS},
 };
 
@@ -53,11 +53,16 @@ impl Sizes {
     /// # Errors
     /// What the system says.
     pub fn of(maps: &Maps) -> Result<Self> {
+        Self::by(|name| maps.capacity(name))
+    }
+
+    /// Those of maps with so many entries.
+    pub(super) fn by(capacity: impl Fn(&'static str) -> Result<u32>) -> Result<Self> {
         Ok(Self {
-            sources: maps.capacity(map::SOURCES)?,
-            buckets: maps.bucket_sets()? * WAYS as u32,
-            wide_states: maps.capacity(map::WIDE_STATE)?,
-            overrides: (maps.capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
+            sources: capacity(map::SOURCES)?,
+            buckets: capacity(map::BUCKETS)?.saturating_sub(TALLIES),
+            wide_states: capacity(map::WIDE_STATE)?,
+            overrides: (capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
         })
     }
 

@@ -215,6 +215,36 @@ pub(crate) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result
     }
 }
 
+/// The value of a place of an array that is not per CPU, as bytes: what an older version wrote has another type.
+pub(crate) fn value(map: BorrowedFd<'_>, place: u32, size: usize) -> io::Result<Vec<u8>> {
+    // The kernel writes whole values, whose size it rounds up.
+    let mut value = vec![0_u8; size.next_multiple_of(8)];
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    unsafe {
+        let element = &mut attributes.__bindgen_anon_2;
+        element.map_fd = map.as_raw_fd() as u32;
+        element.key = &raw const place as u64;
+        element.__bindgen_anon_1.value = value.as_mut_ptr() as u64;
+    }
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attributes)?;
+    value.truncate(size);
+    Ok(value)
+}
+
+/// Runs a program on a frame, and gives what it returns.
+pub(crate) fn run(program: BorrowedFd<'_>, frame: &impl Pod) -> io::Result<u32> {
+    let mut attributes = attributes();
+    // SAFETY: writing to a member of a union of integers.
+    let test = unsafe { &mut attributes.test };
+    test.prog_fd = program.as_raw_fd() as u32;
+    test.data_in = std::ptr::from_ref(frame) as u64;
+    test.data_size_in = size_of_val(frame) as u32;
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attributes)?;
+    // SAFETY: the kernel wrote the result back.
+    Ok(unsafe { attributes.test.retval })
+}
+
 /// Empties a slot of an array of maps.
 pub(crate) fn remove(map: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
     let mut attributes = attributes();
@@ -343,6 +373,26 @@ pub(crate) fn publish(
             (&raw mut (*head).settings[epoch as usize & 1]).write(settings);
             AtomicU64::from_ptr(&raw mut (*head).revert.0).store(revert.0, Ordering::Release);
             AtomicU64::from_ptr(&raw mut (*head).epoch).store(epoch, Ordering::Release);
+        }
+    })
+}
+
+/// Writes what maps that are not in use are to begin with: the settings of epochs, when the one in force is to be taken
+/// back, and whether anything is dropped. They are in use from [`publish_epoch`] on.
+pub(crate) fn prepare(
+    map: BorrowedFd<'_>,
+    settings: &[(u32, Settings)],
+    revert: Revert,
+    monitor: u64,
+) -> io::Result<()> {
+    with_head(map, |head| {
+        // SAFETY: the mapping is as long as the value. No packet goes by it yet.
+        unsafe {
+            for (epoch, settings) in settings {
+                (&raw mut (*head).settings[*epoch as usize & 1]).write(*settings);
+            }
+            (&raw mut (*head).revert).write(revert);
+            (&raw mut (*head).monitor).write(monitor);
         }
     })
 }

@@ -2,6 +2,7 @@
 //! rely on.
 
 pub mod changes;
+pub(crate) mod exchanged;
 pub mod explanation;
 pub mod faults;
 pub mod file;

@@ -174,22 +174,6 @@ fn usage_errors_end_with_2_and_change_nothing() {
 }
 
 #[test]
-fn sizes_of_a_running_instance_do_not_change() {
-    let bench = Bench::attached();
-    for (option, named) in [
-        ("--sources 8192", "--sources"),
-        ("--buckets 8192", "--buckets"),
-        // The former name of the option.
-        ("--connections 8192", "--buckets"),
-        ("--overrides 128", "--overrides"),
-    ] {
-        bench.refused(&format!("attach lo {option}"), 3, &[named, "detach --all"]);
-    }
-    bench.done("attach lo --connections 4096");
-    bench.done(&format!("attach lo {SMALL}"));
-}
-
-#[test]
 fn values_from_outside_cannot_write_to_the_terminal() {
     let bench = Bench::attached();
     let evil = "\u{1b}[2J\u{7}";

@@ -237,10 +237,12 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
     bench.done("limit set source --rate 5/s");
     bench.done("attach eth0 --replace");
     assert_eq!(shell(&owners), "");
+    bench.done("attach eth0 --sources 8192");
+    assert_eq!(shell(&owners), "");
     bench.done("detach --all");
     let left = shell(&format!("cd {BPFFS}/limiter && find . -type d | sort && {owners}"));
     assert_eq!(
-        left, ".\n./links\n./maps\n./programs\n",
+        left, ".\n./links\n./maps\n./maps2\n./programs\n",
         "its directories are left, and nothing else"
     );
 }

@@ -16,7 +16,7 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::{Frame, SYN},
-    program::{Clock, LONGEST, SMALL, TestProgram, Verdict, pin_to_cpu, two_cpus},
+    program::{Clock, LONGEST, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus},
     sandbox::{BPFFS, Namespace, Sandbox},
 };
 use limiter_userspace::{
@@ -110,6 +110,28 @@ fn the_program_that_goes_by_the_clock() {
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
     }
     program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// The programs that carry state over, and one that no interface runs.
+#[test]
+fn the_programs_that_exchange_a_table() {
+    let limits = [
+        limit("source", &[KeyPart::Source], tokens(5)),
+        limit("destination", &[KeyPart::Destination], tokens(9)),
+    ];
+    let mut program = TestProgram::fresh(SMALL, &policy_of(limits), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
+    for frags in [false, true] {
+        let info = program.load_carrying(frags).unwrap();
+        let verified = info.verified_instruction_count().unwrap();
+        println!("Linux {}, carrying: {verified} instructions verified", release());
+        assert!(verified <= BUDGET, "{verified} instructions of {BUDGET}");
+    }
+    let exchanged = program.resize(&Sizes { sources: 1 << 12, ..SMALL }).unwrap();
+    assert_eq!((exchanged.sources, exchanged.buckets, exchanged.lost), (1, 1, 0));
+    assert_eq!(program.run_many(&udp(A), 9).unwrap(), 0);
     program.close().unwrap();
 }
 

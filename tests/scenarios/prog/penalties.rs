@@ -33,7 +33,7 @@ const OTHER: [u8; 4] = [10, 0, 0, 2];
 const B: [u8; 4] = [198, 51, 100, 1];
 const DAY: u64 = 86_400 * SECOND;
 
-const PENALTY: Penalty = Penalty {
+pub(super) const PENALTY: Penalty = Penalty {
     after: 10 * SECOND,
     block: 60 * SECOND,
     backoff: 2,

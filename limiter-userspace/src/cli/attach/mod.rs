@@ -15,13 +15,15 @@ use super::stderr::warn_of_error;
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
+        exchange::Exchanged,
         instance::{Attached, Choice, Instance},
         interface::{Interface, resolve},
         mode::Mode,
         privilege,
+        program::Clock,
         sizes::Sizes,
     },
-    error::{Error, Result},
+    error::Result,
     output::stream::Output,
     policy::document::diff,
 };
@@ -40,7 +42,8 @@ pub(super) struct Attach {
     /// Replace the program of interfaces that are attached already, keeping all state
     #[arg(long)]
     replace: bool,
-    /// Sources tracked at once [default: 1048576]
+    /// Sources tracked at once [default: 1048576]. Sizes of an instance that runs are changed, and its state is carried
+    /// over
     #[arg(long, value_name = "N")]
     sources: Option<u32>,
     /// States tracked at once by other keys than the source, such as connections [default: a quarter of the sources]
@@ -104,6 +107,7 @@ impl Attach {
         interfaces: &[Interface],
         output: &Output,
     ) -> Result<All> {
+        let mut exchanged = Instance::upgrade(pins)?;
         let (mut instance, unread) = match asked.unread.take() {
             None => (Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?, None),
             // One that runs does not need it.
@@ -115,6 +119,9 @@ impl Attach {
         if let Some(error) = instance.take_unrestored() {
             warn_of_error(&error, "the run-time lists begin empty", output);
         }
+        let resized = self.resize(&mut instance)?;
+        let sizes = instance.sizes()?;
+        exchanged = resized.or(exchanged);
         let result = self.attach_all(&mut instance, asked, interfaces);
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
@@ -123,7 +130,8 @@ impl Attach {
             warn_of_error(&error, "it is not needed: what runs keeps its policy", output);
         }
         let (done, applied) = result?;
-        Ok(All { done, applied, layers: layers?, switched: monitoring?.switch })
+        let exchanged = exchanged.map(|exchanged| (exchanged, sizes));
+        Ok(All { done, exchanged, applied, layers: layers?, switched: monitoring?.switch })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them.
@@ -137,11 +145,8 @@ impl Attach {
         let running = |interface: &Interface| {
             before.iter().find(|attached| attached.present && attached.index == interface.index)
         };
-        if !instance.is_fresh() {
-            self.check_sizes(instance)?;
-            if interfaces.iter().any(|interface| running(interface).is_none()) {
-                asked.check_time(before.iter().map(|attached| attached.name.clone()))?;
-            }
+        if !instance.is_fresh() && interfaces.iter().any(|interface| running(interface).is_none()) {
+            asked.check_time(before.iter().map(|attached| attached.name.clone()))?;
         }
         let mut done = Vec::new();
         let result = interfaces.iter().try_for_each(|interface| {
@@ -191,20 +196,22 @@ impl Attach {
         }
     }
 
-    /// Sizes that are given must be those of the instance that runs.
-    fn check_sizes(&self, instance: &Instance) -> Result<()> {
+    /// Gives an instance that runs the sizes that are given, where it has others.
+    fn resize(&self, instance: &mut Instance) -> Result<Option<Exchanged>> {
         let running = instance.sizes()?;
         let [sources, buckets] =
             [self.sources, self.buckets].map(|asked| asked.map(Sizes::whole_sets));
-        let asked = [sources, buckets, self.wide_states, self.overrides];
-        for ((option, running), asked) in running.by_option().into_iter().zip(asked) {
-            if let Some(asked) = asked
-                && asked != running
-            {
-                return Err(Error::Size { option, running, asked });
-            }
+        let asked = Sizes {
+            sources: sources.unwrap_or(running.sources),
+            buckets: buckets.unwrap_or(running.buckets),
+            wide_states: self.wide_states.unwrap_or(running.wide_states),
+            overrides: self.overrides.unwrap_or(running.overrides),
+        };
+        if instance.is_fresh() || asked == running {
+            Ok(None)
+        } else {
+            instance.resize(&asked, Clock::Monotonic).map(Some)
         }
-        Ok(())
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{
         stderr::{warn_of_absent, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::interface::Interface,
+    datapath::{exchange::Exchanged, interface::Interface, sizes::Sizes},
     error::{Error, Result},
-    output::{changes, stream::Output},
+    output::{changes, exchanged, number::grouped, stream::Output},
     policy::{
         Layers, List,
         document::Change,
@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct All {
     /// With each interface.
     pub(super) done: Vec<Done>,
+    /// What was carried over to another table, if the table was exchanged, and what it has room for now.
+    pub(super) exchanged: Option<(Exchanged, Sizes)>,
     pub(super) applied: Applied,
     /// The policy and the run-time lists in force now.
     pub(super) layers: Layers,
@@ -53,7 +55,7 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, applied, layers, switched } = self;
+        let Self { done, exchanged, applied, layers, switched } = self;
         let Applied { changes, kept, absent, unkept } = applied;
         let policy = &layers.policy;
         if let Some(error) = unkept {
@@ -68,11 +70,16 @@ impl All {
             let entry = |it: (&Interface, &Done)| {
                 let mut entry = Done::json(it);
                 entry["policy_changes"] = json!(changes);
+                entry["carried_over"] =
+                    json!(exchanged.as_ref().map(|(it, _)| exchanged::entry(it)));
                 entry
             };
             let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
             output.entries("limiter.attach/1", "interfaces", &entries)?;
             return kept.map_or(Ok(()), |kept| kept.tell(output));
+        }
+        if let Some((exchanged, sizes)) = exchanged {
+            print_exchanged(exchanged, sizes, output)?;
         }
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name))?;
@@ -110,4 +117,16 @@ impl All {
         }
         Ok(())
     }
+}
+
+/// Says what was carried over.
+fn print_exchanged(exchanged: &Exchanged, sizes: &Sizes, output: &mut Output) -> Result<()> {
+    let carried = exchanged::text(exchanged);
+    if let Some(layout) = exchanged.from {
+        writeln!(output, "Brought from layout {layout} to this version; {carried}.")?;
+        return Ok(());
+    }
+    let [sources, buckets] = [sizes.sources, sizes.buckets].map(|size| grouped(size.into()));
+    writeln!(output, "There is room for {sources} sources and {buckets} buckets now; {carried}.")?;
+    Ok(())
 }

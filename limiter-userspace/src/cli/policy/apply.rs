@@ -18,9 +18,9 @@ use crate::{
         stderr::{warn_of_absent, warn_of_document, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, exchange::Exchanged, instance::Instance},
     error::{Error, Result},
-    output::{changes, faults, number::duration, stream::Output},
+    output::{changes, exchanged, faults, number::duration, stream::Output},
     policy::{
         Policy, PolicyError, Session,
         document::{Change, diff, format_instant},
@@ -79,10 +79,16 @@ impl Apply {
             false => document.guard(running),
         };
         let Document { policy, warnings, .. } = &document;
+        let mut exchanged = None;
         let applied = if self.dry_run {
             dry_run(pins, policy, session, &guard, progress)?
         } else {
-            apply(pins, policy, session, &guard, confirm, progress)?
+            let mut applied = apply(pins, policy, session, &guard, confirm, progress);
+            exchanged = make_room(pins, &applied)?;
+            if exchanged.is_some() {
+                applied = apply(pins, policy, session, &guard, confirm, Progress::new());
+            }
+            applied?
         };
         let Applied { changes, changed, anew, absent, sorted, kept, unkept, switched, time } =
             applied;
@@ -99,6 +105,7 @@ impl Apply {
                 &json!({
                     "changes": changes::entries(&changes),
                     "applied": changed || anew,
+                    "carried_over": exchanged.as_ref().map(exchanged::entry),
                     "sorted": sorted,
                     "kept": kept.map(Kept::name),
                     "kept_until": kept.map(|kept| format_instant(kept.until)),
@@ -112,6 +119,13 @@ impl Apply {
         }
         warn_of_document(warnings, output);
         warn_of_absent(&absent, output);
+        if let Some(exchanged) = &exchanged {
+            let carried = exchanged::text(exchanged);
+            writeln!(
+                output,
+                "Made room for this policy while the old one was in force; {carried}."
+            )?;
+        }
         changes::print(output, &changes)?;
         if sorted > 0 {
             let stay =
@@ -144,6 +158,13 @@ impl Apply {
 pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
     let (until, time) = (format_instant(until), duration(time));
     format!("It is taken back at {until} (in {time}) unless you keep it: limiter policy confirm")
+}
+
+/// Makes room for a policy that found none.
+fn make_room(pins: &Pins, applied: &Result<Applied>) -> Result<Option<Exchanged>> {
+    let Err(Error::Capacity { needed, .. }) = applied else { return Ok(None) };
+    let needed = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
+    Instance::make_room(pins, needed)
 }
 
 /// Compares the files of sets with the policy in force. Refuses a change that would cut this host

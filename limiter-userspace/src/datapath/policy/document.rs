@@ -69,7 +69,10 @@ impl Origin {
 }
 
 /// The document of a half; empty if there is none.
-fn document_of(map: &HashMap<MapData, [u32; 2], [u8; CHUNK]>, half: u32) -> Result<Vec<u8>> {
+pub(in super::super) fn document_of(
+    map: &HashMap<MapData, [u32; 2], [u8; CHUNK]>,
+    half: u32,
+) -> Result<Vec<u8>> {
     let mut document = Vec::new();
     for number in 0.. {
         match map.get(&[half, number], 0) {
@@ -91,7 +94,7 @@ impl Maps {
     }
 
     /// Stores a document for a half.
-    pub(super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
+    pub(in super::super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
         let failed = |error| object("write the policy document", &error);
         let mut number = 0;
         for part in document.chunks(CHUNK) {
@@ -147,7 +150,7 @@ impl StoredPolicy {
         Ok(Written { bytes, held: self.held })
     }
 
-    pub(super) fn read(document: &[u8]) -> Result<Self> {
+    pub(in super::super) fn read(document: &[u8]) -> Result<Self> {
         /// What every version has.
         #[derive(Deserialize)]
         struct Header {

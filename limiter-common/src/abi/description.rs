@@ -1,0 +1,304 @@
+//! What maps say of their own layout, so that a later version finds the state in them.
+//!
+//! Whoever makes the maps of an instance writes a [`Description`] beside them. A later version reads the offsets from
+//! there, and has no code for each older layout. Fields are only ever appended, in the place of `reserved`; a field that an
+//! older version did not write is 0.
+
+use core::mem::offset_of;
+
+use crate::{
+    abi::{
+        layout::{LAYOUT_VERSION, map},
+        policy::Head,
+        state::Bucket,
+        table::{Set, Source},
+    },
+    algorithm::meter::Measure,
+};
+
+/// The version of what offsets cannot say: the hash of a [`Place`](crate::table::set::Place), the ways of a set, the
+/// words of a [`Binding`](crate::algorithm::binding::Binding), the inline limits of a source, addresses and keys, and what
+/// the words of buckets mean under their scales. State of another version of these is not carried over.
+pub const RULES: u32 = 1;
+
+/// Maps that a new layout takes over as they are, with the version of the meaning of their values, from 1 on. A map whose
+/// version or shape differs begins anew. Entries are only ever appended.
+pub const SHARED: [(&str, u32); 18] = [
+    (map::INTERFACES, 1),
+    (map::OFFENCES, 1),
+    (map::COUNTERS, 1),
+    (map::TALLIES, 1),
+    (map::TABLE_STATS, 1),
+    (map::EVENTS, 1),
+    (map::EVENT_STATS, 1),
+    (map::JIFFY_CLOCK, 1),
+    (map::TEST_CLOCK, 1),
+    (map::SHARED_SOURCES, 1),
+    (map::WIDE_STATE, 1),
+    (map::ENDINGS, 1),
+    (map::SYN_DEDUP, 1),
+    (map::REFUSED_SYNS, 1),
+    (map::FRAGMENTS, 1),
+    (map::CACHE, 1),
+    (map::CONTROL_LINKS, 1),
+    (map::CONTROL_SOURCES, 1),
+];
+
+/// Where the fields are that another version has to find, in bytes from the beginning of the value that they are in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// See [`LAYOUT_VERSION`].
+    pub layout: u32,
+    /// See [`RULES`].
+    pub rules: u32,
+    /// See [`Head::revert`].
+    pub head_revert: u32,
+    /// See [`Head::monitor`].
+    pub head_monitor: u32,
+    /// See [`Set::tags`].
+    pub set_tags: u32,
+    /// See [`Source::binding`].
+    pub source_binding: u32,
+    /// See [`Source::address`]; a multiple of 8.
+    pub source_address: u32,
+    /// See [`Source::words`].
+    pub source_words: u32,
+    /// See [`Source::scales`].
+    pub source_scales: u32,
+    /// See [`Source::limit_ids`].
+    pub source_limit_ids: u32,
+    /// See [`Source::pending`].
+    pub source_pending: u32,
+    /// See [`Source::dropped`].
+    pub source_dropped: u32,
+    /// See [`Source::passed`].
+    pub source_passed: u32,
+    /// See [`Source::refused`].
+    pub source_refused: u32,
+    /// See [`Source::told`].
+    pub source_told: u32,
+    /// See [`Bucket::binding`].
+    pub bucket_binding: u32,
+    /// See [`Bucket::word`].
+    pub bucket_word: u32,
+    /// See [`Bucket::key`]; a multiple of 8.
+    pub bucket_key: u32,
+    /// See [`Measure::scale`].
+    pub measure_scale: u32,
+    /// See [`Measure::span`].
+    pub measure_span: u32,
+    /// The versions of the values of the [`SHARED`] maps, in their order.
+    pub shared: [u32; 24],
+    /// 0.
+    pub reserved: [u32; 20],
+}
+
+const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
+
+impl Description {
+    /// That of nothing.
+    pub const NONE: Self = Self {
+        layout: 0,
+        rules: 0,
+        head_revert: 0,
+        head_monitor: 0,
+        set_tags: 0,
+        source_binding: 0,
+        source_address: 0,
+        source_words: 0,
+        source_scales: 0,
+        source_limit_ids: 0,
+        source_pending: 0,
+        source_dropped: 0,
+        source_passed: 0,
+        source_refused: 0,
+        source_told: 0,
+        bucket_binding: 0,
+        bucket_word: 0,
+        bucket_key: 0,
+        measure_scale: 0,
+        measure_span: 0,
+        shared: [0; 24],
+        reserved: [0; 20],
+    };
+
+    /// That of this version.
+    pub const OWN: Self = Self {
+        layout: LAYOUT_VERSION,
+        rules: RULES,
+        head_revert: offset_of!(Head, revert) as u32,
+        head_monitor: offset_of!(Head, monitor) as u32,
+        set_tags: offset_of!(Set, tags) as u32,
+        source_binding: offset_of!(Source, binding) as u32,
+        source_address: offset_of!(Source, address) as u32,
+        source_words: offset_of!(Source, words) as u32,
+        source_scales: offset_of!(Source, scales) as u32,
+        source_limit_ids: offset_of!(Source, limit_ids) as u32,
+        source_pending: offset_of!(Source, pending) as u32,
+        source_dropped: offset_of!(Source, dropped) as u32,
+        source_passed: offset_of!(Source, passed) as u32,
+        source_refused: offset_of!(Source, refused) as u32,
+        source_told: offset_of!(Source, told) as u32,
+        bucket_binding: offset_of!(Bucket, binding) as u32,
+        bucket_word: offset_of!(Bucket, word) as u32,
+        bucket_key: offset_of!(Bucket, key) as u32,
+        measure_scale: offset_of!(Measure, scale) as u32,
+        measure_span: offset_of!(Measure, span) as u32,
+        shared: Self::versions(),
+        reserved: [0; 20],
+    };
+
+    const fn versions() -> [u32; 24] {
+        let mut versions = [0; 24];
+        let mut at = 0;
+        while at < SHARED.len() {
+            versions[at] = SHARED[at].1;
+            at += 1;
+        }
+        versions
+    }
+
+    /// How this version stands to maps with this description.
+    pub const fn standing(&self) -> Standing {
+        if self.layout > LAYOUT_VERSION {
+            Standing::Newer
+        } else if self.layout == 0 || self.rules != RULES {
+            Standing::Foreign
+        } else if self.layout == LAYOUT_VERSION {
+            Standing::Own
+        } else {
+            Standing::Older
+        }
+    }
+
+    /// Whether the values of a map mean what they mean in this version.
+    pub fn shares(&self, name: &str) -> bool {
+        let at = SHARED.iter().position(|(shared, _)| *shared == name);
+        at.is_some_and(|at| self.shared[at] == SHARED[at].1)
+    }
+}
+
+/// How this version stands to the maps of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It made them, or another one of the same layout.
+    Own,
+    /// An older one made them, and their state can be carried over.
+    Older,
+    /// A newer one made them, of which this one knows nothing.
+    Newer,
+    /// They say nothing of themselves, or their state means something else.
+    Foreign,
+}
+
+/// The tables that a program carries state over from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Predecessor {
+    /// Sets of sources; 0 if there are no such tables.
+    pub source_sets: u32,
+    /// Sets of buckets.
+    pub bucket_sets: u32,
+    /// What they say of themselves.
+    pub layout: Description,
+}
+
+impl Predecessor {
+    /// No tables.
+    pub const NONE: Self = Self { source_sets: 0, bucket_sets: 0, layout: Description::NONE };
+}
+
+/// What becomes of an entry of these tables; the program for that returns how many of each there were in a batch.
+pub mod carried {
+    /// Entries that are looked at in one run.
+    pub const BATCH: u32 = 128;
+    /// Of [`Request::kind`](super::Request::kind): sources that owe something.
+    pub const SOURCES: u32 = 0;
+    /// Sources that owe nothing, for their totals; they take nobody's place.
+    pub const IDLE: u32 = 1;
+    /// Buckets.
+    pub const BUCKETS: u32 = 2;
+}
+
+/// Which entries are to be carried over, as the frame that the program for that is run on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// A constant of [`carried`].
+    pub kind: u32,
+    /// The number of the first entry.
+    pub first: u32,
+    /// 0: no frame is shorter.
+    pub unused: [u32; 2],
+}
+
+/// How many entries of a batch became what, in one word that a program can return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch(pub u32);
+
+impl Batch {
+    /// One that has an entry in the new table.
+    pub const CARRIED: Self = Self(1);
+    /// One that owes, and for which there is no room.
+    pub const LOST: Self = Self(1 << 10);
+    /// One that other CPUs kept from being carried; the batch is to be run again.
+    pub const BUSY: Self = Self(1 << 20);
+
+    /// Those that have an entry in the new table.
+    pub const fn carried(self) -> u32 {
+        self.0 & 0x3ff
+    }
+
+    /// Those that owe, and for which there was no room.
+    pub const fn lost(self) -> u32 {
+        self.0 >> 10 & 0x3ff
+    }
+
+    /// Whether the batch is to be run again.
+    pub const fn is_busy(self) -> bool {
+        self.0 >> 20 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_made_maps_decides_what_becomes_of_them() {
+        let own = Description::OWN;
+        assert_eq!(own.standing(), Standing::Own);
+        let of = |layout| Description { layout, ..own }.standing();
+        assert_eq!(of(LAYOUT_VERSION - 1), Standing::Older);
+        assert_eq!(of(LAYOUT_VERSION + 1), Standing::Newer);
+        assert_eq!(of(0), Standing::Foreign);
+        assert_eq!(Description::default().standing(), Standing::Foreign);
+        // A newer one is called newer whatever its rules are.
+        let newer = Description { layout: LAYOUT_VERSION + 1, rules: RULES + 1, ..own };
+        assert_eq!(newer.standing(), Standing::Newer);
+        assert_eq!(Description { rules: RULES + 1, ..own }.standing(), Standing::Foreign);
+    }
+
+    #[test]
+    fn a_map_is_taken_over_if_its_values_mean_the_same() {
+        let mut description = Description::OWN;
+        assert!(SHARED.iter().all(|(name, _)| description.shares(name)));
+        assert!(!description.shares(map::SOURCES));
+        description.shared[1] += 1;
+        assert!(!description.shares(map::OFFENCES) && description.shares(map::COUNTERS));
+    }
+
+    #[test]
+    fn a_batch_counts_each_entry_in_its_place() {
+        let of = |carried: u32, lost: u32, busy: u32| {
+            Batch(carried * Batch::CARRIED.0 + lost * Batch::LOST.0 + busy * Batch::BUSY.0)
+        };
+        let most = carried::BATCH;
+        for batch in [of(most, 0, 0), of(0, most, 0), of(1, most - 2, 1), of(0, 0, most)] {
+            assert!(batch.carried() + batch.lost() <= most);
+        }
+        assert_eq!((of(3, 4, 0).carried(), of(3, 4, 0).lost()), (3, 4));
+        assert!(of(0, 0, 1).is_busy() && !of(most, most, 0).is_busy());
+    }
+}

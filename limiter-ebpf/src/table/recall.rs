@@ -1,0 +1,307 @@
+//! What a table that this one takes the place of knows of a source or a key.
+//!
+//! While state is carried over, a source or a key that is given an entry gets there what the other table has of it. Nobody
+//! charges the other table any more then, so a packet is decided by all that was charged before it. The other table may be
+//! of an older layout: its fields are found by what it says of itself. The loader knows these offsets, and the verifier
+//! sees constants.
+
+use limiter_common::{
+    abi::{
+        description::Predecessor,
+        state::Bucket,
+        table::{Set, Source, WAYS},
+    },
+    algorithm::{binding::Binding, debt, meter::Measure},
+    base::{address::Address, tally::Tally, word::Word as _},
+    policy::limit::{BucketKey, INLINE, KEYED},
+    table::set::Place,
+};
+
+use crate::{
+    kernel::{
+        atomics::MapWord,
+        key::SourceKey,
+        maps::{OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, PREDECESSOR, SOURCES},
+        scratch::{PacketScratch, Recalled},
+    },
+    policy::active,
+};
+
+/// Reads a field of [`PREDECESSOR`].
+macro_rules! old {
+    ($($field:ident).+) => {{
+        let all = $crate::table::recall::predecessor();
+        // SAFETY: it points to the constant.
+        unsafe { (&raw const (*all).$($field).+).read_volatile() }
+    }};
+}
+pub(super) use old;
+
+/// [`PREDECESSOR`], which `Global` has the layout of.
+#[inline(always)]
+pub(super) const fn predecessor() -> *const Predecessor {
+    (&raw const PREDECESSOR).cast()
+}
+
+/// Whether there is such a table. It is frozen when the program is loaded, so the verifier removes the branch not taken.
+#[inline(always)]
+pub(crate) fn carries() -> bool {
+    old!(source_sets) != 0
+}
+
+/// A value of the other table.
+pub(super) struct OldRef<T>(*const T);
+
+impl<T> OldRef<T> {
+    /// An aligned word of it.
+    #[inline(always)]
+    pub(super) fn word(&self, offset: u32, index: usize) -> u64 {
+        // SAFETY: the value was looked up in this run of the program. The table says that so many words begin at the
+        // offset; the verifier checks that they are within the value.
+        unsafe { self.0.byte_add(offset as usize).cast::<u64>().add(index).read_volatile() }
+    }
+
+    /// An aligned half of a word.
+    #[inline(always)]
+    fn half(&self, offset: u32, index: usize) -> u32 {
+        // SAFETY: as in `word`.
+        unsafe { self.0.byte_add(offset as usize).cast::<u32>().add(index).read_volatile() }
+    }
+
+    /// Whether it changes hands, by its binding.
+    #[inline(always)]
+    pub(super) fn is_locked(&self, binding: u32) -> bool {
+        Binding(self.word(binding, 0)).is_locked()
+    }
+}
+
+impl OldRef<Set> {
+    #[inline(always)]
+    pub(super) fn of(number: u32) -> Option<Self> {
+        OLD_SETS.get_ptr(number).map(Self)
+    }
+
+    /// The tag of a way.
+    #[inline(always)]
+    pub(super) fn tag(&self, way: usize) -> u8 {
+        let tags = old!(layout.set_tags) as usize;
+        // SAFETY: as in `word`; a set has a tag for each way.
+        unsafe { self.0.cast::<u8>().byte_add(tags).add(way & (WAYS - 1)).read_volatile() }
+    }
+}
+
+impl OldRef<Source> {
+    #[inline(always)]
+    pub(super) fn of(number: u32) -> Option<Self> {
+        OLD_SOURCES.get_ptr(number).map(Self)
+    }
+
+    /// Whose it is.
+    #[inline(always)]
+    pub(super) fn key(&self) -> SourceKey {
+        let offset = old!(layout.source_address) as usize;
+        // SAFETY: as in `word`; the offset is a multiple of 8.
+        unsafe { SourceKey::read(self.0.byte_add(offset).cast::<Address>()) }
+    }
+
+    /// The word of an inline limit, its scale, and the limit that they are of.
+    #[inline(always)]
+    pub(super) fn limit(&self, place: usize) -> (u64, u64, u32) {
+        (
+            self.word(old!(layout.source_words), place),
+            self.word(old!(layout.source_scales), place),
+            self.half(old!(layout.source_limit_ids), place),
+        )
+    }
+}
+
+impl OldRef<Bucket> {
+    #[inline(always)]
+    pub(super) fn of(number: u32) -> Option<Self> {
+        OLD_BUCKETS.get_ptr(number).map(Self)
+    }
+}
+
+impl OldRef<Measure> {
+    #[inline(always)]
+    fn of(number: u32) -> Option<Self> {
+        OLD_MEASURES.get_ptr(number).map(Self)
+    }
+}
+
+/// Has an entry that was just given to the packet's source, and is not bound yet, have what the other table knows of that;
+/// 1 if it knows it. The lock of the set is held.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn recall_source(entry: u32, epoch: u32) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), active::settings(epoch)) else {
+        return 0;
+    };
+    let place = Place::of(&scratch.source, settings.seed, old!(source_sets));
+    let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
+    for way in 0..WAYS {
+        if set.tag(way) == place.tag
+            && copy_source(place.set * WAYS as u32 + way as u32, entry) != 0
+        {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Copies an entry of the other table if it is that of the packet's source; 0 if it is not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_source(from: u32, to: u32) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    let (Some(scratch), Some(old), Some(new)) =
+        (PacketScratch::get(), OldRef::<Source>::of(from), SOURCES.get_ptr_mut(to))
+    else {
+        return 0;
+    };
+    if old.is_locked(old!(layout.source_binding)) || !old.key().is(scratch.key()) {
+        return 0;
+    }
+    for place in 0..INLINE {
+        let (word, scale, limit_id) = old.limit(place);
+        // SAFETY: a map value that was just looked up; its fields are aligned words. Nobody else writes an entry that is
+        // not bound yet.
+        unsafe {
+            (&raw mut (*new).words[place]).write_volatile(word);
+            (&raw mut (*new).scales[place]).write_volatile(scale);
+            (&raw mut (*new).limit_ids[place]).write_volatile(limit_id);
+        }
+    }
+    let [dropped, passed] = [old!(layout.source_dropped), old!(layout.source_passed)]
+        .map(|offset| Tally { packets: old.word(offset, 0), bytes: old.word(offset, 1) });
+    let [pending, refused, told] =
+        [old!(layout.source_pending), old!(layout.source_refused), old!(layout.source_told)]
+            .map(|offset| old.word(offset, 0));
+    // SAFETY: as above.
+    unsafe {
+        (&raw mut (*new).dropped).write_volatile(dropped);
+        (&raw mut (*new).passed).write_volatile(passed);
+        (&raw mut (*new).pending).write_volatile(pending);
+        (&raw mut (*new).refused).write_volatile(refused);
+        (&raw mut (*new).told).write_volatile(told);
+    }
+    1
+}
+
+/// For how long an entry of the other table owes to the inline limit at a place, in nanoseconds. Like what follows, it is
+/// verified by itself: the verifier would follow both outcomes of each place on.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(super) extern "C" fn old_owes(number: u32, place: u32, now: u64) -> u64 {
+    if !carries() {
+        return 0;
+    }
+    let Some(old) = OldRef::<Source>::of(number) else { return 0 };
+    let (word, scale, _) = old.limit(place as usize & (INLINE - 1));
+    debt::owes(word, scale, now)
+}
+
+/// Has an entry of the packet's source owe to the limit at a place no less than an entry of the other table, which was
+/// charged after the source had come here: by packets of another interface, or of another CPU. The lock of the set is
+/// held.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    let (Some(old), Some(new)) = (OldRef::<Source>::of(from), SOURCES.get_ptr_mut(to)) else {
+        return 0;
+    };
+    let place = place as usize & (INLINE - 1);
+    let (word, scale, limit_id) = old.limit(place);
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let (is_same, cell) = unsafe {
+        let is_same = (&raw const (*new).scales[place]).read_volatile() == scale
+            && (&raw const (*new).limit_ids[place]).read_volatile() == limit_id;
+        (is_same, MapWord::new(&raw mut (*new).words[place]))
+    };
+    let seen = cell.load();
+    if is_same && debt::owes(seen, scale, now) < debt::owes(word, scale, now) {
+        // A packet that charges it at this moment is one that the later time does not have.
+        let _: u64 = cell.compare_exchange(seen, word);
+    }
+    0
+}
+
+/// Notes what the other table knows of the key at a place of the packet, which is about to be given an entry.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
+    let at = at as usize & (KEYED - 1);
+    scratch.keyed.recalled = Recalled::NONE;
+    let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
+    let key = &scratch.keyed.keys[at];
+    if key.is_shared() {
+        let tally = scratch.keyed.entries[at].wrapping_sub(settings.bucket_sets * WAYS as u32);
+        return copy_bucket(bucket_sets * WAYS as u32 + tally, at as u32);
+    }
+    let place = Place::of_key(key, settings.seed, sets, bucket_sets);
+    let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
+    for way in 0..WAYS {
+        if set.tag(way) == place.tag
+            && copy_bucket((place.set - sets) * WAYS as u32 + way as u32, at as u32) != 0
+        {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Notes the bucket of the other table if it is that of the key at a place of the packet; 0 if it is not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    let (Some(scratch), Some(bucket), Some(measure)) =
+        (PacketScratch::get(), OldRef::<Bucket>::of(from), OldRef::<Measure>::of(from))
+    else {
+        return 0;
+    };
+    let key = (&raw const scratch.keyed.keys[at as usize & (KEYED - 1)]).cast::<u64>();
+    let mut differs = u64::from(bucket.is_locked(old!(layout.bucket_binding)));
+    for word in 0..BucketKey::WORDS {
+        // SAFETY: a key of the packet is as long and as aligned as its words of 64 bits.
+        let own = unsafe { key.add(word).read_volatile() };
+        differs |= bucket.word(old!(layout.bucket_key), word) ^ own;
+    }
+    if differs != 0 {
+        return 0;
+    }
+    scratch.keyed.recalled = Recalled {
+        word: bucket.word(old!(layout.bucket_word), 0),
+        scale: measure.word(old!(layout.measure_scale), 0),
+        span: measure.word(old!(layout.measure_span), 0),
+    };
+    1
+}
+
+/// Writes down the key of a bucket of the other table as that at the first place of the packet; 0 if that bucket is
+/// nobody's.
+#[inline(always)]
+pub(super) fn take_key(scratch: &mut PacketScratch, bucket: &OldRef<Bucket>) -> u32 {
+    let key = (&raw mut scratch.keyed.keys[0]).cast::<u64>();
+    for word in 0..BucketKey::WORDS {
+        let of = bucket.word(old!(layout.bucket_key), word);
+        // SAFETY: as in `copy_bucket`.
+        unsafe { key.add(word).write_volatile(of) };
+    }
+    scratch.reread().keyed.keys[0].limit_id
+}

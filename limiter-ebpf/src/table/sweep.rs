@@ -1,0 +1,191 @@
+//! Carrying over all that another table has, which sources and keys did not come for by themselves.
+//!
+//! A program that no interface runs goes through the entries of that table, in batches. It gives each source and key an
+//! entry as a packet would, beside packets.
+
+use aya_ebpf::programs::XdpContext;
+use limiter_common::{
+    abi::{
+        description::{Batch, Request, carried},
+        state::Bucket,
+        table::{Set, Source, WAYS},
+    },
+    algorithm::{binding::Binding, meter::Measure},
+    base::address::Address,
+    policy::limit::INLINE,
+    table::set::Place,
+};
+
+use crate::{
+    kernel::{barrier::escape, scratch::PacketScratch},
+    policy::active::{ActivePolicy, settings},
+    table::{
+        buckets::{
+            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place_bucket_at,
+            seek_bucket_at,
+        },
+        evict::find_or_insert,
+        insert::find_time,
+        lookup::EntryId,
+        recall::{OldRef, carries, merge_limit, old, old_owes, recall_bucket, take_key},
+        set::SetRef,
+    },
+};
+
+/// Carries a batch of entries over, which a [`Request`] tells, and gives a [`Batch`].
+#[inline(always)]
+pub fn run(ctx: &XdpContext) -> u32 {
+    let start = ctx.data();
+    if start + size_of::<Request>() > ctx.data_end() {
+        return 0;
+    }
+    // SAFETY: the frame is as long.
+    let Request { kind, first, .. } = unsafe { (start as *const Request).read_unaligned() };
+    let mut batch = 0;
+    for at in 0..carried::BATCH {
+        let number = first.wrapping_add(at);
+        batch += if kind == carried::BUCKETS {
+            carry_old_bucket(number)
+        } else {
+            carry_old_source(number, kind)
+        };
+    }
+    batch
+}
+
+/// Whether an entry of the other table, in sets behind the `first` ones, is somebody's.
+#[inline(always)]
+fn is_used(number: u32, first: u32) -> bool {
+    let set = OldRef::<Set>::of(first.wrapping_add(number / WAYS as u32));
+    set.is_some_and(|set| set.tag(number as usize & (WAYS - 1)) != 0)
+}
+
+/// Carries an entry of a source over, if it is of this kind, and gives a [`Batch`] of it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
+    if !carries() || !is_used(number, 0) {
+        return 0;
+    }
+    let (Some(scratch), Some(policy), Some(old)) =
+        (PacketScratch::get(), ActivePolicy::get(), OldRef::<Source>::of(number))
+    else {
+        return 0;
+    };
+    if old.is_locked(old!(layout.source_binding)) {
+        return 0;
+    }
+    find_time();
+    let scratch = scratch.reread();
+    let now = scratch.by_tick();
+    let mut owes = 0;
+    for place in 0..INLINE as u32 {
+        owes |= old_owes(number, place, now);
+    }
+    if (owes == 0) != (kind == carried::IDLE) {
+        return 0;
+    }
+    scratch.write_key(old.key());
+    scratch.owed = 0;
+    escape(scratch);
+    place_old_source(number, kind, policy.epoch)
+}
+
+/// Gives the source that was noted an entry.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
+    if !carries() || scratch.source.family == Address::NONE.family {
+        return 0;
+    }
+    scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
+    escape(scratch);
+    let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return Batch::BUSY.0 };
+    // Its totals alone are worth nobody's entry.
+    if kind == carried::IDLE && !set_ref.tags().have(0) {
+        set_ref.unlock();
+        return 0;
+    }
+    let entry_id = EntryId(find_or_insert(epoch));
+    let batch = if entry_id == EntryId::SET_FULL {
+        Batch::LOST
+    } else if entry_id == EntryId::UNKNOWN {
+        Batch::BUSY
+    } else {
+        let (entry, now) = (entry_id.0.wrapping_sub(1), scratch.reread().by_tick());
+        for place in 0..INLINE as u32 {
+            merge_limit(number, entry, place, now);
+        }
+        Batch::CARRIED
+    };
+    set_ref.unlock_changed();
+    batch.0
+}
+
+/// Carries a bucket over that owes, and gives a [`Batch`] of it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_old_bucket(number: u32) -> u32 {
+    let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
+    let own = bucket_sets * WAYS as u32;
+    if !carries() || number < own && !is_used(number, sets) {
+        return 0;
+    }
+    let (Some(scratch), Some(policy), Some(old)) =
+        (PacketScratch::get(), ActivePolicy::get(), OldRef::<Bucket>::of(number))
+    else {
+        return 0;
+    };
+    if old.is_locked(old!(layout.bucket_binding)) || take_key(scratch, &old) == 0 {
+        return 0;
+    }
+    find_time();
+    let scratch = scratch.reread();
+    scratch.binding = Binding::new(policy.epoch, 0);
+    let keyed = PacketScratch::hide_provenance(&mut scratch.keyed);
+    // No meter: what the bucket owes is found out from it, when its set is full.
+    (keyed.bits[0], keyed.meters[0]) = (0, 0);
+    keyed.entries[0] = policy.settings.bucket_sets * WAYS as u32 + number.wrapping_sub(own);
+    escape(scratch);
+    recall_bucket(0);
+    let scratch = scratch.reread();
+    let recalled = scratch.keyed.recalled;
+    let measure = Measure { scale: recalled.scale, span: recalled.span };
+    if measure.owes(recalled.word, scratch.time().now) == 0 {
+        return 0;
+    }
+    place_old_bucket(u32::from(number >= own))
+}
+
+/// Gives the key that was noted an entry, or the shared bucket of its limit.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
+    if !carries() {
+        return 0;
+    }
+    if is_shared != 0 {
+        let Some(scratch) = PacketScratch::get() else { return 0 };
+        // Where a key came for it already, it has what was known.
+        let is_there = is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]);
+        return if is_there || give_bucket_to(0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
+    }
+    place_bucket_at(0);
+    let set = |scratch: &mut PacketScratch| scratch.keyed.places[0].set;
+    let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
+    else {
+        return Batch::BUSY.0;
+    };
+    let batch = if seek_bucket_at(0) != NONE {
+        Batch::CARRIED
+    } else if find_room_for(0) == 0 {
+        Batch::LOST
+    } else if enter_bucket(0) != 0 {
+        Batch::CARRIED
+    } else {
+        Batch::BUSY
+    };
+    set_ref.unlock();
+    batch.0
+}

@@ -1,0 +1,152 @@
+//! The two directories of maps of an instance, one of which is in use.
+//!
+//! Table and program are exchanged by making other maps beside those in use. The maps in use are the newest that have an
+//! epoch, so one store of an epoch exchanges all of them. The others are removed afterwards.
+
+use std::{fs, io::ErrorKind, os::fd::AsFd as _};
+
+use aya::maps::MapData;
+use limiter_common::abi::layout::map;
+
+use super::{Pins, exists, unpin};
+use crate::{
+    datapath::{maps::object, sys},
+    error::{Error, Result},
+};
+
+/// One of the directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    First,
+    Second,
+}
+
+impl Side {
+    pub(super) const BOTH: [Self; 2] = [Self::First, Self::Second];
+
+    /// The name of the directory.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::First => "maps",
+            Self::Second => "maps2",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+}
+
+/// What is in the directory that is not in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Nothing,
+    /// Maps that were never in use, or what is left of some that were.
+    Remains,
+    /// The maps that were in use before, whose state may not be carried over yet.
+    Predecessor,
+}
+
+impl Pins {
+    /// The same with the maps in use, whatever is exchanged meanwhile; pins that are about others stay so.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn in_use(&self) -> Result<Self> {
+        match self.side {
+            Some(_) => Ok(self.clone()),
+            None => Ok(self.sides()?.0),
+        }
+    }
+
+    /// The pins with the maps in use, those with the other ones, and what these are.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn sides(&self) -> Result<(Self, Self, Beside)> {
+        let [first, second] = Side::BOTH.map(|side| self.with_side(side));
+        let heads = [first.head()?, second.head()?];
+        let (side, is_predecessor) = match heads {
+            [Some(first), Some(second)] => {
+                let second_is_newer = first.number.wrapping_sub(second.number).cast_signed() < 0;
+                let (newer, side) = match second_is_newer {
+                    true => (second, Side::Second),
+                    false => (first, Side::First),
+                };
+                let is_in_use = newer.epoch != 0;
+                (if is_in_use { side } else { side.other() }, is_in_use)
+            }
+            [None, Some(_)] => (Side::Second, false),
+            _ => (Side::First, false),
+        };
+        let other = self.with_side(side.other());
+        let beside = match is_predecessor {
+            true => Beside::Predecessor,
+            false if other.has_maps()? => Beside::Remains,
+            false => Beside::Nothing,
+        };
+        Ok((self.with_side(side), other, beside))
+    }
+
+    pub(super) fn with_side(&self, side: Side) -> Self {
+        Self { side: Some(side), ..self.clone() }
+    }
+
+    /// Whether anything is in the directory of these maps.
+    fn has_maps(&self) -> Result<bool> {
+        let directory = self.maps();
+        match fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            pins => {
+                let mut pins = pins.map_err(|error| {
+                    Error::system(format!("read {}", directory.display()), error)
+                })?;
+                Ok(pins.next().is_some())
+            }
+        }
+    }
+
+    /// Removes the pins of these maps; what tells that they are there goes first.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn clear_maps(&self) -> Result<()> {
+        unpin(&self.map(map::HEAD))?;
+        Self::clear_directory(&self.maps())
+    }
+
+    /// The map of the head, if there is one.
+    fn head(&self) -> Result<Option<Head>> {
+        let path = self.map(map::HEAD);
+        if !exists(&path)? {
+            return Ok(None);
+        }
+        let failed = |error| object(format!("open {}", path.display()), &error);
+        let data = match MapData::from_pin(&path) {
+            // It was removed since.
+            Err(_) if !exists(&path)? => return Ok(None),
+            data => data.map_err(failed)?,
+        };
+        let info = data.info().map_err(|error| object("look at the epoch", &error))?;
+        let value = sys::value(data.fd().as_fd(), 0, info.value_size() as usize)
+            .map_err(|error| Error::system("read the epoch", error))?;
+        Ok(Some(Head { number: info.id(), epoch: word(&value, 0) }))
+    }
+}
+
+/// What tells maps in use from others.
+struct Head {
+    /// The number that the kernel gave the map: a newer one has a higher number.
+    number: u32,
+    /// The first word of it, in each layout.
+    epoch: u64,
+}
+
+/// The word of a value at an offset in bytes; 0 beyond its end.
+pub(crate) fn word(value: &[u8], offset: usize) -> u64 {
+    let bytes = value.get(offset..).and_then(|rest| rest.first_chunk());
+    u64::from_ne_bytes(bytes.copied().unwrap_or_default())
+}

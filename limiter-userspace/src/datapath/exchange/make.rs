@@ -1,0 +1,145 @@
+//! Making maps beside those in use, with the same policy and lists.
+
+use std::os::fd::AsFd as _;
+
+use aya::{Pod, maps::MapData};
+use limiter_common::{
+    abi::{
+        description::SHARED,
+        layout::map,
+        policy::{Revert, Settings},
+        state::WideState,
+    },
+    memory::ending::Ending,
+    policy::limit::BucketKey,
+};
+
+use super::{Old, Programs, load, missing};
+use crate::{
+    datapath::{
+        bpffs::{Pins, c_path, sides::word},
+        layout::shape_of,
+        maps::{Maps, pinned, typed},
+        policy::StoredPolicy,
+        program::{Clock, Program, create_maps},
+        sizes::Sizes,
+        sys,
+    },
+    error::{Error, Result},
+    policy::recompile,
+};
+
+/// Maps that are not in use, and the programs for them.
+pub(super) struct Made {
+    pub(super) maps: Maps,
+    pub(super) programs: Programs,
+    /// The program that carries over what does not come by itself.
+    pub(super) carrier: Program,
+    /// Maps that begin anew, as their values mean something else.
+    pub(super) anew: Vec<&'static str>,
+}
+
+/// The word of the epoch of an old head, as one of this version.
+pub(super) fn epoch(head: &[u8]) -> u64 {
+    crate::datapath::policy::epoch_word(word(head, 0) as u32)
+}
+
+/// Makes maps beside the old ones, and loads the programs for them. Nothing of that is in use.
+pub(super) fn prepare(old: &Old, new: &Pins, sizes: &Sizes, clock: Clock) -> Result<Made> {
+    new.make_maps()?;
+    let anew = share(old, new, sizes)?;
+    create_maps(new, sizes)?;
+    new.hand_over_maps()?;
+    let programs = load(new, Some(&old.before), clock)?;
+    let carrier = Program::load_carrier(new, &old.before, clock)?;
+    Ok(Made { maps: Maps::open_at(new)?, programs, carrier, anew })
+}
+
+/// Has the new instance have the maps of the old one whose values mean the same. Gives those that begin anew.
+fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
+    let mut anew = Vec::new();
+    for (name, _) in SHARED {
+        let map = pinned(&old.before.pins, name)?;
+        let fits = map.as_ref().is_some_and(|map| {
+            old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(map))
+        });
+        match map {
+            Some(map) if fits => {
+                // These are filled from the old ones.
+                let is_resized = [map::WIDE_STATE, map::ENDINGS].contains(&name)
+                    && sizes.wide_states != old.sizes.wide_states;
+                if !is_resized {
+                    sys::pin(map.fd().as_fd(), &c_path(new.map(name).as_os_str())?)
+                        .map_err(|error| Error::system(format!("pin the map {name}"), error))?;
+                }
+            }
+            // Without these, interfaces would be unknown, and blocks would end.
+            _ if [map::INTERFACES, map::OFFENCES].contains(&name) => return Err(missing(name)),
+            _ => anew.push(name),
+        }
+    }
+    Ok(anew)
+}
+
+/// Has the new maps have the policy, the lists and the monitor switch of the old ones, and what is copied. Gives the
+/// switch. The caller may change the policy.
+pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<u64> {
+    let head = old.head()?;
+    let epoch = word(&head, 0) as u32;
+    let revert = Revert(word(&head, old.layout.head_revert as usize));
+    let monitor = word(&head, old.layout.head_monitor as usize);
+    // The policy before is needed where it is to be in force again, under the next epoch.
+    let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
+    let mut settings = Vec::new();
+    for epoch in [Some(epoch), next].into_iter().flatten() {
+        settings.push((epoch, restore_half(old, maps, epoch)?));
+    }
+    copy_wide(old, maps)?;
+    let head = maps.raw(map::HEAD)?.fd();
+    sys::prepare(head.as_fd(), &settings, revert, monitor)
+        .map_err(|error| Error::system("write the settings", error))?;
+    Ok(monitor)
+}
+
+/// Writes the tables and the document of an epoch as the old instance has them, and gives the settings.
+fn restore_half(old: &Old, maps: &mut Maps, epoch: u32) -> Result<Settings> {
+    let document =
+        crate::datapath::policy::document_of(&typed(&old.before.pins, map::DOCUMENT)?, epoch & 1)?;
+    let stored = StoredPolicy::read(&document)?;
+    let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
+    maps.check_capacity(&tables)?;
+    maps.write_tables(&tables, epoch)?;
+    maps.write_document(&document, epoch & 1)?;
+    let [sets, bucket_sets] = [maps.source_sets()?, maps.bucket_sets()?];
+    Ok(Settings { sets, bucket_sets, ..tables.settings })
+}
+
+/// Copies the wide states where there is room for another number of them. What comes in at this moment may be missed.
+fn copy_wide(old: &Old, maps: &Maps) -> Result<()> {
+    copy::<BucketKey, WideState>(old, maps, map::WIDE_STATE)?;
+    copy::<u32, Ending>(old, maps, map::ENDINGS)
+}
+
+/// Copies a hash map, unless it is the same one or its values mean something else.
+fn copy<K: Pod + Default, V: Pod + Default>(
+    old: &Old,
+    maps: &Maps,
+    name: &'static str,
+) -> Result<()> {
+    let (Some(from), to) = (pinned(&old.before.pins, name)?, maps.raw(name)?) else {
+        return Ok(());
+    };
+    let number = |map: &MapData| map.info().map(|info| info.id()).ok();
+    let fits = old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(&from));
+    if !fits || number(&from) == number(to) {
+        return Ok(());
+    }
+    let failed = |error| Error::system(format!("copy the map {name}"), error);
+    let (mut keys, mut values) = (Vec::<K>::new(), Vec::<V>::new());
+    let push = |key: &K, value: &V| {
+        keys.push(*key);
+        values.push(*value);
+    };
+    sys::for_each(from.fd().as_fd(), push).map_err(failed)?;
+    sys::update(to.fd().as_fd(), &keys, &values).map_err(failed)
+}

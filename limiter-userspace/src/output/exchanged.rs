@@ -1,0 +1,51 @@
+//! What was carried over when table and program were exchanged.
+
+use serde_json::{Value, json};
+
+use super::number::grouped;
+use crate::datapath::exchange::Exchanged;
+
+/// In JSON.
+pub(crate) fn entry(exchanged: &Exchanged) -> Value {
+    let Exchanged { from, sources, buckets, lost, anew } = exchanged;
+    json!({
+        "from_layout": from,
+        "sources": sources,
+        "buckets": buckets,
+        "without_room": lost,
+        "begun_anew": anew,
+    })
+}
+
+/// In a line, or in several.
+pub(crate) fn text(exchanged: &Exchanged) -> String {
+    let Exchanged { sources, buckets, lost, anew, .. } = exchanged;
+    let debts = u64::from(*sources) + u64::from(*buckets);
+    let mut text = match debts {
+        1 => "1 debt was carried over".to_owned(),
+        more => format!("{} debts were carried over", grouped(more)),
+    };
+    if *lost != 0 {
+        text += &format!("; {} found no room and begin anew", grouped((*lost).into()));
+    }
+    if !anew.is_empty() {
+        text += &format!("; of another layout, and so begun anew: {}", anew.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_said() {
+        let mut exchanged = Exchanged { sources: 1_200, buckets: 3, ..Exchanged::default() };
+        assert_eq!(text(&exchanged), "1,203 debts were carried over");
+        exchanged.lost = 2_000;
+        exchanged.anew = vec!["WIDE_STATE", "ENDINGS"];
+        let said = text(&exchanged);
+        assert!(said.contains("; 2,000 found no room and begin anew; "), "{said}");
+        assert!(said.ends_with(": WIDE_STATE, ENDINGS"), "{said}");
+    }
+}

@@ -1,0 +1,426 @@
+//! Table and program are exchanged while they limit: for other sizes, and for another layout.
+
+use std::{
+    fs,
+    os::fd::{AsFd as _, AsRawFd as _},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use aya::maps::{Array, MapData};
+use limiter_common::abi::{
+    description::Description,
+    layout::{LAYOUT_VERSION, map},
+    policy::Head,
+    table::Source,
+};
+use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
+use limiter_userspace::datapath::bpffs::Pins;
+
+use super::{Net, SMALL, assert_admitted, v4};
+use crate::cli::Document;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The options of the other sizes.
+const OTHER: &str = "--sources 8192 --buckets 8192 --overrides 64";
+
+/// A document with a limit in the entry of the source, and one in a bucket, both of 1,000 a second.
+fn document() -> Document {
+    Document::new(
+        "deny: [198.18.0.11]
+limits:
+  - {name: source, key: source, rate: 1k pps, burst: 200, match: {protocol: udp, ports: 9}}
+  - {name: prefix, key: source/31, rate: 1k pps, burst: 200, match: {protocol: udp, ports: 10}}",
+    )
+}
+
+fn attached(options: &str) -> (Net, Document) {
+    let (net, document) = (Net::new(), document());
+    net.run(&document.in_place(&format!("attach eth0 {options} --policy FILE")));
+    (net, document)
+}
+
+/// Works on the pins of the router.
+fn on_pins<T: Send>(net: &Net, work: impl FnOnce(&Pins) -> T + Send) -> T {
+    let router = &net.hosts.router;
+    let pins = Pins::new(format!("{BPFFS}/limiter"));
+    router.sandbox.inside(&router.namespace, || work(&pins)).unwrap()
+}
+
+/// Has the maps in use say that they are of another layout.
+fn set_layout(net: &Net, description: Description) {
+    on_pins(net, |pins| {
+        let mut layout: Array<MapData, Description> = typed(pins, map::LAYOUT).unwrap();
+        layout.set(0, description, 0).unwrap();
+        let mut heads: Array<MapData, Head> = typed(pins, map::HEAD).unwrap();
+        let head = heads.get(&0, 0).unwrap();
+        let epoch = u64::from(description.layout) << 32 | head.epoch & 0xffff_ffff;
+        heads.set(0, Head { epoch, ..head }, 0).unwrap();
+    });
+}
+
+/// The id of the XDP program on the router's `eth0`.
+fn program(net: &Net) -> Option<u64> {
+    let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
+    link[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+/// Asserts that a limit of 1,000 a second, with a burst of 200, admitted no more of what was sent than it may. A packet
+/// that is under way on the other CPU when program or policy are exchanged is charged to what was carried over already.
+#[track_caller]
+fn assert_within(passed: u64, sent: &[Sent], exchanges: u64) {
+    let start = sent.iter().map(|sent| sent.start).min().unwrap();
+    let end = sent.iter().map(|sent| sent.start + sent.time).max().unwrap();
+    let most = 200 + (end - start).as_millis() as u64 + 2 + exchanges;
+    // That it is a limit, and not a wall, is asserted elsewhere: here the machine verifies programs.
+    assert!((most / 2..=most).contains(&passed), "{passed} of {most} passed; {sent:?}");
+}
+
+/// One source sends by two CPUs; others by a limit with a key of its own, denied, and blocked.
+#[test]
+fn no_packet_more_passes_while_tables_are_exchanged() {
+    let (net, _document) = attached(SMALL);
+    net.run("penalty add 198.18.0.12 --for 1h");
+    net.run("allow add 198.18.0.13 --for 1h");
+    let to = |source, port| {
+        let to = net.hosts.router_port.address_like(source);
+        limiter_tests::packet::Frame::udp(source, to, 40_000, port).payload(18)
+    };
+    let frames = [(10, 9), (10, 9), (20, 10), (11, 9), (12, 9), (13, 9)];
+    let rates = [10_000, 10_000, 10_000, 1_000, 1_000, 1_000];
+    let mut senders: Vec<_> = frames
+        .iter()
+        .zip(rates)
+        .map(|((from, port), rate)| net.sender(rate, to(v4(*from).into(), *port)))
+        .collect();
+    let mut programs = Vec::new();
+    let (sent, arrivals) = net.flood(&mut senders, 240 * SECOND, |stop| {
+        for _ in 0..2 {
+            for sizes in [OTHER, SMALL] {
+                let said = net.run(&format!("attach eth0 {sizes}")).stdout;
+                assert!(
+                    said.contains("There is room for") && said.contains("carried over"),
+                    "{said}"
+                );
+                programs.push(program(&net));
+            }
+        }
+        stop.stop();
+    });
+    programs.dedup();
+    assert_eq!(programs.len(), 4, "each time another program: {programs:?}");
+    let passed = |number| arrivals.from(v4(number)).packets;
+    assert_within(passed(10), &sent[..2], 4);
+    assert_within(passed(20), &sent[2..3], 4);
+    assert_eq!((passed(11), passed(12)), (0, 0), "denied, blocked");
+    assert_eq!(passed(13), sent[5].packets, "allowed");
+    // Nothing that was counted is lost.
+    let both = sent[0].packets + sent[1].packets;
+    assert_eq!(net.counted("198.18.0.10"), (passed(10), both - passed(10)));
+}
+
+#[test]
+fn an_exchange_that_is_killed_at_any_moment_leaves_one_whole_instance() {
+    let (net, _document) = attached(SMALL);
+    let begun = Instant::now();
+    net.run(&format!("attach eth0 {OTHER}"));
+    let takes = begun.elapsed();
+    let mut senders = [net.sender(20_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
+    let rates = |number: u64| format!("limit set source --src 203.0.113.{number}/32 --rate 7/s");
+    let (sent, arrivals) = net.flood(&mut senders, 240 * SECOND, |stop| {
+        for number in 0..12_u64 {
+            let sizes = if number % 2 == 0 { SMALL } else { OTHER };
+            let attach = format!("attach eth0 {sizes}");
+            let mut child = net.limiter.run(&attach).to(Stdio::null()).start().unwrap();
+            // The moments are spread over the time that it takes, and a little more.
+            thread::sleep(takes * (number * 7 % 12) as u32 / 10);
+            kill(&mut child);
+            assert!(program(&net).is_some());
+            // What is there can be looked at, and changed.
+            assert_eq!(net.json("status -j")["interfaces"][0]["name"], "eth0");
+            net.run(&rates(number));
+            let limits = net.json("limit list -j")["limits"].take();
+            let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source");
+            let overrides = source.unwrap()["overrides"].as_array().unwrap().len();
+            assert_eq!(overrides as u64, number + 1, "no change is lost");
+        }
+        stop.stop();
+    });
+    let (passed, most) = (arrivals.from(v4(10)).packets, sent[0].admitted(1e3, 200));
+    assert!(passed <= most + 2, "{passed} passed of {most}; {sent:?}");
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "who is denied passed");
+    // What is left half done is ended by the next command, and nothing stays of it.
+    net.run("attach eth0 --replace");
+    let left = [map::HEAD, map::SOURCES].map(|name| {
+        on_pins(&net, |pins| {
+            let directory = pins.directory();
+            ["maps", "maps2"].map(|maps| directory.join(maps).join(name).exists())
+        })
+    });
+    assert!(left.iter().all(|sides| sides[0] != sides[1]), "{left:?}");
+    let footprint = net.footprint();
+    net.run("detach --all");
+    footprint.assert_gone().unwrap();
+}
+
+#[test]
+fn an_exchange_that_fails_leaves_what_runs() {
+    let (net, _document) = attached(SMALL);
+    for number in 0..3 {
+        net.run(&format!("limit set source --src 203.0.113.{number}/32 --rate {}/s", number + 7));
+    }
+    let (before, status) = (program(&net), net.json("status -j"));
+    let maps =
+        || on_pins(&net, |pins| (pins.maps(), fs::read_dir(pins.directory()).unwrap().count()));
+    let place = maps();
+    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        // The policy does not fit.
+        let outcome = net.limiter.run("attach eth0 --overrides 1").outcome().unwrap();
+        outcome.assert_exit_code(3).assert_says(&["--overrides"]);
+        // The kernel refuses the program: the old table says that its words are where none can be.
+        set_layout(&net, Description { source_words: 1 << 20, ..Description::OWN });
+        let outcome = net.limiter.run(&format!("attach eth0 {OTHER}")).outcome().unwrap();
+        outcome.assert_exit_code(1).assert_says(&["refuses the program"]);
+        set_layout(&net, Description::OWN);
+        stop.stop();
+    });
+    assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    assert_eq!((program(&net), maps().0), (before, place.0));
+    let capacity = |status: &serde_json::Value| status["table"]["sources"].clone();
+    assert_eq!(capacity(&net.json("status -j")), capacity(&status));
+    net.run("limit set source --rate 2kpps");
+}
+
+/// One whose entries have a field more, and so other offsets.
+#[test]
+fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
+    let net = Net::new();
+    let policy = "limits: [{name: source, key: source, rate: 1/h, burst: 20}]";
+    let document = Document::new(policy);
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    net.run("deny add 198.18.0.11");
+    net.run("monitor on");
+    net.run("monitor off");
+    let send = |number| {
+        let mut senders = [net.sender(1_000, net.udp(v4(number)))];
+        net.flood(&mut senders, SECOND / 10, |_| {}).1.from(v4(number)).packets
+    };
+    let passed = send(10);
+    // Part of a token is enough for a packet.
+    assert!([20, 21].contains(&passed), "{passed}");
+    // As an older version would have made them: a word before each entry.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Older {
+        word: u64,
+        source: Source,
+    }
+    // SAFETY: integers alone, without padding.
+    #[expect(unsafe_code, reason = "a value of a map")]
+    unsafe impl aya::Pod for Older {}
+    on_pins(&net, |pins| {
+        let now: Array<MapData, Source> = typed(pins, map::SOURCES).unwrap();
+        let mut older = Array::<MapData, Older>::create(now.len(), 0).unwrap();
+        for (number, source) in (0..).zip(now.iter()) {
+            let source = source.unwrap();
+            if source.binding != 0 {
+                older.set(number, Older { word: u64::MAX, source }, 0).unwrap();
+            }
+        }
+        let path = pins.map(map::SOURCES);
+        fs::remove_file(&path).unwrap();
+        older.pin(&path).unwrap();
+    });
+    let mut older = Description { layout: LAYOUT_VERSION - 1, ..Description::OWN };
+    for offset in [
+        &mut older.source_binding,
+        &mut older.source_address,
+        &mut older.source_words,
+        &mut older.source_scales,
+        &mut older.source_limit_ids,
+        &mut older.source_pending,
+        &mut older.source_dropped,
+        &mut older.source_passed,
+        &mut older.source_refused,
+        &mut older.source_told,
+    ] {
+        *offset += 8;
+    }
+    set_layout(&net, older);
+    // Nothing but attaching touches it.
+    for command in
+        ["status", "limit set source --rate 9/s", "deny add 203.0.113.9", "attach lo --replace"]
+    {
+        if command.starts_with("attach") {
+            continue;
+        }
+        let outcome = net.limiter.run(command).outcome().unwrap();
+        outcome.assert_exit_code(1).assert_says(&["older layout", "limiter attach IFACE"]);
+    }
+    let said = net.run("attach eth0").stdout;
+    assert!(said.contains("Brought from layout") && said.contains("1 debt was carried"), "{said}");
+    assert_eq!((send(10), send(11)), (0, 0));
+    assert_eq!(net.counted("198.18.0.10").0, passed);
+    net.run("limit set source --rate 9/s");
+}
+
+#[test]
+fn a_newer_layout_is_left_alone() {
+    let (net, _document) = attached(SMALL);
+    let own = Description::OWN;
+    set_layout(&net, Description { layout: LAYOUT_VERSION + 1, rules: own.rules + 1, ..own });
+    let before = program(&net);
+    for command in
+        ["attach eth0", "attach eth0 --sources 8192", "status", "limit set source --rate 9/s"]
+    {
+        let outcome = net.limiter.run(command).outcome().unwrap();
+        outcome.assert_exit_code(1).assert_says(&["newer", "limiter detach --all"]);
+    }
+    assert_eq!(program(&net), before);
+    // Its programs go by the epoch alone.
+    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
+    let passed = arrivals.from(v4(10)).packets;
+    assert!((200..=sent[0].admitted(1e3, 200) + 2).contains(&passed), "{passed}, {sent:?}");
+    net.run("detach --all");
+}
+
+/// A table that was left behind by a process which was killed has a later time of a source than the table in use.
+#[test]
+fn what_is_left_is_carried_over_and_the_later_time_holds() {
+    let net = Net::new();
+    let policy = "limits: [{name: source, key: source, rate: 1/s, burst: 20}]";
+    let document = Document::new(policy);
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let send = |number| {
+        let mut senders = [net.sender(1_000, net.udp(v4(number)))];
+        net.flood(&mut senders, SECOND / 10, |_| {}).1.from(v4(number)).packets
+    };
+    let passed = send(10);
+    // Part of a token is enough for a packet.
+    assert!([20, 21].contains(&passed), "{passed}");
+    let old: Vec<_> = on_pins(&net, |pins| {
+        let open = |entry: fs::DirEntry| (entry.path(), MapData::from_pin(entry.path()).unwrap());
+        fs::read_dir(pins.maps()).unwrap().map(|entry| open(entry.unwrap())).collect()
+    });
+    net.run(&format!("attach eth0 {OTHER}"));
+    let word = |pins: &Pins| {
+        let sources: Array<MapData, Source> = typed(pins, map::SOURCES).unwrap();
+        let mut used = sources.iter().map(Result::unwrap).enumerate();
+        used.find(|(_, source)| source.address.family != 0).unwrap()
+    };
+    let (_, now) = on_pins(&net, word);
+    on_pins(&net, |pins| {
+        for (path, map) in old {
+            map.pin(path).unwrap();
+        }
+        // It has an hour more to pay there.
+        let first = Pins::new(pins.directory());
+        let directory = first.directory().join("maps");
+        let path = directory.join(map::SOURCES);
+        let data = MapData::from_pin(&path).unwrap();
+        assert!(data.fd().as_fd().as_raw_fd() >= 0);
+        let mut sources: Array<MapData, Source> =
+            aya::maps::Map::from_map_data(data).unwrap().try_into().unwrap();
+        let found = sources.iter().map(Result::unwrap).enumerate();
+        let (number, mut source) =
+            found.into_iter().find(|(_, source)| source.address.family != 0).unwrap();
+        let place = source.words.iter().position(|word| *word != 0).unwrap();
+        source.words[place] += 10_000_000_000;
+        sources.set(number as u32, source, 0).unwrap();
+    });
+    net.run("attach eth0 --replace");
+    let (_, after) = on_pins(&net, word);
+    let later = |at: usize| after.words[at].wrapping_sub(now.words[at]);
+    assert_eq!((0..8).map(later).max(), Some(10_000_000_000), "{now:?} {after:?}");
+    let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
+    assert!(!left, "the table before is gone");
+}
+
+/// A package that is upgraded starts the agent anew.
+#[test]
+fn an_agent_brings_an_older_layout_over_when_it_starts() {
+    let (net, _document) = attached(SMALL);
+    let own = Description::OWN;
+    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, ..own });
+    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
+    let before = program(&net);
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        let mut agent = net.limiter.run("-j agent -i eth0").to(Stdio::null()).start().unwrap();
+        let begun = Instant::now();
+        let is_own = || {
+            on_pins(&net, |pins| {
+                let layout: Array<MapData, Description> = typed(pins, map::LAYOUT).unwrap();
+                layout.get(&0, 0).unwrap() == own
+            })
+        };
+        while !is_own() || program(&net) == before {
+            assert!(begun.elapsed() < 60 * SECOND, "it is still of the older layout");
+            thread::sleep(SECOND / 50);
+        }
+        kill(&mut agent);
+        stop.stop();
+    });
+    assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    net.run("attach eth0");
+}
+
+/// A policy that finds no room in the maps gets larger ones.
+#[test]
+fn an_apply_that_needs_other_maps_exchanges_them_under_traffic() {
+    let (net, _document) = attached(SMALL);
+    let overrides: Vec<_> = (1..=200)
+        .map(|number| format!("{{src: 203.0.113.{number}, rate: {}/s}}", number + 5))
+        .collect();
+    let document = Document::new(&format!(
+        "deny: [198.18.0.11]
+limits:
+  - name: source
+    key: source
+    rate: 1k pps
+    burst: 200
+    match: {{protocol: udp, ports: 9}}
+    overrides: [{}]",
+        overrides.join(", ")
+    ));
+    let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(10_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        let said = net.run(&document.in_place("policy apply FILE")).stdout;
+        assert!(said.contains("Made room for this policy"), "{said}");
+        stop.stop();
+    });
+    // One exchange, and one swap of the policy.
+    assert_within(arrivals.from(v4(10)).packets, &sent, 2);
+    let limits = net.json("limit list -j")["limits"].take();
+    let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source").unwrap();
+    assert_eq!(source["overrides"].as_array().unwrap().len(), 200);
+}
+
+#[test]
+fn a_policy_that_waits_to_be_confirmed_and_the_monitor_switch_stay() {
+    let (net, _document) = attached(SMALL);
+    net.run("monitor on");
+    let other = Document::new("limits: [{name: source, key: source, rate: 7/s, burst: 9}]");
+    net.run(&other.in_place("policy apply FILE --confirm 10m"));
+    net.run(&format!("attach eth0 {OTHER}"));
+    let rate = || {
+        let limits = net.json("limit list -j")["limits"].take();
+        let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source").unwrap();
+        source["rate_per_second"].as_u64().unwrap()
+    };
+    assert_eq!(rate(), 7);
+    assert_eq!(net.json("monitor -j")["mode"], "monitor");
+    let outcome = net.limiter.run("limit set source --rate 9/s").outcome().unwrap();
+    outcome.assert_exit_code(6);
+    // The one before is in force again, in the new tables too.
+    net.run("policy revert");
+    net.run("monitor off");
+    assert_eq!(rate(), 1_000);
+    let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
+    assert_within(arrivals.from(v4(10)).packets, &sent[..1], 0);
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "denied by the policy before");
+}
