@@ -25,6 +25,8 @@ pub struct Bill {
     pub contended: u64,
     /// The limits that it was charged to.
     pub charged: u64,
+    /// The limits that it leaves [near](crate::algorithm::near) if it is charged to them.
+    pub near: u64,
 }
 
 impl Bill {
@@ -59,6 +61,18 @@ impl Bill {
         } else {
             self.exceeded |= bit;
         }
+    }
+
+    /// Notes whether the packet leaves a limit near, if it is charged to that.
+    #[inline(always)]
+    pub const fn note_near(&mut self, bit: u64, is_near: bool) {
+        self.near = self.near & !bit | if is_near { bit } else { 0 };
+    }
+
+    /// Refuses the packet undecided: what its limits are kept in was changed meanwhile.
+    #[inline(always)]
+    pub const fn give_up(&mut self) {
+        (self.refused, self.contended) = (1, 1);
     }
 }
 
@@ -117,6 +131,7 @@ pub trait Group {
             None => return Err(Refusal::Contended),
         };
         *self.look(place) = look;
+        note_near(self, place, now);
         Ok(Charge::LostRace)
     }
 }
@@ -153,8 +168,22 @@ pub fn look_at<G: Group>(group: &mut G, place: usize, now: u64) {
     };
     match looked {
         Ok(look) => *group.look(place) = look,
-        Err(refusal) => group.bill().refuse(bit, refusal),
+        Err(refusal) => return group.bill().refuse(bit, refusal),
     }
+    note_near(group, place, now);
+}
+
+/// Notes whether the packet leaves the limit at a place near, by what was seen there and by the time of that limit.
+///
+/// The limit is looked up anew, so that the verifier knows nothing of how the packet conformed.
+#[inline(always)]
+pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
+    let (bit, next) = (group.bit(place), group.look(place).next);
+    let is_near = group.policer(place).is_some_and(
+        #[inline(always)]
+        |(policer, _)| policer.is_near(next, now),
+    );
+    group.bill().note_near(bit, is_near);
 }
 
 /// Charges the limits of a group that all conform. If one refuses after all, [`Bill::refused`] says

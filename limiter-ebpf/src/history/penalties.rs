@@ -85,35 +85,34 @@ fn note_block(until: u64) {
 /// `epoch` is that of the limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
 pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    scratch.offence.source = scratch.source;
     let (mut left, mut until) = (penalties, 0);
     for _ in 0..LIMIT_COUNT {
         let bit = left & left.wrapping_neg();
-        let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) else { break };
         if bit == 0 {
             break;
         }
         left ^= bit;
-        scratch.offence.limit = limit.penalty.limit;
-        if let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) {
-            // SAFETY: aligned words of a map value that was just looked up.
-            let (since, blocked) = unsafe {
-                (
-                    (&raw const (*known).since).read_volatile(),
-                    (&raw const (*known).blocked).read_volatile(),
-                )
-            };
-            let blocked = limit.penalty.until(since, blocked);
-            if blocked > until {
-                until = blocked;
-            }
-        }
+        until = until.max(recall_offence(half(epoch, Limit::row(bit))));
     }
     until
+}
+
+/// The same by the limit in a row. It is verified by itself, and not for each turn of the loop.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a value would be copied to the stack"
+)]
+extern "C" fn recall_offence(row: u32) -> u64 {
+    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
+    scratch.offence.source = scratch.source;
+    scratch.offence.limit = limit.penalty.limit;
+    let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) else { return 0 };
+    // SAFETY: aligned words of a map value that was just looked up.
+    let (since, blocked) = unsafe {
+        ((&raw const (*known).since).read_volatile(), (&raw const (*known).blocked).read_volatile())
+    };
+    limit.penalty.until(since, blocked)
 }

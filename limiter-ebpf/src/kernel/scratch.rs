@@ -101,6 +101,8 @@ pub(crate) struct PacketScratch {
     pub(crate) lease_tick: u32,
     /// 1 if it is charged alone, as one of its limits had too little to spare, or another CPU was first.
     pub(crate) lease_lost: u32,
+    /// What charging it comes to, if it is the first one of its source.
+    pub(crate) first: FirstCharge,
     /// What its source was admitted with before it had an entry, while that is made.
     pub(crate) newcomer: ProbationSlot,
     /// The binding of its source's entry that it is decided under.
@@ -115,13 +117,23 @@ pub(crate) struct PacketScratch {
     pub(crate) tick: u64,
     pub(crate) ticked: u64,
     pub(crate) bill: Bill,
-    /// The limits, as bits, that it was charged to and leaves [near](limiter_common::algorithm::near), as far as that
-    /// is known.
-    pub(crate) near: u64,
     /// What was seen of the inline limits.
     pub(crate) looks: [Look; INLINE],
     /// The limits that are kept by keys of their own.
     pub(crate) keyed: Keyed,
+}
+
+/// What charging the first packet of a source comes to, which has no entry.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstCharge {
+    /// Until when its source has to be remembered for it, in nanoseconds, if that is all that is known of it.
+    pub(crate) until: u64,
+    /// Until when an entry owes that is made for it.
+    pub(crate) owed: u64,
+    /// The places of the inline limits that it is charged to, as bits.
+    pub(crate) places: u32,
+    /// Those of them that it leaves near, by their own bits.
+    pub(crate) near: u64,
 }
 
 /// The limits of a packet that are kept by keys of their own, in the order in which they are asked.
@@ -312,7 +324,6 @@ impl PacketScratch {
     #[inline(always)]
     pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
         self.bill = Bill { applies, enforced, ..Bill::default() };
-        self.near = 0;
     }
 
     /// The same as the compiler must take it to be: anything.

@@ -181,7 +181,7 @@ const CONTENDED: u32 = 2;
 /// Charges the limit at a place, whose word other CPUs move.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
+extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return CONTENDED };
     let now = scratch.time.now;
     let place = place as usize & (INLINE - 1);
@@ -191,6 +191,7 @@ pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
         let mut look = Look { seen: found, next: found };
         let charged = policer.charge_again(word, &mut look, now, cost);
         *inline.look(place) = look;
+        charge::note_near(&mut inline, place, now);
         Some(charged)
     });
     match charged {
@@ -201,31 +202,35 @@ pub(crate) extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
 }
 
 /// Takes back what was charged to the inline limits.
-#[inline(always)]
-pub(crate) fn refund() {
-    for place in 0..INLINE as u32 {
-        for _ in 0..REFUND_TRIES {
-            if refund_inline_at(place) == CHARGED {
-                break;
-            }
-        }
-    }
-}
-
-/// The same, verified by itself: where many ways lead to it, the verifier would follow each of them
-/// through the loops. Where packets are admitted, a call costs each of them some nanoseconds; see
-/// `docs/benchmarks`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn refund_inline() -> u32 {
-    refund();
+    let Some(scratch) = PacketScratch::get() else { return CHARGED };
+    let Some(settings) = settings(scratch.binding.epoch()) else { return CHARGED };
+    for place in 0..INLINE {
+        if settings.inline[place] & scratch.bill.charged != 0 {
+            refund_inline_at(place as u32);
+        }
+    }
     CHARGED
 }
 
-/// Takes back what was charged to the limit at a place, unless another CPU moves it at that moment.
+/// Takes back what was charged to the limit at a place.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn refund_inline_at(place: u32) -> u32 {
+extern "C" fn refund_inline_at(place: u32) -> u32 {
+    for _ in 0..REFUND_TRIES {
+        if try_refund_inline_at(place) == CHARGED {
+            break;
+        }
+    }
+    CHARGED
+}
+
+/// The same, unless another CPU moves the word at that moment.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn try_refund_inline_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return CHARGED };
     let now = scratch.time.now;
     let place = place as usize & (INLINE - 1);
@@ -246,6 +251,5 @@ fn with_inline<T>(
     if entry.binding != scratch.binding {
         return None;
     }
-    scratch.classify_cost();
     with(Inline { entry: &entry, settings, scratch })
 }

@@ -36,7 +36,7 @@ use crate::{
     },
     policy::active::settings,
     table::{
-        buckets::{self, make_bucket_at, place_bucket_at, seek_bucket_at},
+        buckets::{self, make_bucket_at, seek_bucket_at},
         lookup::EntryId,
     },
 };
@@ -55,13 +55,9 @@ pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
             if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
                 look_wide_at(place, 1);
             }
-        } else {
-            place_bucket_at(place);
-            seek_bucket_at(place);
-            if look_keyed_at(place, 0) == STALE {
-                refresh_keyed_at(place);
-                look_keyed_at(place, 1);
-            }
+        } else if look_bucket_at(place, 0) == STALE {
+            refresh_keyed_at(place);
+            look_bucket_at(place, 1);
         }
     }
 }
@@ -77,47 +73,62 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
         if !is_due(place) {
             continue;
         }
-        for attempt in 1..=TRIES {
-            let last = u32::from(attempt == TRIES);
-            let mut step = if WIDE && is_wide(place) {
-                charge_wide_at(place, last)
-            } else if last == 0 && is_missing(place) {
-                STALE
-            } else {
-                charge_keyed_at(place, last)
-            };
-            if WIDE && step == CHARGED {
-                step = settle_wide_at(place, last);
-            }
-            if step == DONE {
-                break;
-            }
-            if step == STALE {
-                refresh(place);
-            }
-        }
         if WIDE && is_wide(place) {
+            if try_charge_wide_at(place, 0) != DONE {
+                charge_wide_again(place);
+            }
             write_lease_down(ctx, place);
+        } else if is_missing(place) || charge_keyed_at(place, 0) != DONE {
+            charge_bucket_again(place);
         }
     }
 }
 
-/// Makes the state at a place if it is not there, and brings it up to date.
-#[inline(always)]
-fn refresh(place: u32) {
-    if is_missing(place) {
-        make_bucket_at(place);
+/// Charges the bucket of the limit at a place, which was not there, or stale, or moved by another CPU. It is verified by itself,
+/// as the loop below.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_bucket_again(place: u32) -> u32 {
+    for attempt in 2..=TRIES {
+        if is_missing(place) {
+            make_bucket_at(place);
+        }
+        // It may have been given away since it was sought.
+        seek_bucket_at(place);
+        refresh_keyed_at(place);
+        if charge_keyed_at(place, u32::from(attempt == TRIES)) == DONE {
+            break;
+        }
     }
-    // It may have been given away since it was sought.
-    seek_bucket_at(place);
-    refresh_keyed_at(place);
+    DONE
+}
+
+/// Charges the wide state of the limit at a place, which another CPU moved.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_wide_again(place: u32) -> u32 {
+    for attempt in 2..=TRIES {
+        if try_charge_wide_at(place, u32::from(attempt == TRIES)) == DONE {
+            break;
+        }
+    }
+    DONE
+}
+
+/// Charges the wide state of the limit at a place; `last` says that a lost race refuses.
+#[inline(always)]
+fn try_charge_wide_at(place: u32, last: u32) -> u32 {
+    match charge_wide_at(place, last) {
+        CHARGED => settle_wide_at(place, last),
+        step => step,
+    }
 }
 
 /// Whether the state at a place was sought and is not there.
 #[inline(always)]
 fn is_missing(place: u32) -> bool {
     PacketScratch::get()
-        .is_some_and(|scratch| scratch.keyed.entries[place as usize] == buckets::NONE)
+        .is_some_and(|scratch| scratch.keyed.entries[place as usize & (KEYED - 1)] == buckets::NONE)
 }
 
 /// Takes back what was charged to them.
@@ -130,12 +141,27 @@ pub(crate) extern "C" fn refund_keyed() -> u32 {
         }
         if is_wide(place) {
             refund_wide_at(place);
-            continue;
+        } else if is_charged(place) {
+            refund_keyed_at(place);
         }
-        for _ in 0..REFUND_TRIES {
-            if refund_keyed_at(place) == DONE {
-                break;
-            }
+    }
+    DONE
+}
+
+/// Whether the packet was charged to the one at a place.
+#[inline(always)]
+fn is_charged(place: u32) -> bool {
+    PacketScratch::get()
+        .is_some_and(|scratch| scratch.keyed.bits[place as usize] & scratch.bill.charged != 0)
+}
+
+/// Takes back what was charged to the bucket of the limit at a place.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn refund_keyed_at(place: u32) -> u32 {
+    for _ in 0..REFUND_TRIES {
+        if try_refund_keyed_at(place) == DONE {
+            break;
         }
     }
     DONE
@@ -181,21 +207,24 @@ pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
     const { assert!(WIDE == 2) };
     if !write_down(scratch, keyed & scratch.bill.asked()) {
         // There is a limit for every bit and a profile for every source, so this cannot happen.
-        scratch.bill.refused = 1;
-        scratch.bill.contended = 1;
+        scratch.bill.give_up();
         scratch.keyed.bits[0] = 0;
     }
     DONE
 }
 
-/// Looks at the limit at a place, and charges it if it is the last and all conform; `last` says that
-/// stale state refuses.
+/// Seeks the bucket of the limit at a place and looks at it. Charges it if it is the last and all conform; `last` says that stale
+/// state refuses.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn look_keyed_at(place: u32, last: u32) -> u32 {
+extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
-    let now = scratch.time.now;
     let place = place as usize & (KEYED - 1);
+    buckets::place(scratch, place);
+    let scratch = scratch.reread();
+    buckets::seek(scratch, place);
+    let scratch = scratch.reread();
+    let now = scratch.time.now;
     let mut places = Places::of(scratch, place);
     if last == 0 && places.is_stale(place) {
         return STALE;
@@ -226,10 +255,10 @@ pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
     }
 }
 
-/// Takes back what was charged to the limit at a place.
+/// The same, unless another CPU moves the word at that moment.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn refund_keyed_at(place: u32) -> u32 {
+extern "C" fn try_refund_keyed_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let now = scratch.time.now;
     let place = place as usize & (KEYED - 1);

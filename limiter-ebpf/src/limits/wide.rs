@@ -429,7 +429,7 @@ extern "C" fn near_wide(state: *mut WideState, place: u32) -> u32 {
             && meter.concurrent().is_near(&slots, written.lease, scratch.time.now)
     };
     if is_near {
-        scratch.near |= scratch.keyed.bits[place];
+        scratch.bill.near |= scratch.keyed.bits[place];
     }
     0
 }

@@ -103,40 +103,66 @@ fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     if !budgets.is_on(protocol) {
         return None;
     }
+    // For a host that asks for its address, the budget of the link is charged alone.
+    let place = control::place(&scratch.packet, protocol, policy.settings.seed);
+    for _ in 0..TRIES {
+        match charge_control(policy.epoch, protocol as u32, place.unwrap_or(control::SOURCES)) {
+            CHARGED => return Some(Verdict::new(Reason::Control)),
+            EXCEEDS => return Some(refuse(Reason::ControlExceed, policy)),
+            _ => {}
+        }
+    }
+    Some(refuse(Reason::Contended, policy))
+}
+
+const CHARGED: u32 = 0;
+const EXCEEDS: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Charges a packet of a protocol to its budget of the link, and to that of the source with the word at a place, unless that
+/// is [`control::SOURCES`]. A packet that one budget refuses is charged to neither.
+///
+/// The kernel verifies it by itself, and not once for each try.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_control(epoch: u32, protocol: u32, place: u32) -> u32 {
+    charge_both(epoch, protocol, place).unwrap_or(CONTENDED)
+}
+
+#[inline(always)]
+fn charge_both(epoch: u32, protocol: u32, place: u32) -> Option<u32> {
+    let slot = SLOT.load();
+    let protocol = *Protocol::ALL.get(black_box(protocol as usize))?;
+    let budgets = CONTROL.get(half(epoch, slot))?;
     let links = CONTROL_LINKS.get_ptr_mut(slot)?;
     // The compiler knows that it is one of them, and the verifier does not.
     let row = black_box(protocol as usize) & (ROWS - 1);
-    // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
-    let link = unsafe { MapWord::new((&raw mut (*links)[row]).cast()) };
-    // For a host that asks for its address, the budget of the link is charged alone, and a word of nobody stays as it is: Linux 6.1 does
-    // not see that a pointer which may not be there is not used then.
-    let place = control::place(&scratch.packet, protocol, policy.settings.seed);
-    let at = place.unwrap_or(control::SOURCES);
-    // SAFETY: a map value that was just looked up; an aligned word.
-    let source = unsafe { MapWord::new(CONTROL_SOURCES.get_ptr_mut(at)?) };
+    // SAFETY: map values that were just looked up; the row is within the first, and their words are aligned.
+    let (link, source) = unsafe {
+        (
+            MapWord::new((&raw mut (*links)[row]).cast()),
+            MapWord::new(CONTROL_SOURCES.get_ptr_mut(place)?),
+        )
+    };
     let now = clock::now();
-    for _ in 0..TRIES {
-        let of_link = Look { seen: link.load(), next: 0 };
-        let seen = source.load();
-        // A packet that one budget refuses is charged to neither.
-        let next = budgets.charge_link(of_link.seen, now);
-        let source_next = match place {
-            Some(_) => budgets.charge_source(protocol, seen, now),
-            None => Some(seen),
-        };
-        let (Some(next), Some(source_next)) = (next, source_next) else {
-            return Some(refuse(Reason::ControlExceed, policy));
-        };
-        if (Look { next, ..of_link }).commit(link).is_err() {
-            continue;
+    let (seen, source_seen) = (link.load(), source.load());
+    let Some(next) = budgets.charge_link(seen, now) else { return Some(EXCEEDS) };
+    // A word of nobody stays as it is: Linux 6.1 does not see that a pointer which may not be there is not used then.
+    let source_next = if place == control::SOURCES {
+        source_seen
+    } else {
+        match budgets.charge_source(protocol, source_seen, now) {
+            Some(next) => next,
+            None => return Some(EXCEEDS),
         }
-        if (Look { seen, next: source_next }).commit(source).is_ok() {
-            return Some(Verdict::new(Reason::Control));
-        }
-        // Another CPU was first. If one moved the word of the link too, a packet of its budget is lost.
-        let _: Result<(), u64> = Look { seen: next, next: of_link.seen }.commit(link);
+    };
+    (Look { seen, next }).commit(link).ok()?;
+    if (Look { seen: source_seen, next: source_next }).commit(source).is_ok() {
+        return Some(CHARGED);
     }
-    Some(refuse(Reason::Contended, policy))
+    // Another CPU was first. If one moved the word of the link too, a packet of its budget is lost.
+    let _: Result<(), u64> = Look { seen: next, next: seen }.commit(link);
+    None
 }
 
 /// The verdict on a packet that is dropped for this reason, unless nothing is.

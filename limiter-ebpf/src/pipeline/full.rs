@@ -2,9 +2,9 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    abi::policy::Settings,
+    abi::{policy::Settings, table::Source},
     packet::reason::Reason,
-    policy::charge::{self, Group as _},
+    policy::charge,
 };
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
         counters::{self, Outcomes},
         inline::{Inline, refund_inline},
         keyed::{self, count_keyed, refund_keyed},
-        near::{count_near, find_near_inline, find_near_keyed},
+        near::count_near,
     },
     pipeline::{cache, classify::classify_again},
     policy::{active::ActivePolicy, verdict::Verdict},
@@ -26,29 +26,38 @@ use crate::{
 /// One that stays undecided ([`Reason::Contended`]) is counted nowhere: its source has no entry yet
 /// that is bound to the policy, or other CPUs came first at its state. What it was charged is taken
 /// back, but from state that a swap carries over at that very moment: at most one packet per CPU and
-/// swap is charged there twice. As this is verified by itself, it can be called as often as it takes.
+/// swap is charged there twice. As this is verified by itself, it can be called as often as it takes. It is given the entry of
+/// the packet, so that it is verified once for the two maps that this can be in.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn decide_packet(ctx: *mut xdp_md) -> u32 {
-    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
+pub(crate) extern "C" fn decide_packet(ctx: *mut xdp_md, source: *mut Source) -> u32 {
+    let (false, Some(scratch), Some(policy)) =
+        (source.is_null(), PacketScratch::get(), ActivePolicy::get())
+    else {
         return Verdict::new(Reason::Contended).0 as u32;
     };
     scratch.monitor = policy.monitors();
-    let verdict = limit(ctx, scratch, &policy);
+    let verdict = limit(ctx, source, scratch, &policy);
     let verdict = if scratch.monitors() { verdict.monitored() } else { verdict };
     verdict.0 as u32
 }
 
 /// Decides about a packet by its source.
 #[inline(always)]
-fn limit(ctx: *mut xdp_md, scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdict {
+fn limit(
+    ctx: *mut xdp_md,
+    source: *mut Source,
+    scratch: &mut PacketScratch,
+    policy: &ActivePolicy,
+) -> Verdict {
     if scratch.classified != policy.epoch.into() {
         classify_again(policy.epoch);
     }
     // Other parts of the program wrote to it.
     let scratch = scratch.reread();
     scratch.find_source(&policy.settings.mask);
-    let Some(entry) = SourceEntry::of(scratch, policy.epoch) else {
+    // SAFETY: the caller looked it up in this run.
+    let Some(entry) = (unsafe { SourceEntry::found(source, scratch, policy.epoch) }) else {
         return Verdict::new(Reason::Contended);
     };
     // Also if no limit is about the packet. It is asked before the decision: a branch behind that doubles what the verifier
@@ -78,7 +87,6 @@ fn decide(
     if applies | u64::from(profile.listed) | blocked == 0 {
         return Verdict(scratch.conform);
     }
-    let by_key = applies & settings.keyed;
     let now = clock::now();
     if profile.listed != 0
         && let Some(reason) = profile.listing(now)
@@ -92,7 +100,7 @@ fn decide(
         return Verdict(scratch.conform);
     }
 
-    if by_key != 0 {
+    if applies & settings.keyed != 0 {
         cache::plan_lease(scratch, entry, applies);
     }
     scratch.open_bill(applies, settings.enforced);
@@ -102,24 +110,24 @@ fn decide(
     scratch.set_time(now);
     let scratch = scratch.reread();
     scratch.tenant = profile.tenant;
-    let mut group = Inline { entry, settings, scratch: scratch.reread() };
-    charge::look(&mut group, now);
-    if by_key != 0 {
-        keyed::look::<true>(ctx, by_key);
-        if group.scratch.leased() != 0 && cache::may_be_leased() == 0 {
-            return charge_alone(group.scratch);
+    // Each limit there tells the time that it goes by.
+    charge::look(&mut Inline { entry, settings, scratch: scratch.reread() }, 0);
+    if by_key(scratch, settings) != 0 {
+        keyed::look::<true>(ctx, by_key(scratch, settings));
+        if scratch.reread().leased() != 0 && cache::may_be_leased() == 0 {
+            return charge_alone(scratch.reread());
         }
     }
-    if group.bill().refused == 0 {
-        if by_key != 0 {
+    if scratch.reread().bill.refused == 0 {
+        if by_key(scratch, settings) != 0 {
             keyed::charge::<true>(ctx);
         }
-        if group.bill().refused == 0 {
-            charge::charge(&mut group, now);
+        if scratch.reread().bill.refused == 0 {
+            charge::charge(&mut Inline { entry, settings, scratch: scratch.reread() }, 0);
         }
-        if group.bill().refused != 0 {
+        if scratch.reread().bill.refused != 0 {
             refund_inline();
-            if by_key != 0 {
+            if by_key(scratch, settings) != 0 {
                 refund_keyed();
             }
         }
@@ -140,18 +148,15 @@ fn decide(
     counters::count_inline(settings, &outcomes, scratch.bytes);
     let of = settings.keyed;
     if outcomes.all() & of != 0 {
-        count_keyed(entry.binding.epoch(), conform & of, exceed & of, monitored & of);
+        count_keyed(scratch.binding.epoch(), conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
-        find_near_inline(scratch, settings, entry);
-        if conform & of != 0 {
-            find_near_keyed();
-        }
         if bill.exceeded != 0 {
             scratch.reread().may_lease = 0;
         }
-        if scratch.reread().near != 0 {
-            count_near(scratch.binding.epoch());
+        let near = bill.near & bill.charged;
+        if near != 0 {
+            count_near(scratch.binding.epoch(), near);
         }
         scratch.refusing.begin(monitored & monitored.wrapping_neg());
         if bill.charged & settings.connections != 0 {
@@ -163,6 +168,13 @@ fn decide(
     scratch.refusing.begin(bill.refused);
     scratch.refused = bill.refused;
     Verdict::new(Reason::Exceed)
+}
+
+/// The limits with keys of their own that are about the packet. They are read from where they were written: of what is kept,
+/// the verifier would follow none and some to the end.
+#[inline(always)]
+fn by_key(scratch: &mut PacketScratch, settings: &Settings) -> u64 {
+    scratch.reread().bill.applies & settings.keyed
 }
 
 /// Gives up a lease: the packet is decided about anew at once, and charged alone.

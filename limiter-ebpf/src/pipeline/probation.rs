@@ -9,7 +9,7 @@ use limiter_common::{
         policy::{Profile, Settings, flag, half},
         table::PROBATION_SLOTS,
     },
-    algorithm::{binding::Binding, gcra::Gcra, time::Time},
+    algorithm::{binding::Binding, time::Time},
     packet::reason::Reason,
     policy::limit::{CostClass, Limit},
     table::probation::{HELD_OF, ProbationFacts, ProbationSlot, SetState},
@@ -24,15 +24,18 @@ use crate::{
         barrier::escape,
         clock,
         maps::{METERS, PROFILES},
-        scratch::{self, PacketScratch},
+        scratch::{self, FirstCharge, PacketScratch},
     },
     limits::{
         counters::{self, Outcomes},
         inline, keyed,
-        near::{count_near, find_near_keyed},
+        near::count_near,
     },
     policy::{active::ActivePolicy, profile, verdict::Verdict},
-    table::{churn, set::SetRef},
+    table::{
+        churn,
+        set::{HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
+    },
 };
 
 /// Admits the packet, whose source has no entry, if there is nothing to be known of that
@@ -125,12 +128,11 @@ fn refuse_by_key() -> Option<u32> {
 #[inline(always)]
 fn count_by_key() {
     let Some(scratch) = PacketScratch::get() else { return };
-    scratch.near = 0;
     let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
+    let near = bill.near & bill.charged;
     keyed::count_keyed(epoch, bill.charged, 0, bill.monitored());
-    find_near_keyed();
-    if scratch.reread().near != 0 {
-        count_near(epoch);
+    if near != 0 {
+        count_near(epoch, near);
     }
 }
 
@@ -141,12 +143,13 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     if scratch.classified != epoch.into() {
         return None;
     }
-    let number = match by_key {
-        0 => profile::number(&scratch.source, epoch, settings),
-        _ if scratch.numbered == epoch => scratch.number,
-        _ => return None,
-    };
-    let profile = PROFILES.get(half(epoch, number))?;
+    if by_key == 0 {
+        scratch.number = profile::number(&scratch.source, epoch, settings);
+        scratch.numbered = epoch;
+    } else if scratch.numbered != epoch {
+        return None;
+    }
+    let profile = PROFILES.get(half(epoch, scratch.number))?;
     if profile.listed != 0 {
         let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
         if let Some(reason) = reason {
@@ -166,9 +169,8 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     if special != 0 || !can_be {
         return None;
     }
-    let packet = Packet { policy, profile, applies, bytes };
     // Where the clock was read, it is at hand, and a tick would mostly not do.
-    let mut time = match scratch.now {
+    let time = match scratch.now {
         0 => scratch::coarse_now(scratch),
         now => Time::exact(now),
     };
@@ -180,14 +182,15 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     // By the time of a tick, who came in it owes.
     let state = scratch.state;
     let is_late = time.tick != 0 && state.owes(0, time.now) && state.owes(1, time.now);
-    let charge = match if is_late { None } else { packet.charge(time) } {
-        Some(charge) => charge,
-        None => {
-            time = Time::exact(scratch.now());
-            packet.charge(time)?
+    scratch.time = time;
+    if is_late || !charge_first(scratch.reread(), settings, profile, applies) {
+        scratch.reread().read_clock();
+        if !charge_first(scratch.reread(), settings, profile, applies) {
+            return None;
         }
-    };
-    let now = time.now;
+    }
+    let scratch = scratch.reread();
+    let (charge, now) = (scratch.first, scratch.time.now);
     if !SetState::holds(charge.until, now) {
         scratch.owed = charge.owed;
         return None;
@@ -204,7 +207,7 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     let (mut free, mut forgets) = (probation.room(now), false);
     if free >= PROBATION_SLOTS {
         let (owes, spared) = (charge.until > now, is_spared());
-        let crowded = set_ref.all_owe(now) == Some(true);
+        let crowded = debts_of_set(place.set, now) == ONE_OWES_LITTLE;
         // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
         forgets = owes && spared && crowded;
         // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
@@ -227,14 +230,12 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     count_admitted(settings, applies, bytes, forgets);
     let opens = applies & settings.connections;
     if opens != 0 {
-        (scratch.time, scratch.binding) = (time, Binding::new(epoch, 0));
+        scratch.binding = Binding::new(epoch, 0);
         escape(scratch);
         record_syn(opens);
     }
     if charge.near != 0 {
-        scratch.near = charge.near;
-        escape(scratch);
-        count_near(epoch);
+        count_near(epoch, charge.near);
     }
     Some(Verdict(scratch.conform))
 }
@@ -276,8 +277,7 @@ fn decide_listed(
     policy: &ActivePolicy,
     verdict: Verdict,
 ) -> Option<Verdict> {
-    let set_ref = SetRef::of(scratch.place.set, policy.epoch)?;
-    if !is_spared() && set_ref.all_owe(clock::now()).is_none() {
+    if !is_spared() && debts_of_set(scratch.place.set, clock::now()) == HAS_IDLE {
         return None;
     }
     Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })
@@ -292,65 +292,37 @@ fn is_spared() -> bool {
     number % HELD_OF != 0
 }
 
-/// A first packet.
-struct Packet<'a> {
-    policy: &'a ActivePolicy,
-    profile: &'a Profile,
-    applies: u64,
-    bytes: u64,
-}
-
-/// What charging it comes to.
-struct Charge {
-    /// Until when its source has to be remembered for it, in nanoseconds, if that is all that is known of it.
-    until: u64,
-    /// Until when an entry owes that is made for it.
-    owed: u64,
-    /// The places of the inline limits that it is charged to, as bits.
-    places: u32,
-    /// Those of them that it leaves near, by their own bits.
-    near: u64,
-}
-
-impl Packet<'_> {
-    /// The bucket of an inline limit. Where no prefix has a profile of its own, it is at hand.
-    #[inline(always)]
-    fn bucket(&self, place: usize) -> Option<&Gcra> {
-        let ActivePolicy { epoch, settings, .. } = *self.policy;
-        if settings.flags & flag::PREFIXES == 0 {
-            return Some(&settings.default_buckets[place]);
+/// Charges a first packet to these limits, all of them inline ones, at the [time](PacketScratch::time) of the packet, and
+/// notes in [`PacketScratch::first`] what that comes to. Whether it conforms; if not, that may take a better clock to tell.
+#[inline(always)]
+fn charge_first(
+    scratch: &mut PacketScratch,
+    settings: &Settings,
+    profile: &Profile,
+    limits: u64,
+) -> bool {
+    let (epoch, time) = (scratch.numbered, scratch.time());
+    scratch.first = FirstCharge { until: time.now, owed: time.now, places: 0, near: 0 };
+    let credit = if clock::tick().is_some() { profile.untracked } else { 0 };
+    let charge_one = #[inline(always)]
+    |place: usize, bit: u64| {
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return false };
+        let (bucket, bytes, time) = (&meter.gcra, scratch.bytes, scratch.time());
+        let by = |limit: &Limit| limit.cost(CostClass::default(), bytes);
+        let cost = inline::cost(settings, epoch, bit, by);
+        let Some(spent) = bucket.admit(0, time, cost) else { return false };
+        // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
+        let more = if credit == 0 { 0 } else { bucket.dearest };
+        let until = time.now + bucket.refills(spent + more);
+        let owed = time.now + bucket.refills(spent + bucket.untracked_units(credit));
+        let first = PacketScratch::hide_provenance(&mut scratch.first);
+        first.until = first.until.max(until);
+        first.owed = first.owed.max(owed);
+        first.places |= 1 << place;
+        if spent >= bucket.near {
+            first.near |= bit;
         }
-        Some(&METERS.get(half(epoch, self.profile.meters[place]))?.gcra)
-    }
-
-    /// Charges it; `None` if it does not conform, or if that takes a better clock to tell.
-    #[inline(always)]
-    fn charge(&self, time: Time) -> Option<Charge> {
-        let ActivePolicy { epoch, settings, .. } = *self.policy;
-        let mut charge = Charge { until: time.now, owed: time.now, places: 0, near: 0 };
-        let credit = if clock::tick().is_some() { self.profile.untracked } else { 0 };
-        let charge_one = #[inline(always)]
-        |place: usize, bit: u64| {
-            let Some(bucket) = self.bucket(place) else { return false };
-            let by = |limit: &Limit| limit.cost(CostClass::default(), self.bytes);
-            let cost = inline::cost(settings, epoch, bit, by);
-            let Some(spent) = bucket.admit(0, time, cost) else { return false };
-            // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
-            let more = if credit == 0 { 0 } else { bucket.dearest };
-            let until = time.now + bucket.refills(spent + more);
-            if until > charge.until {
-                charge.until = until;
-            }
-            let owed = time.now + bucket.refills(spent + bucket.untracked_units(credit));
-            if owed > charge.owed {
-                charge.owed = owed;
-            }
-            charge.places |= 1 << place;
-            if spent >= bucket.near {
-                charge.near |= bit;
-            }
-            true
-        };
-        if inline::all(settings, self.applies, charge_one) == 0 { Some(charge) } else { None }
-    }
+        true
+    };
+    inline::all(settings, limits, charge_one) == 0
 }

@@ -94,7 +94,7 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
         } else if !verdict.is_open() {
             break;
         }
-        verdict = Verdict(decide_packet(ctx).into());
+        verdict = decide_by_entry(ctx);
     }
     if !verdict.is_decided() {
         verdict = Verdict(give_up_packet().into());
@@ -116,6 +116,15 @@ fn run_any(ctx: *mut xdp_md) -> u32 {
         tell_refusal(verdict.0 as u32);
     }
     verdict.settle(bytes)
+}
+
+/// Decides about a packet by its entry, if that is known.
+#[inline(always)]
+fn decide_by_entry(ctx: *mut xdp_md) -> Verdict {
+    match PacketScratch::get().and_then(|scratch| EntryId(scratch.entry_id).entry()) {
+        Some(source) => Verdict(decide_packet(ctx, source).into()),
+        None => Verdict::new(Reason::Contended),
+    }
 }
 
 /// A frame that is of a protocol of the link itself, see [`NonIp`].

@@ -168,7 +168,7 @@ fn charge(
     if left != 0 {
         // Another CPU was first.
         scratch.bill.charged = limits & !left;
-        inline::refund();
+        inline::refund_inline();
     }
     left == 0
 }

@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// No entry.
+/// No entry, or no meter.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The shared bucket was that of another limit, which is gone.
@@ -44,10 +44,14 @@ const FOREIGN: u32 = NONE - 1;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn seek_bucket_at(at: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return NONE };
+    PacketScratch::get().map_or(NONE, |scratch| seek(scratch, at as usize & (KEYED - 1)))
+}
+
+/// The same, where it is a part of another function: each call costs a packet some nanoseconds.
+#[inline(always)]
+pub(crate) fn seek(scratch: &mut PacketScratch, at: usize) -> u32 {
     let epoch = scratch.binding.epoch();
     let Some(settings) = active::settings(epoch) else { return NONE };
-    let at = at as usize & (KEYED - 1);
     let keyed = &mut scratch.keyed;
     let key = &keyed.keys[at];
     let place = keyed.places[at];
@@ -81,16 +85,12 @@ fn note_binding(keyed: &mut Keyed, at: usize, epoch: u32) {
 }
 
 /// Notes where the entry of the key at a place of the packet is, if it has one.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn place_bucket_at(at: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
-    let at = at as usize & (KEYED - 1);
+#[inline(always)]
+pub(crate) fn place(scratch: &mut PacketScratch, at: usize) {
+    let Some(settings) = active::settings(scratch.binding.epoch()) else { return };
     let key = &scratch.keyed.keys[at];
     let place = Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
     scratch.keyed.places[at] = place;
-    0
 }
 
 /// The number of the entry of a key with this place; [`NONE`] if it has none.
@@ -247,11 +247,16 @@ extern "C" fn look_again_at(at: u32) -> u32 {
     let (number, cost, bit) =
         (scratch.keyed.meters[at], scratch.keyed.costs[at], scratch.keyed.bits[at]);
     let looked = match METERS.get(half(epoch, number)) {
-        Some(meter) => meter.look_fresh(now, cost),
+        Some(meter) => {
+            meter.look_fresh(now, cost).map(|look| (look, meter.is_near(look.next, now)))
+        }
         None => Err(Refusal::Contended),
     };
     match looked {
-        Ok(look) => scratch.keyed.looks[at] = look,
+        Ok((look, is_near)) => {
+            scratch.keyed.looks[at] = look;
+            scratch.bill.note_near(bit, is_near);
+        }
         Err(refusal) => scratch.bill.refuse(bit, refusal),
     }
     0
@@ -360,27 +365,27 @@ extern "C" fn bucket_usage_of(way: u32) -> u64 {
     if owes == 0 {
         return IDLE;
     }
-    let meter =
-        if binding.is_under(epoch) { Some(binding.profile()) } else { meter_of(limit_id, epoch) };
-    let may_go = match meter.map(|number| METERS.get(half(epoch, number))) {
+    let number =
+        if binding.is_under(epoch) { binding.profile() } else { meter_of(limit_id, epoch) };
+    let may_go = match METERS.get(half(epoch, number)) {
         // Where the rate has changed since, the word cannot be read by this meter.
-        Some(Some(meter)) => meter.measure() == *measure && meter.is_single(word, now),
-        Some(None) => false,
-        None => true,
+        Some(meter) => meter.measure() == *measure && meter.is_single(word, now),
+        None => number == NONE,
     };
     (now + owes) & !SINGLE | u64::from(may_go)
 }
 
-/// The number of the meter of a limit under a policy; `None` if the limit is gone.
+/// The number of the meter of a limit under a policy; [`NONE`] if the limit is gone. A call of it would take too much of the
+/// stack.
 #[inline(always)]
-fn meter_of(limit_id: u32, epoch: u32) -> Option<u32> {
+fn meter_of(limit_id: u32, epoch: u32) -> u32 {
     for row in 0..LIMIT_COUNT {
         if let Some(limit) = LIMITS.get(half(epoch, row))
             && limit.bit != 0
             && limit.limit_id == limit_id
         {
-            return Some(limit.meter);
+            return limit.meter;
         }
     }
-    None
+    NONE
 }

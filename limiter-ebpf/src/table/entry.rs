@@ -66,10 +66,23 @@ impl SourceEntry {
     /// The entry of the packet's source, if there is one that is bound under `epoch`.
     #[inline(always)]
     pub(crate) fn of(scratch: &PacketScratch, epoch: u32) -> Option<Self> {
+        // SAFETY: it was just looked up.
+        unsafe { Self::found(EntryId(scratch.entry_id).entry()?, scratch, epoch) }
+    }
+
+    /// The same, where the entry was looked up.
+    ///
+    /// # Safety
+    /// `source` is the map value of the packet's [`EntryId`], looked up in this run of the program.
+    #[inline(always)]
+    pub(crate) unsafe fn found(
+        source: *mut Source,
+        scratch: &PacketScratch,
+        epoch: u32,
+    ) -> Option<Self> {
         let entry_id = EntryId(scratch.entry_id);
-        let source = entry_id.entry()?;
         if !entry_id.is_overflow() {
-            // SAFETY: it was just looked up.
+            // SAFETY: as the caller promises.
             let binding = unsafe { own(source, scratch.key(), epoch) }?;
             // Looked up whichever it is: what follows would be verified once for each map that it can be in. Which one
             // is guessed as in `at`.
@@ -78,7 +91,7 @@ impl SourceEntry {
             let profile = PROFILES.get(half(epoch, number))?;
             return Some(Self { source, binding, profile, meters: &profile.meters });
         }
-        // SAFETY: it was just looked up.
+        // SAFETY: as the caller promises.
         let binding = unsafe { bound(source) };
         if !binding.is_under(epoch) || scratch.numbered != epoch {
             return None;

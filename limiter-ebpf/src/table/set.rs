@@ -1,7 +1,7 @@
 //! The sets of the table of sources.
 
 use limiter_common::{
-    abi::table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
+    abi::table::{PROBATION_SLOTS, Probation, Set, WAYS},
     algorithm::binding::PATIENCE,
     base::{address::Address, word::Word as _},
     table::{
@@ -41,17 +41,15 @@ impl SetRef {
     #[inline(always)]
     pub(crate) fn lock(number: u32, epoch: u32) -> Option<Self> {
         let set_ref = Self::of(number, epoch)?;
-        let word = set_ref.word();
-        for _ in 0..PATIENCE {
-            let seen = word.load();
-            if seen & SetState::LOCK == 0
-                && word.compare_exchange(seen, seen | SetState::LOCK) == seen
-            {
-                return Some(set_ref);
-            }
-            word.pause();
-        }
-        None
+        if set_ref.try_lock() || wait_for_lock(number) != 0 { Some(set_ref) } else { None }
+    }
+
+    /// Takes its lock, unless another CPU has it.
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        let word = self.word();
+        let seen = word.load();
+        seen & SetState::LOCK == 0 && word.compare_exchange(seen, seen | SetState::LOCK) == seen
     }
 
     /// Gives it back, if no entry was given away.
@@ -114,16 +112,6 @@ impl SetRef {
             (&raw mut (*probation).sources[place][1]).write_volatile(second);
         }
         self.unlock_as(self.state().with(place, until));
-    }
-
-    /// See [`set::all_owe`].
-    #[inline(always)]
-    pub(crate) fn all_owe(&self, now: u64) -> Option<bool> {
-        let debts = DEBTS.get_ptr(self.number);
-        // SAFETY: a map value that was just looked up; the way is one of the set.
-        let debt =
-            |debts: *const Debts, way: usize| unsafe { (&raw const (*debts)[way]).read_volatile() };
-        set::all_owe((0..WAYS).map(|way| DebtUntil(debts.map_or(0, |debts| debt(debts, way)))), now)
     }
 
     /// Whether a packet of a source without an entry is admitted on [credit](UntrackedAllowance), of which so many have it.
@@ -210,6 +198,57 @@ impl SetRef {
     #[inline(always)]
     pub(crate) const fn entry(&self, way: usize) -> u32 {
         self.number * WAYS as u32 + way as u32
+    }
+}
+
+/// Takes the lock of a set that another CPU had a moment ago; 0 if it has it for too long. The kernel verifies the loop by
+/// itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn wait_for_lock(number: u32) -> u32 {
+    for _ in 0..PATIENCE / FEW {
+        if wait_shortly(number) != 0 {
+            return 1;
+        }
+    }
+    0
+}
+
+/// How often a lock is asked for in a loop that is verified.
+const FEW: u32 = 16;
+
+/// The same, for a short time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn wait_shortly(number: u32) -> u32 {
+    let Some(set_ref) = SetRef::of(number, 0) else { return 0 };
+    for _ in 0..FEW {
+        set_ref.word().pause();
+        if set_ref.try_lock() {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Not all ways of a set owe.
+pub(crate) const HAS_IDLE: u32 = 0;
+/// All ways of a set owe, and none for a single packet.
+pub(crate) const ALL_OWE: u32 = 1;
+/// All ways of a set owe, and one for a single packet, or only to limits that are gone, or changed since.
+pub(crate) const ONE_OWES_LITTLE: u32 = 2;
+
+/// See [`set::all_owe`]. Returns one of the constants above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn debts_of_set(number: u32, now: u64) -> u32 {
+    let Some(debts) = DEBTS.get_ptr(number) else { return HAS_IDLE };
+    // SAFETY: a map value that was just looked up; the way is one of the set.
+    let debt = |way: usize| DebtUntil(unsafe { (&raw const (*debts)[way]).read_volatile() });
+    match set::all_owe((0..WAYS).map(debt), now) {
+        None => HAS_IDLE,
+        Some(false) => ALL_OWE,
+        Some(true) => ONE_OWES_LITTLE,
     }
 }
 
