@@ -21,7 +21,7 @@ use crate::{
     policy::active::{ActivePolicy, settings},
     table::{
         buckets::{
-            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place_bucket_at,
+            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place,
             seek_bucket_at,
         },
         evict::find_or_insert,
@@ -171,7 +171,9 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         let is_there = is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]);
         return if is_there || give_bucket_to(0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
     }
-    place_bucket_at(0);
+    if let Some(scratch) = PacketScratch::get() {
+        place(scratch, 0);
+    }
     let set = |scratch: &mut PacketScratch| scratch.keyed.places[0].set;
     let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
     else {
