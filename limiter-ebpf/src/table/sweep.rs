@@ -21,8 +21,7 @@ use crate::{
     policy::active::{ActivePolicy, settings},
     table::{
         buckets::{
-            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place,
-            seek_bucket_at,
+            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place, seek_bucket_at,
         },
         evict::find_or_insert,
         insert::find_time,
