@@ -40,7 +40,7 @@ use super::{
 
 /// Instructions that a kernel may verify until it accepts a program. Kernels give up after 1,000,000. The number differs
 /// from release to release: Linux 6.1 verifies about a third more than 6.12.
-const BUDGET: u32 = 700_000;
+const BUDGET: u32 = 300_000;
 
 /// Seconds that two refusals may take, whatever else the machine does. A verification takes about a second; one with a log
 /// of each instruction, repeated for each size of a buffer, takes minutes.
