@@ -15,7 +15,7 @@ use limiter_common::{
         plain::{self, V4, V6, Version},
         reason::Reason,
     },
-    policy::matching::match_field,
+    policy::{limit::INLINE, matching::match_field},
     table::set::Place,
 };
 
@@ -163,7 +163,7 @@ fn decide_known(
     if settings.unit & applies == 0 {
         return None;
     }
-    let place = inline::place(settings, applies)?;
+    let place = scratch.unknown(inline::place(settings, applies)?) & (INLINE - 1);
     let bucket = if entry.binding.profile() == 0 {
         &settings.default_buckets[place]
     } else {
