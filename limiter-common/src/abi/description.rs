@@ -255,9 +255,14 @@ impl Batch {
         self.0 >> 10 & 0x3ff
     }
 
+    /// Those that other CPUs kept from being carried.
+    pub const fn busy(self) -> u32 {
+        self.0 >> 20
+    }
+
     /// Whether the batch is to be run again.
     pub const fn is_busy(self) -> bool {
-        self.0 >> 20 != 0
+        self.busy() != 0
     }
 }
 

@@ -42,6 +42,7 @@ use crate::{
     table::{
         entry::SourceEntry,
         lookup::EntryId,
+        recall::carries,
         set::{Likely, SetRef},
     },
 };
@@ -239,8 +240,9 @@ fn pass_new(
     epoch: u32,
     settings: &Settings,
 ) -> Option<Verdict> {
-    // What has keys of its own is charged where all headers were read.
-    if scratch.tags.have(0) || scratch.applicable & settings.buckets_by_key != 0 {
+    // What has keys of its own is charged where all headers were read. Who comes while state is carried over may owe
+    // something in the table before.
+    if carries() || scratch.tags.have(0) || scratch.applicable & settings.buckets_by_key != 0 {
         return None;
     }
     // Where no prefix has a profile of its own, it has the first one, and takes no call.

@@ -1,9 +1,9 @@
 //! What a table that this one takes the place of knows of a source or a key.
 //!
-//! While state is carried over, a source or a key that is given an entry gets there what the other table has of it. Nobody
-//! charges the other table any more then, so a packet is decided by all that was charged before it. The other table may be
-//! of an older layout: its fields are found by what it says of itself. The loader knows these offsets, and the verifier
-//! sees constants.
+//! While state is carried over, a source or a key that is given an entry gets there what the other table has of it, so
+//! a packet is decided by all that was charged before it. Packets that another CPU or interface charges to the other table
+//! after that are carried over by the [sweep](super::sweep). The other table may be of an older layout: its fields are found
+//! by what it says of itself. The loader knows these offsets, and the verifier sees constants.
 
 use limiter_common::{
     abi::{

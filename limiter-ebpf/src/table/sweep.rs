@@ -11,13 +11,18 @@ use limiter_common::{
         table::{Set, Source, WAYS},
     },
     algorithm::{binding::Binding, meter::Measure},
-    base::address::Address,
+    base::{address::Address, word::Word as _},
     policy::limit::INLINE,
     table::set::Place,
 };
 
 use crate::{
-    kernel::{barrier::escape, scratch::PacketScratch},
+    kernel::{
+        atomics::MapWord,
+        barrier::escape,
+        maps::{BUCKETS, MEASURES},
+        scratch::PacketScratch,
+    },
     policy::active::{ActivePolicy, settings},
     table::{
         buckets::{
@@ -72,7 +77,7 @@ extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
         return 0;
     };
     if old.is_locked(old!(layout.source_binding)) {
-        return 0;
+        return Batch::BUSY.0;
     }
     find_time();
     let scratch = scratch.reread();
@@ -136,7 +141,10 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
     else {
         return 0;
     };
-    if old.is_locked(old!(layout.bucket_binding)) || take_key(scratch, &old) == 0 {
+    if old.is_locked(old!(layout.bucket_binding)) {
+        return Batch::BUSY.0;
+    }
+    if take_key(scratch, &old) == 0 {
         return 0;
     }
     find_time();
@@ -167,8 +175,10 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
     if is_shared != 0 {
         let Some(scratch) = PacketScratch::get() else { return 0 };
         // Where a key came for it already, it has what was known.
-        let is_there = is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]);
-        return if is_there || give_bucket_to(0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
+        if is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]) {
+            return merge_bucket().0;
+        }
+        return if give_bucket_to(0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
     }
     if let Some(scratch) = PacketScratch::get() {
         place(scratch, 0);
@@ -179,7 +189,7 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         return Batch::BUSY.0;
     };
     let batch = if seek_bucket_at(0) != NONE {
-        Batch::CARRIED
+        merge_bucket()
     } else if find_room_for(0) == 0 {
         Batch::LOST
     } else if enter_bucket(0) != 0 {
@@ -189,4 +199,24 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
     };
     set_ref.unlock();
     batch.0
+}
+
+/// Has the bucket that the key has already owe no less than that of the other table, which was charged after the key had
+/// come here: by packets of another interface.
+#[inline(always)]
+fn merge_bucket() -> Batch {
+    let Some(scratch) = PacketScratch::get() else { return Batch::BUSY };
+    let (entry, recalled) = (scratch.keyed.entries[0], scratch.keyed.recalled);
+    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr_mut(entry), MEASURES.get(entry)) else {
+        return Batch::BUSY;
+    };
+    let measured = Measure { scale: recalled.scale, span: recalled.span };
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let cell = unsafe { MapWord::new(&raw mut (*bucket).word) };
+    let (seen, now) = (cell.load(), scratch.time().now);
+    if *measure != measured || measured.owes(seen, now) >= measured.owes(recalled.word, now) {
+        return Batch::CARRIED;
+    }
+    // A packet that charges it at this moment makes it another one.
+    if cell.compare_exchange(seen, recalled.word) == seen { Batch::CARRIED } else { Batch::BUSY }
 }

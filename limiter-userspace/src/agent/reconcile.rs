@@ -419,7 +419,17 @@ impl Reconciler {
         }
         let changes = diff(&in_force.policy, &good.policy).len();
         let layers = in_force.layers().under(good.policy.clone());
-        match instance.maps_mut().put_in_force(layers, None, Some(good.origin)) {
+        let mut put = instance.maps_mut().put_in_force(layers.clone(), None, Some(good.origin));
+        if let Err(refused) = &put {
+            // Whoever makes room takes another lock first.
+            drop(instance);
+            if Instance::make_room(&self.pins, refused)?.is_some()
+                && let Some(mut instance) = Instance::open(&self.pins)?
+            {
+                put = instance.maps_mut().put_in_force(layers, None, Some(good.origin));
+            }
+        }
+        match put {
             Ok(()) if changes == 0 => events.push(Event::Unchanged { document }),
             Ok(()) => events.push(Event::Applied { document, changes }),
             // It is right in itself, but there is no room for it here.

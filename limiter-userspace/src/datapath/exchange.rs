@@ -29,7 +29,7 @@ use super::{
     instance::pinned_links,
     link::Link,
     lock::{Lock, Right},
-    maps::{Maps, described, object, pinned},
+    maps::{Maps, described, object, only_value, pinned},
     program::{Before, Clock, Program},
     sizes::Sizes,
     sys,
@@ -92,12 +92,10 @@ impl Old {
         Ok(Self { before: Before { pins: pins.clone(), tables }, layout, sizes })
     }
 
-    /// A word of the head, at an offset in bytes.
+    /// The value of the head.
     fn head(&self) -> Result<Vec<u8>> {
         let map = pinned(&self.before.pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
-        let info = map.info().map_err(|error| object("look at the epoch", &error))?;
-        sys::value(map.fd().as_fd(), 0, info.value_size() as usize)
-            .map_err(|error| Error::system("read the epoch", error))
+        only_value(&map, map::HEAD)
     }
 }
 
@@ -137,7 +135,10 @@ pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Excha
             Ok(Exchanged { from, anew, ..finish(&new, &old.before, carrier, clock)? })
         }
         Err(error) => {
-            new.clear_maps()?;
+            // Maps that a link may run on stay; whoever attaches next goes on.
+            if pins.sides()?.0.maps() != new.maps() {
+                new.clear_maps()?;
+            }
             Err(error)
         }
     }
@@ -161,11 +162,13 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     publish(make::epoch(&old.head()?))?;
-    if let Err(error) = switch(new, programs) {
-        publish(0)?;
-        return Err(error);
+    if let Err(Unswitched { cause, is_undone }) = switch(new, programs) {
+        if is_undone {
+            publish(0)?;
+        }
+        return Err(cause);
     }
-    // The switch takes no lock: it may have been thrown since it was read.
+    // The monitor switch takes no lock: it may have been thrown since it was read.
     let thrown = word(&old.head()?, old.layout.head_monitor as usize);
     if thrown != monitor {
         maps.switch_monitor(thrown != 0)?;
@@ -194,26 +197,49 @@ fn load(pins: &Pins, before: Option<&Before>, clock: Clock) -> Result<Programs> 
     Ok(programs)
 }
 
-/// Has each link run its program, or all of them those that they ran, of which the pins are.
-fn switch(pins: &Pins, mut programs: Programs) -> Result<()> {
+/// Why not all links run their new program.
+struct Unswitched {
+    cause: Error,
+    /// Whether all links run the program before again.
+    is_undone: bool,
+}
+
+/// Has each link run its program, or each one that which it ran, whose pin there is.
+fn switch(pins: &Pins, mut programs: Programs) -> Result<(), Unswitched> {
     for at in 0..programs.len() {
         let Some((_, link, program)) = programs.get_mut(at) else { break };
-        let switched = program.with_fd(|fd| link.replace(fd)).flatten();
-        if switched.is_err() && link.interface()?.is_some() {
-            for (slot, link, _) in programs.iter().take(at) {
-                let path = super::bpffs::c_path(pins.program(*slot).as_os_str())?;
-                let before = sys::open(&path)
-                    .map_err(|error| Error::system("open the program before", error))?;
-                link.replace(before.as_fd())?;
-            }
-            return switched;
+        if let Err(cause) = program.with_fd(|fd| link.replace(fd)).flatten()
+            && is_there(link)
+        {
+            // Each of them, also where one fails.
+            let undone = programs.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
+            let is_undone = undone.filter(Result::is_err).count() == 0;
+            return Err(Unswitched { cause, is_undone });
         }
     }
     Ok(())
 }
 
+/// Whether a link has its interface still; one that cannot be looked at has.
+fn is_there(link: &Link) -> bool {
+    !matches!(link.interface(), Ok(None))
+}
+
+/// Has a link run the program before, unless its interface is gone.
+fn undo(pins: &Pins, slot: u32, link: &Link) -> Result<()> {
+    let path = super::bpffs::c_path(pins.program(slot).as_os_str())?;
+    let before =
+        sys::open(&path).map_err(|error| Error::system("open the program before", error))?;
+    match link.replace(before.as_fd()) {
+        Err(error) if is_there(link) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Carries over what is left, and lets go of the tables before. The new maps are in use, and their programs run.
 fn finish(new: &Pins, before: &Before, carrier: Program, clock: Clock) -> Result<Exchanged> {
+    // A packet that came before charges the old table until then.
+    sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let done = sweep(before, carrier)?;
     let mut programs = load(new, None, clock)?;
     for (slot, link, program) in &mut programs {
@@ -242,7 +268,7 @@ fn sweep(before: &Before, mut carrier: Program) -> Result<Exchanged> {
                 batch = carrier.carry(&request)?;
             }
             carried += batch.carried();
-            lost += batch.lost();
+            lost += batch.lost() + batch.busy();
         }
         Ok::<_, Error>((carried, lost))
     };
@@ -254,22 +280,28 @@ fn sweep(before: &Before, mut carrier: Program) -> Result<Exchanged> {
     Ok(Exchanged { sources: owing, buckets, lost: without + keys_without, ..Exchanged::default() })
 }
 
-/// Ends an exchange that another process began and did not end; it may attach.
+/// Ends an exchange that another process began and did not end; it may attach. One that an older version began loses
+/// what did not come by itself: this version has no program for its maps. One of a newer version is left to that.
 ///
 /// # Errors
 /// What the system says; the next one tries again.
 pub(super) fn settle(pins: &Pins) -> Result<()> {
     let (in_use, other, beside) = pins.sides()?;
-    match beside {
-        Beside::Nothing => Ok(()),
-        Beside::Remains => other.clear_maps(),
-        Beside::Predecessor => {
+    if beside == Beside::Nothing {
+        return Ok(());
+    }
+    pins.check_owners()?;
+    match (beside, described(&in_use)?.map(|layout| layout.standing())) {
+        (Beside::Predecessor, Some(Standing::Own)) => {
             let before = Old::of(&other)?.before;
             let clock = Clock::Monotonic;
             let carrier = Program::load_carrier(&in_use, &before, clock)?;
-            switch(&in_use, load(&in_use, Some(&before), clock)?)?;
+            switch(&in_use, load(&in_use, Some(&before), clock)?)
+                .map_err(|unswitched| unswitched.cause)?;
             finish(&in_use, &before, carrier, clock).map(drop)
         }
+        (Beside::Remains, _) | (Beside::Predecessor, Some(Standing::Older)) => other.clear_maps(),
+        _ => Ok(()),
     }
 }
 

@@ -125,7 +125,8 @@ impl Instance {
 
     fn open_with(pins: &Pins, right: Right) -> Result<Option<Self>> {
         if right == Right::Change {
-            exchange::settle_if_left(pins)?;
+            // The maps in use are whole without it, and a change is not to fail for what another one will do.
+            let _: Result<()> = exchange::settle_if_left(pins);
         }
         let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
@@ -208,12 +209,14 @@ impl Instance {
         Ok(done)
     }
 
-    /// Makes room for so many combinations of limits, with all state, and gives what was carried over; `None` if there is
-    /// that room, or no instance.
+    /// Makes room for a policy that was refused for want of it, with all state, and gives what was carried over; `None` if
+    /// it was refused for something else, if there is that room by now, or no instance.
     ///
     /// # Errors
     /// As [`resize`](Self::resize).
-    pub fn make_room(pins: &Pins, overrides: u32) -> Result<Option<Exchanged>> {
+    pub fn make_room(pins: &Pins, refused: &Error) -> Result<Option<Exchanged>> {
+        let Error::Capacity { needed, .. } = refused else { return Ok(None) };
+        let overrides = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
         let Some(mut instance) = Self::open_to_attach(pins)? else { return Ok(None) };
         let sizes = instance.sizes()?;
         if sizes.overrides >= overrides {
@@ -521,14 +524,14 @@ fn keep(pins: &Pins, maps: &Maps) -> Result<()> {
         return Ok(());
     }
     let writing = Writing::take(path, pins.patience())?;
-    // One that was made in the place of this one meanwhile keeps its own.
-    if let Ok(others) = Maps::open(pins)
-        && others.number()? != maps.number()?
-    {
-        return Ok(());
+    // Only now: others may have changed them while this waited, and have written already. The maps may have been exchanged
+    // meanwhile, and those in use have the lists then.
+    match Maps::open(pins) {
+        Ok(others) if others.number()? != maps.number()? => {
+            writing.put(&others.in_force()?.run_time)
+        }
+        _ => writing.put(&maps.in_force()?.run_time),
     }
-    // Only now: others may have changed them while this waited, and have written already.
-    writing.put(&maps.in_force()?.run_time)
 }
 
 /// Seconds of Unix time.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapType, PerCpuArray};
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
@@ -26,6 +26,7 @@ use super::{
     layout::{SHAPES, shape_of},
     lookup::PrefixRules,
     policy::StoredPolicy,
+    sys,
 };
 use crate::error::{Error, Result};
 
@@ -195,6 +196,22 @@ pub(super) fn described(pins: &Pins) -> Result<Option<Description>> {
     }
     let described: Array<MapData, Description> = typed(pins, map::LAYOUT)?;
     described.get(&0, 0).map(Some).map_err(|error| object("read the layout", &error))
+}
+
+/// The bytes of the only value of an array, whatever layout it has. Its type is checked first: of a per-CPU map the kernel
+/// would write a value for each CPU.
+///
+/// # Errors
+/// [`Error::Object`] if the map is another one, or what the system says.
+pub(super) fn only_value(map: &MapData, name: &str) -> Result<Vec<u8>> {
+    let info = map.info().map_err(|error| object("look at a map", &error))?;
+    let is_array = matches!(info.map_type(), Ok(MapType::Array));
+    if !is_array || info.key_size() != 4 || info.max_entries() != 1 {
+        let action = format!("read the map {name}");
+        return Err(Error::Object { action, reason: "it is no array of one value".to_owned() });
+    }
+    sys::value(map.fd().as_fd(), 0, info.value_size() as usize)
+        .map_err(|error| Error::system(format!("read the map {name}"), error))
 }
 
 /// An error of the library as one of ours.

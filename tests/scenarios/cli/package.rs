@@ -247,6 +247,25 @@ fn an_instance_that_root_gave_away_stays_its_owners() {
     );
 }
 
+/// A user may have directories of pins, and a link in the place of those of maps.
+#[test]
+fn what_a_link_in_the_place_of_maps_points_to_is_left_alone() {
+    let bench = Bench::new();
+    let shell = |line: &str| told(bench.hosts.router.command("sh").args(["-ec", line]));
+    let elsewhere = shell("mktemp -d");
+    let elsewhere = elsewhere.trim();
+    shell(&format!(
+        "touch {elsewhere}/precious && mkdir {BPFFS}/limiter && cd {BPFFS}/limiter && \
+         mkdir -m 700 links programs maps && ln -s {elsewhere} maps2 && chown -R -h 65534 ."
+    ));
+    for command in ["deny add 192.0.2.1", "detach eth0", "status", &format!("attach eth0 {SMALL}")]
+    {
+        let outcome = bench.run(command).outcome().unwrap();
+        assert_ne!(outcome.code, 0, "{command}: {outcome}");
+    }
+    shell(&format!("rm {elsewhere}/precious && rmdir {elsewhere}"));
+}
+
 /// An agent that root starts by hand drops its other capabilities too, in every thread.
 #[test]
 fn an_agent_keeps_three_capabilities() {

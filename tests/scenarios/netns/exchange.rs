@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aya::maps::{Array, MapData};
+use aya::maps::{Array, MapData, PerCpuArray};
 use limiter_common::abi::{
     description::Description,
     layout::{LAYOUT_VERSION, map},
@@ -388,6 +388,8 @@ limits:
     ));
     let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(10_000, net.udp(v4(10)))];
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        let said = net.run(&document.in_place("policy apply --dry-run FILE")).stdout;
+        assert!(said.contains("would make room for this policy"), "{said}");
         let said = net.run(&document.in_place("policy apply FILE")).stdout;
         assert!(said.contains("Made room for this policy"), "{said}");
         stop.stop();
@@ -397,6 +399,24 @@ limits:
     let limits = net.json("limit list -j")["limits"].take();
     let source = limits.as_array().unwrap().iter().find(|it| it["name"] == "source").unwrap();
     assert_eq!(source["overrides"].as_array().unwrap().len(), 200);
+}
+
+/// Whoever has the directories of an instance may pin any map there. Of a per-CPU map the kernel writes a value for each
+/// CPU, where there is room for one.
+#[test]
+fn a_head_that_is_another_map_is_not_read() {
+    let (net, _document) = attached(SMALL);
+    on_pins(&net, |pins| {
+        let head = pins.maps().join(map::HEAD);
+        fs::remove_file(&head).unwrap();
+        let map: PerCpuArray<MapData, Head> = PerCpuArray::create(1, 0).unwrap();
+        map.pin(head).unwrap();
+    });
+    for command in ["status", "deny add 192.0.2.1", "attach eth0"] {
+        let outcome = net.limiter.run(command).outcome().unwrap();
+        outcome.assert_exit_code(1).assert_says(&["HEAD", "no array of one value"]);
+    }
+    net.run("detach --all");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::{
         stderr::{warn_of_absent, warn_of_document, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::{bpffs::Pins, exchange::Exchanged, instance::Instance},
+    datapath::{bpffs::Pins, instance::Instance},
     error::{Error, Result},
     output::{changes, exchanged, faults, number::duration, stream::Output},
     policy::{
@@ -63,6 +63,8 @@ struct Applied {
     unkept: Option<Error>,
     /// Whether nothing is dropped all the same, as the monitor switch is on.
     switched: bool,
+    /// Whether tables would be exchanged for larger ones first, in a dry run.
+    makes_room: bool,
     time: Duration,
 }
 
@@ -84,14 +86,26 @@ impl Apply {
             dry_run(pins, policy, session, &guard, progress)?
         } else {
             let mut applied = apply(pins, policy, session, &guard, confirm, progress);
-            exchanged = make_room(pins, &applied)?;
+            if let Err(refused) = &applied {
+                exchanged = Instance::make_room(pins, refused)?;
+            }
             if exchanged.is_some() {
                 applied = apply(pins, policy, session, &guard, confirm, Progress::new());
             }
             applied?
         };
-        let Applied { changes, changed, anew, absent, sorted, kept, unkept, switched, time } =
-            applied;
+        let Applied {
+            changes,
+            changed,
+            anew,
+            absent,
+            sorted,
+            kept,
+            unkept,
+            switched,
+            makes_room,
+            time,
+        } = applied;
         if let Some(error) = &unkept {
             warn_of_error(error, UNKEPT, output);
         }
@@ -105,6 +119,7 @@ impl Apply {
                 &json!({
                     "changes": changes::entries(&changes),
                     "applied": changed || anew,
+                    "makes_room": makes_room || exchanged.is_some(),
                     "carried_over": exchanged.as_ref().map(exchanged::entry),
                     "sorted": sorted,
                     "kept": kept.map(Kept::name),
@@ -125,6 +140,9 @@ impl Apply {
                 output,
                 "Made room for this policy while the old one was in force; {carried}."
             )?;
+        }
+        if makes_room {
+            writeln!(output, "It would make room for this policy first, with all state.")?;
         }
         changes::print(output, &changes)?;
         if sorted > 0 {
@@ -160,13 +178,6 @@ pub(in crate::cli) fn taken_back(until: u64, time: Duration) -> String {
     format!("It is taken back at {until} (in {time}) unless you keep it: limiter policy confirm")
 }
 
-/// Makes room for a policy that found none.
-fn make_room(pins: &Pins, applied: &Result<Applied>) -> Result<Option<Exchanged>> {
-    let Err(Error::Capacity { needed, .. }) = applied else { return Ok(None) };
-    let needed = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
-    Instance::make_room(pins, needed)
-}
-
 /// Compares the files of sets with the policy in force. Refuses a change that would cut this host
 /// off, or lift most of a list.
 type Guard<'a> = dyn Fn(&Policy) -> Result<()> + 'a;
@@ -186,7 +197,10 @@ fn dry_run(
     let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
     let kept = keep(session, &mut layers, Some(&maps), unix())?;
     let changes = diff(&running.policy, policy);
-    maps.check(&layers)?;
+    let makes_room = match maps.check(&layers) {
+        Err(Error::Capacity { .. }) => true,
+        checked => checked.map(|()| false)?,
+    };
     let absent = maps.absent_interfaces(policy)?;
     Ok(Applied {
         changes,
@@ -197,6 +211,7 @@ fn dry_run(
         kept,
         unkept: None,
         switched: false,
+        makes_room,
         time: progress.end(),
     })
 }
@@ -251,6 +266,7 @@ fn apply(
         kept,
         unkept,
         switched,
+        makes_room: false,
         time: progress.end(),
     })
 }

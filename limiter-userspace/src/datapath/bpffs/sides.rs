@@ -3,14 +3,14 @@
 //! Table and program are exchanged by making other maps beside those in use. The maps in use are the newest that have an
 //! epoch, so one store of an epoch exchanges all of them. The others are removed afterwards.
 
-use std::{fs, io::ErrorKind, os::fd::AsFd as _};
+use std::{fs, io::ErrorKind};
 
 use aya::maps::MapData;
 use limiter_common::abi::layout::map;
 
 use super::{Pins, exists, unpin};
 use crate::{
-    datapath::{maps::object, sys},
+    datapath::maps::{object, only_value},
     error::{Error, Result},
 };
 
@@ -112,8 +112,9 @@ impl Pins {
     /// Removes the pins of these maps; what tells that they are there goes first.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`Error::Unsafe`] for directories that others may change, or what the system says.
     pub(crate) fn clear_maps(&self) -> Result<()> {
+        self.check_owners()?;
         unpin(&self.map(map::HEAD))?;
         Self::clear_directory(&self.maps())
     }
@@ -130,9 +131,8 @@ impl Pins {
             Err(_) if !exists(&path)? => return Ok(None),
             data => data.map_err(failed)?,
         };
+        let value = only_value(&data, map::HEAD)?;
         let info = data.info().map_err(|error| object("look at the epoch", &error))?;
-        let value = sys::value(data.fd().as_fd(), 0, info.value_size() as usize)
-            .map_err(|error| Error::system("read the epoch", error))?;
         Ok(Some(Head { number: info.id(), epoch: word(&value, 0) }))
     }
 }
