@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::fd::{AsFd as _, AsRawFd as _},
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -13,6 +12,7 @@ use limiter_common::abi::{
     description::Description,
     layout::{LAYOUT_VERSION, map},
     policy::Head,
+    state::Bucket,
     table::Source,
 };
 use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
@@ -288,11 +288,26 @@ fn a_newer_layout_is_left_alone() {
     net.run("detach --all");
 }
 
-/// A table that was left behind by a process which was killed has a later time of a source than the table in use.
+/// A map that is pinned in a directory of maps.
+fn in_directory<T: aya::Pod>(pins: &Pins, directory: &str, name: &str) -> Array<MapData, T> {
+    let data = MapData::from_pin(pins.directory().join(directory).join(name)).unwrap();
+    aya::maps::Map::from_map_data(data).unwrap().try_into().unwrap()
+}
+
+/// The first entry that is somebody's, with its number.
+fn first<T: aya::Pod>(map: &Array<MapData, T>, is_used: impl Fn(&T) -> bool) -> (u32, T) {
+    let mut entries = (0..).zip(map.iter().map(Result::unwrap));
+    entries.find(|(_, entry)| is_used(entry)).unwrap()
+}
+
+/// A table that was left behind by a process which was killed has later times of a source and of a key than the table in
+/// use.
 #[test]
 fn what_is_left_is_carried_over_and_the_later_time_holds() {
+    const MORE: u64 = 10_000_000_000;
     let net = Net::new();
-    let policy = "limits: [{name: source, key: source, rate: 1/s, burst: 20}]";
+    let policy = "limits: [{name: source, key: source, rate: 1/s, burst: 20}, \
+                           {name: prefix, key: source/31, rate: 1/s, burst: 20}]";
     let document = Document::new(policy);
     net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
     let send = |number| {
@@ -307,35 +322,33 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
         fs::read_dir(pins.maps()).unwrap().map(|entry| open(entry.unwrap())).collect()
     });
     net.run(&format!("attach eth0 {OTHER}"));
-    let word = |pins: &Pins| {
-        let sources: Array<MapData, Source> = typed(pins, map::SOURCES).unwrap();
-        let mut used = sources.iter().map(Result::unwrap).enumerate();
-        used.find(|(_, source)| source.address.family != 0).unwrap()
+    let is_source = |source: &Source| source.address.family != 0;
+    let is_bucket = |bucket: &Bucket| bucket.key.limit_id != 0;
+    let words = |pins: &Pins| {
+        let (_, source) = first(&typed(pins, map::SOURCES).unwrap(), is_source);
+        let (_, bucket) = first(&typed(pins, map::BUCKETS).unwrap(), is_bucket);
+        (source.words, bucket.word)
     };
-    let (_, now) = on_pins(&net, word);
+    let now = on_pins(&net, words);
     on_pins(&net, |pins| {
         for (path, map) in old {
             map.pin(path).unwrap();
         }
-        // It has an hour more to pay there.
-        let first = Pins::new(pins.directory());
-        let directory = first.directory().join("maps");
-        let path = directory.join(map::SOURCES);
-        let data = MapData::from_pin(&path).unwrap();
-        assert!(data.fd().as_fd().as_raw_fd() >= 0);
-        let mut sources: Array<MapData, Source> =
-            aya::maps::Map::from_map_data(data).unwrap().try_into().unwrap();
-        let found = sources.iter().map(Result::unwrap).enumerate();
-        let (number, mut source) =
-            found.into_iter().find(|(_, source)| source.address.family != 0).unwrap();
+        let mut sources = in_directory(pins, "maps", map::SOURCES);
+        let (number, mut source) = first(&sources, is_source);
         let place = source.words.iter().position(|word| *word != 0).unwrap();
-        source.words[place] += 10_000_000_000;
-        sources.set(number as u32, source, 0).unwrap();
+        source.words[place] += MORE;
+        sources.set(number, source, 0).unwrap();
+        let mut buckets = in_directory(pins, "maps", map::BUCKETS);
+        let (number, mut bucket) = first(&buckets, is_bucket);
+        bucket.word += MORE;
+        buckets.set(number, bucket, 0).unwrap();
     });
     net.run("attach eth0 --replace");
-    let (_, after) = on_pins(&net, word);
-    let later = |at: usize| after.words[at].wrapping_sub(now.words[at]);
-    assert_eq!((0..8).map(later).max(), Some(10_000_000_000), "{now:?} {after:?}");
+    let after = on_pins(&net, words);
+    let later = |at: usize| after.0[at].wrapping_sub(now.0[at]);
+    assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");
+    assert_eq!(after.1 - now.1, MORE);
     let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
     assert!(!left, "the table before is gone");
 }
