@@ -162,11 +162,13 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     publish(make::epoch(&old.head()?))?;
-    if let Err(Unswitched { cause, is_undone }) = switch(new, programs) {
-        if is_undone {
+    match switch(new, programs) {
+        Switched::All => {}
+        Switched::None(cause) => {
             publish(0)?;
+            return Err(cause);
         }
-        return Err(cause);
+        Switched::Some(cause) => return Err(cause),
     }
     // The monitor switch takes no lock: it may have been thrown since it was read.
     let thrown = word(&old.head()?, old.layout.head_monitor as usize);
@@ -197,15 +199,17 @@ fn load(pins: &Pins, before: Option<&Before>, clock: Clock) -> Result<Programs> 
     Ok(programs)
 }
 
-/// Why not all links run their new program.
-struct Unswitched {
-    cause: Error,
-    /// Whether all links run the program before again.
-    is_undone: bool,
+/// Which links run their new program.
+enum Switched {
+    All,
+    /// None, as one did not take it: the others were put back.
+    None(Error),
+    /// Some, as one did not take it, and others could not be put back.
+    Some(Error),
 }
 
 /// Has each link run its program, or each one that which it ran, whose pin there is.
-fn switch(pins: &Pins, mut programs: Programs) -> Result<(), Unswitched> {
+fn switch(pins: &Pins, mut programs: Programs) -> Switched {
     for at in 0..programs.len() {
         let Some((_, link, program)) = programs.get_mut(at) else { break };
         if let Err(cause) = program.with_fd(|fd| link.replace(fd)).flatten()
@@ -213,11 +217,13 @@ fn switch(pins: &Pins, mut programs: Programs) -> Result<(), Unswitched> {
         {
             // Each of them, also where one fails.
             let undone = programs.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
-            let is_undone = undone.filter(Result::is_err).count() == 0;
-            return Err(Unswitched { cause, is_undone });
+            return match undone.filter(Result::is_err).count() {
+                0 => Switched::None(cause),
+                _ => Switched::Some(cause),
+            };
         }
     }
-    Ok(())
+    Switched::All
 }
 
 /// Whether a link has its interface still; one that cannot be looked at has.
@@ -296,8 +302,10 @@ pub(super) fn settle(pins: &Pins) -> Result<()> {
             let before = Old::of(&other)?.before;
             let clock = Clock::Monotonic;
             let carrier = Program::load_carrier(&in_use, &before, clock)?;
-            switch(&in_use, load(&in_use, Some(&before), clock)?)
-                .map_err(|unswitched| unswitched.cause)?;
+            match switch(&in_use, load(&in_use, Some(&before), clock)?) {
+                Switched::All => {}
+                Switched::None(cause) | Switched::Some(cause) => return Err(cause),
+            }
             finish(&in_use, &before, carrier, clock).map(drop)
         }
         (Beside::Remains, _) | (Beside::Predecessor, Some(Standing::Older)) => other.clear_maps(),
