@@ -28,7 +28,7 @@ use crate::{
     table::{
         churn::count,
         debt::{IDLE, SINGLE},
-        set::SetRef,
+        set::{LockedSet, SetRef},
     },
 };
 
@@ -167,9 +167,9 @@ extern "C" fn find_room_for(at: u32) -> u32 {
     let at = at as usize & (KEYED - 1);
     let (place, now) = (scratch.keyed.places[at], scratch.time.now);
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
+    let Some(ways) = SetRef::of(place.set, 0).and_then(LockedSet::of) else { return 0 };
     scratch.keyed.first = entry_of(place, 0, settings);
-    let room = set::room(&BucketSet(set_ref), place, now);
+    let room = set::room(&BucketSet(ways), place, now);
     scratch.keyed.room = room;
     u32::from(room.way < WAYS)
 }
@@ -292,7 +292,7 @@ extern "C" fn give_bucket_to(at: u32) -> u32 {
 }
 
 /// A set of buckets whose lock is held.
-struct BucketSet(SetRef);
+struct BucketSet(LockedSet);
 
 impl Ways for BucketSet {
     #[inline(always)]

@@ -38,9 +38,9 @@ use super::{
     tokens, udp,
 };
 
-/// Instructions that a kernel may verify until it accepts a program. Kernels give up after 1,000,000. The number differs
-/// from release to release: Linux 6.1 verifies about a third more than 6.12.
-const BUDGET: u32 = 300_000;
+/// Instructions that a kernel may verify until it accepts a program: a quarter of what kernels give up after. The number differs
+/// from release to release: Linux 7.3 verifies some 4 % more than 6.18.
+const BUDGET: u32 = 250_000;
 
 /// Seconds that two refusals may take, whatever else the machine does. A verification takes about a second; one with a log
 /// of each instruction, repeated for each size of a buffer, takes minutes.
@@ -61,15 +61,16 @@ pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     } else {
         (name::LINEAR, TestProgram::fresh(SMALL, &Policy::default(), clock))
     };
-    check_loaded(name, clock, loaded.unwrap(), start)
+    check_loaded(name, clock, loaded.unwrap(), start, BUDGET)
 }
 
-/// Checks what the kernel says of a program that began to be loaded at `start`.
+/// Checks what the kernel says of a program that began to be loaded at `start`, for which so many instructions may be verified.
 pub(super) fn check_loaded(
     name: &str,
     clock: Clock,
     mut program: TestProgram,
     start: Instant,
+    budget: u32,
 ) -> TestProgram {
     let took = start.elapsed();
     let info = program.info().unwrap();
@@ -83,8 +84,8 @@ pub(super) fn check_loaded(
     assert!(name.starts_with(info.name_as_str().unwrap()), "{info:?}");
     assert_eq!(info.gpl_compatible(), Some(true));
     assert!(
-        verified <= BUDGET,
-        "Linux {release}: {name} takes {verified} instructions of {BUDGET}"
+        verified <= budget,
+        "Linux {release}: {name} takes {verified} instructions of {budget}"
     );
     program
 }
