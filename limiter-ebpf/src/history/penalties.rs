@@ -93,26 +93,28 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
             break;
         }
         left ^= bit;
-        until = until.max(recall_offence(half(epoch, Limit::row(bit))));
+        until = recall_offence(half(epoch, Limit::row(bit)), until);
     }
     until
 }
 
-/// The same by the limit in a row. It is verified by itself, and not for each turn of the loop.
+/// The same by the limit in a row, or `until` if that is later. It is verified by itself, and not for each turn of the loop.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "a value would be copied to the stack"
 )]
-extern "C" fn recall_offence(row: u32) -> u64 {
-    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
+extern "C" fn recall_offence(row: u32, until: u64) -> u64 {
+    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else {
+        return until;
+    };
     scratch.offence.source = scratch.source;
     scratch.offence.limit = limit.penalty.limit;
-    let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) else { return 0 };
+    let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) else { return until };
     // SAFETY: aligned words of a map value that was just looked up.
     let (since, blocked) = unsafe {
         ((&raw const (*known).since).read_volatile(), (&raw const (*known).blocked).read_volatile())
     };
-    limit.penalty.until(since, blocked)
+    limit.penalty.until(since, blocked).max(until)
 }

@@ -29,7 +29,7 @@ use crate::{
         churn::count,
         debt::{IDLE, SINGLE},
         recall::{carries, recall_bucket},
-        set::SetRef,
+        set::{LockedSet, SetRef},
     },
 };
 
@@ -182,9 +182,9 @@ pub(super) extern "C" fn find_room_for(at: u32) -> u32 {
     let at = at as usize & (KEYED - 1);
     let (place, now) = (scratch.keyed.places[at], scratch.time.now);
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
+    let Some(ways) = SetRef::of(place.set, 0).and_then(LockedSet::of) else { return 0 };
     scratch.keyed.first = entry_of(place, 0, settings);
-    let room = set::room(&BucketSet(set_ref), place, now);
+    let room = set::room(&BucketSet(ways), place, now);
     scratch.keyed.room = room;
     u32::from(room.way < WAYS)
 }
@@ -315,7 +315,7 @@ pub(super) extern "C" fn give_bucket_to(at: u32) -> u32 {
 }
 
 /// A set of buckets whose lock is held.
-struct BucketSet(SetRef);
+struct BucketSet(LockedSet);
 
 impl Ways for BucketSet {
     #[inline(always)]

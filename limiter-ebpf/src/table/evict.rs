@@ -8,7 +8,7 @@ use limiter_common::{
     algorithm::{binding::Binding, debt},
     base::word::Word as _,
     policy::limit::INLINE,
-    table::set::{self, DebtUntil, Place, Room, Ways as _},
+    table::set::{self, DebtUntil, Place, Room},
 };
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         churn::count,
         lookup::{EntryId, find_way},
         recall,
-        set::SetRef,
+        set::{LockedSet, SetRef},
     },
 };
 
@@ -60,7 +60,8 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     }
     // Who was charged in this tick owes in it: a new entry would be full at the time of the tick.
     let now = scratch.by_tick();
-    let Room { way, owes } = set::room(&set_ref, place, now);
+    let Some(ways) = LockedSet::of(set_ref) else { return EntryId::UNKNOWN.0 };
+    let Room { way, owes } = set::room(&ways, place, now);
     if way >= WAYS {
         set_ref.set_allowance(true);
         return EntryId::SET_FULL.0;

@@ -8,7 +8,7 @@ use limiter_common::{
     algorithm::binding::Binding,
     base::address::Address,
     memory::event::Episode,
-    table::set::{Tags, Ways as _},
+    table::set::Tags,
 };
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The sets of the table of sources.
 
 use limiter_common::{
-    abi::table::{PROBATION_SLOTS, Probation, Set, WAYS},
+    abi::table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
     algorithm::binding::PATIENCE,
     base::{address::Address, word::Word as _},
     table::{
@@ -242,10 +242,10 @@ pub(crate) const ONE_OWES_LITTLE: u32 = 2;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn debts_of_set(number: u32, now: u64) -> u32 {
-    let Some(debts) = DEBTS.get_ptr(number) else { return HAS_IDLE };
-    // SAFETY: a map value that was just looked up; the way is one of the set.
-    let debt = |way: usize| DebtUntil(unsafe { (&raw const (*debts)[way]).read_volatile() });
-    match set::all_owe((0..WAYS).map(debt), now) {
+    let Some(notes) = SetRef::of(number, 0).and_then(|set_ref| DebtNotes::of(&set_ref)) else {
+        return HAS_IDLE;
+    };
+    match set::all_owe((0..WAYS).map(|way| notes.at(way)), now) {
         None => HAS_IDLE,
         Some(false) => ALL_OWE,
         Some(true) => ONE_OWES_LITTLE,
@@ -262,31 +262,83 @@ pub(crate) enum Likely {
     Elsewhere,
 }
 
-impl Ways for SetRef {
+impl SetRef {
+    /// The tag of a way; 0 when it is free.
     #[inline(always)]
-    fn tag(&self, way: usize) -> u8 {
+    pub(crate) fn tag(&self, way: usize) -> u8 {
         // SAFETY: as in `word`; the way is one of the set.
         unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
     }
 
+    /// What is noted of a way.
+    #[inline(always)]
+    pub(crate) fn debt(&self, way: usize) -> DebtUntil {
+        DebtNotes::of(self).map_or(DebtUntil(0), |notes| notes.at(way))
+    }
+
+    /// Changes it. The lock is held.
+    #[inline(always)]
+    pub(crate) fn set_debt(&self, way: usize, debt: DebtUntil) {
+        if let Some(notes) = DebtNotes::of(self) {
+            notes.set(way, debt);
+        }
+    }
+}
+
+/// The debt notes of a set, looked up.
+struct DebtNotes(*mut Debts);
+
+impl DebtNotes {
+    #[inline(always)]
+    fn of(set_ref: &SetRef) -> Option<Self> {
+        Some(Self(DEBTS.get_ptr_mut(set_ref.number)?))
+    }
+
+    #[inline(always)]
+    fn at(&self, way: usize) -> DebtUntil {
+        // SAFETY: a map value that was looked up in this run; the way is one of the set.
+        DebtUntil(unsafe { (&raw const (*self.0)[way & (WAYS - 1)]).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn set(&self, way: usize, debt: DebtUntil) {
+        // SAFETY: as above.
+        unsafe { (&raw mut (*self.0)[way & (WAYS - 1)]).write_volatile(debt.0) };
+    }
+}
+
+/// A set whose lock is held. Its debt notes are looked up once, not for each way.
+pub(crate) struct LockedSet {
+    set_ref: SetRef,
+    notes: DebtNotes,
+}
+
+impl LockedSet {
+    #[inline(always)]
+    pub(crate) fn of(set_ref: SetRef) -> Option<Self> {
+        Some(Self { set_ref, notes: DebtNotes::of(&set_ref)? })
+    }
+}
+
+impl Ways for LockedSet {
+    #[inline(always)]
+    fn tag(&self, way: usize) -> u8 {
+        self.set_ref.tag(way)
+    }
+
     #[inline(always)]
     fn debt(&self, way: usize) -> DebtUntil {
-        let Some(debts) = DEBTS.get_ptr(self.number) else { return DebtUntil(0) };
-        // SAFETY: a map value that was just looked up; the way is one of the set.
-        DebtUntil(unsafe { (&raw const (*debts)[way & (WAYS - 1)]).read_volatile() })
+        self.notes.at(way)
     }
 
     #[inline(always)]
     fn set_debt(&self, way: usize, debt: DebtUntil) {
-        if let Some(debts) = DEBTS.get_ptr_mut(self.number) {
-            // SAFETY: as above.
-            unsafe { (&raw mut (*debts)[way & (WAYS - 1)]).write_volatile(debt.0) };
-        }
+        self.notes.set(way, debt);
     }
 
     #[inline(always)]
     fn eviction(&self, way: usize, now: u64) -> Eviction {
-        match debt_of(self.entry(way), self.epoch, now) {
+        match debt_of(self.set_ref.entry(way), self.set_ref.epoch, now) {
             IDLE => Eviction::Idle,
             REFERENCED => Eviction::Referenced,
             until => Eviction::Owes(until, until & SINGLE != 0),

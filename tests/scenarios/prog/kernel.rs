@@ -38,9 +38,9 @@ use super::{
     tokens, udp,
 };
 
-/// The most instructions that a kernel may process to verify a program. Kernels give up at 1,000,000. The number
-/// differs between releases.
-const BUDGET: u32 = 300_000;
+/// The most instructions that a kernel may process to verify a program: a quarter of what kernels give up at. The number
+/// differs between releases: Linux 7.3 processes some 4 % more than 6.18.
+const BUDGET: u32 = 250_000;
 
 /// Seconds that two refusals may take on a busy machine. A verification takes about a second. One with a log
 /// of each instruction, repeated for each size of the buffer, takes minutes.
@@ -61,15 +61,16 @@ pub(super) fn load(frags: bool, clock: Clock) -> TestProgram {
     } else {
         (name::LINEAR, TestProgram::fresh(SMALL, &Policy::default(), clock))
     };
-    check_loaded(name, clock, loaded.unwrap(), start)
+    check_loaded(name, clock, loaded.unwrap(), start, BUDGET)
 }
 
-/// Checks the kernel's description of a program whose loading began at `start`.
+/// Checks what the kernel says of a program that began to be loaded at `start`, for which so many instructions may be verified.
 pub(super) fn check_loaded(
     name: &str,
     clock: Clock,
     mut program: TestProgram,
     start: Instant,
+    budget: u32,
 ) -> TestProgram {
     let took = start.elapsed();
     let info = program.info().unwrap();
@@ -83,8 +84,8 @@ pub(super) fn check_loaded(
     assert!(name.starts_with(info.name_as_str().unwrap()), "{info:?}");
     assert_eq!(info.gpl_compatible(), Some(true));
     assert!(
-        verified <= BUDGET,
-        "Linux {release}: {name} takes {verified} instructions of {BUDGET}"
+        verified <= budget,
+        "Linux {release}: {name} takes {verified} instructions of {budget}"
     );
     program
 }

@@ -9,7 +9,10 @@ use limiter_userspace::{
     datapath::sizes::Sizes,
     policy::{
         Bucket, Builtin, Policy,
-        model::{Allowance, Count, KeyPart, Layer, Limit, Listed, Penalty, Unproven, Whom},
+        model::{
+            Allowance, Count, KeyPart, Layer, Limit, Listed, Override, OverrideWhom, Penalty,
+            Unproven, Whom,
+        },
         units::default_burst,
     },
 };
@@ -342,7 +345,9 @@ impl Setting {
                     } else {
                         format!("11.{high}.{low}.{last}/32")
                     };
-                    policy.set_override(Builtin::Source, prefix.parse()?, bucket)?;
+                    let whom = OverrideWhom::Prefix(prefix.parse()?);
+                    let one = Override { whom, layers: Some(vec![bucket.into()]) };
+                    policy.limits.iter_mut().for_each(|limit| limit.overrides.push(one.clone()));
                 }
             }
             _ => {}
