@@ -24,7 +24,7 @@ fn limiter_frags(ctx: XdpContext) -> u32 {
     pipeline::run::<true>(&ctx)
 }
 
-/// Carries state over from other tables. No interface runs it.
+/// Carries state over from old tables. No interface runs it.
 #[xdp]
 #[inline(always)]
 fn limiter_carry(ctx: XdpContext) -> u32 {

@@ -334,8 +334,8 @@ impl Loaded {
     pub fn load_carrying(&self, frags: bool) -> Result<ProgramInfo> {
         let Self { pins, host, goes_by, .. } = self;
         host.sandbox.inside(&host.namespace, || {
-            let before = exchange::before(pins)?;
-            let mut program = Program::load_carrying(pins, &before, SLOT.slot, frags, *goes_by)?;
+            let from = exchange::carry_from(pins)?;
+            let mut program = Program::load_carrying(pins, &from, SLOT.slot, frags, *goes_by)?;
             Ok(program.xdp()?.info()?)
         })?
     }

@@ -1,8 +1,8 @@
-//! What maps say of their own layout, so that a later version finds the state in them.
+//! The description of a layout, which is pinned with the maps, so that a later version finds the state in them.
 //!
-//! Whoever makes the maps of an instance writes a [`Description`] beside them. A later version reads the offsets from
-//! there, and has no code for each older layout. Fields are only ever appended, in the place of `reserved`; a field that an
-//! older version did not write is 0.
+//! The loader writes a [`Description`] when it makes the maps of an instance. A later version reads the offsets from it,
+//! and needs no code for each older layout. New fields replace words of `reserved`. A field that an older version did not
+//! write is 0.
 
 use core::mem::offset_of;
 
@@ -16,13 +16,13 @@ use crate::{
     algorithm::meter::Measure,
 };
 
-/// The version of what offsets cannot say: the hash of a [`Place`](crate::table::set::Place), the ways of a set, the
+/// The version of all that offsets do not tell: the hash of a [`Place`](crate::table::set::Place), the ways of a set, the
 /// words of a [`Binding`](crate::algorithm::binding::Binding), the inline limits of a source, addresses and keys, and what
-/// the words of buckets mean under their scales. State of another version of these is not carried over.
+/// the words of buckets mean under their scales. State under other rules is not carried over.
 pub const RULES: u32 = 1;
 
-/// Maps that a new layout takes over as they are, with the version of the meaning of their values, from 1 on. A map whose
-/// version or shape differs begins anew. Entries are only ever appended.
+/// Maps that a new layout takes over as they are, each with the version of its values, from 1 on. A map whose version or
+/// shape differs begins anew. New maps are appended.
 pub const SHARED: [(&str, u32); 18] = [
     (map::INTERFACES, 1),
     (map::OFFENCES, 1),
@@ -44,7 +44,7 @@ pub const SHARED: [(&str, u32); 18] = [
     (map::CONTROL_SOURCES, 1),
 ];
 
-/// Where the fields are that another version has to find, in bytes from the beginning of the value that they are in.
+/// The offsets of fields that another version has to find, in bytes from the beginning of their value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Description {
@@ -97,7 +97,7 @@ pub struct Description {
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
 
 impl Description {
-    /// That of nothing.
+    /// No description.
     pub const NONE: Self = Self {
         layout: 0,
         rules: 0,
@@ -123,7 +123,7 @@ impl Description {
         reserved: [0; 20],
     };
 
-    /// That of this version.
+    /// The description of this version's layout.
     pub const OWN: Self = Self {
         layout: LAYOUT_VERSION,
         rules: RULES,
@@ -159,7 +159,7 @@ impl Description {
         versions
     }
 
-    /// How this version stands to maps with this description.
+    /// Whether this version made maps with this description, or can carry their state over.
     pub const fn standing(&self) -> Standing {
         if self.layout > LAYOUT_VERSION {
             Standing::Newer
@@ -179,49 +179,49 @@ impl Description {
     }
 }
 
-/// How this version stands to the maps of an instance.
+/// The relation of this version to the maps of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It made them, or another one of the same layout.
+    /// They have the layout of this version.
     Own,
-    /// An older one made them, and their state can be carried over.
+    /// They have an older layout, and their state can be carried over.
     Older,
-    /// A newer one made them, of which this one knows nothing.
+    /// They have a newer layout, of which this version knows nothing.
     Newer,
-    /// They say nothing of themselves, or their state means something else.
+    /// They have no description, or other [`RULES`].
     Foreign,
 }
 
 /// The tables that a program carries state over from.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Predecessor {
+pub struct OldTables {
     /// Sets of sources; 0 if there are no such tables.
     pub source_sets: u32,
     /// Sets of buckets.
     pub bucket_sets: u32,
-    /// What they say of themselves.
+    /// Their description.
     pub layout: Description,
 }
 
-impl Predecessor {
+impl OldTables {
     /// No tables.
     pub const NONE: Self = Self { source_sets: 0, bucket_sets: 0, layout: Description::NONE };
 }
 
-/// What becomes of an entry of these tables; the program for that returns how many of each there were in a batch.
+/// Kinds of entries that `limiter_carry` carries over, and how many it takes in one run.
 pub mod carried {
     /// Entries that are looked at in one run.
     pub const BATCH: u32 = 128;
     /// Of [`Request::kind`](super::Request::kind): sources that owe something.
     pub const SOURCES: u32 = 0;
-    /// Sources that owe nothing, for their totals; they take nobody's place.
+    /// Sources that owe nothing. Their totals are carried over where a way is free.
     pub const IDLE: u32 = 1;
     /// Buckets.
     pub const BUCKETS: u32 = 2;
 }
 
-/// Which entries are to be carried over, as the frame that the program for that is run on.
+/// The frame that `limiter_carry` is run on: the entries to carry over.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -229,38 +229,38 @@ pub struct Request {
     pub kind: u32,
     /// The number of the first entry.
     pub first: u32,
-    /// 0: no frame is shorter.
+    /// 0. No frame is shorter than these 16 bytes.
     pub unused: [u32; 2],
 }
 
-/// How many entries of a batch became what, in one word that a program can return.
+/// The result of a run of `limiter_carry`: three counts of entries in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch(pub u32);
 
 impl Batch {
-    /// One that has an entry in the new table.
+    /// An entry that is in the new table now.
     pub const CARRIED: Self = Self(1);
-    /// One that owes, and for which there is no room.
+    /// An entry that owes and found no room.
     pub const LOST: Self = Self(1 << 10);
-    /// One that other CPUs kept from being carried; the batch is to be run again.
+    /// An entry that another CPU held or moved. The batch has to be run again.
     pub const BUSY: Self = Self(1 << 20);
 
-    /// Those that have an entry in the new table.
+    /// Entries that are in the new table now.
     pub const fn carried(self) -> u32 {
         self.0 & 0x3ff
     }
 
-    /// Those that owe, and for which there was no room.
+    /// Entries that owe and found no room.
     pub const fn lost(self) -> u32 {
         self.0 >> 10 & 0x3ff
     }
 
-    /// Those that other CPUs kept from being carried.
+    /// Entries that other CPUs held or moved.
     pub const fn busy(self) -> u32 {
         self.0 >> 20
     }
 
-    /// Whether the batch is to be run again.
+    /// Whether the batch has to be run again.
     pub const fn is_busy(self) -> bool {
         self.busy() != 0
     }

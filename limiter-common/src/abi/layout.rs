@@ -16,8 +16,8 @@ use crate::{
     policy::limit::{BucketKey, LIMITS},
 };
 
-/// Version of everything in this module and of the meaning of the words in it. Pinned maps of
-/// another version are never used.
+/// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
+/// used, but the state of older ones is [carried over](crate::abi::description).
 pub const LAYOUT_VERSION: u32 = 24;
 
 /// Names of the maps, as pins in the BPF file system. All but the
@@ -105,7 +105,7 @@ pub mod map {
 
 /// Names of the maps in the object file that a table which takes the place of another carries state over from: those of
 /// [`map`] of the other one.
-pub mod predecessor {
+pub mod old_map {
     /// See [`map::SETS`](crate::abi::layout::map::SETS).
     pub const SETS: &str = "OLD_SETS";
     /// See [`map::SOURCES`](crate::abi::layout::map::SOURCES).
@@ -118,8 +118,8 @@ pub mod predecessor {
 
 /// Constants of the object file that the loader sets.
 pub mod global {
-    /// [`Predecessor`](crate::abi::description::Predecessor): the tables that state is carried over from.
-    pub const PREDECESSOR: &str = "PREDECESSOR";
+    /// [`OldTables`](crate::abi::description::OldTables): the tables that state is carried over from.
+    pub const OLD_TABLES: &str = "OLD_TABLES";
     /// `u32`: the slot of the interface that the program is for.
     pub const SLOT: &str = "SLOT";
     /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](crate::abi::layout::map::TEST_CLOCK).
@@ -135,7 +135,7 @@ pub mod program {
     pub const LINEAR: &str = "limiter";
     /// For interfaces whose packets may lie in several pieces (kernel 5.18).
     pub const FRAGS: &str = "limiter_frags";
-    /// That carries state over from other tables; no interface runs it.
+    /// That carries state over from old tables; no interface runs it.
     pub const CARRY: &str = "limiter_carry";
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
-        description::{Description, Predecessor, Request},
+        description::{Description, OldTables, Request},
         interface::Interface,
         policy::{Head, Profile, Settings},
         state::{Bucket, Handshake, Offence, OffenceKey, WideState},
@@ -56,7 +56,7 @@ pod!(
     Offence,
     OffenceKey,
     Handshake,
-    Predecessor,
+    OldTables,
     Profile,
     RefusedSyn,
     Request,

@@ -12,7 +12,7 @@ use aya_ebpf::{
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
-        description::Predecessor,
+        description::OldTables,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, Handshake, Offence, OffenceKey, WideState},
@@ -134,7 +134,7 @@ pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0)
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The tables that this one takes the place of, whose values may be longer than here; see
-/// `limiter_common::abi::layout::predecessor`.
+/// `limiter_common::abi::layout::old_map`.
 #[map]
 pub(crate) static OLD_SETS: Array<Set> = Array::with_max_entries(1, 0);
 
@@ -147,9 +147,9 @@ pub(crate) static OLD_BUCKETS: Array<Bucket> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static OLD_MEASURES: Array<Measure> = Array::with_max_entries(1, 0);
 
-/// See `limiter_common::abi::layout::global::PREDECESSOR`. It is read field by field.
+/// See `limiter_common::abi::layout::global::OLD_TABLES`. It is read field by field.
 #[unsafe(no_mangle)]
-pub(crate) static PREDECESSOR: Global<Predecessor> = Global::new(Predecessor::NONE);
+pub(crate) static OLD_TABLES: Global<OldTables> = Global::new(OldTables::NONE);
 
 /// See `limiter_common::abi::layout::global::SLOT`.
 #[unsafe(no_mangle)]

@@ -162,13 +162,13 @@ pub(crate) struct Keyed {
     /// The way that one may be given which has none, and the number of the entry of the first way of its set.
     pub(crate) room: Room,
     pub(crate) first: u32,
-    /// What another table knows of the key that is given an entry, while state is carried over from there.
+    /// What the old table knows of the key that is given an entry, while state is carried over from there.
     pub(crate) recalled: Recalled,
 }
 
 const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
 
-/// The bucket of a key, from [another table](crate::table::recall): see [`Measure`](limiter_common::algorithm::meter::Measure).
+/// The bucket of a key, from [the old table](crate::table::recall): see [`Measure`](limiter_common::algorithm::meter::Measure).
 #[derive(Clone, Copy)]
 pub(crate) struct Recalled {
     pub(crate) word: u64,

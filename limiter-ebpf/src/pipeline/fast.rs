@@ -241,7 +241,7 @@ fn pass_new(
     settings: &Settings,
 ) -> Option<Verdict> {
     // What has keys of its own is charged where all headers were read. Who comes while state is carried over may owe
-    // something in the table before.
+    // something in the old table.
     if carries() || scratch.tags.have(0) || scratch.applicable & settings.buckets_by_key != 0 {
         return None;
     }

@@ -159,7 +159,7 @@ pub(crate) extern "C" fn make_bucket_at(at: u32) -> u32 {
     0
 }
 
-/// Gives the way that was found to the key at a place of the packet, with what another table knows of that; 0 as
+/// Gives the way that was found to the key at a place of the packet, with what the old table knows of that; 0 as
 /// [`give_bucket_to`] says. The lock of the set is held.
 #[inline(always)]
 pub(super) fn enter_bucket(at: u32) -> u32 {

@@ -113,7 +113,7 @@ impl EntryId {
     }
 
     /// That of a source without an entry, in a set that had these tags. While state is carried over, such a source may owe
-    /// by another table, and is given an entry at once.
+    /// by the old table, and is given an entry at once.
     #[inline(always)]
     pub(crate) fn none(tags: Tags) -> Self {
         if tags.have(0) || carries() { Self::UNKNOWN } else { Self::SET_FULL }

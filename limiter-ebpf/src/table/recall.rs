@@ -1,13 +1,13 @@
-//! What a table that this one takes the place of knows of a source or a key.
+//! Copies the state of a source or a key from the old table into its new entry.
 //!
-//! While state is carried over, a source or a key that is given an entry gets there what the other table has of it, so
-//! a packet is decided by all that was charged before it. Packets that another CPU or interface charges to the other table
-//! after that are carried over by the [sweep](super::sweep). The other table may be of an older layout: its fields are found
-//! by what it says of itself. The loader knows these offsets, and the verifier sees constants.
+//! While state is carried over, the old table is loaded beside the new one. A source or a key gets its old words with its
+//! new entry, before its packet is decided. What another CPU or interface charges to the old table after that is merged by
+//! the [sweep](super::sweep). The old table may have an older layout: the loader sets the offsets of its fields as
+//! constants, from the [`Description`](limiter_common::abi::description::Description) that is pinned beside it.
 
 use limiter_common::{
     abi::{
-        description::Predecessor,
+        description::OldTables,
         state::Bucket,
         table::{Set, Source, WAYS},
     },
@@ -21,54 +21,53 @@ use crate::{
     kernel::{
         atomics::MapWord,
         key::SourceKey,
-        maps::{OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, PREDECESSOR, SOURCES},
+        maps::{OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, OLD_TABLES, SOURCES},
         scratch::{PacketScratch, Recalled},
     },
     policy::active,
 };
 
-/// Reads a field of [`PREDECESSOR`].
+/// Reads a field of [`OLD_TABLES`].
 macro_rules! old {
     ($($field:ident).+) => {{
-        let all = $crate::table::recall::predecessor();
+        let all = $crate::table::recall::old_tables();
         // SAFETY: it points to the constant.
         unsafe { (&raw const (*all).$($field).+).read_volatile() }
     }};
 }
 pub(super) use old;
 
-/// [`PREDECESSOR`], which `Global` has the layout of.
+/// A pointer to the value of [`OLD_TABLES`]. `Global` has the layout of its value.
 #[inline(always)]
-pub(super) const fn predecessor() -> *const Predecessor {
-    (&raw const PREDECESSOR).cast()
+pub(super) const fn old_tables() -> *const OldTables {
+    (&raw const OLD_TABLES).cast()
 }
 
-/// Whether there is such a table. It is frozen when the program is loaded, so the verifier removes the branch not taken.
+/// Whether there is an old table. The constant is frozen at load time, so the verifier removes the branch not taken.
 #[inline(always)]
 pub(crate) fn carries() -> bool {
     old!(source_sets) != 0
 }
 
-/// A value of the other table.
+/// A value of the old table.
 pub(super) struct OldRef<T>(*const T);
 
 impl<T> OldRef<T> {
-    /// An aligned word of it.
+    /// The aligned word `index` of the words that begin at `offset`, in bytes.
     #[inline(always)]
     pub(super) fn word(&self, offset: u32, index: usize) -> u64 {
-        // SAFETY: the value was looked up in this run of the program. The table says that so many words begin at the
-        // offset; the verifier checks that they are within the value.
+        // SAFETY: the value was looked up in this run of the program. The verifier checks that the word is within it.
         unsafe { self.0.byte_add(offset as usize).cast::<u64>().add(index).read_volatile() }
     }
 
-    /// An aligned half of a word.
+    /// The aligned 32-bit number `index` of those that begin at `offset`, in bytes.
     #[inline(always)]
     fn half(&self, offset: u32, index: usize) -> u32 {
         // SAFETY: as in `word`.
         unsafe { self.0.byte_add(offset as usize).cast::<u32>().add(index).read_volatile() }
     }
 
-    /// Whether it changes hands, by its binding.
+    /// Whether the version word at an offset is locked, as while the entry changes hands.
     #[inline(always)]
     pub(super) fn is_locked(&self, binding: u32) -> bool {
         Binding(self.word(binding, 0)).is_locked()
@@ -96,7 +95,7 @@ impl OldRef<Source> {
         OLD_SOURCES.get_ptr(number).map(Self)
     }
 
-    /// Whose it is.
+    /// The address of its source.
     #[inline(always)]
     pub(super) fn key(&self) -> SourceKey {
         let offset = old!(layout.source_address) as usize;
@@ -104,7 +103,7 @@ impl OldRef<Source> {
         unsafe { SourceKey::read(self.0.byte_add(offset).cast::<Address>()) }
     }
 
-    /// The word of an inline limit, its scale, and the limit that they are of.
+    /// The word of the inline limit at a place, its scale, and its limit id.
     #[inline(always)]
     pub(super) fn limit(&self, place: usize) -> (u64, u64, u32) {
         (
@@ -129,8 +128,8 @@ impl OldRef<Measure> {
     }
 }
 
-/// Has an entry that was just given to the packet's source, and is not bound yet, have what the other table knows of that;
-/// 1 if it knows it. The lock of the set is held.
+/// Copies the old entry of the packet's source into the new one, which is not bound yet. Returns 1, or 0 if the old table
+/// has no entry of the source. The lock of the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn recall_source(entry: u32, epoch: u32) -> u32 {
@@ -152,7 +151,7 @@ pub(crate) extern "C" fn recall_source(entry: u32, epoch: u32) -> u32 {
     0
 }
 
-/// Copies an entry of the other table if it is that of the packet's source; 0 if it is not.
+/// Copies the old entry `from` into the entry `to` if it is that of the packet's source. Returns 0 if it is not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn copy_source(from: u32, to: u32) -> u32 {
@@ -193,8 +192,8 @@ extern "C" fn copy_source(from: u32, to: u32) -> u32 {
     1
 }
 
-/// For how long an entry of the other table owes to the inline limit at a place, in nanoseconds. Like what follows, it is
-/// verified by itself: the verifier would follow both outcomes of each place on.
+/// Returns for how long an old entry owes to the inline limit at a place, in nanoseconds. It is verified by itself, or the
+/// verifier would follow both outcomes of each place.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn old_owes(number: u32, place: u32, now: u64) -> u64 {
@@ -206,9 +205,9 @@ pub(super) extern "C" fn old_owes(number: u32, place: u32, now: u64) -> u64 {
     debt::owes(word, scale, now)
 }
 
-/// Has an entry of the packet's source owe to the limit at a place no less than an entry of the other table, which was
-/// charged after the source had come here: by packets of another interface, or of another CPU. The lock of the set is
-/// held.
+/// Stores the word of the old entry `from` in the entry `to` if it owes more to the inline limit at a place. That is so when
+/// another CPU or interface charged the old entry after the source had got its new one. Returns 1 if a packet moved the
+/// new word meanwhile, otherwise 0. The lock of the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -> u32 {
@@ -228,13 +227,13 @@ pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -
     };
     let seen = cell.load();
     if is_same && debt::owes(seen, scale, now) < debt::owes(word, scale, now) {
-        // A packet that charges it at this moment is one that the later time does not have.
-        let _: u64 = cell.compare_exchange(seen, word);
+        return u32::from(cell.compare_exchange(seen, word) != seen);
     }
     0
 }
 
-/// Notes what the other table knows of the key at a place of the packet, which is about to be given an entry.
+/// Notes the old bucket of the key at a place of the packet in [`Keyed::recalled`](crate::kernel::scratch::Keyed).
+/// Returns 0 if the old table has none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
@@ -263,7 +262,7 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
     0
 }
 
-/// Notes the bucket of the other table if it is that of the key at a place of the packet; 0 if it is not.
+/// Notes the old bucket `from` if it is that of the key at a place of the packet. Returns 0 if it is not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
@@ -293,8 +292,7 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
     1
 }
 
-/// Writes down the key of a bucket of the other table as that at the first place of the packet; 0 if that bucket is
-/// nobody's.
+/// Stores the key of an old bucket as the first key of the packet. Returns its limit id, which is 0 for a free bucket.
 #[inline(always)]
 pub(super) fn take_key(scratch: &mut PacketScratch, bucket: &OldRef<Bucket>) -> u32 {
     let key = (&raw mut scratch.keyed.keys[0]).cast::<u64>();

@@ -1,7 +1,7 @@
-//! Carrying over all that another table has, which sources and keys did not come for by themselves.
+//! The sweep: carries over the state of sources and keys that send nothing while state is carried over.
 //!
-//! A program that no interface runs goes through the entries of that table, in batches. It gives each source and key an
-//! entry as a packet would, beside packets.
+//! The program `limiter_carry`, which no interface runs, goes through the old table in batches. It inserts each source and
+//! key by the functions that packets use, while packets are decided.
 
 use aya_ebpf::programs::XdpContext;
 use limiter_common::{
@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// Carries a batch of entries over, which a [`Request`] tells, and gives a [`Batch`].
+/// Carries over the entries of the [`Request`] in the frame. Returns a [`Batch`].
 #[inline(always)]
 pub fn run(ctx: &XdpContext) -> u32 {
     let start = ctx.data();
@@ -57,14 +57,14 @@ pub fn run(ctx: &XdpContext) -> u32 {
     batch
 }
 
-/// Whether an entry of the other table, in sets behind the `first` ones, is somebody's.
+/// Whether an old entry has a tag. `first` is the number of sets before those of its kind.
 #[inline(always)]
 fn is_used(number: u32, first: u32) -> bool {
     let set = OldRef::<Set>::of(first.wrapping_add(number / WAYS as u32));
     set.is_some_and(|set| set.tag(number as usize & (WAYS - 1)) != 0)
 }
 
-/// Carries an entry of a source over, if it is of this kind, and gives a [`Batch`] of it.
+/// Carries over the old entry of a source, if it is of this kind. Returns a [`Batch`] of one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
@@ -95,7 +95,7 @@ extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
     place_old_source(number, kind, policy.epoch)
 }
 
-/// Gives the source that was noted an entry.
+/// Finds or inserts the entry of the source in the scratch, and merges the old words into it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
@@ -106,7 +106,7 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
     scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
     escape(scratch);
     let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return Batch::BUSY.0 };
-    // Its totals alone are worth nobody's entry.
+    // The totals of a source that owes nothing take only a free way.
     if kind == carried::IDLE && !set_ref.tags().have(0) {
         set_ref.unlock();
         return 0;
@@ -118,16 +118,17 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
         Batch::BUSY
     } else {
         let (entry, now) = (entry_id.0.wrapping_sub(1), scratch.reread().by_tick());
+        let mut lost = 0;
         for place in 0..INLINE as u32 {
-            merge_limit(number, entry, place, now);
+            lost |= merge_limit(number, entry, place, now);
         }
-        Batch::CARRIED
+        if lost == 0 { Batch::CARRIED } else { Batch::BUSY }
     };
     set_ref.unlock_changed();
     batch.0
 }
 
-/// Carries a bucket over that owes, and gives a [`Batch`] of it.
+/// Carries over an old bucket that owes. Returns a [`Batch`] of one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn carry_old_bucket(number: u32) -> u32 {
@@ -151,7 +152,7 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
     let scratch = scratch.reread();
     scratch.binding = Binding::new(policy.epoch, 0);
     let keyed = PacketScratch::hide_provenance(&mut scratch.keyed);
-    // No meter: what the bucket owes is found out from it, when its set is full.
+    // No meter is known here. The bucket's own measure tells what it owes.
     (keyed.bits[0], keyed.meters[0]) = (0, 0);
     keyed.entries[0] = policy.settings.bucket_sets * WAYS as u32 + number.wrapping_sub(own);
     escape(scratch);
@@ -165,7 +166,8 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
     place_old_bucket(u32::from(number >= own))
 }
 
-/// Gives the key that was noted an entry, or the shared bucket of its limit.
+/// Finds or inserts the bucket of the key in the scratch, or takes the shared bucket of its limit, and merges the old word
+/// into it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
@@ -201,8 +203,8 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
     batch.0
 }
 
-/// Has the bucket that the key has already owe no less than that of the other table, which was charged after the key had
-/// come here: by packets of another interface.
+/// Stores the old word in the bucket that the key has already, if it owes more: another CPU or interface charged the old
+/// bucket after the key had got its new one.
 #[inline(always)]
 fn merge_bucket() -> Batch {
     let Some(scratch) = PacketScratch::get() else { return Batch::BUSY };
@@ -217,6 +219,5 @@ fn merge_bucket() -> Batch {
     if *measure != measured || measured.owes(seen, now) >= measured.owes(recalled.word, now) {
         return Batch::CARRIED;
     }
-    // A packet that charges it at this moment makes it another one.
     if cell.compare_exchange(seen, recalled.word) == seen { Batch::CARRIED } else { Batch::BUSY }
 }

@@ -419,14 +419,12 @@ impl Reconciler {
         }
         let changes = diff(&in_force.policy, &good.policy).len();
         let layers = in_force.layers().under(good.policy.clone());
-        let mut put = instance.maps_mut().put_in_force(layers.clone(), None, Some(good.origin));
+        let put = instance.maps_mut().put_in_force(layers, None, Some(good.origin));
         if let Err(refused) = &put {
-            // Whoever makes room takes another lock first.
+            // Making room takes the lock to attach, which comes before this one.
             drop(instance);
-            if Instance::make_room(&self.pins, refused)?.is_some()
-                && let Some(mut instance) = Instance::open(&self.pins)?
-            {
-                put = instance.maps_mut().put_in_force(layers, None, Some(good.origin));
+            if Instance::make_room(&self.pins, refused)?.is_some() {
+                return self.put_in_force(events);
             }
         }
         match put {

@@ -1,14 +1,13 @@
-//! Exchanging table and program of an instance that runs, for another layout or other sizes.
+//! Exchanges table and program of a running instance, for another layout or other sizes.
 //!
-//! 1. Other maps are made beside those in use. They get the policy and the lists; maps whose values mean the same are the
-//!    same maps. Programs for them are loaded.
-//! 2. One store makes the new maps those in use. The program of each link is replaced, between two packets.
-//! 3. A source or key that comes gets what the old table has of it. A program that no interface runs carries over the rest.
-//! 4. Each link gets a program that does not know the old table, and that is removed.
+//! 1. The maps are made beside those in use, with the same policy and lists. A map whose values mean the same is shared.
+//!    Programs for the new maps are loaded.
+//! 2. One store puts the new maps in use. The program of each link is replaced, between two packets.
+//! 3. A source or key gets its old state with its new entry. `limiter_carry` carries over the rest.
+//! 4. Each link gets a program without the old table. The old table is removed.
 //!
-//! What fails before the programs are replaced, and while they are, leaves the old maps in use and the old programs on all
-//! links. A process that ends after that leaves both tables; whoever has the right to attach next goes on from
-//! step 2.
+//! If step 1 or 2 fails, the old maps stay in use and all links run the old programs. If the process ends later, both
+//! tables stay, and the next process that may attach goes on from step 2.
 
 mod make;
 
@@ -16,61 +15,61 @@ use std::{os::fd::AsFd as _, thread, time::Duration};
 
 use aya::programs::ProgramInfo;
 use limiter_common::abi::{
-    description::{Description, Predecessor, Request, Standing, carried},
-    layout::{map, program},
+    description::{Description, OldTables, Request, Standing, carried},
+    layout::{TALLIES, map, program},
     table::{Set, WAYS},
 };
 
 use super::{
     bpffs::{
-        Pins,
+        Pins, c_path,
         sides::{Beside, word},
     },
     instance::pinned_links,
     link::Link,
     lock::{Lock, Right},
     maps::{Maps, described, object, only_value, pinned},
-    program::{Before, Clock, Program},
+    program::{CarryFrom, Clock, Program},
     sizes::Sizes,
     sys,
 };
 use crate::error::{Error, Result};
 
-/// How often a batch is run in which other CPUs kept an entry from being carried over.
+/// How often a batch is run while other CPUs hold or move entries of it.
 const TRIES: u32 = 100;
 
 /// What was carried over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// The layout before, if that was another one.
+    /// The old layout, if it was another one.
     pub from: Option<u32>,
     /// Sources that owed something.
     pub sources: u32,
-    /// Keys of other limits that did.
+    /// Keys of other limits that owed something.
     pub buckets: u32,
-    /// Sources and keys that owed something, and for which there was no room.
+    /// Sources and keys that owed something and found no room, or were in use by packets all the time.
     pub lost: u32,
-    /// Maps whose values mean something else by now, and that began anew.
+    /// Maps whose values mean something else in this layout. They began empty.
     pub anew: Vec<&'static str>,
 }
 
-/// The tables in use, as a program is told of them that carries their state over.
+/// The tables in use, to load a program that carries their state over.
 ///
 /// # Errors
-/// What the system says, or that their state cannot be carried over.
-pub fn before(pins: &Pins) -> Result<Before> {
-    Ok(Old::of(&pins.in_use()?)?.before)
+/// If the state cannot be carried over, or a system call fails.
+pub fn carry_from(pins: &Pins) -> Result<CarryFrom> {
+    Ok(Old::of(&pins.in_use()?)?.from)
 }
 
 /// The maps that are to be exchanged.
 struct Old {
-    before: Before,
+    from: CarryFrom,
     layout: Description,
     sizes: Sizes,
 }
 
 impl Old {
-    /// Those in use, if their state can be carried over; an error as for whoever opens them if it cannot.
+    /// Looks the maps up. Fails as [`Maps::open`] does if their state cannot be carried over.
     fn of(pins: &Pins) -> Result<Self> {
         let Some(layout) = described(pins)?
             .filter(|layout| matches!(layout.standing(), Standing::Own | Standing::Older))
@@ -84,31 +83,30 @@ impl Old {
             Ok::<_, Error>(info.map_err(|error| object("look at a map", &error))?.max_entries())
         };
         let sizes = Sizes::by(capacity)?;
-        let tables = Predecessor {
+        let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),
             layout,
         };
-        Ok(Self { before: Before { pins: pins.clone(), tables }, layout, sizes })
+        Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes })
     }
 
     /// The value of the head.
     fn head(&self) -> Result<Vec<u8>> {
-        let map = pinned(&self.before.pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
+        let map = pinned(&self.from.pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
         only_value(&map, map::HEAD)
     }
 }
 
-/// A map that has to be there is not.
+/// The error for a map that is not pinned.
 fn missing(name: &str) -> Error {
     Error::Object { action: format!("use the map {name}"), reason: "it is not pinned".to_owned() }
 }
 
-/// The sizes of an older instance whose state can be carried over to this version; `None` if it is of this version, or if
-/// there is none.
+/// The sizes of an instance of an older layout whose state can be carried over; `None` if there is none.
 ///
 /// # Errors
-/// What the system says.
+/// If a system call fails.
 pub(super) fn older(pins: &Pins) -> Result<Option<Sizes>> {
     let pins = &pins.in_use()?;
     match described(pins)?.map(|layout| layout.standing()) {
@@ -117,12 +115,12 @@ pub(super) fn older(pins: &Pins) -> Result<Option<Sizes>> {
     }
 }
 
-/// Exchanges table and programs for those of this version, with these sizes, which go by this clock. The caller may
-/// attach.
+/// Exchanges table and programs for those of this version, with these sizes. The programs go by this clock. The caller
+/// holds the lock to attach.
 ///
 /// # Errors
-/// Why it cannot be; what runs goes on as it is then, unless only what came after the exchange failed, which the next
-/// command does again.
+/// If maps or programs cannot be made: the instance goes on as it was. If only the steps after the exchange failed, the
+/// next process that may attach repeats them.
 pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Exchanged> {
     let (in_use, new, _) = pins.sides()?;
     let old = Old::of(&in_use)?;
@@ -132,10 +130,10 @@ pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Excha
     {
         Ok((carrier, anew)) => {
             let from = (old.layout.standing() == Standing::Older).then_some(old.layout.layout);
-            Ok(Exchanged { from, anew, ..finish(&new, &old.before, carrier, clock)? })
+            Ok(Exchanged { from, anew, ..finish(&new, &old.from, carrier, clock)? })
         }
         Err(error) => {
-            // Maps that a link may run on stay; whoever attaches next goes on.
+            // Maps that a link may run on stay. The next process that may attach goes on.
             if pins.sides()?.0.maps() != new.maps() {
                 new.clear_maps()?;
             }
@@ -144,7 +142,7 @@ pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Excha
     }
 }
 
-/// Makes new maps those in use, and has their programs run.
+/// Puts the new maps in use, and replaces the programs of all links.
 fn put_in_use(
     pins: &Pins,
     old: &Old,
@@ -162,13 +160,13 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     publish(make::epoch(&old.head()?))?;
-    match switch(new, programs) {
-        Switched::All => {}
-        Switched::None(cause) => {
+    match replace_programs(new, programs) {
+        Replaced::All => {}
+        Replaced::None(cause) => {
             publish(0)?;
             return Err(cause);
         }
-        Switched::Some(cause) => return Err(cause),
+        Replaced::Some(cause) => return Err(cause),
     }
     // The monitor switch takes no lock: it may have been thrown since it was read.
     let thrown = word(&old.head()?, old.layout.head_monitor as usize);
@@ -181,8 +179,8 @@ fn put_in_use(
 /// The programs of the links, with their slots.
 type Programs = Vec<(u32, Link, Program)>;
 
-/// Loads a program for each interface that exists: with tables before, to carry state over from those.
-fn load(pins: &Pins, before: Option<&Before>, clock: Clock) -> Result<Programs> {
+/// Loads a program for each interface that exists, with the old tables if there are some.
+fn load(pins: &Pins, from: Option<&CarryFrom>, clock: Clock) -> Result<Programs> {
     let mut programs = Vec::new();
     for (slot, link) in pinned_links(pins)? {
         if link.interface()?.is_none() {
@@ -190,8 +188,8 @@ fn load(pins: &Pins, before: Option<&Before>, clock: Clock) -> Result<Programs> 
         }
         let runs = ProgramInfo::from_pin(pins.program(slot)).ok();
         let frags = runs.is_some_and(|it| it.name_as_str() == Some(program::FRAGS));
-        let program = match before {
-            Some(before) => Program::load_carrying(pins, before, slot, frags, clock)?,
+        let program = match from {
+            Some(from) => Program::load_carrying(pins, from, slot, frags, clock)?,
             None => Program::load(pins, slot, frags, clock)?,
         };
         programs.push((slot, link, program));
@@ -200,40 +198,40 @@ fn load(pins: &Pins, before: Option<&Before>, clock: Clock) -> Result<Programs> 
 }
 
 /// Which links run their new program.
-enum Switched {
+enum Replaced {
     All,
-    /// None, as one did not take it: the others were put back.
+    /// None: one did not take it, and the others run their old program again.
     None(Error),
-    /// Some, as one did not take it, and others could not be put back.
+    /// Some: one did not take it, and not all others could be put back.
     Some(Error),
 }
 
-/// Has each link run its program, or each one that which it ran, whose pin there is.
-fn switch(pins: &Pins, mut programs: Programs) -> Switched {
+/// Replaces the program of each link. If one fails, all run their old program again, which is pinned still.
+fn replace_programs(pins: &Pins, mut programs: Programs) -> Replaced {
     for at in 0..programs.len() {
         let Some((_, link, program)) = programs.get_mut(at) else { break };
         if let Err(cause) = program.with_fd(|fd| link.replace(fd)).flatten()
             && is_there(link)
         {
-            // Each of them, also where one fails.
+            // All of them are tried, also if one fails.
             let undone = programs.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
             return match undone.filter(Result::is_err).count() {
-                0 => Switched::None(cause),
-                _ => Switched::Some(cause),
+                0 => Replaced::None(cause),
+                _ => Replaced::Some(cause),
             };
         }
     }
-    Switched::All
+    Replaced::All
 }
 
-/// Whether a link has its interface still; one that cannot be looked at has.
+/// Whether the interface of a link exists, or cannot be looked at.
 fn is_there(link: &Link) -> bool {
     !matches!(link.interface(), Ok(None))
 }
 
-/// Has a link run the program before, unless its interface is gone.
+/// Puts the old program back on a link, unless its interface is gone.
 fn undo(pins: &Pins, slot: u32, link: &Link) -> Result<()> {
-    let path = super::bpffs::c_path(pins.program(slot).as_os_str())?;
+    let path = c_path(pins.program(slot).as_os_str())?;
     let before =
         sys::open(&path).map_err(|error| Error::system("open the program before", error))?;
     match link.replace(before.as_fd()) {
@@ -242,11 +240,11 @@ fn undo(pins: &Pins, slot: u32, link: &Link) -> Result<()> {
     }
 }
 
-/// Carries over what is left, and lets go of the tables before. The new maps are in use, and their programs run.
-fn finish(new: &Pins, before: &Before, carrier: Program, clock: Clock) -> Result<Exchanged> {
-    // A packet that came before charges the old table until then.
+/// Runs the sweep, and removes the old tables. The new maps are in use, and their programs run.
+fn finish(new: &Pins, from: &CarryFrom, carrier: Program, clock: Clock) -> Result<Exchanged> {
+    // Packets under way may charge the old table until then.
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-    let done = sweep(before, carrier)?;
+    let done = sweep(from, carrier)?;
     let mut programs = load(new, None, clock)?;
     for (slot, link, program) in &mut programs {
         let replaced = program.with_fd(|fd| link.replace(fd))?;
@@ -255,12 +253,12 @@ fn finish(new: &Pins, before: &Before, carrier: Program, clock: Clock) -> Result
             program.pin(new, *slot)?;
         }
     }
-    before.pins.clear_maps()?;
+    from.pins.clear_maps()?;
     Ok(done)
 }
 
-/// Carries over what did not come by itself.
-fn sweep(before: &Before, mut carrier: Program) -> Result<Exchanged> {
+/// Runs `limiter_carry` over all entries of the old tables.
+fn sweep(from: &CarryFrom, mut carrier: Program) -> Result<Exchanged> {
     let mut all = |kind, entries: u32| {
         let (mut carried, mut lost) = (0, 0);
         for first in (0..entries).step_by(carried::BATCH as usize) {
@@ -278,51 +276,53 @@ fn sweep(before: &Before, mut carrier: Program) -> Result<Exchanged> {
         }
         Ok::<_, Error>((carried, lost))
     };
-    let sources = before.tables.source_sets * WAYS as u32;
+    let sources = from.tables.source_sets * WAYS as u32;
     let (owing, without) = all(carried::SOURCES, sources)?;
     all(carried::IDLE, sources)?;
-    let buckets = before.tables.bucket_sets * WAYS as u32 + limiter_common::abi::layout::TALLIES;
+    let buckets = from.tables.bucket_sets * WAYS as u32 + TALLIES;
     let (buckets, keys_without) = all(carried::BUCKETS, buckets)?;
     Ok(Exchanged { sources: owing, buckets, lost: without + keys_without, ..Exchanged::default() })
 }
 
-/// Ends an exchange that another process began and did not end; it may attach. One that an older version began loses
-/// what did not come by itself: this version has no program for its maps. One of a newer version is left to that.
+/// Finishes an exchange that another process began and did not finish. The caller holds the lock to attach.
+///
+/// This version has no program for the maps of an older one. If that began the exchange, the sweep is left out: what
+/// sources and keys owe that did not send meanwhile is lost. An exchange of a newer version is left alone.
 ///
 /// # Errors
-/// What the system says; the next one tries again.
-pub(super) fn settle(pins: &Pins) -> Result<()> {
+/// If a program cannot be loaded or a system call fails. The next caller tries again.
+pub(super) fn resume(pins: &Pins) -> Result<()> {
     let (in_use, other, beside) = pins.sides()?;
     if beside == Beside::Nothing {
         return Ok(());
     }
     pins.check_owners()?;
     match (beside, described(&in_use)?.map(|layout| layout.standing())) {
-        (Beside::Predecessor, Some(Standing::Own)) => {
-            let before = Old::of(&other)?.before;
+        (Beside::Old, Some(Standing::Own)) => {
+            let from = Old::of(&other)?.from;
             let clock = Clock::Monotonic;
-            let carrier = Program::load_carrier(&in_use, &before, clock)?;
-            match switch(&in_use, load(&in_use, Some(&before), clock)?) {
-                Switched::All => {}
-                Switched::None(cause) | Switched::Some(cause) => return Err(cause),
+            let carrier = Program::load_carrier(&in_use, &from, clock)?;
+            match replace_programs(&in_use, load(&in_use, Some(&from), clock)?) {
+                Replaced::All => {}
+                Replaced::None(cause) | Replaced::Some(cause) => return Err(cause),
             }
-            finish(&in_use, &before, carrier, clock).map(drop)
+            finish(&in_use, &from, carrier, clock).map(drop)
         }
-        (Beside::Remains, _) | (Beside::Predecessor, Some(Standing::Older)) => other.clear_maps(),
+        (Beside::Remains, _) | (Beside::Old, Some(Standing::Older)) => other.clear_maps(),
         _ => Ok(()),
     }
 }
 
-/// The same for whoever has no right yet: one that somebody is at is left to them.
+/// The same for a caller without that lock. If another process holds it, the exchange is left to that.
 ///
 /// # Errors
-/// As [`settle`].
-pub(super) fn settle_if_left(pins: &Pins) -> Result<()> {
+/// As [`resume`].
+pub(super) fn resume_if_left(pins: &Pins) -> Result<()> {
     if pins.sides()?.2 == Beside::Nothing {
         return Ok(());
     }
     match Lock::try_take(pins, Right::Attach)? {
-        Some(_attaching) => settle(pins),
+        Some(_attaching) => resume(pins),
         None => Ok(()),
     }
 }

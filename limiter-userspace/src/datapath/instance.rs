@@ -126,14 +126,14 @@ impl Instance {
     fn open_with(pins: &Pins, right: Right) -> Result<Option<Self>> {
         if right == Right::Change {
             // The maps in use are whole without it, and a change is not to fail for what another one will do.
-            let _: Result<()> = exchange::settle_if_left(pins);
+            let _: Result<()> = exchange::resume_if_left(pins);
         }
         let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
             return Ok(None);
         }
         if right == Right::Attach {
-            exchange::settle(pins)?;
+            exchange::resume(pins)?;
         }
         let maps = Maps::open(pins)?;
         Ok(Some(Self::of(pins, maps, lock)))
@@ -154,7 +154,7 @@ impl Instance {
         sizes.check()?;
         let lock = take_made(pins, Right::Attach)?;
         if exists(pins)? {
-            exchange::settle(pins)?;
+            exchange::resume(pins)?;
             return Ok(Self::of(pins, Maps::open(pins)?, lock));
         }
         let _changing = take_made(pins, Right::Change)?;
@@ -191,7 +191,7 @@ impl Instance {
             return Ok(None);
         }
         let Some(_attaching) = Lock::take(pins, Right::Attach)? else { return Ok(None) };
-        exchange::settle(pins)?;
+        exchange::resume(pins)?;
         match exchange::older(pins)? {
             Some(sizes) => exchange::exchange(pins, &sizes, Clock::Monotonic).map(Some),
             None => Ok(None),

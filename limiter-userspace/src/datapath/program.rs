@@ -13,9 +13,9 @@ use aya::{
 };
 use limiter_common::{
     abi::{
-        description::{Batch, Description, Predecessor, Request},
+        description::{Batch, Description, OldTables, Request},
         interface::Interface,
-        layout::{CHUNK, TALLIES, global, map, predecessor, program},
+        layout::{CHUNK, TALLIES, global, map, old_map, program},
         table::Set,
     },
     memory::ending::Ending,
@@ -82,11 +82,11 @@ impl Clock {
 
 /// Tables that a program carries state over from.
 #[derive(Clone, Debug)]
-pub struct Before {
+pub struct CarryFrom {
     /// Where they are pinned.
     pub(crate) pins: Pins,
     /// What the program has to know of them.
-    pub(crate) tables: Predecessor,
+    pub(crate) tables: OldTables,
 }
 
 impl Program {
@@ -99,26 +99,26 @@ impl Program {
         Self::load_with(Some(pins), None, slot, name_of(frags), clock)
     }
 
-    /// Loads it as [`load`](Self::load) does, to carry over what other tables have of the sources and keys that come.
+    /// Loads it as [`load`](Self::load) does, to carry over what old tables have of the sources and keys that come.
     ///
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load_carrying(
         pins: &Pins,
-        before: &Before,
+        from: &CarryFrom,
         slot: u32,
         frags: bool,
         clock: Clock,
     ) -> Result<Self> {
-        Self::load_with(Some(pins), Some(before), slot, name_of(frags), clock)
+        Self::load_with(Some(pins), Some(from), slot, name_of(frags), clock)
     }
 
     /// Loads the program that carries over what did not come by itself.
     ///
     /// # Errors
     /// What the kernel lacks or says.
-    pub(crate) fn load_carrier(pins: &Pins, before: &Before, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), Some(before), 0, program::CARRY, clock)
+    pub(crate) fn load_carrier(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Self> {
+        Self::load_with(Some(pins), Some(from), 0, program::CARRY, clock)
     }
 
     /// Carries a batch over.
@@ -142,12 +142,12 @@ impl Program {
     /// Loads the program with the maps that are pinned, or with its own.
     fn load_with(
         pins: Option<&Pins>,
-        before: Option<&Before>,
+        from: Option<&CarryFrom>,
         slot: u32,
         name: &'static str,
         clock: Clock,
     ) -> Result<Self> {
-        let mut ebpf = open(pins, before, slot, clock, |loader| {
+        let mut ebpf = open(pins, from, slot, clock, |loader| {
             loader.verifier_log_level(SHORT_LOG);
         })?;
         verify(&mut ebpf, name)?;
@@ -251,14 +251,14 @@ pub(super) fn open_maps(pins: &Pins) -> Result<Ebpf> {
 /// Opens the object; its maps are those that are pinned, or its own.
 fn open(
     pins: Option<&Pins>,
-    before: Option<&Before>,
+    from: Option<&CarryFrom>,
     slot: u32,
     clock: Clock,
     size: impl FnOnce(&mut EbpfLoader<'_>),
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
-    let tables = before.map_or(Predecessor::NONE, |before| before.tables);
+    let tables = from.map_or(OldTables::NONE, |from| from.tables);
     // The maps in use may be exchanged meanwhile.
     let in_use = pins.map(Pins::in_use).transpose()?;
     let pins = in_use.as_ref();
@@ -267,20 +267,20 @@ fn open(
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
         .override_global(global::TICK, &tick, true)
-        .override_global(global::PREDECESSOR, &tables, true);
+        .override_global(global::OLD_TABLES, &tables, true);
     for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
         if ![map::INTERFACES, map::LAYOUT, map::DOCUMENT].contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
         }
     }
     for (name, of) in [
-        (predecessor::SETS, map::SETS),
-        (predecessor::SOURCES, map::SOURCES),
-        (predecessor::BUCKETS, map::BUCKETS),
-        (predecessor::MEASURES, map::MEASURES),
+        (old_map::SETS, map::SETS),
+        (old_map::SOURCES, map::SOURCES),
+        (old_map::BUCKETS, map::BUCKETS),
+        (old_map::MEASURES, map::MEASURES),
     ] {
-        if let Some(before) = before {
-            loader.map_pin_path(name, before.pins.map(of));
+        if let Some(from) = from {
+            loader.map_pin_path(name, from.pins.map(of));
         }
     }
     #[cfg(feature = "datapath-log")]

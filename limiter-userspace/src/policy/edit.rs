@@ -313,11 +313,11 @@ impl Limit {
     /// The index of an override, or where to insert it: before the first one with a larger [`Override::whom`]. The
     /// overrides of a document have the order of the document, so each one is compared.
     fn place(&self, whom: &OverrideWhom) -> Result<usize, usize> {
-        let at = |is: fn(&OverrideWhom, &OverrideWhom) -> bool| {
-            self.overrides.iter().position(|entry| is(&entry.whom, whom))
-        };
-        at(|entry, whom| entry == whom)
-            .ok_or_else(|| at(|entry, whom| entry > whom).unwrap_or(self.overrides.len()))
+        let mut whoms = self.overrides.iter().map(|entry| &entry.whom);
+        whoms
+            .clone()
+            .position(|it| it == whom)
+            .ok_or_else(|| whoms.position(|it| it > whom).unwrap_or(self.overrides.len()))
     }
 
     /// The allowance of the override for `whom`, or of the limit for `None`, if it has exactly one layer.

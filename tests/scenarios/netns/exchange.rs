@@ -1,5 +1,7 @@
 //! Table and program are exchanged while they limit: for other sizes, and for another layout.
 
+mod layouts;
+
 use std::{
     fs,
     process::Stdio,
@@ -9,11 +11,7 @@ use std::{
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use limiter_common::abi::{
-    description::Description,
-    layout::{LAYOUT_VERSION, map},
-    policy::Head,
-    state::Bucket,
-    table::Source,
+    description::Description, layout::map, policy::Head, state::Bucket, table::Source,
 };
 use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
 use limiter_userspace::datapath::bpffs::Pins;
@@ -194,100 +192,6 @@ fn an_exchange_that_fails_leaves_what_runs() {
     net.run("limit set source --rate 2kpps");
 }
 
-/// One whose entries have a field more, and so other offsets.
-#[test]
-fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
-    let net = Net::new();
-    let policy = "limits: [{name: source, key: source, rate: 1/h, burst: 20}]";
-    let document = Document::new(policy);
-    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
-    net.run("deny add 198.18.0.11");
-    net.run("monitor on");
-    net.run("monitor off");
-    let send = |number| {
-        let mut senders = [net.sender(1_000, net.udp(v4(number)))];
-        net.flood(&mut senders, SECOND / 10, |_| {}).1.from(v4(number)).packets
-    };
-    let passed = send(10);
-    // Part of a token is enough for a packet.
-    assert!([20, 21].contains(&passed), "{passed}");
-    // As an older version would have made them: a word before each entry.
-    #[repr(C)]
-    #[derive(Clone, Copy)]
-    struct Older {
-        word: u64,
-        source: Source,
-    }
-    // SAFETY: integers alone, without padding.
-    #[expect(unsafe_code, reason = "a value of a map")]
-    unsafe impl aya::Pod for Older {}
-    on_pins(&net, |pins| {
-        let now: Array<MapData, Source> = typed(pins, map::SOURCES).unwrap();
-        let mut older = Array::<MapData, Older>::create(now.len(), 0).unwrap();
-        for (number, source) in (0..).zip(now.iter()) {
-            let source = source.unwrap();
-            if source.binding != 0 {
-                older.set(number, Older { word: u64::MAX, source }, 0).unwrap();
-            }
-        }
-        let path = pins.map(map::SOURCES);
-        fs::remove_file(&path).unwrap();
-        older.pin(&path).unwrap();
-    });
-    let mut older = Description { layout: LAYOUT_VERSION - 1, ..Description::OWN };
-    for offset in [
-        &mut older.source_binding,
-        &mut older.source_address,
-        &mut older.source_words,
-        &mut older.source_scales,
-        &mut older.source_limit_ids,
-        &mut older.source_pending,
-        &mut older.source_dropped,
-        &mut older.source_passed,
-        &mut older.source_refused,
-        &mut older.source_told,
-    ] {
-        *offset += 8;
-    }
-    set_layout(&net, older);
-    // Nothing but attaching touches it.
-    for command in
-        ["status", "limit set source --rate 9/s", "deny add 203.0.113.9", "attach lo --replace"]
-    {
-        if command.starts_with("attach") {
-            continue;
-        }
-        let outcome = net.limiter.run(command).outcome().unwrap();
-        outcome.assert_exit_code(1).assert_says(&["older layout", "limiter attach IFACE"]);
-    }
-    let said = net.run("attach eth0").stdout;
-    assert!(said.contains("Brought from layout") && said.contains("1 debt was carried"), "{said}");
-    assert_eq!((send(10), send(11)), (0, 0));
-    assert_eq!(net.counted("198.18.0.10").0, passed);
-    net.run("limit set source --rate 9/s");
-}
-
-#[test]
-fn a_newer_layout_is_left_alone() {
-    let (net, _document) = attached(SMALL);
-    let own = Description::OWN;
-    set_layout(&net, Description { layout: LAYOUT_VERSION + 1, rules: own.rules + 1, ..own });
-    let before = program(&net);
-    for command in
-        ["attach eth0", "attach eth0 --sources 8192", "status", "limit set source --rate 9/s"]
-    {
-        let outcome = net.limiter.run(command).outcome().unwrap();
-        outcome.assert_exit_code(1).assert_says(&["newer", "limiter detach --all"]);
-    }
-    assert_eq!(program(&net), before);
-    // Its programs go by the epoch alone.
-    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
-    let (sent, arrivals) = net.flood(&mut senders, SECOND / 2, |_| {});
-    let passed = arrivals.from(v4(10)).packets;
-    assert!((200..=sent[0].admitted(1e3, 200) + 2).contains(&passed), "{passed}, {sent:?}");
-    net.run("detach --all");
-}
-
 /// A map that is pinned in a directory of maps.
 fn in_directory<T: aya::Pod>(pins: &Pins, directory: &str, name: &str) -> Array<MapData, T> {
     let data = MapData::from_pin(pins.directory().join(directory).join(name)).unwrap();
@@ -350,35 +254,7 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
     assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");
     assert_eq!(after.1 - now.1, MORE);
     let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
-    assert!(!left, "the table before is gone");
-}
-
-/// A package that is upgraded starts the agent anew.
-#[test]
-fn an_agent_brings_an_older_layout_over_when_it_starts() {
-    let (net, _document) = attached(SMALL);
-    let own = Description::OWN;
-    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, ..own });
-    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
-    let before = program(&net);
-    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
-        let mut agent = net.limiter.run("-j agent -i eth0").to(Stdio::null()).start().unwrap();
-        let begun = Instant::now();
-        let is_own = || {
-            on_pins(&net, |pins| {
-                let layout: Array<MapData, Description> = typed(pins, map::LAYOUT).unwrap();
-                layout.get(&0, 0).unwrap() == own
-            })
-        };
-        while !is_own() || program(&net) == before {
-            assert!(begun.elapsed() < 60 * SECOND, "it is still of the older layout");
-            thread::sleep(SECOND / 50);
-        }
-        kill(&mut agent);
-        stop.stop();
-    });
-    assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
-    net.run("attach eth0");
+    assert!(!left, "the old table is gone");
 }
 
 /// A policy that finds no room in the maps gets larger ones.

@@ -200,7 +200,7 @@ mod tests {
     fn targets_are_of_cases_that_there_are() {
         let ids = cases(&FEW_TRACKED).unwrap().into_iter().map(|case| case.id);
         let ids: Vec<_> = ids.collect();
-        // Reads the ids from the source of this file: each follows `cost(at, "`.
+        // The ids are read from the source of this file: each is the second argument of `cost`.
         let source = include_str!("target.rs");
         for named in source.split("cost(at, \"").skip(1) {
             let id = named.split('"').next().unwrap_or_default();

@@ -48,6 +48,7 @@ pub(in crate::cli) struct Apply {
 }
 
 /// The result of applying a document, or of a dry run.
+#[derive(Default)]
 struct Applied {
     changes: Vec<Change>,
     changed: bool,
@@ -204,15 +205,12 @@ fn dry_run(
     let absent = maps.absent_interfaces(policy)?;
     Ok(Applied {
         changes,
-        changed: false,
-        anew: false,
         absent,
         sorted,
         kept,
-        unkept: None,
-        switched: false,
         makes_room,
         time: progress.end(),
+        ..Applied::default()
     })
 }
 
@@ -266,7 +264,7 @@ fn apply(
         kept,
         unkept,
         switched,
-        makes_room: false,
         time: progress.end(),
+        ..Applied::default()
     })
 }

@@ -1,7 +1,7 @@
 //! The two directories of maps of an instance, one of which is in use.
 //!
-//! Table and program are exchanged by making other maps beside those in use. The maps in use are the newest that have an
-//! epoch, so one store of an epoch exchanges all of them. The others are removed afterwards.
+//! An [exchange](crate::datapath::exchange) makes new maps in the other directory. The maps in use are the newest ones that
+//! have an epoch, so one store of an epoch exchanges all of them. The old ones are removed afterwards.
 
 use std::{fs, io::ErrorKind};
 
@@ -44,14 +44,15 @@ impl Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     Nothing,
-    /// Maps that were never in use, or what is left of some that were.
+    /// Maps that were never in use, or the rest of maps that were.
     Remains,
-    /// The maps that were in use before, whose state may not be carried over yet.
-    Predecessor,
+    /// The maps that were in use before. Their state may not be carried over yet.
+    Old,
 }
 
 impl Pins {
-    /// The same with the maps in use, whatever is exchanged meanwhile; pins that are about others stay so.
+    /// These pins with the directory that is in use now, also if maps are exchanged later. Pins of a fixed directory stay
+    /// the same.
     ///
     /// # Errors
     /// What the system says.
@@ -62,14 +63,14 @@ impl Pins {
         }
     }
 
-    /// The pins with the maps in use, those with the other ones, and what these are.
+    /// The pins of the directory in use, those of the other one, and what is in that.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn sides(&self) -> Result<(Self, Self, Beside)> {
         let [first, second] = Side::BOTH.map(|side| self.with_side(side));
         let heads = [first.head()?, second.head()?];
-        let (side, is_predecessor) = match heads {
+        let (side, is_old) = match heads {
             [Some(first), Some(second)] => {
                 let second_is_newer = first.number.wrapping_sub(second.number).cast_signed() < 0;
                 let (newer, side) = match second_is_newer {
@@ -83,8 +84,8 @@ impl Pins {
             _ => (Side::First, false),
         };
         let other = self.with_side(side.other());
-        let beside = match is_predecessor {
-            true => Beside::Predecessor,
+        let beside = match is_old {
+            true => Beside::Old,
             false if other.has_maps()? => Beside::Remains,
             false => Beside::Nothing,
         };
@@ -109,7 +110,7 @@ impl Pins {
         }
     }
 
-    /// Removes the pins of these maps; what tells that they are there goes first.
+    /// Removes the pins of these maps. The head goes first, without which the others are [`Beside::Remains`].
     ///
     /// # Errors
     /// [`Error::Unsafe`] for directories that others may change, or what the system says.
@@ -119,7 +120,7 @@ impl Pins {
         Self::clear_directory(&self.maps())
     }
 
-    /// The map of the head, if there is one.
+    /// The number and the epoch of the head, if it is pinned.
     fn head(&self) -> Result<Option<Head>> {
         let path = self.map(map::HEAD);
         if !exists(&path)? {
@@ -127,7 +128,7 @@ impl Pins {
         }
         let failed = |error| object(format!("open {}", path.display()), &error);
         let data = match MapData::from_pin(&path) {
-            // It was removed since.
+            // It was unpinned meanwhile.
             Err(_) if !exists(&path)? => return Ok(None),
             data => data.map_err(failed)?,
         };
@@ -137,11 +138,11 @@ impl Pins {
     }
 }
 
-/// What tells maps in use from others.
+/// The head of the maps in a directory.
 struct Head {
-    /// The number that the kernel gave the map: a newer one has a higher number.
+    /// The id that the kernel gave the map. A newer map has a higher id.
     number: u32,
-    /// The first word of it, in each layout.
+    /// Its first word in every layout: 0 until the maps are in use.
     epoch: u64,
 }
 

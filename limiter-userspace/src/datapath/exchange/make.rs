@@ -1,4 +1,4 @@
-//! Making maps beside those in use, with the same policy and lists.
+//! Makes the new maps beside those in use, with the same policy and lists.
 
 use std::os::fd::AsFd as _;
 
@@ -33,39 +33,39 @@ use crate::{
 pub(super) struct Made {
     pub(super) maps: Maps,
     pub(super) programs: Programs,
-    /// The program that carries over what does not come by itself.
+    /// The program `limiter_carry`.
     pub(super) carrier: Program,
-    /// Maps that begin anew, as their values mean something else.
+    /// Maps that begin empty, as their values mean something else.
     pub(super) anew: Vec<&'static str>,
 }
 
-/// The word of the epoch of an old head, as one of this version.
+/// The epoch of an old head, with this version's layout.
 pub(super) fn epoch(head: &[u8]) -> u64 {
     crate::datapath::policy::epoch_word(word(head, 0) as u32)
 }
 
-/// Makes maps beside the old ones, and loads the programs for them. Nothing of that is in use.
+/// Makes maps beside the old ones, and loads the programs for them. None of them is in use yet.
 pub(super) fn prepare(old: &Old, new: &Pins, sizes: &Sizes, clock: Clock) -> Result<Made> {
     new.make_maps()?;
     let anew = share(old, new, sizes)?;
     create_maps(new, sizes)?;
     new.hand_over_maps()?;
-    let programs = load(new, Some(&old.before), clock)?;
-    let carrier = Program::load_carrier(new, &old.before, clock)?;
+    let programs = load(new, Some(&old.from), clock)?;
+    let carrier = Program::load_carrier(new, &old.from, clock)?;
     Ok(Made { maps: Maps::open_at(new)?, programs, carrier, anew })
 }
 
-/// Has the new instance have the maps of the old one whose values mean the same. Gives those that begin anew.
+/// Pins the old maps whose values mean the same beside the new ones. Returns the names of those that begin empty.
 fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
     let mut anew = Vec::new();
     for (name, _) in SHARED {
-        let map = pinned(&old.before.pins, name)?;
+        let map = pinned(&old.from.pins, name)?;
         let fits = map.as_ref().is_some_and(|map| {
             old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(map))
         });
         match map {
             Some(map) if fits => {
-                // These are filled from the old ones.
+                // `copy_wide` fills maps of another size.
                 let is_resized = [map::WIDE_STATE, map::ENDINGS].contains(&name)
                     && sizes.wide_states != old.sizes.wide_states;
                 if !is_resized {
@@ -73,7 +73,7 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
                         .map_err(|error| Error::system(format!("pin the map {name}"), error))?;
                 }
             }
-            // Without these, interfaces would be unknown, and blocks would end.
+            // Without these maps, interfaces would be unknown, and blocks would end.
             _ if [map::INTERFACES, map::OFFENCES].contains(&name) => return Err(missing(name)),
             _ => anew.push(name),
         }
@@ -81,14 +81,14 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
     Ok(anew)
 }
 
-/// Has the new maps have the policy, the lists and the monitor switch of the old ones, and what is copied. Gives the
-/// switch. The caller may change the policy.
+/// Writes policy, lists and monitor switch of the old maps into the new ones, and copies wide states. Returns the switch.
+/// The caller holds the lock to change the policy.
 pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<u64> {
     let head = old.head()?;
     let epoch = word(&head, 0) as u32;
     let revert = Revert(word(&head, old.layout.head_revert as usize));
     let monitor = word(&head, old.layout.head_monitor as usize);
-    // The policy before is needed where it is to be in force again, under the next epoch.
+    // A policy that waits to be confirmed needs the other half: the policy before, under the next epoch.
     let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
     let mut settings = Vec::new();
     for epoch in [Some(epoch), next].into_iter().flatten() {
@@ -101,10 +101,10 @@ pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<u64> {
     Ok(monitor)
 }
 
-/// Writes the tables and the document of an epoch as the old instance has them, and gives the settings.
+/// Writes the tables and the document of an epoch as the old instance has them. Returns the settings.
 fn restore_half(old: &Old, maps: &mut Maps, epoch: u32) -> Result<Settings> {
     let document =
-        crate::datapath::policy::document_of(&typed(&old.before.pins, map::DOCUMENT)?, epoch & 1)?;
+        crate::datapath::policy::document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?;
     let stored = StoredPolicy::read(&document)?;
     let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
     maps.check_capacity(&tables)?;
@@ -114,19 +114,19 @@ fn restore_half(old: &Old, maps: &mut Maps, epoch: u32) -> Result<Settings> {
     Ok(Settings { sets, bucket_sets, ..tables.settings })
 }
 
-/// Copies the wide states where there is room for another number of them. What comes in at this moment may be missed.
+/// Copies wide states and endings into maps of another size. A change during the copy may be missed.
 fn copy_wide(old: &Old, maps: &Maps) -> Result<()> {
     copy::<BucketKey, WideState>(old, maps, map::WIDE_STATE)?;
     copy::<u32, Ending>(old, maps, map::ENDINGS)
 }
 
-/// Copies a hash map, unless it is the same one or its values mean something else.
+/// Copies a hash map, unless old and new are one map, or their values mean something else.
 fn copy<K: Pod + Default, V: Pod + Default>(
     old: &Old,
     maps: &Maps,
     name: &'static str,
 ) -> Result<()> {
-    let (Some(from), to) = (pinned(&old.before.pins, name)?, maps.raw(name)?) else {
+    let (Some(from), to) = (pinned(&old.from.pins, name)?, maps.raw(name)?) else {
         return Ok(());
     };
     let number = |map: &MapData| map.info().map(|info| info.id()).ok();
