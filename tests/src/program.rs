@@ -117,7 +117,6 @@ struct Tables {
     debts: Array<MapData, Debts>,
     fragments: Array<MapData, u64>,
     sources: Array<MapData, Source>,
-    wide_states: HashMap<MapData, BucketKey, WideState>,
     shared: Array<MapData, Source>,
     counters: PerCpuArray<MapData, Counters>,
 }
@@ -130,7 +129,6 @@ impl Tables {
             debts: typed(pins, map::DEBTS)?,
             fragments: typed(pins, map::FRAGMENTS)?,
             sources: typed(pins, map::SOURCES)?,
-            wide_states: typed(pins, map::WIDE_STATE)?,
             shared: typed(pins, map::SHARED_SOURCES)?,
             counters: typed(pins, map::COUNTERS)?,
         })
@@ -393,7 +391,11 @@ impl Loaded {
     /// # Errors
     /// Fails if the policy cannot be applied to the instance.
     pub fn apply(&mut self, policy: &Policy) -> Result<()> {
-        Ok(self.instance.maps_mut().apply(policy)?)
+        let Self { host, instance, memory, pins, .. } = self;
+        host.sandbox.inside(&host.namespace, || {
+            instance.maps_mut().apply(policy)?;
+            memory.open_pins(&pins.maps())
+        })?
     }
 
     /// The maps.
@@ -532,11 +534,10 @@ impl Loaded {
     /// # Errors
     /// Fails if a system call fails.
     pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
-        self.tables
-            .wide_states
-            .iter()
-            .collect::<Result<_, _>>()
-            .context("cannot read the wide states")
+        let Some(map) = self.memory.find(map::WIDE_STATE)? else { return Ok(Vec::new()) };
+        let states: HashMap<MapData, BucketKey, WideState> =
+            HashMap::try_from(Map::from_map_data(map)?)?;
+        states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
     }
 
     /// Loads the program for another slot of the same instance, as if a second interface were attached.

@@ -90,8 +90,10 @@ pub struct Description {
     pub measure_span: u32,
     /// The versions of the values of the [`SHARED`] maps, in their order.
     pub shared: [u32; 24],
+    /// Entries that [`map::WIDE_STATE`] is made with when a policy first needs it; 0 if it was made with all the others.
+    pub wide_states: u32,
     /// 0.
-    pub reserved: [u32; 20],
+    pub reserved: [u32; 19],
 }
 
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
@@ -120,7 +122,8 @@ impl Description {
         measure_scale: 0,
         measure_span: 0,
         shared: [0; 24],
-        reserved: [0; 20],
+        wide_states: 0,
+        reserved: [0; 19],
     };
 
     /// The description of this version's layout.
@@ -146,7 +149,8 @@ impl Description {
         measure_scale: offset_of!(Measure, scale) as u32,
         measure_span: offset_of!(Measure, span) as u32,
         shared: Self::versions(),
-        reserved: [0; 20],
+        wide_states: 0,
+        reserved: [0; 19],
     };
 
     const fn versions() -> [u32; 24] {

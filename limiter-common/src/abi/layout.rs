@@ -18,7 +18,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 24;
+pub const LAYOUT_VERSION: u32 = 25;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -56,14 +56,22 @@ pub mod map {
     pub const MEASURES: &str = "MEASURES";
     /// LRU hash of [`WideState`](crate::abi::state::WideState) by [`BucketKey`](crate::policy::limit::BucketKey).
     pub const WIDE_STATE: &str = "WIDE_STATE";
+    /// Array of one map: [`WIDE_STATE`], if it was made.
+    pub const WIDE_STATE_REF: &str = "WIDE_STATE_REF";
     /// LRU hash of [`Ending`](crate::memory::ending::Ending) by the [tag](crate::algorithm::concurrent::Concurrent::tag) of the
     /// connection.
     pub const ENDINGS: &str = "ENDINGS";
+    /// Array of one map: [`ENDINGS`], if it was made.
+    pub const ENDINGS_REF: &str = "ENDINGS_REF";
     /// LRU hash of [`Offence`](crate::abi::state::Offence) by [`OffenceKey`](crate::abi::state::OffenceKey).
     pub const OFFENCES: &str = "OFFENCES";
+    /// Array of one map: [`OFFENCES`], if it was made.
+    pub const OFFENCES_REF: &str = "OFFENCES_REF";
     /// LRU hash of [`RefusedSyn`](crate::memory::refused_syn::RefusedSyn) by its
     /// [`key`](crate::memory::refused_syn::RefusedSyn::key).
     pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
+    /// Array of one map: [`REFUSED_SYNS`], if it was made.
+    pub const REFUSED_SYNS_REF: &str = "REFUSED_SYNS_REF";
     /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the

@@ -13,7 +13,7 @@ use limiter_common::{
 
 use crate::kernel::{
     atomics::MapWord,
-    maps::{LIMITS, OFFENCES, SHARED_SOURCES},
+    maps::{LIMITS, OFFENCES_REF, SHARED_SOURCES},
     scratch::PacketScratch,
 };
 
@@ -29,12 +29,13 @@ static NEW: Known = Known::NEW;
 )]
 pub(crate) extern "C" fn count_violation(row: u32, from: u64, to: u64, now: u64) -> u64 {
     let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
+    let Some(offences) = OFFENCES_REF.get(0) else { return 0 };
     scratch.offence.source = scratch.source;
     scratch.offence.limit = limit.penalty.limit;
-    let found = OFFENCES.get_ptr_mut(&scratch.offence).or_else(|| {
+    let found = offences.get_ptr_mut(&scratch.offence).or_else(|| {
         // Another CPU may have made it first, which is as good.
-        let _: Result<(), i32> = OFFENCES.insert(&scratch.offence, &NEW, u64::from(BPF_NOEXIST));
-        OFFENCES.get_ptr_mut(&scratch.offence)
+        let _: Result<(), i32> = offences.insert(&scratch.offence, &NEW, u64::from(BPF_NOEXIST));
+        offences.get_ptr_mut(&scratch.offence)
     });
     let Some(known) = found else { return 0 };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
@@ -111,7 +112,11 @@ extern "C" fn recall_offence(row: u32, until: u64) -> u64 {
     };
     scratch.offence.source = scratch.source;
     scratch.offence.limit = limit.penalty.limit;
-    let Some(known) = OFFENCES.get_ptr_mut(&scratch.offence) else { return until };
+    let Some(known) =
+        OFFENCES_REF.get(0).and_then(|offences| offences.get_ptr_mut(&scratch.offence))
+    else {
+        return until;
+    };
     // SAFETY: aligned words of a map value that was just looked up.
     let (since, blocked) = unsafe {
         ((&raw const (*known).since).read_volatile(), (&raw const (*known).blocked).read_volatile())

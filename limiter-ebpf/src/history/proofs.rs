@@ -15,7 +15,7 @@ use crate::{
     history::{penalties::count_violation, sockets},
     kernel::{
         clock,
-        maps::{EVENT_STATS, LIMITS, REFUSED_SYNS},
+        maps::{EVENT_STATS, LIMITS, REFUSED_SYNS_REF},
         scratch::PacketScratch,
     },
     policy::active::settings,
@@ -61,6 +61,7 @@ extern "C" fn remember_refused_syn(row: u32, bit: u64, rest: u64) -> u64 {
     let (Some(settings), Some(limit)) = (settings(scratch.binding.epoch()), LIMITS.get(row)) else {
         return 0;
     };
+    let Some(refused_syns) = REFUSED_SYNS_REF.get(0) else { return 0 };
     let now = scratch.time.now;
     scratch.connection = RefusedSyn::key(&scratch.packet, settings.seed);
     scratch.refused_syn = RefusedSyn {
@@ -71,13 +72,13 @@ extern "C" fn remember_refused_syn(row: u32, bit: u64, rest: u64) -> u64 {
         row: Limit::row(bit),
         unused: 0,
     };
-    if let Some(known) = REFUSED_SYNS.get_ptr(&scratch.connection) {
+    if let Some(known) = refused_syns.get_ptr(&scratch.connection) {
         // SAFETY: a map value that was just looked up, of aligned words.
         let known = unsafe { known.read_volatile() };
         scratch.refused_syn.began = scratch.refused_syn.since(&known, rest);
     }
     // It is exchanged as a whole: of what two CPUs write in its place, half could be of one SYN and half of another.
-    let _: Result<(), i32> = REFUSED_SYNS.insert(&scratch.connection, &scratch.refused_syn, 0);
+    let _: Result<(), i32> = refused_syns.insert(&scratch.connection, &scratch.refused_syn, 0);
     Block::AWAITS_PROOF
 }
 
@@ -96,7 +97,8 @@ pub(crate) extern "C" fn prove_refused_syn(ctx: *mut xdp_md, epoch: u32, limits:
         return 0;
     }
     scratch.connection = RefusedSyn::key(&scratch.packet, settings.seed);
-    let Some(known) = REFUSED_SYNS.get_ptr(&scratch.connection) else { return 0 };
+    let Some(refused_syns) = REFUSED_SYNS_REF.get(0) else { return 0 };
+    let Some(known) = refused_syns.get_ptr(&scratch.connection) else { return 0 };
     let now = clock::now();
     // SAFETY: a map value that was just looked up, of aligned words.
     scratch.refused_syn = unsafe { known.read_volatile() };
@@ -107,7 +109,7 @@ pub(crate) extern "C" fn prove_refused_syn(ctx: *mut xdp_md, epoch: u32, limits:
         return 0;
     }
     // Whether it follows or not: compared with each segment of the connection, any number would be met in time.
-    let _: Result<(), i32> = REFUSED_SYNS.remove(&scratch.connection);
+    let _: Result<(), i32> = refused_syns.remove(&scratch.connection);
     if !follows {
         return 0;
     }

@@ -12,7 +12,7 @@ use limiter_common::{
     policy::penalty::Evidence,
 };
 
-use crate::kernel::{maps::ENDINGS, scratch::PacketScratch};
+use crate::kernel::{maps::ENDINGS_REF, scratch::PacketScratch};
 
 /// States of a socket, of `include/net/tcp_states.h`.
 const TIME_WAIT: u32 = 6;
@@ -30,7 +30,9 @@ pub(crate) fn write_down(ctx: *mut xdp_md, scratch: &mut PacketScratch) -> Socke
     scratch.ending.note(&scratch.packet);
     // What is there already is the same connection.
     let flags = u64::from(BPF_NOEXIST);
-    let _: Result<(), i32> = ENDINGS.insert(&scratch.tag, &scratch.ending, flags);
+    if let Some(endings) = ENDINGS_REF.get(0) {
+        let _: Result<(), i32> = endings.insert(&scratch.tag, &scratch.ending, flags);
+    }
     look_up(ctx, &raw mut scratch.ending)
 }
 
@@ -38,7 +40,8 @@ pub(crate) fn write_down(ctx: *mut xdp_md, scratch: &mut PacketScratch) -> Socke
 /// many ends can see to that; so what is not there any more says nothing of the socket.
 #[inline(always)]
 pub(crate) fn recall(ctx: *mut xdp_md, tag: u32) -> Socket {
-    ENDINGS.get_ptr_mut(tag).map_or(Socket::Unknown, |ending| look_up(ctx, ending))
+    let known = ENDINGS_REF.get(0).and_then(|endings| endings.get_ptr_mut(tag));
+    known.map_or(Socket::Unknown, |ending| look_up(ctx, ending))
 }
 
 /// Whether this host has a full socket of the connection of the packet, a segment of TCP.

@@ -5,7 +5,7 @@
 use aya_ebpf::{
     Global,
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{ArrayOfMaps, LpmTrie},
+    btf_maps::{ArrayOfMaps, LpmTrie, LruHashMap as BtfLruHashMap},
     macros::{btf_map, map},
     maps::{Array, LruHashMap, PerCpuArray, RingBuf},
 };
@@ -27,6 +27,9 @@ use limiter_common::{
         matching::offset,
     },
 };
+
+/// A map that the controller makes when a policy first needs it. The kernel takes one of any size in its place.
+type Optional<K, V> = ArrayOfMaps<BtfLruHashMap<K, V, 1>, 1>;
 
 /// Mapped by the controller, which changes the epoch by one store.
 #[map]
@@ -70,20 +73,19 @@ pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAP
 #[map]
 pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-#[map]
-pub(crate) static WIDE_STATE: LruHashMap<BucketKey, WideState> = LruHashMap::with_max_entries(1, 0);
+#[btf_map]
+pub(crate) static WIDE_STATE_REF: Optional<BucketKey, WideState> = ArrayOfMaps::new();
 
 /// LRU, because a connection that is over may be needed by several wide states.
-#[map]
-pub(crate) static ENDINGS: LruHashMap<u32, Ending> = LruHashMap::with_max_entries(1, 0);
+#[btf_map]
+pub(crate) static ENDINGS_REF: Optional<u32, Ending> = ArrayOfMaps::new();
 
-#[map]
-pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_max_entries(1, 0);
+#[btf_map]
+pub(crate) static OFFENCES_REF: Optional<OffenceKey, Offence> = ArrayOfMaps::new();
 
 /// LRU, because most of them are followed by nothing, as forged ones are.
-#[map]
-pub(crate) static REFUSED_SYNS: LruHashMap<u64, RefusedSyn> =
-    LruHashMap::with_max_entries(RefusedSyn::ENTRIES, 0);
+#[btf_map]
+pub(crate) static REFUSED_SYNS_REF: Optional<u64, RefusedSyn> = ArrayOfMaps::new();
 
 /// LRU, because nobody tells that a connection is over.
 #[map]

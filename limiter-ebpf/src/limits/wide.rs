@@ -25,7 +25,7 @@ use crate::{
     kernel::{
         atomics::MapWord,
         barrier::black_box,
-        maps::{METERS, WIDE_STATE},
+        maps::{METERS, WIDE_STATE_REF},
         scratch::PacketScratch,
     },
     limits::step::{AGAIN, CHARGED, DONE, FULL},
@@ -194,7 +194,7 @@ impl Entry {
         reason = "a value would be copied to the stack"
     )]
     fn find(scratch: &PacketScratch, place: usize) -> Option<Self> {
-        let state = WIDE_STATE.get_ptr_mut(&scratch.keyed.keys[place])?;
+        let state = WIDE_STATE_REF.get(0)?.get_ptr_mut(&scratch.keyed.keys[place])?;
         // SAFETY: a map value that was just looked up; its fields are aligned words.
         unsafe {
             let control = MapWord::new(&raw mut (*state).control);
@@ -211,7 +211,8 @@ impl Entry {
         Self::find(scratch, place).or_else(|| {
             let key = &scratch.keyed.keys[place];
             // Another CPU may have made it first, which is as good.
-            let _: Result<(), i32> = WIDE_STATE.insert(key, &NEW, u64::from(BPF_NOEXIST));
+            let made = WIDE_STATE_REF.get(0)?;
+            let _: Result<(), i32> = made.insert(key, &NEW, u64::from(BPF_NOEXIST));
             Self::find(scratch, place)
         })
     }

@@ -82,7 +82,7 @@ impl Old {
             let info = map.info();
             Ok::<_, Error>(info.map_err(|error| object("look at a map", &error))?.max_entries())
         };
-        let sizes = Sizes::by(capacity)?;
+        let sizes = Sizes::by(&layout, capacity)?;
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),

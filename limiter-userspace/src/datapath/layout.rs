@@ -7,6 +7,7 @@
 use std::mem::size_of;
 
 use aya::maps::{MapData, MapType};
+use aya_obj::{Map, generated::bpf_map_type};
 use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
@@ -27,6 +28,9 @@ use limiter_common::{
     table::untracked::UntrackedAllowance,
 };
 
+use super::maps::object;
+use crate::error::Result;
+
 /// The shape of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -42,7 +46,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
     Shape { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries }
 }
 
-/// Every map of an instance.
+/// Every map that each instance has.
 pub(crate) const SHAPES: [Shape; 34] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
@@ -57,10 +61,10 @@ pub(crate) const SHAPES: [Shape; 34] = [
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
     shape::<u32, Bucket>(map::BUCKETS, MapType::Array, None),
     shape::<u32, Measure>(map::MEASURES, MapType::Array, None),
-    shape::<BucketKey, WideState>(map::WIDE_STATE, MapType::LruHash, None),
-    shape::<u32, Ending>(map::ENDINGS, MapType::LruHash, None),
-    shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
-    shape::<u64, RefusedSyn>(map::REFUSED_SYNS, MapType::LruHash, Some(RefusedSyn::ENTRIES)),
+    shape::<u32, u32>(map::WIDE_STATE_REF, MapType::ArrayOfMaps, Some(1)),
+    shape::<u32, u32>(map::ENDINGS_REF, MapType::ArrayOfMaps, Some(1)),
+    shape::<u32, u32>(map::OFFENCES_REF, MapType::ArrayOfMaps, Some(1)),
+    shape::<u32, u32>(map::REFUSED_SYNS_REF, MapType::ArrayOfMaps, Some(1)),
     shape::<u64, Handshake>(map::SYN_DEDUP, MapType::LruHash, None),
     shape::<u32, u64>(map::FRAGMENTS, MapType::Array, Some(fragment::WORDS)),
     shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
@@ -80,12 +84,56 @@ pub(crate) const SHAPES: [Shape; 34] = [
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),
 ];
 
+/// The maps that are made when a policy first needs them.
+pub(super) const OPTIONAL: [Optional; 4] = [
+    Optional {
+        shape: shape::<BucketKey, WideState>(map::WIDE_STATE, MapType::LruHash, None),
+        reference: map::WIDE_STATE_REF,
+    },
+    Optional {
+        shape: shape::<u32, Ending>(map::ENDINGS, MapType::LruHash, None),
+        reference: map::ENDINGS_REF,
+    },
+    Optional {
+        shape: shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
+        reference: map::OFFENCES_REF,
+    },
+    Optional {
+        shape: shape::<u64, RefusedSyn>(
+            map::REFUSED_SYNS,
+            MapType::LruHash,
+            Some(RefusedSyn::ENTRIES),
+        ),
+        reference: map::REFUSED_SYNS_REF,
+    },
+];
+
+/// A map that is made when a policy first needs it.
+pub(super) struct Optional {
+    pub(super) shape: Shape,
+    /// The array that the programs find it by.
+    pub(super) reference: &'static str,
+}
+
 /// The shape of a map.
 pub(crate) fn shape_of(name: &str) -> Option<&'static Shape> {
-    SHAPES.iter().find(|shape| shape.name == name)
+    let optional = OPTIONAL.iter().map(|optional| &optional.shape);
+    SHAPES.iter().chain(optional).find(|shape| shape.name == name)
 }
 
 impl Shape {
+    /// Makes an LRU hash map of this shape.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn create(&self, entries: u32) -> Result<MapData> {
+        let kind = bpf_map_type::BPF_MAP_TYPE_LRU_HASH as u32;
+        let (key, value) = (self.key as u32, self.value as u32);
+        let definition = Map::new_from_params(kind, key, value, entries, 0);
+        MapData::create(definition, self.name, None)
+            .map_err(|error| object(format!("make the map {}", self.name), &error))
+    }
+
     /// Whether a map could be this one.
     pub(crate) fn fits(&self, map: &MapData) -> bool {
         self.differences(map).is_empty()

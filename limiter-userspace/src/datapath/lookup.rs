@@ -1,6 +1,6 @@
 //! Looking at single entries of the maps, as packets do, without a trace of it.
 
-use std::{os::fd::AsFd as _, sync::Arc};
+use std::sync::Arc;
 
 use aya::Pod;
 use limiter_common::{abi::policy::Profile, base::address::Address, memory::cache::Cached};
@@ -10,7 +10,7 @@ use super::{
     sys,
 };
 use crate::{
-    error::{Error, Result},
+    error::Result,
     policy::{Layered, LongestPrefix, Tables, recompile},
 };
 
@@ -55,20 +55,18 @@ impl PrefixRules {
 }
 
 impl Maps {
-    /// The entry of a key, in a map that is not per CPU.
+    /// The entry of a key, in a map that is not per CPU. A map that was not made has none.
     pub(crate) fn entry<K: Pod, V: Pod>(&self, name: &'static str, key: &K) -> Result<Option<V>> {
-        sys::lookup(self.raw(name)?.fd().as_fd(), key)
-            .map_err(|error| Error::system(format!("read the map {name}"), error))
+        Ok(self.with_map(name, |map| sys::lookup(map, key))?.flatten())
     }
 
-    /// Calls `visit` with the entries of a hash map.
+    /// Calls `visit` with the entries of a hash map. A map that was not made has none.
     pub(crate) fn each<K: Pod + Default, V: Pod + Default>(
         &self,
         name: &'static str,
         visit: impl FnMut(&K, &V),
     ) -> Result<()> {
-        sys::for_each(self.raw(name)?.fd().as_fd(), visit)
-            .map_err(|error| Error::system(format!("read the map {name}"), error))
+        self.with_map(name, |map| sys::for_each(map, visit)).map(|_done| ())
     }
 
     /// What the policy in force says of prefixes, with its epoch.

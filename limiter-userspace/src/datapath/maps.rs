@@ -3,8 +3,8 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    fs,
-    os::fd::{AsFd as _, AsRawFd as _},
+    fs, io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     sync::Arc,
 };
 
@@ -16,14 +16,13 @@ use limiter_common::{
         interface::Interface,
         layout::{CHUNK, LAYOUT_VERSION, map},
         policy::Head,
-        state::{Offence, OffenceKey},
     },
     memory::{cache::Cached, event::EventStats},
 };
 
 use super::{
     bpffs::{Pins, exists},
-    layout::{SHAPES, shape_of},
+    layout::{OPTIONAL, Optional, SHAPES, shape_of},
     lookup::PrefixRules,
     policy::StoredPolicy,
     sys,
@@ -41,7 +40,6 @@ pub struct Maps {
     pub(crate) table_stats: PerCpuArray<MapData, TableStats>,
     pub(crate) event_stats: PerCpuArray<MapData, EventStats>,
     pub(crate) interfaces: Array<MapData, Interface>,
-    pub(crate) offences: HashMap<MapData, OffenceKey, Offence>,
     pub(crate) document: HashMap<MapData, [u32; 2], [u8; CHUNK]>,
     /// The policy as it was read last, and its epoch.
     pub(super) read: RefCell<Option<(u32, Arc<StoredPolicy>)>>,
@@ -49,8 +47,10 @@ pub struct Maps {
     pub(super) rules: RefCell<Option<(u32, Arc<PrefixRules>)>>,
     /// Where they are pinned, beside the links.
     pub(super) pins: Pins,
-    /// Every map again, by name, for what is done with any map.
+    /// Every map that each instance has, again, by name, for what is done with any map.
     raw: BTreeMap<&'static str, MapData>,
+    /// Those of the [`OPTIONAL`] maps that were made and looked for.
+    pub(super) optional: RefCell<BTreeMap<&'static str, Arc<MapData>>>,
 }
 
 impl Maps {
@@ -94,6 +94,13 @@ impl Maps {
                 None => differences.push(format!("{} is missing", shape.name)),
             }
         }
+        let mut optional = BTreeMap::new();
+        for Optional { shape, .. } in &OPTIONAL {
+            if let Some(data) = pinned(pins, shape.name)? {
+                differences.extend(shape.differences(&data));
+                optional.insert(shape.name, Arc::new(data));
+            }
+        }
         let layout = |differences| Error::Layout { directory: directory(), differences };
         if !differences.is_empty() {
             return Err(layout(differences));
@@ -108,12 +115,12 @@ impl Maps {
             table_stats: typed(pins, map::TABLE_STATS)?,
             event_stats: typed(pins, map::EVENT_STATS)?,
             interfaces: typed(pins, map::INTERFACES)?,
-            offences: typed(pins, map::OFFENCES)?,
             document: typed(pins, map::DOCUMENT)?,
             read: RefCell::default(),
             rules: RefCell::default(),
             pins: pins.clone(),
             raw,
+            optional: RefCell::new(optional),
         };
         let version = (maps.read_head()?.epoch >> 32) as u32;
         if version != LAYOUT_VERSION && version != 0 {
@@ -135,6 +142,31 @@ impl Maps {
             action: format!("use the map {name}"),
             reason: "it was not opened".to_owned(),
         })
+    }
+
+    /// An [`OPTIONAL`] map by its name, if it was made, also by another process since these were opened.
+    pub(super) fn find(&self, name: &'static str) -> Result<Option<Arc<MapData>>> {
+        if let Some(map) = self.optional.borrow().get(name) {
+            return Ok(Some(Arc::clone(map)));
+        }
+        let Some(map) = pinned(&self.pins, name)? else { return Ok(None) };
+        let map = Arc::new(map);
+        self.optional.borrow_mut().insert(name, Arc::clone(&map));
+        Ok(Some(map))
+    }
+
+    /// Calls `with` with the descriptor of a map, if it was made, to read or change its entries.
+    pub(super) fn with_map<T>(
+        &self,
+        name: &'static str,
+        with: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> Result<Option<T>> {
+        let failed = |error| Error::system(format!("use the map {name}"), error);
+        if let Some(map) = self.raw.get(name) {
+            return with(map.fd().as_fd()).map(Some).map_err(failed);
+        }
+        let map = self.find(name)?;
+        map.map(|map| with(map.fd().as_fd())).transpose().map_err(failed)
     }
 
     /// Entries that a map has room for.
@@ -166,7 +198,11 @@ impl Maps {
     /// What the system says.
     pub fn memory(&self) -> Result<u64> {
         let mut total = 0;
-        for data in self.raw.values() {
+        for Optional { shape, .. } in &OPTIONAL {
+            self.find(shape.name)?;
+        }
+        let optional = self.optional.borrow();
+        for data in self.raw.values().chain(optional.values().map(Arc::as_ref)) {
             let path = format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd());
             let info = fs::read_to_string(&path)
                 .map_err(|error| Error::system(format!("read {path}"), error))?;
@@ -220,10 +256,10 @@ pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -
     let mut reason = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<std::io::Error>()
+        if let Some(error) = error.downcast_ref::<io::Error>()
             && let Some(code) = error.raw_os_error()
         {
-            return Error::system(action, std::io::Error::from_raw_os_error(code));
+            return Error::system(action, io::Error::from_raw_os_error(code));
         }
         reason = format!("{reason}: {error}");
         source = error.source();

@@ -30,6 +30,7 @@ mod netdevice;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 mod netlink;
 mod offences;
+mod optional;
 pub mod policy;
 pub(crate) mod privilege;
 pub mod program;

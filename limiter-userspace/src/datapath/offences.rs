@@ -1,8 +1,7 @@
 //! What is known of sources that were over limits with penalties.
 
-use std::{net::IpAddr, os::fd::AsFd as _};
+use std::net::IpAddr;
 
-use aya::maps::MapError;
 use ipnet::IpNet;
 use limiter_common::{
     abi::{
@@ -14,12 +13,8 @@ use limiter_common::{
     policy::penalty::Block,
 };
 
-use super::{
-    maps::{Maps, object},
-    policy::in_force,
-    sys,
-};
-use crate::error::{Error, Result};
+use super::{maps::Maps, policy::in_force, sys};
+use crate::error::Result;
 
 impl Maps {
     /// Whether some limit, of any policy, blocked a source until later than `now`, in nanoseconds of
@@ -29,11 +24,9 @@ impl Maps {
     /// What the system says.
     pub fn is_blocked(&self, source: IpNet, now: u64) -> Result<bool> {
         let (mut blocked, source) = (false, Address::from(source.addr()));
-        let map = self.raw(map::OFFENCES)?.fd().as_fd();
-        sys::for_each::<OffenceKey, Offence>(map, |key, offence| {
+        self.each(map::OFFENCES, |key: &OffenceKey, offence: &Offence| {
             blocked |= key.source == source && offence.blocked > now;
-        })
-        .map_err(|error| Error::system("read who was over limits", error))?;
+        })?;
         Ok(blocked)
     }
 
@@ -46,22 +39,14 @@ impl Maps {
     /// What the system says; some may be forgotten then.
     pub fn forgive(&mut self, prefix: IpNet) -> Result<bool> {
         let mut keys = Vec::new();
-        let map = self.raw(map::OFFENCES)?.fd().as_fd();
-        sys::for_each::<OffenceKey, Offence>(map, |key, _| {
+        self.each(map::OFFENCES, |key: &OffenceKey, _: &Offence| {
             if IpAddr::try_from(key.source).is_ok_and(|address| prefix.contains(&address)) {
                 keys.push(*key);
             }
-        })
-        .map_err(|error| Error::system("read who was over limits", error))?;
-        let known = !keys.is_empty();
-        for key in keys {
-            match self.offences.remove(&key) {
-                // Another one made room.
-                Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(object("forget who was over limits", &error)),
-            }
-        }
-        Ok(known)
+        })?;
+        // Those that made room for others meanwhile are gone.
+        self.with_map(map::OFFENCES, |map| keys.iter().try_for_each(|key| sys::remove(map, key)))?;
+        Ok(!keys.is_empty())
     }
 
     /// Calls `visit` with the sources whose entries say that a limit blocked them until later than

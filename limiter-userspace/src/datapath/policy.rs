@@ -161,6 +161,7 @@ impl Maps {
         let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
         let document = StoredPolicy::new(layers, held, origin.or(origin_before)).write()?;
+        self.make_for(&tables)?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
         self.write_document(&document.bytes, next & 1)?;
@@ -318,7 +319,7 @@ impl Maps {
     ) -> Result<()> {
         let action = format!("write the map {name}");
         let Some(trie) = trie else {
-            return sys::remove(self.raw(name)?.fd().as_fd(), epoch & 1)
+            return sys::remove(self.raw(name)?.fd().as_fd(), &(epoch & 1))
                 .map_err(|error| Error::system(action, error));
         };
         let tries = if name == map::PREFIXES { &mut self.prefixes } else { &mut self.destinations };

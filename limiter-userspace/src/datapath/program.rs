@@ -18,7 +18,6 @@ use limiter_common::{
         layout::{CHUNK, TALLIES, global, map, old_map, program},
         table::Set,
     },
-    memory::ending::Ending,
     policy::limit::{INTERFACES, LIMITS},
 };
 
@@ -214,10 +213,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
-            .map_max_entries(map::WIDE_STATE, sizes.wide_states)
-            .map_max_entries(map::ENDINGS, sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE))
             .map_max_entries(map::SYN_DEDUP, sizes.buckets)
-            .map_max_entries(map::OFFENCES, sizes.buckets)
             .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
     })?);
@@ -231,7 +227,8 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     }
     let mut layout =
         Array::<MapData, Description>::create(1, 0).map_err(|error| failed(map::LAYOUT, &error))?;
-    layout.set(0, Description::OWN, 0).map_err(|error| failed(map::LAYOUT, &error))?;
+    let description = Description { wide_states: sizes.wide_states, ..Description::OWN };
+    layout.set(0, description, 0).map_err(|error| failed(map::LAYOUT, &error))?;
     layout.pin(pins.map(map::LAYOUT)).map_err(|error| failed(map::LAYOUT, &error))?;
     HashMap::<MapData, [u32; 2], [u8; CHUNK]>::create(DOCUMENT_CHUNKS, BPF_F_NO_PREALLOC)
         .map_err(|error| failed(map::DOCUMENT, &error))?

@@ -2,6 +2,7 @@
 
 use aya::util::nr_cpus;
 use limiter_common::abi::{
+    description::Description,
     layout::{TALLIES, map},
     table::{Set, WAYS},
 };
@@ -32,7 +33,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 8,
+    /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 16,
     /// a wide state for 128. No size is less than can be asked for on this machine.
     pub fn for_sources(sources: u32) -> Self {
         Self::for_cpus(sources, cpus())
@@ -44,7 +45,7 @@ impl Sizes {
             sources,
             buckets: (sources / 4).max(buckets),
             wide_states: (sources / 128).max(wide_states),
-            overrides: (sources / 8).max(Self::FEWEST_OVERRIDES),
+            overrides: (sources / 16).max(Self::FEWEST_OVERRIDES),
         }
     }
 
@@ -53,15 +54,22 @@ impl Sizes {
     /// # Errors
     /// What the system says.
     pub fn of(maps: &Maps) -> Result<Self> {
-        Self::by(|name| maps.capacity(name))
+        let layout = maps.entry(map::LAYOUT, &0_u32)?.unwrap_or_default();
+        Self::by(&layout, |name| maps.capacity(name))
     }
 
-    /// Those of maps with so many entries.
-    pub(super) fn by(capacity: impl Fn(&'static str) -> Result<u32>) -> Result<Self> {
+    /// Those of maps with this description and so many entries.
+    pub(super) fn by(
+        layout: &Description,
+        capacity: impl Fn(&'static str) -> Result<u32>,
+    ) -> Result<Self> {
         Ok(Self {
             sources: capacity(map::SOURCES)?,
             buckets: capacity(map::BUCKETS)?.saturating_sub(TALLIES),
-            wide_states: capacity(map::WIDE_STATE)?,
+            wide_states: match layout.wide_states {
+                0 => capacity(map::WIDE_STATE)?,
+                asked => asked,
+            },
             overrides: (capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
         })
     }
@@ -139,8 +147,8 @@ mod tests {
     #[test]
     fn all_sizes_go_with_that_of_the_sources() {
         let by_sources = |sources| Sizes::for_cpus(sources, 2).by_option().map(|(_, size)| size);
-        assert_eq!(by_sources(1 << 20), [1 << 20, 1 << 18, 1 << 13, 1 << 17]);
-        assert_eq!(by_sources(1 << 16), [1 << 16, 1 << 14, 1 << 10, 1 << 13]);
+        assert_eq!(by_sources(1 << 20), [1 << 20, 1 << 18, 1 << 13, 1 << 16]);
+        assert_eq!(by_sources(1 << 16), [1 << 16, 1 << 14, 1 << 10, 1 << 12]);
         assert_eq!(by_sources(1 << 10), [1 << 10, 1 << 10, 1 << 10, 1 << 12]);
     }
 }

@@ -245,13 +245,13 @@ pub(crate) fn run(program: BorrowedFd<'_>, frame: &impl Pod) -> io::Result<u32> 
     Ok(unsafe { attributes.test.retval })
 }
 
-/// Empties a slot of an array of maps.
-pub(crate) fn remove(map: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+/// Removes the entry of a key, which may have none: of a hash map, or of an array of maps.
+pub(crate) fn remove<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<()> {
     let mut attributes = attributes();
     // SAFETY: writing to a member of a union of integers.
     let element = unsafe { &mut attributes.__bindgen_anon_2 };
     element.map_fd = map.as_raw_fd() as u32;
-    element.key = &raw const slot as u64;
+    element.key = std::ptr::from_ref(key) as u64;
     match bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attributes) {
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
         _ => Ok(()),

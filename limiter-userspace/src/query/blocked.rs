@@ -1,6 +1,6 @@
 //! The sources that limits block because they stayed over them.
 
-use std::{collections::BTreeSet, net::IpAddr, os::fd::AsFd as _, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use limiter_common::abi::{
@@ -17,10 +17,7 @@ use super::{
     state::SourceState,
     thinned::Thinned,
 };
-use crate::{
-    datapath::sys,
-    error::{Error, Result},
-};
+use crate::error::Result;
 
 /// A source that a limit blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,15 +87,13 @@ impl Inquiry<'_> {
             // Without penalties no source can be blocked, so no entry needs to be read.
             return Ok(offenders);
         }
-        let map = maps.raw(map::OFFENCES)?.fd().as_fd();
-        sys::for_each::<OffenceKey, Offence>(map, |key, offence| {
+        maps.each(map::OFFENCES, |key: &OffenceKey, offence: &Offence| {
             if offence.blocked > now
                 && let Ok(address) = IpAddr::try_from(key.source)
             {
                 offenders.insert(address);
             }
-        })
-        .map_err(|error| Error::system("read who was over limits", error))?;
+        })?;
         // The record of an offence may have been evicted while the block in the entry lasts.
         maps.blocked_sources(now, |address| {
             offenders.insert(address);

@@ -8,6 +8,9 @@ use std::{
     },
 };
 
+use limiter_common::abi::layout::map;
+use limiter_tests::sandbox::BPFFS;
+use limiter_userspace::datapath::bpffs::Pins;
 use serde_json::Value;
 
 use super::{Bench, Document, SMALL};
@@ -306,6 +309,40 @@ fn room_is_made_for_a_policy_and_a_dry_run_says_so() {
     let limits = bench.json("limit list -j")["limits"].take();
     let of_a = limits.as_array().unwrap().iter().find(|limit| limit["name"] == "a").unwrap();
     assert_eq!(of_a["overrides"].as_array().unwrap().len(), 100, "{of_a}");
+}
+
+/// A map that no policy needs takes no memory.
+#[test]
+fn maps_are_made_when_a_policy_needs_them_and_stay() {
+    let bench = Bench::attached();
+    let made = || {
+        let router = &bench.hosts.router;
+        let pins = Pins::new(format!("{BPFFS}/limiter"));
+        let is_pinned = |name: &str| pins.map(name).exists();
+        let names = [map::WIDE_STATE, map::ENDINGS, map::OFFENCES, map::REFUSED_SYNS];
+        router.sandbox.inside(&router.namespace, || names.map(is_pinned)).unwrap()
+    };
+    let memory = || bench.json("status -j")["memory_bytes"].as_u64().unwrap();
+    let mut before = memory();
+    assert_eq!(made(), [false; 4]);
+    for (limit, expected) in [
+        (
+            "{name: log, key: source, algorithm: sliding_log, limit: 5, window: 1h}",
+            [true, false, false, false],
+        ),
+        ("{name: open, key: source, algorithm: concurrent, limit: 5}", [true, true, false, false]),
+        ("{name: a, key: source, rate: 1/s, penalty: {after: 3s, block: 1h}}", [true; 4]),
+    ] {
+        let document = Document::new(&format!("limits: [{limit}]"));
+        bench.done(&document.in_place("policy apply --dry-run FILE"));
+        assert_eq!(memory(), before, "{limit}");
+        bench.done(&document.in_place("policy apply FILE"));
+        assert_eq!(made(), expected, "{limit}");
+        assert!(memory() > before, "{limit}");
+        before = memory();
+    }
+    bench.done(&Document::new("limits: []").in_place("policy apply FILE"));
+    assert_eq!((made(), memory()), ([true; 4], before));
 }
 
 #[test]

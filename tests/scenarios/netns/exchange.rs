@@ -47,6 +47,14 @@ fn on_pins<T: Send>(net: &Net, work: impl FnOnce(&Pins) -> T + Send) -> T {
     router.sandbox.inside(&router.namespace, || work(&pins)).unwrap()
 }
 
+/// What the maps in use say of their layout.
+fn layout(net: &Net) -> Description {
+    on_pins(net, |pins| {
+        let layout: Array<MapData, Description> = typed(pins, map::LAYOUT).unwrap();
+        layout.get(&0, 0).unwrap()
+    })
+}
+
 /// Has the maps in use say that they are of another layout.
 fn set_layout(net: &Net, description: Description) {
     on_pins(net, |pins| {
@@ -179,10 +187,11 @@ fn an_exchange_that_fails_leaves_what_runs() {
         let outcome = net.limiter.run("attach eth0 --overrides 1").outcome().unwrap();
         outcome.assert_exit_code(3).assert_says(&["--overrides"]);
         // The kernel refuses the program: the old table says that its words are where none can be.
-        set_layout(&net, Description { source_words: 1 << 20, ..Description::OWN });
+        let own = layout(&net);
+        set_layout(&net, Description { source_words: 1 << 20, ..own });
         let outcome = net.limiter.run(&format!("attach eth0 {OTHER}")).outcome().unwrap();
         outcome.assert_exit_code(1).assert_says(&["refuses the program"]);
-        set_layout(&net, Description::OWN);
+        set_layout(&net, own);
         stop.stop();
     });
     assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);

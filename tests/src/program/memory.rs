@@ -14,6 +14,7 @@ use aya::{
     programs::ProgramInfo,
     util::nr_cpus,
 };
+use limiter_common::abi::layout::map;
 
 /// The maps of an instance by name: the pinned ones, and those that only the program refers to.
 pub(super) struct Memory(BTreeMap<String, MapData>);
@@ -61,12 +62,27 @@ impl Memory {
                 maps.insert(info.name_as_str().context("a map's name")?.to_owned(), map);
             }
         }
+        let mut memory = Self(maps);
+        memory.open_pins(folder)?;
+        Ok(memory)
+    }
+
+    /// Opens the maps that are pinned in `folder`, of which a policy may have more than the one before.
+    pub(super) fn open_pins(&mut self, folder: &Path) -> Result<()> {
         for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).context("a map's name")?;
-            maps.insert(name.to_owned(), MapData::from_pin(&path)?);
+            if !self.0.contains_key(name) {
+                self.0.insert(name.to_owned(), MapData::from_pin(&path)?);
+            }
         }
-        Ok(Self(maps))
+        Ok(())
+    }
+
+    /// Opens the map `name` once more; `None` if no policy needed it.
+    pub(super) fn find(&self, name: &str) -> Result<Option<MapData>> {
+        let Some(map) = self.0.get(name) else { return Ok(None) };
+        Ok(Some(MapData::from_id(map.info()?.id())?))
     }
 
     /// Writes `value` to every element of the array `name`.
@@ -77,14 +93,16 @@ impl Memory {
         fill(self.map(name)?, bytes).with_context(|| format!("cannot fill the map {name}"))
     }
 
-    /// Clears all maps, to the state in which they were created.
+    /// Clears all maps, to the state in which they were created. The one with the description of the others is never
+    /// changed.
     pub(super) fn blank(&self) -> Result<()> {
-        self.0.keys().try_for_each(|name| self.blank_map(name))
+        let mut changed = self.0.keys().filter(|name| *name != map::LAYOUT);
+        changed.try_for_each(|name| self.blank_map(name))
     }
 
-    /// Clears one map, to the state in which it was created.
+    /// Clears one map, to the state in which it was created. One that no policy needed is so.
     pub(super) fn blank_map(&self, name: &str) -> Result<()> {
-        let map = self.map(name)?;
+        let Some(map) = self.0.get(name) else { return Ok(()) };
         let info = map.info()?;
         let blanked = match info.map_type()? {
             MapType::Array | MapType::PerCpuArray => fill(map, &vec![0; element_size(&info)?]),

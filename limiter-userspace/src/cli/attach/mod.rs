@@ -52,7 +52,7 @@ pub(super) struct Attach {
     /// Logs and lists of open connections kept at once [default: one for 128 sources]
     #[arg(alias = "ledgers", long, value_name = "N")]
     wide_states: Option<u32>,
-    /// Distinct combinations of limits for sources [default: one for 8 sources]
+    /// Distinct combinations of limits for sources [default: one for 16 sources]
     #[arg(long, value_name = "N")]
     overrides: Option<u32>,
     /// Mount a BPF file system first if there is none

@@ -18,7 +18,7 @@ use super::{Old, Programs, load, missing};
 use crate::{
     datapath::{
         bpffs::{Pins, c_path, sides::word},
-        layout::shape_of,
+        layout::{OPTIONAL, shape_of},
         maps::{Maps, pinned, typed},
         policy::StoredPolicy,
         program::{Clock, Program, create_maps},
@@ -73,6 +73,8 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
                         .map_err(|error| Error::system(format!("pin the map {name}"), error))?;
                 }
             }
+            // No policy needed it.
+            None if OPTIONAL.iter().any(|it| it.shape.name == name) => {}
             // Without these maps, interfaces would be unknown, and blocks would end.
             _ if [map::INTERFACES, map::OFFENCES].contains(&name) => return Err(missing(name)),
             _ => anew.push(name),
@@ -108,6 +110,7 @@ fn restore_half(old: &Old, maps: &mut Maps, epoch: u32) -> Result<Settings> {
     let stored = StoredPolicy::read(&document)?;
     let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
     maps.check_capacity(&tables)?;
+    maps.make_for(&tables)?;
     maps.write_tables(&tables, epoch)?;
     maps.write_document(&document, epoch & 1)?;
     let [sets, bucket_sets] = [maps.source_sets()?, maps.bucket_sets()?];
@@ -126,12 +129,12 @@ fn copy<K: Pod + Default, V: Pod + Default>(
     maps: &Maps,
     name: &'static str,
 ) -> Result<()> {
-    let (Some(from), to) = (pinned(&old.from.pins, name)?, maps.raw(name)?) else {
+    let (Some(from), Some(to)) = (pinned(&old.from.pins, name)?, maps.find(name)?) else {
         return Ok(());
     };
     let number = |map: &MapData| map.info().map(|info| info.id()).ok();
     let fits = old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(&from));
-    if !fits || number(&from) == number(to) {
+    if !fits || number(&from) == number(&to) {
         return Ok(());
     }
     let failed = |error| Error::system(format!("copy the map {name}"), error);

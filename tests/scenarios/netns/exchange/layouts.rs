@@ -8,9 +8,9 @@ use limiter_common::abi::{
     layout::{LAYOUT_VERSION, map},
     table::Source,
 };
-use limiter_tests::{process::kill, program::typed};
+use limiter_tests::{packet::Frame, process::kill, program::typed};
 
-use super::{SECOND, attached, on_pins, program, set_layout};
+use super::{SECOND, attached, layout, on_pins, program, set_layout};
 use crate::{
     cli::Document,
     netns::{Net, SMALL, assert_admitted, v4},
@@ -56,7 +56,7 @@ fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
         fs::remove_file(&path).unwrap();
         older.pin(&path).unwrap();
     });
-    let mut older = Description { layout: LAYOUT_VERSION - 1, ..Description::OWN };
+    let mut older = Description { layout: LAYOUT_VERSION - 1, ..layout(&net) };
     for offset in [
         &mut older.source_binding,
         &mut older.source_address,
@@ -84,10 +84,50 @@ fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
     net.run("limit set source --rate 9/s");
 }
 
+/// Layout 24 had all maps from the beginning, and no arrays to find them by.
+#[test]
+fn logs_and_blocks_of_a_layout_without_optional_maps_are_kept() {
+    let net = Net::new();
+    let document = Document::new(
+        "limits:
+  - {name: log, key: source, algorithm: sliding_log, limit: 5, window: 1h, match: {protocol: udp, ports: 9}}
+  - name: guard
+    key: source
+    rate: 1/h
+    match: {protocol: udp, ports: 10}
+    penalty: {after: 100ms, block: 1h, unproven: block}",
+    );
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let send = |port, number| {
+        let to = net.hosts.router_port.address_like(v4(number).into());
+        let frame = Frame::udp(v4(number), to, 40_000, port).payload(18);
+        let mut senders = [net.sender(100, frame)];
+        net.flood(&mut senders, SECOND / 5, |_| {}).1.from(v4(number)).packets
+    };
+    assert_eq!((send(9, 10), send(9, 10)), (5, 0));
+    send(10, 11);
+    let blocked = || net.json("penalty list -j")["entries"].as_array().unwrap().len();
+    assert_eq!(blocked(), 1);
+    let own = layout(&net);
+    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, wide_states: 0, ..own });
+    on_pins(&net, |pins| {
+        for name in
+            [map::WIDE_STATE_REF, map::ENDINGS_REF, map::OFFENCES_REF, map::REFUSED_SYNS_REF]
+        {
+            fs::remove_file(pins.map(name)).unwrap();
+        }
+    });
+    let said = net.run("attach eth0").stdout;
+    assert!(said.contains("Brought from layout"), "{said}");
+    assert_eq!((send(9, 10), send(9, 12)), (0, 5));
+    assert_eq!(blocked(), 1);
+    assert_eq!(send(9, 11), 0);
+}
+
 #[test]
 fn a_newer_layout_is_left_alone() {
     let (net, _document) = attached(SMALL);
-    let own = Description::OWN;
+    let own = layout(&net);
     set_layout(&net, Description { layout: LAYOUT_VERSION + 1, rules: own.rules + 1, ..own });
     let before = program(&net);
     for command in
@@ -109,20 +149,14 @@ fn a_newer_layout_is_left_alone() {
 #[test]
 fn an_agent_brings_an_older_layout_over_when_it_starts() {
     let (net, _document) = attached(SMALL);
-    let own = Description::OWN;
+    let own = layout(&net);
     set_layout(&net, Description { layout: LAYOUT_VERSION - 1, ..own });
     let mut senders = [net.sender(10_000, net.udp(v4(10)))];
     let before = program(&net);
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
         let mut agent = net.limiter.run("-j agent -i eth0").to(Stdio::null()).start().unwrap();
         let begun = Instant::now();
-        let is_own = || {
-            on_pins(&net, |pins| {
-                let layout: Array<MapData, Description> = typed(pins, map::LAYOUT).unwrap();
-                layout.get(&0, 0).unwrap() == own
-            })
-        };
-        while !is_own() || program(&net) == before {
+        while layout(&net) != own || program(&net) == before {
             assert!(begun.elapsed() < 60 * SECOND, "it is still of the older layout");
             thread::sleep(SECOND / 50);
         }

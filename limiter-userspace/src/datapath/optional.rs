@@ -1,0 +1,71 @@
+//! Maps that are made when a policy first needs them.
+//!
+//! The programs find each of them by an array of one map. A map that was made stays, also if the next policy does not need
+//! it: what it knows of sources holds if a later one does.
+
+use std::{os::fd::AsFd as _, sync::Arc};
+
+use aya::maps::{ArrayOfMaps, MapData};
+use limiter_common::{
+    abi::layout::map,
+    algorithm::meter::Meter,
+    memory::{ending::Ending, refused_syn::RefusedSyn},
+};
+
+use super::{
+    layout::{OPTIONAL, Optional},
+    maps::{Maps, object, typed},
+    sizes::Sizes,
+    sys,
+};
+use crate::{error::Result, policy::Tables};
+
+impl Maps {
+    /// Makes the maps that these tables need and the instance does not have. The caller holds the lock to change the policy.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn make_for(&self, tables: &Tables) -> Result<()> {
+        let is_of = |kind| tables.rows.iter().any(|row| u64::from(row.kind) == kind);
+        let is_needed = |name| match name {
+            map::WIDE_STATE => is_of(Meter::SLIDING_LOG) || is_of(Meter::CONCURRENT),
+            map::ENDINGS => is_of(Meter::CONCURRENT),
+            _ => tables.settings.penalties != 0,
+        };
+        OPTIONAL.iter().filter(|it| is_needed(it.shape.name)).try_for_each(|it| self.make(it))
+    }
+
+    /// Makes a map, unless there is one, and lets the programs find it.
+    fn make(&self, Optional { shape, reference }: &Optional) -> Result<()> {
+        let name = shape.name;
+        let map = match self.find(name)? {
+            Some(map) => map,
+            None => {
+                let map = Arc::new(shape.create(self.entries_of(name)?)?);
+                self.pins.pin(map.fd().as_fd(), &self.pins.map(name))?;
+                self.optional.borrow_mut().insert(name, Arc::clone(&map));
+                map
+            }
+        };
+        let failed = |error: &dyn std::error::Error| object(format!("use the map {name}"), error);
+        let number = map.info().map_err(|error| failed(&error))?.id();
+        let found = sys::lookup(self.raw(reference)?.fd().as_fd(), &0_u32);
+        // Whoever made it may have ended before the programs could find it.
+        if found.map_err(|error| failed(&error))? == Some(number) {
+            return Ok(());
+        }
+        let mut array: ArrayOfMaps<MapData, MapData> = typed(&self.pins, reference)?;
+        array.set(0, &map, 0).map_err(|error| failed(&error))
+    }
+
+    /// The entries that a map is made with.
+    fn entries_of(&self, name: &str) -> Result<u32> {
+        let sizes = Sizes::of(self)?;
+        Ok(match name {
+            map::WIDE_STATE => sizes.wide_states,
+            map::ENDINGS => sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE),
+            map::REFUSED_SYNS => RefusedSyn::ENTRIES,
+            _ => sizes.buckets,
+        })
+    }
+}
