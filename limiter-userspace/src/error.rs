@@ -229,11 +229,11 @@ pub enum Error {
         /// The reason.
         refusal: Refusal,
     },
-    /// The kernel has no memory for a map or a program.
-    #[error("the kernel has no memory for {object}: {source}")]
+    /// The kernel has no memory for a map, a program or another object.
+    #[error("the kernel has no memory to {action}: {source}")]
     Memory {
-        /// That map or program.
-        object: String,
+        /// The action that failed, with its object.
+        action: String,
         /// The error of the system call.
         source: io::Error,
     },
@@ -334,7 +334,7 @@ impl Error {
         let action = action.into();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
-            Some(libc::ENOMEM | libc::E2BIG) => Self::Memory { object: action, source },
+            Some(libc::ENOMEM | libc::E2BIG) => Self::Memory { action, source },
             _ => Self::System { action, source },
         }
     }
@@ -404,7 +404,9 @@ impl Error {
                                         CAP_NET_ADMIN and CAP_PERFMON, and write access to the \
                                         BPF file system"
                 .to_owned(),
-            Self::Kernel { .. } => "boot a newer kernel; Debian 12 and later have it".to_owned(),
+            Self::Kernel { .. } => "boot Linux 5.13 or later, 5.18 or later for interfaces with jumbo frames; \
+                                    Debian 12 and later have it"
+                .to_owned(),
             Self::Refused { cause, .. } if cause.raw_os_error() == Some(libc::ENOMEM) => {
                 "free some memory, and try again".to_owned()
             }
