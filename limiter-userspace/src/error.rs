@@ -61,7 +61,7 @@ pub enum Error {
         program: u32,
     },
     /// Checks of `limiter doctor` have failed.
-    #[error("limiter does not work here as it is: see {}", .failed.join(", "))]
+    #[error("limiter does not work on this machine yet: these checks failed: {}", .failed.join(", "))]
     Unfit {
         /// The names of these checks.
         failed: Vec<String>,
@@ -157,19 +157,19 @@ pub enum Error {
         most: u32,
     },
     /// The policy has more profiles or meters than the instance has room for.
-    #[error(
-        "the policy has {needed} different overrides or combinations of limits, but the instance was \
-         made for {capacity}"
-    )]
+    #[error("the policy has {needed} different {what}, but the instance has room for {capacity}")]
     Capacity {
-        /// The number of profiles, which are different settings of a source, or of meters, which
-        /// are different settings of a limit.
+        /// The things that are counted, in words.
+        what: &'static str,
+        /// The number of them in the policy.
         needed: usize,
         /// The number that the instance has room for.
         capacity: u32,
     },
     /// The lists that commands of an older version set would be lost with the instance.
-    #[error("the lists of an older version end with its instance, and cannot be kept: {source}")]
+    #[error(
+        "the run-time lists of an older version would be lost with its instance, and cannot be saved: {source}"
+    )]
     Unkept {
         /// Why they cannot be kept.
         source: Box<Error>,
@@ -215,7 +215,7 @@ pub enum Error {
     },
     /// Another agent sees to the instance.
     #[error(
-        "another agent sees to {} too: each puts its own policy in force", .directory.display()
+        "another agent runs for {}, and each would put its own policy in force", .directory.display()
     )]
     OtherAgent {
         /// The directory of the instance.
@@ -229,11 +229,11 @@ pub enum Error {
         /// The reason.
         refusal: Refusal,
     },
-    /// The kernel has no memory for a map or a program.
-    #[error("the kernel has no memory for {object}: {source}")]
+    /// The kernel has no memory for a map, a program or another object.
+    #[error("the kernel has no memory to {action}: {source}")]
     Memory {
-        /// That map or program.
-        object: String,
+        /// The action that failed, with its object.
+        action: String,
         /// The error of the system call.
         source: io::Error,
     },
@@ -256,20 +256,20 @@ pub enum Error {
     },
     /// The policy in force gives a document that could not be read back.
     #[error(
-        "the policy in force makes no document that could be read back, so nothing was saved:\n{faults}"
+        "nothing was saved, as the document of the policy in force cannot be read back:\n{faults}"
     )]
     Unsaved {
         /// The faults of the document.
         faults: Faults,
     },
     /// A file would replace an object that is no regular file.
-    #[error("{} is no regular file, so it is not replaced by one", .path.display())]
+    #[error("{} is not a regular file, and is not replaced", .path.display())]
     NoFile {
         /// The path of the object.
         path: PathBuf,
     },
     /// A systemd unit cannot have a path.
-    #[error("no unit of systemd can have {path}: {fault}")]
+    #[error("a systemd unit cannot have the path {path}: {fault}")]
     UnitPath {
         /// The path, quoted.
         path: String,
@@ -277,7 +277,7 @@ pub enum Error {
         fault: &'static str,
     },
     /// `--for` would also end the limits of interfaces that are attached already.
-    #[error("limiter is attached to {} already, whose limits would end with that time too", .attached.join(", "))]
+    #[error("limiter is attached to {} already, where `--for` would end the limits too", .attached.join(", "))]
     Shared {
         /// These interfaces.
         attached: Vec<String>,
@@ -289,7 +289,7 @@ pub enum Error {
         prefix: IpNet,
     },
     /// `--keep-ssh` was given, and no SSH session is known.
-    #[error("no SSH session is known that could be kept: {cause}")]
+    #[error("`--keep-ssh` finds no SSH session: {cause}")]
     NoSession {
         /// The reason.
         cause: String,
@@ -334,7 +334,7 @@ impl Error {
         let action = action.into();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
-            Some(libc::ENOMEM | libc::E2BIG) => Self::Memory { object: action, source },
+            Some(libc::ENOMEM | libc::E2BIG) => Self::Memory { action, source },
             _ => Self::System { action, source },
         }
     }
@@ -390,10 +390,10 @@ impl Error {
             Self::ForeignProgram { interface, program } => format!(
                 "see whose it is with `bpftool prog show id {program}`; remove it with its own \
                  tool, with `ip link set dev {interface} xdp off`, or, if `bpftool link` has it, \
-                 with `bpftool link detach`; another limiter instance needs its `--bpffs DIR`"
+                 with `bpftool link detach`; if it is of another limiter instance, give the `--bpffs DIR` of that"
             ),
             Self::NotEthernet { .. } => {
-                "attach to the Ethernet interface below it, whose packets carry it".to_owned()
+                "attach to the Ethernet interface that carries its packets".to_owned()
             }
             Self::Unsafe { directory } => format!(
                 "remove it if it is not yours (`rm -r {}`), and mount the BPF file system with \
@@ -404,40 +404,41 @@ impl Error {
                                         CAP_NET_ADMIN and CAP_PERFMON, and write access to the \
                                         BPF file system"
                 .to_owned(),
-            Self::Kernel { .. } => "boot a newer kernel; Debian 12 and later have it".to_owned(),
+            Self::Kernel { .. } => "boot Linux 5.13 or later, 5.18 or later for interfaces with jumbo frames; \
+                                    Debian 12 and later have it"
+                .to_owned(),
             Self::Refused { cause, .. } if cause.raw_os_error() == Some(libc::ENOMEM) => {
                 "free some memory, and try again".to_owned()
             }
             Self::Refused { .. } => "boot another kernel (limiter is tested on Linux 6.1, 6.12 and 7.3), or use a \
                                      newer limiter; `limiter doctor` says whether the program loads"
                 .to_owned(),
-            Self::Mode { .. } => "use `--mode auto`, which takes the best that there is".to_owned(),
+            Self::Mode { .. } => "use `--mode auto`, which takes the best mode of the driver".to_owned(),
             Self::NotBpffs { mount, .. } => format!(
                 "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",
                 mount.display()
             ),
             Self::Layout { .. } => {
-                "what is attached goes on as it is; to use this version, remove \
-                                    it with the one that made it, or with `limiter detach --all`, \
-                                    and attach again"
+                "attached interfaces stay limited; to use this version, detach with the version that \
+                 attached, or with `limiter detach --all`, then attach again"
                     .to_owned()
             }
             Self::State { path, .. } => format!(
                 "it was renamed to {}.unread: restore it from a copy, or set the lists anew",
                 path.display()
             ),
-            Self::Older { .. } => "what is attached goes on as it is; `limiter attach IFACE`, for an interface that is \
-                                   attached, and an agent at its start bring it to this version, with its state"
+            Self::Older { .. } => "attached interfaces stay limited; `limiter attach IFACE` of one of them, or a start of \
+                                   the agent, brings the instance to this version with its state"
                 .to_owned(),
-            Self::Newer { .. } => "what is attached goes on as it is; use the newer version again, or give up what it \
-                                   knows: `limiter detach --all`, and attach again"
+            Self::Newer { .. } => "attached interfaces stay limited; use the newer version again, or lose its state: \
+                                   `limiter detach --all`, then attach again"
                 .to_owned(),
             Self::Capacity { needed, .. } => format!(
                 "make room with `limiter attach IFACE --overrides {}` or more, for an interface that is attached",
                 needed.next_power_of_two()
             ),
             Self::Unkept { .. } => {
-                "keep them elsewhere with `--state FILE`, which the next `limiter attach` takes too"
+                "save them elsewhere with `--state FILE`, and give that to the next `limiter attach` too"
                     .to_owned()
             }
             Self::Unconfirmed { .. } => {
@@ -445,15 +446,15 @@ impl Error {
                  give the command again"
                     .to_owned()
             }
-            Self::NothingToConfirm => "without `limiter policy confirm` in time, the policy before is \
-                                       back; `limiter policy show` tells which one is in force"
+            Self::NothingToConfirm => "a policy that was not confirmed in time was taken back; `limiter policy show` \
+                                       prints the one in force"
                 .to_owned(),
             Self::NoSlot => "detach one first".to_owned(),
             Self::OtherAgent { .. } => {
                 "stop one of the two, or give it an instance of its own with `--bpffs DIR`".to_owned()
             }
             Self::ChangeRefused { document, .. } => format!(
-                "mend the file; if the change is meant, take it with `limiter policy apply \
+                "mend the file; if the change is intended, accept it with `limiter policy apply \
                  --accept-change {document}`, or write the prefixes into the document; where nothing is \
                  attached, `limiter attach IFACE --policy {document}` takes it"
             ),
@@ -482,7 +483,7 @@ impl Error {
             Self::Shared { .. } => "attach without `--for`; try a policy for a time with `limiter \
                                     policy apply FILE --confirm TIME`"
                 .to_owned(),
-            Self::OwnSession { .. } => "with `--no-keep-ssh` it is done all the same".to_owned(),
+            Self::OwnSession { .. } => "`--no-keep-ssh` does it all the same".to_owned(),
             Self::NoSession { .. } => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
                                 --preserve-env=SSH_CONNECTION` does"
                 .to_owned(),

@@ -9,7 +9,6 @@ mod clock;
 mod connections;
 mod control;
 mod cpus;
-mod credit;
 mod define;
 mod differential;
 mod exact;
@@ -49,6 +48,7 @@ mod table;
 mod table_room;
 mod ticks;
 mod together;
+mod untracked;
 
 use std::{env, fmt, net::IpAddr, thread};
 

@@ -6,7 +6,6 @@ mod address;
 mod binding;
 mod carry;
 mod cpus;
-mod credit;
 mod edge;
 mod examples;
 mod fragment;
@@ -28,6 +27,7 @@ mod row;
 mod siphash;
 mod table;
 mod traffic;
+mod untracked;
 mod window;
 mod window_carry;
 

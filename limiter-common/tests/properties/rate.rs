@@ -27,16 +27,16 @@ const fn promised_error(packets: u128, period: u128, dearest: u64) -> Option<u12
     }
 }
 
-/// Holds what a bucket gives away beside its word, on credit and by leases, against what that may be.
+/// Holds what a bucket gives away beside its word, by the untracked allowance and by leases, against what that may be.
 fn assert_shares(gcra: &Gcra) -> Result<(), TestCaseError> {
-    let credit = gcra.untracked();
+    let packets = gcra.untracked();
     let most = (gcra.depth / 1_000).min(1_000_000 << gcra.shift);
     prop_assert!(
-        gcra.untracked_units(credit) <= most,
+        gcra.untracked_units(packets) <= most,
         "a thousandth, and a millisecond of the rate"
     );
     prop_assert!(
-        credit == UntrackedAllowance::MOST || gcra.untracked_units(credit + 1) > most,
+        packets == UntrackedAllowance::MOST || gcra.untracked_units(packets + 1) > most,
         "no less than that"
     );
     let burst = gcra.left(0);

@@ -146,19 +146,19 @@ impl Counts {
             .with([], Real(numbers.success)),
             gauge(
                 "limiter_policy_change_refused",
-                "1 while the document is not used for what its set files change.",
+                "1 while the document is refused for a change of its set files.",
             )
             .with([], Whole(numbers.refused.into())),
             counter("limiter_agent_attachments_total", "Interfaces that the agent attached.")
                 .with([], Whole(numbers.attached)),
             counter(
                 "limiter_agent_failures_total",
-                "What the agent could not do and tries again, once each.",
+                "Failures of the agent that it tries to mend, each counted once.",
             )
             .with([], Whole(numbers.failed)),
             gauge(
                 "limiter_agent_failing",
-                "What the agent could not do at its last look, and tries again.",
+                "Failures at the last look of the agent, which it tries to mend.",
             )
             .with([], Whole(numbers.failing)),
         ]

@@ -199,7 +199,7 @@ impl fmt::Display for Event {
             Self::Started => write!(f, "started"),
             Self::Waiting { interface: Some(interface), existing } => write!(
                 f,
-                "waiting for {interface}: no interface is called so; this network namespace has {}",
+                "waiting for {interface}: no interface has this name; this network namespace has {}",
                 listed(existing)
             ),
             Self::Waiting { interface: None, existing } => write!(
@@ -228,7 +228,7 @@ impl fmt::Display for Event {
             Self::Unchanged { document } => write!(f, "{}: in force already", name(document)),
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {
-                write!(f, "{error}\nwhat is in force stays, until the document is right")
+                write!(f, "{error}\nthe policy in force stays until the document is valid")
             }
             Self::Failed(error) | Self::Refused { error, .. } => {
                 write!(f, "error: {error}")?;

@@ -365,7 +365,7 @@ impl Scrape {
         let waiting = Family::new(
             "limiter_agent_interfaces_waiting",
             Kind::Gauge,
-            "Names and patterns of interfaces that the agent is to attach and that mean none which is there.",
+            "Names and patterns of interfaces for the agent that no interface has.",
         );
         Ok([wanted, waiting.with([], Value::Whole(found.waiting.len() as u64))])
     }

@@ -176,7 +176,7 @@ mod tests {
             let events = waits.news(&asked, &found, &lo, is_attached, now);
             events.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        let missing = "waiting for vdd: no interface is called so; this network namespace has lo";
+        let missing = "waiting for vdd: no interface has this name; this network namespace has lo";
         assert_eq!(told(0, &["vdd", "lo"], false), [missing]);
         assert!(told(1, &["vdd", "lo"], true).is_empty());
         assert!(told(2, &["lo"], true).is_empty(), "it came");

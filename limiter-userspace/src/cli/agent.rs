@@ -15,15 +15,16 @@ use crate::{
 };
 
 const HELP: &str = "\
-It prints what it does, a line for each event, with -j in JSON. Where its standard output is the journal of \
-systemd, an event is an entry with a priority and fields, such as LIMITER_EVENT and LIMITER_SOURCE. SIGHUP has it read and apply the document at once; SIGTERM \
-and SIGINT end it. What is attached stays attached, and limited, without it.";
+It prints a line for each event, with -j in JSON. Where its standard output is the journal of systemd, an \
+event is an entry with a priority and fields, such as LIMITER_EVENT and LIMITER_SOURCE. On SIGHUP it reads \
+and applies the document at once; SIGTERM and SIGINT end it. Attached interfaces stay attached, and their \
+limits stay in force, without it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Agent {
-    /// Interfaces to attach whenever they are there, as `limiter attach` takes them; in the variable, with
-    /// spaces between them
+    /// Interfaces to attach whenever they exist, named as for `limiter attach`; in the variable, separated
+    /// by spaces
     #[arg(
         short,
         long = "interface",
@@ -33,15 +34,15 @@ pub(super) struct Agent {
         value_parser = interface
     )]
     interfaces: Vec<String>,
-    /// Policy document to follow: it is applied whenever it changes
+    /// Policy document to apply, now and whenever it changes
     #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]
     policy: Option<PathBuf>,
-    /// Serve /metrics for Prometheus, /healthz and /readyz, in plain HTTP: on an address, as
+    /// Serve /metrics for Prometheus, /healthz and /readyz in plain HTTP: on an address, e.g.
     /// 127.0.0.1:9180, or on unix:PATH
     #[arg(long, value_name = "ADDRESS", env = "LIMITER_LISTEN", value_delimiter = ' ',
           value_parser = address)]
     listen: Vec<Listen>,
-    /// How many events about sources are told in the long run: a rate, as 100/min, or none
+    /// Long-run rate of events about sources that are printed, e.g. 100/min, or none
     #[arg(long, value_name = "RATE", default_value = EVENTS, value_parser = events,
           env = "LIMITER_EVENTS")]
     events: Events,

@@ -87,5 +87,4 @@ impl<T> Changed<T> {
 }
 
 /// The warning if the run-time lists could not be written to their file.
-pub(super) const UNKEPT: &str =
-    "the run-time lists are in force, and end with this run of the machine";
+pub(super) const UNKEPT: &str = "the run-time lists are in force, and would be lost at a reboot";

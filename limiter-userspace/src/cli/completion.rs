@@ -9,7 +9,7 @@ use crate::{error::Result, output::stream::Output};
 
 #[derive(Debug, Args)]
 pub(super) struct Completion {
-    /// Which shell the script is for
+    /// Shell that the script is for
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -19,10 +19,10 @@ use crate::{
     override_usage = "limiter detach [OPTIONS] <IFACE>...\n       limiter detach [OPTIONS] --all"
 )]
 pub(super) struct Detach {
-    /// Interfaces to detach from, in any way that `limiter attach` takes
+    /// Interfaces to detach from, named as for `limiter attach`
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "IFACE")]
     interfaces: Vec<String>,
-    /// Detach from all interfaces, and remove whatever is pinned, also by another version
+    /// Detach from all interfaces, and remove all that is pinned, also by another version
     #[arg(long)]
     all: bool,
 }

@@ -11,7 +11,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// Interfaces to check [default: those that are attached, or else all]
+    /// Interfaces to check [default: the attached ones, or all if there are none]
     #[arg(value_name = "IFACE")]
     interfaces: Vec<String>,
 }

@@ -19,8 +19,8 @@ use crate::{
 };
 
 const HELP: &str = "\
-What is not given may be anything: a limit that asks about it is shown with what it depends on. \
-Nothing is changed.";
+What is not given may be anything: a limit that asks about it is shown with its condition. Nothing is \
+changed.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -32,19 +32,19 @@ pub(super) struct Explain {
     /// Destination address
     #[arg(long, value_name = "ADDRESS")]
     to: Option<String>,
-    /// Interface that it comes in by [default: the one that is attached, if it is the only one]
+    /// Interface that the packet arrives on [default: the one that is attached, if it is the only one]
     #[arg(long = "in", value_name = "IFACE")]
     interface: Option<String>,
-    /// Flags of TCP, e.g. syn or syn,ack or none
+    /// TCP flags, e.g. syn or syn,ack or none
     #[arg(long)]
     flags: Option<String>,
-    /// Type of ICMP, e.g. echo-request or 8
+    /// ICMP type, e.g. echo-request or 8
     #[arg(long, value_name = "TYPE", conflicts_with = "flags")]
     icmp: Option<String>,
-    /// Bytes of the frame, from the Ethernet header on
+    /// Length of the frame in bytes, with its Ethernet header
     #[arg(long, value_name = "N")]
     length: Option<usize>,
-    /// A fragment, the first one, instead of a whole packet
+    /// The packet is a first fragment
     #[arg(long)]
     fragment: bool,
 }

@@ -12,8 +12,8 @@ use crate::{
 };
 
 const HELP: &str = "\
-Nothing is changed. A source of which nothing is known is shown with what would apply to it, and the \
-exit code is 4.";
+Nothing is changed. For a source of which nothing is known, the limits that would apply to it are shown, \
+and the exit code is 4.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]

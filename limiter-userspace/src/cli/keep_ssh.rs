@@ -23,11 +23,11 @@ const KEPT: u64 = 24 * 3600;
 
 #[derive(Debug, Args)]
 pub(super) struct KeepSsh {
-    /// Allow the address that this SSH session comes from, if it could be cut off; without being
-    /// asked, that is done for somebody at a terminal
+    /// Allow the address of this SSH session if the command could cut it off; on a terminal, that is the
+    /// default
     #[arg(long, conflicts_with = "no_keep_ssh")]
     keep_ssh: bool,
-    /// Do not allow the address that this SSH session comes from
+    /// Do not allow the address of this SSH session
     #[arg(long)]
     no_keep_ssh: bool,
 }

@@ -45,7 +45,7 @@ use crate::{
 /// Kernel-level rate limiter: drops floods per source and per connection in XDP, before the network
 /// stack sees them.
 ///
-/// Nothing has to run for that to go on: programs and state are pinned in the kernel.
+/// No process has to run for that: programs and state are pinned in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "limiter", version, propagate_version = true, max_term_width = 100)]
 struct Cli {
@@ -53,14 +53,14 @@ struct Cli {
     #[arg(long, global = true, value_name = "DIR", env = "LIMITER_BPFFS",
           default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
-    /// File that keeps the run-time lists (`allow`, `deny`, `penalty`) over a restart of the machine
+    /// File that keeps the run-time lists (`allow`, `deny`, `penalty`) over reboots
     /// [default: below /var/lib/limiter, one for each instance]
     #[arg(long, global = true, value_name = "FILE", env = "LIMITER_STATE")]
     state: Option<PathBuf>,
     /// Print JSON
     #[arg(short, long, global = true)]
     json: bool,
-    /// Print bytes in tables in full instead of in a few digits; JSON always has them so
+    /// Print bytes in tables unrounded; JSON always has them so
     #[arg(short, long, global = true)]
     raw: bool,
     #[command(subcommand)]
@@ -69,44 +69,44 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Attach to interfaces; without a limit this only observes
+    /// Attach to interfaces; until a limit is set, packets are only counted
     Attach(attach::Attach),
-    /// Detach from interfaces; the last one takes the policy and all state with it
+    /// Detach from interfaces; with the last one, the policy and all state are removed
     Detach(detach::Detach),
     /// Show interfaces, limits, reasons and memory
     Status,
     /// Show or change the limits
     #[command(subcommand)]
     Limit(limit::LimitCommand),
-    /// Show all that is known of a source: limits and what is left of them, penalties, totals
+    /// Show what is known of a source: its limits and what is left of them, penalties, totals
     Get(get::Get),
-    /// Tell what would become of a packet, or of those in a file, without changing any state
+    /// Show whether a packet, or each packet of a file, would pass; no state is changed
     Test(test::Test),
     /// Check, compare, apply, show and save whole policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Drop nothing at once, whatever the policy says, or drop again; what would be is counted
+    /// Stop all drops at once, whatever the policy says, or drop again; would-be drops are counted
     Monitor(monitor::Monitor),
-    /// Let sources pass whatever the limits say
+    /// Let all packets of sources pass, whatever the limits say
     #[command(subcommand)]
     Allow(list::ListCommand),
-    /// Drop all of sources
+    /// Drop all packets of sources
     #[command(subcommand)]
     Deny(list::ListCommand),
-    /// Block sources for a while, and see who is blocked
+    /// Block sources for a while, or list those that are blocked
     #[command(subcommand)]
     Penalty(list::PenaltyCommand),
     /// Watch rates, drops and the top dropped sources; leaving it changes nothing
     Watch(watch::Watch),
     /// List the sources with the most drops
     Top(statistics::Top),
-    /// See to an instance: attach interfaces when they come, follow a policy document
+    /// Attach interfaces when they appear, follow a policy document, serve metrics, until it is stopped
     Agent(agent::Agent),
-    /// Print what monitoring systems read, in the text format of Prometheus
+    /// Print metrics in the text format of Prometheus
     Metrics,
-    /// Check whether limiter can work here, and what would make it work better; changes nothing
+    /// Check whether limiter works on this machine, and what would improve it; nothing is changed
     Doctor(doctor::Doctor),
-    /// Print a script that has a shell complete commands, options and what they take
+    /// Print a script for a shell that completes commands, options and their values
     Completion(completion::Completion),
     /// Write the manual pages of all commands into a directory
     #[command(hide = true)]

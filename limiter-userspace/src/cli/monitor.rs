@@ -17,8 +17,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Monitor {
-    /// on: nothing is dropped, what would be is counted, whatever the policy says and becomes; off:
-    /// limits are enforced again, each as it says [default: tell which it is]
+    /// on: drop nothing under this and any later policy, and count would-be drops; off: enforce limits
+    /// again, each by its `action` [default: show the present state]
     #[arg(value_enum)]
     switch: Option<Switch>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()>
     let monitoring = throw(pins, false)?.monitoring()?;
     let text = match policy {
         GlobalMode::Monitor => {
-            "monitor: off; limits are enforced as each one says: `mode: monitor` was taken out of the \
+            "monitor: off; limits are enforced, each by its `action`: `mode: monitor` was taken out of the \
              policy"
         }
         GlobalMode::Enforce => said(monitoring),
@@ -95,18 +95,18 @@ fn throw(pins: &Pins, on: bool) -> Result<Maps> {
 const fn said(monitoring: Monitoring) -> &'static str {
     match monitoring {
         Monitoring { switch: true, policy: GlobalMode::Enforce } => {
-            "monitor: on; nothing is dropped, what would be is counted, until `limiter monitor off`"
+            "monitor: on; nothing is dropped, only counted, until `limiter monitor off`"
         }
         Monitoring { switch: true, policy: GlobalMode::Monitor } => {
-            "monitor: on, and the policy has `mode: monitor`; nothing is dropped, what would be is \
-             counted, until `limiter monitor off`"
+            "monitor: on, and the policy has `mode: monitor`; nothing is dropped, only counted, \
+             until `limiter monitor off`"
         }
         Monitoring { switch: false, policy: GlobalMode::Monitor } => {
-            "monitor: off, but the policy has `mode: monitor`; nothing is dropped, what would be is \
-             counted, until `limiter monitor off`"
+            "monitor: off, but the policy has `mode: monitor`; nothing is dropped, only counted, \
+             until `limiter monitor off`"
         }
         Monitoring { switch: false, policy: GlobalMode::Enforce } => {
-            "monitor: off; limits are enforced as each one says"
+            "monitor: off; limits are enforced, each by its `action`"
         }
     }
 }

@@ -28,12 +28,12 @@ use crate::{
 };
 
 const HELP: &str = "\
-The verdict is that of the live policy on the state as it is now, found by the code that the program \
-in the kernel is made of. Nothing is charged, made or counted.
+The verdict is that of the policy in force on the present state, by the code that the program in the \
+kernel is made of. Nothing is charged, created or counted.
 
-Packets of a file are judged each by itself, against the state as it is now: none of them is charged, \
-so that a burst in the file does not use up a limit. But later fragments follow the first one of their \
-datagram, if that is in the file before them.";
+Each packet of a file is judged by itself, against the present state: none of them is charged, so a \
+burst in the file does not use up a limit. Later fragments follow the first one of their datagram, if \
+the file has it before them.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -57,25 +57,25 @@ pub(super) struct Test {
     /// Destination port, or the name of a service [default: 0]
     #[arg(long, value_name = "PORT")]
     dport: Option<String>,
-    /// Flags of TCP, e.g. syn or syn,ack or none [default: ack]
+    /// TCP flags, e.g. syn or syn,ack or none [default: ack]
     #[arg(long)]
     flags: Option<String>,
-    /// Type of ICMP, e.g. echo-request or 8 [default: echo-request]
+    /// ICMP type, e.g. echo-request or 8 [default: echo-request]
     #[arg(long, value_name = "TYPE")]
     icmp: Option<String>,
-    /// Bytes of the frame, from the Ethernet header on [default: those of its headers, 60 at least]
+    /// Length of the frame in bytes, with its Ethernet header [default: its headers, 60 at least]
     #[arg(long, value_name = "N")]
     length: Option<usize>,
-    /// Number of a VLAN; given twice, the first is the outer one
+    /// VLAN ID; given twice, the first is the outer one
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(0..=4095))]
     tagged: Vec<u16>,
-    /// A fragment, the first one, instead of a whole packet
+    /// The packet is a first fragment
     #[arg(long)]
     fragment: bool,
-    /// Interface that packets come in by, as `limiter attach` takes it [default: the first one that is attached]
+    /// Interface that packets arrive on, named as for `limiter attach` [default: the first one that is attached]
     #[arg(long = "in", value_name = "IFACE")]
     interface: Option<String>,
-    /// Packets captured in a file, as `tcpdump -w` writes it
+    /// Judge the packets of a capture file, as `tcpdump -w` writes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["src", "dst", "proto", "sport", "dport",
           "flags", "icmp", "length", "tagged", "fragment"])]
     pcap: Option<PathBuf>,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 const HELP: &str = "\
-On a terminal, `?` tells the keys. Those that change something ask first, and do what `limiter deny \
+On a terminal, `?` lists the keys. Those that change something ask first, and do what `limiter deny \
 add`, `limiter allow add` and `limiter limit set --action` do.";
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) struct Watch {
     /// Time between two readings, 50ms to 1d
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
     interval: String,
-    /// End after so many intervals
+    /// End after this number of intervals
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after this time
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     /// Print lines instead of drawing a screen
     #[arg(long)]
     lines: bool,
-    /// Have no key change anything
+    /// Ignore the keys that change something
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]

@@ -34,7 +34,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    policy::{Assignment, Context, Layers, Policy, Tables, compile},
+    policy::{
+        Assignment, Context, Layers, Policy, Tables, compile,
+        error::{METERS, PROFILES},
+    },
 };
 
 impl Maps {
@@ -270,14 +273,14 @@ impl Maps {
     }
 
     pub(super) fn check_capacity(&self, tables: &Tables) -> Result<()> {
-        for (name, needed, unnamed) in [
-            (map::PROFILES, tables.profiles.len(), Sizes::UNNAMED),
-            (map::METERS, tables.meters.len(), 0),
+        for (name, what, needed, unnamed) in [
+            (map::PROFILES, PROFILES, tables.profiles.len(), Sizes::UNNAMED),
+            (map::METERS, METERS, tables.meters.len(), 0),
         ] {
             let needed = needed.saturating_sub(unnamed as usize);
             let capacity = (self.capacity(name)? / 2).saturating_sub(unnamed);
             if needed > capacity as usize {
-                return Err(Error::Capacity { needed, capacity });
+                return Err(Error::Capacity { what, needed, capacity });
             }
         }
         Ok(())

@@ -291,7 +291,20 @@ fn open(
     #[cfg(not(feature = "datapath-log"))]
     let object_file = OBJECT;
     size(&mut loader);
-    loader.load(object_file).map_err(|error| object("make the maps", &error))
+    loader
+        .load(object_file)
+        .map_err(|error| unmade(KernelVersion::current().ok(), object("make the maps", &error)))
+}
+
+/// The reason why a kernel of this version does not make the maps: the feature that it lacks, or `error`.
+fn unmade(version: Option<KernelVersion>, error: Error) -> Error {
+    match error {
+        // The kernel says "invalid argument" of a flag or a type of map that it does not know.
+        Error::System { .. } | Error::Object { .. } => {
+            missing(version, false).map_or(error, lacking)
+        }
+        error => error,
+    }
 }
 
 fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
@@ -327,13 +340,21 @@ fn tail(log: &str) -> String {
     last.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
+/// The features that limiter needs, each with the first version of Linux that has it, from the oldest to the newest.
+/// The last one is for packets in several pieces alone. Pointers as arguments of global functions came with
+/// compare-and-exchange.
+const FEATURES: [(u8, u8, &str); 7] = [
+    (5, 5, "arrays of BPF that a process maps into its memory"),
+    (5, 6, "programs of BPF that read the kernel's tick"),
+    (5, 8, "ring buffers of BPF"),
+    (5, 9, "links for XDP"),
+    (5, 12, "atomic compare-and-exchange in BPF"),
+    (5, 13, "batch updates of LPM tries"),
+    (5, 18, "XDP for packets in several pieces"),
+];
+
 /// The oldest feature that a program needs and a kernel of this version lacks.
 fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {
-    const FEATURES: [(u8, u8, &str); 3] = [
-        (5, 9, "links for XDP"),
-        (5, 12, "atomic compare-and-exchange in BPF"),
-        (5, 18, "XDP for packets in several pieces"),
-    ];
     let version = version?;
     let needed = if frags { FEATURES.len() } else { FEATURES.len() - 1 };
     FEATURES[..needed]
@@ -421,13 +442,51 @@ mod tests {
     fn an_old_kernel_is_told_what_it_lacks_and_since_when() {
         let missing =
             |major, minor, frags| missing(Some(KernelVersion::new(major, minor, 0)), frags);
+        assert_eq!(missing(5, 7, false).unwrap(), "ring buffers of BPF (since 5.8)");
         assert_eq!(missing(5, 8, false).unwrap(), "links for XDP (since 5.9)");
         assert_eq!(
             missing(5, 10, true).unwrap(),
             "atomic compare-and-exchange in BPF (since 5.12)"
         );
+        assert_eq!(missing(5, 12, false).unwrap(), "batch updates of LPM tries (since 5.13)");
+        assert_eq!(missing(5, 13, false), None);
         assert_eq!(missing(5, 15, true).unwrap(), "XDP for packets in several pieces (since 5.18)");
         assert_eq!(missing(5, 15, false), None);
         assert_eq!(missing(6, 1, true), None);
+    }
+
+    #[test]
+    fn documents_and_the_remedy_name_the_versions_that_are_needed() {
+        let versions = FEATURES.map(|(major, minor, _)| (major, minor));
+        assert!(versions.is_sorted());
+        let [.., (major, minor), (frags_major, frags_minor)] = versions;
+        let (linear, frags) = (format!("{major}.{minor}"), format!("{frags_major}.{frags_minor}"));
+        let documents = [
+            (include_str!("../../../README.md"), format!("It needs Linux {linear}, and {frags}\n")),
+            (include_str!("../../../packaging/debian/control"), format!("Linux {linear} or later")),
+            (include_str!("trie.rs"), format!("batch updates of LPM tries (since {linear})")),
+        ];
+        for (document, words) in documents {
+            assert!(document.contains(&words), "{words}");
+        }
+        let remedy = lacking("links for XDP (since 5.9)").remedy().unwrap();
+        assert!(
+            remedy.starts_with(&format!("boot Linux {linear} or later, {frags} or later")),
+            "{remedy}"
+        );
+    }
+
+    #[test]
+    fn maps_that_an_old_kernel_does_not_make_are_told_by_what_it_lacks() {
+        let said = |(major, minor), errno| {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let version = Some(KernelVersion::new(major, minor, 0));
+            unmade(version, Error::system("make the maps", error)).to_string()
+        };
+        let lacks = "lacks arrays of BPF that a process maps into its memory (since 5.5)";
+        assert!(said((5, 4), libc::EINVAL).contains(lacks));
+        assert!(said((5, 4), libc::EPERM).contains("no permission to make the maps"));
+        assert!(said((5, 4), libc::ENOMEM).contains("no memory to make the maps"));
+        assert!(said((6, 1), libc::EINVAL).contains("cannot make the maps"));
     }
 }

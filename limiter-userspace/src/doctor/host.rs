@@ -61,7 +61,7 @@ fn failed(check: &'static str, error: &Error) -> Finding {
     let finding = Finding::failed(check, error);
     match finding.remedy {
         Some(_) => finding,
-        None => finding.with_remedy("`limiter attach` says all there is to say of it"),
+        None => finding.with_remedy("`limiter attach` prints the whole error"),
     }
 }
 
@@ -122,13 +122,12 @@ fn penalties(pins: &Pins) -> Option<Finding> {
         return None;
     }
     let found = format!(
-        "this host forwards packets, and no packet to another host has a source blocked by {}",
+        "this host forwards packets, and packets to other hosts have no source blocked by {}",
         limits.join(", ")
     );
-    Some(
-        Finding::new(CHECK, Verdict::Note, found)
-            .with_remedy("where forged sources may be blocked, `unproven: block` in the penalty"),
-    )
+    Some(Finding::new(CHECK, Verdict::Note, found).with_remedy(
+        "if forged sources may be blocked too, write `unproven: block` into the penalty",
+    ))
 }
 
 /// What the clock is, which packets with limits read.

@@ -231,7 +231,7 @@ fn notices(maps: &Maps) -> Result<[Family; 3]> {
     let mut left_out = Family::new(
         "limiter_source_events_left_out_total",
         Kind::Counter,
-        "How often of those that was not told to an agent: too many at once, or none that read those before.",
+        "Those that no agent was told of: there were too many at once, or no agent read the earlier ones.",
     );
     let event_stats = maps.event_stats()?;
     for (name, kind) in
@@ -274,7 +274,7 @@ fn state(maps: &Maps, blocked: u64) -> Result<[Family; 4]> {
         .with([], Whole(maps.epoch()?.into())),
         gauge(
             "limiter_policy_unconfirmed_seconds",
-            "Until the policy is taken back unless it is confirmed; 0 when none waits for that.",
+            "Time until the policy is taken back unless it is confirmed; 0 when none waits for that.",
         )
         .with([], Value::Real(unconfirmed.as_secs_f64())),
     ])

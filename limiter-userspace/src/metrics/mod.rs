@@ -49,7 +49,7 @@ fn build_info() -> Family {
     Family::new(
         "limiter_build_info",
         Kind::Gauge,
-        "1, with the version of the command that tells this.",
+        "1, with the version of the command that prints it.",
     )
     .with([("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))
 }

@@ -15,11 +15,11 @@ pub(super) fn limits(sample: &Sample) -> [Family; 2] {
     let [mut used, mut refusing] = [
         (
             "limiter_limit_sampled_states",
-            "States looked at by the share of the burst used: from used to the next, 1 refuses.",
+            "Sampled states by the share of the burst that is used, from `used` up to the next value; 1 refuses.",
         ),
         (
             "limiter_limit_sampled_refusing_states",
-            "States looked at that refuse, by the seconds until one passes: from wait to the next.",
+            "Sampled states that refuse, by the seconds until a packet passes, from `wait` up to the next value.",
         ),
     ]
     .map(|(name, help)| Family::new(name, Kind::Gauge, help));
@@ -48,16 +48,16 @@ pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
     [
         counter(
             "limiter_sources_admitted_total",
-            "Sources that were given an entry of the table (entry), and packets that passed without one, as the \
-             set of their source was full, but for those that a list allowed: first ones, those on credit, \
-             and all that no limit is about (newcomer).",
+            "Sources that were given an entry of the table (entry), and packets of sources without an entry that \
+             passed, as the set of their source was full: first ones, those of the untracked allowance, and those \
+             that no limit is about; not those that a list allowed (newcomer).",
         )
         .with([("as", "entry")], Whole(entries))
         .with([("as", "newcomer")], Whole(newcomers)),
         counter(
             "limiter_sources_evicted_total",
-            "Sources that lost their entry to another one, as they owed nothing (idle), or that or their place \
-             beside the entries, though they owed for a single packet, or only to limits that are gone or \
+            "Sources that lost their entry to another one, as they owed nothing (idle); and those that lost their \
+             entry or their probation slot though they owed for a single packet, or to limits that are gone or \
              changed since (owing).",
         )
         .with([("state", "idle")], Whole(idle))
@@ -95,10 +95,10 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut entries = gauge("limiter_table_entries", "Entries in a table.");
     let mut capacity = gauge("limiter_table_capacity", "Entries that a table has room for.");
-    let mut sampled = gauge("limiter_table_sampled_entries", "Entries of a table looked at.");
+    let mut sampled = gauge("limiter_table_sampled_entries", "Sampled entries of a table.");
     let mut owing = gauge(
         "limiter_table_sampled_owing_entries",
-        "Entries looked at in which a limit is not wholly refilled, so that they would be missed.",
+        "Sampled entries that owe: a limit of theirs is not full again.",
     );
     let room = Sizes::of(maps)?;
     for (table, room, looked) in [

@@ -26,10 +26,10 @@ pub(crate) fn text(exchanged: &Exchanged) -> String {
         more => format!("{} debts were carried over", grouped(more)),
     };
     if *lost != 0 {
-        text += &format!("; {} found no room and begin anew", grouped((*lost).into()));
+        text += &format!("; {} found no room and are forgotten", grouped((*lost).into()));
     }
     if !anew.is_empty() {
-        text += &format!("; of another layout, and so begun anew: {}", anew.join(", "));
+        text += &format!("; of another layout, and not carried over: {}", anew.join(", "));
     }
     text
 }
@@ -45,7 +45,7 @@ mod tests {
         exchanged.lost = 2_000;
         exchanged.anew = vec!["WIDE_STATE", "ENDINGS"];
         let said = text(&exchanged);
-        assert!(said.contains("; 2,000 found no room and begin anew; "), "{said}");
+        assert!(said.contains("; 2,000 found no room and are forgotten; "), "{said}");
         assert!(said.ends_with(": WIDE_STATE, ENDINGS"), "{said}");
     }
 }

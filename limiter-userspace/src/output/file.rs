@@ -238,7 +238,7 @@ mod tests {
         for name in names.iter().map(|name| path(name)) {
             let before = fs::symlink_metadata(&name).unwrap();
             let error = replace(&name, b"text").unwrap_err();
-            assert!(error.to_string().contains("is no regular file"), "{error}");
+            assert!(error.to_string().contains("is not a regular file"), "{error}");
             assert!(error.remedy().unwrap().contains("`-`"), "{error}");
             let after = fs::symlink_metadata(&name).unwrap();
             assert_eq!((after.file_type(), after.ino()), (before.file_type(), before.ino()));

@@ -119,10 +119,10 @@ impl ListEntry {
             _ => "document".to_owned(),
         };
         if self.exception {
-            said = format!("{said}: takes it off the document's list");
+            said = format!("{said}: exception to the document's list");
         }
         if !self.in_force {
-            said = format!("{said}: not in force, less than a source");
+            said = format!("{said}: not in force, narrower than a source");
         }
         said
     }
@@ -300,11 +300,11 @@ set cdn         for ever                      document
         assert_eq!(
             text(false, &entries),
             "\
-SOURCE           UNTIL     LEFT  SET BY                                      REASON
+SOURCE           UNTIL     LEFT  SET BY                                          REASON
 192.0.2.0/24     for ever        document
-203.0.113.9/32   for ever        run time, alice                             sshd
-192.0.2.0/24     for ever        run time: takes it off the document's list
-2001:db8::1/128  for ever        run time: not in force, less than a source
+203.0.113.9/32   for ever        run time, alice                                 sshd
+192.0.2.0/24     for ever        run time: exception to the document's list
+2001:db8::1/128  for ever        run time: not in force, narrower than a source
 "
         );
         let json: serde_json::Value = serde_json::from_str(&text(true, &entries)).unwrap();

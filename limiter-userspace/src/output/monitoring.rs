@@ -6,17 +6,17 @@ use super::stream::{Output, OutputError};
 use crate::{datapath::monitoring::Monitoring, policy::model::GlobalMode};
 
 /// The notice at the end of monitor mode.
-pub const OVER: &str = "Limits are enforced as each one says.";
+pub const OVER: &str = "Limits are enforced, each by its `action`.";
 
 /// The notice while nothing is dropped. If both the switch and the policy are the reason, it names
 /// the switch.
 pub const fn said(monitoring: Monitoring) -> Option<&'static str> {
     match monitoring {
         Monitoring { switch: true, .. } => {
-            Some("Nothing is dropped, what would be is counted, until: limiter monitor off")
+            Some("Nothing is dropped, only counted, until: limiter monitor off")
         }
         Monitoring { policy: GlobalMode::Monitor, .. } => {
-            Some("Nothing is dropped, what would be is counted: the policy has `mode: monitor`")
+            Some("Nothing is dropped, only counted: the policy has `mode: monitor`")
         }
         Monitoring { policy: GlobalMode::Enforce, .. } => None,
     }

@@ -28,7 +28,7 @@ pub(super) const fn word(verdict: &Verdict) -> &'static str {
 pub(crate) fn line(verdict: &Verdict) -> String {
     let mut line = format!("{} ({}", word(verdict), verdict.reason.name());
     if verdict.enforced != verdict.reason {
-        line.push_str(&format!("; enforced it would be {}", verdict.enforced.name()));
+        line.push_str(&format!("; if enforced, it would be {}", verdict.enforced.name()));
     }
     if let Some(limit) = &verdict.limit {
         line.push_str(&format!("; limit {limit}"));
@@ -202,7 +202,11 @@ mod tests {
                 Some(3),
                 "3: drop (exceed; limit web); over, but not enforced: tried\n",
             ),
-            (verdict(Reason::Monitor, None), None, "pass (monitor; enforced it would be deny)\n"),
+            (
+                verdict(Reason::Monitor, None),
+                None,
+                "pass (monitor; if enforced, it would be deny)\n",
+            ),
         ] {
             assert_eq!(printed(false, false, |output| print(output, number, &verdict)), line);
         }

@@ -104,13 +104,13 @@ impl Allowance {
                     let middle = most + (least - most) / 2;
                     if too_dear(middle) { least = middle } else { most = middle }
                 }
-                PolicyError::TooDear { rate, cost: dearest, most }
+                PolicyError::TooDear { rate, cost: dearest, most, bytes: false }
             }
             RateError::BurstTooLong => {
                 let Gcra { interval, fraction, .. } = rate.bucket(1, 1).unwrap_or_default();
                 let most = (u128::from(Gcra::MAX_DEPTH) << fraction) / u128::from(interval.max(1));
                 let largest = u64::try_from(most).unwrap_or(u64::MAX).max(1);
-                PolicyError::BurstTooLong { rate, burst, largest }
+                PolicyError::BurstTooLong { rate, burst, largest, bytes: false }
             }
         }
     }

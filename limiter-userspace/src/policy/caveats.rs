@@ -79,8 +79,8 @@ fn washing(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
         is_about,
-        "who sends from very many made-up addresses has it forget what others have used",
-        "beside it, a token_bucket with `key: source` or `key: all` holds",
+        "a flood from very many made-up addresses makes it forget what other sources have used",
+        "put a token_bucket with `key: source` or `key: all` beside it, which forgets nothing",
     )
 }
 
@@ -108,7 +108,7 @@ fn spoofing(policy: &Policy) -> Option<Caveat> {
         policy,
         |limit| has_penalty(policy, limit, Unproven::Block),
         "packets with a forged source can have that source blocked, with its open connections",
-        "put who must not be cut off on the `allow` list, or take `unproven: block` out",
+        "put sources that must not be cut off on the `allow` list, or remove `unproven: block`",
     )
 }
 
@@ -140,7 +140,7 @@ fn unprovable(policy: &Policy) -> Option<Caveat> {
         policy,
         |limit| has_penalty(policy, limit, Unproven::Ignore) && !can_be_proven(limit),
         "its penalty blocks nobody: only packets of TCP connections prove that their source is not forged",
-        "take the penalty out, or accept forged sources by `unproven: block` in it",
+        "remove the penalty, or accept forged sources by `unproven: block` in it",
     )
 }
 
@@ -151,7 +151,7 @@ fn elsewhere(policy: &Policy) -> Option<Caveat> {
         |limit| has_penalty(policy, limit, Unproven::Ignore) && can_be_proven(limit),
         "its penalty blocks sources of TCP connections that end on this host, in the network namespace of the interface, \
          and nobody else",
-        "where others are to be blocked, accept forged sources by `unproven: block` in it",
+        "to block others too, accept forged sources by `unproven: block` in it",
     )
 }
 
@@ -169,7 +169,7 @@ fn single(policy: &Policy) -> Option<Caveat> {
             let mut layers = limit.layers.iter();
             enforces(policy, limit) && layers.any(|layer| is_single(&layer.allowance))
         },
-        "a burst of 1 admits 2 at once as soon as a part of the next is there",
+        "a burst of 1 admits 2 packets at once as soon as part of the second token is there",
         "`algorithm: leaky_bucket` with `depth: 1` admits 1, and half the rate of a source just above it",
     )
 }

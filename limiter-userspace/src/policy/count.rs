@@ -65,7 +65,7 @@ impl Count {
             let [burst, least] = [burst, least].map(|amount| self.amount(amount));
             return Err(PolicyError::NoRoom { burst, least });
         }
-        Bucket::new(rate, burst)
+        Bucket::new(rate, burst).map_err(|error| error.counting_bytes(*self == Self::Bytes))
     }
 
     /// The smallest burst with which a packet of each kind can pass.
@@ -132,6 +132,22 @@ mod tests {
     fn weighted() -> Count {
         let by_kind = BTreeMap::from([(PacketKind::Syn, 200), (PacketKind::Udp, 2)]);
         Count::Weighted(Costs { default: 3, by_kind })
+    }
+
+    #[test]
+    fn a_burst_that_no_bucket_holds_is_told_in_what_is_counted() {
+        let said = |count: &Count, rate: &str, burst| {
+            let error = count.bucket(rate, Some(burst)).unwrap_err();
+            format!("{error}; {}", error.remedy().unwrap())
+        };
+        assert_eq!(
+            said(&Count::Bytes, "1kB/day", "1GB"),
+            "a burst of 1GB is more than a bucket holds at 1kB/day; the largest burst at 1kB/day is 6671.999kB"
+        );
+        assert_eq!(
+            said(&Count::Syns, "1/day", "10000"),
+            "a burst of 10000 is more than a bucket holds at 1/day; the largest burst at 1/day is 6671"
+        );
     }
 
     #[test]

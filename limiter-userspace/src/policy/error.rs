@@ -7,7 +7,7 @@ use limiter_common::{
 };
 use thiserror::Error;
 
-use super::units::{ValueError, format_rate};
+use super::units::{ValueError, format_data_rate, format_rate, format_size};
 use crate::policy::document::DOCUMENT_BYTES;
 
 /// How a command reports an error.
@@ -49,10 +49,13 @@ pub enum PolicyError {
         period: u64,
     },
     /// A burst of 0.
-    #[error("a burst of 0 packets admits nothing")]
+    #[error("a burst of 0 admits nothing")]
     NoBurst,
     /// A burst that no bucket of this rate can hold.
-    #[error("a burst of {burst} packets is more than can be kept at {}", format_rate(*rate))]
+    #[error(
+        "a burst of {} is more than a bucket holds at {}",
+        amount(*burst, *bytes), rate_in(*rate, *bytes)
+    )]
     BurstTooLong {
         /// The rate.
         rate: Rate,
@@ -60,9 +63,14 @@ pub enum PolicyError {
         burst: u64,
         /// The largest burst at this rate.
         largest: u64,
+        /// Whether the limit counts bytes.
+        bytes: bool,
     },
     /// A packet whose cost at this rate is longer than a bucket can represent.
-    #[error("a packet that costs {cost} is more than can be kept at {}", format_rate(*rate))]
+    #[error(
+        "a packet that costs {} is more than a bucket holds at {}",
+        amount(*cost, *bytes), rate_in(*rate, *bytes)
+    )]
     TooDear {
         /// The rate.
         rate: Rate,
@@ -70,6 +78,8 @@ pub enum PolicyError {
         cost: u64,
         /// The largest cost at this rate.
         most: u64,
+        /// Whether the limit counts bytes, so that the length of a packet is its cost.
+        bytes: bool,
     },
     /// A prefix length that is longer than an address.
     #[error("sources of {family} cannot be counted per /{length}: addresses have {bits} bits")]
@@ -198,16 +208,18 @@ pub enum PolicyError {
     },
     /// More keyed limits with overrides than a profile has columns for.
     #[error(
-        "limit {limit} has overrides, and {} others that are not kept per source have some already",
+        "limit {limit} cannot have overrides: {} limits that are not kept per source have some, which is the most",
         COLUMNS - INLINE
     )]
     TooManyColumns {
         /// The limit.
         limit: String,
     },
-    /// More different profiles or meters than the tables have room for.
-    #[error("the policy has more than {most} different combinations of limits")]
-    TooManyProfiles {
+    /// More different profiles or meters than an entry can name.
+    #[error("the policy has more than {most} different {what}")]
+    TooManyNumbers {
+        /// [`PROFILES`] or [`METERS`].
+        what: &'static str,
         /// The largest number.
         most: u32,
     },
@@ -283,7 +295,30 @@ pub enum PolicyError {
     },
 }
 
+/// Profiles, in words of a document.
+pub const PROFILES: &str = "combinations of limits for sources";
+/// Meters, in words of a document.
+pub const METERS: &str = "rates, bursts and other numbers of limits";
+
+/// An amount as a document has it.
+fn amount(amount: u64, bytes: bool) -> String {
+    if bytes { format_size(amount) } else { amount.to_string() }
+}
+
+/// A rate as a document has it.
+fn rate_in(rate: Rate, bytes: bool) -> String {
+    if bytes { format_data_rate(rate) } else { format_rate(rate) }
+}
+
 impl PolicyError {
+    /// The error of a limit that counts bytes, if `is` says so: its numbers are told as bytes.
+    pub(super) fn counting_bytes(mut self, is: bool) -> Self {
+        if let Self::BurstTooLong { bytes, .. } | Self::TooDear { bytes, .. } = &mut self {
+            *bytes = is;
+        }
+        self
+    }
+
     /// The number of overrides that are named if one was not found.
     pub const NEAREST: usize = 3;
 
@@ -309,7 +344,7 @@ impl PolicyError {
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
             | Self::TooManyColumns { .. }
-            | Self::TooManyProfiles { .. }
+            | Self::TooManyNumbers { .. }
             | Self::Undefined { .. }
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. }
@@ -335,9 +370,11 @@ impl PolicyError {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
             }
             Self::NoBurst => "a burst is at least 1".to_owned(),
-            Self::BurstTooLong { rate, largest, .. } => {
-                format!("the largest burst at {} is {largest} packets", format_rate(*rate))
+            Self::BurstTooLong { rate, largest, bytes, .. } => {
+                let (rate, largest) = (rate_in(*rate, *bytes), amount(*largest, *bytes));
+                format!("the largest burst at {rate} is {largest}")
             }
+            Self::TooDear { bytes: true, .. } => "give a higher rate".to_owned(),
             Self::TooDear { rate, most, .. } => format!(
                 "give a higher rate, or costs of at most {most}, which is the most at {}",
                 format_rate(*rate)
@@ -410,7 +447,7 @@ impl PolicyError {
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyColumns { .. }
-            | Self::TooManyProfiles { .. }
+            | Self::TooManyNumbers { .. }
             | Self::Undefined { .. }
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. } => return None,

@@ -36,7 +36,7 @@ pub enum InquiryError {
         least: usize,
     },
     /// The frame asked for is longer than any frame.
-    #[error("a frame of {length} bytes is longer than any, which has {most} at most")]
+    #[error("a frame of {length} bytes is too long: {most} bytes are the most")]
     TooLong {
         /// The length asked for, in bytes.
         length: usize,
@@ -58,7 +58,7 @@ pub enum InquiryError {
         name: String,
     },
     /// The policy changed during every attempt to answer.
-    #[error("the policy changes faster than it can be asked")]
+    #[error("the policy changed during every try to answer")]
     Changing,
     /// A capture file cannot be read.
     #[error("cannot read {}: {cause}", .path.display())]
@@ -118,7 +118,7 @@ impl InquiryError {
                 format!("give an address, or a prefix of /{length}")
             }
             Self::Unknown { .. } => {
-                "what is shown is what would apply to it; `limiter top` lists sources that are known"
+                "the limits that would apply to it are shown; `limiter top` lists known sources"
                     .to_owned()
             }
             Self::Changing => "try again in a moment".to_owned(),

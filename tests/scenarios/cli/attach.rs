@@ -59,7 +59,10 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
         let outcome = bench.done(&format!("attach lo --policy-if-new {file} -j"));
         let told: Value = serde_json::from_str(&outcome.stderr).unwrap();
         let cause = &told["warning"]["cause"];
-        assert!(told["warning"]["message"].as_str().unwrap().contains("not needed"), "{told}");
+        assert!(
+            told["warning"]["message"].as_str().unwrap().contains("the document is not used"),
+            "{told}"
+        );
         assert!(cause["faults"][0]["file"] == file && cause["message"].is_string(), "{told}");
         bench.done("detach lo");
     }

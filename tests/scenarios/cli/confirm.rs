@@ -103,7 +103,7 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     let outcome = bench.done("policy revert");
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines.contains(&"- limits.other"), "{outcome}");
-    assert_eq!(lines.last(), Some(&"The policy before is in force again."));
+    assert_eq!(lines.last(), Some(&"The previous policy is in force again."));
     assert_eq!(bench.done("policy show").stdout, before);
     bench.done(&document.in_place("policy apply FILE --confirm 60s"));
     assert_eq!(bench.json("policy revert -j")["reverted"], true);

@@ -123,7 +123,11 @@ fn the_program_of_someone_else_is_in_the_way() {
     assert_eq!(found["found"], format!("program {id}, which is not of this instance").as_str());
     assert!(found["remedy"].as_str().unwrap().contains("ip link set dev eth0 xdp off"), "{found}");
     let outcome = bench.run("doctor eth0").outcome().unwrap();
-    outcome.assert_exit_code(1).assert_says(&["error: ", "does not work here", "eth0 xdp"]);
+    outcome.assert_exit_code(1).assert_says(&[
+        "error: ",
+        "does not work on this machine yet",
+        "eth0 xdp",
+    ]);
     assert!(outcome.stdout.contains("\nWhat to do:\n  eth0 xdp: "), "{outcome}");
 }
 

@@ -264,7 +264,7 @@ fn packets_of_a_file_are_judged_each_by_itself() {
         lines.contains("\n104: drop (exceed; limit connection)\n105: pass (conform)"),
         "{lines}"
     );
-    assert!(bench.done("test --help").stdout.contains("judged each by itself"));
+    assert!(bench.done("test --help").stdout.contains("is judged by itself"));
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn it_is_told_wherever_limits_or_drops_are() {
     bench.done(&own.in_place("policy apply FILE"));
     bench.done("monitor on");
     send(&bench, [192, 0, 2, 1], 50);
-    let line = "Nothing is dropped, what would be is counted, until: limiter monitor off";
+    let line = "Nothing is dropped, only counted, until: limiter monitor off";
     for command in [
         "status",
         "limit list",

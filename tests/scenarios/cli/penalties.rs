@@ -73,7 +73,7 @@ fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
     // The record of the offence is still there, and can be forgotten.
     let forgotten =
-        "penalty: 192.0.2.1/32: forgotten how it was over limits; none blocked it now\n";
+        "penalty: 192.0.2.1/32: its refusals so far are forgotten; no limit blocked it\n";
     assert_eq!(bench.done("penalty del 192.0.2.1").stdout, forgotten);
     bench.refused("penalty del 192.0.2.1", 4, &["penalty has no entry for 192.0.2.1/32"]);
 }

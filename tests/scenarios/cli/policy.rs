@@ -31,7 +31,8 @@ fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
     assert_eq!((&check["limits"], &check["prefixes"]), (&1.into(), &2.into()));
     // A warning states what the limits cannot prevent, with the remedy; no other message does.
     let caveat = "limit web: packets with a forged source can have that source blocked, with its open connections";
-    let hint = "put who must not be cut off on the `allow` list, or take `unproven: block` out";
+    let hint =
+        "put sources that must not be cut off on the `allow` list, or remove `unproven: block`";
     outcome.assert_says(&[&format!("warning: {caveat}; {hint}\n")]);
     assert_eq!(check["caveats"][0]["limits"][0], "web");
     assert_eq!(check["caveats"][0]["hint"], hint);
@@ -300,7 +301,7 @@ fn room_is_made_for_a_policy_and_a_dry_run_says_so() {
     let document = Document::new(&limit);
     bench.done(&document.in_place("policy check FILE"));
     for (command, says) in [
-        ("policy apply FILE --dry-run", "It would make room for this policy"),
+        ("policy apply FILE --dry-run", "Applying it would make the tables larger first"),
         ("policy apply FILE", "Made room for this policy"),
     ] {
         let said = bench.done(&document.in_place(command)).stdout;
@@ -399,11 +400,15 @@ fn a_policy_is_saved_to_a_file_or_printed_and_never_in_the_place_of_something_el
     let place = Document::new("");
     let socket = place.folder.join("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
-    let words = ["is no regular file", "`-`", "hint: "];
+    let words = ["is not a regular file", "`-`", "hint: "];
     bench.refused(&format!("policy save {}", socket.display()), 2, &words);
     assert!(fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
     bench.refused("policy save /dev/stdout", 2, &words);
-    bench.refused("policy save - --systemd", 2, &["no unit of systemd", "printed"]);
+    bench.refused(
+        "policy save - --systemd",
+        2,
+        &["a systemd unit cannot have the path", "printed"],
+    );
     let odd = place.folder.join("a\nExecStart=");
     let odd = odd.to_str().unwrap();
     let outcome = bench.limiter.with(["policy", "save", odd, "--systemd"]).outcome().unwrap();

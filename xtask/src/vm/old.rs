@@ -17,7 +17,7 @@ echo \"on lo: $(ip link show lo | grep -o prog/xdp)\"
 /// Texts that the output has to contain. A text that ends with a space has to be a whole line.
 const EXPECTED: [&str; 5] = [
     "lacks atomic compare-and-exchange in BPF (since 5.12), which limiter needs",
-    "hint: boot a newer kernel",
+    "hint: boot Linux 5.13 or later",
     "attach ended with 1",
     "pinned: ",
     "on lo: ",

@@ -44,7 +44,7 @@ pub(super) struct PolicyOptions {
     /// Drop nothing, only count what would be dropped
     #[arg(long)]
     monitor: bool,
-    /// Limit nothing any more after this time, e.g. 5m, unless `limiter policy confirm` comes first
+    /// Stop limiting after this time, e.g. 5m, unless `limiter policy confirm` is given before
     #[arg(long = "for", value_name = "TIME", requires = "limits")]
     time: Option<String>,
     /// Prefix length that makes an IPv4 source [default: 32]

@@ -34,7 +34,7 @@ pub(super) struct Attach {
     /// instance share one policy and one set of buckets
     #[arg(required = true, value_name = "IFACE")]
     interfaces: Vec<String>,
-    /// Where to run: auto takes native, and generic where the driver has no XDP
+    /// XDP mode: auto takes native, or skb (generic) where the driver has no XDP
     #[arg(long, value_enum, default_value = "auto")]
     mode: ModeName,
     #[command(flatten)]
@@ -42,11 +42,10 @@ pub(super) struct Attach {
     /// Replace the program of interfaces that are attached already, keeping all state
     #[arg(long)]
     replace: bool,
-    /// Sources tracked at once [default: 1048576]. Sizes of an instance that runs are changed, and its state is carried
-    /// over
+    /// Sources tracked at once [default: 1048576]; an instance that runs is given the new sizes, and keeps its state
     #[arg(long, value_name = "N")]
     sources: Option<u32>,
-    /// States tracked at once by other keys than the source, such as connections [default: a quarter of the sources]
+    /// States tracked at once of limits by other keys, such as connections [default: a quarter of the sources]
     #[arg(long, value_name = "N", alias = "connections")]
     buckets: Option<u32>,
     /// Logs and lists of open connections kept at once [default: one for 128 sources]
@@ -127,7 +126,11 @@ impl Attach {
         let monitoring = instance.maps().monitoring();
         instance.close()?;
         if let Some(error) = unread {
-            warn_of_error(&error, "it is not needed: what runs keeps its policy", output);
+            warn_of_error(
+                &error,
+                "the document is not used, as the instance keeps its policy",
+                output,
+            );
         }
         let (done, applied) = result?;
         let exchanged = exchanged.map(|exchanged| (exchanged, sizes));

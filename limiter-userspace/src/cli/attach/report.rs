@@ -92,7 +92,7 @@ impl All {
             return Ok(());
         }
         if !changes.is_empty() {
-            writeln!(output, "The policy was changed, also for what was attached before:")?;
+            writeln!(output, "The policy was changed, also for the interfaces attached before:")?;
             changes::print(output, changes)?;
         }
         if let Some(kept) = kept {

@@ -26,7 +26,7 @@ pub(super) enum LimitCommand {
     List,
     /// Show one limit
     Show(Show),
-    /// Set the rate and burst of a limit, or whether it drops, for all sources or for those in a prefix
+    /// Set the rate, burst or action of a limit, for all sources or for those in a prefix
     Set(Set),
     /// Switch a limit off, or delete an override
     #[command(visible_alias = "delete")]
@@ -51,14 +51,14 @@ pub(super) struct Set {
         required_unless_present_any = ["action", "burst"]
     )]
     rate: Option<String>,
-    /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: as it was given before, or else 100
-    /// ms of the rate, or up to 64 packets of one second, whichever is more]
+    /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms [default: the burst that was given before;
+    /// else 100 ms of the rate, or one second of it up to 64 packets if that is more]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     burst: Option<String>,
-    /// Only for sources in this prefix; the longest prefix that has a source wins
+    /// Only for sources in this prefix; of several prefixes with a source, the longest decides
     #[arg(long, value_name = "PREFIX", conflicts_with = "action")]
     src: Option<String>,
-    /// Drop what is over it, or only count that, or neither [default: as it is]
+    /// What happens over the limit: enforce drops, monitor only counts, off does neither [default: as it is]
     #[arg(long, value_enum)]
     action: Option<Action>,
     #[command(flatten)]

@@ -33,15 +33,15 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ListCommand {
-    /// Put the sources in a prefix on the list, at run time: no edit of the document takes them off
+    /// Add a prefix to the run-time list; no edit of the policy document removes it
     Add(Add),
-    /// Take a prefix off the list; one that the document has is taken off by a run-time exception
+    /// Remove a prefix from the list; an entry of the document is overridden by a run-time exception
     #[command(visible_alias = "delete")]
     Del(Del),
-    /// Show the list: what the document has, what its sets have, and what was set at run time
+    /// Show the list: entries of the document, of its sets, and those set at run time
     #[command(visible_alias = "ls")]
     List,
-    /// Remove all that was set at run time from the list; what the document has stays
+    /// Remove all run-time entries from the list; those of the document stay
     Flush(Flush),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Add {
     /// An address or a prefix, e.g. 203.0.113.9 or 2001:db8::/48
     #[arg(value_name = "PREFIX")]
     prefix: String,
-    /// Only for so long, e.g. 10m
+    /// Only for this time, e.g. 10m
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
     #[command(flatten)]
@@ -62,13 +62,13 @@ pub(super) struct Add {
 /// Options of an entry, beside `--for`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct More {
-    /// Only until then, in UTC, e.g. 2027-01-31T18:00:00Z
+    /// Only until this time, in UTC, e.g. 2027-01-31T18:00:00Z
     #[arg(long, value_name = "INSTANT", conflicts_with = "time", value_parser = instant)]
     until: Option<u64>,
-    /// Why, to be shown with the entry: up to 200 characters
+    /// Reason that is shown with the entry, up to 200 characters
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
-    /// Take an address for the source that it is of, as of IPv6 its /64
+    /// Take the whole source of an address: of IPv6 its /64, unless the policy says otherwise
     #[arg(long)]
     source: bool,
 }
@@ -78,7 +78,7 @@ pub(super) struct Del {
     /// The prefix as it was added
     #[arg(value_name = "PREFIX")]
     prefix: String,
-    /// Take an address for the source that it is of, as of IPv6 its /64
+    /// Take the whole source of an address: of IPv6 its /64, unless the policy says otherwise
     #[arg(long)]
     source: bool,
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub(in crate::cli) struct Flush {
 
 fn instant(text: &str) -> Result<u64, String> {
     let end = parse_instant(text).ok_or("give it in UTC, such as 2027-01-31T18:00:00Z")?;
-    if end <= unix() { Err("it is over".to_owned()) } else { Ok(end) }
+    if end <= unix() { Err("that time is past".to_owned()) } else { Ok(end) }
 }
 
 fn reason(text: &str) -> Result<String, String> {

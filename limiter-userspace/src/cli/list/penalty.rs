@@ -23,13 +23,13 @@ use crate::{
 pub(in crate::cli) enum PenaltyCommand {
     /// Block the sources in a prefix for a while
     Add(Add),
-    /// End blocks: that which was made by hand, and those that limits made in the prefix
+    /// End the block that a command made of a prefix, and all blocks that limits made in it
     #[command(visible_alias = "delete")]
     Del(Lift),
-    /// Show who is blocked, by hand and by limits
+    /// List blocked sources, whether commands or limits blocked them
     #[command(visible_alias = "ls")]
     List,
-    /// Remove all blocks that were made by hand at run time; those that limits made stay
+    /// End all blocks that commands made; those that limits made stay
     Flush(Flush),
 }
 
@@ -49,7 +49,7 @@ pub(in crate::cli) struct Add {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Lift {
-    /// An address, for the source that it is of, or a prefix, for each in it that a limit blocked
+    /// An address, for its source, or a prefix, for each source in it that a limit blocked
     #[arg(value_name = "ADDRESS")]
     prefix: String,
     #[command(flatten)]
@@ -132,7 +132,7 @@ impl Lift {
                 let still =
                     still.map_or_else(String::new, |by| format!("; {by} still includes it"));
                 let said = match by_limits {
-                    0 => "forgotten how it was over limits; none blocked it now".to_owned(),
+                    0 => "its refusals so far are forgotten; no limit blocked it".to_owned(),
                     more => format!("{} free again", sources(more)),
                 };
                 writeln!(output, "penalty: {prefix}: {said}{still}")?;

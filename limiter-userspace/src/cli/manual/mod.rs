@@ -31,9 +31,12 @@ const EXIT_CODES: [(&str, &str); 7] = [
     ("1", "Failed."),
     ("2", "The command line is wrong."),
     ("3", "The policy is wrong, or does not fit."),
-    ("4", "What was asked for is not there."),
-    ("5", "There is no permission."),
-    ("6", "Something else is in the way: another command, another program, a policy on trial."),
+    ("4", "What was named does not exist."),
+    ("5", "No permission."),
+    (
+        "6",
+        "Another command, another program, or a policy that waits to be confirmed is in the way.",
+    ),
 ];
 
 /// Adds the exit codes to the end of the help of a command.
@@ -56,7 +59,7 @@ const FILES: [(&str, &str); 4] = [
 
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// Where to; it is made if it is not there
+    /// Directory to write to; it is created if it does not exist
     directory: PathBuf,
 }
 

@@ -15,19 +15,17 @@ use crate::policy::document::schema;
 pub(super) const NAME: &str = "limiter-policy.5";
 
 const DESCRIPTION: &str = "\
-A policy is a document in YAML. These are all the keys that it may have, each after those that it is \
-below: [] is each entry of a list, NAME a name of your choice. What is marked with * has to be \
-there.
+A policy is a document in YAML. These are all of its keys, each with the path to it: [] is each entry of a \
+list, NAME a name of your choice. A key that is marked with * is required.
 
-limiter policy check FILE tells all that is wrong with a document, and limiter policy schema prints \
-what is here as a JSON Schema for editors. What keys mean together is in \
-/usr/share/doc/limiter/policy.md.";
+limiter policy check FILE reports all that is wrong with a document, and limiter policy schema prints these \
+keys as a JSON Schema for editors. How keys work together is in /usr/share/doc/limiter/policy.md.";
 
 pub(super) fn render(to: &mut dyn Write) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("TH", ["limiter-policy", "5", "", SOURCE, "limiter"]);
     roff.control("SH", ["NAME"]);
-    roff.text([roman("limiter-policy - the document that a policy of limiter is")]);
+    roff.text([roman("limiter-policy - policy documents of limiter")]);
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, DESCRIPTION);
     roff.control("SH", ["KEYS"]);

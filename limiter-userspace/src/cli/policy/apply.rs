@@ -34,13 +34,13 @@ pub(in crate::cli) struct Apply {
     /// The document, in YAML
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Check it for this instance and show what would change, and apply nothing
+    /// Check the document for this instance and show what would change; apply nothing
     #[arg(long, conflicts_with = "confirm")]
     dry_run: bool,
-    /// Take it back after this time, e.g. 60s, unless `limiter policy confirm` keeps it
+    /// Restore the previous policy after this time, e.g. 60s, unless `limiter policy confirm` is given
     #[arg(long, value_name = "TIME")]
     confirm: Option<String>,
-    /// Take a change of set files that would cut this host off, or lift most of a list
+    /// Accept a change of set files that would cut this host off, or remove most of a list
     #[arg(long)]
     accept_change: bool,
     #[command(flatten)]
@@ -143,12 +143,14 @@ impl Apply {
             )?;
         }
         if makes_room {
-            writeln!(output, "It would make room for this policy first, with all state.")?;
+            writeln!(
+                output,
+                "Applying it would make the tables larger first, and keep all state."
+            )?;
         }
         changes::print(output, &changes)?;
         if sorted > 0 {
-            let stay =
-                "entries that an older version listed, and the document has not, stay at run time";
+            let stay = "entries that an older version listed, and that the document lacks, are kept as run-time entries";
             writeln!(output, "{sorted} {stay}: `limiter deny list`, `allow list`, `penalty list`")?;
         }
         match kept {

@@ -32,19 +32,19 @@ pub(super) enum PolicyCommand {
     Check(Check),
     /// Show what a policy document would change
     Diff(Diff),
-    /// Make a policy document the policy in force, all of it between two packets
+    /// Put a policy document in force, as a whole between two packets
     Apply(Apply),
     /// Keep the policy that was applied with --confirm or --for
     Confirm,
-    /// Take back the policy that was applied with --confirm or --for
+    /// Restore the policy before the one that was applied with --confirm or --for
     Revert,
     /// Print the policy in force as a document
     Show,
-    /// Show which entries of the policy decide for packets of a source, in order, and their state
+    /// Show which entries of the policy decide about packets of a source, in order, and their state
     Explain(Explain),
     /// Print the JSON Schema of policy documents, for editors
     Schema,
-    /// Save the policy in force as a document, to be applied when the machine starts
+    /// Save the policy in force as a document, which a service applies at boot
     Save(Save),
 }
 
@@ -98,7 +98,7 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
         );
     }
     changes::print(output, &changes)?;
-    Ok(writeln!(output, "The policy before is in force again.")?)
+    Ok(writeln!(output, "The previous policy is in force again.")?)
 }
 
 fn show(maps: &Maps, output: &mut Output) -> Result<()> {

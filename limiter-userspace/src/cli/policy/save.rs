@@ -26,11 +26,11 @@ pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
-    /// Where to, or - for the standard output; a file is replaced as a whole, and whoever could read it
-    /// can; only its owner may read a new one
+    /// File to write, or - for the standard output; a file that exists is replaced as a whole and keeps its
+    /// permissions, a new one is readable by its owner only
     #[arg(value_name = "FILE", default_value = DEFAULT)]
     file: PathBuf,
-    /// Save nothing, but print a unit of systemd that attaches with the document at start
+    /// Print a systemd unit that attaches with the document at boot, and save nothing
     #[arg(long)]
     systemd: bool,
 }
@@ -40,7 +40,7 @@ impl Save {
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
         if self.systemd {
             if self.to_output() {
-                let fault = "a document that was printed is nowhere at the next start";
+                let fault = "a document that was printed is in no file";
                 return Err(Error::UnitPath { path: quoted("-"), fault });
             }
             let options = match instance::exists(pins)? {

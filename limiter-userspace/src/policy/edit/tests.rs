@@ -315,14 +315,14 @@ fn a_bucket_is_one_that_can_be_kept() {
     refused(
         Bucket::new(Rate::per_second(1), 0),
         PolicyErrorKind::Usage,
-        "a burst of 0 packets admits nothing",
+        "a burst of 0 admits nothing",
         "a burst is at least 1",
     );
     refused(
         Bucket::new(parse_rate("1/day").unwrap(), 10_000),
         PolicyErrorKind::Usage,
-        "a burst of 10000 packets is more than can be kept at 1/day",
-        "the largest burst at 1/day is 6671 packets",
+        "a burst of 10000 is more than a bucket holds at 1/day",
+        "the largest burst at 1/day is 6671",
     );
     for text in ["1/366day", "1/day", "7/13s", "1kpps", "10Mpps", "1Gpps"] {
         let rate = parse_rate(text).unwrap();

@@ -30,7 +30,7 @@ pub use self::{
     longest::LongestPrefix,
 };
 use super::{
-    error::PolicyError,
+    error::{METERS, PolicyError},
     interfaces::Port,
     model::{GlobalMode, Policy},
     run_time::Layered,
@@ -203,7 +203,7 @@ fn compile_rows(
             settings.tallies[word] = row.tally;
         }
     }
-    profiles.find_credits(&settings, &meters);
+    profiles.find_untracked_allowances(&settings, &meters);
     profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
     profiles.find_fast(&mut settings, &classes, &meters, context.tick);
     // Now the default profile is complete.
@@ -291,7 +291,7 @@ impl Meters {
         if let Some(&number) = self.numbers.get(&meter) {
             return Ok(number);
         }
-        let number = number(self.meters.len())?;
+        let number = number(self.meters.len(), METERS)?;
         self.meters.push(meter);
         self.numbers.insert(meter, number);
         Ok(number)
@@ -308,12 +308,12 @@ impl Meters {
     }
 }
 
-/// Checks that a number fits into a [`Binding`].
-fn number(count: usize) -> Result<u32, PolicyError> {
+/// The number of the next of `what`, after `count` of them, if it fits into a [`Binding`].
+fn number(count: usize, what: &'static str) -> Result<u32, PolicyError> {
     u32::try_from(count)
         .ok()
         .filter(|&number| number < Binding::PROFILES)
-        .ok_or(PolicyError::TooManyProfiles { most: Binding::PROFILES })
+        .ok_or(PolicyError::TooManyNumbers { what, most: Binding::PROFILES })
 }
 
 #[cfg(test)]

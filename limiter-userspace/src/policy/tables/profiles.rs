@@ -12,7 +12,7 @@ use limiter_common::{
 
 use super::{
     super::{
-        error::PolicyError,
+        error::{PROFILES, PolicyError},
         lists::List,
         model::{KeyPart, OverrideWhom, Policy, Whom},
         run_time::{Layered, Listing, Stated, listing},
@@ -104,7 +104,7 @@ impl Profiles {
     /// Computes the [untracked allowance](limiter_common::table::untracked) of each profile: the smallest of
     /// its inline limits. It is 0 if a source may be blocked, connections are recorded, or packets have
     /// weights.
-    pub(super) fn find_credits(&mut self, settings: &Settings, meters: &Meters) {
+    pub(super) fn find_untracked_allowances(&mut self, settings: &Settings, meters: &Meters) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
         let special = settings.penalties | settings.connections | inline & !settings.newcomers;
         for profile in &mut self.profiles {
@@ -349,7 +349,7 @@ impl Interner<'_> {
         if let Some(&number) = self.numbers.get(&profile) {
             return Ok(number);
         }
-        let number = number(self.profiles.len())?;
+        let number = number(self.profiles.len(), PROFILES)?;
         self.profiles.push(profile);
         self.numbers.insert(profile, number);
         Ok(number)

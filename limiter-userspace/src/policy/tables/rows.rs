@@ -196,7 +196,8 @@ impl<'a> Row<'a> {
 
     /// The meter of an allowance of this row.
     pub(super) fn meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
-        let meter = allowance.meter(self.dearest())?;
+        let bytes = self.limit.count == Count::Bytes;
+        let meter = allowance.meter(self.dearest()).map_err(|error| error.counting_bytes(bytes))?;
         Ok(if self.limit.precise { meter.precise() } else { meter })
     }
 

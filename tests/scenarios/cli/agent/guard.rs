@@ -135,7 +135,7 @@ fn a_second_agent_says_so_until_it_is_the_only_one() {
         told.push(event["event"].as_str().unwrap().to_owned());
         if event["event"] == "failed" {
             let message = event["message"].as_str().unwrap();
-            assert!(message.contains("another agent sees to"), "{event}");
+            assert!(message.contains("another agent runs for"), "{event}");
             assert!(event["hint"].as_str().unwrap().contains("--bpffs"), "{event}");
         }
     }

@@ -49,19 +49,19 @@ fn lists_hold_until_their_time_and_within_each_other() {
 /// The untracked allowance is that of the tightest limit; 0 where a limit needs more of a source than its
 /// charges.
 #[test]
-fn profiles_have_the_credit_of_their_tightest_limit() {
+fn profiles_have_the_untracked_allowance_of_their_tightest_limit() {
     let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
-    let credit = |policy: &Policy, address: &str| {
+    let allowance = |policy: &Policy, address: &str| {
         let (tables, _) = compile(policy, &Assignment::default(), &Context::default()).unwrap();
         looked_up(&tables, address.parse().unwrap()).untracked
     };
     let mut policy = Policy::default();
-    assert_eq!(credit(&policy, "192.0.2.1"), 0, "nothing is owed");
+    assert_eq!(allowance(&policy, "192.0.2.1"), 0, "nothing is owed");
     policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
     policy.set_override(Builtin::Source, prefix("192.0.2.0/24"), bucket(60_000)).unwrap();
     policy.set_override(Builtin::Source, prefix("198.51.100.0/24"), bucket(1_000)).unwrap();
     let of_all = |policy: &Policy| {
-        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| credit(policy, address))
+        ["203.0.113.1", "192.0.2.1", "198.51.100.1"].map(|address| allowance(policy, address))
     };
     assert_eq!(of_all(&policy), [33, 20, 0]);
     policy.set_default(Builtin::Syn, bucket(18_000)).unwrap();

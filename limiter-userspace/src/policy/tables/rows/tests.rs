@@ -89,7 +89,7 @@ fn an_unchecked_policy_is_checked() {
             with(&|policy| {
                 policy.limits[0].layers[0].allowance = nothing;
             }),
-            "a burst of 0 packets admits nothing",
+            "a burst of 0 admits nothing",
         ),
         (
             with(&|policy| {

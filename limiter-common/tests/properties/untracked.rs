@@ -1,4 +1,4 @@
-//! What passes on credit: nobody remembers it.
+//! The untracked allowance: packets that pass without a record of their source.
 
 use limiter_common::{
     algorithm::{
@@ -32,19 +32,19 @@ fn shallow(random: &mut Random) -> (Gcra, u64) {
 }
 
 #[test]
-fn a_large_burst_has_credit_and_a_small_one_none() {
-    let credit = |rate, burst, dearest| {
+fn a_large_burst_has_an_untracked_allowance_and_a_small_one_none() {
+    let allowance = |rate, burst, dearest| {
         Rate::per_second(rate).bucket(burst, dearest).map(|gcra| gcra.untracked())
     };
     // In three ticks a thousandth of the burst.
-    assert_eq!(credit(100_000, 30_000, 1), Ok(10));
-    assert_eq!(credit(20_000, 3_000, 1), Ok(1));
-    assert_eq!(credit(20_000, 2_999, 1), Ok(0));
+    assert_eq!(allowance(100_000, 30_000, 1), Ok(10));
+    assert_eq!(allowance(20_000, 3_000, 1), Ok(1));
+    assert_eq!(allowance(20_000, 2_999, 1), Ok(0));
     // What comes in during a third of a millisecond.
-    assert_eq!(credit(100_000, 10_000_000, 1), Ok(33));
-    assert_eq!(credit(2_999, 1_000_000, 1), Ok(0));
+    assert_eq!(allowance(100_000, 10_000_000, 1), Ok(33));
+    assert_eq!(allowance(2_999, 1_000_000, 1), Ok(0));
     // By the dearest packet.
-    assert_eq!(credit(1_000_000_000, 60_000_000, 1_500), Ok(13));
+    assert_eq!(allowance(1_000_000_000, 60_000_000, 1_500), Ok(13));
     assert_eq!(Gcra::default().untracked(), 0);
 }
 
@@ -72,17 +72,17 @@ fn a_cpu_leases_a_64th_of_the_burst_and_all_together_a_quarter() {
     assert_eq!(Gcra::default().lease(1), 0);
 }
 
-/// A source that sends on credit alone, whenever in ticks that the kernel counts late.
+/// A source all of whose packets are untracked, at any time in ticks that the kernel counts late.
 #[test]
-fn what_passes_on_credit_is_what_an_entry_is_charged_for_it_at_most() {
+fn untracked_packets_take_at_most_what_an_entry_is_charged_for_them() {
     let mut most = 0.0_f64;
     for run in 0..2_000 {
         let mut random = Random::new(SEED, run);
         let (gcra, dearest) = shallow(&mut random);
         let units = gcra.untracked() * gcra.units(dearest);
-        let credited = gcra.untracked_units(gcra.untracked());
-        assert!(credited <= gcra.depth / 1_000, "{gcra:?}");
-        assert!(credited <= MILLISECOND << gcra.shift, "{gcra:?}");
+        let charged = gcra.untracked_units(gcra.untracked());
+        assert!(charged <= gcra.depth / 1_000, "{gcra:?}");
+        assert!(charged <= MILLISECOND << gcra.shift, "{gcra:?}");
         let begin = random.between(SECOND, 1 << 50);
         let (mut word, mut counted) = (gcra.fresh(begin), begin);
         for tick in 1..60 {
@@ -96,7 +96,7 @@ fn what_passes_on_credit_is_what_an_entry_is_charged_for_it_at_most() {
             counted = next;
             let spent = gcra.spent(word, now) + units;
             word = gcra.fresh(now).wrapping_add(spent);
-            assert!(spent <= credited, "{gcra:?}");
+            assert!(spent <= charged, "{gcra:?}");
             most = most.max(spent as f64 / gcra.depth as f64);
             assert!(gcra.spent(word, now + MILLISECOND) == 0, "it is within its limit");
         }
@@ -106,14 +106,14 @@ fn what_passes_on_credit_is_what_an_entry_is_charged_for_it_at_most() {
 
 /// Whatever CPUs, some of which are behind, make of it.
 #[test]
-fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
+fn a_set_admits_no_more_untracked_packets_than_its_allowance_in_a_tick() {
     let (mut all, mut held) = (0_u64, 0);
     for run in 0..2_000 {
         let mut random = Random::new(SEED, run);
         let few = random.once_in(2);
         let most = random.between(1, if few { 5 } else { UntrackedAllowance::MOST });
         let mut tick = random.any() as u32;
-        let mut credit = UntrackedAllowance::default().next(tick, most).unwrap().0;
+        let mut allowance = UntrackedAllowance::default().next(tick, most).unwrap().0;
         let mut admitted = 1;
         for _ in 0..400 {
             if random.once_in(20) {
@@ -123,12 +123,12 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
             }
             // One that is behind comes after one that is not.
             let late = if admitted > 0 { random.below(9) as u32 } else { 0 };
-            let Some((next, is_admitted)) = credit.next(tick.wrapping_sub(late), most) else {
-                assert!(admitted >= most, "there is credit left, {admitted} of {most}");
+            let Some((next, is_admitted)) = allowance.next(tick.wrapping_sub(late), most) else {
+                assert!(admitted >= most, "some of the allowance is left, {admitted} of {most}");
                 continue;
             };
-            assert_ne!(next, credit);
-            credit = next;
+            assert_ne!(next, allowance);
+            allowance = next;
             // One that is held has had it.
             admitted += 1;
             assert!(admitted <= most, "{admitted} of {most}");
@@ -140,22 +140,22 @@ fn a_set_admits_no_more_on_credit_than_there_is_in_a_tick() {
     assert!((expected / 2..2 * expected).contains(&held), "{held} of {all} are held");
 }
 
-/// Also one that sends when a tick begins, and as many in each, is not admitted on credit at times.
+/// Also a source that sends as many packets at the begin of each tick has one that is tracked at times.
 #[test]
-fn nobody_has_credit_for_ever() {
+fn no_source_is_untracked_for_ever() {
     for most in 1..=64 {
-        let mut credit = UntrackedAllowance::default();
+        let mut allowance = UntrackedAllowance::default();
         let mut longest = (0, 0);
         for tick in 1..20_000 {
             for packet in 0..most {
-                let (next, admitted) = credit.next(tick, most).unwrap();
-                credit = next;
+                let (next, admitted) = allowance.next(tick, most).unwrap();
+                allowance = next;
                 if packet == 0 {
                     let lucky = if admitted { longest.0 + 1 } else { 0 };
                     longest = (lucky, longest.1.max(lucky));
                 }
             }
-            assert_eq!(credit.next(tick, most), None);
+            assert_eq!(allowance.next(tick, most), None);
         }
         assert!(
             longest.1 < 30 * UntrackedAllowance::HELD_OF,
@@ -165,7 +165,7 @@ fn nobody_has_credit_for_ever() {
 }
 
 #[test]
-fn a_set_without_an_entry_to_give_has_no_credit() {
+fn a_set_without_an_entry_to_give_has_no_allowance() {
     for tick in [0, 1, 77_000, u32::MAX - 5, u32::MAX] {
         for most in [1, 33, UntrackedAllowance::MOST] {
             assert_eq!(UntrackedAllowance::ENDED.next(tick, most), None, "in tick {tick}");

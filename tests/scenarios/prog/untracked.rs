@@ -33,7 +33,7 @@ use super::{
 };
 
 /// The allowance of a set in a tick: a third of what the rate brings in a millisecond.
-const CREDIT: u64 = RATE / 1_000 / 3;
+const ALLOWANCE: u64 = RATE / 1_000 / 3;
 
 /// A program with ticks and a full table.
 fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
@@ -46,10 +46,10 @@ fn crowded(sizes: Sizes, policy: &Policy) -> TestProgram {
 /// The first of three consecutive ticks in which every packet of the allowance is admitted without a record.
 fn lucky() -> u64 {
     let all_in = |tick: u64| {
-        let mut credit = UntrackedAllowance::default();
-        (0..CREDIT).all(|_| {
-            let (next, admitted) = credit.next(tick as u32, CREDIT).unwrap();
-            credit = next;
+        let mut allowance = UntrackedAllowance::default();
+        (0..ALLOWANCE).all(|_| {
+            let (next, admitted) = allowance.next(tick as u32, ALLOWANCE).unwrap();
+            allowance = next;
             admitted
         })
     };
@@ -62,10 +62,10 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
     let (frame, begin) = (udp(A), lucky());
     for tick in begin..begin + 3 {
         program.at(tick * TICK).unwrap();
-        pass(&mut program, &frame, CREDIT);
+        pass(&mut program, &frame, ALLOWANCE);
         assert!(!has_entry(&program, A), "in tick {tick}");
     }
-    let packets = 3 * CREDIT;
+    let packets = 3 * ALLOWANCE;
     assert_eq!(
         program.maps().table_stats().unwrap(),
         TableStats { untracked: packets, ..TableStats::default() }
@@ -81,7 +81,7 @@ fn a_few_packets_in_a_tick_bring_no_entry_and_more_do() {
 
 /// At one moment, and over ticks in which the source has no entry and so uses the allowance.
 #[test]
-fn a_source_gains_nothing_by_credit_but_what_a_millisecond_brings() {
+fn a_source_gains_by_the_untracked_allowance_what_a_millisecond_brings_at_most() {
     let frame = udp(A);
     for before in [0, 1, 7] {
         let mut program = crowded(SMALL, &ample());
@@ -90,16 +90,16 @@ fn a_source_gains_nothing_by_credit_but_what_a_millisecond_brings() {
         for tick in 0..before {
             now = NOW + tick * TICK + TICK - 1;
             program.at(now).unwrap();
-            passed += program.run_many(&frame, CREDIT as u32).unwrap();
+            passed += program.run_many(&frame, ALLOWANCE as u32).unwrap();
         }
-        let begun = passed.min(CREDIT);
+        let begun = passed.min(ALLOWANCE);
         now += 1;
         program.at(now).unwrap();
         let at_once = begun + program.run_many(&frame, 2 * BURST as u32).unwrap();
-        assert!(at_once + 3 * CREDIT >= BURST, "{at_once} of {BURST}");
+        assert!(at_once + 3 * ALLOWANCE >= BURST, "{at_once} of {BURST}");
         // What passed before this tick has been refilled.
         let most = BURST + 1 + RATE * TICK / SECOND;
-        assert!(at_once <= most, "{at_once} of {most}: what had credit is charged too");
+        assert!(at_once <= most, "{at_once} of {most}: untracked packets are charged too");
         program.check_accounts().unwrap();
     }
 }
@@ -139,7 +139,7 @@ fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
 /// No packet passes untracked where one packet is a large share of the burst, or where more state than the
 /// debt of a source is needed.
 #[test]
-fn there_is_no_credit_where_a_packet_matters() {
+fn no_packet_is_untracked_where_a_packet_matters() {
     let packets = |burst| Allowance::TokenBucket { rate: Rate::per_second(RATE), burst };
     let penalty =
         Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND, unproven: Unproven::Block };
@@ -179,7 +179,7 @@ fn beside_a(program: &TestProgram) -> impl Iterator<Item = Vec<u8>> {
 
 /// Sources without room share an overflow bucket, and have no allowance besides.
 #[test]
-fn where_all_owe_nobody_has_credit_beside_the_bucket_that_all_share() {
+fn where_all_owe_no_packet_is_untracked_beside_the_bucket_that_all_share() {
     const RATE: u64 = 4_000;
     const BURST: u64 = 8_000;
     let sizes = Sizes { overrides: 8, ..smallest() };
@@ -215,7 +215,7 @@ fn who_is_thrown_out_again_and_again_gains_two_ticks_at_most() {
     program.at(NOW).unwrap();
     let ticks = part(100);
     // Sources beyond the allowance take the two probation slots and an entry.
-    let crowd = CREDIT as usize + 4;
+    let crowd = ALLOWANCE as usize + 4;
     let mut others: Vec<_> = beside_a(&program).take(WAYS + crowd * ticks as usize).collect();
     let throw_out = others.split_off(WAYS);
     let (last, others) = others.split_last().unwrap();
@@ -228,7 +228,7 @@ fn who_is_thrown_out_again_and_again_gains_two_ticks_at_most() {
     for (tick, throw_out) in (1..=ticks).zip(throw_out.chunks(crowd)) {
         let begin = NOW + 2 * tick * TICK;
         program.at(begin).unwrap();
-        passed += program.run_many(&frame, (CREDIT + 4) as u32).unwrap();
+        passed += program.run_many(&frame, (ALLOWANCE + 4) as u32).unwrap();
         program.at(begin + 1).unwrap();
         // As many packets as can be charged and refilled before the next tick, minus those that are leased
         // but not sent. A source that was charged in a tick keeps its entry in that tick.
