@@ -1,21 +1,28 @@
 //! The errors of commands, with their exit codes and remedies.
+//!
+//! This file names no other module, as all of them name it. A module with errors of its own implements [`Failure`]
+//! for them.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{any::Any, io, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use thiserror::Error;
 
-#[cfg(not(fuzzing))]
-use crate::watch::options::WatchError;
-use crate::{
-    datapath::holder::Holder,
-    output::stream::OutputError,
-    policy::{PolicyError, PolicyErrorKind, document::Faults, guard::Refusal, interfaces::listed},
-    query::error::InquiryError,
-};
-
 /// The exit code for a policy that is wrong or does not fit.
-const INVALID: u8 = 3;
+pub(crate) const INVALID: u8 = 3;
+
+/// An error of a module.
+pub trait Failure: std::error::Error + Any + Send + Sync {
+    /// See [`Error::exit_code`].
+    fn exit_code(&self) -> u8 {
+        1
+    }
+
+    /// The remedy, if one is known.
+    fn remedy(&self) -> Option<String> {
+        None
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -25,16 +32,16 @@ pub enum Error {
     UnknownInterface {
         /// The name that was given, fit for a terminal.
         name: String,
-        /// The interfaces of this network namespace.
-        existing: Vec<String>,
+        /// The interfaces of this network namespace, fit for a terminal.
+        existing: String,
     },
     /// The interface is not attached.
     #[error("limiter is not attached to {name}")]
     NotAttached {
         /// The interface.
         name: String,
-        /// The interfaces that are attached.
-        attached: Vec<String>,
+        /// The interfaces that are attached, fit for a terminal.
+        attached: String,
     },
     /// An agent has no policy for an interface, since its document cannot be used.
     #[error(
@@ -210,8 +217,8 @@ pub enum Error {
     Busy {
         /// The directory of the instance.
         directory: PathBuf,
-        /// That process, if it is known.
-        holder: Option<Holder>,
+        /// The number of that process and its description, if they are known.
+        holder: Option<(u32, String)>,
     },
     /// Another agent sees to the instance.
     #[error(
@@ -227,7 +234,7 @@ pub enum Error {
         /// The document, fit for a terminal.
         document: String,
         /// The reason.
-        refusal: Refusal,
+        refusal: String,
     },
     /// The kernel has no memory for a map, a program or another object.
     #[error("the kernel has no memory to {action}: {source}")]
@@ -237,30 +244,16 @@ pub enum Error {
         /// The error of the system call.
         source: io::Error,
     },
-    /// A value of the command line or a policy is wrong.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A question cannot be answered.
-    #[error(transparent)]
-    Inquiry(#[from] InquiryError),
-    /// A document has faults, each with its place.
-    #[error(transparent)]
-    Faults(#[from] Faults),
+    /// An error of a module.
+    #[error("{0}")]
+    Module(Box<dyn Failure>),
     /// A document is valid, but its policy cannot be compiled.
     #[error("{file}: {error}")]
     Impossible {
         /// The document, fit for a terminal.
         file: String,
         /// The reason.
-        error: Box<PolicyError>,
-    },
-    /// The policy in force gives a document that could not be read back.
-    #[error(
-        "nothing was saved, as the document of the policy in force cannot be read back:\n{faults}"
-    )]
-    Unsaved {
-        /// The faults of the document.
-        faults: Faults,
+        error: Box<dyn Failure>,
     },
     /// A file would replace an object that is no regular file.
     #[error("{} is not a regular file, and is not replaced", .path.display())]
@@ -294,13 +287,6 @@ pub enum Error {
         /// The reason.
         cause: String,
     },
-    /// The output cannot be written.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// A watch failed.
-    #[cfg(not(fuzzing))]
-    #[error(transparent)]
-    Watch(#[from] WatchError),
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     System {
@@ -320,8 +306,14 @@ pub enum Error {
 }
 
 /// The words for the process that holds a lock.
-fn held_by(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "another limiter command".to_owned(), ToString::to_string)
+fn held_by(holder: Option<&(u32, String)>) -> &str {
+    holder.map_or("another limiter command", |(_, words)| words)
+}
+
+impl<F: Failure> From<F> for Error {
+    fn from(failure: F) -> Self {
+        Self::Module(Box::new(failure))
+    }
 }
 
 /// The result of a command.
@@ -342,19 +334,10 @@ impl Error {
     /// The exit code: 1 failed, 2 usage, 3 policy invalid, 4 not found, 5 no permission, 6 busy.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Policy(error) => match error.kind() {
-                PolicyErrorKind::Usage => 2,
-                PolicyErrorKind::Invalid => INVALID,
-                PolicyErrorKind::NotFound => 4,
-            },
-            Self::Inquiry(error) => error.exit_code(),
-            #[cfg(not(fuzzing))]
-            Self::Watch(WatchError::Interval(_)) => 2,
+            Self::Module(failure) => failure.exit_code(),
             Self::SizeRange { .. } | Self::NoFile { .. } | Self::UnitPath { .. } => 2,
             Self::Capacity { .. }
-            | Self::Faults(_)
             | Self::Impossible { .. }
-            | Self::Unsaved { .. }
             | Self::ChangeRefused { .. }
             | Self::Shared { .. }
             | Self::OwnSession { .. } => INVALID,
@@ -372,6 +355,13 @@ impl Error {
         }
     }
 
+    /// The error of the module that has this type.
+    pub fn failure<F: Failure>(&self) -> Option<&F> {
+        let Self::Module(failure) = self else { return None };
+        let any: &dyn Any = &**failure;
+        any.downcast_ref()
+    }
+
     /// Whether the policy is wrong or does not fit.
     pub fn is_of_policy(&self) -> bool {
         self.exit_code() == INVALID
@@ -381,10 +371,10 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::UnknownInterface { existing, .. } => {
-                format!("this network namespace has {}", listed(existing))
+                format!("this network namespace has {existing}")
             }
             Self::NotAttached { attached, .. } => {
-                format!("it is attached to {}", listed(attached))
+                format!("it is attached to {attached}")
             }
             Self::NoInstance { .. } => "attach first: `limiter attach IFACE`".to_owned(),
             Self::ForeignProgram { interface, program } => format!(
@@ -461,7 +451,7 @@ impl Error {
             Self::Busy { holder: None, .. } => {
                 "try again in a moment; `lslocks` tells which process has it".to_owned()
             }
-            Self::Busy { holder: Some(Holder { process, .. }), .. } => format!(
+            Self::Busy { holder: Some((process, _)), .. } => format!(
                 "`kill -CONT {process}` lets it go on if it was stopped; `kill -KILL {process}` ends it, and \
                  changes nothing that is in force; `limiter monitor on` needs no lock"
             ),
@@ -469,13 +459,7 @@ impl Error {
                 "give smaller --sources, --buckets or --overrides, or free some memory"
                     .to_owned()
             }
-            Self::Policy(error) => return error.remedy(),
-            Self::Inquiry(error) => return error.remedy(),
-            Self::Impossible { error, .. } => return error.remedy(),
-            Self::Unsaved { .. } => {
-                "change the policy in force so that it can be read back, and save it then"
-                    .to_owned()
-            }
+            Self::Module(error) | Self::Impossible { error, .. } => return error.remedy(),
             Self::NoFile { .. } => {
                 "give the name of a file, or `-` for the standard output".to_owned()
             }
@@ -487,9 +471,6 @@ impl Error {
             Self::NoSession { .. } => "leave out `--keep-ssh`, or pass the variable on, as `sudo \
                                 --preserve-env=SSH_CONNECTION` does"
                 .to_owned(),
-            Self::Output(OutputError::Write(_)) => {
-                "check where it is redirected to; what was asked for was done".to_owned()
-            }
             _ => return None,
         })
     }
@@ -507,4 +488,47 @@ fn refusal(cause: &io::Error, log: &str) -> String {
         _ => &cause.to_string(),
     };
     if log.is_empty() { words.to_owned() } else { format!("{words}\n{log}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("it is {0}")]
+    struct Broken(u8);
+
+    impl Failure for Broken {
+        fn exit_code(&self) -> u8 {
+            INVALID
+        }
+
+        fn remedy(&self) -> Option<String> {
+            Some("mend it".to_owned())
+        }
+    }
+
+    #[derive(Debug, Error)]
+    #[error("plain")]
+    struct Plain;
+
+    impl Failure for Plain {}
+
+    #[test]
+    fn the_error_of_a_module_keeps_its_words_exit_code_and_remedy() {
+        let error = Error::from(Broken(7));
+        assert_eq!(error.to_string(), "it is 7");
+        assert_eq!((error.exit_code(), error.is_of_policy()), (3, true));
+        assert_eq!(error.remedy().unwrap(), "mend it");
+        assert!(matches!(error.failure(), Some(Broken(7))));
+        assert!(error.failure::<Plain>().is_none());
+        let plain = Error::from(Plain);
+        assert_eq!((plain.exit_code(), plain.remedy()), (1, None));
+    }
+
+    #[test]
+    fn this_file_names_no_module() {
+        let code = include_str!("error.rs").split("#[cfg(test)]").next().unwrap();
+        assert!(!code.contains("crate::"), "every module names this file");
+    }
 }

@@ -35,7 +35,7 @@ pub(super) struct Told {
 
 impl Told {
     fn error(&self) -> Error {
-        Error::ChangeRefused { document: self.document.clone(), refusal: self.refusal.clone() }
+        Error::ChangeRefused { document: self.document.clone(), refusal: self.refusal.to_string() }
     }
 }
 

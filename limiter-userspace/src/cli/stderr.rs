@@ -15,7 +15,7 @@ use crate::{
         faults::{described, entries},
         stream::Output,
     },
-    policy::document::Warnings,
+    policy::document::{Faults, Warnings},
 };
 
 /// Prints an error and its remedy.
@@ -24,10 +24,10 @@ pub(super) fn complain(error: &Error, output: &Output) {
         tell(json!({ "error": described(error) }));
         return;
     }
-    match error {
+    match error.failure::<Faults>() {
         // Each fault begins with its place in the document, as editors and other tools expect it.
-        Error::Faults(faults) => tell(faults),
-        error => tell(format_args!("error: {error}")),
+        Some(faults) => tell(faults),
+        None => tell(format_args!("error: {error}")),
     }
     if let Some(remedy) = error.remedy() {
         tell(format_args!("hint: {remedy}"));

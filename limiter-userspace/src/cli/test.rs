@@ -15,7 +15,10 @@ use crate::{
         stream::Output,
         verdict::{self, Summary},
     },
-    policy::{interfaces::select, units::printable},
+    policy::{
+        interfaces::{listed, select},
+        units::printable,
+    },
     query::{
         Inquiry,
         capture::Capture,
@@ -165,6 +168,6 @@ pub(super) fn slot(attached: &[Attached], word: Option<&str>) -> Result<u32> {
 pub(super) fn not_attached(word: &str, attached: &[Attached]) -> Error {
     Error::NotAttached {
         name: printable(word, 128),
-        attached: attached.iter().map(|attached| attached.name.clone()).collect(),
+        attached: listed(attached.iter().map(|attached| &attached.name)),
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     error::{Error, Result},
     policy::{
         Layered, Layers, RunTime,
-        interfaces::{Named, Port},
+        interfaces::{Named, Port, listed},
     },
 };
 
@@ -357,7 +357,7 @@ impl Instance {
         let Some(link) = Link::open(&self.pins.link(attached.slot))? else {
             return Err(Error::NotAttached {
                 name: attached.name.clone(),
-                attached: self.attached()?.into_iter().map(|attached| attached.name).collect(),
+                attached: listed(self.attached()?.iter().map(|attached| &attached.name)),
             });
         };
         let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;

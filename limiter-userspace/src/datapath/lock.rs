@@ -154,7 +154,7 @@ impl Waiting {
         let stuck =
             self.holder.as_ref().is_some_and(|(_, since)| now.duration_since(*since) >= STUCK);
         if stuck || now.duration_since(self.begun) > pins.patience() {
-            let holder = self.holder.take().map(|(holder, _)| holder);
+            let holder = self.holder.take().map(|(holder, _)| (holder.process, holder.to_string()));
             return Err(Error::Busy { directory: pins.directory().to_path_buf(), holder });
         }
         thread::sleep(PERIOD);

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{error::Error, policy::document::Fault};
+use crate::{
+    error::Error,
+    policy::document::{Fault, Unsaved},
+};
 
 /// A fault or a warning, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +43,8 @@ pub fn entries(faults: &[Fault]) -> Vec<FaultEntry> {
 /// An error in JSON.
 pub fn described(error: &Error) -> Value {
     let mut described = json!({ "message": error.to_string(), "hint": error.remedy() });
-    if let Error::Faults(faults) | Error::Unsaved { faults } = error {
+    let unsaved = || error.failure().map(|Unsaved(faults)| faults);
+    if let Some(faults) = error.failure().or_else(unsaved) {
         described["faults"] = json!(entries(faults.list()));
         described["message"] = json!(counted(faults.total()));
     }
@@ -64,7 +68,7 @@ mod tests {
             ("version: 1\nallow: [x, y]", "the document has 2 errors"),
         ] {
             let faults = parse("policy", document.as_bytes(), &mut |_| unreachable!("no files"));
-            let described = described(&Error::Faults(faults.unwrap_err()));
+            let described = described(&faults.unwrap_err().into());
             assert_eq!(described["message"], message);
         }
     }

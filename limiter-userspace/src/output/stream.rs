@@ -9,6 +9,8 @@ use std::{
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::error::Failure;
+
 use super::{
     number::Amounts,
     table::{GAP, Table},
@@ -24,6 +26,13 @@ pub enum OutputError {
     /// The value cannot be converted to JSON.
     #[error("cannot print this as JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl Failure for OutputError {
+    fn remedy(&self) -> Option<String> {
+        matches!(self, Self::Write(_))
+            .then(|| "check where it is redirected to; what was asked for was done".to_owned())
+    }
 }
 
 /// A value with the name of its JSON schema.

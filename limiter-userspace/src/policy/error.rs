@@ -8,7 +8,10 @@ use limiter_common::{
 use thiserror::Error;
 
 use super::units::{ValueError, format_data_rate, format_rate, format_size};
-use crate::policy::document::DOCUMENT_BYTES;
+use crate::{
+    error::{Failure, INVALID},
+    policy::document::DOCUMENT_BYTES,
+};
 
 /// How a command reports an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,6 +296,20 @@ pub enum PolicyError {
         /// The smallest burst, as it is written in a document.
         least: String,
     },
+}
+
+impl Failure for PolicyError {
+    fn exit_code(&self) -> u8 {
+        match self.kind() {
+            PolicyErrorKind::Usage => 2,
+            PolicyErrorKind::Invalid => INVALID,
+            PolicyErrorKind::NotFound => 4,
+        }
+    }
+
+    fn remedy(&self) -> Option<String> {
+        self.remedy()
+    }
 }
 
 /// Profiles, in words of a document.

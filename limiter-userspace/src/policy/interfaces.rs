@@ -121,8 +121,9 @@ pub fn check(word: &str) -> Result<(), String> {
 }
 
 /// Joins names for one line of output. Of more than 12, only the first are shown.
-pub fn listed(names: &[String]) -> String {
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     const MOST: usize = 12;
+    let names: Vec<_> = names.into_iter().collect();
     let shown: Vec<_> = names.iter().take(MOST).map(|name| printable(name, LONGEST_NAME)).collect();
     let shown = shown.join(", ");
     match names.len().saturating_sub(MOST) {

@@ -13,7 +13,7 @@ use crate::{
 /// with the path of each file before it is opened, the document first.
 ///
 /// # Errors
-/// [`Error::Faults`] with everything that is wrong in the document, or [`Error::Impossible`] if it does not
+/// [`Faults`](document::Faults) with everything that is wrong in the document, or [`Error::Impossible`] if it does not
 /// compile or is too long when it is written back.
 pub fn read(path: &Path, now: u64, opened: &mut dyn FnMut(&Path)) -> Result<(Policy, Warnings)> {
     read_with_files(path, now, opened).map(|(policy, warnings, _)| (policy, warnings))

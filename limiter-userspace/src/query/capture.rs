@@ -178,6 +178,7 @@ impl<R: Read> Capture<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure as _;
 
     /// A file with these packets, each with its length on the wire.
     fn file(big: bool, magic: u32, link: u32, packets: &[(&[u8], u32)]) -> Vec<u8> {

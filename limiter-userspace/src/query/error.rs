@@ -4,6 +4,8 @@ use std::{io, net::IpAddr, path::PathBuf};
 
 use thiserror::Error;
 
+use crate::error::{Failure, INVALID};
+
 /// Why a question cannot be answered.
 #[derive(Debug, Error)]
 pub enum InquiryError {
@@ -87,9 +89,8 @@ impl PartialEq for InquiryError {
     }
 }
 
-impl InquiryError {
-    /// See [`Error::exit_code`](crate::error::Error::exit_code).
-    pub(crate) fn exit_code(&self) -> u8 {
+impl Failure for InquiryError {
+    fn exit_code(&self) -> u8 {
         match self {
             Self::Value { .. }
             | Self::Families { .. }
@@ -102,13 +103,12 @@ impl InquiryError {
                 io::ErrorKind::PermissionDenied => 5,
                 _ => 1,
             },
-            Self::Format { .. } => 3,
+            Self::Format { .. } => INVALID,
             Self::Changing => 6,
         }
     }
 
-    /// The remedy, if one is known.
-    pub(crate) fn remedy(&self) -> Option<String> {
+    fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Value { examples, .. } => examples.clone(),
             Self::Families { .. } => "give two IPv4 or two IPv6 addresses".to_owned(),

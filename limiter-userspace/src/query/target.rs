@@ -115,6 +115,7 @@ fn is_prefix_length(text: &str, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure as _;
 
     #[test]
     fn a_target_is_an_address_with_what_follows() {

@@ -165,6 +165,7 @@ pub fn protocol_name(protocol: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure as _;
 
     #[test]
     fn flags_are_of_tcp_and_types_of_icmp() {

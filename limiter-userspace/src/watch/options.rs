@@ -1,6 +1,9 @@
 //! The options of a watch, and its errors.
 
-use crate::output::{number::duration, stream::OutputError};
+use crate::{
+    error::Failure,
+    output::{number::duration, stream::OutputError},
+};
 use std::{io, time::Duration};
 use thiserror::Error;
 
@@ -57,4 +60,10 @@ pub enum WatchError {
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot wait for the next reading: {0}")]
     Wait(io::Error),
+}
+
+impl Failure for WatchError {
+    fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Interval(_)) { 2 } else { 1 }
+    }
 }

@@ -91,7 +91,7 @@ fn apply(program: &mut TestProgram, mut any: impl FnMut() -> Policy) -> Policy {
         let policy = any();
         let Err(error) = program.apply(&policy) else { return policy };
         let error = error.downcast::<Error>().unwrap();
-        let taken = matches!(error, Error::Policy(PolicyError::TooManyColumns { .. }));
+        let taken = matches!(error.failure(), Some(PolicyError::TooManyColumns { .. }));
         assert!(taken, "{error}: {policy:?}");
     }
 }

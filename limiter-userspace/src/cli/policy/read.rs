@@ -17,7 +17,7 @@ use crate::{
     policy::{
         Policy,
         caveats::{Caveat, caveats},
-        document::{Warnings, diff},
+        document::{Faults, Warnings, diff},
         guard::guard,
         reading::{self, name},
         shadowed::FromFiles,
@@ -43,11 +43,12 @@ pub(in crate::cli) struct Diff {
 
 impl Check {
     pub(super) fn run(&self, output: &mut Output) -> Result<()> {
-        let (policy, warnings) = read(&self.file).map_err(|error| match error {
-            // The files were read with the rights of the caller, so quoting them discloses nothing.
-            Error::Faults(faults) if self.show => Error::Faults(faults.quoting()),
-            error => error,
-        })?;
+        let (policy, warnings) =
+            read(&self.file).map_err(|error| match error.failure::<Faults>() {
+                // The files were read with the rights of the caller, so quoting them discloses nothing.
+                Some(faults) if self.show => faults.clone().quoting().into(),
+                _ => error,
+            })?;
         let file = name(&self.file);
         if output.is_json() {
             let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
@@ -109,8 +110,9 @@ impl Document {
         if self.files.is_empty() {
             return Ok(());
         }
-        guard(Some(running), &self.policy, &self.files, &host::read()?)
-            .map_err(|refusal| Error::ChangeRefused { document: self.file.clone(), refusal })
+        guard(Some(running), &self.policy, &self.files, &host::read()?).map_err(|refusal| {
+            Error::ChangeRefused { document: self.file.clone(), refusal: refusal.to_string() }
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     output::{file, stream::Output},
     policy::{
-        document::{DOCUMENT_BYTES, FileError, parse, to_yaml},
+        document::{DOCUMENT_BYTES, FileError, Unsaved, parse, to_yaml},
         reading::name,
         units::quoted,
     },
@@ -59,7 +59,7 @@ impl Save {
         // A document that cannot be read would leave the machine without limits at the next start.
         let no_files = &mut |_: &str| Err(FileError::TooLarge { most: DOCUMENT_BYTES });
         let file = name(if self.to_output() { Path::new("policy") } else { &path });
-        parse(&file, text.as_bytes(), no_files).map_err(|faults| Error::Unsaved { faults })?;
+        parse(&file, text.as_bytes(), no_files).map_err(Unsaved)?;
         let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
         if self.to_output() {
             if output.is_json() {

@@ -69,7 +69,7 @@ impl DataSource for Watched<'_> {
     type Error = Error;
 
     fn passes(error: &Error) -> bool {
-        matches!(error, Error::Inquiry(InquiryError::Changing))
+        matches!(error.failure(), Some(InquiryError::Changing))
     }
 
     fn read(&mut self, search: Option<&Search>) -> Result<Reading> {

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::source::{Excerpt, Place, Source, excerpt};
-use crate::policy::units::ValueError;
+use crate::{
+    error::{Failure, INVALID},
+    policy::units::ValueError,
+};
 
 /// The most faults and the most warnings that are kept; others are only counted, so that a hostile document
 /// has a bounded answer.
@@ -156,6 +159,27 @@ impl fmt::Display for Fault {
             Some(remedy) => writeln!(f, "  help: {remedy}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Failure for Faults {
+    fn exit_code(&self) -> u8 {
+        INVALID
+    }
+}
+
+/// The policy in force gives a document that cannot be read back, for these faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was saved, as the document of the policy in force cannot be read back:\n{0}")]
+pub struct Unsaved(pub Faults);
+
+impl Failure for Unsaved {
+    fn exit_code(&self) -> u8 {
+        INVALID
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some("change the policy in force so that it can be read back, and save it then".to_owned())
     }
 }
 

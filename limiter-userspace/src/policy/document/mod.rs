@@ -50,7 +50,7 @@ use self::{
 pub(super) use self::{cover::Cover, reach::do_the_same};
 pub use self::{
     diff::{Change, diff},
-    fault::{Fault, Faults, Warnings},
+    fault::{Fault, Faults, Unsaved, Warnings},
     file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
     instant::{format_instant, parse_instant},
     key::key_name,

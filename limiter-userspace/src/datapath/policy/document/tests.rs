@@ -1,15 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    error::Error,
-    policy::{
-        Bucket, Builtin, Context, KeyPrefix, List, PolicyErrorKind, compile,
-        model::{Listed, Whom},
-        run_time::Entry,
-        tables::tests::policy,
-        units::parse_rate,
-    },
+use crate::policy::{
+    Bucket, Builtin, Context, KeyPrefix, List, PolicyErrorKind, compile,
+    model::{Listed, Whom},
+    run_time::Entry,
+    tables::tests::policy,
+    units::parse_rate,
 };
 
 fn stored(policy: Policy) -> StoredPolicy {
@@ -24,11 +21,11 @@ fn document(in_force: &StoredPolicy) -> String {
 fn cause(document: &str) -> String {
     let error = StoredPolicy::read(document.as_bytes()).unwrap_err();
     assert_eq!(error.exit_code(), 3);
-    let Error::Policy(error) = error else { panic!("{error:?}") };
+    let error = error.failure::<PolicyError>().unwrap();
     assert_eq!(error.kind(), PolicyErrorKind::Invalid);
     assert!(error.remedy().is_some());
     let PolicyError::Document { cause } = error else { panic!("{error:?}") };
-    cause
+    cause.clone()
 }
 
 fn example() -> StoredPolicy {
