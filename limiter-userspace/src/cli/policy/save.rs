@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     read::summary,
-    unit::{Unit, attach_options},
+    unit::{self, Unit, attach_options},
 };
 use crate::{
     cli::{maps, unix},
@@ -21,14 +21,11 @@ use crate::{
     },
 };
 
-/// The path of the policy that is applied when the machine starts.
-pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
-
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
     /// Where to, or - for the standard output; a file is replaced as a whole, and whoever could read it
     /// can; only its owner may read a new one
-    #[arg(value_name = "FILE", default_value = DEFAULT)]
+    #[arg(value_name = "FILE", default_value = unit::POLICY)]
     file: PathBuf,
     /// Save nothing, but print a unit of systemd that attaches with the document at start
     #[arg(long)]
