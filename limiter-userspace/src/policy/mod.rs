@@ -13,6 +13,7 @@ pub mod builtin;
 pub mod caveats;
 pub mod control;
 pub mod count;
+mod cover;
 pub mod document;
 pub mod edit;
 pub mod error;

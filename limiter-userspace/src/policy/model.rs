@@ -45,6 +45,18 @@ pub struct Policy {
     pub limits: Vec<Limit>,
 }
 
+impl Policy {
+    /// The largest number of prefixes in a policy: of its sets, tenants, lists and overrides together.
+    pub const MOST_PREFIXES: usize = 131_072;
+
+    /// The number of prefixes in all sets, tenants, lists and overrides.
+    pub fn number_of_prefixes(&self) -> usize {
+        let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
+        let lists = self.allow.len() + self.deny.len() + self.penalties.len();
+        sets + lists + self.limits.iter().map(|limit| limit.overrides.len()).sum::<usize>()
+    }
+}
+
 /// Whether the limits of a policy drop packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -428,6 +440,24 @@ pub enum Unproven {
 }
 
 impl Match {
+    /// The same match in one order, without the name of its service.
+    fn plain(&self) -> Self {
+        let mut plain = Self { service: None, ..self.clone() };
+        plain.protocols.sort_unstable();
+        plain.ports.sort_unstable_by_key(|range| (*range.start(), *range.end()));
+        plain.icmp_types.sort_unstable();
+        plain.interfaces.sort_unstable();
+        for whoms in [
+            &mut plain.sources,
+            &mut plain.destinations,
+            &mut plain.except_sources,
+            &mut plain.except_destinations,
+        ] {
+            whoms.sort_unstable();
+        }
+        plain
+    }
+
     /// The number of conditions.
     const fn conditions(&self) -> usize {
         !self.protocols.is_empty() as usize
@@ -480,6 +510,13 @@ impl Limit {
     /// Whether every key has the tenant, so that packets without a tenant are not limited.
     pub(super) fn is_of_tenants(&self) -> bool {
         self.keys().all(|key| key.parts.contains(&KeyPart::Tenant))
+    }
+
+    /// Whether the other limit has the same match, key and count, in whatever order these are written.
+    pub(super) fn does_the_same_as(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.count == other.count
+            && self.matching.plain() == other.matching.plain()
     }
 
     /// The number of conditions on a packet, with that of [`Limit::count`].
