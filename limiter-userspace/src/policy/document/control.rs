@@ -13,8 +13,8 @@ use super::{
     tree::{Node, Value},
 };
 use crate::policy::{
-    control::{Control, ControlBudgets, ControlOverride, all, bits_of, names},
-    model::{Allowance, Count},
+    control::{all, bits_of, names},
+    model::{Allowance, Control, ControlBudgets, ControlOverride, Count},
 };
 
 /// The word for no budgets, in place of the mapping.

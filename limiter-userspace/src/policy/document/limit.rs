@@ -17,9 +17,8 @@ use super::{
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::{
-    given::Given,
-    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven},
+use crate::policy::model::{
+    Costs, Count, Given, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven,
 };
 use limiter_common::packet::protocol::TCP;
 
