@@ -89,7 +89,8 @@ pub fn to_yaml(policy: &Policy) -> String {
 /// [`PolicyError::TooLong`].
 pub fn check_length(policy: &Policy) -> Result<(), PolicyError> {
     let bytes = to_yaml(policy).len();
-    if bytes as u64 > DOCUMENT_BYTES { Err(PolicyError::TooLong { bytes }) } else { Ok(()) }
+    let most = DOCUMENT_BYTES;
+    if bytes as u64 > most { Err(PolicyError::TooLong { bytes, most }) } else { Ok(()) }
 }
 
 fn heading(text: &mut String, name: &str, empty: bool) {
