@@ -8,7 +8,7 @@ use std::{
 
 use aya::programs::ProgramInfo;
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 use crate::{
     datapath::{bpffs::Pins, instance::Attached, maps::Maps, privilege, program::Program},
     error::{Error, Result},

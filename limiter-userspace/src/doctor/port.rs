@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, io};
 
 use aya::util::online_cpus;
 
-use super::{Finding, Owner, Verdict};
+use super::finding::{Finding, Verdict};
 use crate::{
     datapath::{
         ethtool::{Device, Queues},
+        instance::Attached,
         interface::{Interface, LinkState},
         mode::Mode,
     },
@@ -25,6 +26,15 @@ const MERGING: [(&str, &str); 2] = [("rx-lro", "lro"), ("rx-gro-hw", "rx-gro-hw"
 /// Features that take VLAN tags off.
 const TAGS: [(&str, &str); 2] =
     [("rx-vlan-hw-parse", "rxvlan"), ("rx-vlan-stag-hw-parse", "rx-vlan-stag-hw-parse")];
+
+/// Whose an interface is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owner<'a> {
+    Ours(&'a Attached),
+    NotOurs,
+    /// What there is of an instance cannot be read.
+    Unknown,
+}
 
 /// Checks an interface, given how it is.
 pub(super) fn examine(

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
+use super::family::{
     Family, Kind,
     Value::{Real, Whole},
 };

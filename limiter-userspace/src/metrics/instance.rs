@@ -10,9 +10,12 @@ use limiter_common::{
 };
 
 use super::{
-    Family, Kind,
-    Value::{self, Whole},
-    cost, sample,
+    cost,
+    family::{
+        Family, Kind,
+        Value::{self, Whole},
+    },
+    sample::{self, layer},
 };
 use crate::{
     datapath::{
@@ -200,14 +203,6 @@ impl Limits {
     fn families(self) -> [Family; 7] {
         let Self { packets, bytes, near_packets, near_bytes, info, rate, burst } = self;
         [packets, bytes, near_packets, near_bytes, info, rate, burst]
-    }
-}
-
-/// The value of the label `layer`: a number from 1 on, or `candidate`.
-pub(super) fn layer(number: usize, candidate: bool) -> String {
-    match candidate {
-        true => "candidate".to_owned(),
-        false => (number + 1).to_string(),
     }
 }
 

@@ -6,13 +6,15 @@
 //! an address.
 
 mod cost;
+mod family;
 mod instance;
 mod sample;
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+pub use self::family::{Family, Kind, Series, Value};
 use crate::{
     datapath::{bpffs::Pins, instance::exists, maps::Maps},
     error::Result,
@@ -54,128 +56,10 @@ fn build_info() -> Family {
     .with([("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))
 }
 
-/// A metric with all of its series.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Family {
-    /// Its name. The name of a counter ends with `_total`.
-    pub name: &'static str,
-    /// The kind of its values.
-    #[serde(rename = "type")]
-    pub kind: Kind,
-    /// Its meaning, in a sentence.
-    pub help: &'static str,
-    /// Its series. No two have the same labels.
-    pub series: Vec<Series>,
-}
-
-/// The kind of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A count that only grows, and restarts at 0 when the counted object is made anew.
-    Counter,
-    /// The value at this time, which may grow and shrink.
-    Gauge,
-}
-
-/// A value with its labels.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Series {
-    /// The names and values of the labels.
-    #[serde(serialize_with = "as_map")]
-    pub labels: Vec<(&'static str, String)>,
-    /// The value.
-    pub value: Value,
-}
-
-/// The value of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A count.
-    Whole(u64),
-    /// A measured number.
-    Real(f64),
-}
-
-impl Family {
-    /// A metric without series.
-    pub(crate) const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
-        Self { name, kind, help, series: Vec::new() }
-    }
-
-    /// Adds a series.
-    pub(crate) fn with<const N: usize>(
-        mut self,
-        labels: [(&'static str, &str); N],
-        value: Value,
-    ) -> Self {
-        self.push(labels, value);
-        self
-    }
-
-    pub(crate) fn push<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Value) {
-        let labels = labels.map(|(name, value)| (name, value.to_owned())).into();
-        self.series.push(Series { labels, value });
-    }
-}
-
-impl Kind {
-    /// The word for the kind in the text format.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-        }
-    }
-}
-
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Family { name, kind, help, series } in &self.metrics {
-            writeln!(f, "# HELP {name} {help}\n# TYPE {name} {}", kind.name())?;
-            for Series { labels, value } in series {
-                f.write_str(name)?;
-                for (place, (label, value)) in labels.iter().enumerate() {
-                    let before = if place == 0 { '{' } else { ',' };
-                    write!(f, "{before}{label}=\"{}\"", Escaped(value))?;
-                }
-                let after = if labels.is_empty() { "" } else { "}" };
-                writeln!(f, "{after} {value}")?;
-            }
-        }
-        Ok(())
+        self.metrics.iter().try_for_each(|family| family.fmt(f))
     }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(value) => value.fmt(f),
-            Self::Real(value) => value.fmt(f),
-        }
-    }
-}
-
-/// The value of a label, escaped for its place between quotes.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|character| match character {
-            '\\' => f.write_str("\\\\"),
-            '"' => f.write_str("\\\""),
-            '\n' => f.write_str("\\n"),
-            other => write!(f, "{other}"),
-        })
-    }
-}
-
-fn as_map<S: Serializer>(
-    labels: &[(&'static str, String)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(labels.iter().map(|(name, value)| (name, value)))
 }
 
 #[cfg(test)]

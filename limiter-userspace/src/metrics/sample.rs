@@ -3,7 +3,7 @@
 
 use limiter_common::abi::counters::TableStats;
 
-use super::{Family, Kind, Value::Whole, instance::layer};
+use super::family::{Family, Kind, Value::Whole};
 use crate::{
     datapath::{maps::Maps, sizes::Sizes, sources::SharedPackets},
     error::Result,
@@ -136,4 +136,12 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         .with([("verdict", "dropped")], Whole(dropped)),
         gauge("limiter_memory_bytes", "Kernel memory of all maps.").with([], Whole(maps.memory()?)),
     ])
+}
+
+/// The value of the label `layer`: a number from 1 on, or `candidate`.
+pub(super) fn layer(number: usize, candidate: bool) -> String {
+    match candidate {
+        true => "candidate".to_owned(),
+        false => (number + 1).to_string(),
+    }
 }

@@ -13,7 +13,6 @@ use super::{
     scopes::Scopes,
     units::{Burst, quoted},
 };
-use crate::policy::document::do_the_same;
 
 impl Policy {
     /// The limit with this name.
@@ -70,7 +69,7 @@ impl Policy {
                 let builtin = Builtin::by_name(name).ok_or_else(|| self.unknown(name))?;
                 let new = builtin.limit();
                 // No document may have two limits with the same match, key and count.
-                if let Some(same) = self.limits.iter().find(|other| do_the_same(other, &new)) {
+                if let Some(same) = self.limits.iter().find(|other| other.does_the_same_as(&new)) {
                     let (limit, other) = (name.to_owned(), same.name.clone());
                     return Err(PolicyError::SameLimit { limit, other });
                 }

@@ -8,10 +8,7 @@ use limiter_common::{
 use thiserror::Error;
 
 use super::units::{ValueError, format_data_rate, format_rate, format_size};
-use crate::{
-    error::{Failure, INVALID},
-    policy::document::DOCUMENT_BYTES,
-};
+use crate::error::{Failure, INVALID};
 
 /// How a command reports an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,11 +168,13 @@ pub enum PolicyError {
     /// A policy whose document would be too long to be read back.
     #[error(
         "as a document, the policy has {:.1} MiB, more than {} MiB: it could not be saved",
-        *bytes as f64 / f64::from(1 << 20), DOCUMENT_BYTES >> 20
+        *bytes as f64 / f64::from(1 << 20), most >> 20
     )]
     TooLong {
         /// The length of the document in bytes.
         bytes: usize,
+        /// The length of the longest document that is read, in bytes.
+        most: u64,
     },
     /// More limits than the 64 bits of a set of limits.
     #[error(

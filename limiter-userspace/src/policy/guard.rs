@@ -17,7 +17,7 @@ use super::{
     shadowed::FromFiles,
     units::printable,
 };
-use crate::policy::document::Cover;
+use crate::policy::cover::Cover;
 
 /// Entries from which on a list may not lose more than half of them.
 const LONG: usize = 20;

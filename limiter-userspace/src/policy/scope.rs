@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::policy::document::Cover;
 use ipnet::IpNet;
+
+use super::cover::Cover;
 
 /// A set of addresses: those that are named, or all, without those that are excepted.
 pub(super) struct Scope {

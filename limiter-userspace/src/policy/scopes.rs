@@ -5,15 +5,15 @@ use std::{borrow::Cow, collections::HashMap, rc::Rc};
 use ipnet::IpNet;
 
 use super::{
+    cover::Cover,
     model::{Match, Policy, Whom},
     scope::{Named, Scope},
     shadowed::FromFiles,
 };
-use crate::policy::document::{Cover, PREFIXES};
 
 /// The most prefixes that are cached: four times those of a policy, for named and excepted lists of sources
 /// and destinations.
-const KEPT: usize = 4 * PREFIXES;
+const KEPT: usize = 4 * Policy::MOST_PREFIXES;
 
 /// Computes the scopes of matches, and caches the union of each list of sets and prefixes for later matches
 /// with the same list in any order.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let mut policy = Policy::default();
-        let large = (0..PREFIXES as u32)
+        let large = (0..Policy::MOST_PREFIXES as u32)
             .map(|at| IpNet::from(std::net::IpAddr::from(std::net::Ipv4Addr::from_bits(at << 8))));
         policy.sets.insert("large".to_owned(), large.collect());
         let mut scopes = Scopes::now(&policy);

@@ -13,7 +13,6 @@ use super::{
     entries::source_of,
     lists::{Lists, Until},
     sample::MOST,
-    source::found,
     state::SourceState,
     thinned::Thinned,
 };
@@ -108,7 +107,7 @@ impl Inquiry<'_> {
         let Some(source) = source_of(entries.policy().key_prefix, &key) else {
             return Ok(Asked::Free);
         };
-        let Some(state) = found(SourceState::find(tables, key, now)?) else {
+        let Some(state) = SourceState::find(tables, key, now)?.settled() else {
             return Ok(Asked::Changing);
         };
         let block = Lists::of(entries, &state, now).penalty;

@@ -25,7 +25,6 @@ use super::{
     frame::{Sighting, Sketch},
     limit::{Kept, LimitReport, OF_SOURCE, kept},
     lists::{Lists, Until},
-    source::found,
     state::SourceState,
     words::{has_ports, is_icmp},
 };
@@ -144,7 +143,7 @@ impl Inquiry<'_> {
         let _ = parse(&frame, &mut packet);
         let key = source_key(tables, Address::from(question.source));
         let Some(source) = source_of(policy.key_prefix, &key) else { return Ok(None) };
-        let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+        let Some(state) = SourceState::find(tables, key, now)?.settled() else { return Ok(None) };
         let tenant = entries.tenant(state.profile.tenant);
         let slot = question.slot.unwrap_or(0);
         let given = question.given();

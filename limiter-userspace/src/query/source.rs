@@ -17,7 +17,7 @@ use super::{
     keys,
     limit::{Kept, LimitReport, OF_SOURCE, kept},
     lists::Lists,
-    state::{Found, SourceState},
+    state::SourceState,
 };
 use crate::{
     datapath::{monitoring::Monitoring, statistics::Outstanding},
@@ -89,7 +89,9 @@ impl Inquiry<'_> {
             let Self { tables, entries, .. } = inquiry;
             let address = Address::from(source);
             let key = source_key(tables, address);
-            let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+            let Some(state) = SourceState::find(tables, key, now)?.settled() else {
+                return Ok(None);
+            };
             let packet = Packet { source: address, ..Packet::UNREADABLE };
             let mut limits = Vec::new();
             for entry in entries.iter().filter(|entry| entry.bit & state.profile.limits != 0) {
@@ -123,7 +125,7 @@ impl Inquiry<'_> {
         let address = Address::from(asked.addr());
         let key = source_key(tables, address);
         let Some(source) = source_of(prefix, &key) else { return Ok(None) };
-        let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+        let Some(state) = SourceState::find(tables, key, now)?.settled() else { return Ok(None) };
         let tenant = entries.tenant(state.profile.tenant);
 
         // Packets move from the CPU caches into the entry. Read before the entry, they may be
@@ -172,13 +174,5 @@ pub fn source_name(source: IpNet) -> String {
         source.addr().to_string()
     } else {
         source.to_string()
-    }
-}
-
-/// The state of a source; `None` if it is changing, so that the question is to be asked again.
-pub(super) fn found(found: Found) -> Option<Box<SourceState>> {
-    match found {
-        Found::Source(source) => Some(source),
-        Found::Newer | Found::Locked => None,
     }
 }

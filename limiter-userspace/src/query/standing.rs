@@ -6,7 +6,7 @@ use super::{
     Inquiry,
     entries::source_of,
     limit::{LimitReport, OF_SOURCE, kept},
-    source::{found, source_name},
+    source::source_name,
     state::SourceState,
 };
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl Inquiry<'_> {
         let Self { tables, entries, .. } = self;
         let prefix = entries.policy().key_prefix;
         let Some(source) = source_of(prefix, &key) else { return Ok(Some(None)) };
-        let Some(state) = found(SourceState::find(tables, key, now)?) else { return Ok(None) };
+        let Some(state) = SourceState::find(tables, key, now)?.settled() else { return Ok(None) };
         let about = |bit: u64| bit & state.profile.limits != 0;
         let entry = entries.iter().find(|entry| entry.tally == tally && about(entry.bit));
         let Some(entry) = entry else { return Ok(Some(None)) };

@@ -127,6 +127,16 @@ pub(super) enum Found {
     Locked,
 }
 
+impl Found {
+    /// The state of the source; `None` if it is changing, so that the question is to be asked again.
+    pub(super) fn settled(self) -> Option<Box<SourceState>> {
+        match self {
+            Self::Source(source) => Some(source),
+            Self::Newer | Self::Locked => None,
+        }
+    }
+}
+
 impl SourceState {
     /// Looks up a source by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {

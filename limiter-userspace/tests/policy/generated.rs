@@ -7,12 +7,11 @@ use limiter_common::{
 };
 use limiter_userspace::policy::{
     Given,
-    control::{Control, ControlBudgets, ControlOverride},
     document::{diff, parse, to_yaml},
     model::{
-        Allowance, Costs, Count, GlobalMode, Key, KeyPart, KeyPrefix, Layer, Limit, Listed, Match,
-        Mode, Override, OverrideWhom, PacketKind, Penalty, Policy, Service, TcpFlags, Unproven,
-        Whom,
+        Allowance, Control, ControlBudgets, ControlOverride, Costs, Count, GlobalMode, Key,
+        KeyPart, KeyPrefix, Layer, Limit, Listed, Match, Mode, Override, OverrideWhom, PacketKind,
+        Penalty, Policy, Service, TcpFlags, Unproven, Whom,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};

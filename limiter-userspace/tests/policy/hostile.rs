@@ -13,16 +13,17 @@ use std::{
 };
 
 use limiter_userspace::policy::{
-    Assignment, Context, compile,
+    Assignment, Context, Policy, compile,
     document::{
-        DOCUMENT_BYTES, Faults, FileError, PREFIXES, SET_BYTES, check_length, parse,
-        parse_with_warnings, read, read_file, to_yaml,
+        DOCUMENT_BYTES, Faults, FileError, SET_BYTES, check_length, parse, parse_with_warnings,
+        read, read_file, to_yaml,
     },
 };
 use proptest::prelude::*;
 
 use crate::fixtures::documents;
 
+const PREFIXES: usize = Policy::MOST_PREFIXES;
 /// For a debug build on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     read::summary,
-    unit::{Unit, attach_options},
+    unit::{self, Unit, attach_options},
 };
 use crate::{
     cli::{maps, unix},
@@ -21,14 +21,11 @@ use crate::{
     },
 };
 
-/// The path of the policy that is applied when the machine starts.
-pub(super) const DEFAULT: &str = "/etc/limiter/policy.yaml";
-
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
     /// File to write, or - for the standard output; a file that exists is replaced as a whole and keeps its
     /// permissions, a new one is readable by its owner only
-    #[arg(value_name = "FILE", default_value = DEFAULT)]
+    #[arg(value_name = "FILE", default_value = unit::POLICY)]
     file: PathBuf,
     /// Print a systemd unit that attaches with the document at boot, and save nothing
     #[arg(long)]

@@ -17,6 +17,8 @@ use crate::{
     policy::units::quoted,
 };
 
+/// The path of the policy that is applied when the machine starts.
+pub(super) const POLICY: &str = "/etc/limiter/policy.yaml";
 /// The path of a unit of the operator.
 const UNIT: &str = "/etc/systemd/system/limiter@.service";
 /// The kernel appends this to the path of a running program whose file was replaced.
@@ -54,7 +56,7 @@ impl Unit {
             .bpffs
             .as_ref()
             .map_or_else(String::new, |directory| format!(" --bpffs {}", shell_word(directory)));
-        let file = if self.policy == super::save::DEFAULT {
+        let file = if self.policy == POLICY {
             String::new()
         } else {
             format!(" {}", shell_word(&self.policy))

@@ -6,9 +6,9 @@ use super::{
     fault::Findings,
     fields::{Fields, list},
     overrides::shown,
-    reach::{FILE_CHANGES, Spot},
     shape,
     source::Place,
+    spot::{FILE_CHANGES, Spot},
 };
 use crate::policy::{
     model::{Key, KeyPart, Limit, Policy},

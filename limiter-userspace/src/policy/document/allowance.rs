@@ -8,7 +8,7 @@ use super::{
     names::Algorithm,
     scalar::{self, duration},
     source::Place,
-    terms::{KEYS, Terms, at_once, idle_time, keys_of},
+    terms::{KEYS, Terms, at_once, idle_time, keys_of, largest_burst},
     tree::{Node, Value},
 };
 use crate::policy::{
@@ -256,14 +256,4 @@ impl Terms<'_> {
         findings.add(at, message, format!("give at least {dearest}"));
         false
     }
-}
-
-/// The largest burst that a bucket can hold at this rate.
-pub(super) fn largest_burst(rate: Rate) -> u64 {
-    let (mut fits, mut too_long) = (1, u64::MAX);
-    while too_long - fits > 1 {
-        let middle = fits + (too_long - fits) / 2;
-        if rate.bucket(middle, 1).is_ok() { fits = middle } else { too_long = middle }
-    }
-    fits
 }

@@ -5,27 +5,20 @@ use super::{
     fault::Findings,
     fields::{Fields, list},
     matching::interfaces,
-    names::Algorithm,
+    names::{ALL_PROTOCOLS, Algorithm, ordinary},
     scalar, shape,
     source::ticked,
     terms::Terms,
+    text::{Written, mapping, one_or_list, scalar as quoted},
     tree::{Node, Value},
-    write::{Written, mapping, one_or_list, scalar as quoted},
 };
 use crate::policy::{
-    control::{Control, ControlBudgets, ControlOverride, all, bits_of, names},
-    model::{Allowance, Count},
+    control::{all, bits_of, names},
+    model::{Allowance, Control, ControlBudgets, ControlOverride, Count},
 };
 
-/// The word for all protocols.
-const ALL: &str = "all";
 /// The word for no budgets, in place of the mapping.
 const OFF: &str = "off";
-
-/// The words that `ordinary` takes.
-pub(super) fn words() -> Vec<&'static str> {
-    names().into_iter().chain([ALL]).collect()
-}
 
 /// Reads `control`.
 pub(super) fn control(node: &Node<'_>, findings: &mut Findings<'_>) -> Control {
@@ -85,14 +78,14 @@ pub(super) fn budget_text(budget: &Allowance) -> String {
 }
 
 fn protocols(node: &Node<'_>, findings: &mut Findings<'_>) -> u64 {
-    let table: Vec<(&str, u64)> = words().into_iter().map(|word| (word, bits(word))).collect();
+    let table: Vec<(&str, u64)> = ordinary().into_iter().map(|word| (word, bits(word))).collect();
     let nodes = scalar::up_to(scalar::ENTRIES, node, findings).iter();
     let found = nodes.filter_map(|node| scalar::word(node, "control protocol", &table, findings));
     found.fold(0, |all, bits| all | bits)
 }
 
 fn bits(word: &str) -> u64 {
-    if word == ALL { all() } else { bits_of(word) }
+    if word == ALL_PROTOCOLS { all() } else { bits_of(word) }
 }
 
 fn terms() -> Terms<'static> {
@@ -131,7 +124,7 @@ fn budget_entries(
     if *ordinary != others.ordinary {
         let named: Vec<_> =
             names().into_iter().filter(|name| ordinary & bits_of(name) != 0).collect();
-        let words = if *ordinary == all() { vec![ALL] } else { named };
+        let words = if *ordinary == all() { vec![ALL_PROTOCOLS] } else { named };
         entries.push(("ordinary", one_or_list(words.into_iter().map(str::to_owned))));
     }
     entries

@@ -9,11 +9,10 @@ use ipnet::IpNet;
 
 use super::{
     control::{budget_text, control_entries},
-    limit::written_algorithm,
     names::{GLOBAL_MODES, word_for},
     terms::Terms,
-    write::{Written, listed_text, scalar, service_text},
-    write_limit::{limit_entries, override_text},
+    text::{Written, listed_text, scalar, service_text},
+    write_limit::{limit_entries, override_text, written_algorithm},
 };
 use crate::{
     output::number::grouped,

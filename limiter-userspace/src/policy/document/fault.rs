@@ -278,11 +278,6 @@ impl<'t> Findings<'t> {
         });
     }
 
-    /// Adds the fault of a value that was not parsed.
-    pub(super) fn value(&mut self, at: Place, error: &ValueError) {
-        self.add(at, error.to_string(), super::scalar::remedy(error));
-    }
-
     /// Counts another file; returns its [`Fault::rank`].
     pub(super) fn next_file(&mut self) -> usize {
         self.files += 1;

@@ -14,6 +14,9 @@ pub const DOCUMENT_BYTES: u64 = 8 << 20;
 /// The largest file of a set, in bytes; also the limit for all set files of a policy together.
 pub const SET_BYTES: u64 = 64 << 20;
 
+/// Reads the file of a set. The argument is its path as in the document.
+pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
+
 /// Why a file was not read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FileError {

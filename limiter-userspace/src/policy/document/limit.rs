@@ -10,16 +10,15 @@ use super::{
     matching::matching,
     names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, meaning},
     overrides,
-    reach::Spot,
     scalar::{self, duration, flag},
     shape,
     source::ticked,
+    spot::Spot,
     terms::{Terms, algorithm_of},
     tree::{Node, Value},
 };
-use crate::policy::{
-    given::Given,
-    model::{Costs, Count, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven},
+use crate::policy::model::{
+    Costs, Count, Given, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven,
 };
 use limiter_common::packet::protocol::TCP;
 
@@ -260,14 +259,4 @@ fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
     };
     let backoff = u32::try_from(backoff?).ok()?;
     Some(Penalty { after: after?, block: block?, backoff, max: max?, unproven: unproven? })
-}
-
-/// The value of the limit's key `algorithm` when it is written.
-pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
-    let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
-    let first = limit.layers.first().map(|layer| &layer.allowance);
-    first
-        .or_else(of_override)
-        .or(limit.candidate.as_ref())
-        .map_or(Algorithm::TokenBucket, algorithm_of)
 }

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 
 use super::{
-    cover::Cover,
     fault::Findings,
     fields::{Fields, list},
     instant::{format_instant, parse_instant},
     key::{LONGER, whole},
-    reach::{FILE_CHANGES_LIST, Spot},
     scalar::{self, suggest},
     shape,
     source::{Place, ticked},
+    spot::{FILE_CHANGES_LIST, Spot},
     tree::{Node, Value},
 };
 use crate::policy::{
+    cover::Cover,
     model::{Listed, Policy, Whom},
     shadowed::FromFiles,
     units::parse_prefix,

@@ -218,13 +218,3 @@ fn other_type((v4, v6): IcmpType) -> Option<&'static str> {
     };
     ICMP_TYPES.iter().find(other).map(|(name, _)| *name)
 }
-
-/// Flags as they are written.
-pub(super) fn flags_name(flags: TcpFlags) -> String {
-    let names = |bits: u8, not: &'static str| {
-        let named = FLAGS.iter().filter(move |&&(_, bit)| bits & bit != 0);
-        named.map(move |(name, _)| format!("{not}{name}"))
-    };
-    let all: Vec<_> = names(flags.set, "").chain(names(flags.clear, "!")).collect();
-    all.join(",")
-}

@@ -8,11 +8,11 @@
 mod about;
 mod allowance;
 mod control;
-mod cover;
 mod diff;
 mod fault;
 mod fields;
 mod file;
+mod group;
 mod instant;
 mod key;
 mod layers;
@@ -28,9 +28,12 @@ mod prefixes;
 mod reach;
 mod scalar;
 mod schema;
+mod set_file;
 mod shape;
 mod source;
+mod spot;
 mod terms;
+mod text;
 mod tree;
 mod write;
 mod write_limit;
@@ -43,18 +46,18 @@ use self::{
     fields::{Fields, list, named},
     limit::Found,
     prefixes::sets_and_tenants,
-    reach::Spot,
     source::{Place, Source, ticked},
+    spot::Spot,
     tree::{Node, Value, tree},
 };
-pub(super) use self::{cover::Cover, reach::do_the_same};
 pub use self::{
     diff::{Change, diff},
     fault::{Fault, Faults, Unsaved, Warnings},
-    file::{DOCUMENT_BYTES, FileError, SET_BYTES, read_file},
+    file::{DOCUMENT_BYTES, FileError, SET_BYTES, SetFiles, read_file},
     instant::{format_instant, parse_instant},
     key::key_name,
     schema::schema,
+    shape::{LIMITS, VERSION},
     write::{check_length, to_yaml},
 };
 use super::{
@@ -62,16 +65,6 @@ use super::{
     model::{Policy, Service},
     shadowed::FromFiles,
 };
-
-/// The version of the document format.
-pub const VERSION: u64 = 1;
-/// The largest number of limits in a document.
-pub const LIMITS: usize = 64;
-/// The largest number of prefixes in a policy: of its sets, tenants, lists and overrides together.
-pub const PREFIXES: usize = 131_072;
-
-/// Reads the file of a set. The argument is its path as in the document.
-pub type SetFiles<'f> = dyn FnMut(&str) -> Result<Vec<u8>, FileError> + 'f;
 
 /// Reads the policy in a file. Relative paths of set files start from the folder of that file.
 ///

@@ -1,6 +1,12 @@
 //! The words of the document, and what they stand for.
 
-use crate::policy::model::{GlobalMode, Mode, PacketKind, Unproven};
+use crate::policy::{
+    control,
+    model::{GlobalMode, Mode, PacketKind, Unproven},
+};
+
+/// The word of `ordinary` for all protocols.
+pub(super) const ALL_PROTOCOLS: &str = "all";
 
 /// A table of words and what they stand for.
 pub(crate) type Words<T> = [(&'static str, T)];
@@ -160,6 +166,11 @@ pub(super) fn algorithms() -> Vec<&'static str> {
 
 pub(super) fn counts() -> Vec<&'static str> {
     words(&COUNTS)
+}
+
+/// The values of `ordinary`: the names of the control protocols, and the word for all of them.
+pub(super) fn ordinary() -> Vec<&'static str> {
+    control::names().into_iter().chain([ALL_PROTOCOLS]).collect()
 }
 
 /// The words of a table.

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use super::{
     fault::Findings,
     fields::Fields,
+    group::{Entry, Group, Origin},
     key::LONGER,
-    overlaps::{Entry, Group, Origin},
     source::ticked,
     tree::{Node, Value},
 };

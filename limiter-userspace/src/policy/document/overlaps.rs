@@ -4,32 +4,17 @@
 //! If the document alone makes it so, that is a fault. If a file does, the prefix is left out with a warning:
 //! a file that grew must not keep a policy from being applied at boot.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
 use super::{
     fault::Findings,
+    group::{Entry, Group, Origin},
     narrow,
-    prefixes::SetFile,
-    source::{Place, ticked},
+    source::ticked,
 };
-use crate::{output::number::grouped, policy::model::KeyPrefix};
-
-/// A set or a tenant as it was read.
-pub(super) struct Group {
-    /// `set` or `tenant`.
-    pub(super) what: &'static str,
-    pub(super) name: String,
-    /// The place of its name.
-    pub(super) at: Place,
-    /// The prefixes of the document, each with its place.
-    pub(super) written: Vec<(IpNet, Place)>,
-    /// Its file, and the place where the file is named.
-    pub(super) file: Option<(Rc<SetFile>, Place)>,
-    /// The prefix lengths of a source, if the group stands for sources.
-    pub(super) lengths: Option<KeyPrefix>,
-}
+use crate::output::number::grouped;
 
 /// The prefixes of a set or a tenant in the policy, sorted.
 #[derive(Clone, Default)]
@@ -42,43 +27,8 @@ pub(super) struct Resolved {
     pub(super) is_nested: bool,
 }
 
-/// A prefix, with the index of its group.
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) prefix: IpNet,
-    pub(super) group: usize,
-    pub(super) origin: Origin,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Origin {
-    Document(Place),
-    /// The line, from 1.
-    File(usize),
-}
-
 /// The entries that matter, sorted by prefix; and the others, each with the entry that contains it.
 type Told = (Vec<Entry>, Vec<(Entry, Entry)>);
-
-impl Group {
-    pub(super) fn object(&self) -> String {
-        format!("{} {}", self.what, ticked(&self.name))
-    }
-
-    fn written(&self, group: usize) -> impl Iterator<Item = Entry> {
-        let entry = move |&(prefix, at)| Entry { prefix, group, origin: Origin::Document(at) };
-        self.written.iter().map(entry)
-    }
-
-    fn filed(&self, group: usize) -> impl Iterator<Item = Entry> {
-        let prefixes = self.file.as_ref().map_or(&[][..], |(file, _)| file.prefixes());
-        prefixes.iter().map(move |&(prefix, line)| Entry {
-            prefix,
-            group,
-            origin: Origin::File(line),
-        })
-    }
-}
 
 /// Resolves overlaps within `groups`: a single set, or all tenants, of which the longest prefix decides. Each
 /// prefix that is left makes a difference.

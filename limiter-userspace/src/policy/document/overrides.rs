@@ -11,10 +11,10 @@ use super::{
     key::{source_lengths, whole},
     layers::{never_refusing, shortest_period},
     names::Algorithm,
-    reach::Spot,
     scalar::{self, flag, suggest},
     shape,
     source::{Place, ticked},
+    spot::Spot,
     terms::{KEYS, Terms, algorithm_of},
     tree::{Node, Value},
 };

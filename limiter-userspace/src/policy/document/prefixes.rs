@@ -2,26 +2,21 @@
 
 use std::{collections::HashMap, rc::Rc};
 
-use ipnet::IpNet;
-
 use super::{
-    FileError, PREFIXES, SET_BYTES, SetFiles,
-    fault::{Findings, InLine},
+    fault::Findings,
     fields::{Fields, list, named},
+    file::{FileError, SET_BYTES, SetFiles},
+    group::Group,
+    key::{LONGER, whole},
     narrow,
-    overlaps::{Group, Resolved, resolve},
-    reach,
+    overlaps::{Resolved, resolve},
     scalar::{self, expected},
+    set_file::SetFile,
     shape,
     source::{Place, ticked},
     tree::{Node, Value},
 };
 use crate::policy::{model::Policy, shadowed::FromFiles, units::parse_prefix};
-
-/// Faulty lines of a file that are reported before the rest is skipped.
-const BAD_LINES: usize = 20;
-/// The longest line of a file, in bytes, with its comment.
-const LINE_BYTES: usize = 1024;
 
 /// Reads sets and tenants within the bounds for all of them together.
 struct Sets<'f> {
@@ -32,15 +27,6 @@ struct Sets<'f> {
     bytes_left: usize,
     /// The files that were read, by their paths in the document.
     known: HashMap<String, Rc<SetFile>>,
-}
-
-/// The file of a set.
-pub(super) struct SetFile {
-    name: String,
-    rank: usize,
-    text: Vec<u8>,
-    /// The prefixes, each with its line, from 1.
-    prefixes: Vec<(IpNet, usize)>,
 }
 
 /// Reads the sets and tenants into the policy. Returns those that have files.
@@ -72,7 +58,9 @@ pub(super) fn sets_and_tenants<'f>(
     for ((group, has_file), Resolved { all, written, is_nested }) in
         tenants.iter().zip(have_file).zip(resolved)
     {
-        reach::tenant(group, &written, policy, findings);
+        // A source within a narrower prefix would not belong to one tenant.
+        let of = format!(" of {}", group.object());
+        whole(&written, lengths, &of, (group.at, LONGER), findings);
         if has_file {
             from_files.tenants.insert(group.name.clone(), written);
         } else if is_nested {
@@ -112,7 +100,7 @@ fn has_file(node: &Node<'_>) -> bool {
 impl<'f> Sets<'f> {
     fn new(files: &'f mut SetFiles<'f>) -> Self {
         let bytes_left = usize::try_from(SET_BYTES).unwrap_or(usize::MAX);
-        Self { files, left: PREFIXES, bytes_left, known: HashMap::new() }
+        Self { files, left: Policy::MOST_PREFIXES, bytes_left, known: HashMap::new() }
     }
 
     /// Reads the prefixes of a set or tenant.
@@ -134,7 +122,7 @@ impl<'f> Sets<'f> {
             && let Some(file) = self.file(node, findings)
         {
             // Checked before its prefixes are processed: any number of sets may name the same large file.
-            count += file.prefixes.len();
+            count += file.prefixes().len();
             if count > self.left {
                 return self.too_many(node.at, group, findings);
             }
@@ -152,7 +140,7 @@ impl<'f> Sets<'f> {
 
     fn too_many(&self, at: Place, group: &mut Group, findings: &mut Findings<'_>) {
         group.written.clear();
-        let message = format!("the policy has more than {PREFIXES} prefixes");
+        let message = format!("the policy has more than {} prefixes", Policy::MOST_PREFIXES);
         findings.add(at, message, "write neighbouring prefixes as a wider one");
     }
 
@@ -186,104 +174,9 @@ impl<'f> Sets<'f> {
             return None;
         }
         self.bytes_left -= text.len();
-        let mut file = SetFile { name, rank: findings.next_file(), text, prefixes: Vec::new() };
-        file.prefixes = file.read(findings);
-        let file = Rc::new(file);
-        self.known.insert(file.name.clone(), Rc::clone(&file));
+        let rank = findings.next_file();
+        let file = Rc::new(SetFile::read(name.clone(), rank, text, findings));
+        self.known.insert(name, Rc::clone(&file));
         Some(file)
-    }
-}
-
-/// Parses the prefix on a line; `None` for a line that is empty or only a comment.
-fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, InLine)> {
-    if line.len() > LINE_BYTES {
-        let message = format!("the line is longer than {LINE_BYTES} bytes");
-        return Err((Place::default(), InLine::new(message, "write one prefix on each line")));
-    }
-    let text = match std::str::from_utf8(line) {
-        Ok(text) => text,
-        Err(error) => {
-            let start = error.valid_up_to();
-            let remedy = "store the file as UTF-8 text with a prefix on each line";
-            let quoted = format!("byte {:#04x} is not UTF-8", line.get(start).unwrap_or(&0));
-            let wrong =
-                InLine { quoted_message: quoted, ..InLine::new("a byte is not UTF-8", remedy) };
-            return Err((Place { start, end: start + 1 }, wrong));
-        }
-    };
-    let entry = text.split('#').next().unwrap_or_default();
-    let trimmed = entry.trim();
-    if trimmed.is_empty() {
-        return Ok(None);
-    }
-    let start = entry.len() - entry.trim_start().len();
-    let at = Place { start, end: start + trimmed.len() };
-    match parse_prefix(trimmed) {
-        Ok(prefix) => Ok(Some(prefix)),
-        Err(error) => Err((at, InLine::from(&error))),
-    }
-}
-
-const fn shifted(at: Place, by: usize) -> Place {
-    Place { start: at.start + by, end: at.end + by }
-}
-
-impl SetFile {
-    /// The path as in the document.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The prefixes, each with its line, from 1.
-    pub(super) fn prefixes(&self) -> &[(IpNet, usize)] {
-        &self.prefixes
-    }
-
-    /// Parses the prefixes; stops one after the most that a policy may have.
-    fn read(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize)> {
-        let mut prefixes = Vec::new();
-        let (mut start, mut bad) = (0, 0);
-        for (line, text) in (1..).zip(self.text.split_inclusive(|&byte| byte == b'\n')) {
-            let Some(whole) = text.strip_suffix(b"\n") else {
-                // A prefix that was cut off may still parse, as another prefix.
-                let message = "the last line has no end: is the file half-written?";
-                let at = Place { start: start + text.len(), end: start + text.len() };
-                let wrong = InLine::new(message, "end it with a line break");
-                self.fault(line, at, wrong, findings);
-                break;
-            };
-            match entry(whole) {
-                Ok(None) => {}
-                Ok(Some(prefix)) => prefixes.push((prefix, line)),
-                Err((at, wrong)) => {
-                    self.fault(line, shifted(at, start), wrong, findings);
-                    bad += 1;
-                }
-            }
-            if bad == BAD_LINES {
-                let message = "the rest of the file was not read, for all that is wrong before it";
-                let at = shifted(Place::default(), start);
-                self.fault(line, at, InLine::new(message, ""), findings);
-                break;
-            }
-            if prefixes.len() > PREFIXES {
-                break;
-            }
-            start += text.len();
-        }
-        prefixes
-    }
-
-    fn fault(&self, number: usize, at: Place, wrong: InLine, findings: &mut Findings<'_>) {
-        let begin = self.text.get(..at.start).unwrap_or_default();
-        let begin = begin.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let line = self.text.get(begin..).unwrap_or_default();
-        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        // If a line is very long, or not text, its beginning is enough.
-        let line = line.get(..line.len().min(at.end - begin + 200)).unwrap_or_default();
-        let at = Place { start: at.start - begin, end: at.end - begin };
-        let text = String::from_utf8_lossy(line);
-        let file = (self.name.as_str(), self.rank);
-        findings.add_in_file(file, (number, &text), at, wrong);
     }
 }

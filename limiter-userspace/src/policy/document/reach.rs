@@ -2,65 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ipnet::IpNet;
-
 use super::{
-    PREFIXES,
     fault::Findings,
-    fields::Fields,
-    key::{LONGER, whole},
     limit::Found,
-    overlaps::Group,
-    scalar::flag,
     source::{Place, ticked},
+    spot::{FILE_CHANGES, FILE_CHANGES_LIST, Spot},
 };
 use crate::policy::{
     List,
-    model::{Limit, Match, Policy},
+    model::Policy,
     shadowed::{Entry, FromFiles},
 };
-
-/// The remedy for a limit or an override without effect for what a file has. Its removal is not suggested: it
-/// would be missing when the file changes.
-pub(super) const FILE_CHANGES: &str =
-    "it may stay: that changes with the file; add `shadowed: true` to be told no more";
-/// The same for an entry of a list.
-pub(super) const FILE_CHANGES_LIST: &str = "it may stay: that changes with the file; write \
-                                            `{src: ..., shadowed: true}` to be told no more";
-
-/// The place of an entry, and whether it may be without effect.
-#[derive(Clone, Copy)]
-pub(super) struct Spot {
-    pub(super) at: Place,
-    /// Whether the entry has `shadowed: true`.
-    pub(super) shadowed: bool,
-    /// Whether the entry is left out of the policy, for what a file has.
-    pub(super) left_out: bool,
-}
-
-impl Spot {
-    /// An entry at a place; `fields` are its keys, if it is a mapping.
-    pub(super) fn new(
-        at: Place,
-        fields: Option<&Fields<'_, '_>>,
-        findings: &mut Findings<'_>,
-    ) -> Self {
-        let node = fields.and_then(|fields| fields.get("shadowed"));
-        let shadowed = node.and_then(|node| flag(node, findings)) == Some(true);
-        Self { at, shadowed, left_out: false }
-    }
-}
-
-/// Reports prefixes of a tenant that are narrower than a source: the source would not belong to one tenant.
-pub(super) fn tenant(
-    tenant: &Group,
-    prefixes: &[IpNet],
-    policy: &Policy,
-    findings: &mut Findings<'_>,
-) {
-    let of = format!(" of {}", tenant.object());
-    whole(prefixes, policy.key_prefix, &of, (tenant.at, LONGER), findings);
-}
 
 /// Reports limits with the name of an earlier one, and limits that do the same as an earlier one.
 pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
@@ -72,7 +24,7 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
         }
         names.entry(&limit.name).or_insert(*at);
         let same =
-            found[..index].iter().find(|Found { limit: other, .. }| do_the_same(other, limit));
+            found[..index].iter().find(|Found { limit: other, .. }| limit.does_the_same_as(other));
         if let Some(Found { limit: other, spot: Spot { at: first, .. }, .. }) = same {
             let message = format!(
                 "limit {} has the match, key and count of limit {}",
@@ -87,28 +39,6 @@ pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
             );
         }
     }
-}
-
-/// Whether two limits have the same match, key and count, in whatever order these are written.
-pub(in crate::policy) fn do_the_same(a: &Limit, b: &Limit) -> bool {
-    a.key == b.key && a.count == b.count && plain(&a.matching) == plain(&b.matching)
-}
-
-fn plain(matching: &Match) -> Match {
-    let mut plain = Match { service: None, ..matching.clone() };
-    plain.protocols.sort_unstable();
-    plain.ports.sort_unstable_by_key(|range| (*range.start(), *range.end()));
-    plain.icmp_types.sort_unstable();
-    plain.interfaces.sort_unstable();
-    for whoms in [
-        &mut plain.sources,
-        &mut plain.destinations,
-        &mut plain.except_sources,
-        &mut plain.except_destinations,
-    ] {
-        whoms.sort_unstable();
-    }
-    plain
 }
 
 /// Reports entries that a list shadows and that do not have `shadowed: true`. The mark is also allowed where
@@ -156,17 +86,9 @@ pub(super) fn shadowed(
 /// Reports more prefixes than a policy may have.
 pub(super) fn number_of_prefixes(policy: &Policy, at: Place, findings: &mut Findings<'_>) {
     let total = policy.number_of_prefixes();
-    if total > PREFIXES {
-        let message = format!("the policy has {total} prefixes, more than {PREFIXES}");
+    let most = Policy::MOST_PREFIXES;
+    if total > most {
+        let message = format!("the policy has {total} prefixes, more than {most}");
         findings.add(at, message, "write neighbouring prefixes as a wider one");
-    }
-}
-
-impl Policy {
-    /// The number of prefixes in all sets, tenants, lists and overrides.
-    pub fn number_of_prefixes(&self) -> usize {
-        let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
-        let lists = self.allow.len() + self.deny.len() + self.penalties.len();
-        sets + lists + self.limits.iter().map(|limit| limit.overrides.len()).sum::<usize>()
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn value<T>(
     findings: &mut Findings<'_>,
 ) -> Option<T> {
     let text = text(node, findings)?;
-    parse(text).map_err(|error| findings.value(node.at, &error)).ok()
+    parse(text).map_err(|error| findings.add(node.at, error.to_string(), remedy(&error))).ok()
 }
 
 /// Reads a duration, in nanoseconds.
@@ -179,7 +179,7 @@ pub(super) fn is_name(
 
 /// The remedy for a value that was not parsed. Where that of the command line does not fit, it is put in
 /// terms of the document.
-pub(super) fn remedy(error: &ValueError) -> String {
+fn remedy(error: &ValueError) -> String {
     match (&error.fault, error.quantity) {
         (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
             "to switch a limit off, write `action: off`; to drop everything of someone, use `deny`"

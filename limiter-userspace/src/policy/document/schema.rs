@@ -3,9 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    LIMITS, VERSION,
     scalar::NAME,
-    shape::{DOCUMENT, Kind, Shape},
+    shape::{DOCUMENT, Kind, LIMITS, Shape, VERSION},
 };
 
 /// Returns the JSON Schema (2020-12) of the document, for editors: its keys, words and ranges. It is made

@@ -1,7 +1,12 @@
 //! The keys of the document, in tables that both the reader and the schema use.
 
-use super::{control, names};
+use super::names;
 use crate::policy::model::Limit;
+
+/// The version of the document format.
+pub const VERSION: u64 = 1;
+/// The largest number of limits in a document.
+pub const LIMITS: usize = 64;
 
 /// The keys of a mapping.
 #[derive(Debug)]
@@ -114,7 +119,7 @@ pub(super) static CONTROL: Shape = Shape {
         key("budget", Map(&BUDGET), "Of each protocol on each interface; 1000/s, burst 2000."),
         key("per_source", Map(&BUDGET), "Of each source of a protocol; 500/s, burst 1000."),
         key("far", Map(&BUDGET), "Of each source that may be forged; 10/s, burst 20."),
-        key("ordinary", OneOrMore(&Word(control::words)), "Protocols that have none."),
+        key("ordinary", OneOrMore(&Word(names::ordinary)), "Protocols that have none."),
         key("overrides", List(&Map(&CONTROL_OVERRIDE)), "Budgets of some interfaces."),
     ],
 };
@@ -127,7 +132,7 @@ pub(super) static CONTROL_OVERRIDE: Shape = Shape {
         key("budget", Map(&BUDGET), "See that of `control`."),
         key("per_source", Map(&BUDGET), "See that of `control`."),
         key("far", Map(&BUDGET), "See that of `control`."),
-        key("ordinary", OneOrMore(&Word(control::words)), "See that of `control`."),
+        key("ordinary", OneOrMore(&Word(names::ordinary)), "See that of `control`."),
     ],
 };
 

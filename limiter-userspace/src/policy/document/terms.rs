@@ -3,7 +3,6 @@
 use limiter_common::algorithm::{concurrent::Concurrent, rate::Rate};
 
 use super::{
-    allowance::largest_burst,
     fault::Findings,
     names::{self, Algorithm},
     scalar,
@@ -116,6 +115,16 @@ impl<'c> Terms<'c> {
 pub(super) fn at_once(rate: Rate, tolerance: u64) -> u64 {
     let count = u128::from(tolerance) * u128::from(rate.packets);
     u64::try_from(count / u128::from(rate.period).max(1)).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// The largest burst that a bucket can hold at this rate.
+pub(super) fn largest_burst(rate: Rate) -> u64 {
+    let (mut fits, mut too_long) = (1, u64::MAX);
+    while too_long - fits > 1 {
+        let middle = fits + (too_long - fits) / 2;
+        if rate.bucket(middle, 1).is_ok() { fits = middle } else { too_long = middle }
+    }
+    fits
 }
 
 /// The algorithm of an allowance.

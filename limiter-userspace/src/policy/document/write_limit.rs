@@ -2,15 +2,15 @@
 
 use super::{
     key::key_name,
-    limit::written_algorithm,
-    matching::flags_name,
-    names::{Algorithm, COUNTS, Counted, KINDS, MODES, UNPROVEN, word_for},
+    names::{Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, word_for},
     ports::{protocol_name, range_name},
     terms::{Terms, algorithm_of},
-    write::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
+    text::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
 };
 use crate::policy::{
-    model::{Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, Unproven},
+    model::{
+        Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, TcpFlags, Unproven,
+    },
     units::format_duration,
 };
 
@@ -103,6 +103,16 @@ pub(super) fn limit_entries(
     entries
 }
 
+/// The value of the limit's key `algorithm` when it is written.
+pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
+    let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
+    let first = limit.layers.first().map(|layer| &layer.allowance);
+    first
+        .or_else(of_override)
+        .or(limit.candidate.as_ref())
+        .map_or(Algorithm::TokenBucket, algorithm_of)
+}
+
 fn count_word(counted: Counted) -> String {
     word_for(&counted, &COUNTS).unwrap_or_default().to_owned()
 }
@@ -148,10 +158,7 @@ fn match_text(matching: &Match) -> String {
         push("protocol", matching.protocols.iter().map(|&one| protocol_name(one)).collect());
         push("ports", matching.ports.iter().map(range_name).collect());
     }
-    push(
-        "tcp_flags",
-        matching.tcp_flags.iter().map(|&one| scalar_flags(&flags_name(one))).collect(),
-    );
+    push("tcp_flags", matching.tcp_flags.iter().map(|&one| flags_text(one)).collect());
     push("icmp_type", matching.icmp_types.iter().map(ToString::to_string).collect());
     push("fragments", matching.fragments.iter().map(ToString::to_string).collect());
     push("length", matching.length.iter().map(range_name).collect());
@@ -168,6 +175,11 @@ fn match_text(matching: &Match) -> String {
 }
 
 /// Flags, always in quotes: `!` would begin a tag, and `,` another entry.
-fn scalar_flags(flags: &str) -> String {
-    format!("\"{flags}\"")
+fn flags_text(flags: TcpFlags) -> String {
+    let names = |bits: u8, not: &'static str| {
+        let named = FLAGS.iter().filter(move |&&(_, bit)| bits & bit != 0);
+        named.map(move |(name, _)| format!("{not}{name}"))
+    };
+    let all: Vec<_> = names(flags.set, "").chain(names(flags.clear, "!")).collect();
+    format!("\"{}\"", all.join(","))
 }

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::{By, Entry, FromFiles, Shadowed, What};
 use crate::policy::{
     List,
-    document::Cover,
+    cover::Cover,
     model::{Limit, Listed, OverrideWhom, Policy, Whom},
 };
 

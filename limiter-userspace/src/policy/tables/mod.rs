@@ -5,17 +5,17 @@
 
 mod assignment;
 mod classes;
+mod context;
 mod cost;
 mod interfaces;
 mod longest;
+mod meters;
 mod profiles;
 mod rows;
 
-use std::collections::HashMap;
-
 use limiter_common::{
     abi::policy::{Profile, Settings, flag},
-    algorithm::{binding::Binding, gcra::Gcra, meter::Meter},
+    algorithm::{gcra::Gcra, meter::Meter},
     base::address::{Address, Mask},
     policy::{
         control::Budgets,
@@ -24,37 +24,18 @@ use limiter_common::{
     },
 };
 
-use self::{classes::Classes, profiles::Profiles, rows::Rows};
 pub use self::{
+    assignment::Assignment,
+    context::Context,
     cost::{Dearest, dearest},
     longest::LongestPrefix,
 };
+use self::{assignment::Keeping, classes::Classes, meters::Meters, profiles::Profiles, rows::Rows};
 use super::{
-    error::{METERS, PolicyError},
-    interfaces::Port,
+    error::PolicyError,
     model::{GlobalMode, Policy},
     run_time::Layered,
 };
-pub use crate::policy::tables::assignment::Assignment;
-use crate::policy::tables::assignment::Keeping;
-
-/// The circumstances that a policy is compiled for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Context {
-    /// The epoch that the policy will have.
-    pub epoch: u32,
-    /// The wall clock, in seconds of Unix time.
-    pub unix: u64,
-    /// The monotonic clock at the time `unix`, in nanoseconds.
-    pub monotonic: u64,
-    /// The length of a kernel tick in nanoseconds; 0 if there are no ticks, so that every packet is charged
-    /// at the exact time.
-    pub tick: u64,
-    /// The number of CPUs that process packets; 0 if it is unknown, which counts as 1.
-    pub cpus: u64,
-    /// The attached interfaces.
-    pub interfaces: Vec<Port>,
-}
 
 /// A policy as the datapath reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,49 +252,6 @@ pub struct Tallied {
     pub layer: usize,
     /// Whether it is the candidate.
     pub candidate: bool,
-}
-
-/// The distinct meters, numbered in the order in which they were met.
-struct Meters {
-    meters: Vec<Meter>,
-    numbers: HashMap<Meter, u32>,
-}
-
-impl Default for Meters {
-    fn default() -> Self {
-        let none = Meter::default();
-        Self { meters: vec![none], numbers: HashMap::from([(none, 0)]) }
-    }
-}
-
-impl Meters {
-    fn number(&mut self, meter: Meter) -> Result<u32, PolicyError> {
-        if let Some(&number) = self.numbers.get(&meter) {
-            return Ok(number);
-        }
-        let number = number(self.meters.len(), METERS)?;
-        self.meters.push(meter);
-        self.numbers.insert(meter, number);
-        Ok(number)
-    }
-
-    fn get(&self, number: u32) -> Option<&Meter> {
-        self.meters.get(number as usize)
-    }
-
-    /// The bucket of the meter with this number; [`Gcra::NONE`], to which no packet conforms, if there is
-    /// none.
-    fn bucket(&self, number: u32) -> Gcra {
-        self.get(number).map_or(Gcra::NONE, |meter| meter.gcra)
-    }
-}
-
-/// The number of the next of `what`, after `count` of them, if it fits into a [`Binding`].
-fn number(count: usize, what: &'static str) -> Result<u32, PolicyError> {
-    u32::try_from(count)
-        .ok()
-        .filter(|&number| number < Binding::PROFILES)
-        .ok_or(PolicyError::TooManyNumbers { what, most: Binding::PROFILES })
 }
 
 #[cfg(test)]

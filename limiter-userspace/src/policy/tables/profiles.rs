@@ -18,9 +18,10 @@ use super::{
         run_time::{Layered, Listing, Stated, listing},
         units::quoted,
     },
-    Assignment, Context, Meters,
+    assignment::Assignment,
     classes::Classes,
-    number,
+    context::Context,
+    meters::{Meters, number},
     rows::{Row, Rows},
 };
 

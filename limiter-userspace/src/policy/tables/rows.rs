@@ -20,7 +20,7 @@ use super::{
             PacketKind, Policy, Unproven,
         },
     },
-    Meters,
+    meters::Meters,
 };
 use crate::policy::tables::assignment::{Assignment, Identity};
 

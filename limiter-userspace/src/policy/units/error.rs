@@ -5,8 +5,6 @@ use std::{fmt, net::IpAddr};
 use ipnet::IpNet;
 use thiserror::Error;
 
-use super::rate::HIGHEST;
-
 /// The most characters of a refused value that are repeated to the operator.
 const ECHOED: usize = 48;
 
@@ -93,8 +91,8 @@ pub enum Fault {
     /// The number is zero.
     #[error("is zero")]
     Zero,
-    /// A rate above [`HIGHEST`].
-    #[error("is above {HIGHEST} packets per second")]
+    /// A rate above [`HIGHEST`](super::rate::HIGHEST).
+    #[error("is above 1000000000 packets per second")]
     TooFast,
     /// A rate below [`Rate::MIN`](limiter_common::algorithm::rate::Rate::MIN).
     #[error("is below one packet in 366 days")]

@@ -11,10 +11,9 @@ use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_tests::packet::{ACK, Frame, SYN, set_source};
 use limiter_userspace::policy::{
     Assignment, Context, Given, KeyPrefix, Policy, compile,
-    control::Control,
     model::{
-        Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
-        Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
+        Allowance, Control, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match,
+        Mode, Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
     },
 };
 

@@ -3,13 +3,13 @@
 use ipnet::IpNet;
 
 /// The widest of many prefixes, each with a value.
-pub(in crate::policy) struct Cover<T> {
+pub(super) struct Cover<T> {
     /// Sorted; no prefix is within another.
     widest: Vec<(IpNet, T)>,
 }
 
 impl<T> Cover<T> {
-    pub(in crate::policy) fn new(mut prefixes: Vec<(IpNet, T)>) -> Self {
+    pub(super) fn new(mut prefixes: Vec<(IpNet, T)>) -> Self {
         // A prefix sorts before those within it, and of equal ones the first stays first.
         prefixes.sort_by_key(|&(prefix, _)| prefix);
         let mut widest: Vec<(IpNet, T)> = Vec::with_capacity(prefixes.len());
@@ -22,12 +22,12 @@ impl<T> Cover<T> {
     }
 
     /// The prefixes, sorted.
-    pub(in crate::policy) fn widest(&self) -> impl ExactSizeIterator<Item = IpNet> {
+    pub(super) fn widest(&self) -> impl ExactSizeIterator<Item = IpNet> {
         self.widest.iter().map(|&(prefix, _)| prefix)
     }
 
     /// The prefix of the cover that contains `prefix`, with its value.
-    pub(in crate::policy) fn around(&self, prefix: IpNet) -> Option<&(IpNet, T)> {
+    pub(super) fn around(&self, prefix: IpNet) -> Option<&(IpNet, T)> {
         let after = self.widest.partition_point(|&(outer, _)| outer <= prefix);
         self.widest[..after].last().filter(|(outer, _)| outer.contains(&prefix))
     }
@@ -35,7 +35,7 @@ impl<T> Cover<T> {
 
 impl Cover<()> {
     /// The union of prefixes; those that make up a wider one are merged to it.
-    pub(in crate::policy) fn of(prefixes: Vec<IpNet>) -> Self {
+    pub(super) fn of(prefixes: Vec<IpNet>) -> Self {
         let widest = merged(prefixes).into_iter().map(|prefix| (prefix, ())).collect();
         Self { widest }
     }

@@ -1,0 +1,268 @@
+//! A limit.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    allowance::Allowance,
+    matching::Match,
+    overrides::{Given, Override},
+};
+
+/// A limit: which packets it is about, what of them it counts, by which key, and how much it admits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Unique in the policy: 1 to 32 of `a`-`z`, `0`-`9`, `_` and `-`.
+    pub name: String,
+    /// The packets that the limit is about.
+    pub matching: Match,
+    /// What packets must share to have one state; a [`Layer`] may have a key of its own.
+    pub key: Key,
+    /// What a packet costs.
+    pub count: Count,
+    /// Whether the limit drops packets, only counts them, or is off.
+    pub mode: Mode,
+    /// The allowances of the limit, all of which must admit a packet. Empty: only sources with an override
+    /// are limited.
+    pub layers: Vec<Layer>,
+    /// Another allowance that is counted beside the layers and never drops a packet. Its algorithm is that of
+    /// the first layer.
+    pub candidate: Option<Allowance>,
+    /// The block of a source that stays over the limit; `None`: no block.
+    pub penalty: Option<Penalty>,
+    /// Other allowances for some sources or tenants, each [`Override::whom`] once.
+    pub overrides: Vec<Override>,
+    /// How many times the rate and burst of the limit the shared bucket has, 1 to [`Limit::MOST_SHARED`];
+    /// `None`: 16, the ways of a set. Sources and keys that find no room in the table are charged to the
+    /// shared bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<u32>,
+    /// Whether each packet is charged at the exact time: never at jiffy time, never from a lease.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub precise: bool,
+    /// The bursts of the limit and its overrides as the operator wrote them.
+    #[serde(default, skip_serializing_if = "Given::is_empty")]
+    pub given: Given,
+}
+
+/// What a limit does with packets that exceed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Drops them.
+    #[default]
+    Enforce,
+    /// Counts them and lets them pass.
+    Monitor,
+    /// Nothing: the limit counts no packets.
+    Off,
+}
+
+impl Mode {
+    /// The word for it in a document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Monitor => "monitor",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// One of the allowances of a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// How much the layer admits.
+    pub allowance: Allowance,
+    /// The layer's own key, as in a ladder of prefix lengths; `None`: the key of the limit.
+    pub key: Option<Key>,
+}
+
+/// What packets must share to have one state. Without parts, all packets have the same state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// Each kind of part at most once, and only one of [`KeyPart::Source`] and [`KeyPart::SourcePrefix`].
+    pub parts: Vec<KeyPart>,
+}
+
+/// A part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum KeyPart {
+    /// The source address, masked to [`Policy::key_prefix`](super::Policy::key_prefix).
+    Source,
+    /// The source address, masked to other lengths. `source/24` (up to 32) is IPv4 /24, and IPv6 as in
+    /// [`Policy::key_prefix`](super::Policy::key_prefix); `source/48` (above 32) is IPv6 /48 and IPv4 /32.
+    SourcePrefix {
+        /// For IPv4, 0 to 32.
+        ipv4: u8,
+        /// For IPv6, 0 to 128.
+        ipv6: u8,
+    },
+    /// The destination address, unmasked.
+    Destination,
+    /// The destination port with the protocol; port 0 for packets without ports.
+    DestinationPort,
+    /// Both addresses, both ports and the protocol.
+    Connection,
+    /// The tenant of the source. Packets of sources without a tenant are not limited.
+    Tenant,
+    /// The interface that received the packet.
+    Interface,
+}
+
+/// What a packet costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Count {
+    /// 1 for each packet.
+    #[default]
+    Packets,
+    /// The bytes of the frame, from the Ethernet header on.
+    Bytes,
+    /// 1 for the SYN of a new TCP connection; 0 for its retransmissions and for all other packets. See
+    /// [`Handshake`](limiter_common::memory::handshake::Handshake).
+    Connections,
+    /// 1 for a SYN without ACK, 0 for the others.
+    Syns,
+    /// A weight for each kind of packet.
+    Weighted(Costs),
+}
+
+/// Weights by kind. A packet costs the weight of its kind, the first in the order of [`PacketKind`] that
+/// `by_kind` has and that describes the packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// For packets of no kind in `by_kind`, 1 to 65535.
+    pub default: u16,
+    /// For packets of a kind, 1 to 65535.
+    pub by_kind: BTreeMap<PacketKind, u16>,
+}
+
+/// Kinds of packets that can have different weights. If several describe a packet, the first one with a
+/// weight counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacketKind {
+    /// A fragment, first or later.
+    Fragment,
+    /// TCP with SYN and without ACK.
+    Syn,
+    /// ICMP or ICMPv6.
+    Icmp,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// The block of a source that stays over a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Penalty {
+    /// How long a source stays over the limit before it is blocked, in ns.
+    pub after: u64,
+    /// The length of the first block, in ns, at least 1.
+    pub block: u64,
+    /// The factor from one block to the next, 1 to 10.
+    pub backoff: u32,
+    /// The longest block, in ns, at least `block`.
+    pub max: u64,
+    /// Whether refused packets that no connection to this host proves begin a block.
+    #[serde(default)]
+    pub unproven: Unproven,
+}
+
+/// What a refused packet without a proof does. A packet is proven by a full socket of its own TCP connection
+/// on this host; any other packet may be forged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unproven {
+    /// It counts towards no block. It is dropped like any other.
+    #[default]
+    Ignore,
+    /// It counts towards a block of its source.
+    Block,
+}
+
+impl Limit {
+    /// The largest value of [`shared`](Self::shared).
+    pub const MOST_SHARED: u32 = 1 << 16;
+
+    /// An enforced limit that counts all packets by a key, without layers: it limits nobody.
+    pub fn new(name: impl Into<String>, parts: &[KeyPart]) -> Self {
+        Self {
+            name: name.into(),
+            matching: Match::default(),
+            key: Key { parts: parts.to_vec() },
+            count: Count::Packets,
+            mode: Mode::Enforce,
+            layers: Vec::new(),
+            candidate: None,
+            penalty: None,
+            overrides: Vec::new(),
+            shared: None,
+            precise: false,
+            given: Given::default(),
+        }
+    }
+
+    /// Whether state is kept by `key`. If every layer has a key of its own, none is.
+    pub(in crate::policy) fn uses_own_key(&self) -> bool {
+        self.layers.is_empty() || self.layers.iter().any(|layer| layer.key.is_none())
+    }
+
+    /// The keys that state is kept by: that of the limit, if it is used, and those of layers.
+    pub(in crate::policy) fn keys(&self) -> impl Iterator<Item = &Key> {
+        let own = self.uses_own_key().then_some(&self.key);
+        own.into_iter().chain(self.layers.iter().filter_map(|layer| layer.key.as_ref()))
+    }
+
+    /// Whether every key has the tenant, so that packets without a tenant are not limited.
+    pub(in crate::policy) fn is_of_tenants(&self) -> bool {
+        self.keys().all(|key| key.parts.contains(&KeyPart::Tenant))
+    }
+
+    /// Whether the other limit has the same match, key and count, in whatever order these are written.
+    pub(in crate::policy) fn does_the_same_as(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.count == other.count
+            && self.matching.plain() == other.matching.plain()
+    }
+
+    /// The number of conditions on a packet, with that of [`Limit::count`].
+    pub(in crate::policy) const fn conditions(&self) -> usize {
+        let counts = matches!(self.count, Count::Syns | Count::Connections);
+        self.matching.conditions() + counts as usize
+    }
+
+    /// See [`name_of_layer`].
+    pub fn name_of_layer(&self, layer: usize) -> String {
+        name_of_layer(&self.name, layer)
+    }
+
+    /// The display name of the candidate.
+    pub fn name_of_candidate(&self) -> String {
+        format!("{} (candidate)", self.name)
+    }
+
+    /// The mode of the candidate: [`Mode::Off`] if the limit is off, else [`Mode::Monitor`].
+    pub fn mode_of_candidate(&self) -> Mode {
+        if self.mode == Mode::Off { Mode::Off } else { Mode::Monitor }
+    }
+
+    /// The key of layer `layer` (from 0): its own, or that of the limit.
+    pub fn key_of_layer(&self, layer: usize) -> &Key {
+        self.layers.get(layer).and_then(|layer| layer.key.as_ref()).unwrap_or(&self.key)
+    }
+}
+
+/// The display name of layer `layer` (from 0) of the limit `name`: the first has the name of the limit.
+pub fn name_of_layer(name: &str, layer: usize) -> String {
+    if layer == 0 { name.to_owned() } else { format!("{name} (layer {})", layer + 1) }
+}

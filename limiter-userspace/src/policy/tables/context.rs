@@ -1,0 +1,21 @@
+//! What a policy is compiled for, beside the policy itself.
+
+use crate::policy::interfaces::Port;
+
+/// The circumstances that a policy is compiled for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The epoch that the policy will have.
+    pub epoch: u32,
+    /// The wall clock, in seconds of Unix time.
+    pub unix: u64,
+    /// The monotonic clock at the time `unix`, in nanoseconds.
+    pub monotonic: u64,
+    /// The length of a kernel tick in nanoseconds; 0 if there are no ticks, so that every packet is charged
+    /// at the exact time.
+    pub tick: u64,
+    /// The number of CPUs that process packets; 0 if it is unknown, which counts as 1.
+    pub cpus: u64,
+    /// The attached interfaces.
+    pub interfaces: Vec<Port>,
+}
