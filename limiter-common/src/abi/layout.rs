@@ -7,7 +7,7 @@ use crate::{
         counters::{Counters, LimitTally, TableStats},
         interface::Interface,
         policy::{Head, Profile, Settings},
-        state::{Bucket, Handshake, Offence, OffenceKey, SLOTS, WideState},
+        state::{Bucket, Offence, OffenceKey, SLOTS, SynSet, WideState},
         table::{Debts, Set, Source},
     },
     algorithm::{gcra::Gcra, meter::Measure},
@@ -64,7 +64,7 @@ pub mod map {
     /// LRU hash of [`RefusedSyn`](crate::memory::refused_syn::RefusedSyn) by its
     /// [`key`](crate::memory::refused_syn::RefusedSyn::key).
     pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
-    /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
+    /// Array of [`SynSet`]: the set is that of a connection's [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
@@ -194,7 +194,7 @@ const _: () = {
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
     assert!(offset_of!(Source, pending) == 96);
     assert!(offset_of!(Source, dropped) == 112 && offset_of!(Source, refused) == 144);
-    assert!(size_of::<Handshake>() == 24);
+    assert!(size_of::<SynSet>() == 64 && crate::memory::handshake::SETS == 65_536);
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);

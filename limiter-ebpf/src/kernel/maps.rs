@@ -15,12 +15,15 @@ use limiter_common::{
         description::OldTables,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
-        state::{Bucket, Handshake, Offence, OffenceKey, WideState},
+        state::{Bucket, Offence, OffenceKey, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
     base::address::Address,
-    memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
+    memory::{
+        cache::Cached, ending::Ending, event::EventStats, fragment, handshake,
+        refused_syn::RefusedSyn,
+    },
     policy::{
         control::{self, Budgets},
         limit::{BucketKey, INTERFACES, LIMITS as LIMIT_COUNT, Limit},
@@ -85,9 +88,10 @@ pub(crate) static OFFENCES: LruHashMap<OffenceKey, Offence> = LruHashMap::with_m
 pub(crate) static REFUSED_SYNS: LruHashMap<u64, RefusedSyn> =
     LruHashMap::with_max_entries(RefusedSyn::ENTRIES, 0);
 
-/// LRU, because nobody tells that a connection is over.
+/// No LRU, which takes locks for each new connection. Mapped for alignment, as [`SETS`] is.
 #[map]
-pub(crate) static SYN_DEDUP: LruHashMap<u64, Handshake> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static SYN_DEDUP: Array<SynSet> =
+    Array::with_max_entries(handshake::SETS, BPF_F_MMAPABLE);
 
 /// No LRU, which takes a lock for each first fragment: a newer datagram takes the word of any other at its place.
 #[map]

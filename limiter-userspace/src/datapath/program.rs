@@ -216,7 +216,6 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::MEASURES, buckets)
             .map_max_entries(map::WIDE_STATE, sizes.wide_states)
             .map_max_entries(map::ENDINGS, sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE))
-            .map_max_entries(map::SYN_DEDUP, sizes.buckets)
             .map_max_entries(map::OFFENCES, sizes.buckets)
             .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
