@@ -36,7 +36,7 @@ pub const SHARED: [(&str, u32); 18] = [
     (map::SHARED_SOURCES, 1),
     (map::WIDE_STATE, 1),
     (map::ENDINGS, 1),
-    (map::SYN_DEDUP, 1),
+    (map::SYN_DEDUP, 2),
     (map::REFUSED_SYNS, 1),
     (map::FRAGMENTS, 1),
     (map::CACHE, 1),

@@ -7,11 +7,12 @@ use crate::{
         counters::{Counters, LimitTally, TableStats},
         interface::Interface,
         policy::{Head, Profile, Settings},
-        state::{Bucket, Handshake, Offence, OffenceKey, SLOTS, WideState},
-        table::{Debts, Set, Source},
+        state::{Bucket, Offence, OffenceKey, SLOTS, SynSet, WideState},
+        table::{Debts, Set, Source, WAYS},
     },
     algorithm::{gcra::Gcra, meter::Measure},
     base::address::Address,
+    memory::handshake,
     packet::reason::REASONS,
     policy::limit::{BucketKey, LIMITS},
 };
@@ -72,7 +73,7 @@ pub mod map {
     pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
     /// Array of one map: [`REFUSED_SYNS`], if it was made.
     pub const REFUSED_SYNS_REF: &str = "REFUSED_SYNS_REF";
-    /// LRU hash of [`Handshake`](crate::abi::state::Handshake) by its [`key`](crate::memory::handshake::key).
+    /// Array of [`SynSet`]: the set is that of a connection's [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
@@ -202,7 +203,7 @@ const _: () = {
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
     assert!(offset_of!(Source, pending) == 96);
     assert!(offset_of!(Source, dropped) == 112 && offset_of!(Source, refused) == 144);
-    assert!(size_of::<Handshake>() == 24);
+    assert!(size_of::<SynSet>() == 64);
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
@@ -218,4 +219,5 @@ const _: () = {
     assert!(REASONS == 16 && crate::policy::matching::offset::COUNT == 131_913);
     assert!(crate::memory::fragment::WORDS == 16_384);
     assert!(size_of::<Interface>() == 32);
+    assert!(handshake::WAYS * handshake::SETS_PER_BUCKET_SET as usize == WAYS);
 };

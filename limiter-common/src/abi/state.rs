@@ -1,18 +1,19 @@
 //! SetState that is kept by keys of its own, and what is remembered of sources and connections.
 
-use crate::{base::address::Address, policy::limit::BucketKey};
+use crate::{base::address::Address, memory::handshake, policy::limit::BucketKey};
 
-/// A new connection that was admitted.
+/// A new connection that was admitted; all zeros for none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Handshake {
-    /// See [`opening::Handshake`](crate::memory::handshake::Handshake).
-    pub word: u64,
-    /// The epoch that it was admitted under.
-    pub epoch: u64,
-    /// The limits of new connections that it was charged to, as bits under that epoch.
+pub struct SynRecord {
+    /// See [`Handshake`](crate::memory::handshake::Handshake).
+    pub handshake: u64,
+    /// The limits of new connections that it was charged to, as bits under the epoch of the handshake.
     pub charged: u64,
 }
+
+/// A set of them, in one cache line.
+pub type SynSet = [SynRecord; handshake::WAYS];
 
 /// What the offence of a source is found by.
 #[repr(C)]

@@ -27,7 +27,59 @@ pub const fn key(packet: &Packet, seed: Seed) -> Option<u64> {
     }
 }
 
-/// What is remembered of a connection: when its SYN was admitted, and how often it was repeated.
+/// Records in a set, which is one line of the cache.
+pub const WAYS: usize = 4;
+
+/// Sets of the table of SYNs for each set of buckets: there are as many records as buckets.
+pub const SETS_PER_BUCKET_SET: u32 = 4;
+
+/// Sets of the table of SYNs, of an instance with so many sets of buckets.
+#[inline(always)]
+pub const fn sets(bucket_sets: u32) -> u32 {
+    bucket_sets.saturating_mul(SETS_PER_BUCKET_SET)
+}
+
+/// The set of a connection with this [key], of so many [`sets`].
+#[inline(always)]
+pub const fn set(key: u64, sets: u32) -> u32 {
+    ((key as u32 as u64 * sets as u64) >> 32) as u32
+}
+
+/// The way of the record of a connection in its set; [`WAYS`] if it has none.
+#[inline(always)]
+pub fn find(record: impl Fn(usize) -> Handshake, key: u64) -> usize {
+    let mut found = WAYS;
+    for way in 0..WAYS {
+        if record(way).is_of(key) {
+            found = way;
+        }
+    }
+    found
+}
+
+/// The way that a new record takes in a set at `now` (nanoseconds): that of the oldest one.
+///
+/// A flood of new connections replaces the records of others, as it would in an LRU map. A client whose record is gone is
+/// charged once more when it repeats its SYN. Whoever floods gains nothing: a record lets a sender pass for free, so its
+/// own lost ones cost it, and which records share a set depends on the seed.
+#[inline(always)]
+pub fn oldest(record: impl Fn(usize) -> Handshake, now: u64) -> usize {
+    let (mut oldest, mut most) = (0, 0);
+    for way in 0..WAYS {
+        // A CPU that read the clock a moment later than this one wrote a record that seems to be of the future.
+        let age = record(way).age(now.wrapping_add(Handshake::SPAN));
+        if age > most {
+            (oldest, most) = (way, age);
+        }
+    }
+    oldest
+}
+
+/// What is remembered of a connection: when its SYN was admitted and under which policy, and how often it was repeated.
+///
+/// From the lowest bit: repetitions 2 | time 30, in units of 4,096 ns | epoch 8 | hash of the connection 24. Where all four
+/// records of a set are of the last seconds, one of four million SYNs passes for a repetition by chance. All bits are zero
+/// where nothing was written yet.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshake(pub u64);
@@ -40,21 +92,51 @@ impl Handshake {
     /// How long it takes until the next one, in nanoseconds: a second, less what the one before may
     /// have waited longer on its way, for an address to be resolved or in a full queue.
     pub const STEP: u64 = 500_000_000;
-    /// The low bits, which are the number of repetitions; times are exact to 256 ns.
-    const NUMBER: u64 = 0xff;
+    /// The low bits, which are the number of repetitions.
+    const NUMBER: u64 = 0b11;
+    /// Bits of the number.
+    const NUMBER_BITS: u32 = 2;
+    /// Times are exact to 4,096 ns.
+    const UNIT: u32 = 12;
+    /// All bits of a time in nanoseconds that are kept; 73 minutes. A record that is so much older than another one seems as
+    /// old as that.
+    const TIMES: u64 = (1 << (Self::EPOCH - Self::NUMBER_BITS + Self::UNIT)) - 1;
+    /// Where the epoch begins.
+    const EPOCH: u32 = 32;
+    /// Where the hash begins.
+    const TAG: u32 = 40;
 
-    /// A connection whose SYN is admitted at `now` (nanoseconds).
+    /// A connection with this [key] whose SYN is admitted under an epoch at `now` (nanoseconds).
     #[inline(always)]
-    pub const fn new(now: u64) -> Self {
-        Self(now & !Self::NUMBER)
+    pub const fn new(key: u64, epoch: u32, now: u64) -> Self {
+        let time = (now & Self::TIMES) >> Self::UNIT << Self::NUMBER_BITS;
+        let epoch = (epoch as u64 & 0xff) << Self::EPOCH;
+        Self(key >> Self::TAG << Self::TAG | epoch | time)
+    }
+
+    /// Whether it is of the connection with this [key], which is of this set.
+    #[inline(always)]
+    pub const fn is_of(self, key: u64) -> bool {
+        self.0 != 0 && (self.0 ^ key) >> Self::TAG == 0
+    }
+
+    /// Whether it was admitted under this epoch, or 256 epochs before or after.
+    #[inline(always)]
+    pub const fn is_under(self, epoch: u32) -> bool {
+        (self.0 >> Self::EPOCH ^ epoch as u64) & 0xff == 0
+    }
+
+    /// How long before `now` its SYN was admitted, in nanoseconds; what seems to be of the future is very old.
+    #[inline(always)]
+    const fn age(self, now: u64) -> u64 {
+        now.wrapping_sub(self.0 >> Self::NUMBER_BITS << Self::UNIT) & Self::TIMES
     }
 
     /// The same after a SYN that comes at `now`; `None` if that is a new connection.
     #[inline(always)]
     pub const fn repeated(self, now: u64) -> Option<Self> {
         let number = (self.0 & Self::NUMBER) + 1;
-        // CPUs read the clock one after the other: the first may seem to be later.
-        let time = now.saturating_sub(self.0 & !Self::NUMBER);
+        let time = self.age(now);
         if number > Self::REPEATS || time > Self::SPAN || time < number * Self::STEP {
             return None;
         }
@@ -67,11 +149,12 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1 << 40;
+    const KEY: u64 = 0x1234_5678_9abc_def0;
     const SECOND: u64 = 1_000_000_000;
 
     /// How many SYNs at these times, in seconds after the first, are of its connection.
     fn belong(times: &[u64]) -> usize {
-        let mut opening = Handshake::new(NOW + 255);
+        let mut opening = Handshake::new(KEY, 1, NOW + 255);
         let mut number = 0;
         for time in times {
             if let Some(next) = opening.repeated(NOW + 255 + time * SECOND) {
@@ -95,16 +178,69 @@ mod tests {
         assert_eq!(belong(&[1, 1, 1]), 2);
         // Two that come at once, because the first one waited on its way.
         assert_eq!(belong(&[0, 2, 6]), 2);
-        let opening = Handshake::new(NOW);
+        let opening = Handshake::new(KEY, 1, NOW);
         assert_eq!(opening.repeated(NOW + Handshake::STEP - 1), None);
         assert!(opening.repeated(NOW + Handshake::STEP).is_some());
-        assert_eq!(Handshake::new(NOW + SECOND).repeated(NOW), None);
+        assert_eq!(Handshake::new(KEY, 1, NOW + SECOND).repeated(NOW), None);
     }
 
     #[test]
     fn they_do_for_a_time() {
-        let opening = Handshake::new(NOW);
+        let opening = Handshake::new(KEY, 1, NOW);
         assert!(opening.repeated(NOW + Handshake::SPAN).is_some());
         assert_eq!(opening.repeated(NOW + Handshake::SPAN + 1), None);
+    }
+
+    /// Records in a set, at these times after [`NOW`].
+    fn records(times: [u64; WAYS]) -> [Handshake; WAYS] {
+        let mut number = 0;
+        times.map(|time| {
+            number += 1;
+            Handshake::new(number << 44, 7, NOW + time)
+        })
+    }
+
+    #[test]
+    fn a_record_is_found_by_its_connection_and_no_other() {
+        let set = records([0, 1, 2, 3].map(|time| time * SECOND));
+        for number in 1..=WAYS as u64 {
+            let key = number << 44 | 0xff_0000_1234;
+            assert_eq!(find(|way| set[way], key), number as usize - 1);
+            assert!(set[number as usize - 1].is_under(7) && !set[number as usize - 1].is_under(8));
+        }
+        assert_eq!(find(|way| set[way], 5 << 44), WAYS);
+        assert_eq!(find(|_| Handshake(0), 0), WAYS, "nothing was written");
+    }
+
+    #[test]
+    fn every_set_has_keys() {
+        for sets in [4, 1_000, 1 << 16, u32::MAX] {
+            assert_eq!((set(0, sets), set(u64::MAX, sets)), (0, sets - 1));
+            assert_eq!(set(KEY, sets), set(KEY | 0xfff << 40, sets), "the rest is in the record");
+        }
+    }
+
+    #[test]
+    fn the_oldest_record_makes_room_and_one_of_the_future_does_not() {
+        let oldest = |times, now| {
+            let set = records(times);
+            super::oldest(|way| set[way], NOW + now)
+        };
+        assert_eq!(oldest([3 * SECOND, SECOND, 2 * SECOND, 4 * SECOND], 5 * SECOND), 1);
+        assert_eq!(oldest([SECOND, SECOND + 5_000, SECOND + 15_000, 10_000], SECOND + 100), 3);
+        assert_eq!(
+            oldest([SECOND + 15_000, SECOND, SECOND + 5_000, SECOND + 10_000], SECOND + 100),
+            1
+        );
+        let set = |way| if way == 2 { Handshake(0) } else { records([0; WAYS])[way] };
+        assert_eq!(super::oldest(set, NOW), 2, "nothing was written");
+    }
+
+    #[test]
+    fn an_hour_later_a_connection_is_a_new_one() {
+        let opening = Handshake::new(KEY, 1, NOW);
+        for seconds in 9..4_000 {
+            assert_eq!(opening.repeated(NOW + seconds * SECOND), None, "{seconds}");
+        }
     }
 }

@@ -1,14 +1,20 @@
 //! The SYNs that were admitted as new connections, so that their repetitions are told from others.
 
-use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
-
-use aya_ebpf::bindings::BPF_NOEXIST;
-use limiter_common::memory::handshake::{self, Handshake};
+use limiter_common::{
+    abi::state::SynSet,
+    base::word::Word as _,
+    memory::handshake::{self, Handshake, WAYS},
+};
 
 use crate::{
-    kernel::{clock, maps::SYN_DEDUP, scratch::PacketScratch},
+    kernel::{
+        atomics::MapWord, barrier::black_box, clock, maps::SYN_DEDUP, scratch::PacketScratch,
+    },
     policy::active::settings,
 };
+
+/// An epoch of which no packet is.
+const NO_EPOCH: u64 = u64::MAX;
 
 /// Finds out which connection the packet opens and whether it repeats a SYN that was admitted, and
 /// takes the limits that this was charged to from those that the packet is about.
@@ -20,88 +26,103 @@ use crate::{
 pub(crate) extern "C" fn find_retransmission(epoch: u32) -> u32 {
     let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
     if scratch.handshake_key == 0 {
-        scratch.handshake.charged = 0;
+        (scratch.handshake_charged, scratch.handshake_way) = (0, WAYS as u64);
         scratch.handshake_key = handshake::key(&scratch.packet, settings.seed).unwrap_or(0);
         if scratch.handshake_key != 0 {
-            recall(scratch);
+            recall(scratch, epoch);
         }
     }
-    if scratch.handshake.charged != 0 {
+    if scratch.handshake_charged != 0 {
         // The bits of another policy are of other limits.
-        let charged = if scratch.handshake.epoch == u64::from(epoch) {
-            scratch.handshake.charged
-        } else {
-            settings.connections
-        };
-        scratch.applicable &= !charged;
+        if scratch.handshake_epoch != u64::from(epoch) {
+            scratch.handshake_charged = settings.connections;
+        }
+        scratch.applicable &= !scratch.handshake_charged;
     }
     0
 }
 
+/// Finds the record of the connection that the packet opens, and uses a repetition up.
 #[inline(always)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
-fn recall(scratch: &mut PacketScratch) {
-    let Some(known) = SYN_DEDUP.get_ptr_mut(&scratch.handshake_key) else { return };
-    // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let (word, epoch, charged) = unsafe {
-        (
-            &raw mut (*known).word,
-            (&raw const (*known).epoch).read_volatile(),
-            (&raw const (*known).charged).read_volatile(),
-        )
-    };
-    // SAFETY: as above.
-    let seen = unsafe { word.read_volatile() };
-    if let Some(next) = Handshake(seen).repeated(clock::now()) {
-        // SAFETY: as above.
-        let found = unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, seen, next.0).0 };
-        // Of several at once one is, so that there are never more than there may be.
-        if found == seen {
-            scratch.handshake.word = next.0;
-            scratch.handshake.epoch = epoch;
-            scratch.handshake.charged = charged;
-        }
+fn recall(scratch: &mut PacketScratch, epoch: u32) {
+    let Some(set) = Records::of(scratch.handshake_key, epoch) else { return };
+    let way = handshake::find(|way| set.handshake(way), scratch.handshake_key);
+    if way >= WAYS {
+        return;
+    }
+    scratch.handshake_way = way as u64;
+    let (seen, charged) = (set.handshake(way), set.charged(way));
+    // Of several at once one is, so that there are never more than there may be. If another connection took the way since,
+    // none is.
+    if let Some(next) = seen.repeated(clock::now())
+        && set.word(way).compare_exchange(seen.0, next.0) == seen.0
+    {
+        scratch.handshake_charged = charged;
+        scratch.handshake_epoch = if seen.is_under(epoch) { epoch.into() } else { NO_EPOCH };
     }
 }
 
 /// Remembers the connection that the packet opens, and that it was charged to these limits.
+///
+/// CPUs write here without a lock. Where two are at one way, what is left may be the connection of one with the limits of
+/// the other: some of its repetitions, [`Handshake::REPEATS`] at most, are charged to a limit more, or to one less.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
 pub(crate) extern "C" fn record_syn(charged: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
-    if scratch.handshake_key == 0 {
+    let (key, now) = (scratch.handshake_key, scratch.time.now);
+    if key == 0 {
         return 0;
     }
-    let repeats = scratch.handshake.charged != 0;
-    if !repeats {
-        scratch.handshake.word = Handshake::new(scratch.time.now).0;
-        scratch.handshake.epoch = u64::from(scratch.binding.epoch());
+    let Some(set) = Records::of(key, scratch.binding.epoch()) else { return 0 };
+    let known = scratch.handshake_way as usize;
+    let way = if known < WAYS { known } else { handshake::oldest(|way| set.handshake(way), now) };
+    // What repeats a SYN that other limits were charged with keeps its time.
+    if scratch.handshake_charged == 0 {
+        set.write(way, Handshake::new(key, scratch.binding.epoch(), now), charged);
+    } else if set.handshake(way).is_of(key) {
+        set.write(way, set.handshake(way), scratch.handshake_charged | charged);
     }
-    scratch.handshake.charged |= charged;
-    let handshake = &scratch.handshake;
-    if let Some(known) = SYN_DEDUP.get_ptr_mut(&scratch.handshake_key) {
-        // An update of what is there would evict another from a full map.
-        // SAFETY: a map value that was just looked up; its fields are aligned words. What CPUs make of
-        // it that are here at once is what one of them makes of it, or counts a SYN more.
-        unsafe {
-            if !repeats {
-                (&raw mut (*known).word).write_volatile(handshake.word);
-                (&raw mut (*known).epoch).write_volatile(handshake.epoch);
-            }
-            // What repeats a SYN that other limits were charged with keeps its time.
-            (&raw mut (*known).charged).write_volatile(handshake.charged);
-        }
-        return 0;
-    }
-    // What another CPU made first is as good.
-    let _: Result<(), i32> =
-        SYN_DEDUP.insert(&scratch.handshake_key, handshake, u64::from(BPF_NOEXIST));
     0
+}
+
+/// The records of a set.
+struct Records(*mut SynSet);
+
+impl Records {
+    /// Those of the set of a connection with this key, of the table as the settings of an epoch have it.
+    #[inline(always)]
+    fn of(key: u64, epoch: u32) -> Option<Self> {
+        let sets = handshake::sets(settings(epoch)?.bucket_sets);
+        Some(Self(SYN_DEDUP.get_ptr_mut(handshake::set(key, sets))?))
+    }
+
+    #[inline(always)]
+    fn handshake(&self, way: usize) -> Handshake {
+        Handshake(self.word(way).load())
+    }
+
+    #[inline(always)]
+    fn charged(&self, way: usize) -> u64 {
+        let way = black_box(way) & (WAYS - 1);
+        // SAFETY: a map value that was looked up in this run; an aligned word of one of its ways.
+        unsafe { (&raw const (*self.0)[way].charged).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn word(&self, way: usize) -> MapWord {
+        let way = black_box(way) & (WAYS - 1);
+        // SAFETY: as in `charged`.
+        unsafe { MapWord::new(&raw mut (*self.0)[way].handshake) }
+    }
+
+    #[inline(always)]
+    fn write(&self, way: usize, handshake: Handshake, charged: u64) {
+        let way = black_box(way) & (WAYS - 1);
+        // SAFETY: as in `charged`.
+        unsafe {
+            (&raw mut (*self.0)[way].charged).write_volatile(charged);
+            (&raw mut (*self.0)[way].handshake).write_volatile(handshake.0);
+        }
+    }
 }

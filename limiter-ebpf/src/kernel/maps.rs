@@ -5,9 +5,9 @@
 use aya_ebpf::{
     Global,
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{ArrayOfMaps, LpmTrie, LruHashMap as BtfLruHashMap},
+    btf_maps::{ArrayOfMaps, LpmTrie, LruHashMap},
     macros::{btf_map, map},
-    maps::{Array, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, PerCpuArray, RingBuf},
 };
 use limiter_common::{
     abi::{
@@ -15,7 +15,7 @@ use limiter_common::{
         description::OldTables,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
-        state::{Bucket, Handshake, Offence, OffenceKey, WideState},
+        state::{Bucket, Offence, OffenceKey, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
@@ -29,7 +29,7 @@ use limiter_common::{
 };
 
 /// A map that the controller makes when a policy first needs it. The kernel takes one of any size in its place.
-type Optional<K, V> = ArrayOfMaps<BtfLruHashMap<K, V, 1>, 1>;
+type Optional<K, V> = ArrayOfMaps<LruHashMap<K, V, 1>, 1>;
 
 /// Mapped by the controller, which changes the epoch by one store.
 #[map]
@@ -87,9 +87,9 @@ pub(crate) static OFFENCES_REF: Optional<OffenceKey, Offence> = ArrayOfMaps::new
 #[btf_map]
 pub(crate) static REFUSED_SYNS_REF: Optional<u64, RefusedSyn> = ArrayOfMaps::new();
 
-/// LRU, because nobody tells that a connection is over.
+/// No LRU, which takes locks for each new connection. Mapped for alignment, as [`SETS`] is.
 #[map]
-pub(crate) static SYN_DEDUP: LruHashMap<u64, Handshake> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static SYN_DEDUP: Array<SynSet> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// No LRU, which takes a lock for each first fragment: a newer datagram takes the word of any other at its place.
 #[map]

@@ -3,10 +3,7 @@
 use core::mem::offset_of;
 
 use limiter_common::{
-    abi::{
-        policy::Profile,
-        state::{Handshake, OffenceKey},
-    },
+    abi::{policy::Profile, state::OffenceKey},
     algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
     base::address::{Address, Mask},
     memory::{ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
@@ -58,8 +55,12 @@ pub(crate) struct PacketScratch {
     pub(crate) offence: OffenceKey,
     /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
     pub(crate) handshake_key: u64,
-    /// What was known of that connection, if it repeats the SYN of one.
-    pub(crate) handshake: Handshake,
+    /// The way of the record of that connection in its set, see [`handshakes`](crate::history::handshakes).
+    pub(crate) handshake_way: u64,
+    /// The limits that it was charged to, as bits, if the packet repeats its SYN; otherwise 0.
+    pub(crate) handshake_charged: u64,
+    /// The epoch of these.
+    pub(crate) handshake_epoch: u64,
     /// By what its socket is looked up, while it is.
     pub(crate) ending: Ending,
     /// By what a refused SYN of its connection is looked up, and what is written of it, while it is.

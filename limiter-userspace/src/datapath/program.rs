@@ -18,6 +18,7 @@ use limiter_common::{
         layout::{CHUNK, TALLIES, global, map, old_map, program},
         table::Set,
     },
+    memory::handshake,
     policy::limit::{INTERFACES, LIMITS},
 };
 
@@ -200,7 +201,8 @@ fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<()> {
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
-    let all_sets = sets.saturating_add(Set::count(sizes.buckets));
+    let bucket_sets = Set::count(sizes.buckets);
+    let all_sets = sets.saturating_add(bucket_sets);
     let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(TALLIES);
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
     // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
@@ -213,7 +215,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
-            .map_max_entries(map::SYN_DEDUP, sizes.buckets)
+            .map_max_entries(map::SYN_DEDUP, handshake::sets(bucket_sets))
             .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
     })?);

@@ -11,7 +11,7 @@ use limiter_common::{
     abi::{
         layout::map,
         policy::{Profile, Settings, flag, half},
-        state,
+        state::SynSet,
     },
     algorithm::meter::Meter,
     base::address::Address,
@@ -119,12 +119,18 @@ impl<'a> Tables<'a> {
     /// a SYN that they charged.
     pub(super) fn charged_before(&self, packet: &Packet, now: u64) -> Result<u64> {
         let Some(key) = handshake::key(packet, self.settings.seed) else { return Ok(0) };
-        let known: Option<state::Handshake> = self.maps.entry(map::SYN_DEDUP, &key)?;
-        Ok(match known {
-            Some(known) if Handshake(known.word).repeated(now).is_none() => 0,
-            Some(known) if known.epoch == u64::from(self.epoch) => known.charged,
-            Some(_) => self.settings.connections,
-            None => 0,
+        let number = handshake::set(key, handshake::sets(self.settings.bucket_sets));
+        let set: SynSet = self.maps.entry(map::SYN_DEDUP, &number)?.unwrap_or_default();
+        let Some(known) = set.get(handshake::find(|way| Handshake(set[way].handshake), key)) else {
+            return Ok(0);
+        };
+        let handshake = Handshake(known.handshake);
+        Ok(if handshake.repeated(now).is_none() {
+            0
+        } else if handshake.is_under(self.epoch) {
+            known.charged
+        } else {
+            self.settings.connections
         })
     }
 

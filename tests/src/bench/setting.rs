@@ -249,6 +249,12 @@ impl Setting {
         Ok(names.filter(|_| conforms).collect())
     }
 
+    /// Whether a few frames may have another outcome than the others. Of random SYNs, some are sent twice: they pass as
+    /// retransmissions, and are not charged to limits of new connections.
+    pub(crate) const fn has_strays(self) -> bool {
+        matches!(self, Self::Example(..) | Self::NewSyn | Self::SpoofedConnections)
+    }
+
     /// Whether the bucket has to be drained before each measurement. The frames come only slightly faster
     /// than the limit admits, so the bucket fills up while the baseline runs.
     pub(crate) const fn is_drained(self) -> bool {

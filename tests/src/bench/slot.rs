@@ -12,7 +12,7 @@ const STRAYS: u64 = 8;
 /// Under a limit of 1,000/s, one frame in so many may pass.
 const STRAYS_OF: u64 = 1_000;
 /// One frame in so many of a shipped example may have another outcome: a made-up source may be on a list or
-/// belong to a tenant, and its SYN may look like a retransmission.
+/// belong to a tenant, and its SYN may be that of a connection before.
 const STRAYS_OF_EXAMPLES: u64 = 10_000;
 
 /// Reads the counters of the instance and of this slot.
@@ -54,7 +54,7 @@ impl Counted {
     pub(crate) fn strays(&self, case: &Case) -> u64 {
         match case.setting {
             Setting::OverOften => self.received() / STRAYS_OF,
-            Setting::Example(..) => STRAYS.max(self.received() / STRAYS_OF_EXAMPLES),
+            setting if setting.has_strays() => STRAYS.max(self.received() / STRAYS_OF_EXAMPLES),
             _ if case.outcome.reasons().iter().all(|reason| reason.drops()) => STRAYS,
             _ => 0,
         }

@@ -13,7 +13,6 @@ use super::{
     place::Place,
     programs::Programs,
     sample::{Figure, median},
-    setting::Setting,
     slot::{self, Counted},
 };
 
@@ -145,7 +144,7 @@ impl<'a> TestBed<'a> {
         let counted = Counted::between(before, &self.snapshot()?);
         counted.check(&self.case, self.offered)?;
         match (self.case.outcome, self.case.setting) {
-            (Outcome::Each(reason), setting) if !matches!(setting, Setting::Example(..)) => {
+            (Outcome::Each(reason), setting) if !setting.has_strays() => {
                 self.charges.check(&self.case, counted.received(), counted.of(reason))
             }
             _ => {

@@ -65,9 +65,13 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
         });
         match map {
             Some(map) if fits => {
-                // `copy_wide` fills maps of another size.
-                let is_resized = [map::WIDE_STATE, map::ENDINGS].contains(&name)
-                    && sizes.wide_states != old.sizes.wide_states;
+                let is_resized = match name {
+                    // `copy_wide` fills them.
+                    map::WIDE_STATE | map::ENDINGS => sizes.wide_states != old.sizes.wide_states,
+                    // The SYNs of the last seconds are charged once more when they are repeated.
+                    map::SYN_DEDUP => sizes.buckets != old.sizes.buckets,
+                    _ => false,
+                };
                 if !is_resized {
                     sys::pin(map.fd().as_fd(), &c_path(new.map(name).as_os_str())?)
                         .map_err(|error| Error::system(format!("pin the map {name}"), error))?;
