@@ -78,7 +78,11 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
                 charge_wide_again(place);
             }
             write_lease_down(ctx, place);
-        } else if is_missing(place) || charge_keyed_at(place, 0) != DONE {
+        } else if is_missing(place) {
+            if make_bucket_at(place, 1) == 0 {
+                charge_bucket_again(place);
+            }
+        } else if charge_keyed_at(place, 0) != DONE {
             charge_bucket_again(place);
         }
     }
@@ -91,7 +95,7 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
 extern "C" fn charge_bucket_again(place: u32) -> u32 {
     for attempt in 2..=TRIES {
         if is_missing(place) {
-            make_bucket_at(place);
+            make_bucket_at(place, 0);
         }
         // It may have been given away since it was sought.
         seek_bucket_at(place);
