@@ -20,6 +20,7 @@ mod kernel;
 mod key;
 mod keys;
 mod leased;
+mod leased_keys;
 mod lifecycle;
 mod limits;
 mod link;

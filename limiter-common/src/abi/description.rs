@@ -39,7 +39,7 @@ pub const SHARED: [(&str, u32); 18] = [
     (map::SYN_DEDUP, 2),
     (map::REFUSED_SYNS, 1),
     (map::FRAGMENTS, 1),
-    (map::CACHE, 1),
+    (map::CACHE, 2),
     (map::CONTROL_LINKS, 1),
     (map::CONTROL_SOURCES, 1),
 ];

@@ -4,7 +4,7 @@ use crate::{
     algorithm::gcra::Gcra,
     base::{address::Mask, seed::Seed},
     packet::reason::Reason,
-    policy::limit::{COLUMNS, INLINE, LIMITS},
+    policy::limit::{COLUMNS, INLINE, Key, LIMITS},
 };
 
 /// Where entry `number` of the tables of `epoch` is: even and odd epochs take turns, so that the next
@@ -75,8 +75,11 @@ pub struct Settings {
     pub sets: u32,
     /// Sets of buckets.
     pub bucket_sets: u32,
+    /// The parts of the keys of the limits in [`Settings::by_rest`] that the source does not tell: the
+    /// [rest](crate::memory::cache::Rest) of the key. [`Key::SOURCE`] is the second half of an IPv6 address.
+    pub rest: Key,
     /// 0, so that what follows is aligned.
-    pub unused: [u32; 3],
+    pub unused: [u32; 2],
     /// By what sources and connections are hashed.
     pub seed: Seed,
     /// The limits that are enforced, as bits.
@@ -87,9 +90,11 @@ pub struct Settings {
     pub keyed: u64,
     /// Those of them whose state is in the table of buckets, as bits.
     pub buckets_by_key: u64,
-    /// Those of these that the source tells by itself, and by which every packet costs 1, as bits: token buckets, leaky
-    /// buckets and GCRA.
-    pub buckets_of_source: u64,
+    /// Those of these by which every packet costs 1, as bits, but for those by interface: token buckets, leaky buckets and
+    /// GCRA. Packets are leased from them.
+    pub leasable: u64,
+    /// Those of these that the source does not tell by itself, as bits.
+    pub by_rest: u64,
     /// The limits that are enforced and have a penalty, as bits.
     pub penalties: u64,
     /// The limits that count new connections, as bits.
@@ -113,7 +118,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub default_buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 12]; 3],
+    pub reserved: [[u64; 7]; 5],
 }
 
 impl Settings {

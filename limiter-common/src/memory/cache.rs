@@ -1,6 +1,9 @@
 //! What a CPU holds of the packets of one source that the same limits are about: some that it leased from these, a limit
 //! that refuses them, and what was counted of them and is not in the totals of the source yet.
 //!
+//! A limit may be kept by more than the source tells: the destination, ports, the protocol. Where one is about the packets,
+//! they are of one [rest of the key](Rest) too, which is kept exactly. So a lease of one connection is spent by no other.
+//!
 //! A packet that is decided by this touches nothing that CPUs share, but for the first one in a tick, which agrees on the
 //! time of that, and one of [many](Cached::UNTOLD) that are dropped, which tells the entry.
 //!
@@ -18,7 +21,9 @@
 
 use crate::{
     algorithm::gcra::Gcra,
-    base::{address::Address, tally::Tally},
+    base::{address::Address, seed::Seed, tally::Tally},
+    packet::headers::{Packet, Ports},
+    policy::limit::Key,
 };
 
 /// What a CPU holds of some packets of one source; all zeros for nobody.
@@ -33,6 +38,8 @@ pub struct Cached {
     pub applicable: u64,
     /// Those of them that are about this source.
     pub limits: u64,
+    /// The rest of the key, if one of them is kept by more than the source.
+    pub rest: Rest,
     /// Leased packets that are left.
     pub left: u32,
     /// The tick in which they were charged.
@@ -43,24 +50,109 @@ pub struct Cached {
     pub packets: u16,
     /// Packets in the tick before that.
     pub before: u16,
-    /// The bit of the limit that refuses them, whatever their cost.
-    pub bit: u64,
-    /// When they began to be refused, in nanoseconds.
+    /// When they began to be refused by a limit, whatever their cost, in nanoseconds.
     pub since: u64,
     /// Until when they are refused, in nanoseconds; 0 if they are not.
     pub until: u64,
     /// The slot of the tally of that limit.
-    pub tally: u32,
+    pub tally: u16,
     /// 1 if the clock tells when that is, 0 if a tick does.
-    pub precise: u32,
-    /// What passed on this account and is not in the totals of the source yet.
-    pub passed: Tally,
-    /// What was dropped on this account and is not in the totals of the source yet.
-    pub dropped: Tally,
+    pub precise: u16,
     /// The tick in which one of the limits had too little to spare last for packets to be leased.
     pub unleased: u32,
-    /// 0: the size is a power of two.
-    pub reserved: u32,
+    /// What passed on this account and is not in the totals of the source yet.
+    pub passed: Recent,
+    /// What was dropped on this account and is not in the totals of the source yet.
+    pub dropped: Recent,
+}
+
+/// Some packets and their bytes: at most [`Cached::UNTOLD`], of which none is longer than 2^17 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// Packets.
+    pub packets: u32,
+    /// Bytes.
+    pub bytes: u32,
+}
+
+impl Recent {
+    /// Adds a packet.
+    #[inline(always)]
+    pub const fn add(&mut self, bytes: u64) {
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes as u32);
+    }
+
+    /// The same as a tally.
+    #[inline(always)]
+    pub const fn tally(&self) -> Tally {
+        Tally { packets: self.packets as u64, bytes: self.bytes as u64 }
+    }
+}
+
+/// What of the keys of a packet its source does not tell: the parts by which limits are kept that packets are leased from.
+/// All else is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// The destination; the ports, of which the source port is the higher one, and above them the protocol; the second half
+    /// of an IPv6 source, as [`Key::SOURCE`].
+    pub words: [u64; 4],
+}
+
+impl Rest {
+    /// Nothing.
+    pub const NONE: Self = Self { words: [0; 4] };
+
+    /// These parts of a packet. The same packets have the same rest as have the same parts of a
+    /// [`BucketKey`](crate::policy::limit::BucketKey).
+    #[inline(always)]
+    pub const fn of(packet: &Packet, parts: Key) -> Self {
+        Self::new(packet.source.words, packet.destination, packet.ports, packet.protocol, parts)
+    }
+
+    /// The same of a packet of which this is known.
+    #[inline(always)]
+    pub const fn new(
+        source: [u32; 4],
+        destination: [u32; 4],
+        ports: Ports,
+        protocol: u8,
+        parts: Key,
+    ) -> Self {
+        let of_destination = parts.long_mask(Key::DESTINATION);
+        let of_port = parts.long_mask(Key::PORT);
+        let of_source_port = parts.long_mask(Key::SOURCE_PORT);
+        let [.., x, y] = source;
+        let [a, b, c, d] = destination;
+        let port = (protocol as u64) << 32 | ports.destination as u64;
+        Self {
+            words: [
+                (a as u64 | (b as u64) << 32) & of_destination,
+                (c as u64 | (d as u64) << 32) & of_destination,
+                port & of_port | (ports.source as u64) << 16 & of_source_port,
+                (x as u64 | (y as u64) << 32) & parts.long_mask(Key::SOURCE),
+            ],
+        }
+    }
+
+    /// Whether it is the same as another one.
+    #[inline(always)]
+    pub const fn is(&self, other: &Self) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.words, other.words);
+        (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    }
+
+    /// Which of [its source's slots](Cached::SPREAD) it takes. Nobody who does not know the seed can have others collide.
+    #[inline(always)]
+    pub const fn spread(&self, seed: Seed) -> u16 {
+        let ([a, b, c, d], Seed([k, l, m, n])) = (self.words, seed);
+        let hash = a.wrapping_add(k).wrapping_mul(b.wrapping_add(l));
+        let hash = hash.wrapping_add(c.wrapping_add(m).wrapping_mul(d.wrapping_add(n)));
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        (hash >> (u64::BITS - Cached::SPREAD_BITS)) as u16
+    }
 }
 
 impl Cached {
@@ -89,19 +181,32 @@ impl Cached {
     pub const KINDS: u16 = 1 << Self::KIND_BITS;
     const KIND_BITS: u32 = 2;
 
-    /// Where packets are, of a source with this [slot](crate::table::set::Place::slot), that these limits are about.
+    /// Slots that packets of one source may be in whose [rests of the key](Rest) differ; a power of two. The other slots of a
+    /// CPU are out of its reach, whatever it sends.
+    pub const SPREAD: u16 = 1 << Self::SPREAD_BITS;
+    const SPREAD_BITS: u32 = 6;
+
+    /// Where packets are, of a source with this [slot](crate::table::set::Place::slot), that these limits are about and whose
+    /// rest of the key has this [spread](Rest::spread), or 0.
     #[inline(always)]
-    pub const fn slot(of_source: u16, applicable: u64) -> u16 {
+    pub const fn slot(of_source: u16, applicable: u64, spread: u16) -> u16 {
         // 2^64 divided by the golden ratio: multiplicative hashing.
         let kind = applicable.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - Self::KIND_BITS);
-        of_source ^ kind as u16
+        of_source ^ kind as u16 ^ spread
     }
 
-    /// Begins with packets of a source under an epoch that some limits are about, and those of them that are about the
-    /// source.
+    /// Begins with packets of a source and a rest of the key under an epoch that some limits are about, and those of them that
+    /// are about the source.
     #[inline(always)]
-    pub const fn begin(&mut self, source: Address, epoch: u32, applicable: u64, limits: u64) {
-        (self.source, self.epoch) = (source, epoch);
+    pub const fn begin(
+        &mut self,
+        source: Address,
+        rest: Rest,
+        epoch: u32,
+        applicable: u64,
+        limits: u64,
+    ) {
+        (self.source, self.rest, self.epoch) = (source, rest, epoch);
         (self.applicable, self.limits) = (applicable, limits);
         (self.left, self.until) = (0, 0);
         (self.packets, self.before) = (0, 0);
@@ -109,9 +214,9 @@ impl Cached {
 
     /// Makes a refusal by a limit hold from one time to another, in nanoseconds, or for so [long](Self::LONGEST) at most.
     #[inline(always)]
-    pub const fn refuse(&mut self, bit: u64, tally: u32, precise: bool, since: u64, until: u64) {
+    pub const fn refuse(&mut self, tally: u32, precise: bool, since: u64, until: u64) {
         let latest = since.saturating_add(Self::LONGEST);
-        (self.bit, self.tally, self.precise) = (bit, tally, precise as u32);
+        (self.tally, self.precise) = (tally as u16, precise as u16);
         self.since = since;
         self.until = if until < latest { until } else { latest };
     }
@@ -172,7 +277,7 @@ impl Cached {
     /// Whether it is time to tell the entry what was dropped.
     #[inline(always)]
     pub const fn is_due(&self) -> bool {
-        self.dropped.packets & (Self::UNTOLD - 1) == 0
+        self.dropped.packets as u64 & (Self::UNTOLD - 1) == 0
     }
 
     /// Whether something was counted that the entry does not know.
@@ -208,7 +313,7 @@ mod tests {
     /// With packets of a source.
     fn begun() -> Cached {
         let mut cached = Cached::default();
-        cached.begin(A, 1, 6, 2);
+        cached.begin(A, Rest::NONE, 1, 6, 2);
         cached
     }
 
@@ -216,7 +321,7 @@ mod tests {
     fn a_refusal_holds_until_the_bucket_admits_or_for_so_long_at_most() {
         let holds = |wait, after| {
             let (now, mut cached) = (5_000_000_u64, begun());
-            cached.refuse(2, 0, false, now, now.saturating_add(wait));
+            cached.refuse(0, false, now, now.saturating_add(wait));
             cached.holds(now.wrapping_add_signed(after))
         };
         assert!(holds(700, 0) && holds(700, 699));
@@ -249,7 +354,7 @@ mod tests {
             (0..packets).for_each(|_| cached.meet(tick));
             assert_eq!(cached.demand(Cached::MOST_LEASED), demand, "tick {tick}");
         }
-        cached.begin(A, 1, 6, 2);
+        cached.begin(A, Rest::NONE, 1, 6, 2);
         assert_eq!(cached.demand(Cached::MOST_LEASED), 0);
     }
 
@@ -257,7 +362,7 @@ mod tests {
     fn a_slot_is_left_to_who_used_it_in_this_tick_or_the_last() {
         let mut cached = Cached::default();
         assert!(!cached.stays(1, 0) && !cached.stays(1, 1), "it is nobody's");
-        cached.begin(A, 1, 6, 2);
+        cached.begin(A, Rest::NONE, 1, 6, 2);
         cached.meet(u32::MAX);
         assert!(cached.stays(1, u32::MAX) && cached.stays(1, 0) && !cached.stays(1, 1));
         assert!(!cached.stays(2, u32::MAX), "another policy");
@@ -267,13 +372,77 @@ mod tests {
     fn packets_of_a_source_have_a_few_slots() {
         let mut slots = [false; Cached::KINDS as usize];
         for applicable in [u64::MAX, 0, 1, 2, 3, 4, 5, 6, 7, 1 << 63] {
-            let slot = Cached::slot(12, applicable);
+            let slot = Cached::slot(12, applicable, 0);
             assert!(slot / Cached::KINDS == 3, "{slot}");
             slots[usize::from(slot % Cached::KINDS)] = true;
         }
         assert_eq!(slots, [true; Cached::KINDS as usize]);
-        assert!(Cached::slot(Cached::SLOTS as u16 - 1, 5) < Cached::SLOTS as u16);
+        assert!(
+            Cached::slot(Cached::SLOTS as u16 - 1, 5, Cached::SPREAD - 1) < Cached::SLOTS as u16
+        );
         assert!(begun().is_of(&A) && !begun().is_of(&Address::v4([203, 0, 113, 8])));
         assert!(!begun().is_of(&Address { family: Address::IPV6, ..A }));
+    }
+
+    const SEED: Seed = Seed([0x1234_5678_9abc_def1, 0xfedc_ba98_7654_3210, 7 << 55, 1 << 60 | 77]);
+
+    /// A packet of UDP, and others that differ from it in one part each: destination, ports,
+    /// protocol, half of the source.
+    fn packets() -> [Packet; 9] {
+        let ports = |source, destination| Ports { source, destination };
+        let one = Packet { protocol: 17, ports: ports(1, 2), ..Packet::UNREADABLE };
+        [
+            one,
+            Packet { destination: [1, 0, 0, 0], ..one },
+            Packet { destination: [0, 0, 0, 1 << 31], ..one },
+            Packet { ports: ports(3, 2), ..one },
+            Packet { ports: ports(1, 3), ..one },
+            Packet { ports: ports(2, 1), ..one },
+            Packet { protocol: 6, ..one },
+            Packet { source: Address::v6([0, 0, 1, 0]), ..one },
+            Packet { source: Address::v6([0, 0, 0, 1]), ..one },
+        ]
+    }
+
+    #[test]
+    fn keys_are_told_apart_by_the_parts_that_limits_are_kept_by() {
+        for (parts, others) in [
+            (Key(Key::CONNECTION), &[1, 2, 3, 4, 5, 6, 7, 8][..]),
+            (Key(Key::DESTINATION), &[1, 2]),
+            (Key(Key::PORT), &[4, 5, 6]),
+            (Key(Key::DESTINATION | Key::SOURCE_PORT), &[1, 2, 3, 5]),
+            (Key(Key::SOURCE), &[7, 8]),
+        ] {
+            let rests = packets().map(|packet| Rest::of(&packet, parts));
+            for (at, rest) in rests.iter().enumerate() {
+                let differs = others.contains(&at);
+                assert_eq!(!rest.is(&rests[0]), differs, "{parts:?}: packet {at}");
+                assert_eq!(*rest != rests[0], differs);
+            }
+        }
+        assert_eq!(Rest::of(&packets()[0], Key::ALL), Rest::NONE);
+    }
+
+    #[test]
+    fn connections_are_spread_over_the_slots_of_their_source() {
+        let mut slots = [0; Cached::SPREAD as usize];
+        for port in 1..=100 * Cached::SPREAD {
+            let ports = Ports { source: port, destination: 443 };
+            let rest = Rest::new([7, 0, 0, 0], [9, 0, 0, 0], ports, 6, Key(Key::CONNECTION));
+            let slot = Cached::slot(3 * Cached::SPREAD + 5, 6, rest.spread(SEED));
+            assert_eq!(slot / Cached::SPREAD, 3);
+            slots[usize::from(slot % Cached::SPREAD)] += 1;
+        }
+        assert!(slots.iter().all(|connections| (50..200).contains(connections)), "{slots:?}");
+    }
+
+    #[test]
+    fn some_packets_are_counted_as_a_tally() {
+        let mut recent = Recent::default();
+        for _ in 0..Cached::UNTOLD {
+            recent.add(1 << 17);
+        }
+        let bytes = Cached::UNTOLD << 17;
+        assert_eq!(recent.tally(), Tally { packets: Cached::UNTOLD, bytes });
     }
 }

@@ -202,13 +202,15 @@ mod tests {
 
     #[test]
     fn a_record_is_found_by_its_connection_and_no_other() {
-        let set = records([0, 1, 2, 3].map(|time| time * SECOND));
+        let known = records([0, 1, 2, 3].map(|time| time * SECOND));
         for number in 1..=WAYS as u64 {
             let key = number << 44 | 0xff_0000_1234;
-            assert_eq!(find(|way| set[way], key), number as usize - 1);
-            assert!(set[number as usize - 1].is_under(7) && !set[number as usize - 1].is_under(8));
+            assert_eq!(find(|way| known[way], key), number as usize - 1);
+            assert!(
+                known[number as usize - 1].is_under(7) && !known[number as usize - 1].is_under(8)
+            );
         }
-        assert_eq!(find(|way| set[way], 5 << 44), WAYS);
+        assert_eq!(find(|way| known[way], 5 << 44), WAYS);
         assert_eq!(find(|_| Handshake(0), 0), WAYS, "nothing was written");
     }
 
@@ -222,18 +224,18 @@ mod tests {
 
     #[test]
     fn the_oldest_record_makes_room_and_one_of_the_future_does_not() {
-        let oldest = |times, now| {
-            let set = records(times);
-            super::oldest(|way| set[way], NOW + now)
+        let replaced = |times, now| {
+            let known = records(times);
+            oldest(|way| known[way], NOW + now)
         };
-        assert_eq!(oldest([3 * SECOND, SECOND, 2 * SECOND, 4 * SECOND], 5 * SECOND), 1);
-        assert_eq!(oldest([SECOND, SECOND + 5_000, SECOND + 15_000, 10_000], SECOND + 100), 3);
+        assert_eq!(replaced([3 * SECOND, SECOND, 2 * SECOND, 4 * SECOND], 5 * SECOND), 1);
+        assert_eq!(replaced([SECOND, SECOND + 5_000, SECOND + 15_000, 10_000], SECOND + 100), 3);
         assert_eq!(
-            oldest([SECOND + 15_000, SECOND, SECOND + 5_000, SECOND + 10_000], SECOND + 100),
+            replaced([SECOND + 15_000, SECOND, SECOND + 5_000, SECOND + 10_000], SECOND + 100),
             1
         );
-        let set = |way| if way == 2 { Handshake(0) } else { records([0; WAYS])[way] };
-        assert_eq!(super::oldest(set, NOW), 2, "nothing was written");
+        let some = |way| if way == 2 { Handshake(0) } else { records([0; WAYS])[way] };
+        assert_eq!(oldest(some, NOW), 2, "nothing was written");
     }
 
     #[test]

@@ -153,6 +153,12 @@ impl Key {
     const fn mask(self, part: u32) -> u32 {
         0_u32.wrapping_sub((self.0 & part != 0) as u32)
     }
+
+    /// The same in 64 bits.
+    #[inline(always)]
+    pub(crate) const fn long_mask(self, part: u32) -> u64 {
+        0_u64.wrapping_sub((self.0 & part != 0) as u64)
+    }
 }
 
 /// What state is found by: the limit, and what of a packet it is kept by; all else is 0.

@@ -8,7 +8,10 @@ use limiter_common::{
         time::Time,
     },
     base::address::Address,
-    memory::{cache::Cached, jiffy::JiffyClock},
+    memory::{
+        cache::{Cached, Rest},
+        jiffy::JiffyClock,
+    },
 };
 
 use super::row::Plain;
@@ -128,7 +131,7 @@ impl Cpus {
         let (slot, tick) = (&mut self.slots[cpu], at.tick as u32);
         if slot.is_of(&NEIGHBOUR) || !slot.stays(EPOCH, tick) {
             if !slot.is_of(&NEIGHBOUR) {
-                slot.begin(NEIGHBOUR, EPOCH, LIMIT, LIMIT);
+                slot.begin(NEIGHBOUR, Rest::NONE, EPOCH, LIMIT, LIMIT);
             }
             slot.meet(tick);
         }
@@ -214,7 +217,7 @@ impl Cpus {
         if slot.stays(EPOCH, tick) {
             return false;
         }
-        slot.begin(SOURCE, EPOCH, LIMIT, LIMIT);
+        slot.begin(SOURCE, Rest::NONE, EPOCH, LIMIT, LIMIT);
         slot.meet(tick);
         true
     }
@@ -231,7 +234,7 @@ impl Cpus {
                 let wait = gcra.wait(self.word, now, 1);
                 if wait != 0 && self.take_slot(cpu, at.tick as u32) {
                     let is_precise = gcra.takes_clock(self.length);
-                    self.slots[cpu].refuse(LIMIT, 0, is_precise, now, now.saturating_add(wait));
+                    self.slots[cpu].refuse(0, is_precise, now, now.saturating_add(wait));
                 }
                 Verdict::Refuse
             }

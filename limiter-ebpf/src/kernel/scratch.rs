@@ -3,10 +3,13 @@
 use core::mem::offset_of;
 
 use limiter_common::{
-    abi::{policy::Profile, state::OffenceKey},
+    abi::{
+        policy::{Profile, Settings},
+        state::OffenceKey,
+    },
     algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
     base::address::{Address, Mask},
-    memory::{ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
+    memory::{cache::Rest, ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
     packet::headers::Packet,
     policy::{
         charge::Bill,
@@ -51,6 +54,10 @@ pub(crate) struct PacketScratch {
     pub(crate) applicable: u64,
     /// The epoch under which that was found.
     pub(crate) classified: u64,
+    /// The rest of its key, if one of these limits is kept [by that](Settings::by_rest).
+    pub(crate) rest: Rest,
+    /// Where that has its slot in the cache of the CPU; 0 without one.
+    pub(crate) spread: u64,
     /// By what the offence of its source is looked up, while it is.
     pub(crate) offence: OffenceKey,
     /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
@@ -285,6 +292,23 @@ impl PacketScratch {
     pub(crate) fn unknown(&self, number: usize) -> usize {
         // SAFETY: a field of the value, which is borrowed.
         number + unsafe { (&raw const self.zero).read_volatile() } as usize
+    }
+
+    /// Finds out which slot of the cache it has besides what its source tells; `rest` gives the rest of its key. The limits
+    /// that it is about are known.
+    #[inline(always)]
+    pub(crate) fn find_rest(
+        &mut self,
+        settings: &Settings,
+        rest: impl FnOnce(&Self) -> Option<Rest>,
+    ) -> Option<()> {
+        self.spread = 0;
+        if self.applicable & settings.by_rest != 0 {
+            let rest = rest(self)?;
+            self.rest = rest;
+            self.spread = rest.spread(settings.seed).into();
+        }
+        Some(())
     }
 
     /// Finds out the key of the packet's source.

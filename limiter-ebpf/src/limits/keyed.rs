@@ -78,7 +78,12 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
                 charge_wide_again(place);
             }
             write_lease_down(ctx, place);
-        } else if is_missing(place) || charge_keyed_at(place, 0) != DONE {
+        } else if is_missing(place) {
+            take_no_slot();
+            if make_bucket_at(place, 1) == 0 {
+                charge_bucket_again(place);
+            }
+        } else if charge_keyed_at(place, 0) != DONE {
             charge_bucket_again(place);
         }
     }
@@ -91,7 +96,7 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
 extern "C" fn charge_bucket_again(place: u32) -> u32 {
     for attempt in 2..=TRIES {
         if is_missing(place) {
-            make_bucket_at(place);
+            make_bucket_at(place, 0);
         }
         // It may have been given away since it was sought.
         seek_bucket_at(place);
@@ -129,6 +134,17 @@ fn try_charge_wide_at(place: u32, last: u32) -> u32 {
 fn is_missing(place: u32) -> bool {
     PacketScratch::get()
         .is_some_and(|scratch| scratch.keyed.entries[place as usize & (KEYED - 1)] == buckets::NONE)
+}
+
+/// Has the packet take no slot of the cache: it is the first one of a key. Otherwise a flood of new connections would take
+/// all slots of its source.
+#[inline(always)]
+fn take_no_slot() {
+    if let Some(scratch) = PacketScratch::get()
+        && scratch.leased() == 0
+    {
+        scratch.may_lease = 0;
+    }
 }
 
 /// Takes back what was charged to them.
@@ -338,15 +354,15 @@ pub(crate) extern "C" fn count_keyed(epoch: u32, conform: u64, exceed: u64, moni
     0
 }
 
-/// Notes for how long the limit with a key of its own that refused the packet refuses others of its source, if the source
-/// tells the key by itself.
+/// Notes for how long the limit with a key of its own that refused the packet refuses others of its slot in the cache, if
+/// that tells the key.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let (epoch, bit) = (scratch.binding.epoch(), scratch.refusing.bit);
     let Some(settings) = settings(epoch) else { return 0 };
-    if settings.buckets_of_source & bit == 0 {
+    if settings.leasable & bit == 0 {
         return 0;
     }
     for place in 0..KEYED {

@@ -4,14 +4,10 @@
 use limiter_common::{
     abi::policy::{Settings, half},
     algorithm::policer::Look,
-    base::{
-        address::Address,
-        tally::{self, Tally},
-        word::Word as _,
-    },
-    memory::cache::Cached,
+    base::{address::Address, tally, word::Word as _},
+    memory::cache::{Cached, Recent, Rest},
     packet::reason::Reason,
-    policy::limit::{INLINE, KEYED},
+    policy::limit::{INLINE, KEYED, Limit},
 };
 
 use crate::{
@@ -19,7 +15,7 @@ use crate::{
         barrier::escape,
         clock,
         key::SourceKey,
-        maps::{CACHE, METERS, PROFILES},
+        maps::{CACHE, LIMITS, METERS, PROFILES},
         scratch::{self, PacketScratch, Refusing},
     },
     limits::{
@@ -37,6 +33,13 @@ use crate::{
 /// The slot of the packet, the place of whose source is known.
 #[inline(always)]
 fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
+    // SAFETY: a field of the value, which is borrowed. There is no room on the stack to keep it.
+    slot_at(scratch, unsafe { (&raw const scratch.spread).read_volatile() })
+}
+
+/// The same where the rest of its key has this spread.
+#[inline(always)]
+fn slot_at(scratch: &PacketScratch, spread: u64) -> Option<&'static mut Cached> {
     // SAFETY: fields of the value, which is borrowed. There is no room on the stack to keep them.
     let (of_source, applicable) = unsafe {
         (
@@ -44,7 +47,7 @@ fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
             (&raw const scratch.applicable).read_volatile(),
         )
     };
-    let cached = CACHE.get_ptr_mut(Cached::slot(of_source, applicable).into())?;
+    let cached = CACHE.get_ptr_mut(Cached::slot(of_source, applicable, spread as u16).into())?;
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
     // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
     Some(unsafe { &mut *cached })
@@ -52,11 +55,48 @@ fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
 
 /// Whether a slot is about the packet, whose source has this key, under an epoch.
 #[inline(always)]
-fn is_of(cached: &Cached, scratch: &PacketScratch, key: SourceKey, epoch: u32) -> bool {
+fn is_of(
+    cached: &Cached,
+    scratch: &PacketScratch,
+    key: SourceKey,
+    epoch: u32,
+    settings: &Settings,
+) -> bool {
+    // Where no limit is kept by a rest of the key, none of the slots with these limits has one.
+    is_of_kind(cached, scratch, key, epoch)
+        && (scratch.applicable & settings.by_rest == 0 || cached.rest.is(&scratch.rest))
+}
+
+/// Whether a slot is about packets of this source that these limits are about, whatever the rest of their key is.
+#[inline(always)]
+fn is_of_kind(cached: &Cached, scratch: &PacketScratch, key: SourceKey, epoch: u32) -> bool {
     cached.epoch == epoch
         && cached.applicable == scratch.applicable
         // SAFETY: a field of a map value, at a multiple of 8 bytes.
         && unsafe { SourceKey::read(&raw const cached.source) }.is(key)
+}
+
+/// The slot that the packet is decided by. Where its own one is of a rest of the key, that is the one without, if a limit
+/// refuses the source there, whatever the rest of its packets' keys.
+#[inline(always)]
+fn choose_slot(
+    scratch: &mut PacketScratch,
+    key: SourceKey,
+    epoch: u32,
+    settings: &Settings,
+) -> Option<&'static mut Cached> {
+    let plain = slot_at(scratch, 0)?;
+    let is_plain = is_of_kind(plain, scratch.reread(), key, epoch);
+    // Most policies have no such limit.
+    if scratch.applicable & settings.by_rest == 0 {
+        return is_plain.then_some(plain);
+    }
+    if is_plain && plain.until != 0 && plain.rest.is(&Rest::NONE) {
+        scratch.spread = 0;
+        return Some(plain);
+    }
+    let cached = slot(scratch)?;
+    is_of(cached, scratch.reread(), key, epoch, settings).then_some(cached)
 }
 
 /// Decides about the packet, whose place is known, by what this CPU holds of its source, and counts it: it
@@ -71,11 +111,8 @@ pub(crate) fn decide(
     settings: &Settings,
     conform: impl Fn(&PacketScratch) -> Verdict,
 ) -> Option<Verdict> {
-    let cached = slot(scratch)?;
     let key = SourceKey::of(&source(scratch));
-    if !is_of(cached, scratch.reread(), key, epoch) {
-        return None;
-    }
+    let cached = choose_slot(scratch.reread(), key, epoch, settings)?;
     let tick = clock::number();
     cached.meet(tick);
     let bytes = scratch.reread().bytes;
@@ -85,8 +122,8 @@ pub(crate) fn decide(
         if carries() || !holds(cached, scratch) {
             cached.until = 0;
         } else {
-            tally::add(&mut cached.dropped, bytes);
-            counters::count(cached.tally, Outcome::Exceed, bytes);
+            cached.dropped.add(bytes);
+            counters::count(cached.tally.into(), Outcome::Exceed, bytes);
             if cached.is_due() {
                 scratch.write_key(SourceKey::of(&source(scratch)));
                 escape(scratch);
@@ -98,13 +135,24 @@ pub(crate) fn decide(
     if !cached.spend(tick) {
         return None;
     }
-    tally::add(&mut cached.passed, bytes);
+    cached.passed.add(bytes);
     counters::count_inline(settings, &Outcomes::conform(cached.limits), bytes);
-    if cached.limits & settings.keyed != 0 {
-        escape(scratch);
-        count_keyed(epoch, cached.limits & settings.keyed, 0, 0);
+    let by_key = cached.limits & settings.keyed;
+    if by_key != 0 {
+        count_conform(scratch, epoch, by_key, bytes);
     }
     Some(conform(scratch.reread()))
+}
+
+/// Counts the packet under limits with keys of their own that it was leased from. Mostly it is one, which takes no call.
+#[inline(always)]
+fn count_conform(scratch: &mut PacketScratch, epoch: u32, limits: u64, bytes: u64) {
+    if limits & (limits - 1) != 0 {
+        escape(scratch);
+        count_keyed(epoch, limits, 0, 0);
+    } else if let Some(limit) = LIMITS.get(half(epoch, Limit::row(limits))) {
+        counters::count(limit.tally, Outcome::Conform, bytes);
+    }
 }
 
 /// Whether a refusal holds still.
@@ -127,9 +175,9 @@ pub(crate) enum Slot {
 
 /// Whose the slot of the packet is, whose source has this key.
 #[inline(always)]
-pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32) -> Slot {
+pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32, settings: &Settings) -> Slot {
     match slot(scratch) {
-        Some(cached) if is_of(cached, scratch, key, epoch) => Slot::Own,
+        Some(cached) if is_of(cached, scratch, key, epoch, settings) => Slot::Own,
         Some(cached) if !cached.stays(epoch, clock::number()) => Slot::Free,
         _ => Slot::Taken,
     }
@@ -143,6 +191,7 @@ pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32) -> Slot {
 pub(crate) fn pass(
     scratch: &mut PacketScratch,
     entry: &SourceEntry,
+    settings: &Settings,
     limits: u64,
     comes_often: impl Fn(&mut PacketScratch) -> bool,
 ) -> bool {
@@ -151,7 +200,7 @@ pub(crate) fn pass(
         return false;
     }
     let epoch = entry.binding.epoch();
-    let found = of(scratch, scratch.key(), epoch);
+    let found = of(scratch, scratch.key(), epoch, settings);
     let Some(cached) = slot(scratch) else { return false };
     let may_lease = found == Slot::Own && cached.demand(entry.profile.lease) > 1;
     if !may_lease && found != Slot::Free || !comes_often(scratch) {
@@ -178,13 +227,15 @@ pub(crate) fn pass(
 extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
     let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
     let Some(cached) = slot(scratch) else { return 0 };
-    if !is_of(cached, scratch, scratch.key(), epoch) {
+    if !is_of(cached, scratch, scratch.key(), epoch, settings) {
         let tick = clock::number();
         if cached.stays(epoch, tick) {
             return 0;
         }
         tell(cached, scratch, settings);
-        cached.begin(scratch.source, epoch, scratch.applicable, limits);
+        let rest =
+            if scratch.applicable & settings.by_rest == 0 { Rest::NONE } else { scratch.rest };
+        cached.begin(scratch.source, rest, epoch, scratch.applicable, limits);
         cached.meet(tick);
     }
     1
@@ -207,7 +258,7 @@ extern "C" fn lease(epoch: u32) -> u32 {
     let Some(cached) = slot(scratch) else { return 0 };
     let limits = entry.profile.limits & scratch.applicable;
     let packets = cached.demand(entry.profile.lease);
-    let is_own = is_of(cached, scratch, scratch.key(), epoch);
+    let is_own = is_of(cached, scratch, scratch.key(), epoch, settings);
     if packets < 2 || limits & !entry.profile.leased_of != 0 || !is_own {
         return 0;
     }
@@ -230,7 +281,7 @@ extern "C" fn lease(epoch: u32) -> u32 {
         return LOST;
     }
     cached.lease(packets - 1, tick);
-    let mut passed = cached.passed;
+    let mut passed = cached.passed.tally();
     tally::add(&mut passed, scratch.reread().bytes);
     entry.account_passed(&passed);
     clear(&mut cached.passed);
@@ -241,18 +292,24 @@ extern "C" fn lease(epoch: u32) -> u32 {
 /// source may take the slot. Other limits than those of [`Profile::leased_of`](limiter_common::abi::policy::Profile) rule
 /// both out.
 #[inline(always)]
-pub(crate) fn plan_lease(scratch: &mut PacketScratch, entry: &SourceEntry, limits: u64) {
+pub(crate) fn plan_lease(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+) {
     if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
         return;
     }
-    let found = of(scratch, scratch.key(), entry.binding.epoch());
-    scratch.may_lease = u64::from(found != Slot::Taken && scratch.lease_lost == 0);
+    let found = of(scratch, scratch.key(), entry.binding.epoch(), settings);
+    scratch.may_lease = u64::from(found == Slot::Free && scratch.lease_lost == 0);
     if found == Slot::Own
         && scratch.lease_lost == 0
         && let Some(cached) = slot(scratch)
         && cached.unleased != scratch.lease_tick
     {
         scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
+        scratch.may_lease = scratch.leased;
     }
 }
 
@@ -314,15 +371,15 @@ pub(crate) extern "C" fn keep_lease() -> u32 {
         return take_slot(epoch, limits);
     }
     scratch.leased = 0;
-    let Some(cached) = slot(scratch) else { return 0 };
-    if !is_of(cached, scratch, scratch.key(), epoch) {
+    let (Some(cached), Some(settings)) = (slot(scratch), settings(epoch)) else { return 0 };
+    if !is_of(cached, scratch, scratch.key(), epoch, settings) {
         return 0;
     }
     cached.lease(more, scratch.lease_tick);
     if let Some(entry) = SourceEntry::of(scratch, epoch)
         && cached.passed.packets != 0
     {
-        entry.account_passed(&cached.passed);
+        entry.account_passed(&cached.passed.tally());
         clear(&mut cached.passed);
     }
     1
@@ -368,7 +425,8 @@ extern "C" fn tell_slot(epoch: u32) -> u32 {
 #[inline(always)]
 fn tell(cached: &mut Cached, scratch: &mut PacketScratch, settings: &Settings) {
     if cached.is_untold() {
-        entry::account(scratch, &cached.source, settings, &cached.passed, &cached.dropped);
+        let (passed, dropped) = (cached.passed.tally(), cached.dropped.tally());
+        entry::account(scratch, &cached.source, settings, &passed, &dropped);
         clear(&mut cached.passed);
         clear(&mut cached.dropped);
     }
@@ -376,7 +434,7 @@ fn tell(cached: &mut Cached, scratch: &mut PacketScratch, settings: &Settings) {
 
 /// Counts anew. Who reads meanwhile must not find the tally of one source under another.
 #[inline(always)]
-fn clear(tally: &mut Tally) {
+fn clear(tally: &mut Recent) {
     // SAFETY: fields of a value that is borrowed here.
     unsafe {
         (&raw mut tally.packets).write_volatile(0);
@@ -393,11 +451,16 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let Refusing { bit, limits, since, wait, tally, precise, .. } = scratch.refusing;
     let epoch = scratch.binding.epoch();
+    let Some(settings) = settings(epoch) else { return 0 };
+    if bit & settings.by_rest == 0 {
+        // Whatever the rest of the key is, others of the source are refused too.
+        (scratch.rest, scratch.spread) = (Rest::NONE, 0);
+    }
     if wait == 0 || take_slot(epoch, limits) == 0 {
         return 0;
     }
-    let (Some(cached), Some(settings)) = (slot(scratch), settings(epoch)) else { return 0 };
+    let Some(cached) = slot(scratch) else { return 0 };
     tell(cached, scratch, settings);
-    cached.refuse(bit, tally, precise != 0, since, since.saturating_add(wait));
+    cached.refuse(tally, precise != 0, since, since.saturating_add(wait));
     0
 }

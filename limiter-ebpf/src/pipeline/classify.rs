@@ -5,7 +5,7 @@ use crate::{
     kernel::scratch::PacketScratch,
     policy::{active::settings, matching::applicable},
 };
-use limiter_common::abi::policy::Settings;
+use limiter_common::{abi::policy::Settings, memory::cache::Rest};
 
 /// Finds the limits that the packet is about under an epoch, whatever its source.
 #[inline(always)]
@@ -20,6 +20,9 @@ pub(crate) fn classify_packet(scratch: &mut PacketScratch, epoch: u32, settings:
     if scratch.applicable & settings.connections != 0 {
         find_retransmission(epoch);
     }
+    let rest = #[inline(always)]
+    |scratch: &PacketScratch| Some(Rest::of(&scratch.packet, settings.rest));
+    let _: Option<()> = scratch.reread().find_rest(settings, rest);
 }
 
 /// The same once more, where a packet met a change of the policy. The kernel verifies it by itself: the

@@ -85,6 +85,9 @@ fn decide_plain<V: Version>(frame: &XdpFrame, scratch: &mut PacketScratch) -> Op
     } else {
         classify_plain::<V>(frame, protocol, scratch.bytes, match_fields, &policy)?
     };
+    let rest = #[inline(always)]
+    |_: &PacketScratch| plain::rest::<V, _>(frame, protocol, settings.rest);
+    scratch.find_rest(settings, rest)?;
     // There is no room on the stack for what was found out of these.
     let (scratch, settings) = (scratch.reread(), hide_provenance(settings));
     scratch.place = Place::of(&source(scratch), settings.seed, settings.sets);
@@ -187,7 +190,7 @@ fn decide_known(
         scratch.write_key(key);
         let comes_often = #[inline(always)]
         |_: &mut PacketScratch| true;
-        if cache::pass(scratch, entry, applies, comes_often) {
+        if cache::pass(scratch, entry, settings, applies, comes_often) {
             counters::count(
                 settings.tallies[place],
                 counters::Outcome::Conform,
@@ -223,7 +226,7 @@ fn refuse(
         return None;
     }
     // A slot of the cache is taken by who finds it free: to refuse by the entry takes little more.
-    if cache::of(scratch, key, entry.binding.epoch()) != cache::Slot::Taken {
+    if cache::of(scratch, key, entry.binding.epoch(), settings) != cache::Slot::Taken {
         return None;
     }
     counters::count(settings.tallies[place], counters::Outcome::Exceed, scratch.bytes);

@@ -101,7 +101,7 @@ fn decide(
     }
 
     if applies & settings.keyed != 0 {
-        cache::plan_lease(scratch, entry, applies);
+        cache::plan_lease(scratch, entry, settings, applies);
     }
     scratch.open_bill(applies, settings.enforced);
     if applies & !settings.unit != 0 {

@@ -108,7 +108,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
         let comes_often =
             #[inline(always)]
             |scratch: &mut PacketScratch| comes_often(scratch, &entry, settings, applies);
-        if cache::pass(scratch, &entry, applies, comes_often) {
+        if cache::pass(scratch, &entry, settings, applies, comes_often) {
             let scratch = scratch.reread();
             counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
             return Verdict(scratch.conform);

@@ -180,7 +180,7 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         if is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]) {
             return merge_bucket().0;
         }
-        return if give_bucket_to(0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
+        return if give_bucket_to(0, 0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
     }
     if let Some(scratch) = PacketScratch::get() {
         place(scratch, 0);

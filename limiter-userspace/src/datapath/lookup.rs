@@ -86,9 +86,9 @@ impl Maps {
 
     /// What the CPUs hold of a source.
     pub(crate) fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
-        let slots = self.place(source)?.slot & !(Cached::KINDS - 1);
+        let slots = self.place(source)?.slot & !(Cached::SPREAD - 1);
         let mut all = Vec::new();
-        for slot in slots..slots + Cached::KINDS {
+        for slot in slots..slots + Cached::SPREAD {
             let per_cpu = self
                 .cache
                 .get(&slot.into(), 0)

@@ -36,8 +36,8 @@ pub struct Outstanding {
 
 impl Outstanding {
     fn add(&mut self, cached: &Cached) {
-        add(&mut self.passed, cached.passed);
-        add(&mut self.dropped, cached.dropped);
+        add(&mut self.passed, cached.passed.tally());
+        add(&mut self.dropped, cached.dropped.tally());
     }
 
     /// Adds it to what the entry of the source says.

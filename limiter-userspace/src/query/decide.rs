@@ -8,6 +8,7 @@ use limiter_common::{
     abi::{layout::map, policy::flag},
     algorithm::{meter::Meter, policer::Look},
     base::address::Address,
+    memory::cache::{Cached, Rest},
     packet::{
         control::Protocol,
         headers::{Fragment, Packet},
@@ -18,7 +19,7 @@ use limiter_common::{
     policy::{
         charge::{self, Bill, Group},
         control::{self, NON_IP_ROW, ROWS},
-        limit::{BucketKey, CostClass, INLINE, KEYED},
+        limit::{BucketKey, CostClass, INLINE, KEYED, Key, LIMITS},
         matching::classify,
     },
 };
@@ -182,10 +183,14 @@ impl Case<'_> {
             true => Vec::new(),
             false => tables.maps.cached(&source)?,
         };
+        let parts = if applicable & settings.by_rest == 0 { Key::ALL } else { settings.rest };
+        let rest = Rest::of(packet, parts);
         for cached in cached {
             let is_such = cached.epoch == tables.epoch && cached.applicable == applicable;
-            if is_such && cached.holds(now) {
-                return Ok(Some(Ruling { refused: cached.bit, ..Ruling::of(Reason::Exceed) }));
+            // Of a slot without a rest, all packets of the source are refused.
+            if is_such && [Rest::NONE, rest].contains(&cached.rest) && cached.holds(now) {
+                let refused = self.refused_by(&cached)?;
+                return Ok(Some(Ruling { refused, ..Ruling::of(Reason::Exceed) }));
             }
         }
         match SourceState::find(tables, source, now)? {
@@ -195,6 +200,16 @@ impl Case<'_> {
             Found::Locked if settings.flags & flag::LIMITS == 0 => Ok(Some(Ruling::of(conform))),
             Found::Locked => Ok(Some(Ruling::of(Reason::Contended))),
         }
+    }
+
+    /// The bit of the limit that a cached refusal is counted under; 0 if the policy changed meanwhile.
+    fn refused_by(&self, cached: &Cached) -> Result<u64> {
+        for bit in (0..LIMITS).map(|bit| cached.limits & 1 << bit).filter(|bit| *bit != 0) {
+            if self.tables.limit(bit)?.tally == u32::from(cached.tally) {
+                return Ok(bit);
+            }
+        }
+        Ok(0)
     }
 
     fn decide(&self, source: &SourceState, applicable: u64) -> Result<Ruling> {

@@ -45,7 +45,7 @@ pub(super) const BURST: u64 = 120_000;
 const MANY: u64 = 80;
 
 /// A program with ticks, on one CPU.
-fn ticking(policy: &Policy) -> TestProgram {
+pub(super) fn ticking(policy: &Policy) -> TestProgram {
     stay();
     let mut program = TestProgram::new(SMALL, policy, Clock::Ticking(TICK)).unwrap();
     program.at(NOW).unwrap();

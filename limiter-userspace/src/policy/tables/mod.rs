@@ -136,6 +136,21 @@ fn compile_rows(
     };
     let word = |at: usize| held.get(&rows.identity(at)).and_then(|place| place.word);
     let mask = Mask::new(policy.key_prefix.ipv4, policy.key_prefix.ipv6);
+    // The parts of a key that the key of the source does not tell; `None` if packets of the limit are not leased.
+    let half = Mask::new(32, 64);
+    let rest = |at: usize| {
+        let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
+        let is_bucket = word(at).is_none() && u64::from(kind) == Meter::BUCKET;
+        let costs_one = bytes == 0 && costs.iter().all(|cost| *cost == 1);
+        let is_told = key.0 & Key::SOURCE == 0 || of_limit.is_within(&mask);
+        let of_source = if is_told { 0 } else { Key::SOURCE };
+        let rest = key.0 & (Key::DESTINATION | Key::PORT | Key::SOURCE_PORT) | of_source;
+        let is_kept = is_told || half.is_within(&mask);
+        (is_bucket && costs_one && is_kept && key.0 & Key::INTERFACE == 0).then_some(rest)
+    };
+    let leasable = set(&|at| rest(at).is_some());
+    let by_rest = set(&|at| rest(at).is_some_and(|parts| parts != 0));
+    let rest = Key((0..compiled.len()).filter_map(rest).fold(0, |all, parts| all | parts));
     let mut settings = Settings {
         mask,
         flags: 0,
@@ -143,7 +158,8 @@ fn compile_rows(
         seed: held.seed(),
         sets: 0,
         bucket_sets: 0,
-        unused: [0; 3],
+        rest,
+        unused: [0; 2],
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
@@ -152,16 +168,8 @@ fn compile_rows(
         buckets_by_key: set(&|at| {
             word(at).is_none() && u64::from(compiled[at].kind) < Meter::SLIDING_LOG
         }),
-        buckets_of_source: set(&|at| {
-            let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
-            let is_told = key.0 & !(Key::SOURCE | Key::TENANT) == 0;
-            word(at).is_none()
-                && u64::from(kind) == Meter::BUCKET
-                && is_told
-                && (key.0 & Key::SOURCE == 0 || of_limit.is_within(&mask))
-                && bytes == 0
-                && costs.iter().all(|cost| *cost == 1)
-        }),
+        leasable,
+        by_rest,
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
         connections: set(&|at| rows.counts_connections(at)),
         newcomers: set(&|at| {
@@ -175,7 +183,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         default_profile: Profile::default(),
         default_buckets: [Gcra::NONE; INLINE],
-        reserved: [[0; 12]; 3],
+        reserved: [[0; 7]; 5],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {

@@ -129,7 +129,7 @@ impl Profiles {
         cpus: u64,
     ) {
         let inline = settings.inline.iter().fold(0, |all, bit| all | bit);
-        let of_source = inline & settings.unit | settings.buckets_of_source;
+        let of_source = inline & settings.unit | settings.leasable;
         let plain = of_source & !settings.connections;
         for profile in &mut self.profiles {
             let limits = if profile.limits & settings.penalties == 0 { profile.limits } else { 0 };

@@ -6,7 +6,7 @@ use limiter_common::{
     abi::table::WAYS,
     algorithm::{gcra::Gcra, policer::TRIES, rate::Rate, time::Time},
     base::{address::Address, seed::Seed},
-    memory::cache::Cached,
+    memory::cache::{Cached, Rest},
     table::set::Place,
 };
 
@@ -253,7 +253,7 @@ impl Machine {
         let address = Address::v4(source.to_be_bytes());
         // The table has no more sets than that.
         let of_source = place(&address, SOURCES as usize / WAYS).slot;
-        let slot = usize::from(Cached::slot(of_source, u64::MAX));
+        let slot = usize::from(Cached::slot(of_source, u64::MAX, 0));
         let cached = &mut self.cpus[cpu].cache[slot];
         let mut packets = 1;
         if cached.is_of(&address) && cached.epoch == EPOCH {
@@ -263,7 +263,7 @@ impl Machine {
             }
             packets = cached.demand(self.most).max(1);
         } else if !cached.stays(EPOCH, tick) {
-            cached.begin(address, EPOCH, u64::MAX, 1);
+            cached.begin(address, Rest::NONE, EPOCH, u64::MAX, 1);
             cached.meet(tick);
         }
         let charge = Charge { number: source as usize, packets, tries: 0, slot };

@@ -127,11 +127,12 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     let two = [(16, 2), (10, 2), (16, 1)];
     assert_eq!(with(&|_| {}), two);
     assert_eq!(with(&|limit| limit.matching.protocols = vec![17]), two, "some packets");
-    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Destination]), one, "another key");
+    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Destination]), two, "another key");
+    assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Connection]), two, "a connection");
     let within = |ipv4, ipv6| vec![KeyPart::SourcePrefix { ipv4, ipv6 }];
     assert_eq!(with(&|limit| limit.key.parts = within(24, 48)), two, "a network of the source");
     assert_eq!(with(&|limit| limit.key.parts = vec![]), two, "that of all");
-    assert_eq!(with(&|limit| limit.key.parts = within(24, 128)), one, "a part of the source");
+    assert_eq!(with(&|limit| limit.key.parts = within(24, 128)), two, "more than the source");
     assert_eq!(with(&|limit| limit.key.parts = vec![KeyPart::Interface]), one, "by where it comes");
     assert_eq!(with(&|limit| limit.count = Count::Bytes), one);
     assert_eq!(with(&|limit| limit.count = Count::Connections), one);
