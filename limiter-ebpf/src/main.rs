@@ -8,7 +8,19 @@
 use aya_ebpf::{macros::xdp, programs::XdpContext};
 use limiter_ebpf::{pipeline, table::sweep};
 
-/// For drivers that hand over packets in one piece.
+/// What the links of interfaces run whose drivers hand over packets in one piece.
+#[xdp]
+fn limiter_link(ctx: XdpContext) -> u32 {
+    pipeline::dispatch::<false>(&ctx)
+}
+
+/// What the links of interfaces run whose packets may lie in several pieces.
+#[xdp(frags)]
+fn limiter_link_f(ctx: XdpContext) -> u32 {
+    pipeline::dispatch::<true>(&ctx)
+}
+
+/// The main program, for packets in one piece.
 ///
 /// Inlined into what the macro makes of it, as a call takes of the stack, of which nothing is left.
 #[xdp]
@@ -17,7 +29,7 @@ fn limiter(ctx: XdpContext) -> u32 {
     pipeline::run::<false>(&ctx)
 }
 
-/// For interfaces whose packets may lie in several pieces; headers are in the first. Inlined as well.
+/// The same for packets that may lie in several pieces; headers are in the first. Inlined as well.
 #[xdp(frags)]
 #[inline(always)]
 fn limiter_frags(ctx: XdpContext) -> u32 {

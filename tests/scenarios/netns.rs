@@ -1,6 +1,7 @@
 //! Real traffic between network namespaces.
 
 mod control;
+mod dispatch;
 mod exchange;
 mod instances;
 mod lifetime;

@@ -14,10 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use aya::{
-    maps::loaded_maps,
-    programs::{loaded_links, loaded_programs},
-};
+use aya::programs::loaded_programs;
 
 use crate::topology::Host;
 
@@ -41,7 +38,8 @@ enum Object {
 }
 
 impl Footprint {
-    /// Lists the objects pinned in `directory` of the host's BPF file system, and the maps of these programs.
+    /// Lists the objects pinned in `directory` of the host's BPF file system, the main programs in pinned arrays of programs,
+    /// and the maps of all these programs.
     ///
     /// # Errors
     /// Fails if the directory or the objects cannot be read, or if nothing is pinned there.
@@ -89,9 +87,9 @@ impl Footprint {
     }
 
     fn left(&self) -> Result<Vec<String>> {
-        let programs = loaded_programs().flatten().map(|info| Object::Program(info.id()));
-        let maps = loaded_maps().flatten().map(|info| Object::Map(info.id()));
-        let links = loaded_links().flatten().map(|info| Object::Link(info.id()));
+        let programs = ids(NEXT_PROGRAM).into_iter().map(Object::Program);
+        let maps = map_ids().into_iter().map(Object::Map);
+        let links = ids(NEXT_LINK).into_iter().map(Object::Link);
         let existing: BTreeSet<_> = programs.chain(maps).chain(links).collect();
         let mut left: Vec<_> =
             self.objects.intersection(&existing).map(|object| format!("{object:?}")).collect();
@@ -113,10 +111,74 @@ fn collect(directory: &Path, objects: &mut BTreeSet<Object>) -> Result<()> {
             let pin = open(&entry.path())?;
             // `fdinfo` is the only place where the kernel tells the type and id behind an arbitrary pin.
             let path = format!("/proc/thread-self/fdinfo/{}", pin.as_raw_fd());
-            objects.extend(fs::read_to_string(path)?.lines().filter_map(object));
+            let told = fs::read_to_string(path)?;
+            objects.extend(told.lines().filter_map(object));
+            if told.lines().any(|line| line == format!("map_type:\t{PROGRAM_ARRAY}")) {
+                objects.extend(first_id(&pin).map(Object::Program));
+            }
         }
     }
     Ok(())
+}
+
+/// `BPF_MAP_TYPE_PROG_ARRAY`
+const PROGRAM_ARRAY: u32 = 3;
+/// Commands of bpf(2) that give the id after another one.
+const NEXT_PROGRAM: libc::c_int = 11;
+const NEXT_MAP: libc::c_int = 12;
+const NEXT_LINK: libc::c_int = 31;
+
+/// The ids of all maps. None of them is opened: to close an array of programs that is on its way out makes Linux 6.18 keep it
+/// for ever.
+#[must_use]
+pub fn map_ids() -> BTreeSet<u32> {
+    ids(NEXT_MAP)
+}
+
+/// The ids of all objects that this command goes through.
+fn ids(command: libc::c_int) -> BTreeSet<u32> {
+    /// The first members of `union bpf_attr` for these commands.
+    #[repr(C)]
+    struct Attributes {
+        id: u32,
+        next: u32,
+        flags: u32,
+    }
+    let mut ids = BTreeSet::new();
+    let mut attributes = Attributes { id: 0, next: 0, flags: 0 };
+    let size = size_of::<Attributes>();
+    // SAFETY: the kernel reads and writes attributes of that size.
+    while unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attributes, size) } == 0 {
+        ids.insert(attributes.next);
+        attributes.id = attributes.next;
+    }
+    ids
+}
+
+/// The id of the first program in an array; `None` if there is none.
+fn first_id(array: &OwnedFd) -> Option<u32> {
+    const LOOKUP: libc::c_int = 1;
+    /// The members of `union bpf_attr` for commands on one element.
+    #[repr(C)]
+    struct Attributes {
+        map: u32,
+        reserved: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let (key, mut id) = (0_u32, 0_u32);
+    let mut attributes = Attributes {
+        map: array.as_raw_fd().cast_unsigned(),
+        reserved: 0,
+        key: &raw const key as u64,
+        value: &raw mut id as u64,
+        flags: 0,
+    };
+    let size = size_of::<Attributes>();
+    // SAFETY: key and value have the sizes of the array, and outlive the call.
+    let found = unsafe { libc::syscall(libc::SYS_bpf, LOOKUP, &raw mut attributes, size) };
+    (found == 0).then_some(id)
 }
 
 /// Parses one line of `/proc/.../fdinfo/N`; `None` if it holds no id of an object.

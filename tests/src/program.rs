@@ -21,7 +21,7 @@ use aya::{
 };
 use limiter_common::{
     abi::{
-        counters::{Counters, LimitTally},
+        counters::{Counters, LimitTally, SlotCounters},
         interface::Interface,
         layout::{map, shared},
         state::{Bucket, WideState},
@@ -46,6 +46,7 @@ use limiter_userspace::{
         events::Listener,
         exchange::{self, Exchanged},
         instance::{Attached, Instance},
+        main_program,
         maps::Maps,
         mode::Mode,
         program::Program,
@@ -88,7 +89,7 @@ pub const fn attached(slot: u32) -> Attached {
     }
 }
 
-/// An instance without an interface, with the program loaded for its first slot. A program from
+/// An instance without an interface, with a main program and a dispatcher for its first slot, by which packets come. A program from
 /// [`new`](Self::new) goes back to a pool when it is dropped, with blank maps, and another test may take it.
 pub struct TestProgram {
     loaded: Option<Loaded>,
@@ -99,6 +100,8 @@ pub struct TestProgram {
 /// The program and the maps of a [`TestProgram`].
 pub struct Loaded {
     // Fields are dropped in this order: open objects before the file system that holds their pins.
+    dispatcher: Program,
+    /// The main program, which the dispatcher calls.
     program: Program,
     longest: usize,
     instance: Instance,
@@ -118,7 +121,7 @@ struct Tables {
     fragments: Array<MapData, u64>,
     sources: Array<MapData, Source>,
     shared: Array<MapData, Source>,
-    counters: PerCpuArray<MapData, Counters>,
+    counters: PerCpuArray<MapData, SlotCounters>,
 }
 
 impl Tables {
@@ -135,7 +138,7 @@ impl Tables {
     }
 }
 
-/// The program for another slot of a [`TestProgram`], with the same maps and the same clock.
+/// The dispatcher for another slot of a [`TestProgram`], which calls the same main program.
 pub struct Neighbour {
     program: Program,
     offered: Offered,
@@ -280,9 +283,11 @@ impl Loaded {
         let pins = Pins::new(format!("{BPFFS}/limiter"));
         let open = || {
             let instance = Instance::open_or_create(&pins, &sizes, policy, None)?;
-            let mut program = Program::load(&pins, SLOT.slot, frags, clock)?;
+            let mut program = Program::load(&pins, frags, clock)?;
+            main_program::put(&pins, &mut program, frags)?;
             let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;
             Ok(Self {
+                dispatcher: Program::load_dispatcher(&pins, SLOT.slot, frags)?,
                 program,
                 longest: if frags { usize::MAX } else { LONGEST },
                 instance,
@@ -317,7 +322,8 @@ impl Loaded {
         let Self { pins, host, instance, goes_by, .. } = self;
         let exchanged = host.sandbox.inside(&host.namespace, || {
             let exchanged = instance.resize(sizes, *goes_by)?;
-            let mut program = Program::load(pins, SLOT.slot, false, *goes_by)?;
+            let mut program = Program::load(pins, false, *goes_by)?;
+            main_program::put(pins, &mut program, false)?;
             let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;
             Ok::<_, anyhow::Error>((exchanged, program, memory, Tables::open(pins)?))
         })??;
@@ -333,7 +339,7 @@ impl Loaded {
         let Self { pins, host, goes_by, .. } = self;
         host.sandbox.inside(&host.namespace, || {
             let from = exchange::carry_from(pins)?;
-            let mut program = Program::load_carrying(pins, &from, SLOT.slot, frags, *goes_by)?;
+            let mut program = Program::load_carrying(pins, &from, frags, *goes_by)?;
             Ok(program.xdp()?.info()?)
         })?
     }
@@ -382,7 +388,7 @@ impl Loaded {
     /// # Errors
     /// Never, for a loaded program.
     pub fn split(&mut self) -> Result<(Runner<'_>, &mut Maps)> {
-        let runner = Runner::new(self.program.xdp()?, self.longest, &self.offered);
+        let runner = Runner::new(self.dispatcher.xdp()?, self.longest, &self.offered);
         Ok((runner, self.instance.maps_mut()))
     }
 
@@ -404,7 +410,7 @@ impl Loaded {
         self.instance.maps()
     }
 
-    /// Returns the kernel's description of the program.
+    /// Returns the kernel's description of the main program.
     ///
     /// # Errors
     /// Fails if the kernel refuses the query.
@@ -460,9 +466,10 @@ impl Loaded {
     /// # Errors
     /// Fails if a system call fails.
     pub fn passed_by_cpu(&self) -> Result<Vec<u64>> {
-        let passed = |counters: &Counters| {
-            let reasons = Reason::ALL.into_iter().filter(|reason| !reason.drops());
-            reasons.map(|reason| counters.reasons[reason.index()].packets).sum()
+        let passed = |counters: &SlotCounters| {
+            let decided = Reason::ALL.into_iter().zip(counters.reasons);
+            let passed = decided.filter(|(reason, _)| !reason.drops());
+            passed.map(|(_, tally)| tally.packets).sum()
         };
         Ok(self.tables.counters.get(&SLOT.slot, 0)?.iter().map(passed).collect())
     }
@@ -540,13 +547,13 @@ impl Loaded {
         states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
     }
 
-    /// Loads the program for another slot of the same instance, as if a second interface were attached.
+    /// Loads a dispatcher for another slot of the same instance, as if a second interface were attached.
     ///
     /// # Errors
     /// Fails if a system call fails.
     pub fn neighbour(&self, slot: u32) -> Result<Neighbour> {
-        let (pins, clock) = (&self.pins, self.goes_by);
-        let load = || Program::load(pins, slot, false, clock);
+        let pins = &self.pins;
+        let load = || Program::load_dispatcher(pins, slot, false);
         let program = self.host.sandbox.inside(&self.host.namespace, load)??;
         Ok(Neighbour { program, offered: Offered::default() })
     }
@@ -716,8 +723,8 @@ impl Loaded {
     fn close(mut self) -> Result<()> {
         let id = self.info()?.id();
         let footprint = Footprint::of(&self.host, self.pins.directory())?;
-        let Self { program, instance, tables, memory, host, .. } = self;
-        drop((program, tables, memory));
+        let Self { dispatcher, program, instance, tables, memory, host, .. } = self;
+        drop((dispatcher, program, tables, memory));
         host.sandbox.inside(&host.namespace, || instance.close())??;
         let start = Instant::now();
         while loaded_programs().flatten().any(|info| info.id() == id) {

@@ -215,14 +215,40 @@ fn be_silent() -> Result<()> {
 /// # Errors
 /// Fails if `ip` or a system call fails, or if the interfaces do not come up.
 pub fn lay_wire(number: u8, near: (&Host, &str), far: (&Host, &str)) -> Result<(Port, Port)> {
+    lay(number, near, far, ["", ""])
+}
+
+/// Like [`lay_wire`], with this index of the interface at the far end.
+///
+/// # Errors
+/// As for [`lay_wire`].
+pub fn lay_wire_to_index(
+    number: u8,
+    near: (&Host, &str),
+    far: (&Host, &str),
+    index: u32,
+) -> Result<(Port, Port)> {
+    // The kernel heeds the index of the far end only if the near one has one too.
+    let options = [index + 1, index].map(|index| format!("index {index}"));
+    lay(number, near, far, options.each_ref().map(String::as_str))
+}
+
+fn lay(
+    number: u8,
+    near: (&Host, &str),
+    far: (&Host, &str),
+    options: [&str; 2],
+) -> Result<(Port, Port)> {
     let mut near_port = Port::new(near.1, number, 1);
     let mut far_port = Port::new(far.1, number, 2);
     near.0.ip(&format!(
-        "link add dev {} address {} type veth peer name {} address {} netns {}\n",
+        "link add dev {} address {} {} type veth peer name {} address {} {} netns {}\n",
         near.1,
         near_port.mac(),
+        options[0],
         far.1,
         far_port.mac(),
+        options[1],
         far.0.namespace.path()
     ))?;
     for ((host, interface), port, peer) in

@@ -1,6 +1,9 @@
 //! What is counted, on each CPU.
 
-use crate::{base::tally::Tally, packet::reason::REASONS};
+use crate::{
+    base::tally::Tally,
+    packet::reason::{DECIDED, REASONS, Reason},
+};
 
 /// What a limit admitted and refused.
 #[repr(C)]
@@ -42,10 +45,30 @@ pub struct TableStats {
     pub evicted_owing: u64,
 }
 
-/// The counters of an interface, on one CPU.
+/// The counters that the main program keeps of an interface, on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCounters {
+    /// Every frame that was decided about, once, at [`Reason::index`].
+    pub reasons: [Tally; DECIDED],
+}
+
+/// The counters of an interface: those of the main program and of the dispatcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Every frame, once, at [`Reason::index`](crate::packet::reason::Reason::index).
+    /// Every frame, once, at [`Reason::index`].
     pub reasons: [Tally; REASONS],
 }
+
+impl Counters {
+    /// Adds what one CPU counted.
+    pub fn add(&mut self, decided: &SlotCounters, unloaded: Tally) {
+        let more = decided.reasons.into_iter().chain([unloaded]);
+        for (sum, more) in self.reasons.iter_mut().zip(more) {
+            sum.packets = sum.packets.wrapping_add(more.packets);
+            sum.bytes = sum.bytes.wrapping_add(more.bytes);
+        }
+    }
+}
+
+const _: () = assert!(Reason::Unloaded.index() + 1 == REASONS);

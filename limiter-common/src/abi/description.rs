@@ -23,7 +23,7 @@ pub const RULES: u32 = 1;
 
 /// Maps that a new layout takes over as they are, each with the version of its values, from 1 on. A map whose version or
 /// shape differs begins anew. New maps are appended.
-pub const SHARED: [(&str, u32); 18] = [
+pub const SHARED: [(&str, u32); 23] = [
     (map::INTERFACES, 1),
     (map::OFFENCES, 1),
     (map::COUNTERS, 1),
@@ -42,6 +42,11 @@ pub const SHARED: [(&str, u32); 18] = [
     (map::CACHE, 2),
     (map::CONTROL_LINKS, 1),
     (map::CONTROL_SOURCES, 1),
+    (map::PROGRAM, 1),
+    (map::PROGRAM_FRAGS, 1),
+    (map::PACKET_SLOT, 1),
+    (map::UNLOADED, 1),
+    (map::BUILDS, 1),
 ];
 
 /// The offsets of fields that another version has to find, in bytes from the beginning of their value.
@@ -174,6 +179,12 @@ impl Description {
         } else {
             Standing::Older
         }
+    }
+
+    /// Whether the layout has a map that other layouts may take over.
+    pub fn knows(&self, name: &str) -> bool {
+        let at = SHARED.iter().position(|(shared, _)| *shared == name);
+        at.is_some_and(|at| self.shared[at] != 0)
     }
 
     /// Whether the values of a map mean what they mean in this version.

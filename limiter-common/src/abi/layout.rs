@@ -4,7 +4,7 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     abi::{
-        counters::{Counters, LimitTally, TableStats},
+        counters::{LimitTally, SlotCounters, TableStats},
         interface::Interface,
         policy::{Head, Profile, Settings},
         state::{Bucket, Offence, OffenceKey, SLOTS, SynSet, WideState},
@@ -13,7 +13,7 @@ use crate::{
     algorithm::{gcra::Gcra, meter::Measure},
     base::address::Address,
     memory::handshake,
-    packet::reason::REASONS,
+    packet::reason::DECIDED,
     policy::limit::{BucketKey, LIMITS},
 };
 
@@ -90,7 +90,7 @@ pub mod map {
     /// Array of the words of what sources of control traffic may send, at their
     /// [`place`](crate::policy::control::place).
     pub const CONTROL_SOURCES: &str = "CONTROL_SOURCES";
-    /// Per-CPU array of [`Counters`](crate::abi::counters::Counters), at the slot of the interface.
+    /// Per-CPU array of [`SlotCounters`](crate::abi::counters::SlotCounters), at the slot of the interface.
     pub const COUNTERS: &str = "COUNTERS";
     /// Per-CPU array of [`LimitTally`](crate::abi::counters::LimitTally), at [`tally`](crate::policy::limit::Limit::tally).
     pub const TALLIES: &str = "TALLIES";
@@ -104,6 +104,20 @@ pub mod map {
     pub const JIFFY_CLOCK: &str = "JIFFY_CLOCK";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
+    /// Program array with the main program for packets in one piece, which dispatchers call. An array of programs keeps them
+    /// while it is pinned or open.
+    pub const PROGRAM: &str = "PROGRAM";
+    /// The same for packets in several pieces: a kernel wants the programs of an array to agree on that.
+    pub const PROGRAM_FRAGS: &str = "PROGRAM_FRAGS";
+    /// Per-CPU array of one `u32`: the slot of the interface whose packet this CPU decides about. The dispatcher writes it,
+    /// the main program reads it.
+    pub const PACKET_SLOT: &str = "PACKET_SLOT";
+    /// Per-CPU array of [`Tally`](crate::base::tally::Tally), at the slot of the interface: packets that the dispatcher passed
+    /// because its array had no program.
+    pub const UNLOADED: &str = "UNLOADED";
+    /// The controller's: array of [`Build`](crate::abi::build::Build): at 0 of the program in [`PROGRAM`], at 1 of that in
+    /// [`PROGRAM_FRAGS`].
+    pub const BUILDS: &str = "BUILDS";
     /// The controller's: array of [`Interface`](crate::abi::interface::Interface), at the slot of the interface.
     pub const INTERFACES: &str = "INTERFACES";
     /// The controller's: array of one [`Description`](crate::abi::description::Description).
@@ -129,21 +143,27 @@ pub mod old_map {
 pub mod global {
     /// [`OldTables`](crate::abi::description::OldTables): the tables that state is carried over from.
     pub const OLD_TABLES: &str = "OLD_TABLES";
-    /// `u32`: the slot of the interface that the program is for.
+    /// `u32`: the slot of the interface that the dispatcher is for.
     pub const SLOT: &str = "SLOT";
     /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](crate::abi::layout::map::TEST_CLOCK).
     pub const TEST_CLOCK_ENABLED: &str = "TEST_CLOCK_ENABLED";
     /// `u64`: nanoseconds from one tick of the kernel to the next; 0 to read the clock for every packet
     /// that has limits.
     pub const TICK: &str = "TICK";
+    /// `u32`: 1 if the kernel tells the length of a frame (`bpf_xdp_get_buff_len`, Linux 5.18).
+    pub const TELLS_LENGTH: &str = "TELLS_LENGTH";
 }
 
 /// Programs in the object file.
 pub mod program {
-    /// For drivers that hand over packets in one piece.
+    /// The main program, for packets in one piece.
     pub const LINEAR: &str = "limiter";
-    /// For interfaces whose packets may lie in several pieces (kernel 5.18).
+    /// The main program, for packets that may lie in several pieces (kernel 5.18).
     pub const FRAGS: &str = "limiter_frags";
+    /// The dispatcher of interfaces whose drivers hand over packets in one piece.
+    pub const DISPATCH: &str = "limiter_link";
+    /// The dispatcher of interfaces whose packets may lie in several pieces. The kernel keeps 15 bytes of a name.
+    pub const DISPATCH_FRAGS: &str = "limiter_link_f";
     /// That carries state over from old tables; no interface runs it.
     pub const CARRY: &str = "limiter_carry";
 }
@@ -177,6 +197,9 @@ pub mod table_stats {
     /// Number of entries.
     pub const LEN: u32 = 2;
 }
+
+/// Entries of [`map::BUILDS`].
+pub const BUILDS: u32 = 2;
 
 /// Bytes of the policy document in one entry of [`map::DOCUMENT`].
 pub const CHUNK: usize = 4096;
@@ -215,9 +238,9 @@ const _: () = {
             && SLOTS == crate::algorithm::concurrent::Concurrent::MOST
     );
     assert!(size_of::<LimitTally>() == 64 && size_of::<TableStats>() == 32);
-    assert!(size_of::<Counters>() == 16 * REASONS);
-    assert!(REASONS == 16 && crate::policy::matching::offset::COUNT == 131_913);
+    assert!(size_of::<SlotCounters>() == 16 * DECIDED);
+    assert!(DECIDED == 16 && crate::policy::matching::offset::COUNT == 131_913);
     assert!(crate::memory::fragment::WORDS == 16_384);
-    assert!(size_of::<Interface>() == 32);
+    assert!(size_of::<Interface>() == 32 && size_of::<crate::abi::build::Build>() == 16);
     assert!(handshake::WAYS * handshake::SETS_PER_BUCKET_SET as usize == WAYS);
 };

@@ -3,6 +3,7 @@
 //! Structures have no padding, their sizes and offsets are checked at compile time, and multi-byte fields are in native
 //! order unless their documentation says network order.
 
+pub mod build;
 pub mod counters;
 pub mod description;
 pub mod interface;

@@ -2,7 +2,8 @@
 
 use crate::{
     abi::{
-        counters::{Counters, LimitTally, TableStats},
+        build::Build,
+        counters::{LimitTally, SlotCounters, TableStats},
         description::{Description, OldTables, Request},
         interface::Interface,
         policy::{Head, Profile, Settings},
@@ -39,8 +40,8 @@ pod!(
     Bucket,
     BucketKey,
     Budgets,
+    Build,
     Cached,
-    Counters,
     Description,
     Ending,
     Head,
@@ -62,6 +63,7 @@ pod!(
     Request,
     Set,
     Settings,
+    SlotCounters,
     Source,
     Tally,
     TableStats,

@@ -42,14 +42,18 @@ pub enum Reason {
     /// Dropped undecided: other CPUs moved the same state more often than a packet may retry, the
     /// policy changed under it, or the kernel had no entry to give.
     Contended = 15,
+    /// Passed: the interface has no main program to ask, see [`PROGRAM`](crate::abi::layout::map::PROGRAM).
+    Unloaded = 16,
 }
 
 /// Number of reasons.
 pub const REASONS: usize = Reason::ALL.len();
+/// Number of reasons under which the main program counts frames: all but the last one.
+pub const DECIDED: usize = Reason::Unloaded.index();
 
 impl Reason {
     /// Every reason, in the order of its place in the counters.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Conform,
         Self::Fragment,
         Self::Malformed,
@@ -66,6 +70,7 @@ impl Reason {
         Self::NonIpExceed,
         Self::Overlap,
         Self::Contended,
+        Self::Unloaded,
     ];
 
     /// Its place in the counters.
@@ -77,7 +82,7 @@ impl Reason {
     /// Whether frames of this reason are dropped.
     #[inline(always)]
     pub const fn drops(self) -> bool {
-        self as usize >= Self::Exceed as usize
+        self as usize >= Self::Exceed as usize && !matches!(self, Self::Unloaded)
     }
 
     /// The reason to pass a packet that is within its limits; [`TooDeep`](Self::TooDeep) for one that no limit is
@@ -114,6 +119,7 @@ impl Reason {
             Self::NonIpExceed => "non_ip_exceed",
             Self::Overlap => "overlap",
             Self::Contended => "contended",
+            Self::Unloaded => "unloaded",
         }
     }
 }

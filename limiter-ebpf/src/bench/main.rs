@@ -69,15 +69,13 @@ fn nop_spoofed(ctx: XdpContext) -> u32 {
 
 /// The limiter, each run seeing a random source, or a SYN of its own.
 #[xdp]
-#[inline(always)]
 fn limiter_spoofed(ctx: XdpContext) -> u32 {
     spoof(&ctx);
-    pipeline::run::<false>(&ctx)
+    pipeline::dispatch::<false>(&ctx)
 }
 
 /// The limiter, its runs seeing one IPv4 source after the other.
 #[xdp]
-#[inline(always)]
 fn limiter_in_turn(ctx: XdpContext) -> u32 {
     let Some(next) = NEXT.get_ptr_mut(0) else { return XDP_DROP };
     // SAFETY: an aligned word of a map value, of this CPU alone.
@@ -87,7 +85,7 @@ fn limiter_in_turn(ctx: XdpContext) -> u32 {
         number
     };
     write(&ctx, number);
-    pipeline::run::<false>(&ctx)
+    pipeline::dispatch::<false>(&ctx)
 }
 
 /// Reads the clock, and nothing else.

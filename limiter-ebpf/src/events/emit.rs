@@ -11,7 +11,7 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics::MapWord,
-        maps::{EVENT_STATS, EVENTS, LIMITS, SLOT},
+        maps::{EVENT_STATS, EVENTS, LIMITS, packet_slot},
         scratch::PacketScratch,
     },
     table::lookup::EntryId,
@@ -57,7 +57,7 @@ fn emit(scratch: &PacketScratch, bit: u64, dropped: &MapWord, kind: u16, again: 
                 until: if kind == kind::BLOCKED { scratch.refusing.until } else { 0 },
                 dropped: dropped.load(),
                 source: scratch.source,
-                slot: SLOT.load(),
+                slot: packet_slot(),
                 tally: limit.tally,
                 kind,
                 again: again.into(),

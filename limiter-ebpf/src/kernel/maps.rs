@@ -7,11 +7,11 @@ use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     btf_maps::{ArrayOfMaps, LpmTrie, LruHashMap},
     macros::{btf_map, map},
-    maps::{Array, PerCpuArray, RingBuf},
+    maps::{Array, PerCpuArray, ProgramArray, RingBuf},
 };
 use limiter_common::{
     abi::{
-        counters::{Counters, LimitTally, TableStats},
+        counters::{LimitTally, SlotCounters, TableStats},
         description::OldTables,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
@@ -19,7 +19,7 @@ use limiter_common::{
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
-    base::address::Address,
+    base::{address::Address, tally::Tally},
     memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
@@ -114,7 +114,8 @@ pub(crate) static CONTROL_LINKS: Array<[u64; control::ROWS]> =
 pub(crate) static CONTROL_SOURCES: Array<u64> = Array::with_max_entries(control::SOURCES + 1, 0);
 
 #[map]
-pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(INTERFACES, 0);
+pub(crate) static COUNTERS: PerCpuArray<SlotCounters> =
+    PerCpuArray::with_max_entries(INTERFACES, 0);
 
 #[map]
 pub(crate) static TALLIES: PerCpuArray<LimitTally> = PerCpuArray::with_max_entries(TALLY_COUNT, 0);
@@ -135,6 +136,26 @@ pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0)
 #[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
 
+#[map]
+pub(crate) static PROGRAM: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PROGRAM_FRAGS: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// A map of its own: the scratch is laid out anew in each build, and dispatchers outlive a build.
+#[map]
+pub(crate) static PACKET_SLOT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+/// The slot of the interface that the packet came in by, as its dispatcher wrote it.
+#[inline(always)]
+pub(crate) fn packet_slot() -> u32 {
+    // The map has this entry; without it, no interface would be that of the packet.
+    PACKET_SLOT.get(0).copied().unwrap_or(INTERFACES)
+}
+
+#[map]
+pub(crate) static UNLOADED: PerCpuArray<Tally> = PerCpuArray::with_max_entries(INTERFACES, 0);
+
 /// The tables that this one takes the place of, whose values may be longer than here; see
 /// `limiter_common::abi::layout::old_map`.
 #[map]
@@ -153,13 +174,17 @@ pub(crate) static OLD_MEASURES: Array<Measure> = Array::with_max_entries(1, 0);
 #[unsafe(no_mangle)]
 pub(crate) static OLD_TABLES: Global<OldTables> = Global::new(OldTables::NONE);
 
-/// See `limiter_common::abi::layout::global::SLOT`.
+/// See `limiter_common::abi::layout::global::SLOT`. Only dispatchers read it.
 #[unsafe(no_mangle)]
 pub(crate) static SLOT: Global<u32> = Global::new(0);
 
 /// See `limiter_common::abi::layout::global::TICK`.
 #[unsafe(no_mangle)]
 pub(crate) static TICK: Global<u64> = Global::new(0);
+
+/// See `limiter_common::abi::layout::global::TELLS_LENGTH`.
+#[unsafe(no_mangle)]
+pub(crate) static TELLS_LENGTH: Global<u32> = Global::new(0);
 
 /// See `limiter_common::abi::layout::global::TEST_CLOCK_ENABLED`.
 #[unsafe(no_mangle)]

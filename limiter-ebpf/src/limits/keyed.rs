@@ -23,7 +23,7 @@ use crate::{
         atomics::{BoundWord, MapWord},
         barrier::black_box,
         clock,
-        maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, SLOT},
+        maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, packet_slot},
         scratch::{Keyed, PacketScratch},
     },
     limits::{
@@ -409,7 +409,7 @@ fn write_down(scratch: &mut PacketScratch, mut left: u64) -> bool {
     let Some(profile) = PROFILES.get(half(scratch.binding.epoch(), number)) else { return false };
     scratch.classify_cost();
     let class = scratch.cost_class();
-    let slot = SLOT.load();
+    let slot = packet_slot();
     for place in 0..KEYED {
         let bit = left & left.wrapping_neg();
         scratch.keyed.bits[place] = bit;

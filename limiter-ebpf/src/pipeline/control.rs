@@ -15,7 +15,7 @@ use crate::{
         atomics::MapWord,
         barrier::black_box,
         clock,
-        maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, SLOT},
+        maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, packet_slot},
         scratch::PacketScratch,
     },
     policy::{active::ActivePolicy, verdict::Verdict},
@@ -61,7 +61,7 @@ pub(crate) extern "C" fn decide_non_ip() -> u32 {
 /// The verdict of the budget of such frames; `None` if there is none.
 #[inline(always)]
 fn non_ip() -> Option<Verdict> {
-    let (policy, slot) = (ActivePolicy::get()?, SLOT.load());
+    let (policy, slot) = (ActivePolicy::get()?, packet_slot());
     let budgets = CONTROL.get(half(policy.epoch, slot))?;
     if !budgets.limits_non_ip() {
         return None;
@@ -98,7 +98,7 @@ extern "C" fn control_protocol() -> u32 {
 fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     // The compiler knows what is given, and would compare with that alone: the verifier has to see the bound.
     let protocol = *Protocol::ALL.get(black_box(control_protocol() as usize))?;
-    let slot = SLOT.load();
+    let slot = packet_slot();
     let budgets = CONTROL.get(half(policy.epoch, slot))?;
     if !budgets.is_on(protocol) {
         return None;
@@ -131,7 +131,7 @@ extern "C" fn charge_control(epoch: u32, protocol: u32, place: u32) -> u32 {
 
 #[inline(always)]
 fn charge_both(epoch: u32, protocol: u32, place: u32) -> Option<u32> {
-    let slot = SLOT.load();
+    let slot = packet_slot();
     let protocol = *Protocol::ALL.get(black_box(protocol as usize))?;
     let budgets = CONTROL.get(half(epoch, slot))?;
     let links = CONTROL_LINKS.get_ptr_mut(slot)?;

@@ -6,6 +6,7 @@
 pub(crate) mod cache;
 pub(crate) mod classify;
 pub(crate) mod control;
+mod dispatch;
 pub(crate) mod fast;
 pub(crate) mod full;
 pub(crate) mod lists;
@@ -14,4 +15,4 @@ pub(crate) mod refusal;
 mod run;
 pub(crate) mod simple;
 
-pub use self::run::run;
+pub use self::{dispatch::dispatch, run::run};

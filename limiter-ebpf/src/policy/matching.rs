@@ -8,7 +8,7 @@ use limiter_common::{
     policy::matching::{Sets, classify, offset},
 };
 
-use crate::kernel::maps::{DESTINATIONS, MATCHING, SLOT};
+use crate::kernel::maps::{DESTINATIONS, MATCHING, packet_slot};
 
 /// The tables of an epoch.
 struct Tables<'a> {
@@ -51,5 +51,5 @@ pub(crate) fn applicable(
     epoch: u32,
     settings: &Settings,
 ) -> u64 {
-    classify(packet, bytes, || SLOT.load(), match_fields, &Tables { epoch, settings })
+    classify(packet, bytes, packet_slot, match_fields, &Tables { epoch, settings })
 }

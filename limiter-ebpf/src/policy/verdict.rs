@@ -8,7 +8,7 @@ use limiter_common::{
 
 use crate::kernel::{
     barrier::black_box,
-    maps::{COUNTERS, SLOT},
+    maps::{COUNTERS, packet_slot},
 };
 
 /// What was decided about a frame: the place of its reason, see [`Reason::index`].
@@ -53,9 +53,9 @@ impl Verdict {
     /// Counts the frame and gives the action that the kernel takes.
     #[inline(always)]
     pub(crate) fn settle(&self, bytes: u64) -> u32 {
-        // The slot is a constant below the length of the array, so this cannot fail; if it did, a
+        // Dispatchers have slots below the length of the array, so this cannot fail; if it did, a
         // frame that cannot be accounted would pass.
-        let Some(counters) = COUNTERS.get_ptr_mut(SLOT.load()) else {
+        let Some(counters) = COUNTERS.get_ptr_mut(packet_slot()) else {
             return XDP_PASS;
         };
         // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its

@@ -1,22 +1,22 @@
 //! Exchanges table and program of a running instance, for another layout or other sizes.
 //!
-//! 1. The maps are made beside those in use, with the same policy and lists. A map whose values mean the same is shared.
-//!    Programs for the new maps are loaded.
-//! 2. One store puts the new maps in use. The program of each link is replaced, between two packets.
+//! 1. The maps are made beside those in use, with the same policy and lists. A map whose values mean the same is shared; so
+//!    are the arrays of main programs. A main program for the new maps is loaded.
+//! 2. One store puts the new maps in use, and one the main program, for all interfaces between two of their packets. Links of
+//!    versions before dispatchers get a dispatcher, one after the other.
 //! 3. A source or key gets its old state with its new entry. `limiter_carry` carries over the rest.
-//! 4. Each link gets a program without the old table. The old table is removed.
+//! 4. The main program is replaced by one without the old table. The old table is removed.
 //!
-//! If step 1 or 2 fails, the old maps stay in use and all links run the old programs. If the process ends later, both
+//! If step 1 or 2 fails, the old maps stay in use and all interfaces run the old programs. If the process ends later, both
 //! tables stay, and the next process that may attach goes on from step 2.
 
 mod make;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
 
-use aya::programs::ProgramInfo;
 use limiter_common::abi::{
     description::{Description, OldTables, Request, Standing, carried},
-    layout::{TALLIES, map, program},
+    layout::{TALLIES, map},
     table::{Set, WAYS},
 };
 
@@ -28,6 +28,7 @@ use super::{
     instance::pinned_links,
     link::Link,
     lock::{Lock, Right},
+    main_program::{self, KINDS, held},
     maps::{Maps, described, object, only_value, pinned},
     program::{CarryFrom, Clock, Program},
     sizes::Sizes,
@@ -128,9 +129,9 @@ pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Excha
     match make::prepare(&old, &new, sizes, clock)
         .and_then(|made| put_in_use(pins, &old, &new, made))
     {
-        Ok((carrier, anew)) => {
+        Ok((started, anew)) => {
             let from = (old.layout.standing() == Standing::Older).then_some(old.layout.layout);
-            Ok(Exchanged { from, anew, ..finish(&new, &old.from, carrier, clock)? })
+            Ok(Exchanged { from, anew, ..finish(&new, &old.from, started, clock)? })
         }
         Err(error) => {
             // Maps that a link may run on stay. The next process that may attach goes on.
@@ -142,13 +143,14 @@ pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Excha
     }
 }
 
-/// Puts the new maps in use, and replaces the programs of all links.
+/// Puts the new maps in use, and the programs for them.
 fn put_in_use(
     pins: &Pins,
     old: &Old,
     new: &Pins,
-    make::Made { mut maps, programs, carrier, anew }: make::Made,
-) -> Result<(Program, Vec<&'static str>)> {
+    made: make::Made,
+) -> Result<(Started, Vec<&'static str>)> {
+    let make::Made { mut maps, mut programs, carrier, anew } = made;
     let Some(_changing) = Lock::take(pins, Right::Change)? else {
         return Err(Error::NoInstance { directory: pins.directory().to_path_buf() });
     };
@@ -160,7 +162,7 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     publish(make::epoch(&old.head()?))?;
-    match replace_programs(new, programs) {
+    match programs.start(new) {
         Replaced::All => {}
         Replaced::None(cause) => {
             publish(0)?;
@@ -173,48 +175,85 @@ fn put_in_use(
     if thrown != monitor {
         maps.switch_monitor(thrown != 0)?;
     }
-    Ok((carrier, anew))
+    Ok((Started { dispatchers: programs.dispatchers, carrier }, anew))
 }
 
-/// The programs of the links, with their slots.
-type Programs = Vec<(u32, Link, Program)>;
+/// The dispatchers that links get, with their slots.
+type Dispatchers = Vec<(u32, Link, Program)>;
 
-/// Loads a program for each interface that exists, with the old tables if there are some.
-fn load(pins: &Pins, from: Option<&CarryFrom>, clock: Clock) -> Result<Programs> {
-    let mut programs = Vec::new();
+/// The programs for new maps.
+struct Programs {
+    /// The main programs, for packets in one piece or in several, with the old tables.
+    main: Vec<(bool, Program)>,
+    /// Of the links that run none for the arrays of these maps: those of versions before dispatchers.
+    dispatchers: Dispatchers,
+}
+
+/// What runs with the new maps and the old tables.
+struct Started {
+    dispatchers: Dispatchers,
+    /// The program `limiter_carry`.
+    carrier: Program,
+}
+
+/// Loads the programs for maps that take the place of others.
+fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
+    let mut wanted = KINDS.map(|_| false);
+    let mut dispatchers = Vec::new();
     for (slot, link) in pinned_links(pins)? {
         if link.interface()?.is_none() {
             continue;
         }
-        let runs = ProgramInfo::from_pin(pins.program(slot)).ok();
-        let frags = runs.is_some_and(|it| it.name_as_str() == Some(program::FRAGS));
-        let program = match from {
-            Some(from) => Program::load_carrying(pins, from, slot, frags, clock)?,
-            None => Program::load(pins, slot, frags, clock)?,
-        };
-        programs.push((slot, link, program));
+        let runs = main_program::runs(pins, slot, &link)?;
+        wanted[usize::from(runs.frags)] = true;
+        if !runs.is_dispatcher {
+            dispatchers.push((slot, link, Program::load_dispatcher(pins, slot, runs.frags)?));
+        }
     }
-    Ok(programs)
+    let mut main = Vec::new();
+    for frags in KINDS {
+        let is_held = || Ok::<_, Error>(held(pins, frags)?.or(held(&from.pins, frags)?).is_some());
+        if wanted[usize::from(frags)] || is_held()? {
+            main.push((frags, Program::load_carrying(pins, from, frags, clock)?));
+        }
+    }
+    Ok(Programs { main, dispatchers })
 }
 
-/// Which links run their new program.
+/// Which packets are decided by the new programs.
 enum Replaced {
+    /// Those of all interfaces.
     All,
-    /// None: one did not take it, and the others run their old program again.
+    /// None: something failed, and the old programs run.
     None(Error),
-    /// Some: one did not take it, and not all others could be put back.
+    /// Some: something failed, and not all old programs could be put back.
     Some(Error),
 }
 
-/// Replaces the program of each link. If one fails, all run their old program again, which is pinned still.
-fn replace_programs(pins: &Pins, mut programs: Programs) -> Replaced {
-    for at in 0..programs.len() {
-        let Some((_, link, program)) = programs.get_mut(at) else { break };
+impl Programs {
+    /// Puts the programs in use. If that fails, the old ones run again as far as that can be.
+    fn start(&mut self, new: &Pins) -> Replaced {
+        // Interfaces that call these arrays run a main program from its store on. Before dispatchers, none does.
+        let mut are_called = false;
+        for (frags, program) in &mut self.main {
+            if let Err(cause) = main_program::put(new, program, *frags) {
+                return if are_called { Replaced::Some(cause) } else { Replaced::None(cause) };
+            }
+            are_called = self.dispatchers.is_empty();
+        }
+        replace_programs(new, &mut self.dispatchers)
+    }
+}
+
+/// Replaces the program of each of these links. If one fails, all run their old program again, which is pinned still.
+fn replace_programs(pins: &Pins, dispatchers: &mut Dispatchers) -> Replaced {
+    for at in 0..dispatchers.len() {
+        let Some((_, link, program)) = dispatchers.get_mut(at) else { break };
         if let Err(cause) = program.with_fd(|fd| link.replace(fd)).flatten()
             && is_there(link)
         {
             // All of them are tried, also if one fails.
-            let undone = programs.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
+            let undone = dispatchers.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
             return match undone.filter(Result::is_err).count() {
                 0 => Replaced::None(cause),
                 _ => Replaced::Some(cause),
@@ -241,15 +280,19 @@ fn undo(pins: &Pins, slot: u32, link: &Link) -> Result<()> {
 }
 
 /// Runs the sweep, and removes the old tables. The new maps are in use, and their programs run.
-fn finish(new: &Pins, from: &CarryFrom, carrier: Program, clock: Clock) -> Result<Exchanged> {
+fn finish(new: &Pins, from: &CarryFrom, started: Started, clock: Clock) -> Result<Exchanged> {
+    let Started { mut dispatchers, carrier } = started;
     // Packets under way may charge the old table until then.
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let done = sweep(from, carrier)?;
-    let mut programs = load(new, None, clock)?;
-    for (slot, link, program) in &mut programs {
-        let replaced = program.with_fd(|fd| link.replace(fd))?;
+    for frags in KINDS {
+        if held(new, frags)?.is_some() {
+            main_program::put(new, &mut Program::load(new, frags, clock)?, frags)?;
+        }
+    }
+    // The programs before are not needed any more.
+    for (slot, link, program) in &mut dispatchers {
         if link.interface()?.is_some() {
-            replaced?;
             program.pin(new, *slot)?;
         }
     }
@@ -302,11 +345,13 @@ pub(super) fn resume(pins: &Pins) -> Result<()> {
             let from = Old::of(&other)?.from;
             let clock = Clock::Monotonic;
             let carrier = Program::load_carrier(&in_use, &from, clock)?;
-            match replace_programs(&in_use, load(&in_use, Some(&from), clock)?) {
+            let mut programs = load(&in_use, &from, clock)?;
+            match programs.start(&in_use) {
                 Replaced::All => {}
                 Replaced::None(cause) | Replaced::Some(cause) => return Err(cause),
             }
-            finish(&in_use, &from, carrier, clock).map(drop)
+            let started = Started { dispatchers: programs.dispatchers, carrier };
+            finish(&in_use, &from, started, clock).map(drop)
         }
         (Beside::Remains, _) | (Beside::Old, Some(Standing::Older)) => other.clear_maps(),
         _ => Ok(()),

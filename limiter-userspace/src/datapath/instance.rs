@@ -2,8 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use aya::maps::PerCpuValues;
 use limiter_common::{
-    abi::{counters::Counters, interface::Interface as Slot},
+    abi::{counters::SlotCounters, interface::Interface as Slot},
+    base::tally::Tally,
     policy::limit::INTERFACES,
 };
 
@@ -14,6 +16,7 @@ use super::{
     kept::{self, Writing},
     link::{Link, Refusal},
     lock::{Lock, Right},
+    main_program,
     maps::{Maps, object},
     mode::Mode,
     policy::{Origin, StoredPolicy},
@@ -333,23 +336,44 @@ impl Instance {
         interface: &Interface,
         mode: Mode,
     ) -> Result<Result<(Link, Program), std::io::Error>> {
-        let mut program = Program::load(&self.pins, slot, false, Clock::Monotonic)?;
-        let reason = match create(&mut program, interface, mode)? {
-            Ok(link) => return Ok(Ok((link, program))),
+        // The main program is there before a link calls it: no packet finds it unloaded.
+        main_program::ensure(&self.pins, false)?;
+        let mut dispatcher = Program::load_dispatcher(&self.pins, slot, false)?;
+        let reason = match create(&mut dispatcher, interface, mode)? {
+            Ok(link) => return Ok(Ok((link, dispatcher))),
             Err(reason) => reason,
         };
         // A kernel that cannot load it is a refusal too.
-        if let (Mode::Native, Ok(mut frags)) =
-            (mode, Program::load(&self.pins, slot, true, Clock::Monotonic))
-            && let Ok(link) = create(&mut frags, interface, mode)?
-        {
-            return Ok(Ok((link, frags)));
+        if let (Mode::Native, Ok(is_new)) = (mode, main_program::ensure(&self.pins, true)) {
+            let frags = Program::load_dispatcher(&self.pins, slot, true);
+            if let Ok(mut dispatcher) = frags
+                && let Ok(link) = create(&mut dispatcher, interface, mode)?
+            {
+                return Ok(Ok((link, dispatcher)));
+            }
+            if is_new {
+                main_program::remove(&self.pins, true)?;
+            }
         }
         Ok(Err(reason))
     }
 
-    /// Puts the program of this version in the place of the one that runs on an interface; no
-    /// packet passes between them, and no state is lost.
+    /// Loads the main program anew, also if the one that runs is of this build, and puts it in use for all interfaces at once.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded; the one that runs stays then.
+    pub fn reload(&mut self) -> Result<()> {
+        for frags in main_program::KINDS {
+            if main_program::held(&self.pins, frags)?.is_some() {
+                let mut program = Program::load(&self.pins, frags, Clock::Monotonic)?;
+                main_program::put(&self.pins, &mut program, frags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the programs of this version in the place of those that run on an interface: a dispatcher of its own, and, for all
+    /// interfaces, the main program, unless that is of this build. No packet passes between them, and no state is lost.
     ///
     /// # Errors
     /// Why it cannot be; the one that runs stays then.
@@ -360,16 +384,17 @@ impl Instance {
                 attached: listed(self.attached()?.iter().map(|attached| &attached.name)),
             });
         };
-        let mut program = Program::load(&self.pins, attached.slot, false, Clock::Monotonic)?;
-        if let Err(reason) = program.with_fd(|fd| link.replace(fd))? {
+        main_program::ensure(&self.pins, false)?;
+        let mut dispatcher = Program::load_dispatcher(&self.pins, attached.slot, false)?;
+        if let Err(reason) = dispatcher.with_fd(|fd| link.replace(fd))? {
             // The one that runs may be the one for packets in several pieces.
-            let Ok(frags) = Program::load(&self.pins, attached.slot, true, Clock::Monotonic) else {
-                return Err(reason);
-            };
-            program = frags;
-            program.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
+            let frags = main_program::ensure(&self.pins, true)
+                .and_then(|_| Program::load_dispatcher(&self.pins, attached.slot, true));
+            let Ok(frags) = frags else { return Err(reason) };
+            dispatcher = frags;
+            dispatcher.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
         }
-        program.pin(&self.pins, attached.slot)
+        dispatcher.pin(&self.pins, attached.slot)
     }
 
     /// Detaches an interface. The counters of its slot are gone with it.
@@ -474,9 +499,12 @@ impl Instance {
     fn reset_counters(&mut self, slot: u32) -> Result<()> {
         let failed = |error| object("reset the counters", &error);
         let cpus = self.maps.counters.get(&slot, 0).map_err(failed)?.len();
-        let zero = aya::maps::PerCpuValues::try_from(vec![Counters::default(); cpus])
-            .map_err(|error| Error::system("reset the counters", error))?;
-        self.maps.counters.set(slot, zero, 0).map_err(failed)
+        let system = |error| Error::system("reset the counters", error);
+        let decided =
+            PerCpuValues::try_from(vec![SlotCounters::default(); cpus]).map_err(system)?;
+        let unloaded = PerCpuValues::try_from(vec![Tally::default(); cpus]).map_err(system)?;
+        self.maps.counters.set(slot, decided, 0).map_err(failed)?;
+        self.maps.unloaded.set(slot, unloaded, 0).map_err(failed)
     }
 
     fn record(&mut self, slot: u32, interface: &Interface, mode: Mode) -> Result<()> {

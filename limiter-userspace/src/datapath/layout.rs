@@ -10,15 +10,17 @@ use aya::maps::{MapData, MapType};
 use aya_obj::{Map, generated::bpf_map_type};
 use limiter_common::{
     abi::{
-        counters::{Counters, LimitTally, TableStats},
+        build::Build,
+        counters::{LimitTally, SlotCounters, TableStats},
         description::Description,
         interface::Interface,
-        layout::{CHUNK, EVENT_BYTES, TALLIES, map, shared, table_stats},
+        layout::{BUILDS, CHUNK, EVENT_BYTES, TALLIES, map, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, Offence, OffenceKey, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
+    base::tally::Tally,
     memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
@@ -47,7 +49,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map that each instance has.
-pub(crate) const SHAPES: [Shape; 34] = [
+pub(crate) const SHAPES: [Shape; 39] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -72,13 +74,18 @@ pub(crate) const SHAPES: [Shape; 34] = [
     shape::<u32, Budgets>(map::CONTROL, MapType::Array, Some(2 * INTERFACES)),
     shape::<u32, [u64; control::ROWS]>(map::CONTROL_LINKS, MapType::Array, Some(INTERFACES)),
     shape::<u32, u64>(map::CONTROL_SOURCES, MapType::Array, Some(control::SOURCES + 1)),
-    shape::<u32, Counters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
+    shape::<u32, SlotCounters>(map::COUNTERS, MapType::PerCpuArray, Some(INTERFACES)),
     shape::<u32, LimitTally>(map::TALLIES, MapType::PerCpuArray, Some(TALLIES)),
     shape::<u32, TableStats>(map::TABLE_STATS, MapType::PerCpuArray, Some(table_stats::LEN)),
     shape::<(), ()>(map::EVENTS, MapType::RingBuf, Some(EVENT_BYTES)),
     shape::<u32, EventStats>(map::EVENT_STATS, MapType::PerCpuArray, Some(1)),
     shape::<u32, JiffyClock>(map::JIFFY_CLOCK, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
+    shape::<u32, u32>(map::PROGRAM, MapType::ProgramArray, Some(1)),
+    shape::<u32, u32>(map::PROGRAM_FRAGS, MapType::ProgramArray, Some(1)),
+    shape::<u32, u32>(map::PACKET_SLOT, MapType::PerCpuArray, Some(1)),
+    shape::<u32, Tally>(map::UNLOADED, MapType::PerCpuArray, Some(INTERFACES)),
+    shape::<u32, Build>(map::BUILDS, MapType::Array, Some(BUILDS)),
     shape::<u32, Interface>(map::INTERFACES, MapType::Array, Some(INTERFACES)),
     shape::<u32, Description>(map::LAYOUT, MapType::Array, Some(1)),
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),

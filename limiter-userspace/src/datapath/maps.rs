@@ -11,12 +11,13 @@ use std::{
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapType, PerCpuArray};
 use limiter_common::{
     abi::{
-        counters::{Counters, LimitTally, TableStats},
+        counters::{LimitTally, SlotCounters, TableStats},
         description::{Description, Standing},
         interface::Interface,
         layout::{CHUNK, LAYOUT_VERSION, map},
         policy::Head,
     },
+    base::tally::Tally,
     memory::{cache::Cached, event::EventStats},
 };
 
@@ -35,7 +36,8 @@ pub struct Maps {
     pub(crate) prefixes: ArrayOfMaps<MapData, MapData>,
     pub(crate) destinations: ArrayOfMaps<MapData, MapData>,
     pub(crate) cache: PerCpuArray<MapData, Cached>,
-    pub(crate) counters: PerCpuArray<MapData, Counters>,
+    pub(crate) counters: PerCpuArray<MapData, SlotCounters>,
+    pub(crate) unloaded: PerCpuArray<MapData, Tally>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
     pub(crate) table_stats: PerCpuArray<MapData, TableStats>,
     pub(crate) event_stats: PerCpuArray<MapData, EventStats>,
@@ -111,6 +113,7 @@ impl Maps {
             destinations: typed(pins, map::DESTINATIONS)?,
             cache: typed(pins, map::CACHE)?,
             counters: typed(pins, map::COUNTERS)?,
+            unloaded: typed(pins, map::UNLOADED)?,
             tallies: typed(pins, map::TALLIES)?,
             table_stats: typed(pins, map::TABLE_STATS)?,
             event_stats: typed(pins, map::EVENT_STATS)?,

@@ -20,6 +20,7 @@ mod link;
 pub mod linkwatch;
 pub mod lock;
 pub(crate) mod lookup;
+pub mod main_program;
 pub mod maps;
 #[cfg(feature = "datapath-log")]
 pub mod messages;

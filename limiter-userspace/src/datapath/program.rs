@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hasher as _},
     os::fd::{AsFd as _, BorrowedFd},
 };
 
@@ -13,9 +14,10 @@ use aya::{
 };
 use limiter_common::{
     abi::{
+        build::Build,
         description::{Batch, Description, OldTables, Request},
         interface::Interface,
-        layout::{CHUNK, TALLIES, global, map, old_map, program},
+        layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program},
         table::Set,
     },
     memory::handshake,
@@ -49,6 +51,8 @@ const SHORT_LOG: VerifierLogLevel = VerifierLogLevel::STATS;
 const LOG_LINES: usize = 12;
 /// The bytes of such a line, at most.
 const LOG_LINE: usize = 200;
+/// Maps that no program uses.
+const CONTROLLERS: [&str; 4] = [map::INTERFACES, map::LAYOUT, map::DOCUMENT, map::BUILDS];
 /// 64 MiB of policy documents: the one in force and the next.
 const DOCUMENT_CHUNKS: u32 = 16_384;
 
@@ -90,27 +94,29 @@ pub struct CarryFrom {
 }
 
 impl Program {
-    /// Loads the program for the interface of a slot, with the maps that are pinned. `frags` is the
-    /// one for packets in several pieces.
+    /// Loads the main program, with the maps that are pinned. `frags` is the one for packets in several pieces.
     ///
     /// # Errors
     /// What the kernel lacks or says.
-    pub fn load(pins: &Pins, slot: u32, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), None, slot, name_of(frags), clock)
+    pub fn load(pins: &Pins, frags: bool, clock: Clock) -> Result<Self> {
+        Self::load_with(Some(pins), None, 0, name_of(frags), clock)
+    }
+
+    /// Loads the dispatcher for the interface of a slot, which calls the [main program](super::main_program) of the maps that
+    /// are pinned.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub fn load_dispatcher(pins: &Pins, slot: u32, frags: bool) -> Result<Self> {
+        Self::load_with(Some(pins), None, slot, dispatcher_of(frags), Clock::Monotonic)
     }
 
     /// Loads it as [`load`](Self::load) does, to carry over what old tables have of the sources and keys that come.
     ///
     /// # Errors
     /// What the kernel lacks or says.
-    pub fn load_carrying(
-        pins: &Pins,
-        from: &CarryFrom,
-        slot: u32,
-        frags: bool,
-        clock: Clock,
-    ) -> Result<Self> {
-        Self::load_with(Some(pins), Some(from), slot, name_of(frags), clock)
+    pub fn load_carrying(pins: &Pins, from: &CarryFrom, frags: bool, clock: Clock) -> Result<Self> {
+        Self::load_with(Some(pins), Some(from), 0, name_of(frags), clock)
     }
 
     /// Loads the program that carries over what did not come by itself.
@@ -179,17 +185,41 @@ impl Program {
     }
 }
 
-/// The program for packets in one piece, or for those in several.
+/// The main program for packets in one piece, or for those in several.
 const fn name_of(frags: bool) -> &'static str {
     if frags { program::FRAGS } else { program::LINEAR }
+}
+
+/// The dispatcher for packets in one piece, or for those in several.
+const fn dispatcher_of(frags: bool) -> &'static str {
+    if frags { program::DISPATCH_FRAGS } else { program::DISPATCH }
+}
+
+/// A hash of the object file that the programs of an instance are of.
+pub(super) fn object_hash(pins: &Pins) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(object_of(Some(pins)));
+    hasher.finish()
+}
+
+/// The object file for the maps that are pinned.
+fn object_of(pins: Option<&Pins>) -> &'static [u8] {
+    match pins {
+        #[cfg(feature = "datapath-log")]
+        Some(pins) if messages::are_told(pins) => OBJECT_WITH_MESSAGES,
+        _ => OBJECT,
+    }
 }
 
 /// Loads one program of the object.
 fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<()> {
     xdp(ebpf, name)?.load().map_err(|error| match error {
-        ProgramError::LoadError { io_error, verifier_log } => {
-            refused(name, name == program::FRAGS, io_error, &verifier_log.to_string())
-        }
+        ProgramError::LoadError { io_error, verifier_log } => refused(
+            name,
+            [program::FRAGS, program::DISPATCH_FRAGS].contains(&name),
+            io_error,
+            &verifier_log.to_string(),
+        ),
         error => object(format!("load the program {name}"), &error),
     })
 }
@@ -227,6 +257,12 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .pin(pins.map(map::INTERFACES))
             .map_err(|error| failed(map::INTERFACES, &error))?;
     }
+    if !exists(&pins.map(map::BUILDS))? {
+        Array::<MapData, Build>::create(BUILDS, 0)
+            .map_err(|error| failed(map::BUILDS, &error))?
+            .pin(pins.map(map::BUILDS))
+            .map_err(|error| failed(map::BUILDS, &error))?;
+    }
     let mut layout =
         Array::<MapData, Description>::create(1, 0).map_err(|error| failed(map::LAYOUT, &error))?;
     let description = Description { wide_states: sizes.wide_states, ..Description::OWN };
@@ -257,6 +293,7 @@ fn open(
 ) -> Result<Ebpf> {
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
+    let tells_length = u32::from(kernel_has(5, 18));
     let tables = from.map_or(OldTables::NONE, |from| from.tables);
     // The maps in use may be exchanged meanwhile.
     let in_use = pins.map(Pins::in_use).transpose()?;
@@ -266,9 +303,10 @@ fn open(
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
         .override_global(global::TICK, &tick, true)
+        .override_global(global::TELLS_LENGTH, &tells_length, true)
         .override_global(global::OLD_TABLES, &tables, true);
     for (shape, pins) in SHAPES.iter().filter_map(|shape| Some((shape, pins?))) {
-        if ![map::INTERFACES, map::LAYOUT, map::DOCUMENT].contains(&shape.name) {
+        if !CONTROLLERS.contains(&shape.name) {
             loader.map_pin_path(shape.name, pins.map(shape.name));
         }
     }
@@ -283,18 +321,12 @@ fn open(
         }
     }
     #[cfg(feature = "datapath-log")]
-    let object_file = match pins {
-        Some(pins) if messages::are_told(pins) => {
-            loader.map_pin_path(messages::RING, pins.map(messages::RING));
-            OBJECT_WITH_MESSAGES
-        }
-        _ => OBJECT,
-    };
-    #[cfg(not(feature = "datapath-log"))]
-    let object_file = OBJECT;
+    if let Some(pins) = pins.filter(|pins| messages::are_told(pins)) {
+        loader.map_pin_path(messages::RING, pins.map(messages::RING));
+    }
     size(&mut loader);
     loader
-        .load(object_file)
+        .load(object_of(pins))
         .map_err(|error| unmade(KernelVersion::current().ok(), object("make the maps", &error)))
 }
 
@@ -354,6 +386,10 @@ const FEATURES: [(u8, u8, &str); 7] = [
     (5, 13, "batch updates of LPM tries"),
     (5, 18, "XDP for packets in several pieces"),
 ];
+/// Whether the kernel is of this version or newer.
+fn kernel_has(major: u8, minor: u8) -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(major, minor, 0))
+}
 
 /// The oldest feature that a program needs and a kernel of this version lacks.
 fn missing(version: Option<KernelVersion>, frags: bool) -> Option<String> {

@@ -118,9 +118,11 @@ impl Maps {
     pub(crate) fn counters(&self, slot: u32) -> Result<Counters> {
         let per_cpu =
             self.counters.get(&slot, 0).map_err(|error| object("read the counters", &error))?;
+        let unloaded =
+            self.unloaded.get(&slot, 0).map_err(|error| object("read the counters", &error))?;
         let mut sum = Counters::default();
-        for counters in per_cpu.iter() {
-            accumulate(&mut sum, counters);
+        for (decided, unloaded) in per_cpu.iter().zip(unloaded.iter()) {
+            sum.add(decided, *unloaded);
         }
         Ok(sum)
     }

@@ -120,6 +120,18 @@ pub(crate) fn program_runs(program: BorrowedFd<'_>) -> io::Result<(u32, u64, u64
     Ok((info.id, info.run_cnt, info.run_time_ns))
 }
 
+/// The numbers of the maps that a program uses, the first 64 of them.
+pub(crate) fn program_maps(program: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut maps = [0_u32; 64];
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut info: bpf_prog_info = unsafe { zeroed() };
+    info.nr_map_ids = maps.len() as u32;
+    info.map_ids = maps.as_mut_ptr() as u64;
+    describe(program, &mut info)?;
+    // The kernel tells how many there are, also if that is more.
+    Ok(maps.into_iter().take(info.nr_map_ids as usize).collect())
+}
+
 /// Has the kernel write what it tells of an object; `T` is the structure for objects of that kind.
 fn describe<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let mut attributes = attributes();

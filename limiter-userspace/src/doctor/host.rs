@@ -53,7 +53,25 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
         Err(error) => findings.push(failed("instance", error)),
     }
     findings.extend(clock());
+    findings.extend(hardening());
     findings
+}
+
+/// Whether the kernel hardens programs that are compiled against their own constants, those of root too. Only root can
+/// read that, and only in the first network namespace.
+fn hardening() -> Option<Finding> {
+    const CHECK: &str = "jit hardening";
+    const ALL: &str = "2";
+    let level = read("/proc/sys/net/core/bpf_jit_harden")?;
+    if level != ALL {
+        return Some(Finding::ok(CHECK, format!("level {level}: not for programs of root")));
+    }
+    let found =
+        "level 2: constants are blinded in all programs, and a packet takes 3 to 5 times as long";
+    Some(Finding::new(CHECK, Verdict::Warn, found).with_remedy(
+        "sysctl -w net.core.bpf_jit_harden=1 hardens programs of users without rights alone; then limiter attach IFACE \
+         --replace",
+    ))
 }
 
 /// What failed; where that has no remedy, attaching fails of it too and tells the whole of it.

@@ -77,6 +77,27 @@ fn it_tells_how_it_is_attached_and_what_generic_mode_costs() {
     assert_eq!((&whose["verdict"], &whose["remedy"]), (&"note".into(), &Value::Null), "{whose}");
 }
 
+/// The setting is one of the machine, so that a file stands for it.
+#[test]
+fn it_tells_of_programs_that_are_hardened() {
+    let bench = Bench::new();
+    let mut mount = bench.hosts.router.command("mount");
+    let core = "/proc/sys/net/core";
+    assert!(mount.args(["-t", "tmpfs", "tmpfs", core]).status().unwrap().success());
+    let told = |level: &str| {
+        let mut shell = bench.hosts.router.command("sh");
+        let write = format!("echo {level} > {core}/bpf_jit_harden");
+        assert!(shell.args(["-ec", &write]).status().unwrap().success());
+        finding(&report(&bench, "", 0), "host", "jit hardening").clone()
+    };
+    for level in ["0", "1"] {
+        assert_eq!(told(level)["verdict"], "ok");
+    }
+    let hardened = told("2");
+    assert_eq!(hardened["verdict"], "warn");
+    assert!(hardened["remedy"].as_str().unwrap().contains("net.core.bpf_jit_harden=1"));
+}
+
 /// Forwarded packets belong to no socket of this host, so no proof for a penalty is found on a router.
 #[test]
 fn it_tells_of_penalties_that_a_router_begins_none_of() {

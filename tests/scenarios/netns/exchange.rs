@@ -11,10 +11,14 @@ use std::{
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use limiter_common::abi::{
-    description::Description, layout::map, policy::Head, state::Bucket, table::Source,
+    description::Description,
+    layout::{map, program as name},
+    policy::Head,
+    state::Bucket,
+    table::Source,
 };
 use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
-use limiter_userspace::datapath::bpffs::Pins;
+use limiter_userspace::datapath::{bpffs::Pins, main_program};
 
 use super::{Net, SMALL, assert_admitted, v4};
 use crate::cli::Document;
@@ -41,7 +45,7 @@ fn attached(options: &str) -> (Net, Document) {
 }
 
 /// Works on the pins of the router.
-fn on_pins<T: Send>(net: &Net, work: impl FnOnce(&Pins) -> T + Send) -> T {
+pub(super) fn on_pins<T: Send>(net: &Net, work: impl FnOnce(&Pins) -> T + Send) -> T {
     let router = &net.hosts.router;
     let pins = Pins::new(format!("{BPFFS}/limiter"));
     router.sandbox.inside(&router.namespace, || work(&pins)).unwrap()
@@ -67,10 +71,11 @@ fn set_layout(net: &Net, description: Description) {
     });
 }
 
-/// The id of the XDP program on the router's `eth0`.
-fn program(net: &Net) -> Option<u64> {
+/// The id of the main program, which the dispatcher on the router's `eth0` calls.
+pub(super) fn program(net: &Net) -> Option<u32> {
     let link = net.hosts.router.ip_json(&["link", "show", "dev", "eth0"]).unwrap();
-    link[0]["xdp"]["prog"]["id"].as_u64()
+    assert_eq!(link[0]["xdp"]["prog"]["name"], name::DISPATCH, "{link}");
+    on_pins(net, |pins| main_program::held(pins, false).unwrap())
 }
 
 /// Asserts that a limit of 1,000 a second, with a burst of 200, admitted no more of what was sent than it may. A packet

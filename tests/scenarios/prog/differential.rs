@@ -195,6 +195,7 @@ fn every_verdict_is_the_exact_one() {
             Reason::ControlExceed,
             Reason::NonIpExceed,
             Reason::Overlap,
+            Reason::Unloaded,
         ];
         let none = never.contains(&reason);
         assert!(if none { packets == 0 } else { packets > part(400) }, "{reason:?}: {packets}");

@@ -254,7 +254,8 @@ pub(super) fn pieces(program: &mut TestProgram) {
     program.check_accounts().unwrap();
 }
 
-/// The verifier refuses both programs to a thread without CAP_PERFMON, because they subtract pointers.
+/// The verifier refuses both main programs to a thread without CAP_PERFMON, because they subtract pointers. It takes the
+/// dispatchers.
 #[test]
 fn a_refusal_is_told_soon_with_the_kernel_and_the_cause() {
     let (sandbox, namespace) = (Sandbox::new().unwrap(), Namespace::new().unwrap());
@@ -267,8 +268,13 @@ fn a_refusal_is_told_soon_with_the_kernel_and_the_cause() {
         }
         let start = Instant::now();
         let errors = [false, true]
-            .map(|frags| Program::load(&pins, 0, frags, Clock::Monotonic).map(drop).unwrap_err());
+            .map(|frags| Program::load(&pins, frags, Clock::Monotonic).map(drop).unwrap_err());
         let took = start.elapsed();
+        for frags in [false, true] {
+            let info = Program::load_dispatcher(&pins, 3, frags).unwrap().xdp().unwrap().info();
+            let verified = info.unwrap().verified_instruction_count();
+            println!("Linux {}, dispatcher: {verified:?} instructions verified", release());
+        }
         for capability in capabilities {
             caps::raise(None, CapSet::Effective, capability).unwrap();
         }

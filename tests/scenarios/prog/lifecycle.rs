@@ -6,10 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aya::{maps::loaded_maps, programs::loaded_programs};
+use aya::programs::loaded_programs;
 
 use limiter_common::base::address::Address;
-use limiter_tests::program::{Clock, SMALL, TestProgram, Verdict};
+use limiter_tests::{
+    leak::map_ids,
+    program::{Clock, SMALL, TestProgram, Verdict},
+};
 use limiter_userspace::policy::Builtin;
 
 use super::{NOW, leased::TICK, per_second, policy, program, set_override, udp};
@@ -35,7 +38,7 @@ fn dropping_leaves_nothing() {
     let start = Instant::now();
     loop {
         let programs = loaded_programs().flatten().any(|other| other.id() == info.id());
-        let left: Vec<_> = loaded_maps().flatten().filter(|map| maps.contains(&map.id())).collect();
+        let left: Vec<_> = map_ids().intersection(&maps).copied().collect();
         if !programs && left.is_empty() {
             return;
         }

@@ -57,7 +57,7 @@ impl Made {
 pub(crate) struct Load(Ebpf);
 
 impl Load {
-    /// Loads these programs. Their limiter uses the maps of the instance at `pins` and counts in `slot`; they
+    /// Loads these programs. Their limiter is the main program of the instance at `pins`, and counts in `slot`; they
     /// make any IPv4 source.
     pub(crate) fn new(pins: &Pins, slot: u32, programs: &[&str]) -> Result<Self> {
         Self::making(pins, slot, Made::ANY, programs)

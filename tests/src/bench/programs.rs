@@ -6,6 +6,7 @@ use anyhow::Result;
 use aya::programs::Xdp;
 use limiter_userspace::datapath::{
     bpffs::Pins,
+    main_program,
     program::{Clock, Program},
 };
 
@@ -21,7 +22,7 @@ const MET_OFTEN: u32 = 1 << 18;
 /// Packets per source before the measurement.
 const OFTEN: u64 = 65;
 
-/// The limiter of a case and its baseline.
+/// The limiter of a case, as packets come to it, and its baseline.
 pub(crate) enum Programs {
     Plain(Program, Load),
     /// Both programs are in the object that makes the sources.
@@ -43,16 +44,21 @@ impl Programs {
             Sources::MadeUp6 => Some(Made::Source6),
             Sources::Tracked(number) => Some(Made::Source4(number - 1)),
         };
+        // The cases of an instance share its main program, as interfaces do.
+        if slot == 0 {
+            let start = Instant::now();
+            let mut program = Program::load(pins, false, Clock::Monotonic)?;
+            let time = start.elapsed();
+            main_program::put(pins, &mut program, false)?;
+            let instructions = program.xdp()?.info()?.verified_instruction_count();
+            loading.push(Loading { instructions, time });
+        }
         if let Some(made) = made {
             let programs = [NOP_SPOOFED, LIMITER_SPOOFED, LIMITER_IN_TURN];
             return Ok(Self::Made(Load::making(pins, slot, made, &programs)?));
         }
-        let start = Instant::now();
-        let mut program = Program::load(pins, slot, false, Clock::Monotonic)?;
-        let time = start.elapsed();
-        let instructions = program.xdp()?.info()?.verified_instruction_count();
-        loading.push(Loading { instructions, time });
-        Ok(Self::Plain(program, Load::new(pins, slot, &[NOP])?))
+        let dispatcher = Program::load_dispatcher(pins, slot, false)?;
+        Ok(Self::Plain(dispatcher, Load::new(pins, slot, &[NOP])?))
     }
 
     pub(crate) fn limiter(&mut self) -> Result<&mut Xdp> {

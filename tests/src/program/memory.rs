@@ -113,6 +113,8 @@ impl Memory {
                 }
             }),
             MapType::Hash | MapType::LruHash => empty(map, info.key_size() as usize),
+            // The program belongs to the maps, and stays.
+            MapType::ProgramArray => Ok(()),
             // The consumer empties a ring buffer by reading it.
             MapType::RingBuf => Ok(()),
             kind => bail!("the map {name} is of type {kind:?}, which nobody knows how to blank"),

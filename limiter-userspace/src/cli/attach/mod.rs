@@ -151,6 +151,9 @@ impl Attach {
         if !instance.is_fresh() && interfaces.iter().any(|interface| running(interface).is_none()) {
             asked.check_time(before.iter().map(|attached| attached.name.clone()))?;
         }
+        if self.replace && interfaces.iter().any(|interface| running(interface).is_some()) {
+            instance.reload()?;
+        }
         let mut done = Vec::new();
         let result = interfaces.iter().try_for_each(|interface| {
             done.push(self.attach(instance, interface, running(interface))?);

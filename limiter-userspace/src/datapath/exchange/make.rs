@@ -50,7 +50,7 @@ pub(super) fn prepare(old: &Old, new: &Pins, sizes: &Sizes, clock: Clock) -> Res
     let anew = share(old, new, sizes)?;
     create_maps(new, sizes)?;
     new.hand_over_maps()?;
-    let programs = load(new, Some(&old.from), clock)?;
+    let programs = load(new, &old.from, clock)?;
     let carrier = Program::load_carrier(new, &old.from, clock)?;
     Ok(Made { maps: Maps::open_at(new)?, programs, carrier, anew })
 }
@@ -81,6 +81,7 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
             None if OPTIONAL.iter().any(|it| it.shape.name == name) => {}
             // Without these maps, interfaces would be unknown, and blocks would end.
             _ if [map::INTERFACES, map::OFFENCES].contains(&name) => return Err(missing(name)),
+            _ if !old.layout.knows(name) => {}
             _ => anew.push(name),
         }
     }

@@ -273,7 +273,7 @@ mod tests {
                 r#""packets":{"passed":0,"dropped":0},"bytes":{"passed":0,"dropped":0}}],"#,
                 r#""reasons":{"conform":12345678,"fragment":0,"malformed":0,"unreadable":0,"#,
                 r#""non_ip":0,"control":0,"allow":0,"monitor":0,"#,
-                r#""exceed":1000,"deny":0,"penalty":0,"too_deep":0,"control_exceed":0,"non_ip_exceed":0,"overlap":0,"contended":0},"limits":["#,
+                r#""exceed":1000,"deny":0,"penalty":0,"too_deep":0,"control_exceed":0,"non_ip_exceed":0,"overlap":0,"contended":0,"unloaded":0},"limits":["#,
                 r#"{"name":"connection","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,
                 r#""conform_bytes":0,"exceed_bytes":0,"exceed_monitor_bytes":0,"near_bytes":0},"#,
                 r#"{"name":"syn","conform":0,"exceed":0,"exceed_monitor":0,"near":0,"#,

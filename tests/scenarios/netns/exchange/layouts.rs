@@ -2,19 +2,27 @@
 
 use std::{fs, process::Stdio, thread, time::Instant};
 
-use aya::maps::{Array, MapData};
+use aya::{
+    maps::{Array, MapData},
+    programs::links::{FdLink, PinnedLink},
+};
 use limiter_common::abi::{
-    description::Description,
+    description::{Description, SHARED},
     layout::{LAYOUT_VERSION, map},
     table::Source,
 };
 use limiter_tests::{packet::Frame, process::kill, program::typed};
+use limiter_userspace::datapath::program::{Clock, Program};
 
-use super::{SECOND, attached, layout, on_pins, program, set_layout};
+use super::{SECOND, assert_within, attached, layout, on_pins, program, set_layout};
 use crate::{
     cli::Document,
     netns::{Net, SMALL, assert_admitted, v4},
 };
+
+/// The maps that layout 25 brought.
+const NEW: [&str; 5] =
+    [map::PROGRAM, map::PROGRAM_FRAGS, map::PACKET_SLOT, map::UNLOADED, map::BUILDS];
 
 /// One whose entries have a field more, and so other offsets.
 #[test]
@@ -143,6 +151,50 @@ fn a_newer_layout_is_left_alone() {
     let passed = arrivals.from(v4(10)).packets;
     assert!((200..=sent[0].admitted(1e3, 200) + 2).contains(&passed), "{passed}, {sent:?}");
     net.run("detach --all");
+}
+
+/// Instances of layout 24 have a full program for each link, and no arrays of programs.
+#[test]
+fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
+    let (net, _document) = attached(SMALL);
+    on_pins(&net, |pins| {
+        let mut full = Program::load(pins, false, Clock::Monotonic).unwrap();
+        let xdp = full.xdp().unwrap();
+        let link = PinnedLink::from_pin(pins.link(0)).unwrap();
+        let link = xdp.attach_to_link(FdLink::from(link).try_into().unwrap()).unwrap();
+        let pin = pins.directory().join("programs/0");
+        fs::remove_file(&pin).unwrap();
+        xdp.pin(&pin).unwrap();
+        // The link is pinned, and stays.
+        drop(xdp.take_link(link).unwrap());
+        for name in NEW {
+            fs::remove_file(pins.map(name)).unwrap();
+        }
+    });
+    let mut older = Description { layout: 24, ..layout(&net) };
+    for (shared, (name, _)) in older.shared.iter_mut().zip(SHARED) {
+        if NEW.contains(&name) {
+            *shared = 0;
+        }
+    }
+    set_layout(&net, older);
+    let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
+    let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
+        let said = net.run("attach eth0").stdout;
+        assert!(said.contains("Brought from layout 24"), "{said}");
+        assert!(!said.contains("begun anew"), "maps that are new are no loss: {said}");
+        stop.stop();
+    });
+    assert_within(arrivals.from(v4(10)).packets, &sent[..1], 1);
+    assert_eq!(arrivals.from(v4(11)).packets, 0, "denied");
+    assert!(program(&net).is_some());
+    let status = net.json("status -j");
+    assert_eq!(status["reasons"]["unloaded"], 0, "{status}");
+    // Counts of the older version stay.
+    assert!(net.counted("198.18.0.10").1 > 0 && status["reasons"]["deny"].as_u64() > Some(0));
+    let footprint = net.footprint();
+    net.run("detach --all");
+    footprint.assert_gone().unwrap();
 }
 
 /// A package that is upgraded starts the agent anew.

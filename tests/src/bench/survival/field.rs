@@ -12,6 +12,7 @@ use limiter_userspace::{
     datapath::{
         bpffs::Pins,
         instance::Instance,
+        main_program,
         program::{Clock, Program},
         sizes::Sizes,
     },
@@ -32,7 +33,7 @@ const TARGET: [u8; 4] = [198, 51, 100, 1];
 const ESTABLISHED_SLOT: u32 = 0;
 const FLOOD_SLOT: u32 = 1;
 
-/// The instance, with a program for the packets of established sources.
+/// The instance, with a dispatcher for the packets of established sources.
 pub(crate) struct Field {
     instance: Instance,
     program: Program,
@@ -51,7 +52,8 @@ impl Field {
         policy.set_default(Builtin::Source, limit)?;
         let sizes = Sizes { sources: ROOM, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
-        let program = Program::load(&pins, ESTABLISHED_SLOT, false, Clock::Monotonic)?;
+        main_program::put(&pins, &mut Program::load(&pins, false, Clock::Monotonic)?, false)?;
+        let program = Program::load_dispatcher(&pins, ESTABLISHED_SLOT, false)?;
         let load = Load::new(&pins, FLOOD_SLOT, &[LIMITER_SPOOFED])?;
         Ok(Self { instance, program, load, made: Instant::now() })
     }

@@ -1,0 +1,145 @@
+//! The main program of an instance: all its interfaces run it, as their dispatchers call what is in an array of programs.
+//!
+//! There are two arrays, as the kernel wants the programs of one to agree on whether packets may lie in several pieces. Another
+//! program takes the place of the one in an array by one store, for all interfaces between two of their packets. The map
+//! `BUILDS` tells which build and which maps the program in an array is of.
+
+use std::os::fd::AsFd as _;
+
+use aya::{
+    maps::{Array, MapData, ProgramArray},
+    programs::ProgramInfo,
+};
+use limiter_common::abi::{
+    build::Build,
+    layout::{map, program as name},
+};
+
+use super::{
+    bpffs::{Pins, c_path},
+    link::Link,
+    maps::{object, pinned, typed},
+    program::{Clock, Program, object_hash},
+    sys,
+};
+use crate::error::{Error, Result};
+
+/// Both kinds of packets: in one piece, and in several.
+pub(crate) const KINDS: [bool; 2] = [false, true];
+
+/// The array that dispatchers call.
+const fn array_of(frags: bool) -> &'static str {
+    if frags { map::PROGRAM_FRAGS } else { map::PROGRAM }
+}
+
+/// The id of the program in an array; `None` if there is none, or no array.
+///
+/// # Errors
+/// What the system says.
+pub fn held(pins: &Pins, frags: bool) -> Result<Option<u32>> {
+    let Some(array) = pinned(pins, array_of(frags))? else { return Ok(None) };
+    sys::lookup::<u32, u32>(array.fd().as_fd(), &0)
+        .map_err(|error| Error::system("look at the main program", error))
+}
+
+/// What a program of this build for these maps is written down as.
+fn own(pins: &Pins, program: u32) -> Result<Build> {
+    Ok(Build { program, head: number(pins, map::HEAD)?, object: object_hash(pins) })
+}
+
+/// Whether the program in an array is of this build and of these maps.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn is_own(pins: &Pins, frags: bool) -> Result<bool> {
+    let pins = &pins.in_use()?;
+    let Some(held) = held(pins, frags)? else { return Ok(false) };
+    let builds: Array<MapData, Build> = typed(pins, map::BUILDS)?;
+    let written = builds
+        .get(&frags.into(), 0)
+        .map_err(|error| object("read the build of the main program", &error))?;
+    Ok(written == own(pins, held)?)
+}
+
+/// Loads the main program and puts it into its array, unless one of this build and these maps is there. Returns whether it
+/// did. The caller holds the lock to attach.
+///
+/// # Errors
+/// What the kernel lacks or says; the program in the array stays then.
+pub(crate) fn ensure(pins: &Pins, frags: bool) -> Result<bool> {
+    if is_own(pins, frags)? {
+        return Ok(false);
+    }
+    let mut program = Program::load(pins, frags, Clock::Monotonic)?;
+    put(pins, &mut program, frags)?;
+    Ok(true)
+}
+
+/// Puts a main program into its array, in the place of another one: all interfaces run it from then on.
+///
+/// # Errors
+/// What the system says; the program in the array stays then.
+pub fn put(pins: &Pins, program: &mut Program, frags: bool) -> Result<()> {
+    let pins = &pins.in_use()?;
+    let failed = |error: &dyn std::error::Error| object("put the main program in use", error);
+    let xdp = program.xdp()?;
+    let id = xdp.info().map_err(|error| failed(&error))?.id();
+    // Written down first: if this process ends in between, the id tells that it is of another program.
+    let mut builds: Array<MapData, Build> = typed(pins, map::BUILDS)?;
+    builds.set(frags.into(), own(pins, id)?, 0).map_err(|error| failed(&error))?;
+    let mut array: ProgramArray<MapData> = typed(pins, array_of(frags))?;
+    let fd = xdp.fd().map_err(|error| failed(&error))?;
+    array.set(0, fd, 0).map_err(|error| failed(&error))
+}
+
+/// Takes the program out of an array that no link uses.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn remove(pins: &Pins, frags: bool) -> Result<()> {
+    let array = pinned(&pins.in_use()?, array_of(frags))?;
+    let removed = array.map_or(Ok(()), |array| sys::remove(array.fd().as_fd(), &0_u32));
+    removed.map_err(|error| Error::system("remove the main program", error))
+}
+
+/// What the link of a slot runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Runs {
+    /// Whether packets may lie in several pieces.
+    pub(crate) frags: bool,
+    /// Whether it is a dispatcher that calls the array of these maps.
+    pub(crate) is_dispatcher: bool,
+}
+
+/// Looks at the program of a link, which is pinned beside it. Instances of versions before dispatchers have full programs.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn runs(pins: &Pins, slot: u32, link: &Link) -> Result<Runs> {
+    let path = pins.program(slot);
+    let Ok(info) = ProgramInfo::from_pin(&path) else {
+        return Ok(Runs { frags: false, is_dispatcher: false });
+    };
+    let frags = matches!(info.name_as_str(), Some(name::FRAGS | name::DISPATCH_FRAGS));
+    let maps = sys::open(&c_path(path.as_os_str())?)
+        .and_then(|program| sys::program_maps(program.as_fd()))
+        .map_err(|error| Error::system(format!("look at {}", path.display()), error))?;
+    let calls = match pinned(pins, array_of(frags))? {
+        Some(array) => maps.contains(&id_of(&array)?),
+        None => false,
+    };
+    Ok(Runs { frags, is_dispatcher: calls && info.id() == link.program()? })
+}
+
+/// The id of a map that is pinned.
+fn number(pins: &Pins, name: &str) -> Result<u32> {
+    let map = pinned(pins, name)?.ok_or_else(|| Error::Object {
+        action: format!("use the map {name}"),
+        reason: "it is not pinned".to_owned(),
+    })?;
+    id_of(&map)
+}
+
+fn id_of(map: &MapData) -> Result<u32> {
+    Ok(map.info().map_err(|error| object("look at a map", &error))?.id())
+}
