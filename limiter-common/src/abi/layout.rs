@@ -64,7 +64,7 @@ pub mod map {
     /// LRU hash of [`RefusedSyn`](crate::memory::refused_syn::RefusedSyn) by its
     /// [`key`](crate::memory::refused_syn::RefusedSyn::key).
     pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
-    /// Array of [`SynSet`]: the set is that of a connection's [`key`](crate::memory::handshake::key).
+    /// Array of [`SynSet`](crate::abi::state::SynSet): the set is that of a connection's [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.

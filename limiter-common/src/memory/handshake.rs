@@ -34,7 +34,7 @@ const SET_BITS: u32 = 16;
 /// Records in a set, which is one line of the cache.
 pub const WAYS: usize = 4;
 
-/// The set of a connection with this [key].
+/// The set of a connection with this [key](key()).
 #[inline(always)]
 pub const fn set(key: u64) -> u32 {
     key as u32 % SETS
@@ -73,7 +73,7 @@ pub fn oldest(record: impl Fn(usize) -> Handshake, now: u64) -> usize {
 /// What is remembered of a connection: when its SYN was admitted and under which policy, and how often it was repeated.
 ///
 /// From the lowest bit: repetitions 2 | time 34, in units of 256 ns | epoch 8 | hash of the connection 20. Together with the
-/// number of the [set], 36 bits of the hash are compared. By chance, one of four million SYNs passes for a repetition where
+/// number of the [set](set()), 36 bits of the hash are compared. By chance, one of 262,144 SYNs passes for a repetition where
 /// all records are of the last seconds. All bits are zero where nothing was written yet.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Handshake {
     /// Where the hash begins.
     const TAG: u32 = 44;
 
-    /// A connection with this [key] whose SYN is admitted under an epoch at `now` (nanoseconds).
+    /// A connection with this [key](key()) whose SYN is admitted under an epoch at `now` (nanoseconds).
     #[inline(always)]
     pub const fn new(key: u64, epoch: u32, now: u64) -> Self {
         let time = (now & Self::TIMES) >> Self::UNIT << Self::NUMBER_BITS;
@@ -109,7 +109,7 @@ impl Handshake {
         Self(key >> Self::TAG << Self::TAG | epoch | time)
     }
 
-    /// Whether it is of the connection with this [key], which is of this set.
+    /// Whether it is of the connection with this [key](key()), which is of this set.
     #[inline(always)]
     pub const fn is_of(self, key: u64) -> bool {
         self.0 != 0 && (self.0 ^ key) >> Self::TAG == 0
