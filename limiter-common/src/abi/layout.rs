@@ -73,7 +73,7 @@ pub mod map {
     pub const REFUSED_SYNS: &str = "REFUSED_SYNS";
     /// Array of one map: [`REFUSED_SYNS`], if it was made.
     pub const REFUSED_SYNS_REF: &str = "REFUSED_SYNS_REF";
-    /// Array of [`SynSet`]: the set is that of a connection's [`key`](crate::memory::handshake::key).
+    /// Array of [`SynSet`](crate::abi::state::SynSet): the set is that of a connection's [`key`](crate::memory::handshake::key).
     pub const SYN_DEDUP: &str = "SYN_DEDUP";
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
