@@ -76,7 +76,7 @@ pub struct Settings {
     /// Sets of buckets.
     pub bucket_sets: u32,
     /// The parts of the keys of the limits in [`Settings::by_rest`] that the source does not tell: the
-    /// [rest](crate::memory::cache::Rest) of the key. [`Key::SOURCE`] is the second half of an IPv6 address.
+    /// [rest](crate::policy::rest::Rest) of the key. [`Key::SOURCE`] is the second half of an IPv6 address.
     pub rest: Key,
     /// 0, so that what follows is aligned.
     pub unused: [u32; 2],

@@ -13,14 +13,12 @@ use network_types::{
 
 use crate::{
     base::address::{Address, Mask},
-    memory::cache::Rest,
     packet::{
         control,
         frame::Frame,
         headers::{Anomaly, FragmentField, Packet, Ports, TcpFlags, Transport, address},
         protocol::{ETHER_TYPE, IPV4, IPV6, TCP, TCP_FLAGS_END, UDP},
     },
-    policy::limit::Key,
 };
 
 /// Where the network header is.
@@ -80,14 +78,6 @@ pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
     // TCP and UDP have it at the same place.
     let [_, _, high, low] = V::behind::<4, F>(frame)?;
     Some(u16::from_be_bytes([high, low]))
-}
-
-/// These parts of a plain packet, as [`Rest`] has them. It is known that the header of its transport protocol is there.
-#[inline(always)]
-pub fn rest<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8, parts: Key) -> Option<Rest> {
-    let header = V::read(frame)?;
-    let ports = Ports::new(V::behind::<4, F>(frame)?);
-    Some(Rest::new(header.source().words, header.destination(), ports, protocol, parts))
 }
 
 /// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
@@ -305,7 +295,10 @@ mod tests {
     use std::{vec, vec::Vec};
 
     use super::*;
-    use crate::packet::{frame::Sighting, link, parse::parse_any, reason::Reason};
+    use crate::{
+        packet::{frame::Sighting, link, parse::parse_any, reason::Reason},
+        policy::{limit::Key, rest::Rest},
+    };
 
     /// A frame of a header of IP, the first bytes of one of a transport protocol, and as many zeros.
     fn frame(ether_type: u16, ip: &[u8], transport: &[u8], zeros: usize) -> Vec<u8> {
@@ -344,7 +337,10 @@ mod tests {
             let mut whole = Packet::UNREADABLE;
             assert!(read(frame, &mut whole));
             for key in [Key(Key::CONNECTION), Key(Key::DESTINATION), Key(Key::PORT)] {
-                assert_eq!(rest::<V, F>(frame, protocol, key), Some(Rest::of(&whole, key)));
+                assert_eq!(
+                    Rest::of_plain::<V, F>(frame, protocol, key),
+                    Some(Rest::of(&whole, key))
+                );
             }
             Some(Packet { source, ..packet })
         }

@@ -5,3 +5,4 @@ pub mod control;
 pub mod limit;
 pub mod matching;
 pub mod penalty;
+pub mod rest;

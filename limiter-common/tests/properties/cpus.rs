@@ -8,10 +8,8 @@ use limiter_common::{
         time::Time,
     },
     base::address::Address,
-    memory::{
-        cache::{Cached, Rest},
-        jiffy::JiffyClock,
-    },
+    memory::{cache::Cached, jiffy::JiffyClock},
+    policy::rest::Rest,
 };
 
 use super::row::Plain;

@@ -9,11 +9,12 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
     base::address::{Address, Mask},
-    memory::{cache::Rest, ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
+    memory::{ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
     packet::headers::Packet,
     policy::{
         charge::Bill,
         limit::{BucketKey, CostClass, INLINE, KEYED},
+        rest::Rest,
     },
     table::{
         probation::{ProbationSlot, SetState},

@@ -5,9 +5,12 @@ use limiter_common::{
     abi::policy::{Settings, half},
     algorithm::policer::Look,
     base::{address::Address, tally, word::Word as _},
-    memory::cache::{Cached, Recent, Rest},
+    memory::cache::{Cached, Recent},
     packet::reason::Reason,
-    policy::limit::{INLINE, KEYED, Limit},
+    policy::{
+        limit::{INLINE, KEYED, Limit},
+        rest::Rest,
+    },
 };
 
 use crate::{

@@ -5,7 +5,7 @@ use crate::{
     kernel::scratch::PacketScratch,
     policy::{active::settings, matching::applicable},
 };
-use limiter_common::{abi::policy::Settings, memory::cache::Rest};
+use limiter_common::{abi::policy::Settings, policy::rest::Rest};
 
 /// Finds the limits that the packet is about under an epoch, whatever its source.
 #[inline(always)]

@@ -15,7 +15,7 @@ use limiter_common::{
         plain::{self, V4, V6, Version},
         reason::Reason,
     },
-    policy::{limit::INLINE, matching::match_field},
+    policy::{limit::INLINE, matching::match_field, rest::Rest},
     table::set::Place,
 };
 
@@ -86,7 +86,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, scratch: &mut PacketScratch) -> Op
         classify_plain::<V>(frame, protocol, scratch.bytes, match_fields, &policy)?
     };
     let rest = #[inline(always)]
-    |_: &PacketScratch| plain::rest::<V, _>(frame, protocol, settings.rest);
+    |_: &PacketScratch| Rest::of_plain::<V, _>(frame, protocol, settings.rest);
     scratch.find_rest(settings, rest)?;
     // There is no room on the stack for what was found out of these.
     let (scratch, settings) = (scratch.reread(), hide_provenance(settings));

@@ -8,7 +8,7 @@ use limiter_common::{
     abi::{layout::map, policy::flag},
     algorithm::{meter::Meter, policer::Look},
     base::address::Address,
-    memory::cache::{Cached, Rest},
+    memory::cache::Cached,
     packet::{
         control::Protocol,
         headers::{Fragment, Packet},
@@ -21,6 +21,7 @@ use limiter_common::{
         control::{self, NON_IP_ROW, ROWS},
         limit::{BucketKey, CostClass, INLINE, KEYED, Key, LIMITS},
         matching::classify,
+        rest::Rest,
     },
 };
 

@@ -6,7 +6,8 @@ use limiter_common::{
     abi::table::WAYS,
     algorithm::{gcra::Gcra, policer::TRIES, rate::Rate, time::Time},
     base::{address::Address, seed::Seed},
-    memory::cache::{Cached, Rest},
+    memory::cache::Cached,
+    policy::rest::Rest,
     table::set::Place,
 };
 
