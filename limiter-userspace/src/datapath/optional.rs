@@ -13,12 +13,40 @@ use limiter_common::{
 };
 
 use super::{
+    bpffs::{Pins, c_path, exists},
     layout::{OPTIONAL, Optional},
     maps::{Maps, object, typed},
     sizes::Sizes,
     sys,
 };
-use crate::{error::Result, policy::Tables};
+use crate::{
+    error::{Error, Result},
+    policy::Tables,
+};
+
+/// Makes and pins the arrays of a new instance by which the programs find these maps, but for those that are pinned there
+/// already.
+///
+/// The library would make them by the types that the object file has. Linux 6.1 takes a map into such an array only if that
+/// has types too.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn create_arrays(pins: &Pins) -> Result<()> {
+    for Optional { shape, reference } in &OPTIONAL {
+        let path = pins.map(reference);
+        if exists(&path)? {
+            continue;
+        }
+        let like = shape.create(1)?;
+        let array = sys::create_array_of(like.fd().as_fd());
+        let path = c_path(path.as_os_str())?;
+        array
+            .and_then(|array| sys::pin(array.as_fd(), &path))
+            .map_err(|error| Error::system(format!("make the map {reference}"), error))?;
+    }
+    Ok(())
+}
 
 impl Maps {
     /// Makes the maps that these tables need and the instance does not have. The caller holds the lock to change the policy.

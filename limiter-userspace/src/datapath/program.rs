@@ -30,6 +30,7 @@ use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
     maps::object,
+    optional::create_arrays,
     sizes::Sizes,
     sys,
 };
@@ -229,6 +230,7 @@ fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<()> {
 /// # Errors
 /// What the kernel lacks or says.
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
+    create_arrays(pins)?;
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
     let bucket_sets = Set::count(sizes.buckets);

@@ -11,7 +11,9 @@ use std::{
 };
 
 use aya::Pod;
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_prog_info};
+use aya_obj::generated::{
+    bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_map_type, bpf_prog_info,
+};
 use limiter_common::abi::policy::{Head, Revert, Settings};
 
 /// A `bpf(2)` call.
@@ -82,6 +84,17 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     pin.pathname = path.as_ptr() as u64;
     pin.bpf_fd = object.as_raw_fd() as u32;
     bpf(bpf_cmd::BPF_OBJ_PIN, &mut attributes).map(drop)
+}
+
+/// Makes an array of one map, which takes maps like this one.
+pub(crate) fn create_array_of(like: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attributes = attributes();
+    // SAFETY: writing to a member of a union of integers.
+    let create = unsafe { &mut attributes.__bindgen_anon_1 };
+    create.map_type = bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS as u32;
+    (create.key_size, create.value_size, create.max_entries) = (4, 4, 1);
+    create.inner_map_fd = like.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_MAP_CREATE, &mut attributes).map(descriptor)
 }
 
 /// Opens a pinned object.

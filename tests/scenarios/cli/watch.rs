@@ -73,7 +73,7 @@ fn keys_find_a_source_open_it_and_deny_it() {
     let sources = [([192, 0, 2, 7], 3_000), ([192, 0, 2, 8], 300), ([198, 51, 100, 9], 6_000)];
     while_sending(&bench, &sources, || {
         let mut screen = start(&bench, "watch --interval 300ms", &[]);
-        let modes = screen.modes();
+        let modes = screen.modes_before();
         screen.wait("every source", |text| {
             ["192.0.2.7 ", "192.0.2.8 ", "198.51.100.9 "].iter().all(|it| text.contains(it))
         });
@@ -204,7 +204,7 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
         assert!((1..80 * 24).contains(&each), "{each} bytes for a picture");
         for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
             let mut screen = start(&bench, "watch", &variables);
-            let modes = screen.modes();
+            let modes = screen.modes_before();
             screen.wait_for("watching");
             assert_ne!(screen.modes(), modes);
             screen.signal(signal);
@@ -229,7 +229,7 @@ fn a_watch_gives_the_terminal_back_while_it_is_stopped() {
     let script = [BEGIN, &STOPPED.repeat(4), "echo ended"].concat();
     let bench = Bench::attached();
     let mut screen = start_shell(&bench, &script);
-    let modes = screen.modes();
+    let modes = screen.modes_before();
     let taken = |screen: &Terminal| {
         screen.wait("a picture that moves", |text| text.contains("watching "));
         screen.wait_until("it is taken over", |screen| {
@@ -278,7 +278,7 @@ fn a_watch_that_is_stopped_can_be_ended() {
         echo ended"#;
     let bench = Bench::attached();
     let mut screen = start_shell(&bench, SCRIPT);
-    let modes = screen.modes();
+    let modes = screen.modes_before();
     screen.wait_for("watching ");
     screen.press(&["\x1a"]);
     screen.wait_for("stopped by 20");
@@ -303,7 +303,7 @@ fn a_watch_goes_on_where_nobody_would_continue_it() {
     let bench = Bench::attached();
     for script in [IGNORING, "exec \"$0\" watch"] {
         let mut screen = start_shell(&bench, script);
-        let modes = screen.modes();
+        let modes = screen.modes_before();
         screen.wait_for("watching ");
         screen.press(&["\x1a", "s"]);
         screen.wait_for(" by passed/s");

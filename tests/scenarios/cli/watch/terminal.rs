@@ -39,9 +39,24 @@ struct Received {
 pub(super) struct Terminal {
     master: File,
     slave: OwnedFd,
+    /// Its modes before the command was started, which changes them at once.
+    before: Modes,
     child: Child,
     received: Arc<Mutex<Received>>,
     reader: Option<JoinHandle<()>>,
+}
+
+/// The termios flags (echo and others) of a terminal: input, output, control and local.
+type Modes = [libc::tcflag_t; 4];
+
+fn modes_of(terminal: &OwnedFd) -> Modes {
+    let mut modes = MaybeUninit::uninit();
+    // SAFETY: there is memory for the result.
+    let modes = unsafe {
+        assert_eq!(libc::tcgetattr(terminal.as_raw_fd(), modes.as_mut_ptr()), 0);
+        modes.assume_init()
+    };
+    [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag]
 }
 
 impl Terminal {
@@ -56,6 +71,7 @@ impl Terminal {
         assert_eq!(opened, 0);
         // SAFETY: the call gave both descriptors to us alone.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let before = modes_of(&slave);
         let [input, output, errors] = [(); 3].map(|()| slave.try_clone().unwrap());
         command.stdin(input).stdout(output).stderr(errors).env("TERM", "xterm-256color");
         // SAFETY: between fork and exec it makes system calls and nothing else.
@@ -77,7 +93,7 @@ impl Terminal {
                 }
             }
         });
-        Self { master, slave, child, received, reader: Some(reader) }
+        Self { master, slave, before, child, received, reader: Some(reader) }
     }
 
     /// Sends keys, each followed by the time to read its effect.
@@ -170,15 +186,14 @@ impl Terminal {
         })
     }
 
-    /// The termios flags (echo and others): input, output, control and local.
-    pub(super) fn modes(&self) -> [libc::tcflag_t; 4] {
-        let mut modes = MaybeUninit::uninit();
-        // SAFETY: there is memory for the result.
-        let modes = unsafe {
-            assert_eq!(libc::tcgetattr(self.slave.as_raw_fd(), modes.as_mut_ptr()), 0);
-            modes.assume_init()
-        };
-        [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag]
+    /// Its modes now.
+    pub(super) fn modes(&self) -> Modes {
+        modes_of(&self.slave)
+    }
+
+    /// Its modes before the command was started.
+    pub(super) const fn modes_before(&self) -> Modes {
+        self.before
     }
 
     /// Sends a signal to the command.
