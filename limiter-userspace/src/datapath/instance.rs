@@ -343,15 +343,17 @@ impl Instance {
             Ok(link) => return Ok(Ok((link, dispatcher))),
             Err(reason) => reason,
         };
+        // Other interfaces may run one of another build, which is replaced, and not taken out again.
+        let is_first = main_program::held(&self.pins, true)?.is_none();
         // A kernel that cannot load it is a refusal too.
-        if let (Mode::Native, Ok(is_new)) = (mode, main_program::ensure(&self.pins, true)) {
+        if let (Mode::Native, Ok(())) = (mode, main_program::ensure(&self.pins, true)) {
             let frags = Program::load_dispatcher(&self.pins, slot, true);
             if let Ok(mut dispatcher) = frags
                 && let Ok(link) = create(&mut dispatcher, interface, mode)?
             {
                 return Ok(Ok((link, dispatcher)));
             }
-            if is_new {
+            if is_first {
                 main_program::remove(&self.pins, true)?;
             }
         }
@@ -389,7 +391,7 @@ impl Instance {
         if let Err(reason) = dispatcher.with_fd(|fd| link.replace(fd))? {
             // The one that runs may be the one for packets in several pieces.
             let frags = main_program::ensure(&self.pins, true)
-                .and_then(|_| Program::load_dispatcher(&self.pins, attached.slot, true));
+                .and_then(|()| Program::load_dispatcher(&self.pins, attached.slot, true));
             let Ok(frags) = frags else { return Err(reason) };
             dispatcher = frags;
             dispatcher.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;

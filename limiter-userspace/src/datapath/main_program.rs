@@ -61,18 +61,17 @@ pub(crate) fn is_own(pins: &Pins, frags: bool) -> Result<bool> {
     Ok(written == own(pins, held)?)
 }
 
-/// Loads the main program and puts it into its array, unless one of this build and these maps is there. Returns whether it
-/// did. The caller holds the lock to attach.
+/// Loads the main program and puts it into its array, unless one of this build and these maps is there. The caller holds
+/// the lock to attach.
 ///
 /// # Errors
 /// What the kernel lacks or says; the program in the array stays then.
-pub(crate) fn ensure(pins: &Pins, frags: bool) -> Result<bool> {
+pub(crate) fn ensure(pins: &Pins, frags: bool) -> Result<()> {
     if is_own(pins, frags)? {
-        return Ok(false);
+        return Ok(());
     }
     let mut program = Program::load(pins, frags, Clock::Monotonic)?;
-    put(pins, &mut program, frags)?;
-    Ok(true)
+    put(pins, &mut program, frags)
 }
 
 /// Puts a main program into its array, in the place of another one: all interfaces run it from then on.

@@ -12,6 +12,11 @@ use limiter_tests::{
     traffic::{Receiver, Sender},
 };
 
+use limiter_userspace::datapath::{
+    main_program,
+    program::{Clock, Program},
+};
+
 use super::{
     Net, SMALL, assert_admitted,
     exchange::{on_pins, program},
@@ -103,6 +108,25 @@ fn an_interface_keeps_its_slot_whatever_its_index_and_namespace() {
     assert!(sent > 100 && came <= 1, "{came} of {sent}");
     let after = packets(&net, 1);
     assert!(after.1 - before.1 >= sent - came, "{before:?} {after:?}, {sent} sent");
+    net.run("detach --all");
+}
+
+/// Another interface may run the main program for packets in several pieces, of an older build.
+#[test]
+fn an_interface_that_takes_no_native_program_takes_none_from_others() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let held = |frags| on_pins(&net, move |pins| main_program::held(pins, frags).unwrap());
+    net.run("attach lo");
+    assert_eq!(held(true), None, "nobody runs it");
+    net.run("detach lo");
+    on_pins(&net, |pins| {
+        let mut other = Program::load(pins, true, Clock::Monotonic).unwrap();
+        let mut programs: ProgramArray<MapData> = typed(pins, map::PROGRAM_FRAGS).unwrap();
+        // Nobody wrote down what build it is of.
+        programs.set(0, other.xdp().unwrap().fd().unwrap(), 0).unwrap();
+    });
+    net.run("attach lo");
+    assert!(held(true).is_some());
     net.run("detach --all");
 }
 
