@@ -112,16 +112,26 @@ impl Cached {
     /// The most packets that are leased at once.
     pub const MOST_LEASED: u64 = 16;
 
-    /// Slots that packets of one source may be in; a power of two.
+    /// Slots that packets of one source without a rest of their key may be in; a power of two.
     pub const KINDS: u16 = 1 << Self::KIND_BITS;
     const KIND_BITS: u32 = 2;
 
-    /// Slots that packets of one source may be in whose [rests of the key](Rest) differ; a power of two. The other slots of a
-    /// CPU are out of its reach, whatever it sends.
-    pub const SPREAD: u16 = 1 << Rest::SPREAD_BITS;
+    /// Slots that packets of one source may be in, also if their [rests of the key](Rest) differ; a power of two. The other
+    /// slots of a CPU are out of its reach, whatever it sends. Where a policy has limits by such keys, 16 sources can hold
+    /// all slots of a CPU, by an admitted packet of each of 64 keys in each tick. The packets of others are decided by their
+    /// entries then.
+    pub const SPREAD: u16 = 1 << 6;
 
-    /// Where packets are, of a source with this [slot](crate::table::set::Place::slot), that these limits are about and whose
-    /// rest of the key has this [spread](Rest::spread), or 0.
+    /// The spread of packets whose rest of the key has this [hash](Rest::hash): from [`KINDS`](Self::KINDS) on, as the first
+    /// slots of a source are for packets without a rest.
+    #[inline(always)]
+    pub const fn spread(hash: u64) -> u16 {
+        let others = (Self::SPREAD - Self::KINDS) as u64;
+        Self::KINDS + (((hash >> 32) * others) >> 32) as u16
+    }
+
+    /// Where packets are, of a source with this [slot](crate::table::set::Place::slot), that these limits are about, with this
+    /// [spread](Self::spread); 0 for packets without a rest.
     #[inline(always)]
     pub const fn slot(of_source: u16, applicable: u64, spread: u16) -> u16 {
         // 2^64 divided by the golden ratio: multiplicative hashing.
@@ -322,16 +332,25 @@ mod tests {
     const SEED: Seed = Seed([0x1234_5678_9abc_def1, 0xfedc_ba98_7654_3210, 7 << 55, 1 << 60 | 77]);
 
     #[test]
-    fn connections_are_spread_over_the_slots_of_their_source() {
+    fn connections_are_spread_over_the_slots_of_their_source_but_the_first() {
         let mut slots = [0; Cached::SPREAD as usize];
         for port in 1..=100 * Cached::SPREAD {
             let ports = Ports { source: port, destination: 443 };
             let rest = Rest::new([7, 0, 0, 0], [9, 0, 0, 0], ports, 6, Key(Key::CONNECTION));
-            let slot = Cached::slot(3 * Cached::SPREAD + 5, 6, rest.spread(SEED));
+            let spread = Cached::spread(rest.hash(SEED));
+            let slot = Cached::slot(3 * Cached::SPREAD + 5, 6, spread);
             assert_eq!(slot / Cached::SPREAD, 3);
             slots[usize::from(slot % Cached::SPREAD)] += 1;
         }
-        assert!(slots.iter().all(|connections| (50..200).contains(connections)), "{slots:?}");
+        // Those that packets without a rest may be in, whatever limits are about them.
+        let first = |slot| slot / Cached::KINDS as usize == 5 / Cached::KINDS as usize;
+        for (slot, connections) in slots.into_iter().enumerate() {
+            let expected = if first(slot) { 0..1 } else { 50..200 };
+            assert!(expected.contains(&connections), "{slot}: {slots:?}");
+        }
+        for hash in [0, u64::MAX] {
+            assert!((Cached::KINDS..Cached::SPREAD).contains(&Cached::spread(hash)));
+        }
     }
 
     #[test]

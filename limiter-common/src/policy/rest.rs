@@ -21,8 +21,6 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Bits of [`spread`](Self::spread).
-    pub const SPREAD_BITS: u32 = 6;
     /// Nothing.
     pub const NONE: Self = Self { words: [0; 4] };
 
@@ -77,14 +75,13 @@ impl Rest {
         (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
     }
 
-    /// Which of its source's slots in the cache of a CPU it takes. Nobody who does not know the seed can have others collide.
+    /// A hash of it, whose high bits count. Nobody who does not know the seed can have others collide.
     #[inline(always)]
-    pub const fn spread(&self, seed: Seed) -> u16 {
+    pub const fn hash(&self, seed: Seed) -> u64 {
         let ([a, b, c, d], Seed([k, l, m, n])) = (self.words, seed);
         let hash = a.wrapping_add(k).wrapping_mul(b.wrapping_add(l));
         let hash = hash.wrapping_add(c.wrapping_add(m).wrapping_mul(d.wrapping_add(n)));
-        let hash = (hash ^ hash >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        (hash >> (u64::BITS - Self::SPREAD_BITS)) as u16
+        (hash ^ hash >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd)
     }
 }
 

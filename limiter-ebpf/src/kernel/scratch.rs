@@ -9,7 +9,7 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
     base::address::{Address, Mask},
-    memory::{ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
+    memory::{cache::Cached, ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
     packet::headers::Packet,
     policy::{
         charge::Bill,
@@ -307,7 +307,7 @@ impl PacketScratch {
         if self.applicable & settings.by_rest != 0 {
             let rest = rest(self)?;
             self.rest = rest;
-            self.spread = rest.spread(settings.seed).into();
+            self.spread = Cached::spread(rest.hash(settings.seed)).into();
         }
         Some(())
     }

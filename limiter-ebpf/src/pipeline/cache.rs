@@ -80,7 +80,7 @@ fn is_of_kind(cached: &Cached, scratch: &PacketScratch, key: SourceKey, epoch: u
 }
 
 /// The slot that the packet is decided by. Where its own one is of a rest of the key, that is the one without, if a limit
-/// refuses the source there, whatever the rest of its packets' keys.
+/// refuses the source there, whatever the rest of its packets' keys. No slot of a rest is [there](Cached::spread).
 #[inline(always)]
 fn choose_slot(
     scratch: &mut PacketScratch,
@@ -94,7 +94,7 @@ fn choose_slot(
     if scratch.applicable & settings.by_rest == 0 {
         return is_plain.then_some(plain);
     }
-    if is_plain && plain.until != 0 && plain.rest.is(&Rest::NONE) {
+    if is_plain && plain.until != 0 {
         scratch.spread = 0;
         return Some(plain);
     }

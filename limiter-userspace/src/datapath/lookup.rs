@@ -87,14 +87,14 @@ impl Maps {
     /// What the CPUs hold of a source.
     pub(crate) fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
         let slots = self.place(source)?.slot & !(Cached::SPREAD - 1);
-        let mut all = Vec::new();
-        for slot in slots..slots + Cached::SPREAD {
-            let per_cpu = self
-                .cache
-                .get(&slot.into(), 0)
-                .map_err(|error| object("read the caches of the CPUs", &error))?;
-            all.extend(per_cpu.iter().filter(|cached| cached.is_of(source)));
-        }
-        Ok(all)
+        let all = (slots..slots + Cached::SPREAD).map(|slot| self.cached_at(slot, source));
+        Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// What the CPUs hold of a source in one of its slots.
+    pub(crate) fn cached_at(&self, slot: u16, source: &Address) -> Result<Vec<Cached>> {
+        let failed = |error| object("read the caches of the CPUs", &error);
+        let per_cpu = self.cache.get(&slot.into(), 0).map_err(failed)?;
+        Ok(per_cpu.iter().filter(|cached| cached.is_of(source)).copied().collect())
     }
 }

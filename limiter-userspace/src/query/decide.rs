@@ -19,7 +19,7 @@ use limiter_common::{
     policy::{
         charge::{self, Bill, Group},
         control::{self, NON_IP_ROW, ROWS},
-        limit::{BucketKey, CostClass, INLINE, KEYED, Key, LIMITS},
+        limit::{BucketKey, CostClass, INLINE, KEYED, LIMITS},
         matching::classify,
         rest::Rest,
     },
@@ -180,19 +180,11 @@ impl Case<'_> {
         // A refusal in the cache of any CPU counts, as it is not known which CPU the packet will
         // reach; mostly the entry agrees with it. In monitor mode the program ignores cached
         // refusals.
-        let cached = match tables.monitoring.is_on() {
-            true => Vec::new(),
-            false => tables.maps.cached(&source)?,
-        };
-        let parts = if applicable & settings.by_rest == 0 { Key::ALL } else { settings.rest };
-        let rest = Rest::of(packet, parts);
-        for cached in cached {
-            let is_such = cached.epoch == tables.epoch && cached.applicable == applicable;
-            // Of a slot without a rest, all packets of the source are refused.
-            if is_such && [Rest::NONE, rest].contains(&cached.rest) && cached.holds(now) {
-                let refused = self.refused_by(&cached)?;
-                return Ok(Some(Ruling { refused, ..Ruling::of(Reason::Exceed) }));
-            }
+        if !tables.monitoring.is_on()
+            && let Some(cached) = self.refusing(&source, applicable)?
+        {
+            let refused = self.refused_by(&cached)?;
+            return Ok(Some(Ruling { refused, ..Ruling::of(Reason::Exceed) }));
         }
         match SourceState::find(tables, source, now)? {
             Found::Source(source) => self.decide(&source, applicable).map(Some),
@@ -201,6 +193,31 @@ impl Case<'_> {
             Found::Locked if settings.flags & flag::LIMITS == 0 => Ok(Some(Ruling::of(conform))),
             Found::Locked => Ok(Some(Ruling::of(Reason::Contended))),
         }
+    }
+
+    /// A refusal of the packet in the cache of a CPU: in the slot of its source that is of no rest of the key, or in that
+    /// of its own rest.
+    fn refusing(&self, source: &Address, applicable: u64) -> Result<Option<Cached>> {
+        let Self { tables, packet, now, .. } = *self;
+        let settings = &tables.settings;
+        let mut slots = vec![(0, Rest::NONE)];
+        if applicable & settings.by_rest != 0 {
+            let rest = Rest::of(packet, settings.rest);
+            slots.push((Cached::spread(rest.hash(settings.seed)), rest));
+        }
+        let of_source = tables.maps.place(source)?.slot;
+        for (spread, rest) in slots {
+            let slot = Cached::slot(of_source, applicable, spread);
+            let refusing = tables.maps.cached_at(slot, source)?.into_iter().find(|cached| {
+                cached.epoch == tables.epoch
+                    && (cached.applicable, cached.rest) == (applicable, rest)
+                    && cached.holds(now)
+            });
+            if refusing.is_some() {
+                return Ok(refusing);
+            }
+        }
+        Ok(None)
     }
 
     /// The bit of the limit that a cached refusal is counted under; 0 if the policy changed meanwhile.
