@@ -57,7 +57,7 @@ pub fn find(record: impl Fn(usize) -> Handshake, key: u64) -> usize {
     found
 }
 
-/// The way that a new record takes in a set at `now` (nanoseconds): that of the oldest one.
+/// The way that a new record takes in a set at `now` (nanoseconds): one that has none, or that of the oldest record.
 ///
 /// A flood of new connections replaces the records of others, as it would in an LRU map. A client whose record is gone is
 /// charged once more when it repeats its SYN. Whoever floods gains nothing: a record lets a sender pass for free, so its
@@ -67,7 +67,11 @@ pub fn oldest(record: impl Fn(usize) -> Handshake, now: u64) -> usize {
     let (mut oldest, mut most) = (0, 0);
     for way in 0..WAYS {
         // A CPU that read the clock a moment later than this one wrote a record that seems to be of the future.
-        let age = record(way).age(now.wrapping_add(Handshake::SPAN));
+        let known = record(way);
+        let age = match known.0 {
+            0 => u64::MAX,
+            _ => known.age(now.wrapping_add(Handshake::SPAN)),
+        };
         if age > most {
             (oldest, most) = (way, age);
         }
@@ -236,6 +240,15 @@ mod tests {
         );
         let some = |way| if way == 2 { Handshake(0) } else { records([0; WAYS])[way] };
         assert_eq!(oldest(some, NOW), 2, "nothing was written");
+        // Times repeat after 73 minutes, and nothing was written at 0.
+        for before in [SECOND, 5 * SECOND, Handshake::SPAN] {
+            let now = (1 << 42) - before;
+            let at = |way| match way {
+                2 => Handshake(0),
+                _ => Handshake::new(1 << 44, 7, now - way as u64 * SECOND),
+            };
+            assert_eq!(oldest(at, now), 2, "{before} ns before");
+        }
     }
 
     #[test]
