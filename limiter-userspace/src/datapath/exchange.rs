@@ -2,13 +2,13 @@
 //!
 //! 1. The maps are made beside those in use, with the same policy and lists. A map whose values mean the same is shared; so
 //!    are the arrays of main programs. A main program for the new maps is loaded.
-//! 2. One store puts the new maps in use, and one the main program, for all interfaces between two of their packets. Links of
-//!    versions before dispatchers get a dispatcher, one after the other.
+//! 2. One store puts the new maps in use. One for each kind of packets puts the main program in use, for all interfaces
+//!    between two of their packets. Links of versions before dispatchers get a dispatcher, one after the other.
 //! 3. A source or key gets its old state with its new entry. `limiter_carry` carries over the rest.
 //! 4. The main program is replaced by one without the old table. The old table is removed.
 //!
-//! If step 1 or 2 fails, the old maps stay in use and all interfaces run the old programs. If the process ends later, both
-//! tables stay, and the next process that may attach goes on from step 2.
+//! If step 1 or 2 fails, the old maps stay in use and all interfaces run the old programs. If the process ends after the first
+//! store, both tables stay, and some interfaces may run the old program. The next process that may attach goes on from step 2.
 
 mod make;
 
@@ -29,7 +29,7 @@ use super::{
     link::Link,
     lock::{Lock, Right},
     main_program::{self, KINDS, held},
-    maps::{Maps, described, object, only_value, pinned},
+    maps::{Maps, described, missing, object, only_value, pinned},
     program::{CarryFrom, Clock, Program},
     sizes::Sizes,
     sys,
@@ -99,11 +99,6 @@ impl Old {
     }
 }
 
-/// The error for a map that is not pinned.
-fn missing(name: &str) -> Error {
-    Error::Object { action: format!("use the map {name}"), reason: "it is not pinned".to_owned() }
-}
-
 /// The sizes of an instance of an older layout whose state can be carried over; `None` if there is none.
 ///
 /// # Errors
@@ -150,11 +145,12 @@ fn put_in_use(
     new: &Pins,
     made: make::Made,
 ) -> Result<(Started, Vec<&'static str>)> {
-    let make::Made { mut maps, mut programs, carrier, anew } = made;
+    let make::Made { mut maps, mut programs, carrier, mut anew } = made;
     let Some(_changing) = Lock::take(pins, Right::Change)? else {
         return Err(Error::NoInstance { directory: pins.directory().to_path_buf() });
     };
-    let monitor = make::restore(old, &mut maps)?;
+    let (monitor, more) = make::restore(old, &mut maps)?;
+    anew.extend(more);
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let head = maps.raw(map::HEAD)?.fd();
     let publish = |epoch| {
@@ -162,13 +158,14 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     publish(make::epoch(&old.head()?))?;
-    match programs.start(new) {
-        Replaced::All => {}
-        Replaced::None(cause) => {
+    if let Err(Stopped { cause, is_called, links }) = programs.start(new) {
+        // All of them are tried, also if one fails.
+        let started = programs.dispatchers.iter().take(links);
+        let undone = started.map(|(slot, link, _)| undo(new, *slot, link)).filter(Result::is_err);
+        if undone.count() == 0 && !is_called {
             publish(0)?;
-            return Err(cause);
         }
-        Replaced::Some(cause) => return Err(cause),
+        return Err(cause);
     }
     // The monitor switch takes no lock: it may have been thrown since it was read.
     let thrown = word(&old.head()?, old.layout.head_monitor as usize);
@@ -220,47 +217,36 @@ fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
     Ok(Programs { main, dispatchers })
 }
 
-/// Which packets are decided by the new programs.
-enum Replaced {
-    /// Those of all interfaces.
-    All,
-    /// None: something failed, and the old programs run.
-    None(Error),
-    /// Some: something failed, and not all old programs could be put back.
-    Some(Error),
+/// How far the new programs were put in use when that failed.
+struct Stopped {
+    cause: Error,
+    /// Whether interfaces call a new main program.
+    is_called: bool,
+    /// The links that got their dispatcher.
+    links: usize,
 }
 
 impl Programs {
-    /// Puts the programs in use. If that fails, the old ones run again as far as that can be.
-    fn start(&mut self, new: &Pins) -> Replaced {
+    /// Puts the programs in use.
+    fn start(&mut self, new: &Pins) -> std::result::Result<(), Stopped> {
         // Interfaces that call these arrays run a main program from its store on. Before dispatchers, none does.
-        let mut are_called = false;
+        let mut is_called = false;
         for (frags, program) in &mut self.main {
-            if let Err(cause) = main_program::put(new, program, *frags) {
-                return if are_called { Replaced::Some(cause) } else { Replaced::None(cause) };
+            main_program::put(new, program, *frags).map_err(|cause| Stopped {
+                cause,
+                is_called,
+                links: 0,
+            })?;
+            is_called = self.dispatchers.is_empty();
+        }
+        for (links, (_, link, program)) in self.dispatchers.iter_mut().enumerate() {
+            match program.with_fd(|fd| link.replace(fd)).flatten() {
+                Err(cause) if is_there(link) => return Err(Stopped { cause, is_called, links }),
+                _ => {}
             }
-            are_called = self.dispatchers.is_empty();
         }
-        replace_programs(new, &mut self.dispatchers)
+        Ok(())
     }
-}
-
-/// Replaces the program of each of these links. If one fails, all run their old program again, which is pinned still.
-fn replace_programs(pins: &Pins, dispatchers: &mut Dispatchers) -> Replaced {
-    for at in 0..dispatchers.len() {
-        let Some((_, link, program)) = dispatchers.get_mut(at) else { break };
-        if let Err(cause) = program.with_fd(|fd| link.replace(fd)).flatten()
-            && is_there(link)
-        {
-            // All of them are tried, also if one fails.
-            let undone = dispatchers.iter().take(at).map(|(slot, link, _)| undo(pins, *slot, link));
-            return match undone.filter(Result::is_err).count() {
-                0 => Replaced::None(cause),
-                _ => Replaced::Some(cause),
-            };
-        }
-    }
-    Replaced::All
 }
 
 /// Whether the interface of a link exists, or cannot be looked at.
@@ -346,10 +332,8 @@ pub(super) fn resume(pins: &Pins) -> Result<()> {
             let clock = Clock::Monotonic;
             let carrier = Program::load_carrier(&in_use, &from, clock)?;
             let mut programs = load(&in_use, &from, clock)?;
-            match programs.start(&in_use) {
-                Replaced::All => {}
-                Replaced::None(cause) | Replaced::Some(cause) => return Err(cause),
-            }
+            // What was started stays if this fails: these maps are in use.
+            programs.start(&in_use).map_err(|stopped| stopped.cause)?;
             let started = Started { dispatchers: programs.dispatchers, carrier };
             finish(&in_use, &from, started, clock).map(drop)
         }

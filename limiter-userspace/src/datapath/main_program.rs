@@ -18,7 +18,7 @@ use limiter_common::abi::{
 use super::{
     bpffs::{Pins, c_path},
     link::Link,
-    maps::{object, pinned, typed},
+    maps::{missing, number, object, pinned, typed},
     program::{Clock, Program, object_hash},
     sys,
 };
@@ -44,7 +44,8 @@ pub fn held(pins: &Pins, frags: bool) -> Result<Option<u32>> {
 
 /// What a program of this build for these maps is written down as.
 fn own(pins: &Pins, program: u32) -> Result<Build> {
-    Ok(Build { program, head: number(pins, map::HEAD)?, object: object_hash(pins) })
+    let head = pinned(pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
+    Ok(Build { program, head: number(&head)?, object: object_hash(pins) })
 }
 
 /// Whether the program in an array is of this build and of these maps.
@@ -124,21 +125,8 @@ pub(crate) fn runs(pins: &Pins, slot: u32, link: &Link) -> Result<Runs> {
         .and_then(|program| sys::program_maps(program.as_fd()))
         .map_err(|error| Error::system(format!("look at {}", path.display()), error))?;
     let calls = match pinned(pins, array_of(frags))? {
-        Some(array) => maps.contains(&id_of(&array)?),
+        Some(array) => maps.contains(&number(&array)?),
         None => false,
     };
     Ok(Runs { frags, is_dispatcher: calls && info.id() == link.program()? })
-}
-
-/// The id of a map that is pinned.
-fn number(pins: &Pins, name: &str) -> Result<u32> {
-    let map = pinned(pins, name)?.ok_or_else(|| Error::Object {
-        action: format!("use the map {name}"),
-        reason: "it is not pinned".to_owned(),
-    })?;
-    id_of(&map)
-}
-
-fn id_of(map: &MapData) -> Result<u32> {
-    Ok(map.info().map_err(|error| object("look at a map", &error))?.id())
 }

@@ -220,8 +220,13 @@ impl Maps {
 }
 
 /// The number that the kernel gave a map.
-fn number(map: &MapData) -> Result<u32> {
-    Ok(map.info().map_err(|error| object("look at the epoch", &error))?.id())
+pub(super) fn number(map: &MapData) -> Result<u32> {
+    Ok(map.info().map_err(|error| object("look at a map", &error))?.id())
+}
+
+/// The error for a map that is not pinned.
+pub(super) fn missing(name: &str) -> Error {
+    Error::Object { action: format!("use the map {name}"), reason: "it is not pinned".to_owned() }
 }
 
 /// What the maps of an instance say of their layout; `None` if they say nothing.

@@ -15,7 +15,7 @@ use limiter_common::{
 use super::{
     bpffs::{Pins, c_path, exists},
     layout::{OPTIONAL, Optional},
-    maps::{Maps, object, typed},
+    maps::{Maps, number, object, typed},
     sizes::Sizes,
     sys,
 };
@@ -63,8 +63,11 @@ impl Maps {
         OPTIONAL.iter().filter(|it| is_needed(it.shape.name)).try_for_each(|it| self.make(it))
     }
 
-    /// Makes a map, unless there is one, and lets the programs find it.
-    fn make(&self, Optional { shape, reference }: &Optional) -> Result<()> {
+    /// Makes a map, unless there is one, and lets the programs find it. The caller holds that lock.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn make(&self, Optional { shape, reference }: &Optional) -> Result<()> {
         let name = shape.name;
         let map = match self.find(name)? {
             Some(map) => map,
@@ -76,10 +79,9 @@ impl Maps {
             }
         };
         let failed = |error: &dyn std::error::Error| object(format!("use the map {name}"), error);
-        let number = map.info().map_err(|error| failed(&error))?.id();
         let found = sys::lookup(self.raw(reference)?.fd().as_fd(), &0_u32);
         // Whoever made it may have ended before the programs could find it.
-        if found.map_err(|error| failed(&error))? == Some(number) {
+        if found.map_err(|error| failed(&error))? == Some(number(&map)?) {
             return Ok(());
         }
         let mut array: ArrayOfMaps<MapData, MapData> = typed(&self.pins, reference)?;

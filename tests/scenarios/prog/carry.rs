@@ -94,6 +94,24 @@ fn debts_are_carried_over_to_the_nanosecond() {
     }
 }
 
+/// A later policy may need them again.
+#[test]
+fn logs_that_the_policy_does_not_need_are_carried_over_too() {
+    let log = Allowance::SlidingLog { limit: 5, window: MINUTE };
+    let with_log = policy_of([limit("log", &[KeyPart::Source], log)]);
+    for wide_states in [SMALL.wide_states, 1 << 12] {
+        let mut program = fresh(SMALL, &with_log);
+        assert_eq!(program.run_many(&udp(A), 3).unwrap(), 3);
+        let before = wide(&program);
+        assert_eq!(before.len(), 1);
+        program.apply(&policy(&[(Builtin::Source, tokens(5))])).unwrap();
+        let exchanged = program.resize(&Sizes { wide_states, sources: 1 << 12, ..SMALL }).unwrap();
+        assert_eq!(exchanged.anew, Vec::<&str>::new());
+        assert_eq!(wide(&program), before, "{wide_states}");
+        program.close().unwrap();
+    }
+}
+
 #[test]
 fn who_owes_nothing_keeps_its_totals() {
     let mut program = fresh(SMALL, &policy(&[(Builtin::Source, tokens(5))]));

@@ -14,12 +14,12 @@ use limiter_common::{
     policy::limit::BucketKey,
 };
 
-use super::{Old, Programs, load, missing};
+use super::{Old, Programs, load};
 use crate::{
     datapath::{
-        bpffs::{Pins, c_path, sides::word},
+        bpffs::{Pins, sides::word},
         layout::{OPTIONAL, shape_of},
-        maps::{Maps, pinned, typed},
+        maps::{Maps, missing, number, pinned, typed},
         policy::StoredPolicy,
         program::{Clock, Program, create_maps},
         sizes::Sizes,
@@ -55,42 +55,70 @@ pub(super) fn prepare(old: &Old, new: &Pins, sizes: &Sizes, clock: Clock) -> Res
     Ok(Made { maps: Maps::open_at(new)?, programs, carrier, anew })
 }
 
-/// Pins the old maps whose values mean the same beside the new ones. Returns the names of those that begin empty.
+/// Pins the old maps whose values mean the same beside the new ones, but for the optional ones. Returns the names of those
+/// that begin empty.
 fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
     let mut anew = Vec::new();
     for (name, _) in SHARED {
-        let map = pinned(&old.from.pins, name)?;
-        let fits = map.as_ref().is_some_and(|map| {
-            old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(map))
-        });
-        match map {
-            Some(map) if fits => {
-                let is_resized = match name {
-                    // `copy_wide` fills them.
-                    map::WIDE_STATE | map::ENDINGS => sizes.wide_states != old.sizes.wide_states,
-                    // The SYNs of the last seconds are charged once more when they are repeated.
-                    map::SYN_DEDUP => sizes.buckets != old.sizes.buckets,
-                    _ => false,
-                };
-                if !is_resized {
-                    sys::pin(map.fd().as_fd(), &c_path(new.map(name).as_os_str())?)
-                        .map_err(|error| Error::system(format!("pin the map {name}"), error))?;
-                }
-            }
-            // No policy needed it.
-            None if OPTIONAL.iter().any(|it| it.shape.name == name) => {}
-            // Without these maps, interfaces would be unknown, and blocks would end.
-            _ if [map::INTERFACES, map::OFFENCES].contains(&name) => return Err(missing(name)),
-            _ if !old.layout.knows(name) => {}
-            _ => anew.push(name),
+        if is_optional(name) {
+            continue;
+        }
+        match old.shared(name)? {
+            // The SYNs of the last seconds are charged once more when they are repeated.
+            Some(_) if name == map::SYN_DEDUP && sizes.buckets != old.sizes.buckets => {}
+            Some(map) => new.pin(map.fd().as_fd(), &new.map(name))?,
+            // Without it, interfaces would be unknown.
+            None if name == map::INTERFACES => return Err(missing(name)),
+            None if !old.layout.knows(name) => {}
+            None => anew.push(name),
         }
     }
     Ok(anew)
 }
 
-/// Writes policy, lists and monitor switch of the old maps into the new ones, and copies wide states. Returns the switch.
-/// The caller holds the lock to change the policy.
-pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<u64> {
+/// The same for the optional maps that the old instance has. Another process may make one until the caller holds the lock to
+/// change the policy.
+fn share_optional(old: &Old, maps: &Maps) -> Result<Vec<&'static str>> {
+    let mut anew = Vec::new();
+    for optional in &OPTIONAL {
+        let name = optional.shape.name;
+        let is_wide = [map::WIDE_STATE, map::ENDINGS].contains(&name);
+        if pinned(&old.from.pins, name)?.is_none() {
+            continue;
+        }
+        match old.shared(name)? {
+            // `copy_wide` fills it.
+            Some(_) if is_wide && Sizes::of(maps)?.wide_states != old.sizes.wide_states => {
+                maps.make(optional)?;
+            }
+            Some(map) => maps.pins.pin(map.fd().as_fd(), &maps.pins.map(name))?,
+            // Without it, blocks would end.
+            None if name == map::OFFENCES => return Err(missing(name)),
+            None => anew.push(name),
+        }
+    }
+    Ok(anew)
+}
+
+fn is_optional(name: &str) -> bool {
+    OPTIONAL.iter().any(|optional| optional.shape.name == name)
+}
+
+impl Old {
+    /// A map whose values mean in this version what they mean in the old one.
+    fn shared(&self, name: &str) -> Result<Option<MapData>> {
+        let map = pinned(&self.from.pins, name)?;
+        let fits = |map: &MapData| {
+            self.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(map))
+        };
+        Ok(map.filter(fits))
+    }
+}
+
+/// Writes policy, lists and monitor switch of the old maps into the new ones, and takes the optional maps over. Returns the
+/// switch, and the names of those that begin empty. The caller holds the lock to change the policy.
+pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<(u64, Vec<&'static str>)> {
+    let anew = share_optional(old, maps)?;
     let head = old.head()?;
     let epoch = word(&head, 0) as u32;
     let revert = Revert(word(&head, old.layout.head_revert as usize));
@@ -105,7 +133,7 @@ pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<u64> {
     let head = maps.raw(map::HEAD)?.fd();
     sys::prepare(head.as_fd(), &settings, revert, monitor)
         .map_err(|error| Error::system("write the settings", error))?;
-    Ok(monitor)
+    Ok((monitor, anew))
 }
 
 /// Writes the tables and the document of an epoch as the old instance has them. Returns the settings.
@@ -134,12 +162,10 @@ fn copy<K: Pod + Default, V: Pod + Default>(
     maps: &Maps,
     name: &'static str,
 ) -> Result<()> {
-    let (Some(from), Some(to)) = (pinned(&old.from.pins, name)?, maps.find(name)?) else {
+    let (Some(from), Some(to)) = (old.shared(name)?, maps.find(name)?) else {
         return Ok(());
     };
-    let number = |map: &MapData| map.info().map(|info| info.id()).ok();
-    let fits = old.layout.shares(name) && shape_of(name).is_some_and(|shape| shape.fits(&from));
-    if !fits || number(&from) == number(&to) {
+    if number(&from)? == number(&to)? {
         return Ok(());
     }
     let failed = |error| Error::system(format!("copy the map {name}"), error);
