@@ -20,7 +20,8 @@ use limiter_common::{
 
 use super::{
     instance::Attached,
-    maps::{Maps, object},
+    maps::Maps,
+    object::object,
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
 };
 use crate::{error::Result, output::status::Occupancy, policy::tallies};
