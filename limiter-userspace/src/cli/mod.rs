@@ -187,12 +187,16 @@ fn no_instance(pins: &Pins) -> Error {
 
 /// The time in seconds of Unix time.
 fn unix() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    unix_time().as_secs()
+}
+
+/// Unix time.
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The end of a time that starts now, in seconds of Unix time, rounded up.
 fn end_of(time: Duration) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let end = now.saturating_add(time);
+    let end = unix_time().saturating_add(time);
     end.as_secs().saturating_add(u64::from(end.subsec_nanos() > 0))
 }

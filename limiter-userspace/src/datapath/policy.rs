@@ -262,8 +262,8 @@ impl Maps {
 
     /// What a policy is compiled for now, to be in force under an epoch.
     pub(super) fn context(&self, epoch: u32) -> Result<Context> {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let (monotonic, tick) = (sys::monotonic(), sys::tick());
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ((unix, monotonic), tick) = (whole_second(unix, sys::monotonic()), sys::tick());
         let cpus = nr_cpus().map_or(1, |cpus| cpus as u64);
         Ok(Context { epoch, unix, monotonic, tick, cpus, interfaces: self.ports()? })
     }
@@ -355,6 +355,13 @@ impl Maps {
     }
 }
 
+/// The second of Unix time that has begun, and when it began by the monotonic clock. Both clocks were read at once.
+///
+/// What is listed ends at a whole second. It ends then, and not up to a second later.
+fn whole_second(unix: Duration, monotonic: u64) -> (u64, u64) {
+    (unix.as_secs(), monotonic.saturating_sub(unix.subsec_nanos().into()))
+}
+
 /// The epoch that packets go by at a time.
 pub(super) fn in_force(head: &Head, now: u64) -> u32 {
     let epoch = head.epoch as u32;
@@ -365,4 +372,16 @@ pub(super) fn in_force(head: &Head, now: u64) -> u32 {
 /// The word of an epoch.
 pub(super) fn epoch_word(epoch: u32) -> u64 {
     u64::from(LAYOUT_VERSION) << 32 | u64::from(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_compiled_from_the_beginning_of_a_second() {
+        let unix = Duration::from_millis(1_000_250);
+        assert_eq!(whole_second(unix, 50_000_000_000), (1_000, 49_750_000_000));
+        assert_eq!(whole_second(unix, 7), (1_000, 0));
+    }
 }

@@ -74,8 +74,8 @@ pub struct PenaltyEntry {
 }
 
 impl ListEntry {
-    /// Makes an entry of the document, as of `now` in seconds of Unix time.
-    pub fn of_document(listed: &Listed, now: u64) -> Self {
+    /// Makes an entry of the document, as of `now` in Unix time.
+    pub fn of_document(listed: &Listed, now: Duration) -> Self {
         let (src, layer) = match &listed.whom {
             Whom::Set(name) => (name.clone(), "set"),
             Whom::Prefix(prefix) => (prefix.to_string(), "document"),
@@ -83,8 +83,8 @@ impl ListEntry {
         Self::new(src, layer, listed.until, now)
     }
 
-    /// Makes an entry of the run-time list, as of `now` in seconds of Unix time.
-    pub fn of_run_time(entry: &Entry, layered: Layered<'_>, now: u64) -> Self {
+    /// Makes an entry of the run-time list, as of `now` in Unix time.
+    pub fn of_run_time(entry: &Entry, layered: Layered<'_>, now: Duration) -> Self {
         let Entry { prefix, until, exception, .. } = *entry;
         Self {
             exception,
@@ -96,12 +96,12 @@ impl ListEntry {
         }
     }
 
-    fn new(src: String, layer: &'static str, until: Option<u64>, now: u64) -> Self {
+    fn new(src: String, layer: &'static str, until: Option<u64>, now: Duration) -> Self {
         Self {
             src,
             until: until.map(format_instant),
-            seconds_left: until.map(|until| until.saturating_sub(now)),
-            gone: until.is_some_and(|until| until <= now),
+            seconds_left: until.map(|until| seconds_left(until, now)),
+            gone: until.is_some_and(|until| until <= now.as_secs()),
             layer,
             exception: false,
             in_force: true,
@@ -146,19 +146,33 @@ impl PenaltyEntry {
         Self { entry, by: "hand", limit: None, blocks: None }
     }
 
-    /// Makes an entry for a block by a limit, as of `now` in seconds of Unix time.
-    pub fn by_limit(blocked: &Blocked, now: u64) -> Self {
+    /// Makes an entry for a block by a limit, as of `now` in Unix time.
+    pub fn by_limit(blocked: &Blocked, now: Duration) -> Self {
         let Blocked { source, limit, left, blocks } = blocked;
         // Rounded up, so that a block in its last second does not show 0 s.
-        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-        let until = now.saturating_add(seconds);
+        let until = rounded_up(now.saturating_add(*left));
         let entry = ListEntry {
+            seconds_left: Some(rounded_up(*left)),
             // A block that is listed has time left, even if that rounds to an end at `now`.
             gone: false,
             ..ListEntry::new(source_name(*source), "limit", Some(until), now)
         };
         Self { entry, by: "limit", limit: limit.clone(), blocks: Some(*blocks) }
     }
+}
+
+/// The seconds until an entry ends, which is at a whole second of Unix time. A command rounds the end of a time up to one,
+/// so an entry for 60 s has up to 61 s: rounded down, it shows what was asked for. In its last second it shows 1 s.
+fn seconds_left(until: u64, now: Duration) -> u64 {
+    match until.saturating_sub(now.as_secs()) {
+        0 => 0,
+        _ => until.saturating_sub(rounded_up(now)).max(1),
+    }
+}
+
+/// Whole seconds, rounded up.
+fn rounded_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// Prints the entries of a list: as JSON if that was asked for, otherwise as a table.
@@ -239,14 +253,15 @@ mod tests {
 
     /// 2027-01-15T08:00:00Z.
     const NOW: u64 = 1_800_000_000;
+    const AT: Duration = Duration::from_secs(NOW);
 
     fn listed(whom: &str, until: Option<u64>) -> ListEntry {
         let whom = whom.parse().map_or_else(|_| Whom::Set(whom.into()), Whom::Prefix);
-        ListEntry::of_document(&Listed { whom, until }, NOW)
+        ListEntry::of_document(&Listed { whom, until }, AT)
     }
 
     fn set(entry: &Entry) -> ListEntry {
-        ListEntry::of_run_time(entry, (&Policy::default()).into(), NOW)
+        ListEntry::of_run_time(entry, (&Policy::default()).into(), AT)
     }
 
     fn entry(prefix: &str) -> Entry {
@@ -319,12 +334,36 @@ SOURCE           UNTIL     LEFT  SET BY                                         
     }
 
     #[test]
+    fn an_entry_shows_the_time_that_was_asked_for() {
+        let listed = Listed { whom: Whom::Set("cdn".into()), until: Some(NOW + 61) };
+        let left = |milliseconds| {
+            let entry = ListEntry::of_document(&listed, AT + Duration::from_millis(milliseconds));
+            (entry.seconds_left.unwrap(), entry.cells()[2].text.clone())
+        };
+        // It was set for 60 s, 1 ms before.
+        assert_eq!(left(301), (60, "1m 00s".to_owned()));
+        assert_eq!(left(1_000), (60, "1m 00s".to_owned()));
+        assert_eq!(left(1_001), (59, "59s".to_owned()));
+        assert_eq!(left(60_999), (1, "1s".to_owned()));
+        assert_eq!(left(61_000), (0, "gone".to_owned()));
+    }
+
+    #[test]
+    fn a_block_by_a_limit_ends_when_its_time_is_over() {
+        let (source, left) = ("198.51.100.7/32".parse().unwrap(), Duration::from_secs(60));
+        let blocked = Blocked { source, limit: None, left, blocks: 1 };
+        let entry = PenaltyEntry::by_limit(&blocked, AT + Duration::from_millis(900)).entry;
+        assert_eq!(entry.seconds_left, Some(60));
+        assert_eq!(entry.until.as_deref(), Some("2027-01-15T08:01:01Z"));
+    }
+
+    #[test]
     fn blocks_say_whose_they_are() {
         let (source, limit) = ("198.51.100.7/24".parse().unwrap(), Some("web".into()));
         let left = Duration::from_millis(41_500);
         let entries = [
             PenaltyEntry::by_hand(set(&Entry { until: Some(NOW + 60), ..entry("203.0.113.9/32") })),
-            PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, NOW),
+            PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, AT),
         ];
         let text = |json| printed(json, false, |output| print_penalties(output, &entries));
         assert_eq!(

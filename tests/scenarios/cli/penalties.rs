@@ -28,6 +28,23 @@ fn a_block_by_hand_drops_until_its_time_or_until_it_is_taken_back() {
     assert_eq!(bench.done("penalty list").stdout, "No source is blocked.\n");
 }
 
+/// Ends are whole seconds, rounded up. No output shows more time than the command was given.
+#[test]
+fn an_entry_for_a_minute_shows_a_minute() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    for (list, source) in [("penalty", "192.0.2.1"), ("deny", "192.0.2.2"), ("allow", "192.0.2.3")]
+    {
+        bench.done(&format!("{list} add {source} --for 60s"));
+        let text = bench.done(&format!("{list} list")).stdout;
+        assert!(!text.contains("1m 01s"), "{text}");
+        let entry = bench.json(&format!("{list} list -j"))["entries"][0].take();
+        assert!((50..=60).contains(&entry["seconds_left"].as_u64().unwrap()), "{entry}");
+        let known = bench.done(&format!("get {source}")).stdout;
+        assert!(known.contains("for ") && !known.contains("1m 01s"), "{known}");
+    }
+}
+
 #[test]
 fn sources_that_a_limit_blocks_are_listed_with_the_rest_of_their_time() {
     let bench = Bench::new();

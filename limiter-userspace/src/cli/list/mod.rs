@@ -12,7 +12,7 @@ use super::{
     change::{Changed, change},
     end_of,
     keep_ssh::KeepSsh,
-    maps, unix,
+    maps, unix, unix_time,
 };
 use crate::{
     cli::user::user,
@@ -126,13 +126,17 @@ impl ListCommand {
             }
             Self::Del(del) => del.run(list, pins, output),
             Self::List => {
-                let (in_force, now) = (maps(pins)?.in_force()?, unix());
+                let (in_force, now) = (maps(pins)?.in_force()?, unix_time());
                 Ok(lists::print(output, list.name(), &of(in_force.layered(), list, now))?)
             }
             Self::Flush(flush) => {
                 let (changed, said) = flush.put(list, pins, output)?;
                 if output.is_json() {
-                    lists::print(output, list.name(), &of(changed.layers.view(), list, unix()))?;
+                    lists::print(
+                        output,
+                        list.name(),
+                        &of(changed.layers.view(), list, unix_time()),
+                    )?;
                 } else {
                     writeln!(output, "{said}")?;
                 }
@@ -172,7 +176,7 @@ impl Del {
         let (taken_off, prefix) = changed.said;
         let layered = changed.layers.view();
         if output.is_json() {
-            lists::print(output, list.name(), &of(layered, list, now))?;
+            lists::print(output, list.name(), &of(layered, list, unix_time()))?;
             return changed.tell(output);
         }
         let said = removed(list, prefix, taken_off, layered, now);
@@ -232,7 +236,7 @@ impl Asked {
         } else if self.list == List::Penalty {
             lists::print_penalties(output, &penalty::entries(&maps(pins)?)?)?;
         } else {
-            let entries = of(changed.layers.view(), self.list, unix());
+            let entries = of(changed.layers.view(), self.list, unix_time());
             lists::print(output, self.list.name(), &entries)?;
         }
         changed.tell(output)
@@ -293,7 +297,7 @@ fn check_own(
 }
 
 /// The entries of a list, those of the document first.
-fn of(layered: Layered<'_>, list: List, now: u64) -> Vec<ListEntry> {
+fn of(layered: Layered<'_>, list: List, now: Duration) -> Vec<ListEntry> {
     let document =
         layered.policy.list(list).iter().map(|listed| ListEntry::of_document(listed, now));
     let run_time =

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{Asked, Flush, More, by_user, of, removed};
 use crate::{
-    cli::{change::change, keep_ssh::KeepSsh, maps, unix},
+    cli::{change::change, keep_ssh::KeepSsh, maps, unix, unix_time},
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
     output::{
@@ -89,7 +89,7 @@ impl PenaltyCommand {
 
 /// All blocks: those by hand, then those by limits.
 pub(super) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
-    let (in_force, now, at) = (maps.in_force()?, unix(), query::now());
+    let (in_force, now, at) = (maps.in_force()?, unix_time(), query::now());
     let by_hand = of(in_force.layered(), List::Penalty, now).into_iter().map(PenaltyEntry::by_hand);
     let blocked = Inquiry::new(maps, at)?.blocked(at)?;
     let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
