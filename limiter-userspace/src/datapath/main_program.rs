@@ -102,6 +102,16 @@ pub(crate) fn remove(pins: &Pins, frags: bool) -> Result<()> {
     removed.map_err(|error| Error::system("remove the main program", error))
 }
 
+/// Whether the dispatcher on the link of a slot finds no main program, so that all packets pass as `unloaded`.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn is_missing(pins: &Pins, slot: u32) -> Result<bool> {
+    let Some(link) = Link::open(&pins.link(slot))? else { return Ok(false) };
+    let runs = runs(pins, slot, &link)?;
+    Ok(runs.is_dispatcher && held(pins, runs.frags)?.is_none())
+}
+
 /// What the link of a slot runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Runs {

@@ -66,6 +66,8 @@ pub struct InterfaceStatistics {
     pub present: bool,
     /// Whether it is there, in any network namespace: packets that come in by it are decided about.
     pub exists: bool,
+    /// Whether its dispatcher finds no main program, so that all its packets pass.
+    pub unloaded: bool,
     /// What passed.
     pub passed: Tally,
     /// What was dropped.

@@ -20,6 +20,7 @@ use limiter_common::{
 
 use super::{
     instance::Attached,
+    main_program,
     maps::Maps,
     object::object,
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
@@ -70,6 +71,9 @@ impl Maps {
                 mode: interface.mode,
                 present: interface.present,
                 exists: interface.exists,
+                // One that is detached at this moment cannot be looked at. The counters tell of packets all the same.
+                unloaded: interface.exists
+                    && main_program::is_missing(&self.pins, interface.slot).unwrap_or(false),
                 passed,
                 dropped,
             });

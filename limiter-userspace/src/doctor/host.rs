@@ -10,10 +10,12 @@ use aya::programs::ProgramInfo;
 
 use super::finding::{Finding, Verdict};
 use crate::{
-    datapath::{bpffs::Pins, instance::Attached, maps::Maps, privilege, program::Program},
+    datapath::{
+        bpffs::Pins, instance::Attached, main_program, maps::Maps, privilege, program::Program,
+    },
     error::{Error, Result},
     output::number::{grouped, memory, wait},
-    policy::caveats::asking_for_proof,
+    policy::{caveats::asking_for_proof, units::printable},
 };
 
 /// Clocks that are read by an instruction or two, without leaving the kernel.
@@ -48,6 +50,7 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
         Ok(ours) => {
             let found = format!("attached to {}", grouped(ours.len() as u64));
             findings.push(Finding::ok("instance", found));
+            findings.extend(main_program(pins, ours));
             findings.extend(penalties(pins));
         }
         Err(error) => findings.push(failed("instance", error)),
@@ -125,6 +128,28 @@ fn file_system(pins: &Pins) -> Finding {
         Ok(()) => Finding::ok("bpffs", format!("{directory} is on a BPF file system")),
         Err(error) => failed("bpffs", &error),
     }
+}
+
+/// Whether the packets of each interface find a main program.
+fn main_program(pins: &Pins, ours: &[Attached]) -> Vec<Finding> {
+    const CHECK: &str = "main program";
+    let mut findings = Vec::new();
+    for attached in ours.iter().filter(|it| it.exists) {
+        let name = printable(&attached.name, 16);
+        match main_program::is_missing(pins, attached.slot) {
+            Ok(false) => {}
+            Ok(true) => {
+                let found = format!("{name} finds none: all its packets pass as `unloaded`");
+                let remedy = format!("limiter attach {name} --replace");
+                findings.push(Finding::new(CHECK, Verdict::Fail, found).with_remedy(remedy));
+            }
+            Err(error) => findings.push(failed(CHECK, &error)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, "the packets of each interface find it"));
+    }
+    findings
 }
 
 /// Whether penalties can block the sources of what this host passes on.

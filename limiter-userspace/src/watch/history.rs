@@ -199,6 +199,7 @@ mod tests {
             mode: Mode::Native,
             present: true,
             exists: true,
+            unloaded: false,
             passed,
             dropped,
         }

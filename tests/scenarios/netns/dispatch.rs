@@ -16,6 +16,7 @@ use limiter_userspace::datapath::{
     main_program,
     program::{Clock, Program},
 };
+use serde_json::Value;
 
 use super::{
     Net, SMALL, assert_admitted,
@@ -138,6 +139,20 @@ fn what_finds_no_main_program_passes_and_is_counted() {
         let mut programs: ProgramArray<MapData> = typed(pins, map::PROGRAM).unwrap();
         programs.clear_index(&0).unwrap();
     });
+    let status = net.run("status").stdout;
+    let remedy = "limiter attach eth0 --replace";
+    assert!(status.lines().any(|it| it.starts_with("eth0: ") && it.ends_with(remedy)), "{status}");
+    assert_eq!(net.json("status -j")["interfaces"][0]["unloaded"], true);
+    let checked = |code, verdict: &str| {
+        let outcome = net.limiter.run("doctor -j").outcome().unwrap();
+        outcome.assert_exit_code(code);
+        let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let findings = told["findings"].as_array().unwrap();
+        let finding = findings.iter().find(|it| it["check"] == "main program").unwrap();
+        assert_eq!(finding["verdict"], verdict, "{told}");
+        finding["remedy"].clone()
+    };
+    assert_eq!(checked(1, "fail"), remedy);
     let unloaded = || net.json("status -j")["reasons"]["unloaded"].as_u64().unwrap();
     let before = unloaded();
     let mut senders = [net.sender(10_000, net.udp(v4(10)))];
@@ -156,6 +171,8 @@ fn what_finds_no_main_program_passes_and_is_counted() {
     assert!(bytes >= 60.0 * packets && packets >= sent[0].packets as f64, "{packets} {bytes}");
 
     net.run("attach eth0 --replace");
+    assert_eq!(checked(0, "ok"), Value::Null);
+    assert_eq!(net.json("status -j")["interfaces"][0]["unloaded"], false);
     let before = unloaded();
     let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
     assert_admitted("loaded", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);

@@ -46,6 +46,8 @@ pub struct InterfaceStatus {
     pub present: bool,
     /// Whether the interface exists in any network namespace, so that its packets are limited.
     pub exists: bool,
+    /// Whether its packets find no main program, so that all of them pass.
+    pub unloaded: bool,
     /// The words for where the interface is, if it is not in this network namespace.
     #[serde(skip)]
     pub absence: Option<&'static str>,
@@ -138,6 +140,7 @@ impl InterfaceStatus {
             mode: interface.mode.name(),
             present: interface.present,
             exists: interface.exists,
+            unloaded: interface.unloaded,
             absence: interface.absence(),
             packets: Verdicts { passed: passed.packets, dropped: dropped.packets },
             bytes: Verdicts { passed: passed.bytes, dropped: dropped.bytes },

@@ -28,6 +28,9 @@ impl Status {
             return output.json(self);
         }
         self.print_interfaces(output)?;
+        for interface in self.interfaces.iter().filter(|it| it.unloaded) {
+            writeln!(output, "{}", unloaded(&interface.name))?;
+        }
         writeln!(output)?;
         self.print_limits(output, limits)?;
         if let Some(reasons) = self.reasons.table(output.amounts()) {
@@ -105,6 +108,13 @@ impl Status {
         }
         Ok(())
     }
+}
+
+/// The notice about an interface whose packets find no main program.
+fn unloaded(interface: &str) -> String {
+    format!(
+        "{interface}: all packets pass, as no main program is loaded: limiter attach {interface} --replace"
+    )
 }
 
 impl Reasons {
@@ -193,6 +203,7 @@ mod tests {
                     mode: Mode::Native,
                     present: true,
                     exists: true,
+                    unloaded: false,
                     passed: tally(12_345_678, 987_654_321),
                     dropped: tally(1_000, 60_000),
                 },
@@ -202,6 +213,7 @@ mod tests {
                     mode: Mode::Generic,
                     present: false,
                     exists: true,
+                    unloaded: false,
                     passed: tally(0, 0),
                     dropped: tally(0, 0),
                 },
@@ -266,10 +278,10 @@ mod tests {
             text(true, &[]),
             concat!(
                 r#"{"schema":"limiter.status/1","mode":"enforce","interfaces":["#,
-                r#"{"name":"eth0","mode":"native","present":true,"exists":true,"#,
+                r#"{"name":"eth0","mode":"native","present":true,"exists":true,"unloaded":false,"#,
                 r#""packets":{"passed":12345678,"dropped":1000},"#,
                 r#""bytes":{"passed":987654321,"dropped":60000}},"#,
-                r#"{"name":"eth1","mode":"generic","present":false,"exists":true,"#,
+                r#"{"name":"eth1","mode":"generic","present":false,"exists":true,"unloaded":false,"#,
                 r#""packets":{"passed":0,"dropped":0},"bytes":{"passed":0,"dropped":0}}],"#,
                 r#""reasons":{"conform":12345678,"fragment":0,"malformed":0,"unreadable":0,"#,
                 r#""non_ip":0,"control":0,"allow":0,"monitor":0,"#,
@@ -315,6 +327,21 @@ buckets        7    262,144
 all                          164MiB
 "
         );
+    }
+
+    #[test]
+    fn an_interface_without_a_main_program_is_told_with_the_remedy() {
+        let mut status = status();
+        status.interfaces[0].unloaded = true;
+        let rows = LimitRows { rows: Vec::new(), lists: false };
+        let text = printed(false, false, |output| status.print(output, &rows));
+        let line = text.lines().nth(3).unwrap();
+        assert!(line.starts_with("eth0: all packets pass, "), "{text}");
+        assert!(line.ends_with(": limiter attach eth0 --replace"), "{text}");
+        let json = printed(true, false, |output| status.print(output, &rows));
+        assert!(json.contains(
+            r#""name":"eth0","mode":"native","present":true,"exists":true,"unloaded":true"#
+        ));
     }
 
     #[test]

@@ -221,6 +221,7 @@ fn interface(
         mode,
         present: true,
         exists: true,
+        unloaded: false,
         passed,
         dropped,
     }

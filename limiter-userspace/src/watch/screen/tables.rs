@@ -56,9 +56,10 @@ pub(super) fn interfaces(view: &View) -> Table {
     table
 }
 
-/// The mode of an interface, or that it is gone or in another network namespace.
+/// The mode of an interface, or that it is gone, in another network namespace, or has no program that decides.
 pub(super) const fn state(interface: &InterfaceStatistics) -> &'static str {
     match (interface.present, interface.exists) {
+        _ if interface.unloaded => "unloaded",
         (true, _) => interface.mode.name(),
         (false, true) => "not here",
         (false, false) => "gone",
