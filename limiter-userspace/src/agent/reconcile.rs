@@ -332,12 +332,14 @@ impl Reconciler {
             return Ok(());
         }
         let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
-        for attached in running {
+        let result = running.into_iter().try_for_each(|attached| {
             instance.replace(&attached)?;
             self.current.insert(attached.link);
             events.push(Event::Replaced { interface: attached.name });
-        }
-        Ok(())
+            Ok(())
+        });
+        instance.close()?;
+        result
     }
 
     /// Has the policy in force compiled for the interfaces that are attached, and for a time of Unix in seconds.

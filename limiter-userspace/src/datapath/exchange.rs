@@ -207,10 +207,10 @@ fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
             dispatchers.push((slot, link, Program::load_dispatcher(pins, slot, runs.frags)?));
         }
     }
-    let mut main = Vec::new();
+    let (used, mut main) = (main_program::used(pins)?, Vec::new());
     for frags in KINDS {
         let is_held = || Ok::<_, Error>(held(pins, frags)?.or(held(&from.pins, frags)?).is_some());
-        if wanted[usize::from(frags)] || is_held()? {
+        if wanted[usize::from(frags)] || used[usize::from(frags)] && is_held()? {
             main.push((frags, Program::load_carrying(pins, from, frags, clock)?));
         }
     }
@@ -271,8 +271,9 @@ fn finish(new: &Pins, from: &CarryFrom, started: Started, clock: Clock) -> Resul
     // Packets under way may charge the old table until then.
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let done = sweep(from, carrier)?;
+    let used = main_program::used(new)?;
     for frags in KINDS {
-        if held(new, frags)?.is_some() {
+        if used[usize::from(frags)] && held(new, frags)?.is_some() {
             main_program::put(new, &mut Program::load(new, frags, clock)?, frags)?;
         }
     }
@@ -282,6 +283,7 @@ fn finish(new: &Pins, from: &CarryFrom, started: Started, clock: Clock) -> Resul
             program.pin(new, *slot)?;
         }
     }
+    main_program::remove_unused(new)?;
     from.pins.clear_maps()?;
     Ok(done)
 }

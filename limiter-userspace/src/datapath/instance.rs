@@ -344,18 +344,13 @@ impl Instance {
             Ok(link) => return Ok(Ok((link, dispatcher))),
             Err(reason) => reason,
         };
-        // Other interfaces may run one of another build, which is replaced, and not taken out again.
-        let is_first = main_program::held(&self.pins, true)?.is_none();
-        // A kernel that cannot load it is a refusal too.
+        // A kernel that cannot load it is a refusal too. If no link calls it afterwards, `close` takes it out again.
         if let (Mode::Native, Ok(())) = (mode, main_program::ensure(&self.pins, true)) {
             let frags = Program::load_dispatcher(&self.pins, slot, true);
             if let Ok(mut dispatcher) = frags
                 && let Ok(link) = create(&mut dispatcher, interface, mode)?
             {
                 return Ok(Ok((link, dispatcher)));
-            }
-            if is_first {
-                main_program::remove(&self.pins, true)?;
             }
         }
         Ok(Err(reason))
@@ -425,24 +420,27 @@ impl Instance {
         attached(&self.pins, &self.maps)
     }
 
-    /// Gives the lock back after an attempt to attach: a new instance that got no interface is
-    /// removed.
+    /// Gives the lock back after interfaces were attached, or their programs replaced: a new instance that got no interface
+    /// is removed, and so is a main program that no link calls.
     ///
     /// # Errors
     /// What the system says.
     pub fn close(self) -> Result<()> {
-        if self.fresh { self.close_detached() } else { Ok(()) }
+        match self.fresh {
+            true => self.close_detached(),
+            false => main_program::remove_unused(&self.pins),
+        }
     }
 
     /// Gives the lock back after interfaces were detached: an instance that is left without one that
-    /// exists is removed with all that it had.
+    /// exists is removed with all that it had, and otherwise a main program that no link calls.
     ///
     /// # Errors
     /// [`Error::Busy`], or what the system says.
     pub fn close_detached(self) -> Result<()> {
         for (_, link) in pinned_links(&self.pins)? {
             if link.interface()?.is_some() {
-                return Ok(());
+                return main_program::remove_unused(&self.pins);
             }
         }
         let _changing = self.lock_changes()?;

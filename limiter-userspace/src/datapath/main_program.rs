@@ -17,7 +17,7 @@ use limiter_common::abi::{
 
 use super::{
     bpffs::{Pins, c_path},
-    link::Link,
+    link::{Link, pinned_links},
     object::{missing, number, object, pinned, typed},
     program::{Clock, Program, object_hash},
     sys,
@@ -92,14 +92,40 @@ pub fn put(pins: &Pins, program: &mut Program, frags: bool) -> Result<()> {
     array.set(0, fd, 0).map_err(|error| failed(&error))
 }
 
-/// Takes the program out of an array that no link uses.
+/// Which kinds of main programs links call, or may call: of a link that runs no dispatcher of these arrays it cannot be told.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn remove(pins: &Pins, frags: bool) -> Result<()> {
-    let array = pinned(&pins.in_use()?, array_of(frags))?;
-    let removed = array.map_or(Ok(()), |array| sys::remove(array.fd().as_fd(), &0_u32));
-    removed.map_err(|error| Error::system("remove the main program", error))
+pub(crate) fn used(pins: &Pins) -> Result<[bool; 2]> {
+    let mut used = KINDS.map(|_| false);
+    for (slot, link) in pinned_links(pins)? {
+        if link.interface()?.is_none() {
+            continue;
+        }
+        let runs = runs(pins, slot, &link)?;
+        for frags in KINDS {
+            used[usize::from(frags)] |= !runs.is_dispatcher || runs.frags == frags;
+        }
+    }
+    Ok(used)
+}
+
+/// Takes the main programs that no link calls out of their arrays. An exchange does not load them again, and the kernel has
+/// their memory back. The caller holds the lock to attach.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn remove_unused(pins: &Pins) -> Result<()> {
+    let pins = &pins.in_use()?;
+    let used = used(pins)?;
+    for frags in KINDS.into_iter().filter(|frags| !used[usize::from(*frags)]) {
+        if let Some(array) = pinned(pins, array_of(frags))? {
+            sys::remove(array.fd().as_fd(), &0_u32).map_err(|error| {
+                Error::system("remove a main program that no link calls", error)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the dispatcher on the link of a slot finds no main program, so that all packets pass as `unloaded`.

@@ -40,7 +40,7 @@ fn an_entry_for_a_minute_shows_a_minute() {
         assert!(!text.contains("1m 01s"), "{text}");
         let entry = bench.json(&format!("{list} list -j"))["entries"][0].take();
         assert!((50..=60).contains(&entry["seconds_left"].as_u64().unwrap()), "{entry}");
-        let known = bench.done(&format!("get {source}")).stdout;
+        let known = bench.run(&format!("get {source}")).outcome().unwrap().stdout;
         assert!(known.contains("for ") && !known.contains("1m 01s"), "{known}");
     }
 }

@@ -8,7 +8,7 @@ use limiter_tests::{
     packet::Frame,
     program::typed,
     sandbox::Namespace,
-    topology::{Port, lay_wire, lay_wire_to_index},
+    topology::{Port, Topology, lay_wire, lay_wire_to_index},
     traffic::{Receiver, Sender},
 };
 
@@ -112,6 +112,14 @@ fn an_interface_keeps_its_slot_whatever_its_index_and_namespace() {
     net.run("detach --all");
 }
 
+/// Has the wire to the router carry frames that lie in several pieces.
+fn carry_large_frames(net: &Net) {
+    let Topology { client, router, client_port, router_port } = &net.hosts;
+    for (host, port) in [(client, client_port), (router, router_port)] {
+        host.ip(&format!("link set {} mtu 9000", port.interface)).unwrap();
+    }
+}
+
 /// Another interface may run the main program for packets in several pieces, of an older build.
 #[test]
 fn an_interface_that_takes_no_native_program_takes_none_from_others() {
@@ -119,6 +127,10 @@ fn an_interface_that_takes_no_native_program_takes_none_from_others() {
     let held = |frags| on_pins(&net, move |pins| main_program::held(pins, frags).unwrap());
     net.run("attach lo");
     assert_eq!(held(true), None, "nobody runs it");
+    net.run("detach eth0");
+    carry_large_frames(&net);
+    net.run("attach eth0");
+    assert!(held(true).is_some());
     net.run("detach lo");
     on_pins(&net, |pins| {
         let mut other = Program::load(pins, true, Clock::Monotonic).unwrap();
@@ -128,6 +140,45 @@ fn an_interface_that_takes_no_native_program_takes_none_from_others() {
     });
     net.run("attach lo");
     assert!(held(true).is_some());
+    net.run("detach --all");
+}
+
+/// The array of the other kind holds none: it takes memory, and an exchange would load it again.
+#[test]
+fn no_main_program_stays_that_no_link_calls() {
+    let net = Net::new();
+    let held = || {
+        on_pins(&net, |pins| {
+            [false, true].map(|it| main_program::held(pins, it).unwrap().is_some())
+        })
+    };
+    carry_large_frames(&net);
+    net.run(&format!("attach eth0 {SMALL} --pps 1kpps --burst 200"));
+    assert_eq!(net.json("status -j")["interfaces"][0]["mode"], "native");
+    assert_eq!(held(), [false, true], "attached");
+    net.run("attach lo");
+    assert_eq!(held(), [true, true]);
+    net.run("detach lo");
+    assert_eq!(held(), [false, true], "detached");
+
+    // As versions before left it.
+    on_pins(&net, |pins| {
+        let mut other = Program::load(pins, false, Clock::Monotonic).unwrap();
+        main_program::put(pins, &mut other, false).unwrap();
+    });
+    net.run("attach eth0 --sources 8192");
+    assert_eq!(held(), [false, true], "exchanged");
+    net.run("attach eth0 --replace");
+    assert_eq!(held(), [false, true], "replaced");
+    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
+    assert_admitted("limited", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    let status = net.json("status -j");
+    assert_eq!(status["reasons"]["unloaded"], 0, "{status}");
+
+    net.run("attach lo");
+    net.run("detach eth0");
+    assert_eq!(held(), [true, false], "the other kind");
     net.run("detach --all");
 }
 
