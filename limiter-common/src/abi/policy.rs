@@ -187,7 +187,7 @@ pub struct Profile {
     /// The meters of the inline limits, and of others at their
     /// [`override_column`](crate::policy::limit::Limit::override_column).
     pub meters: [u32; COLUMNS],
-    /// How many packets of such sources without an entry a set admits on [credit](crate::table::untracked) in a tick.
+    /// How many packets of such sources without an entry a set lets pass [untracked](crate::table::untracked) in a tick.
     pub untracked: u64,
     /// Until when they are allowed, in nanoseconds of the monotonic clock; [`u64::MAX`] for ever, 0
     /// if they are not.

@@ -1,9 +1,9 @@
 //! Sources that have sent one packet: what is known of them before they are given an entry.
 //!
 //! Once a set of the [table](crate::table::set) has no free entry, a source that it does not know is given one
-//! with its second packet, not counting those that pass on [credit](crate::table::untracked). Of the first, the set
+//! with its second packet, not counting those that pass [untracked](crate::table::untracked). Of the first, the set
 //! keeps what it was charged, so that this is made up for then. A place there is given away when its debt is
-//! paid, and where there is credit, a packet later: then nothing would have to be made up for. Where no place
+//! paid, and where untracked packets pass, a packet later: then nothing would have to be made up for. Where no place
 //! is, the first packet gets an entry as the second does; if it owes nothing, as no limit is about it, it
 //! mostly does without.
 //!
@@ -11,7 +11,7 @@
 //! be had that owes nothing, one of [`HELD_OF`] takes it, so that a source that sends many is known.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
-//! that which said that the source is not known, and where there is credit, a word of another, and of one in 16
+//! that which said that the source is not known, and where untracked packets pass, a word of another, and of one in 16
 //! a third, that of the marks, as somebody has its tag. It takes no entry away from anybody, as long as the
 //! places hold what is owed: [`PROBATION_SLOTS`] for each set, hence one for eight entries of the table.
 //!

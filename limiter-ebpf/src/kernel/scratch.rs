@@ -103,7 +103,7 @@ pub(crate) struct PacketScratch {
     /// Until when its source will owe for it, in nanoseconds, if an entry is to be made for it because it is
     /// the first one and has no place, or owes too long for one; otherwise 0.
     pub(crate) owed: u64,
-    /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
+    /// 1 when its source is given an entry in a set that was full, where packets pass untracked; otherwise 0.
     pub(crate) was_full: u64,
     /// For how many packets more it is charged, while these are [leased](crate::pipeline::cache); otherwise 0.
     pub(crate) leased: u64,
@@ -223,7 +223,7 @@ impl PacketScratch {
         (((monitor | monitor.wrapping_neg()) as i64) >> 63) as u64
     }
 
-    /// For how many packets in a tick its source may have had [credit](limiter_common::table::untracked), before it was given
+    /// How many packets in a tick its source may have sent [untracked](limiter_common::table::untracked), before it was given
     /// its entry. It is read from where it was written, as there is no room on the stack.
     #[inline(always)]
     pub(crate) fn untracked(&self, profile: &Profile) -> u64 {

@@ -240,8 +240,8 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     Some(Verdict(scratch.conform))
 }
 
-/// Admits a packet of a source without an entry, and with a place in this set, on
-/// [credit](limiter_common::table::untracked), if it has it, and counts it.
+/// Admits a packet of a source without an entry, and with a place in this set, by the
+/// [untracked allowance](limiter_common::table::untracked), if something is left of it, and counts it.
 #[inline(always)]
 pub(crate) fn pass_untracked(
     set_ref: &SetRef,
@@ -311,7 +311,7 @@ fn charge_first(
         let by = |limit: &Limit| limit.cost(CostClass::default(), bytes);
         let cost = inline::cost(settings, epoch, bit, by);
         let Some(spent) = bucket.admit(0, time, cost) else { return false };
-        // Who has credit, and is forgotten as soon as the packet is paid, would be within no limit.
+        // A source that sends untracked packets, and is forgotten as soon as this one is paid, would be within no limit.
         let more = if credit == 0 { 0 } else { bucket.dearest };
         let until = time.now + bucket.refills(spent + more);
         let owed = time.now + bucket.refills(spent + bucket.untracked_units(credit));

@@ -114,27 +114,28 @@ impl SetRef {
         self.unlock_as(self.state().with(place, until));
     }
 
-    /// Whether a packet of a source without an entry is admitted on [credit](UntrackedAllowance), of which so many have it.
+    /// Whether a packet of a source without an entry passes by the [untracked allowance](UntrackedAllowance) of so many in a
+    /// tick.
     #[inline(always)]
     pub(crate) fn admit_untracked(&self, most: u64) -> bool {
-        let (Some(tick), Some(credit)) = (clock::tick(), self.allowance()) else { return false };
-        let seen = credit.load();
+        let (Some(tick), Some(allowance)) = (clock::tick(), self.allowance()) else { return false };
+        let seen = allowance.load();
         match UntrackedAllowance(seen).next(tick as u32, most) {
-            Some((next, admitted)) => credit.compare_exchange(seen, next.0) == seen && admitted,
+            Some((next, admitted)) => allowance.compare_exchange(seen, next.0) == seen && admitted,
             None => false,
         }
     }
 
-    /// Has no packet admitted on credit until an entry was given, or has them again.
+    /// Ends the untracked allowance until an entry was given, or begins it again.
     #[inline(always)]
     pub(crate) fn set_allowance(&self, ended: bool) {
-        let Some(credit) = self.allowance() else { return };
-        let seen = credit.load();
+        let Some(allowance) = self.allowance() else { return };
+        let seen = allowance.load();
         if ended != (seen == UntrackedAllowance::ENDED.0) {
             let next =
                 if ended { UntrackedAllowance::ENDED } else { UntrackedAllowance::default() };
             // Another CPU may count at this moment: the next who finds no entry ends it then.
-            let _: u64 = credit.compare_exchange(seen, next.0);
+            let _: u64 = allowance.compare_exchange(seen, next.0);
         }
     }
 
